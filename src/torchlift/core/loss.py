@@ -1,0 +1,130 @@
+"""Losses by name: what is minimised, and the number people read."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from torchlift.core.errors import DataError
+
+Batch = Any
+"""A tuple ``(x, y)``, a dict of tensors, or whatever the user's loss takes."""
+
+Loss = Callable[[nn.Module, Batch], Tensor]
+"""``loss(model, batch) -> scalar``."""
+
+TARGETS = ("labels", "label", "targets", "target", "y")
+
+
+def split(batch: Batch) -> tuple[Any, Tensor]:
+    """Inputs and target of a batch: ``(x, y)``, or a dict whose target has one of the usual names."""
+    if isinstance(batch, Mapping):
+        key = next((k for k in TARGETS if k in batch), None)
+        if key is None:
+            raise DataError(f"a dict batch needs its target under one of {TARGETS}; it has {list(batch)}.")
+        return {k: v for k, v in batch.items() if k != key}, batch[key]
+    if isinstance(batch, tuple | list) and len(batch) >= 2:
+        return batch[0], batch[1]
+    raise DataError(f"a batch must be (x, y) or a dict with a target; got {type(batch).__name__}.")
+
+
+def call(model: nn.Module, x: Any) -> Any:
+    """The model at x; a dict is passed as keyword arguments."""
+    return model(**x) if isinstance(x, Mapping) else model(x)
+
+
+def output(result: Any) -> Tensor:
+    """The prediction in what a model returned: a tensor, a result with ``.logits``, or a tuple's first."""
+    if isinstance(result, Tensor):
+        return result
+    if isinstance(result, tuple | list):
+        return output(result[0])
+    logits = getattr(result, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
+    raise DataError(f"no prediction in a model output of type {type(result).__name__}; pass a loss callable.")
+
+
+def rows(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Class scores and labels, with sequences (n, t, classes) and (n, t) laid out as rows."""
+    if prediction.ndim > 2 and target.shape == prediction.shape[:-1]:
+        return prediction.flatten(0, -2), target.flatten()
+    return prediction, target
+
+
+def aligned(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Prediction and target of one shape: (n, 1) and (n,) are the same thing, anything else is an error."""
+    if prediction.shape == (*target.shape, 1):
+        target = target.unsqueeze(-1)
+    elif target.shape == (*prediction.shape, 1):
+        target = target.squeeze(-1)
+    if prediction.shape != target.shape:
+        shapes = f"{tuple(prediction.shape)} and {tuple(target.shape)}"
+        raise DataError(f"prediction and target must have one shape, got {shapes}.")
+    return prediction, target.to(prediction.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Supervised:
+    """loss(model, batch) = criterion(model(x), y), the mean over the batch."""
+
+    name: Literal["cross_entropy", "mse", "bce"]
+
+    def __call__(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The mean loss of the model on the batch."""
+        x, y = split(batch)
+        return self.criterion(output(call(model, x)), y)
+
+    def criterion(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """The loss of a prediction."""
+        if self.name == "cross_entropy":
+            return functional.cross_entropy(*rows(prediction, target))
+        if self.name == "mse":
+            return functional.mse_loss(*aligned(prediction, target))
+        return functional.binary_cross_entropy_with_logits(*aligned(prediction, target))
+
+    def score(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """The number people read: accuracy, or the mean squared error."""
+        if self.name == "mse":
+            return functional.mse_loss(*aligned(prediction, target))
+        if self.name == "bce":
+            prediction, target = aligned(prediction, target)
+            return ((prediction > 0) == (target > 0.5)).float().mean()
+        prediction, target = rows(prediction, target)
+        labels = target.argmax(1) if target.is_floating_point() else target
+        known = labels != -100  # cross_entropy's ignore_index
+        return (prediction.argmax(1) == labels)[known].float().mean()
+
+    @property
+    def metric(self) -> str:
+        """The name of :meth:`score`."""
+        return "mse" if self.name == "mse" else "accuracy"
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Which way :meth:`score` is good."""
+        return self.name != "mse"
+
+    def check(self, prediction: Tensor, target: Tensor) -> None:
+        """Say in one line what is wrong with labels the loss cannot take."""
+        if self.name != "cross_entropy" or target.is_floating_point():
+            return
+        prediction, target = rows(prediction, target)
+        known = target[target != -100]
+        if target.dtype != torch.int64:
+            raise DataError(f"cross_entropy needs int64 labels, got {target.dtype}; use y.long().")
+        if known.numel() and (int(known.min()) < 0 or int(known.max()) >= prediction.shape[1]):
+            span = f"{int(known.min())}..{int(known.max())}"
+            raise DataError(f"labels run over {span}, but the model has {prediction.shape[1]} outputs.")
+
+
+def get(loss: str | Loss) -> Loss:
+    """A loss by name, or the user's own."""
+    if callable(loss):
+        return loss
+    if loss not in ("cross_entropy", "mse", "bce"):
+        raise DataError(f"loss {loss!r} is not known: 'cross_entropy', 'mse', 'bce', or loss(model, batch).")
+    return Supervised(loss)

@@ -1,0 +1,131 @@
+"""Lifted places in a module tree, and the one schedule they share."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+
+class Node(nn.Module):
+    """A lifted part. It knows its way down and answers for all inside it.
+
+    A node around a module keeps it as ``inner``; attributes the node does not have are looked up there,
+    because real models read ``conv.stride`` and the like from their children.
+    """
+
+    author: object = None
+    """The lift that put it here."""
+
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Optimiser options of the node's own parameters, by attribute name (``lr_factor`` scales the rate)."""
+
+    carries: ClassVar[str | None] = None
+    """The coordinate, if any, that has the shape and the zeros of the weight it stands for."""
+
+    def penalty(self) -> Tensor | float:
+        """What the lift adds to the objective; by default that of the nodes inside."""
+        return sum(penalty(child) for child in self.children())
+
+    def project(self) -> nn.Module | Tensor:
+        """The plain module or weight this node stands for, for good."""
+        raise NotImplementedError(f"{type(self).__name__} has no projection of its own")
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            inner = self.__dict__.get("_modules", {}).get("inner")
+            if inner is None or name == "inner":
+                raise
+            return getattr(inner, name)
+
+
+class Dial(nn.Module):
+    """A scalar turned from start (t = 0) to end (t = 1).
+
+    geometric:  start · (end / start)^t        linear:  start + (end − start) · t
+
+    A buffer, not a float: it is saved, moved and copied with the model, and turning it does not make
+    ``torch.compile`` compile again.
+    """
+
+    value: Tensor
+
+    def __init__(self, start: float, end: float, scale: Literal["geometric", "linear"] = "geometric") -> None:
+        super().__init__()
+        self.start, self.end, self.scale = start, end, scale
+        self.register_buffer("value", torch.tensor(float(start)))
+
+    def forward(self) -> Tensor:
+        """The present value."""
+        return self.value
+
+    def turn(self, t: float) -> None:
+        """Set the value for progress t in [0, 1]."""
+        if self.scale == "geometric":
+            self.value.fill_(self.start * (self.end / self.start) ** t)
+        else:
+            self.value.fill_(self.start + (self.end - self.start) * t)
+
+
+class Frozen(nn.Module):
+    """A module kept as it is: no gradients, evaluation mode, dials untouched (a teacher)."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module.requires_grad_(False).eval()
+
+    def train(self, mode: bool = True) -> "Frozen":
+        """Stay in evaluation mode whatever is asked."""
+        super().train(mode)
+        self.module.eval()
+        return self
+
+
+def dials(module: nn.Module) -> Iterator[Dial]:
+    """The dials that annealing turns: all but those of frozen parts."""
+    if isinstance(module, Dial):
+        yield module
+    elif not isinstance(module, Frozen):
+        for child in module.children():
+            yield from dials(child)
+
+
+def anneal(module: nn.Module, t: float) -> None:
+    """Turn every dial to progress t in [0, 1]."""
+    for dial in dials(module):
+        dial.turn(t)
+
+
+def penalty(module: nn.Module) -> Tensor | float:
+    """The sum of the penalties of all nodes in the tree."""
+    if isinstance(module, Node):
+        return module.penalty()
+    return sum(penalty(child) for child in module.children())
+
+
+def nodes(module: nn.Module) -> Iterator[tuple[str, Node]]:
+    """All nodes with their dotted names, outermost first."""
+    return ((name, part) for name, part in module.named_modules() if isinstance(part, Node))
+
+
+def optimizer_options(module: nn.Module) -> dict[nn.Parameter, Mapping[str, Any]]:
+    """The optimiser options nodes declare, by parameter."""
+    return {
+        getattr(node, attribute): options
+        for _, node in nodes(module)
+        for attribute, options in node.options.items()
+        if isinstance(getattr(node, attribute), nn.Parameter)
+    }
+
+
+def original_parameters(module: nn.Module, prefix: str = "") -> Iterator[str]:
+    """Names of the parameters that are, or carry, weights of the user's model; not those a lift added."""
+    node = isinstance(module, Node)
+    for name, _ in module.named_parameters(prefix, recurse=False):
+        if not node or name.rpartition(".")[2] == module.carries:
+            yield name
+    for name, child in module.named_children():
+        if not isinstance(child, Frozen) and (not node or name == "inner"):
+            yield from original_parameters(child, f"{prefix}.{name}" if prefix else name)
