@@ -1,0 +1,58 @@
+"""Wide residual networks."""
+
+from torch import Tensor, nn
+
+
+class WideBlock(nn.Module):
+    """x ↦ s(x) + conv₂(relu(bn₂(conv₁ a))), a = relu(bn₁ x); where the shape changes, s(x) = W a."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(inputs)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        changes = inputs != outputs or stride != 1
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False) if changes else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output, before any activation."""
+        active = self.bn1(x).relu()
+        residual = self.conv2(self.bn2(self.conv1(active)).relu())
+        return residual + (x if self.shortcut is None else self.shortcut(active))
+
+
+def stage(inputs: int, outputs: int, blocks: int, stride: int) -> nn.Sequential:
+    """``blocks`` wide blocks, the first with the stride."""
+    rest = (WideBlock(outputs, outputs, 1) for _ in range(blocks - 1))
+    return nn.Sequential(WideBlock(inputs, outputs, stride), *rest)
+
+
+class WideResNet(nn.Module):
+    """WRN-L-w: three stages of (L − 4) / 6 pre-activation blocks with 16w, 32w, 64w channels.
+
+    Zagoruyko and Komodakis, 2016, Table 1. WRN-28-10 has 36,479,194 parameters.
+    """
+
+    def __init__(self, depth: int = 28, widen: int = 10, classes: int = 10, channels: int = 3) -> None:
+        super().__init__()
+        if depth < 10 or (depth - 4) % 6:
+            raise ValueError(f"WideResNet depth {depth} is not 6n + 4; use 10, 16, 22, 28 or 40")
+        blocks, width = (depth - 4) // 6, 16 * widen
+        self.conv = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
+        self.stage1 = stage(16, width, blocks, 1)
+        self.stage2 = stage(width, 2 * width, blocks, 2)
+        self.stage3 = stage(2 * width, 4 * width, blocks, 2)
+        self.bn = nn.BatchNorm2d(4 * width)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.head = nn.Linear(4 * width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Class scores, batch × classes."""
+        x = self.stage3(self.stage2(self.stage1(self.conv(x))))
+        return self.head(self.pool(self.bn(x).relu()).flatten(1))
+
+
+def wide_resnet(depth: int = 28, widen: int = 10, classes: int = 10) -> WideResNet:
+    """WRN-``depth``-``widen`` for CIFAR."""
+    return WideResNet(depth, widen, classes)
