@@ -1,0 +1,1 @@
+"""Lifted networks: activations as variables, trained by convex blocks."""
