@@ -1,0 +1,76 @@
+"""Gates b(β, s) that tend to the step 1{s > 0} as β grows, and how they spread over weights."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from torchlift.core import TorchliftError
+
+Shape = Literal["sigmoid", "erf", "algebraic", "arctan"]
+
+SHAPES = ("sigmoid", "erf", "algebraic", "arctan")
+
+
+def soft(gate: Shape, beta: Tensor, s: Tensor) -> Tensor:
+    """b(β, s) in (0, 1), with b(β, 0) = ½.
+
+    sigmoid:    1 / (1 + e^(−βs))                          Savarese, thesis, eq. 4.15
+    erf:        ½ (1 + erf(βs))                            ibid. §4.2.4
+    algebraic:  ½ (1 + s / √(1/β + s²))                    ibid. with k = 2
+    arctan:     ½ (1 + (2/π) arctan(βs))                   ibid.; the text prints π/2, which leaves (0, 1)
+    """
+    if gate == "sigmoid":
+        return torch.sigmoid(beta * s)
+    if gate == "erf":
+        return 0.5 * (1 + torch.erf(beta * s))
+    if gate == "algebraic":
+        return 0.5 * (1 + s * torch.rsqrt(1 / beta + s * s))
+    return 0.5 + torch.arctan(beta * s) / math.pi
+
+
+def check(gate: str) -> None:
+    """Refuse a gate nobody knows."""
+    if gate not in SHAPES:
+        raise TorchliftError(f"gate {gate!r} is not known: one of {', '.join(SHAPES)}.")
+
+
+def tiles(shape: Sequence[int], grain: Sequence[int]) -> tuple[int, ...]:
+    """How many tiles of the grain cover each dimension."""
+    return tuple(-(-n // size) for n, size in zip(shape, grain, strict=True))
+
+
+def spread(values: Tensor, shape: Sequence[int], grain: Sequence[int]) -> Tensor:
+    """One value per tile, repeated over its tile; dimensions with a single tile are left to broadcasting."""
+    for dim, (n, size) in enumerate(zip(shape, grain, strict=True)):
+        if 1 < size < n:
+            values = values.repeat_interleave(size, dim).narrow(dim, 0, n)
+    return values
+
+
+def gather(entries: Tensor, grain: Sequence[int]) -> Tensor:
+    """Sums of the entries over each tile: the transpose of :func:`spread`."""
+    for dim, size in enumerate(grain):
+        n = entries.shape[dim]
+        if size >= n:
+            entries = entries.sum(dim, keepdim=True)
+        elif size > 1:
+            index = torch.arange(n, device=entries.device) // size
+            shape = (*entries.shape[:dim], -(-n // size), *entries.shape[dim + 1 :])
+            entries = entries.new_zeros(shape).index_add_(dim, index, entries)
+    return entries
+
+
+def lowest(scores: Tensor, ties: Tensor, costs: Tensor, amount: float) -> Tensor:
+    """The entries to drop, lowest score first (equal scores: lowest ``ties`` first), worth ``amount`` in all.
+
+    Boolean; the cost dropped is as near to ``amount`` as whole entries in this order allow.
+    """
+    order = torch.argsort(ties, stable=True)
+    order = order[torch.argsort(scores[order], stable=True)]
+    spent = costs[order].double().cumsum(0)
+    dropped = torch.zeros_like(scores, dtype=torch.bool)
+    dropped[order[spent - 0.5 * costs[order] <= amount]] = True
+    return dropped

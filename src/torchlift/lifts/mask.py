@@ -1,0 +1,135 @@
+"""Continuous sparsification: weights behind soft gates that become 0 or 1."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from torchlift.core import Dial, Fit, Node, Problem, TorchliftError, WeightLift, matches
+from torchlift.lifts import gates
+from torchlift.lifts.switches import Gate, Stairs, Switches, spared
+
+Granularity = Literal["weight", "channel", "head", "block"] | Mapping[str, Mapping[str, int]]
+
+Variant = Literal["thesis", "published"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SoftMask(WeightLift):
+    """min over v, s of f(v ⊙ b(β, s)) + λ ‖b(β, s)‖₁ with β: 1 → β_final; then w = v ⊙ 1{s ≥ 0}.
+
+    Continuous sparsification (Savarese, Silva, Maire 2020; thesis Algorithm 1). ``strength`` is λ.
+
+    variant ``"thesis"`` (default): gate b(β, s), so training starts at w·b(1, s_init); keeps s ≥ 0; β grows
+    every step. ``"published"``: gate b(β, s) / b(1, s_init) everywhere (hard mask and penalty too), so
+    training starts at w; keeps s > 0. ``levels=E`` lets β grow by epoch, as the published code does.
+
+    granularity: ``"weight"``; ``"channel"`` (rows: output channels, neurons); ``"head"`` (``size`` rows);
+    ``"block"`` (``size`` × ``size`` of the first two dimensions); or groups of your own that open and close
+    together, ``{group: {glob of parameters: dimension}}``, with ``size`` entries of the dimension per gate.
+    ``frozen=True`` learns the mask alone (a supermask). ``skip`` is a glob of weights to leave unmasked.
+    """
+
+    where: str = "*weight"
+    granularity: Granularity = "weight"
+    s_init: float = 0.0
+    beta_final: float = 200.0
+    strength: float = 1e-8
+    gate: gates.Shape = "sigmoid"
+    variant: Variant = "thesis"
+    size: int = 1
+    levels: int | None = None
+    frozen: bool = False
+    skip: str | None = None
+
+    def __post_init__(self) -> None:
+        gates.check(self.gate)
+        if self.variant not in ("thesis", "published"):
+            raise TorchliftError(f"variant {self.variant!r} is not known: 'thesis' or 'published'.")
+        if isinstance(self.granularity, str):
+            if self.granularity not in ("weight", "channel", "head", "block"):
+                raise TorchliftError(
+                    f"granularity {self.granularity!r} is not known: weight, channel, head, block or groups."
+                )
+            if self.granularity in ("head", "block") and self.size < 2:
+                raise TorchliftError(
+                    f"granularity {self.granularity!r} needs size=, the rows of one of them."
+                )
+        if self.beta_final < 1:
+            raise TorchliftError(f"beta_final must be at least 1 (β starts at 1), got {self.beta_final}.")
+
+    @property
+    def preserving(self) -> bool:
+        """Only as published: the thesis starts at w·b(1, s_init)."""
+        return self.variant == "published"
+
+    def eligible(self, problem: Problem) -> dict[str, Tensor]:
+        """As for all weights, less those to skip; with groups of one's own, vectors (biases, norms) too."""
+        if isinstance(self.granularity, str):
+            known = super().eligible(problem)
+        else:
+            named = problem.named_parameters()
+            known = {n: p.detach() for n, p in named if p.requires_grad and p.is_floating_point() and p.ndim}
+            known = {n: w for n, w in known.items() if group_of(self.granularity, n)}
+        return {n: w for n, w in known.items() if not (self.skip and matches(n, self.skip))}
+
+    def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
+        """A gate for each weight; weights of one group share their switches."""
+        switches: dict[str, Switches] = {}
+        made: dict[str, Node] = {}
+        for name, weight in weights.items():
+            group, grain = self.place(name, weight)
+            fresh = group not in switches
+            if fresh:
+                switches[group] = self.switches(
+                    weight.new_full(gates.tiles(weight.shape, grain), self.s_init)
+                )
+            held = switches[group]
+            if math.prod(gates.tiles(weight.shape, grain)) != held.logit.numel():
+                raise TorchliftError(
+                    f"{name} has {math.prod(gates.tiles(weight.shape, grain))} gates, "
+                    f"but its group {group!r} has {held.logit.numel()}: check the dimension given."
+                )
+            gate = made[name] = Gate(weight, held, grain, self.strength if fresh else 0.0)
+            gate.weight.requires_grad_(not self.frozen)
+        return made
+
+    def switches(self, logit: Tensor) -> Switches:
+        """Gates with these logits."""
+        beta = Stairs(1.0, self.beta_final, self.levels) if self.levels else Dial(1.0, self.beta_final)
+        scale = 1.0
+        if self.variant == "published":
+            scale = 1.0 / float(
+                gates.soft(self.gate, torch.ones(()).double(), logit.new_tensor(self.s_init).double())
+            )
+        return Switches(logit, beta, self.gate, inclusive=self.variant == "thesis", scale=scale)
+
+    def place(self, name: str, weight: Tensor) -> tuple[str, tuple[int, ...]]:
+        """The group a weight's gates belong to, and how many entries of each dimension share one."""
+        if not isinstance(self.granularity, str):
+            found = group_of(self.granularity, name)
+            assert found is not None
+            group, dim = found
+            return group, tuple(self.size if d == dim else n for d, n in enumerate(weight.shape))
+        if self.granularity == "weight":
+            return name, (1,) * weight.ndim
+        rows = (self.size if self.granularity != "channel" else 1,)
+        columns = (self.size,) if self.granularity == "block" else ()
+        return name, rows + columns + tuple(weight.shape[len(rows + columns) :])
+
+    def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
+        """The masked problem; of a layer whose channels all closed the best is kept, with a warning."""
+        if self.granularity == "weight":
+            return super().project(problem, fit)
+        return super().project(spared(problem), fit)
+
+
+def group_of(groups: Mapping[str, Mapping[str, int]], name: str) -> tuple[str, int] | None:
+    """The first group, and the dimension, whose globs fit the name."""
+    return next(
+        ((g, dim) for g, members in groups.items() for where, dim in members.items() if matches(name, where)),
+        None,
+    )
