@@ -1,0 +1,27 @@
+"""One loop, durable: stopping rules, checkpoints, cost, evaluation. Knows problems, not methods."""
+
+from torchlift.train import until
+from torchlift.train.batches import Source, source
+from torchlift.train.durable import Fit, Fitted, Interrupted, Run
+from torchlift.train.engine import Engine, engine
+from torchlift.train.evaluate import Score, evaluate
+from torchlift.train.history import History
+from torchlift.train.settings import Settings
+from torchlift.train.store import Store
+
+__all__ = [
+    "Engine",
+    "Fit",
+    "Fitted",
+    "History",
+    "Interrupted",
+    "Run",
+    "Score",
+    "Settings",
+    "Source",
+    "Store",
+    "engine",
+    "evaluate",
+    "source",
+    "until",
+]

@@ -1,0 +1,225 @@
+"""Batches from whatever the user has: tensors in memory (the fast path), a Dataset, or a DataLoader."""
+
+import abc
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from torchlift.core import Batch, DataError
+from torchlift.train import rng
+
+Augment = Callable[[Tensor, Generator], Tensor]
+"""``augment(x, generator) -> x`` on a whole batch; all its randomness from the generator."""
+
+
+class Source(abc.ABC):
+    """Where batches come from. The order of an epoch depends on its key alone."""
+
+    fixed: bool
+    """Whether every epoch shows the same samples unchanged, so that they may be indexed and cached."""
+    skips: bool
+    """Whether an epoch can start at a given batch (resume inside an epoch)."""
+
+    @abc.abstractmethod
+    def steps(self) -> int:
+        """Batches in an epoch."""
+
+    @abc.abstractmethod
+    def epoch(self, key: int, start: int = 0, indexed: bool = False) -> Iterator[Batch]:
+        """The batches of one epoch from the given one on."""
+
+    @abc.abstractmethod
+    def ordered(self) -> Iterator[Batch]:
+        """Every sample once, in order, unchanged."""
+
+    def state(self) -> Tensor | None:
+        """The random stream the source keeps for itself, if it does."""
+        return None
+
+    def restore(self, state: Tensor | None) -> None:
+        """Continue that stream."""
+        del state
+
+
+class Tensors(Source):
+    """Samples in memory: batches by ``index_select`` on the first dimension of every tensor."""
+
+    def __init__(self, tree: Any, batch_size: int, augment: Augment | None = None) -> None:
+        self.tree, self.batch_size, self.augment = tree, batch_size, augment
+        self.samples = check(tree)
+        self.fixed, self.skips = augment is None, True
+        self.device = next(leaves(tree)).device
+
+    def steps(self) -> int:
+        """⌈samples / batch size⌉; a last batch of one sample is dropped (batch norm cannot use it)."""
+        full, rest = divmod(self.samples, self.batch_size)
+        return max(1, full + (rest > 1))
+
+    def epoch(self, key: int, start: int = 0, indexed: bool = False) -> Iterator[Batch]:
+        """Shuffled by the key; the augmentation's randomness depends on the key and the batch."""
+        generator = torch.Generator().manual_seed(key)
+        order = torch.randperm(self.samples, generator=generator).to(self.device)
+        for number in range(start, self.steps()):
+            index = order[number * self.batch_size : (number + 1) * self.batch_size]
+            batch = select(self.tree, index)
+            if self.augment is not None:
+                batch = augmented(batch, self.augment, generator.manual_seed(rng.key(key, number)))
+            yield with_index(batch, index) if indexed else batch
+
+    def ordered(self) -> Iterator[Batch]:
+        """In order, in large batches."""
+        for index in torch.arange(self.samples, device=self.device).split(max(self.batch_size, 512)):
+            yield select(self.tree, index)
+
+
+class Loader(Source):
+    """A DataLoader. Its epochs follow torch's random streams, which checkpoints hold."""
+
+    fixed = False
+    skips = False
+
+    def __init__(self, loader: "DataLoader[Any]") -> None:
+        self.loader = loader
+        try:
+            self.length = len(loader)
+        except TypeError as error:
+            raise DataError("the DataLoader has no length: give its dataset a __len__.") from error
+        if self.length == 0:
+            raise DataError("the DataLoader is empty: give it at least one batch.")
+
+    def steps(self) -> int:
+        """Batches in the loader."""
+        return self.length
+
+    def epoch(self, key: int, start: int = 0, indexed: bool = False) -> Iterator[Batch]:
+        """One pass; a worker that dies is a one-line error."""
+        del key
+        assert start == 0, "a DataLoader starts its epochs at the beginning"
+        assert not indexed, "a DataLoader does not say which samples it took"
+        return self.ordered()
+
+    def state(self) -> Tensor | None:
+        """The state of the loader's own generator."""
+        generator = self.loader.generator
+        return None if generator is None else generator.get_state()
+
+    def restore(self, state: Tensor | None) -> None:
+        """Continue the loader's own generator."""
+        if state is not None and self.loader.generator is not None:
+            self.loader.generator.set_state(state)
+
+    def ordered(self) -> Iterator[Batch]:
+        """One pass over the loader."""
+        try:
+            yield from self.loader
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error):
+                raise
+            first = str(error).splitlines()[0]
+            raise DataError(f"{first} Set num_workers=0 to see its own error.") from error
+
+
+def source(data: Any, batch_size: int, augment: Augment | None = None, shuffle: bool = True) -> Source:
+    """The right source for the user's data."""
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, TensorDataset):
+        data = data.tensors
+    if isinstance(data, DataLoader | Dataset) and augment is not None:
+        raise DataError("augment works on tensors in memory; a Dataset augments in its own __getitem__.")
+    if isinstance(data, DataLoader):
+        return Loader(data)
+    if isinstance(data, Dataset):
+        if not sized(data):
+            raise DataError("the dataset is empty: give it at least one sample.")
+        return Loader(DataLoader(data, batch_size, shuffle=shuffle))
+    return Tensors(data, batch_size, augment)
+
+
+def sized(data: Any) -> bool:
+    """Whether there is anything in it; a stream without a length is taken at its word."""
+    try:
+        return len(data) > 0
+    except TypeError:
+        return True
+
+
+def leaves(tree: Any) -> Iterator[Tensor]:
+    """The tensors of nested tuples, lists and dicts."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, Mapping):
+        for part in tree.values():
+            yield from leaves(part)
+    elif isinstance(tree, tuple | list):
+        for part in tree:
+            yield from leaves(part)
+    else:
+        raise DataError(
+            f"data in memory are tensors (x, y) or a dict of tensors; found a {type(tree).__name__}."
+        )
+
+
+def select(tree: Any, index: Tensor) -> Any:
+    """The indexed rows of every tensor."""
+    if isinstance(tree, Tensor):
+        return tree.index_select(0, index)
+    if isinstance(tree, Mapping):
+        return {name: select(part, index) for name, part in tree.items()}
+    return tuple([select(part, index) for part in tree])
+
+
+def move(tree: Any, device: torch.device) -> Any:
+    """Every tensor on the device; what is no tensor stays."""
+    if isinstance(tree, Tensor):
+        return tree.to(device, non_blocking=True)
+    if isinstance(tree, Mapping):
+        return {name: move(part, device) for name, part in tree.items()}
+    if isinstance(tree, tuple | list):
+        return tuple([move(part, device) for part in tree])
+    return tree
+
+
+def augmented(batch: Batch, augment: Augment, generator: Generator) -> Batch:
+    """The batch with its inputs augmented."""
+    if not isinstance(batch, tuple):
+        raise DataError("augment needs (x, y) tensors: it changes x.")
+    return (augment(batch[0], generator), *batch[1:])
+
+
+def with_index(batch: Batch, index: Tensor) -> Batch:
+    """The batch with its samples' positions as last element."""
+    return {**batch, "index": index} if isinstance(batch, Mapping) else (*batch, index)
+
+
+def share(batch: Batch, rank: int, world: int) -> tuple[Batch, float]:
+    """A process's part of a global batch, and the weight that makes the average over processes the mean."""
+    whole = len(next(leaves(batch)))
+    if whole < world:
+        return batch, 1.0
+    index = torch.arange(whole).tensor_split(world)[rank].to(next(leaves(batch)).device)
+    return select(batch, index), len(index) * world / whole
+
+
+def check(tree: Any) -> int:
+    """The number of samples, or one line on what is wrong with the data."""
+    tensors = list(leaves(tree))
+    if not tensors or any(t.ndim == 0 or len(t) == 0 for t in tensors):
+        raise DataError("the data are empty: give at least one sample.")
+    sizes = [len(t) for t in tensors]
+    if len(set(sizes)) > 1:
+        raise DataError(f"all tensors need one number of samples; got {sizes}.")
+    for number, tensor in enumerate(tensors):
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            row = int(
+                (~torch.isfinite(tensor.flatten(1) if tensor.ndim > 1 else tensor[:, None]))
+                .any(1)
+                .nonzero()[0]
+            )
+            raise DataError(
+                f"tensor {number} of the data has NaN or Inf (first in sample {row}): clean it first."
+            )
+    return sizes[0]

@@ -1,0 +1,125 @@
+"""Checkpoints: one safetensors file each, atomic, durable, checked, and never unpickled.
+
+Any tree of dicts, lists, tuples, numbers, strings and tensors. Tensors are stored once however often
+they appear; the rest is JSON in the file's header, with a digest over both.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from torchlift.core import CheckpointError
+
+FORMAT = "torchlift-checkpoint-1"
+
+
+def save(path: Path, tree: Any) -> None:
+    """Write the tree under ``path``: complete or not at all, on the disk when this returns."""
+    tensors: dict[str, Tensor] = {}
+    text = json.dumps(pack(tree, tensors, {}))
+    meta = {"format": FORMAT, "tree": text, "digest": digest(text, tensors)}
+    write(path, safetensors.torch.save(tensors, meta))
+
+
+def load(path: Path) -> Any:
+    """The tree saved under ``path``; a damaged or foreign file is an error that says what to do."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            meta = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{path} is damaged ({error}): delete it to go on from the one before."
+        ) from error
+    if meta.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is not a {FORMAT} file: it is from another version or program.")
+    if meta.get("digest") != digest(meta["tree"], tensors):
+        raise CheckpointError(
+            f"{path} is damaged (its digest differs): delete it to go on from the one before."
+        )
+    return unpack(json.loads(meta["tree"]), tensors)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Atomic and durable: a temporary file, flushed to the disk, renamed, the rename flushed too."""
+    path = Path(path)
+    handle, temporary = -1, ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        sync(path.parent)
+    except OSError as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        reason = error.strerror or str(error)
+        raise CheckpointError(
+            f"cannot write {path} ({reason}): free space there or choose another folder."
+        ) from error
+
+
+def sync(folder: Path) -> None:
+    """Flush a folder's own entries, so that a rename survives a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def digest(text: str, tensors: dict[str, Tensor]) -> str:
+    """A checksum over the header and every byte of every tensor."""
+    total = hashlib.blake2b(text.encode(), digest_size=16)
+    for name in sorted(tensors):
+        total.update(name.encode())
+        total.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
+
+
+def pack(tree: Any, tensors: dict[str, Tensor], seen: dict[tuple[Any, ...], str]) -> Any:
+    """JSON for the tree; tensors move to ``tensors``, under one name however often they appear."""
+    recurse: Callable[[Any], Any] = lambda part: pack(part, tensors, seen)  # noqa: E731
+    if isinstance(tree, Tensor):
+        same = (tree.data_ptr(), tree.dtype, tuple(tree.shape), tuple(tree.stride()), tree.device)
+        name = seen.get(same) if tree.numel() else None
+        if name is None:
+            name = seen[same] = str(len(tensors))
+            tensors[name] = tree.detach().cpu().contiguous().clone()
+        return {"tensor": name}
+    if isinstance(tree, dict):
+        return {"dict": [[recurse(k), recurse(v)] for k, v in tree.items()]}
+    if isinstance(tree, tuple):
+        return {"tuple": [recurse(part) for part in tree]}
+    if isinstance(tree, list):
+        return {"list": [recurse(part) for part in tree]}
+    if tree is None or isinstance(tree, str | bool | int | float):
+        return tree
+    raise CheckpointError(f"a checkpoint cannot hold a {type(tree).__name__}: {tree!r:.60}.")
+
+
+def unpack(packed: Any, tensors: dict[str, Tensor]) -> Any:
+    """The inverse of :func:`pack`."""
+    if not isinstance(packed, dict):
+        return packed
+    ((kind, content),) = packed.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {unpack(k, tensors): unpack(v, tensors) for k, v in content}
+    parts = [unpack(part, tensors) for part in content]
+    return tuple(parts) if kind == "tuple" else parts

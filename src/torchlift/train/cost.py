@@ -1,0 +1,36 @@
+"""Cost in FLOPs, as torch counts them (matrix products, convolutions, attention)."""
+
+import copy
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from torchlift.core import Batch, Problem
+from torchlift.train import rng
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """One trial step on a copy."""
+
+    flops: int
+    unused: tuple[str, ...]
+    """Trainable parameters the objective does not reach."""
+
+
+def probe(problem: Problem, batch: Batch) -> Probe:
+    """FLOPs of one forward and backward pass, and what got no gradient; the problem is left alone."""
+    trial = copy.deepcopy(problem).train()
+    with rng.scope():
+        flops = count(lambda: trial(batch).backward())
+    unused = tuple(n for n, p in trial.named_parameters() if p.requires_grad and p.grad is None)
+    return Probe(max(flops, 1), unused)
+
+
+def count(function: Callable[[], object]) -> int:
+    """FLOPs of a call."""
+    with FlopCounterMode(display=False) as counter, torch.enable_grad():
+        function()
+    return int(counter.get_total_flops())

@@ -1,0 +1,100 @@
+"""Where the steps run: this process, or several through Lightning Fabric."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from torchlift.core import Problem, TorchliftError
+
+Objective = Callable[..., Tensor]
+
+
+class Engine:
+    """One process, one device, full precision: nothing between the loop and torch."""
+
+    rank, world = 0, 1
+
+    def __init__(self, device: torch.device, compiled: bool = False) -> None:
+        self.device, self.compiled = device, compiled
+
+    def setup(self, problem: Problem, optimizer: Optimizer) -> tuple[Objective, Optimizer]:
+        """The objective and optimiser to step with; views for calling, never for saving."""
+        return (torch.compile(problem) if self.compiled else problem), optimizer
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients."""
+        loss.backward()
+
+    def clip(self, problem: Problem, optimizer: Optimizer, norm: float) -> None:
+        """Scale the gradients to at most this norm."""
+        del optimizer
+        nn.utils.clip_grad_norm_(problem.parameters(), norm)
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over processes."""
+        return values
+
+    def barrier(self) -> None:
+        """Wait for the other processes."""
+
+
+class FabricEngine(Engine):
+    """Several processes, other devices, mixed precision."""
+
+    def __init__(self, device: torch.device, world: int, precision: str, compiled: bool = False) -> None:
+        super().__init__(device, compiled)
+        fabric = import_fabric()
+        strategy = "ddp" if world > 1 else "auto"
+        self.fabric = fabric.Fabric(
+            accelerator=device.type, devices=world, strategy=strategy, precision=precision
+        )
+        self.fabric.launch()
+        self.device, self.rank, self.world = (
+            self.fabric.device,
+            self.fabric.global_rank,
+            self.fabric.world_size,
+        )
+
+    def setup(self, problem: Problem, optimizer: Optimizer) -> tuple[Objective, Optimizer]:
+        """DDP around the problem, penalties included."""
+        module, wrapped = self.fabric.setup(problem, optimizer)
+        return (torch.compile(module) if self.compiled else module), wrapped
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients, averaged over processes."""
+        self.fabric.backward(loss)
+
+    def clip(self, problem: Problem, optimizer: Optimizer, norm: float) -> None:
+        """Scale the (unscaled) gradients to at most this norm."""
+        self.fabric.clip_gradients(problem, optimizer, max_norm=norm)
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over processes."""
+        return self.fabric.all_reduce(values, reduce_op="sum")
+
+    def barrier(self) -> None:
+        """Wait for the other processes."""
+        self.fabric.barrier()
+
+
+def engine(device: str | torch.device = "auto", precision: str = "32", compiled: bool = False) -> Engine:
+    """The engine for this process: our own where it is alone on a CPU at full precision."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    chosen = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    if world == 1 and precision == "32":
+        return Engine(chosen, compiled)
+    return FabricEngine(chosen, world, precision, compiled)
+
+
+def import_fabric() -> Any:
+    """Lightning Fabric, or a line that says how to get it."""
+    try:
+        import lightning_fabric
+    except ImportError as error:
+        need = "several processes and mixed precision need Lightning Fabric"
+        raise TorchliftError(f"{need}: pip install 'torchlift[dist]'.") from error
+    return lightning_fabric

@@ -1,0 +1,91 @@
+"""Validation: the task's loss and the number people read, without touching the problem."""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Generator
+
+import torch
+from torch import Tensor
+
+from torchlift.core import Batch, Problem, Supervised
+from torchlift.core.loss import output, split
+from torchlift.train.batches import Source, leaves, move
+from torchlift.train.engine import Engine
+
+Metric = Callable[[Problem, Batch], float | Tensor]
+"""``metric(problem, batch) -> number``, higher is better; averaged over samples."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """How good a problem's network is on some data."""
+
+    loss: float
+    metric: float
+    higher_is_better: bool = True
+
+    def better_than(self, other: "Score | None") -> bool:
+        """By the metric, then by the loss."""
+        if other is None:
+            return True
+        sign = -1.0 if self.higher_is_better else 1.0
+        return (sign * self.metric, self.loss) < (sign * other.metric, other.loss)
+
+
+@contextlib.contextmanager
+def evaluating(problem: Problem) -> Generator[None]:
+    """Evaluation mode without gradients, and the modes as they were afterwards."""
+    training = [part for part in problem.modules() if part.training]
+    problem.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def evaluate(problem: Problem, data: Source, engine: Engine, metric: Metric | None = None) -> Score:
+    """Means over all samples; several processes share the batches between them."""
+    loss = problem.loss
+    sums = torch.zeros(3, dtype=torch.float64)
+    with evaluating(problem):
+        for number, batch in enumerate(data.ordered()):
+            if number % engine.world != engine.rank:
+                continue
+            batch = move(batch, engine.device)
+            size = len(next(leaves(batch)))
+            sums += size * torch.tensor([*numbers(problem, batch, metric), 1.0], dtype=torch.float64)
+    mean_loss, mean_metric, _ = (engine.total(sums) / engine.total(sums)[2]).tolist()
+    higher = metric is not None or (isinstance(loss, Supervised) and loss.higher_is_better)
+    return Score(mean_loss, mean_metric, higher)
+
+
+def numbers(problem: Problem, batch: Batch, metric: Metric | None) -> tuple[float, float]:
+    """Loss and metric of one batch; without a metric of its own, the loss is the metric."""
+    loss = problem.loss
+    if isinstance(loss, Supervised):
+        x, y = split(batch)
+        prediction = output(problem.predict(x))
+        value = float(loss.criterion(prediction, y))
+        return value, float(loss.score(prediction, y) if metric is None else metric(problem, batch))
+    value = float(problem.objective(batch))
+    return value, value if metric is None else float(metric(problem, batch))
+
+
+def gradient_norm(problem: Problem, data: Source, engine: Engine) -> float:
+    """‖∇F‖ of the mean objective and the penalties over all samples, in evaluation mode."""
+    parameters = [p for p in problem.parameters() if p.requires_grad]
+    total = [torch.zeros_like(p) for p in parameters]
+    samples = 0
+    with evaluating(problem), torch.enable_grad():
+        for batch in data.ordered():
+            batch = move(batch, engine.device)
+            size = len(next(leaves(batch)))
+            gradients = torch.autograd.grad(
+                problem(batch), parameters, materialize_grads=True, allow_unused=True
+            )
+            torch._foreach_add_(total, gradients, alpha=size)
+            samples += size
+    return math.sqrt(sum(float(g.square().sum()) for g in total)) / samples

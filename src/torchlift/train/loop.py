@@ -1,0 +1,248 @@
+"""The one loop: minimise a problem step by step, and be able to stop and go on anywhere."""
+
+import copy
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchlift.core import Batch, DivergedError, Problem, dials
+from torchlift.train import rng
+from torchlift.train.batches import Source, move, share
+from torchlift.train.cost import count, probe
+from torchlift.train.engine import Engine
+from torchlift.train.evaluate import Metric, Score, evaluate, gradient_norm
+from torchlift.train.history import Row
+from torchlift.train.settings import Settings
+from torchlift.train.until import Rule
+
+Tree = dict[str, Any]
+
+
+@dataclasses.dataclass
+class Position:
+    """Where a fit stands: everything but the problem, the optimiser and the random streams."""
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    loss: float = 0.0
+    """Sum of the objective over the steps of this epoch."""
+    flops: float = 0.0
+    seconds: float = 0.0
+    stopped: str = ""
+    """Why the fit ended: "cap" or "rule"; empty while it runs."""
+    best: Tree | None = None
+    score: Score | None = None
+    remembered: dict[int, Tree] = dataclasses.field(default_factory=dict[int, Tree])
+    rows: list[Row] = dataclasses.field(default_factory=list[Row])
+
+
+@dataclasses.dataclass
+class Hooks:
+    """What the loop tells the outside: rows as they come, and when it is safe to save."""
+
+    row: Callable[[Row], None]
+    step: Callable[[int], None]
+    pause: Callable[["Fitting"], None]
+
+
+class Fitting:
+    """One fit: ``problem`` is trained in place while t runs from 0 to 1."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        rule: Rule,
+        train: Source,
+        valid: Source | None,
+        engine: Engine,
+        *,
+        seed: int,
+        metric: Metric | None = None,
+        price: Callable[[int], float] = lambda flops: 1.0,
+    ) -> None:
+        self.problem, self.settings = problem, settings
+        self.train, self.valid, self.engine = train, valid, engine
+        self.seed, self.metric = seed, metric
+        self.at = Position()
+        self.prepare()
+        trial = probe(problem, self.example())
+        self.flops = trial.flops
+        self.idle = [problem.get_parameter(name) for name in trial.unused] if engine.world > 1 else []
+        self.rule = rule.scaled(price(trial.flops))
+        self.total = max(1, round(self.rule.cap * train.steps()))
+        self.optimizer = settings.make_optimizer(problem)
+        if settings.warm is not None:
+            self.optimizer.load_state_dict(copy.deepcopy(settings.warm.optimizer))
+
+    def example(self) -> Batch:
+        """A training batch to try the problem on; no random stream moves."""
+        state = self.train.state()
+        with rng.scope():
+            batch = next(iter(self.train.epoch(0, 0, self.problem.indexed)))
+        self.train.restore(state)
+        return move(batch, self.engine.device)
+
+    def prepare(self) -> None:
+        """Let the problem look at fixed data once, and count what that costs."""
+        if self.train.fixed:
+            with rng.scope(), torch.no_grad():
+                batches = (move(batch, self.engine.device) for batch in self.train.ordered())
+                self.at.flops += count(lambda: self.problem.prepare(batches))
+
+    def run(self, hooks: Hooks) -> None:
+        """Train to the end."""
+        for parameter in self.idle:  # data-parallel torch waits for a gradient of every trainable parameter
+            parameter.requires_grad_(False)
+        self.objective, self.stepper = self.engine.setup(self.problem, self.optimizer)
+        self.dials, self.factor = list(dials(self.problem)), self.settings.factor()
+        self.problem.train()
+        while not self.at.stopped:
+            self.run_epoch(hooks)
+            self.end_epoch(hooks)
+        if self.settings.keep == "best" and self.at.best is not None:
+            self.problem.load_state_dict(self.at.best)
+        for parameter in self.idle:
+            parameter.requires_grad_(True)
+        self.problem.eval()
+
+    def run_epoch(self, hooks: Hooks) -> None:
+        """Steps to the end of the epoch, or of the fit."""
+        at, started = self.at, time.perf_counter()
+        batches = self.train.epoch(rng.key(self.seed, at.epoch), at.batch, self.problem.indexed)
+        for batch in batches:
+            at.loss += self.step(batch)
+            at.step += 1
+            at.batch += 1
+            at.flops += self.flops
+            hooks.step(at.step)
+            if at.step >= self.total:
+                break
+            if at.batch < self.train.steps():
+                now = time.perf_counter()
+                at.seconds, started = at.seconds + now - started, now
+                hooks.pause(self)
+        at.seconds += time.perf_counter() - started
+
+    def step(self, batch: Batch) -> float:
+        """One gradient step on one batch; the objective before it."""
+        t = self.at.step / max(1, self.total - 1)
+        for dial in self.dials:
+            dial.turn(t)
+        if self.factor is not None:
+            factor = self.factor(t)
+            for group in self.optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * factor
+        if self.engine.world > 1:
+            batch, weight = share(batch, self.engine.rank, self.engine.world)
+            loss = self.objective(move(batch, self.engine.device), weight)
+        else:
+            loss = self.objective(move(batch, self.engine.device))
+        value = loss.item()
+        if not math.isfinite(value):
+            raise DivergedError(self.diverged(value))
+        self.engine.backward(loss)
+        if self.settings.clip is not None:
+            self.engine.clip(self.problem, self.stepper, self.settings.clip)
+        self.stepper.step()
+        self.stepper.zero_grad()
+        return value
+
+    def diverged(self, value: float) -> str:
+        """What to say when the objective is not a number."""
+        at, name = self.at, self.settings.name
+        return (
+            f"the objective is {value} at step {at.step} (epoch {at.epoch + 1} of fit {name!r}): "
+            "lower the learning rate, set clip=1.0 or look for bad samples; the last good checkpoint is kept."
+        )
+
+    def end_epoch(self, hooks: Hooks) -> None:
+        """Evaluate, ask the rule, write a row."""
+        at, started = self.at, time.perf_counter()
+        steps = at.batch
+        loss = at.loss / max(1, steps)
+        at.epoch, at.batch, at.loss = at.epoch + 1, 0, 0.0
+        score = None if self.valid is None else evaluate(self.problem, self.valid, self.engine, self.metric)
+        judged = score or Score(loss, loss, higher_is_better=False)
+        stop = self.rule.update(self.watched(judged))
+        if at.step >= self.total:
+            at.stopped = "cap"
+        elif stop:
+            at.stopped = "rule"
+        self.remember(judged)
+        at.seconds += time.perf_counter() - started
+        row: Row = {"epoch": at.epoch, "step": at.step, "train_loss": loss, **self.columns(score)}
+        at.rows.append(row)
+        hooks.row(row)
+        if not at.stopped:
+            hooks.pause(self)
+
+    def watched(self, score: Score) -> float:
+        """The number the rule watches."""
+        if self.rule.watches == "grad_norm":
+            return gradient_norm(self.problem, self.train, self.engine)
+        return score.loss
+
+    def remember(self, score: Score) -> None:
+        """Keep the weights that are asked for."""
+        at = self.at
+        if self.settings.keep == "best" and score.better_than(at.score):
+            at.best, at.score = snapshot(self.problem), score
+        elif self.settings.keep == "last":
+            at.score = score
+        if at.epoch in self.settings.remember:
+            at.remembered[at.epoch] = snapshot(self.problem)
+
+    def columns(self, score: Score | None) -> Row:
+        """The other numbers of a row."""
+        row: Row = {
+            "valid_loss": score.loss if score else None,
+            "metric": score.metric if score else None,
+            "lr": self.optimizer.param_groups[0]["lr"],
+        }
+        if self.settings.preview is not None and self.valid is not None and score is not None:
+            projected = self.settings.preview(self.problem)
+            hard = evaluate(projected, self.valid, self.engine, self.metric)
+            row |= {
+                "projected_loss": hard.loss,
+                "projected_metric": hard.metric,
+                "gap": hard.loss - score.loss,
+            }
+        if self.settings.log is not None:
+            row |= self.settings.log(self.problem)
+        return row
+
+    def state(self) -> Tree:
+        """Everything a continued fit needs."""
+        position = dataclasses.asdict(dataclasses.replace(self.at, score=None, best=None, remembered={}))
+        position |= {"best": self.at.best, "remembered": self.at.remembered}
+        position["score"] = None if self.at.score is None else dataclasses.asdict(self.at.score)
+        return {
+            "problem": self.problem.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "rule": self.rule.state(),
+            "position": position,
+            "rng": rng.capture(),
+            "source": self.train.state(),
+        }
+
+    def restore(self, state: Tree) -> None:
+        """Continue from :meth:`state`."""
+        self.problem.load_state_dict(state["problem"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.rule.restore(state["rule"])
+        position = dict(state["position"])
+        position["score"] = None if position["score"] is None else Score(**position["score"])
+        self.at = Position(**position)
+        rng.restore(state["rng"])
+        self.train.restore(state["source"])
+
+
+def snapshot(problem: Problem) -> Tree:
+    """A copy of the state, tied tensors tied."""
+    return copy.deepcopy(problem.state_dict())
