@@ -1,0 +1,42 @@
+"""Data for the papers' experiments: readers of files you have, and data that needs none."""
+
+from torchlift.data.arrays import read_arrays
+from torchlift.data.augment import crop_flip
+from torchlift.data.grids import shortest_paths
+from torchlift.data.images import cifar10, fashion_mnist, grey, mnist, normalise, statistics
+from torchlift.data.loading import NAMES, load
+from torchlift.data.small import digits, iris
+from torchlift.data.sources import LoadError
+from torchlift.data.splits import Kind, Pair, Splits, split
+from torchlift.data.synthetic import teacher_student
+from torchlift.data.text import Text, Translations, multi30k, ptb, windows
+from torchlift.data.toy import toy_entropy, toy_text
+
+__all__ = [
+    "NAMES",
+    "Kind",
+    "LoadError",
+    "Pair",
+    "Splits",
+    "Text",
+    "Translations",
+    "cifar10",
+    "crop_flip",
+    "digits",
+    "fashion_mnist",
+    "grey",
+    "iris",
+    "load",
+    "mnist",
+    "multi30k",
+    "normalise",
+    "ptb",
+    "read_arrays",
+    "shortest_paths",
+    "split",
+    "statistics",
+    "teacher_student",
+    "toy_entropy",
+    "toy_text",
+    "windows",
+]

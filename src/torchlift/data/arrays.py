@@ -1,0 +1,136 @@
+"""The user's own arrays: an .npz file, or a folder of .npy files."""
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchlift.data.sources import LoadError
+from torchlift.data.splits import Kind, Pair, Splits, hold_out
+
+Arrays = Mapping[str, NDArray[Any]]
+HELD_OUT = {"test": 0.2, "valid": 0.125}  # of what is left each time: 70–10–20
+
+
+def read_arrays(path: str | Path, seed: int = 0) -> Splits:
+    """Arrays ``x`` and ``y``, or ``x_train``, ``y_train`` and, as far as there are, ``_valid`` and ``_test``.
+
+    Parts that are missing are set aside from the training part by ``seed``. Whole-number targets mean
+    classes, others regression; where inputs are whole numbers and targets have their shape, text. Bytes
+    become numbers in [0, 1].
+    """
+    path = Path(path).expanduser()
+    arrays = open_arrays(path)
+    parts = {part: checked(f"{path.name}, {part}", *pair) for part, pair in pairs(path, arrays).items()}
+    for part, fraction in HELD_OUT.items():
+        if part not in parts:
+            if len(parts["train"][0]) < 4:
+                raise LoadError(
+                    f"{path.name}: too few samples to set a {part} part aside; give x_{part}, y_{part}"
+                )
+            parts["train"], parts[part] = hold_out(parts["train"], fraction, seed)
+    splits = Splits(parts["train"], parts["valid"], parts["test"], kind_of(*parts["train"]))
+    check_together(path.name, splits)
+    return splits
+
+
+def open_arrays(path: Path) -> Arrays:
+    """The arrays by name, executing nothing (no pickles)."""
+    files = sorted(path.glob("*.npy")) if path.is_dir() else []
+    if not files and not path.is_file():
+        what = "holds no .npy files" if path.is_dir() else "is not there"
+        raise LoadError(f"{path} {what}; give an .npz file or a folder with x.npy and y.npy")
+    try:
+        if files:
+            return {file.stem: np.load(file, allow_pickle=False) for file in files}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+        reason = str(error).split("\n")[0]
+        raise LoadError(
+            f"{path} is not a file of plain arrays ({reason}); write it with numpy.savez"
+        ) from error
+
+
+def pairs(path: Path, arrays: Arrays) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+    """Inputs and targets by part."""
+    names = (
+        {"train": ("x", "y")} if "x" in arrays else {p: (f"x_{p}", f"y_{p}") for p in ("train", *HELD_OUT)}
+    )
+    found = {part: keys for part, keys in names.items() if any(key in arrays for key in keys)}
+    for part, keys in {"train": names["train"], **found}.items():
+        for key in keys:
+            if key not in arrays:
+                raise LoadError(
+                    f"{path.name} has no {key}, which the {part} part needs; it has: {', '.join(arrays)}"
+                )
+    return {part: (arrays[x], arrays[y]) for part, (x, y) in found.items()}
+
+
+def checked(who: str, x: NDArray[Any], y: NDArray[Any]) -> Pair:
+    """Tensors, once the arrays are numbers, finite, of one length and not empty."""
+    for name, array in (("x", x), ("y", y)):
+        if array.dtype.kind not in "buif":
+            raise LoadError(f"{who}: {name} holds {array.dtype}, not numbers; convert it first")
+        if array.ndim == 0 or array.size == 0:
+            raise LoadError(f"{who}: {name} is empty; give at least one sample")
+        bad = np.argwhere(~np.isfinite(array)) if array.dtype.kind == "f" else np.empty((0, 1), int)
+        if len(bad):
+            rows = len(np.unique(bad[:, 0]))
+            raise LoadError(
+                f"{who}: {name} has NaN or Inf in {rows} samples, first {bad[0][0]}; drop or fill them"
+            )
+    if len(x) != len(y):
+        raise LoadError(f"{who}: {len(x)} inputs but {len(y)} targets; their first dimensions must agree")
+    return numbers(x), targets(y)
+
+
+def numbers(x: NDArray[Any]) -> Tensor:
+    """Bytes to [0, 1], other whole numbers to int64 (tokens), the rest to float32."""
+    if x.dtype == np.uint8:
+        return torch.from_numpy(x.astype(np.float32) / 255)
+    return torch.from_numpy(x.astype(np.float32 if x.dtype.kind == "f" else np.int64))
+
+
+def targets(y: NDArray[Any]) -> Tensor:
+    """Labels as int64 (n × 1 as n), others as float32 (n as n × 1)."""
+    if y.dtype.kind == "f":
+        y = y.astype(np.float32)
+        return torch.from_numpy(y[:, None] if y.ndim == 1 else y)
+    return torch.from_numpy((y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y).astype(np.int64))
+
+
+def kind_of(x: Tensor, y: Tensor) -> Kind:
+    """What the targets ask for."""
+    if y.is_floating_point():
+        return "regression"
+    return "text" if y.ndim > 1 and y.shape == x.shape and not x.is_floating_point() else "classification"
+
+
+def check_together(who: str, splits: Splits) -> None:
+    """What must hold across the parts: one shape, one kind, something to tell apart."""
+    (x, y), kind = splits.train, splits.kind
+    for part, (inputs, outputs) in (("valid", splits.valid), ("test", splits.test)):
+        ours, theirs = (
+            (x.shape[1:], y.shape[1:], y.dtype),
+            (inputs.shape[1:], outputs.shape[1:], outputs.dtype),
+        )
+        if ours != theirs:
+            raise LoadError(
+                f"{who}: train and {part} differ in shape or type of a sample: {ours} and {theirs}"
+            )
+    if (
+        kind != "regression"
+        and min(int(part[1].min()) for part in (splits.train, splits.valid, splits.test)) < 0
+    ):
+        raise LoadError(f"{who}: labels must count from 0; there are negative ones")
+    if bool((y == y.flatten()[0]).all()):
+        what = "target" if kind == "regression" else "class"
+        raise LoadError(
+            f"{who}: the training part has one {what} only, {y.flatten()[0].item()}: nothing to learn"
+        )

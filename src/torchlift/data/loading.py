@@ -1,0 +1,65 @@
+"""Data by name."""
+
+import difflib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from torchlift.data.arrays import read_arrays
+from torchlift.data.grids import shortest_paths
+from torchlift.data.images import cifar10, fashion_mnist, mnist, normalise, statistics
+from torchlift.data.small import digits, iris
+from torchlift.data.sources import LoadError
+from torchlift.data.splits import Pair, Splits, hold_out, split
+from torchlift.data.synthetic import teacher_student
+from torchlift.data.text import Text, ptb, windows
+from torchlift.data.toy import toy_text
+
+Folder = str | Path | None
+
+
+def load(name: str, folder: Folder = None, seed: int = 0) -> Splits:
+    """Data by a name of ``NAMES``, an ``.npz`` file, or a folder of ``.npy`` files, ready to fit.
+
+    Images are normalised channel by channel with the statistics of the training part. ``seed`` draws what
+    is generated, and which training samples are set aside for validation.
+    """
+    if name in NAMES:
+        return NAMES[name](folder, seed)
+    if name.endswith(".npz") or Path(name).expanduser().is_dir():
+        return read_arrays(name, seed)
+    near = difflib.get_close_matches(name, NAMES, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(NAMES)},"
+    raise LoadError(f"no data named {name!r}; {hint} or give an .npz file or a folder of .npy files")
+
+
+def images(read: Callable[[Folder], tuple[Pair, Pair]], fraction: float, folder: Folder, seed: int) -> Splits:
+    """An image set with a fraction of its training part set aside, normalised."""
+    everything, (x_test, y_test) = read(folder)
+    (x, y), (x_valid, y_valid) = hold_out(everything, fraction, seed)
+    mean, std = statistics(x)
+    scale = partial(normalise, mean=mean, std=std)
+    return Splits((scale(x), y), (scale(x_valid), y_valid), (scale(x_test), y_test), "classification")
+
+
+def pieces(text: Text, length: int) -> Splits:
+    """Next-token pairs of a text."""
+    train, valid, test = (windows(part, length) for part in (text.train, text.valid, text.test))
+    return Splits(train, valid, test, "text")
+
+
+NAMES: dict[str, Callable[[Folder, int], Splits]] = {
+    "digits": lambda _, seed: digits(seed),
+    "iris": lambda _, seed: iris(seed),
+    "teacher-student": lambda _, seed: teacher_student(7, seed=seed),
+    "teacher-student-8": lambda _, seed: teacher_student(8, seed=seed),
+    "teacher-student-9": lambda _, seed: teacher_student(9, seed=seed),
+    "shortest-paths": lambda _, seed: split(*shortest_paths(2_000, 6, seed), "binary", seed),
+    "toy-text": lambda _, seed: pieces(toy_text(seed=seed), 64),
+    "cifar10": partial(images, cifar10, 0.2),
+    "mnist": partial(images, mnist, 1 / 6),
+    "fashion-mnist": partial(images, fashion_mnist, 1 / 6),
+    "ptb-char": lambda folder, _: pieces(ptb(folder, "char"), 128),
+    "ptb-word": lambda folder, _: pieces(ptb(folder, "word"), 35),
+}
+"""The data there is by name; those that come last need files."""

@@ -1,0 +1,25 @@
+"""Small real data that comes with scikit-learn."""
+
+import numpy as np
+import torch
+
+from torchlift.data.sources import need
+from torchlift.data.splits import Splits, split
+
+
+def digits(seed: int = 0, image: bool = False) -> Splits:
+    """Handwritten digits, 1,797 of them, 8 × 8 pixels in [0, 1]: n × 64, or n × 1 × 8 × 8 as ``image``."""
+    bunch = need("digits", "sklearn.datasets").load_digits()
+    x = torch.from_numpy(bunch.data.astype(np.float32) / 16)
+    y = torch.from_numpy(bunch.target.astype(np.int64))
+    return split(x.view(-1, 1, 8, 8) if image else x, y, "classification", seed)
+
+
+def iris(seed: int = 0) -> Splits:
+    """Fisher's irises, 150 of them, four measurements standardised by the training part, three classes."""
+    bunch = need("iris", "sklearn.datasets").load_iris()
+    x = torch.from_numpy(bunch.data.astype(np.float32))
+    parts = split(x, torch.from_numpy(bunch.target.astype(np.int64)), "classification", seed, (0.2, 0.2))
+    mean, std = parts.train[0].mean(0), parts.train[0].std(0)
+    train, valid, test = (((x - mean) / std, y) for x, y in (parts.train, parts.valid, parts.test))
+    return Splits(train, valid, test, "classification")

@@ -1,0 +1,61 @@
+"""Data in three parts."""
+
+import dataclasses
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Pair = tuple[Tensor, Tensor]
+"""Inputs and targets with the samples along the first dimension."""
+
+Kind = Literal["classification", "regression", "binary", "text"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Splits:
+    """What is fitted, what is watched, and what is reported; disjoint."""
+
+    train: Pair
+    valid: Pair
+    test: Pair
+    kind: Kind
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
+        return tuple(self.train[0].shape[1:])
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model must put out: classes, or the width of the target."""
+        if self.kind in ("classification", "text"):
+            return 1 + max(int(y.max()) for _, y in (self.train, self.valid, self.test))
+        return self.train[1].shape[1]
+
+    @property
+    def loss(self) -> Literal["cross_entropy", "mse", "bce"]:
+        """The loss that suits the kind."""
+        if self.kind == "regression":
+            return "mse"
+        return "bce" if self.kind == "binary" else "cross_entropy"
+
+
+def split(
+    x: Tensor, y: Tensor, kind: Kind, seed: int = 0, fractions: tuple[float, float] = (0.1, 0.2)
+) -> Splits:
+    """Shuffle by ``seed`` and set aside the given fractions for validation and test (70–10–20)."""
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    valid, test = (max(1, round(fraction * len(x))) for fraction in fractions)
+    parts = order.split([len(x) - valid - test, valid, test])
+    train, watched, reported = ((x[part], y[part]) for part in parts)
+    return Splits(train, watched, reported, kind)
+
+
+def hold_out(pair: Pair, fraction: float, seed: int) -> tuple[Pair, Pair]:
+    """Shuffle by ``seed`` and set a fraction aside."""
+    x, y = pair
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    held = max(1, round(fraction * len(x)))
+    rest, part = order[held:], order[:held]
+    return (x[rest], y[rest]), (x[part], y[part])

@@ -1,0 +1,150 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import dijkstra
+
+from torchlift import data, models
+from torchlift.data import grids
+from torchlift.data.synthetic import kaiming, teacher
+from torchlift.data.toy import sentences
+
+
+def test_the_teacher_is_a_block_network():
+    generator = torch.Generator().manual_seed(0)
+    net = models.BlockNet(2, inputs=3, width=4).double()
+    weights = {name: kaiming(*p.shape, generator) for name, p in net.named_parameters() if p.ndim == 2}
+    net.load_state_dict(weights, strict=False)
+    blocks = [
+        (weights[f"trunk.block{i}.linear1.weight"], weights[f"trunk.block{i}.linear2.weight"]) for i in (1, 2)
+    ]
+    x = torch.rand(5, 3, dtype=torch.float64)
+    torch.testing.assert_close(
+        teacher(x, weights["trunk.stem.weight"], blocks, weights["head.weight"]), net(x)
+    )
+
+
+def test_teacher_student():
+    parts = data.teacher_student(7, n=100, seed=3)
+    assert [len(x) for x, _ in (parts.train, parts.valid, parts.test)] == [70, 10, 20]
+    y = torch.cat([y for _, y in (parts.train, parts.valid, parts.test)])
+    assert (y.min(), y.max()) == (0, 1)
+    again, other = data.teacher_student(7, n=100, seed=3), data.teacher_student(7, n=100, seed=4)
+    assert torch.equal(parts.train[1], again.train[1])
+    assert not torch.equal(parts.train[1], other.train[1])
+
+
+def reference_paths(a, b, free, diagonal):
+    """Dijkstra on the graph of free cells."""
+    size = free.shape[0]
+    edges = [
+        (i * size + j, k * size + m)
+        for i, j, k, m in itertools.product(range(size), repeat=4)
+        if free[i, j] and free[k, m] and (i, j) != (k, m)
+        if (max(abs(i - k), abs(j - m)) if diagonal else abs(i - k) + abs(j - m)) == 1
+    ]
+    rows, columns = zip(*edges, strict=True) if edges else ((), ())
+    graph = coo_array((np.ones(len(rows)), (rows, columns)), shape=(size**2, size**2)).tocsr()
+    start, end = (i * size + j for i, j in (a, b))
+    d = dijkstra(graph, indices=[start, end], unweighted=True)
+    on = d[0] + d[1] == d[0, end]
+    return on.reshape(size, size) & np.isfinite(d[0, end])
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 10_000), diagonal=st.booleans())
+def test_shortest_paths_equal_dijkstra(seed, diagonal):
+    generator = torch.Generator().manual_seed(seed)
+    a, b = torch.randint(5, (2, 1, 2), generator=generator)
+    start, end = grids.query(a, 5), grids.query(b, 5)
+    free = (torch.rand(1, 5, 5, generator=generator) > 0.35) | start | end
+    ours = grids.on_shortest_paths(start, end, free, diagonal)[0]
+    theirs = reference_paths(a[0].tolist(), b[0].tolist(), free[0].numpy(), diagonal)
+    assert np.array_equal(ours.numpy(), theirs)
+
+
+def test_shortest_paths_samples():
+    x, y = data.shortest_paths(300, distance=4, seed=1)
+    assert x.shape == (300, 2, 32, 32)
+    assert y.shape == (300, 1, 32, 32)
+    queries, walls = x[:, 0].bool(), x[:, 1].bool()
+    assert (queries.sum((1, 2)) == 2).all()
+    assert not (queries & walls).any()
+    assert not (y[:, 0].bool() & walls).any()
+    assert y[:, 0].bool()[queries].all()
+    assert walls.float().mean().item() == pytest.approx(0.1, abs=0.005)
+    cells = queries.nonzero()[:, 1:].view(300, 2, 2)
+    apart = (cells[:, 0] - cells[:, 1]).abs().amax(1)
+    assert (apart.min(), apart.max()) == (1, 4)
+    assert torch.equal(data.shortest_paths(300, distance=4, seed=1)[0], x)
+
+
+def test_toy_text_is_made_of_its_sentences():
+    text = data.toy_text(5_000, seed=2)
+    assert [len(part) for part in (text.train, text.valid, text.test)] == [4000, 500, 500]
+    written = "".join(text.vocabulary[i] for i in torch.cat([text.train, text.valid, text.test]))
+    assert set(written.split("\n")[:-1]) <= {sentence.strip() for sentence in sentences()}
+
+
+def test_toy_entropy_is_that_of_uniform_sentences():
+    known = sentences()
+    assert len(set(known)) == len(known) == 2 * 4 * 6 * 4 * 2 * 4 * 6
+    bits = -sum(1 / len(known) * math.log2(1 / len(known)) for _ in known)
+    assert data.toy_entropy() == pytest.approx(bits / np.mean([len(s) for s in known]))
+
+
+def test_windows_shift_by_one():
+    x, y = data.windows(torch.arange(12), 4)
+    assert x.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert torch.equal(y, x + 1)
+    with pytest.raises(data.LoadError, match="use a shorter one"):
+        data.windows(torch.arange(4), 4)
+
+
+def test_digits_and_iris():
+    digits, iris = data.digits(), data.iris()
+    assert (digits.shape, digits.outputs, len(digits.train[0])) == ((64,), 10, 1258)
+    assert data.digits(image=True).shape == (1, 8, 8)
+    assert digits.train[0].min() == 0
+    assert digits.train[0].max() == 1
+    assert (iris.shape, iris.outputs, len(iris.test[0])) == ((4,), 3, 30)
+    torch.testing.assert_close(iris.train[0].mean(0), torch.zeros(4), atol=1e-5, rtol=0)
+
+
+def test_splits_are_disjoint_and_complete():
+    parts = data.split(torch.arange(50), torch.arange(50), "regression", seed=1)
+    seen = torch.cat([x for x, _ in (parts.train, parts.valid, parts.test)])
+    assert sorted(seen.tolist()) == list(range(50))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_crop_flip_equals_the_obvious_loop(dtype):
+    images = torch.randint(1, 255, (6, 3, 8, 10)).to(dtype)
+    ours = data.crop_flip(images, torch.Generator().manual_seed(5), padding=2)
+    generator = torch.Generator().manual_seed(5)
+    down, right = torch.randint(5, (2, 6, 1), generator=generator)
+    flips = torch.randint(2, (6,), generator=generator)
+    assert len(set(flips.tolist())) == 2
+    for image, out, i, j, flip in zip(images, ours, down, right, flips, strict=True):
+        padded = torch.zeros(3, 12, 14, dtype=dtype)
+        padded[:, 2:-2, 2:-2] = image
+        window = padded[:, i : i + 8, j : j + 10]
+        assert torch.equal(out, window.flip(-1) if flip else window)
+
+
+def test_crop_flip_draws_from_its_generator_alone():
+    before = torch.get_rng_state()
+    data.crop_flip(torch.zeros(2, 1, 8, 8), torch.Generator())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_normalise_gives_zero_mean_and_unit_variance():
+    images = torch.randint(0, 256, (20, 3, 8, 8), dtype=torch.uint8)
+    scaled = data.normalise(images, *data.statistics(images))
+    torch.testing.assert_close(scaled.mean((0, 2, 3)), torch.zeros(3), atol=1e-6, rtol=0)
+    torch.testing.assert_close(scaled.var((0, 2, 3), correction=0), torch.ones(3))
