@@ -1,0 +1,122 @@
+"""What a model weighs, and what it costs to run."""
+
+import contextlib
+import copy
+import dataclasses
+import statistics
+import time
+import warnings
+from collections.abc import Generator, Mapping
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """Numbers about a model at an example input."""
+
+    params: int
+    """Parameters, tied ones counted once."""
+    nonzero: int
+    """Those that are not exactly zero."""
+    bits: int
+    """What the parameters take by their number types."""
+    file_bytes: int
+    """The size of the model's file, buffers included."""
+    macs: int
+    """Multiply–accumulates of matrix products and convolutions, per sample."""
+    latency_ms: float
+    """Median time of one call at the example's batch, in milliseconds."""
+
+
+def measure(model: nn.Module, example: Any, *, repeats: int = 21, warmup: int = 3) -> Measured:
+    """Measure a model at an example: a tensor, a tuple of arguments, or a dict of keyword arguments.
+
+    The calls run on a copy in evaluation mode, so that the model, its mode and the random state stay as
+    they are. Latency depends on the machine and on the number of threads torch is set to.
+    """
+    if repeats < 1:
+        raise ValueError(f"measure needs at least one repeat, got repeats={repeats}")
+    parameters = list(model.parameters())
+    copied = copy.deepcopy(model).eval()
+    with torch.random.fork_rng():
+        macs = count_macs(copied, example)
+        latency = median_latency(copied, example, repeats, warmup)
+    return Measured(
+        params=sum(p.numel() for p in parameters),
+        nonzero=sum(int(p.count_nonzero()) for p in parameters),
+        bits=sum(8 * p.numel() * p.element_size() for p in parameters),
+        file_bytes=file_size(model),
+        macs=macs,
+        latency_ms=1000 * latency,
+    )
+
+
+def call(model: nn.Module, example: Any) -> Any:
+    """The model at the example."""
+    if isinstance(example, Mapping):
+        return model(**example)
+    return model(*example) if isinstance(example, tuple | list) else model(example)
+
+
+def batch_size(example: Any) -> int:
+    """The first dimension of the first tensor that has one."""
+    sizes = (leaf.shape[0] for leaf in tree_leaves(example) if isinstance(leaf, Tensor) and leaf.ndim)
+    return max(1, next(sizes, 1))
+
+
+def file_size(model: nn.Module) -> int:
+    """Bytes of a safetensors file of the state, tied tensors stored once."""
+    unique = {
+        (t.device, t.data_ptr(), t.storage_offset(), t.shape, t.stride(), t.dtype): (name, t)
+        for name, t in model.state_dict().items()
+    }
+    state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in unique.values()}
+    return len(safetensors.torch.save(state))
+
+
+@contextlib.contextmanager
+def plain_kernels() -> Generator[None]:
+    """Without fused CPU kernels, inside which torch's counter sees nothing (LSTM, attention)."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
+            warnings.filterwarnings("ignore", "TF32 acceleration on top of oneDNN")
+            with torch.backends.mkldnn.flags(enabled=False):
+                yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def count_macs(model: nn.Module, example: Any) -> int:
+    """Half the floating-point operations of one call, per sample of its batch."""
+    with plain_kernels(), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        call(model, example)
+    return round(counter.get_total_flops() / 2 / batch_size(example))
+
+
+def median_latency(model: nn.Module, example: Any, repeats: int, warmup: int) -> float:
+    """Seconds of one call: the median of ``repeats`` after ``warmup`` more."""
+    seconds: list[float] = []
+    with torch.inference_mode():
+        for _ in range(warmup + repeats):
+            synchronise(example)
+            start = time.perf_counter()
+            call(model, example)
+            synchronise(example)
+            seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[warmup:])
+
+
+def synchronise(example: Any) -> None:
+    """Wait for devices that compute in the background."""
+    for device in {leaf.device for leaf in tree_leaves(example) if isinstance(leaf, Tensor)}:
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
