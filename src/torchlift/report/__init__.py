@@ -1,0 +1,65 @@
+"""One self-contained HTML file per run, comparison or reproduction.
+
+>>> from torchlift.report import Page, Section, Text, render
+>>> "<h1>Hello</h1>" in render(Page("Hello", sections=[Section("Part", [Text("*Well*.")])]))
+True
+"""
+
+from torchlift.report.figures import (
+    Bars,
+    Chart,
+    DotRow,
+    Dots,
+    Heatmap,
+    Image,
+    Images,
+    Line,
+    Phase,
+    Points,
+    Scatter,
+)
+from torchlift.report.html import render, write
+from torchlift.report.page import (
+    Card,
+    Cards,
+    Column,
+    Details,
+    KeyValues,
+    Note,
+    Page,
+    Section,
+    Spread,
+    Table,
+    Text,
+)
+from torchlift.report.story import comparison_page, reproduction_page, run_page
+
+__all__ = [
+    "Bars",
+    "Card",
+    "Cards",
+    "Chart",
+    "Column",
+    "Details",
+    "DotRow",
+    "Dots",
+    "Heatmap",
+    "Image",
+    "Images",
+    "KeyValues",
+    "Line",
+    "Note",
+    "Page",
+    "Phase",
+    "Points",
+    "Scatter",
+    "Section",
+    "Spread",
+    "Table",
+    "Text",
+    "comparison_page",
+    "render",
+    "reproduction_page",
+    "run_page",
+    "write",
+]

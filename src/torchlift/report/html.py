@@ -1,0 +1,150 @@
+"""A page as one HTML file that needs nothing else: styles, script, figures and pictures are inside.
+
+The file forbids itself any network access and any script but its own (a content security policy with the
+script's hash), so a hostile name in a report stays text even if an escape were missed.
+"""
+
+import base64
+import contextlib
+import hashlib
+import os
+import tempfile
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchlift.report.figures import Bars, Chart, Dots, Heatmap, Image, Images, Scatter
+from torchlift.report.page import Block, Cards, Details, KeyValues, Note, Page, Section, Table, Text
+from torchlift.report.palette import variables
+from torchlift.report.plots import chart_view
+from torchlift.report.points import dots_view, scatter_view
+from torchlift.report.tables import bars_view, cards_view, heatmap_view, keyvalues_view, table_view
+from torchlift.report.text import to_html
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+FIGURES = (Chart, Scatter, Dots, Bars, Heatmap)
+
+
+def render(page: Page) -> str:
+    """The page as HTML text; the same page gives the same text."""
+    environment = _environment()
+    script = _source(environment, "page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    numbers = iter(range(10**9))
+
+    def blocks(section: Section | Details) -> list[tuple[bool, list[str]]]:
+        runs = groupby(section.blocks, key=lambda block: isinstance(block, FIGURES))
+        return [(figures, [block_html(block) for block in run]) for figures, run in runs]
+
+    def block_html(block: Block) -> str:
+        name, view = _view(block)
+        return environment.get_template(name).render(view, number=next(numbers), blocks=blocks)
+
+    return environment.get_template("page.html").render(
+        page=page, blocks=blocks, script=script, digest=digest, light=variables(False), dark=variables(True)
+    )
+
+
+def write(page: Page, path: str | os.PathLike[str]) -> Path:
+    """Write the page so that the file is either the old one or the whole new one, even through a crash."""
+    target = Path(path)
+    text = render(page).encode()
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    except OSError as error:
+        raise _cannot_write(target, error) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+        _sync_folder(target.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise _cannot_write(target, error) from error
+    return target
+
+
+def _cannot_write(target: Path, error: OSError) -> OSError:
+    reason = error.strerror or type(error).__name__
+    return OSError(
+        error.errno, f"report: cannot write ({reason}); give a path in a folder that takes files", str(target)
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _view(block: Block) -> tuple[str, dict[str, Any]]:
+    """The template of a block and what it draws."""
+    match block:
+        case Text() | Note():
+            return "text.html", {"block": block, "note": isinstance(block, Note), "body": to_html(block.text)}
+        case Cards():
+            return "cards.html", cards_view(block)
+        case Table():
+            return "table.html", table_view(block)
+        case KeyValues():
+            return "keyvalues.html", keyvalues_view(block)
+        case Chart():
+            return "chart.html", chart_view(block)
+        case Scatter():
+            return "chart.html", scatter_view(block)
+        case Dots():
+            return "dots.html", dots_view(block)
+        case Bars():
+            return "bars.html", bars_view(block)
+        case Heatmap():
+            return "heatmap.html", heatmap_view(block)
+        case Images():
+            return "images.html", {
+                "figure": block,
+                "images": [(image, _data_uri(image)) for image in block.images],
+            }
+        case Details():
+            return "details.html", {"block": block}
+
+
+def _data_uri(image: Image) -> str:
+    return "data:image/png;base64," + base64.b64encode(image.png).decode()
+
+
+def _source(environment: "Environment", name: str) -> str:
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+@cache
+def _environment() -> "Environment":
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "report: HTML reports need jinja2, which is not installed; pip install 'torchlift[report]'",
+            name="jinja2",
+        ) from error
+    environment = Environment(
+        loader=PackageLoader("torchlift.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["percent"] = _percent
+    return environment
+
+
+def _percent(fraction: float) -> str:
+    """A place or length in a frame as SVG and CSS read it."""
+    return f"{round(100 * fraction, 3):g}%"

@@ -1,0 +1,68 @@
+"""Colours as (light, dark) pairs: text at least 4.5 : 1, marks at least 3 : 1 on their surface.
+
+Series differ in lightness as well as hue, so they stay apart for colour-blind readers; every series has
+a dash pattern and a marker of its own too. Heat maps use cividis (Nuñez, Anderton & Renslow, 2018), which
+looks nearly the same to readers with and without colour-vision deficiency.
+"""
+
+from itertools import pairwise
+
+SURFACES = {
+    "page": ("#f4f6f8", "#0f141a"),
+    "surface": ("#ffffff", "#171e27"),
+    "ink": ("#18212c", "#e7ecf2"),
+    "muted": ("#536071", "#9dabba"),
+    "line": ("#dde3ea", "#2c3743"),
+    "accent": ("#0b5fb5", "#7ab8ff"),
+    "good": ("#00704f", "#46d3a0"),
+    "bad": ("#b53a08", "#ff9b66"),
+    "tint": ("#e9f1fb", "#1b2c40"),
+    "warn": ("#fdf3df", "#332a17"),
+}
+SERIES = (
+    ("#0b5fb5", "#6aaeff"),
+    ("#cf4a0a", "#ff8a4a"),
+    ("#00805f", "#2fc796"),
+    ("#7a2f95", "#d3a4f5"),
+    ("#9c7000", "#e6c452"),
+    ("#1795b5", "#7fe3f5"),
+    ("#a3164f", "#ff8fb8"),
+    ("#5b6776", "#a9b5c2"),
+)
+CONTROL = 7
+"""The series number of the control of a comparison: a quiet grey."""
+
+CIVIDIS = ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838")
+
+
+def variables(dark: bool) -> dict[str, str]:
+    """The CSS variables of one theme."""
+    series = {f"s{number}": pair for number, pair in enumerate(SERIES)}
+    return {name: pair[dark] for name, pair in (SURFACES | series).items()}
+
+
+def heat(fraction: float) -> tuple[str, str]:
+    """Cividis at ``fraction`` ∈ [0, 1], and the ink (black or white) that reads best on it."""
+    place = min(max(fraction, 0.0), 1.0) * (len(CIVIDIS) - 1)
+    index = min(int(place), len(CIVIDIS) - 2)
+    low, high = list(pairwise(CIVIDIS))[index]
+    mixed = tuple(round(a + (place - index) * (b - a)) for a, b in zip(rgb(low), rgb(high), strict=True))
+    colour = "#{:02x}{:02x}{:02x}".format(*mixed)
+    return colour, max("#000000", "#ffffff", key=lambda ink: contrast(ink, colour))
+
+
+def rgb(colour: str) -> tuple[int, int, int]:
+    """``#rrggbb`` as three bytes."""
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def contrast(first: str, second: str) -> float:
+    """(L₁ + 0.05) / (L₂ + 0.05), the contrast ratio of WCAG 2.2, between 1 and 21."""
+    dim, bright = sorted((_luminance(first), _luminance(second)))
+    return (bright + 0.05) / (dim + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    shares = (channel / 255 for channel in rgb(colour))
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,0 +1,98 @@
+"""The page of a reproduction: a paper's claim beside what was measured, and at what scale."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from torchlift.report.figures import Chart, Line
+from torchlift.report.page import Block, Card, Cards, Cell, Column, Note, Page, Spread, Table
+from torchlift.report.story.rows import Data, number, sentence, wants_log
+from torchlift.report.story.run import notes, sections, settings
+
+
+def reproduction_page(entry: Data) -> Page:
+    """One reproduced result: finding, facts, table, curves, notes."""
+    return Page(
+        str(entry.get("title") or "Reproduction"),
+        str(entry.get("source") or ""),
+        sections(
+            ("Finding", [*finding(entry), *facts(entry)]),
+            ("Measured", measured_table(entry)),
+            ("Curves", curve_charts(entry)),
+            ("Notes", notes(entry)),
+            ("Settings", settings(entry)),
+        ),
+    )
+
+
+def finding(entry: Data) -> list[Block]:
+    """What came out, in words."""
+    return [Note(str(entry["finding"]), "finding", "What we found")] if entry.get("finding") else []
+
+
+def facts(entry: Data) -> list[Block]:
+    """Scale, seeds and machine: what one needs to judge the figures."""
+    seeds = entry.get("seeds")
+    listed = ", ".join(map(str, seeds)) if isinstance(seeds, list | tuple) else seeds
+    given = {"scale": entry.get("scale"), "seeds": listed, "machine": machine(entry.get("machine"))}
+    cards = [Card(label, str(value)) for label, value in given.items() if value not in (None, "")]
+    return [Cards(cards)] if cards else []
+
+
+def machine(value: object) -> object:
+    """A machine given as a mapping reads as a list of its facts."""
+    return ", ".join(f"{key} {fact}" for key, fact in value.items()) if isinstance(value, Mapping) else value
+
+
+def measured_table(entry: Data) -> list[Block]:
+    """``columns`` are names; ``rows`` are lists, or mappings by those names."""
+    names, rows = [str(name) for name in entry.get("columns") or []], entry.get("rows") or []
+    if not names or not rows:
+        return []
+    listed = [[row.get(name) for name in names] if isinstance(row, Mapping) else list(row) for row in rows]
+    cells = [[cell(value) for value in row] for row in listed]
+    wordy = [any(isinstance(row[place], str) for row in cells) for place in range(len(names))]
+    heads = [
+        Column(name, align="left" if words else "right") for name, words in zip(names, wordy, strict=True)
+    ]
+    return [Table(heads, cells)]
+
+
+def cell(value: object) -> Cell:
+    """A number, a text, or a mapping with ``mean`` and ``sd`` or ``low`` and ``high``."""
+    if isinstance(value, Mapping) and "mean" in value:
+        sd, low, high = (
+            number(value[key]) if value.get(key) is not None else None for key in ("sd", "low", "high")
+        )
+        return Spread(number(value["mean"]), sd, low, high)
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    return str(value)
+
+
+def curve_charts(entry: Data) -> list[Block]:
+    """One chart per ``panel`` of the curves (all in one when none is named), in their order."""
+    curves: Sequence[Data] = entry.get("curves") or []
+    panels = groupby(curves, key=lambda one: str(one.get("panel") or ""))
+    return [_panel(entry, panel, [_line(one) for one in found]) for panel, found in panels]
+
+
+def _panel(entry: Data, panel: str, lines: list[Line]) -> Chart:
+    x_label, y_label = str(entry.get("x_label") or ""), panel or str(entry.get("y_label") or "")
+    return Chart(lines, sentence(panel), x_label, y_label, log_y=wants_log(lines), wide=not panel)
+
+
+def _line(one: Data) -> Line:
+    x, y = [number(value) for value in one.get("x") or []], [number(value) for value in one.get("y") or []]
+    low, high = _band(one.get("band"))
+    return Line(str(one.get("name") or ""), x or list(map(float, range(len(y)))), y, low, high)
+
+
+def _band(band: object) -> tuple[list[float] | None, list[float] | None]:
+    """``[low, high]`` or ``{"low": …, "high": …}``, each a list over x."""
+    sides: Sequence[object] = ()
+    if isinstance(band, Mapping):
+        sides = band.get("low"), band.get("high")
+    elif isinstance(band, list | tuple):
+        sides = band
+    given = [[number(value) for value in side] for side in sides if isinstance(side, list | tuple)]
+    return (given[0], given[1]) if len(given) == 2 else (None, None)

@@ -1,0 +1,91 @@
+"""Reading history rows: numbers or NaN, runs of rows that belong to one fit, curves over cumulative cost."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from torchlift.report.figures import Line, Phase
+
+Data = Mapping[str, Any]
+Rows = Sequence[Data]
+COST = "cost (plain epochs)"
+KNOWN = frozenset(
+    {"fit", "phase", "epoch", "step", "train_loss", "valid_loss", "metric", "cost", "seconds", "lr"}
+)
+
+
+def number(value: object) -> float:
+    """A finite number as it is, anything else as NaN."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return math.nan
+    return float(value) if math.isfinite(value) else math.nan
+
+
+def column(rows: Rows, key: str) -> list[float]:
+    """One key of all rows."""
+    return [number(row.get(key)) for row in rows]
+
+
+def fits(history: Rows) -> list[list[Data]]:
+    """The rows of each fit, in order."""
+    return [list(rows) for _, rows in groupby(history, key=lambda row: (row.get("fit"), row.get("phase")))]
+
+
+def phases(history: Rows) -> list[Phase]:
+    """Where on the cost axis each fit ran: from the end of the one before to its own end."""
+    found, start = [], 0.0
+    for rows in fits(history):
+        end = max((cost for cost in column(rows, "cost") if math.isfinite(cost)), default=start)
+        found.append(Phase(start, end, str(rows[0].get("phase", ""))))
+        start = end
+    return found if len(found) > 1 else []
+
+
+def curve(history: Rows, key: str, name: str, style: int | None = None) -> Line | None:
+    """``key`` over cost, None if it was not logged; a gap between fits, whose objectives may differ."""
+    x: list[float] = []
+    y: list[float] = []
+    for rows in fits(history):
+        recorded = [(number(row.get("cost")), number(row[key])) for row in rows if row.get(key) is not None]
+        if recorded:
+            x += [cost for cost, _ in recorded] + [recorded[-1][0]]
+            y += [value for _, value in recorded] + [math.nan]
+    return Line(name, x[:-1], y[:-1], style=style) if any(map(math.isfinite, y)) else None
+
+
+def extras(history: Rows) -> list[str]:
+    """The further numeric keys a recipe logged, those that change, in order of appearance."""
+    keys = dict.fromkeys(key for row in history for key in row if key not in KNOWN)
+    return [key for key in keys if len({value for value in column(history, key) if math.isfinite(value)}) > 1]
+
+
+def mean_curve(histories: Iterable[Rows], key: str, name: str, style: int | None = None) -> Line | None:
+    """Mean ± sd over seeds at every cost any of them logged, up to where the shortest ends."""
+    lines = [line for rows in histories if (line := curve(rows, key, name)) is not None]
+    seeds = [[(x, y) for x, y in zip(line.x, line.y, strict=True) if math.isfinite(x + y)] for line in lines]
+    if not seeds or not all(seeds):
+        return None
+    start, end = max(seed[0][0] for seed in seeds), min(seed[-1][0] for seed in seeds)
+    grid = sorted({x for seed in seeds for x, _ in seed if start <= x <= end})
+    values = np.array([np.interp(grid, [x for x, _ in seed], [y for _, y in seed]) for seed in seeds])
+    mean = values.mean(axis=0)
+    if len(seeds) == 1:
+        return Line(name, grid, mean.tolist(), style=style)
+    sd = values.std(axis=0, ddof=1)
+    return Line(name, grid, mean.tolist(), (mean - sd).tolist(), (mean + sd).tolist(), style=style)
+
+
+def wants_log(lines: Iterable[Line]) -> bool:
+    """Positive values over more than a decade and a half read better on a log scale."""
+    values = [value for line in lines for value in (*line.y, *(line.low or ())) if math.isfinite(value)]
+    return bool(values) and min(values) > 0 and max(values) / min(values) > 30
+
+
+def sentence(word: str) -> str:
+    """valid_loss → Valid loss."""
+    text = word.replace("_", " ")
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,177 @@
+"""The page of one run: what came out, what it cost, how it went, what was lifted."""
+
+import math
+from collections.abc import Iterable
+
+from torchlift.report.figures import Chart, Line
+from torchlift.report.numbers import Format
+from torchlift.report.page import (
+    Block,
+    Card,
+    Cards,
+    Cell,
+    Column,
+    Details,
+    KeyValues,
+    Page,
+    Section,
+    Table,
+    Text,
+)
+from torchlift.report.story.rows import (
+    COST,
+    Data,
+    Rows,
+    column,
+    curve,
+    extras,
+    fits,
+    phases,
+    sentence,
+    wants_log,
+)
+
+MODEL: dict[str, tuple[str, Format, str]] = {
+    "params": ("parameters", "count", ""),
+    "nonzero": ("non-zero parameters", "count", ""),
+    "bits": ("bits per parameter", "auto", ""),
+    "file_bytes": ("packed file", "bytes", ""),
+    "macs": ("multiply–adds", "count", ""),
+    "latency_ms": ("latency", "ms", ""),
+}
+PHASES = {
+    "phase": Column("phase", align="left"),
+    "cost": Column("cost at end\n(plain\N{NO-BREAK SPACE}epochs)"),
+    "epoch": Column("epochs"),
+    "train_loss": Column("train loss"),
+    "valid_loss": Column("valid loss"),
+    "metric": Column("metric"),
+    "seconds": Column("time at end", "seconds"),
+}
+LIFTS = {
+    "phase": Column("phase", align="left"),
+    "what": Column("lift", align="left"),
+    "where": Column("where", align="left"),
+    "added_parameters": Column("added parameters", "count"),
+    "projected": Column("way back", align="left"),
+}
+
+
+def run_page(history: Rows, summary: Data) -> Page:
+    """One run from its history rows and its summary; an unfinished run gives a page too."""
+    parts = [
+        ("recipe", summary.get("recipe")),
+        ("metric", summary.get("metric")),
+        ("seed", summary.get("seed")),
+    ]
+    subtitle = " · ".join(f"{key} {value}" for key, value in parts if value is not None)
+    metric = str(summary.get("metric") or "metric")
+    return Page(
+        str(summary.get("title") or "Run"),
+        subtitle,
+        sections(
+            ("Result", [*result_cards(summary, metric)]),
+            ("Model", model_cards(summary)),
+            ("Curves", run_charts(history, metric)),
+            ("Phases", phase_table(history, metric)),
+            ("Lifted and projected", lift_table(summary)),
+            ("Notes", notes(summary)),
+            ("Settings", settings(summary)),
+        ),
+    )
+
+
+def sections(*parts: tuple[str, Iterable[Block]]) -> list[Section]:
+    """The sections that have something to show."""
+    return [Section(title, blocks) for title, given in parts if (blocks := list(given))]
+
+
+def result_cards(summary: Data, metric: str) -> list[Block]:
+    """Results first, then what they cost."""
+    results, cost = summary.get("results") or {}, summary.get("cost") or {}
+    cards = [Card(f"{split} {metric}", value) for split, value in results.items() if value is not None]
+    kinds: dict[str, tuple[str, Format, str]] = {
+        "epochs": ("cost", "auto", "plain epochs"),
+        "flops": ("compute", "flops", ""),
+        "seconds": ("time", "seconds", ""),
+    }
+    known = [(kinds[key], cost[key]) for key in kinds if cost.get(key) is not None]
+    cards += [Card(label, value, form, unit) for (label, form, unit), value in known]
+    return [Cards(cards)] if cards else []
+
+
+def model_cards(summary: Data) -> list[Block]:
+    """The model card: the model after the run, each figure with its change from before."""
+    before, after = summary.get("before") or {}, summary.get("after") or {}
+    figures = after or before
+    cards = [
+        Card(label, figures[key], form, unit, before.get(key) if after else None, "lower")
+        for key, (label, form, unit) in MODEL.items()
+        if figures.get(key) is not None
+    ]
+    return [Cards(cards)] if cards else []
+
+
+def run_charts(history: Rows, metric: str) -> list[Block]:
+    """Losses, the metric, the learning rate and whatever else was logged, over cumulative cost."""
+    losses = _present(curve(history, "train_loss", "train"), curve(history, "valid_loss", "validation"))
+    charts = [_chart(history, "Loss", "loss", losses, wide=True)]
+    charts += [_chart(history, sentence(metric), "", _present(curve(history, "metric", metric, 2)))]
+    for place, key in enumerate([*extras(history), "lr"]):
+        title = "Learning rate" if key == "lr" else sentence(key)
+        charts.append(_chart(history, title, "", _present(curve(history, key, title.lower(), 3 + place % 4))))
+    return [chart for chart in charts if chart.lines]
+
+
+def _chart(history: Rows, title: str, label: str, lines: list[Line], *, wide: bool = False) -> Chart:
+    shaded = phases(history)
+    return Chart(lines, title, COST, label, shaded, log_y=wants_log(lines), wide=wide)
+
+
+def _present(*lines: Line | None) -> list[Line]:
+    return [line for line in lines if line is not None]
+
+
+def phase_table(history: Rows, metric: str) -> list[Block]:
+    """Where each fit ended: the last value of every key it logged."""
+    last = [{key: _last(rows, key) for key in PHASES} for rows in fits(history)]
+    return keyed_table(last, PHASES | {"metric": Column(metric)}, "The last value of each fit.")
+
+
+def _last(rows: Rows, key: str) -> Cell:
+    if key == "phase":
+        return str(rows[0].get(key, ""))
+    finite = [value for value in column(rows, key) if math.isfinite(value)]
+    return finite[-1] if finite else None
+
+
+def lift_table(summary: Data) -> list[Block]:
+    """What was lifted, where, by how many parameters, and how it came back."""
+    rows = [{key: _plain(lift.get(key)) for key in LIFTS} for lift in summary.get("lifts") or []]
+    return keyed_table(rows, LIFTS)
+
+
+def _plain(value: object) -> Cell:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, int | float) or value is None else str(value)
+
+
+def keyed_table(rows: list[dict[str, Cell]], columns: dict[str, Column], caption: str = "") -> list[Block]:
+    """A table of dictionaries without the columns nobody filled."""
+    filled = [key for key in columns if any(row[key] not in (None, "") for row in rows)]
+    if not filled:
+        return []
+    return [Table([columns[key] for key in filled], [[row[key] for key in filled] for row in rows], caption)]
+
+
+def notes(summary: Data) -> list[Block]:
+    """Notes as paragraphs."""
+    given = [str(note) for note in summary.get("notes") or []]
+    return [Text("\n\n".join(given))] if given else []
+
+
+def settings(summary: Data, title: str = "All settings", key: str = "settings") -> list[Block]:
+    """Settings behind a click."""
+    given = summary.get(key) or {}
+    return [Details(title, [KeyValues(given)])] if given else []
