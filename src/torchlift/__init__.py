@@ -1,3 +1,85 @@
-"""Train a larger, smoother problem; bring the solution back to the small network you wanted."""
+"""Train a larger, smoother problem; bring the solution back to the small network you wanted.
+
+min f(w)  ──lift──►  min F(u)  ──fit──►  u*  ──project──►  w*
+
+Names are imported when first used: ``import torchlift`` itself does not load torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchlift import analyze, data, deploy, lifted, lifts, models, optim, recipes, report, testing
+    from torchlift.core import (
+        Dial,
+        Lift,
+        ModuleLift,
+        Node,
+        Problem,
+        Task,
+        TorchliftError,
+        WeightLift,
+        anneal,
+        chain,
+        groups,
+    )
+    from torchlift.run import Comparison, Result, compare, fit
+    from torchlift.train import until
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Comparison",
+    "Dial",
+    "Lift",
+    "ModuleLift",
+    "Node",
+    "Problem",
+    "Result",
+    "Task",
+    "TorchliftError",
+    "WeightLift",
+    "analyze",
+    "anneal",
+    "chain",
+    "compare",
+    "data",
+    "deploy",
+    "fit",
+    "groups",
+    "lifted",
+    "lifts",
+    "models",
+    "optim",
+    "recipes",
+    "report",
+    "testing",
+    "until",
+]
+
+HOMES = {"Comparison": "run", "Result": "run", "compare": "run", "fit": "run", "until": "train"}
+CORE = {
+    "Dial",
+    "Lift",
+    "ModuleLift",
+    "Node",
+    "Problem",
+    "Task",
+    "TorchliftError",
+    "WeightLift",
+    "anneal",
+    "chain",
+    "groups",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'torchlift' has no attribute {name!r}")
+    home = "core" if name in CORE else HOMES.get(name)
+    module = importlib.import_module(f"torchlift.{home or name}")
+    return module if home is None else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torchlift.core import Batch, CheckpointError, Lift, Problem
+import torch
+
+from torchlift.core import Batch, CheckpointError, Lift, Problem, nodes
 from torchlift.train import rng
 from torchlift.train.batches import Source, move
 from torchlift.train.cost import count
@@ -96,6 +98,7 @@ class Fit:
         self.calls = 0
         self.flops = 0.0
         self.seconds = 0.0
+        self.phases: list[Row] = []
 
     @property
     def epochs(self) -> float:
@@ -105,6 +108,7 @@ class Fit:
     def __call__(self, problem: Problem, **changes: Any) -> Fitted:
         """Train the problem; see :class:`Settings` for what may be chosen."""
         settings = self.run.settings.changed(changes)
+        self.phases.append(phase(settings.name, problem))
         done = self.finished(settings.name, problem)
         if done is not None:
             return done
@@ -176,7 +180,7 @@ class Fit:
             run.progress.update(fitting.at.step, note(row))
 
         def pause(fitting: Fitting) -> None:
-            stop = run.interrupted()
+            stop = self.agreed(run.interrupted(), fitting)
             savable = run.train.skips or fitting.at.batch == 0
             if run.store is not None and savable and (stop or time.monotonic() - saved[0] >= run.save_every):
                 run.store.save(self.calls, fitting.at.step, self.tree(fitting), run.engine)
@@ -185,6 +189,13 @@ class Fit:
                 raise Interrupted
 
         return Hooks(row, run.progress.update, pause)
+
+    def agreed(self, stop: bool, fitting: Fitting) -> bool:
+        """Whether to stop here: several processes ask one another, once an epoch."""
+        engine = self.run.engine
+        if engine.world == 1:
+            return stop
+        return fitting.at.batch == 0 and bool(engine.total(torch.tensor(float(stop))) > 0)
 
     def tree(self, fitting: Fitting) -> Tree:
         """A checkpoint inside a fit."""
@@ -249,6 +260,17 @@ class Fit:
                 f"fit {self.calls} of this folder is {state['name']!r}, the recipe now asks for {name!r}: "
                 "resume with the recipe that made it, or start anew with overwrite=True."
             )
+
+
+def phase(name: str, problem: Problem) -> Row:
+    """What a fit optimises: the lifted places and the number of coordinates."""
+    lifted = list(nodes(problem))
+    return {
+        "phase": name,
+        "what": sorted({type(node).__name__ for _, node in lifted}) or [type(problem).__name__],
+        "where": [place for place, _ in lifted],
+        "parameters": sum(p.numel() for p in problem.parameters() if p.requires_grad),
+    }
 
 
 def note(row: Row) -> str:

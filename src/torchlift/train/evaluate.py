@@ -86,6 +86,7 @@ def gradient_norm(problem: Problem, data: Source, engine: Engine) -> float:
             gradients = torch.autograd.grad(
                 problem(batch), parameters, materialize_grads=True, allow_unused=True
             )
-            torch._foreach_add_(total, gradients, alpha=size)
+            for sum_, gradient in zip(total, gradients, strict=True):
+                sum_.add_(gradient, alpha=size)
             samples += size
     return math.sqrt(sum(float(g.square().sum()) for g in total)) / samples

@@ -1,0 +1,71 @@
+"""At the door: say in one line what is wrong, before anything is written."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchlift.core import DataError, Supervised, Task
+from torchlift.core.loss import output, split
+from torchlift.train import rng
+from torchlift.train.batches import Source, Tensors, move
+from torchlift.train.evaluate import evaluating
+
+
+def check(task: Task, train: Source, device: torch.device) -> Any:
+    """Try the model on two samples and look at all labels; the samples' inputs, as an example."""
+    state = train.state()
+    with rng.scope():
+        batch = move(next(iter(train.ordered())), device)
+    train.restore(state)
+    if not isinstance(task.loss, Supervised):
+        return batch[0] if isinstance(batch, tuple | list) else batch
+    x, y = split(batch)
+    x, few = first(x, 2), y[:2]
+    with rng.scope(), evaluating(task):
+        try:
+            prediction = output(task.predict(x))
+        except (RuntimeError, TypeError, IndexError) as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(f"the model does not take inputs of shape {shapes(x)}: {reason}") from error
+        labels = split(train.tree)[1] if isinstance(train, Tensors) else y
+        check_labels(task.loss, prediction, labels)
+        try:
+            task.loss.criterion(prediction, few)
+        except RuntimeError as error:
+            both = f"{tuple(prediction.shape)} and {tuple(few.shape)}"
+            raise DataError(
+                f"prediction and target do not fit ({both}): {str(error).splitlines()[0]}"
+            ) from error
+    return first(x, 1)
+
+
+def check_labels(loss: Supervised, prediction: torch.Tensor, labels: torch.Tensor) -> None:
+    """Labels the loss can take, of more than one class."""
+    if prediction.ndim == 2 or labels.ndim == prediction.ndim - 1:
+        loss.check(prediction, labels)
+    if loss.name == "cross_entropy" and not labels.is_floating_point() and len(labels) > 1:
+        classes = labels.unique()
+        if len(classes) == 1:
+            raise DataError(f"all labels are class {int(classes[0])}: there is nothing to learn; check y.")
+
+
+def first(x: Any, n: int) -> Any:
+    """The first samples of the inputs."""
+    return {name: part[:n] for name, part in x.items()} if isinstance(x, dict) else x[:n]
+
+
+def shapes(x: Any) -> str:
+    """The inputs' shapes, in words."""
+    if isinstance(x, dict):
+        return ", ".join(f"{name} {tuple(part.shape[1:])}" for name, part in x.items())
+    return str(tuple(x.shape[1:]))
+
+
+def as_task(problem: nn.Module, loss: Any) -> Task:
+    """The user's problem: a task as it is, or a model with a loss."""
+    if isinstance(problem, Task):
+        return problem
+    if not isinstance(problem, nn.Module):
+        raise DataError(f"fit takes an nn.Module or a Task, got a {type(problem).__name__}.")
+    return Task(problem, loss)

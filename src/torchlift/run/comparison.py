@@ -1,0 +1,190 @@
+"""A fair comparison: equal cost, paired seeds, one data order, plain training always in it."""
+
+import dataclasses
+import json
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from torchlift.core import Lift, TorchliftError
+from torchlift.run.result import Result
+from torchlift.run.single import Recipe, fit
+from torchlift.train import rng
+from torchlift.train.checkpoint import write
+
+PLAIN = "plain"
+
+# 97.5 % quantiles of Student's t for 1, 2, … degrees of freedom; beyond the table, the normal's
+T975 = (
+    12.706,
+    4.303,
+    3.182,
+    2.776,
+    2.571,
+    2.447,
+    2.365,
+    2.306,
+    2.262,
+    2.228,
+    2.201,
+    2.179,
+    2.160,
+    2.145,
+    2.131,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Paired:
+    """Differences to plain training, seed by seed: positive is better."""
+
+    mean: float
+    low: float
+    high: float
+    """The 95 % confidence interval of the mean (Student's t)."""
+    wins: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """All runs, by recipe and seed, and what they say."""
+
+    results: dict[str, list[Result]]
+    seeds: tuple[int, ...]
+    budget: float
+    metric: str
+    higher_is_better: bool
+
+    def scores(self, name: str, part: str = "test") -> list[float]:
+        """The metric per seed, of the checkpoint chosen on validation."""
+        return [result.scores[part].metric for result in self.results[name]]
+
+    def paired(self, name: str) -> Paired:
+        """This recipe against plain on the same seeds."""
+        sign = 1.0 if self.higher_is_better else -1.0
+        pairs = zip(self.scores(name), self.scores(PLAIN), strict=True)
+        return paired([sign * (mine - plain) for mine, plain in pairs])
+
+    def table(self) -> str:
+        """The results as text."""
+        title = f"{self.metric} (test)"
+        head = f"{'recipe':<24}{title:>20}{'to plain, 95 % CI':>28}{'wins':>7}{'cost':>8}{'params':>12}"
+        lines = [head, "-" * len(head)]
+        for name, runs in self.results.items():
+            scores, diff = self.scores(name), self.paired(name)
+            cost = statistics.fmean(run.cost for run in runs)
+            params = sum(p.numel() for p in runs[0].model.parameters())
+            against = "" if name == PLAIN else f"{diff.mean:+.4f} [{diff.low:+.4f}, {diff.high:+.4f}]"
+            wins = "" if name == PLAIN else f"{diff.wins}/{len(scores)}"
+            shown = f"{statistics.fmean(scores):.4f} ± {spread(scores):.4f}"
+            lines.append(f"{name:<24}{shown:>20}{against:>28}{wins:>7}{cost:>8.1f}{params:>12,}")
+        return "\n".join([*lines, f"{len(self.seeds)} seeds, cost in plain epochs, budget {self.budget:g}"])
+
+    def data(self) -> dict[str, Any]:
+        """The comparison as plain data; sizes and latency measured now."""
+        return {
+            "title": "Equal cost, paired seeds",
+            "metric": self.metric,
+            "higher_is_better": self.higher_is_better,
+            "budget": self.budget,
+            "unit": "plain epochs",
+            "seeds": list(self.seeds),
+            "plain": PLAIN,
+            "recipes": {name: self.recipe_data(name, runs) for name, runs in self.results.items()},
+            "paired": {name: dataclasses.asdict(self.paired(name)) for name in self.results if name != PLAIN},
+        }
+
+    def recipe_data(self, name: str, runs: list[Result]) -> dict[str, Any]:
+        """One recipe's runs as plain data."""
+        summary = runs[0].summary()
+        return {
+            "test": self.scores(name),
+            "valid": self.scores(name, "valid"),
+            "cost": [run.cost for run in runs],
+            "seconds": [run.seconds for run in runs],
+            "params": summary["after"]["params"],
+            "bytes": summary["after"]["file_bytes"],
+            "latency_ms": summary["after"]["latency_ms"],
+            "history": [run.history for run in runs],
+            "settings": runs[0].settings,
+        }
+
+    def report(self, path: str | Path) -> Path:
+        """Write one self-contained HTML file."""
+        from torchlift import report
+
+        return report.write(report.comparison_page(self.data()), Path(path))
+
+
+def compare(
+    make_model: Callable[[], nn.Module],
+    train: Any,
+    valid: Any,
+    test: Any,
+    *,
+    recipes: Mapping[str, Recipe | Lift | None],
+    seeds: int | Sequence[int] = 5,
+    budget: float = 10.0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> Comparison:
+    """Run every recipe on every seed at the cost of ``budget`` plain epochs.
+
+    Seeds are paired: the same initial model and data order for all recipes. ``settings`` go to
+    :func:`torchlift.fit`. ``"plain"`` is always there; give your own under that name to tune it.
+    """
+    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not numbers:
+        raise TorchliftError("compare needs at least one seed.")
+    settings = {"keep": "best"} | settings
+    entries: dict[str, Recipe | Lift | None] = {PLAIN: None} | dict(recipes)
+    results: dict[str, list[Result]] = {name: [] for name in entries}
+    for seed in numbers:
+        for name, recipe in entries.items():
+            with rng.scope(seed):
+                model = make_model()
+            place = None if out is None else Path(out) / f"{name.replace('/', '-')}-{seed}"
+            run = fit(
+                model,
+                train,
+                valid,
+                test=test,
+                recipe=recipe,
+                epochs=budget,
+                equal_cost=True,
+                seed=seed,
+                out=place,
+                resume=resume,
+                overwrite=overwrite,
+                progress=progress,
+                **settings,
+            )
+            results[name].append(run)
+    score = results[PLAIN][0].scores["test"]
+    comparison = Comparison(results, numbers, budget, results[PLAIN][0].metric, score.higher_is_better)
+    if out is not None:
+        write(Path(out) / "comparison.json", json.dumps(comparison.data(), default=str).encode())
+    return comparison
+
+
+def paired(differences: Sequence[float]) -> Paired:
+    """Mean, 95 % interval and number of wins of paired differences."""
+    n, mean = len(differences), statistics.fmean(differences)
+    wins = sum(d > 0 for d in differences)
+    if n < 2:
+        return Paired(mean, -math.inf, math.inf, wins)
+    quantile = T975[n - 2] if n - 2 < len(T975) else 1.96
+    half = quantile * statistics.stdev(differences) / math.sqrt(n)
+    return Paired(mean, mean - half, mean + half, wins)
+
+
+def spread(values: Sequence[float]) -> float:
+    """The sample standard deviation; 0 for a single value."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0

@@ -1,0 +1,90 @@
+"""What a run gives back."""
+
+import copy
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from torchlift.core import Task
+from torchlift.train.batches import Source
+from torchlift.train.checkpoint import write
+from torchlift.train.engine import Engine
+from torchlift.train.evaluate import Metric, Score, evaluate
+from torchlift.train.history import Row
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A plain model, and the honest account of how it was found."""
+
+    task: Task
+    before: nn.Module
+    """The model as it was given, untrained or not."""
+    history: list[Row]
+    """A row per epoch: phase, epoch, train_loss, valid_loss, metric, cost, …"""
+    cost: float
+    """Everything spent, in epochs of plain training of the given model (by FLOPs)."""
+    flops: float
+    seconds: float
+    metric: str
+    settings: dict[str, Any]
+    phases: list[Row]
+    example: Any
+    scores: dict[str, Score]
+    engine: Engine
+    measure_with: Metric | None = None
+
+    @property
+    def model(self) -> nn.Module:
+        """The plain module: ship it."""
+        return self.task.model
+
+    def evaluate(self, data: Source) -> Score:
+        """Loss and metric on other data."""
+        return evaluate(self.task, data, self.engine, self.measure_with)
+
+    def summary(self) -> dict[str, Any]:
+        """The result as plain data, sizes and latency measured now."""
+        from torchlift.deploy import measure
+
+        base = sum(p.numel() for p in self.before.parameters() if p.requires_grad)
+        return {
+            "title": f"{self.settings['recipe']} on {type(self.model).__name__}",
+            "recipe": self.settings["recipe"],
+            "settings": self.settings,
+            "metric": self.metric,
+            "seed": self.settings["seed"],
+            "cost": {"epochs": self.cost, "flops": self.flops, "seconds": self.seconds},
+            "results": {name: score.metric for name, score in self.scores.items()},
+            "before": dataclasses.asdict(measure(copy.deepcopy(self.before), self.example)),
+            "after": dataclasses.asdict(measure(copy.deepcopy(self.model), self.example)),
+            "lifts": [
+                {
+                    "phase": phase["phase"],
+                    "what": ", ".join(phase["what"]),
+                    "where": ", ".join(phase["where"][:8]) + (" …" if len(phase["where"]) > 8 else ""),
+                    "added_parameters": phase["parameters"] - base,
+                }
+                for phase in self.phases
+            ],
+        }
+
+    def report(self, path: str | Path) -> Path:
+        """Write one self-contained HTML file that tells the story."""
+        from torchlift import report
+
+        return report.write(report.run_page(self.history, self.summary()), Path(path))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the model as a file that :func:`torchlift.deploy.load` reads."""
+        from torchlift import deploy
+
+        deploy.save(self.model, Path(path))
+        return Path(path)
+
+    def to_json(self, path: Path) -> None:
+        """Write the summary and the history."""
+        write(path, json.dumps(self.summary() | {"history": self.history}, default=str).encode())
