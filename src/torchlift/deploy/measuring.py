@@ -1,20 +1,18 @@
 """What a model weighs, and what it costs to run."""
 
-import contextlib
 import copy
 import dataclasses
 import statistics
 import time
-import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import safetensors.torch
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
+
+from torchlift.core.flops import count_flops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,25 +79,10 @@ def file_size(model: nn.Module) -> int:
     return len(safetensors.torch.save(state))
 
 
-@contextlib.contextmanager
-def plain_kernels() -> Generator[None]:
-    """Without fused CPU kernels, inside which torch's counter sees nothing (LSTM, attention)."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
-            warnings.filterwarnings("ignore", "TF32 acceleration on top of oneDNN")
-            with torch.backends.mkldnn.flags(enabled=False):
-                yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-
-
 def count_macs(model: nn.Module, example: Any) -> int:
     """Half the floating-point operations of one call, per sample of its batch."""
-    with plain_kernels(), torch.no_grad(), FlopCounterMode(display=False) as counter:
-        call(model, example)
-    return round(counter.get_total_flops() / 2 / batch_size(example))
+    with torch.no_grad():
+        return round(count_flops(lambda: call(model, example)) / 2 / batch_size(example))
 
 
 def median_latency(model: nn.Module, example: Any, repeats: int, warmup: int) -> float:
