@@ -67,6 +67,7 @@ class Reparametrised(Problem):
     def prepare(self, batches: Iterable[Batch]) -> None:
         """Hand the data down."""
         self.inside(lambda base: base.prepare(batches))
+        self.indexed = self.base.indexed
 
     def project(self) -> Problem:
         """A copy of the base with the nodes' hard weights in their places, tied ones tied again."""

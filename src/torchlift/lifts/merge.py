@@ -1,0 +1,63 @@
+"""A linear map put after a layer becomes part of the layer."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.core import TorchliftError
+
+LINEAR = (nn.Linear,)
+CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
+def last_layer(module: nn.Module) -> nn.Module:
+    """The layer that makes the output of a module: its own, or the last one of a sequence."""
+    return last_layer(module[-1]) if type(module) is nn.Sequential and len(module) else module
+
+
+def check(module: nn.Module, who: str) -> None:
+    """An error unless a linear map after the module can be merged into it exactly."""
+    layer = last_layer(module)
+    if type(layer) not in (*LINEAR, *CONVOLUTION, *TRANSPOSED):
+        raise TorchliftError(
+            f"{who}: a linear lifter merges into Linear and Conv layers (or a Sequential that ends in one), "
+            f"not into {type(layer).__name__}; name such a layer, or use another kind."
+        )
+    groups = layer.groups if isinstance(layer, CONVOLUTION + TRANSPOSED) else 1
+    if groups != 1:
+        raise TorchliftError(
+            f"{who}: mixes the channels of a convolution with groups={groups}; use another kind."
+        )
+
+
+def check_tied(body: nn.Module, module: nn.Module, who: str) -> None:
+    """An error if the layer shares its weight with another one: merging would change both."""
+    weight = last_layer(module).get_parameter("weight")
+    owners = [part for part in body.modules() if any(p is weight for p in part.parameters(recurse=False))]
+    if len(owners) > 1:
+        raise TorchliftError(
+            f"{who}: its weight is shared with another layer; untie them or use another kind."
+        )
+
+
+def compose(after: Tensor, weight: Tensor, out: int = 0) -> Tensor:
+    """The weight of x ↦ after · weight(x): ``after`` acts on axis ``out``, the output's.
+
+    Stride, padding, dilation and padding mode belong to the layer and stay: ``after`` acts pointwise, later.
+    """
+    moved = weight.movedim(out, 0)
+    return (after @ moved.flatten(1)).reshape(len(after), *moved.shape[1:]).movedim(0, out)
+
+
+def merge(module: nn.Module, after: Tensor, shift: Tensor | None) -> nn.Module:
+    """A copy of the module that puts out ``after · module(x) + shift``."""
+    module = copy.deepcopy(module)
+    layer = last_layer(module)
+    weight, bias = layer.get_parameter("weight"), layer.bias
+    with torch.no_grad():
+        weight.copy_(compose(after, weight, 1 if isinstance(layer, TRANSPOSED) else 0))
+        if isinstance(bias, nn.Parameter):
+            bias.copy_(after @ bias + (0 if shift is None else shift))
+    return module

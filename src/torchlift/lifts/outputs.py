@@ -1,0 +1,103 @@
+"""What a module puts out: its width, the axis of its features, and one tensor of a structured output."""
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, cast
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]  (base of all batch norms)
+from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]  (base of all convolutions)
+
+from torchlift.core import TorchliftError
+
+Layout = Literal["maps", "last", "unknown"]
+"""Features along axis 1 (batch × channels × height × width), along the last axis, or told by the rank."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """The width of a module's output, where its features run, and over how many spatial dimensions."""
+
+    features: int
+    layout: Layout
+    spatial: int = 2
+
+
+def own_shape(module: nn.Module) -> Shape | None:
+    """The output shape a single layer fixes, if it fixes one."""
+    if isinstance(module, _ConvNd):
+        return Shape(module.out_channels, "maps", len(module.kernel_size))
+    if isinstance(module, _NormBase):
+        return Shape(module.num_features, "maps")
+    if isinstance(module, nn.GroupNorm):
+        return Shape(module.num_channels, "maps")
+    if isinstance(module, nn.RNNBase):
+        return Shape((module.proj_size or module.hidden_size) * (1 + module.bidirectional), "last")
+    if isinstance(module, nn.Linear):
+        return Shape(module.out_features, "last")
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return Shape(module.embedding_dim, "last")
+    vectors = [p for p in module.parameters(recurse=False) if p.ndim == 1]  # norms, other kinds of linear
+    return Shape(len(vectors[-1]), "last") if vectors else None
+
+
+def output_shape(module: nn.Module) -> Shape | None:
+    """The shape fixed by the module itself, or by the last of its descendants that fixes one."""
+    known = [shape for part in module.modules() if (shape := own_shape(part))]
+    return own_shape(module) or (known[-1] if known else None)
+
+
+def pick(output: Any, index: int | str | None, who: str) -> Tensor:
+    """The tensor at ``index`` of a tuple, dict or dataclass; the output itself without an index."""
+    found = output if index is None else element(output, index, who)
+    if not isinstance(found, Tensor):
+        options = ", ".join(f"index={key!r}" for key in keys(output)) or "another module"
+        raise TorchliftError(f"{who}: no tensor but a {type(found).__name__} there; choose {options}.")
+    return found
+
+
+def replace(output: Any, index: int | str | None, value: Tensor) -> Any:
+    """A shallow copy of the output with ``value`` at ``index``."""
+    if index is None:
+        return value
+    if isinstance(output, Mapping):
+        changed = cast(dict[Any, Any], copy.copy(output))
+        changed[name_of(output, index)] = value
+        return changed
+    if isinstance(output, tuple | list):
+        parts = [*output]
+        parts[int(index)] = value
+        return (
+            type(output)(*parts)
+            if isinstance(output, tuple) and hasattr(output, "_fields")
+            else type(output)(parts)
+        )
+    return dataclasses.replace(output, **{str(index): value})
+
+
+def element(output: Any, index: int | str, who: str) -> Any:
+    """``output[index]``, by attribute where the output is a dataclass."""
+    try:
+        if isinstance(output, Mapping):
+            return output[name_of(output, index)]
+        return output[int(index)] if isinstance(output, tuple | list) else getattr(output, str(index))
+    except (KeyError, IndexError, ValueError, AttributeError):
+        have = ", ".join(repr(key) for key in keys(output)) or f"a {type(output).__name__}"
+        raise TorchliftError(f"{who}: no element {index!r} in the output; there is {have}.") from None
+
+
+def name_of(output: Mapping[Any, Any], index: int | str) -> Any:
+    """The key at a position, for outputs that can be read both ways."""
+    return list(output)[index] if isinstance(index, int) and index not in output else index
+
+
+def keys(output: Any) -> Iterator[int | str]:
+    """Where tensors are in a structured output."""
+    if isinstance(output, Mapping):
+        yield from (name for name, part in output.items() if isinstance(part, Tensor))
+    elif isinstance(output, tuple | list):
+        yield from (number for number, part in enumerate(output) if isinstance(part, Tensor))
+    elif dataclasses.is_dataclass(output):
+        names = (field.name for field in dataclasses.fields(output))
+        yield from (name for name in names if isinstance(getattr(output, name), Tensor))
