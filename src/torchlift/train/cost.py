@@ -5,9 +5,9 @@ import dataclasses
 from collections.abc import Callable
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from torchlift.core import Batch, Problem
+from torchlift.core.flops import count_flops
 from torchlift.train import rng
 
 
@@ -31,6 +31,5 @@ def probe(problem: Problem, batch: Batch) -> Probe:
 
 def count(function: Callable[[], object]) -> int:
     """FLOPs of a call."""
-    with FlopCounterMode(display=False) as counter, torch.enable_grad():
-        function()
-    return int(counter.get_total_flops())
+    with torch.enable_grad():
+        return count_flops(function)
