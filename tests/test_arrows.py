@@ -1,0 +1,117 @@
+"""Who may import whom: the arrows of ARCHITECTURE.md, read from the source."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "src" / "torchlift"
+
+METHODS = {"core", "lifts", "train", "optim", "lifted", "analyze", "deploy"}
+LIBRARY = METHODS | {"recipes", "report", "models", "data", "testing", "run"}
+
+ARROWS: dict[str, set[str]] = {
+    "core": set(),
+    "models": set(),
+    "data": set(),
+    "optim": set(),
+    "lifts": {"core"},
+    "train": {"core"},
+    "lifted": {"core"},
+    "analyze": {"core"},
+    "deploy": {"core"},
+    "testing": {"core"},
+    "recipes": METHODS,
+    "report": {"core", "train", "analyze", "deploy"},
+    "run": LIBRARY | {"__init__"},
+    "bench": LIBRARY | {"__init__", "cli"},
+    "cli": LIBRARY | {"__init__", "bench"},
+    "__init__": LIBRARY,
+    "__main__": {"cli"},
+}
+"""Direct imports inside the package, wherever they stand in a file. Every package may import itself."""
+
+OUTSIDE: dict[str, set[str]] = {
+    "core": {"torch"},
+    "models": {"torch"},
+    "data": {"torch", "numpy"},
+    "optim": {"torch"},
+}
+"""Third-party packages of the parts that promise to need few."""
+
+
+def package(path: Path) -> str:
+    """The part of torchlift a file belongs to."""
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(tree: ast.AST, inside: list[str]) -> Iterator[str]:
+    """Dotted names a file imports; ``inside`` is the package the file is in."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = inside[: len(inside) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def arrows(source: str, path: Path) -> set[str]:
+    """The parts of torchlift that a file imports, other than its own; ``torchlift.__version__`` is free."""
+    inside = ["torchlift", *path.relative_to(ROOT).parts[:-1]]
+    names = [name.split(".") for name in imports(ast.parse(source), inside)]
+    ours = {name[1] if len(name) > 1 else "__init__" for name in names if name[0] == "torchlift"}
+    return {name if name in ARROWS else "__init__" for name in ours - {"__version__", package(path)}}
+
+
+def outside(source: str) -> set[str]:
+    """The third-party packages that a file imports."""
+    tops = {name.split(".")[0] for name in imports(ast.parse(source), ["torchlift"])}
+    return tops - set(sys.stdlib_module_names) - {"torchlift"}
+
+
+FILES = sorted(ROOT.rglob("*.py"))
+NAMES = [str(path.relative_to(ROOT)) for path in FILES]
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_imports_follow_the_arrows(path):
+    part = package(path)
+    assert part in ARROWS, f"{part} is a new part of torchlift: say in ARROWS what it may import"
+    forbidden = arrows(path.read_text(), path) - ARROWS[part]
+    assert not forbidden, f"{path.name}: {part} may not import {sorted(forbidden)}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_small_parts_need_few_packages(path):
+    part = package(path)
+    if part in OUTSIDE:
+        assert outside(path.read_text()) <= OUTSIDE[part]
+
+
+@pytest.mark.parametrize(
+    ("source", "where", "found"),
+    [
+        ("import torchlift.train.loop", "lifts/mask.py", {"train"}),
+        ("from torchlift import deploy, __version__", "lifts/mask.py", {"deploy"}),
+        ("from torchlift.core import Node", "lifts/mask.py", {"core"}),
+        ("from torchlift.lifts.keep import KeepZeros", "lifts/mask.py", set()),
+        ("from ..run import fit", "lifts/mask.py", {"run"}),
+        ("from . import keep", "lifts/mask.py", set()),
+        ("from .. import bench", "lifts/mask.py", {"bench"}),
+        ("import torchlift as tl", "lifts/mask.py", {"__init__"}),
+        ("from torchlift import fit", "lifts/mask.py", {"__init__"}),
+        ("def f():\n    from torchlift.cli import main", "lifts/mask.py", {"cli"}),
+    ],
+)
+def test_the_reader_sees_every_kind_of_import(source, where, found):
+    assert arrows(source, ROOT / where) == found
+
+
+def test_the_reader_sees_third_parties():
+    assert outside("import os, numpy.linalg\nfrom torch.nn import Module\nfrom torchlift import core") == {
+        "numpy",
+        "torch",
+    }
