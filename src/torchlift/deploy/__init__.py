@@ -1,5 +1,7 @@
 """From a trained model to a small one: its real size, cost and speed."""
 
+from torchlift.deploy.couplings import channel_groups
 from torchlift.deploy.measuring import Measured, measure
+from torchlift.deploy.shrinking import shrink, shrinkable
 
-__all__ = ["Measured", "measure"]
+__all__ = ["Measured", "channel_groups", "measure", "shrink", "shrinkable"]

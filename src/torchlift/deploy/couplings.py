@@ -1,8 +1,7 @@
-"""Which channels stand and fall together: layers coupled by residual sums, norms, concatenation, flattening."""
+"""Which channels stand and fall together: coupled by sums, norms, concatenation, flattening."""
 
 import copy
 import dataclasses
-import math
 import warnings
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -22,7 +21,7 @@ NORM = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm) 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Member:
-    """One layer's part in a coupling: its ``index``-th channel belongs to channel ``root`` of the coupling."""
+    """A layer's part in a coupling: its channel ``index[k]`` is channel ``root[k]`` of the coupling."""
 
     layer: str
     role: Role
@@ -63,9 +62,15 @@ def dependency_graph(model: nn.Module, example: Example) -> Any:
     graph: Any = torch_pruning.DependencyGraph()
     with warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore")
-        return graph.build_dependency(
-            model.eval(), example, forward_fn=lambda m, x: list(tensors(call(m, x))), verbose=False
-        )
+        return graph.build_dependency(model.eval(), example, forward_fn=traceable, verbose=False)
+
+
+def traceable(model: nn.Module, example: Example) -> list[Tensor]:
+    """The outputs that can be followed back to weights."""
+    found = [part for part in tensors(call(model, example)) if part.requires_grad]
+    if not found:
+        raise RuntimeError("no output depends on a weight as far as autograd can see")
+    return found
 
 
 def coupling(group: Any, names: dict[nn.Module, str]) -> Coupling:
@@ -80,6 +85,11 @@ def coupling(group: Any, names: dict[nn.Module, str]) -> Coupling:
             found = role(module, outputs=handler == "prune_out_channels")
             blocked = blocked or (found if found not in ("writes", "reads", "passes") else "")
             index, root = torch.tensor(item.idxs), torch.tensor(item.root_idxs)
+            if found in ("writes", "reads", "passes") and int(index.max()) >= width(module, found):
+                blocked = (
+                    blocked or f"channels do not line up at {names[module]} (padded or sliced on the way?)"
+                )
+                continue
             members.append(Member(names[module], found, index, root))  # pyright: ignore[reportArgumentType]
         elif type(module).__name__ == "_OutputOp":
             blocked = blocked or "the model's output has these channels"
@@ -100,11 +110,17 @@ def role(module: nn.Module, *, outputs: bool) -> str:
         return "writes" if outputs else "reads"
     if isinstance(module, nn.Embedding):
         return "writes"
-    if isinstance(module, NORM) or (isinstance(module, nn.PReLU) and module.num_parameters > 1):
-        return "passes"
-    if isinstance(module, nn.PReLU):
+    if isinstance(module, (*NORM, nn.PReLU)):
         return "passes"
     return f"a {type(module).__name__} mixes the channels"
+
+
+def width(module: nn.Module, found: str) -> int:
+    """How many channels a layer writes, reads or passes."""
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, Tensor):
+        return int(getattr(module, "num_features", 0))
+    return weight.shape[int((found == "reads") != isinstance(module, (*TRANSPOSED, nn.Embedding)))]
 
 
 def channel_groups(model: nn.Module, example: Example) -> dict[str, dict[str, int]]:
@@ -126,16 +142,11 @@ def channel_groups(model: nn.Module, example: Example) -> dict[str, dict[str, in
             whole = torch.equal(member.index, member.root) and len(member.index) == found.channels
             if member.role != "reads" and whole:
                 members |= {
-                    f"{member.layer}.{name}": 1
-                    if isinstance(layer, (*TRANSPOSED, nn.Embedding)) and p.ndim > 1
-                    else 0
+                    f"{member.layer}.{name}": int(
+                        p.ndim > 1 and isinstance(layer, (*TRANSPOSED, nn.Embedding))
+                    )
                     for name, p in layer.named_parameters(recurse=False)
                     if p.shape[:1] == (found.channels,) or p.ndim > 1
                 }
         groups[found.name] = members
     return groups
-
-
-def channels(model: nn.Module, example: Example) -> int:
-    """How many channels the model's couplings have in all."""
-    return math.fsum(found.channels for found in couplings(model, example)).__int__()

@@ -55,17 +55,12 @@ def without(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
 def cut(model: nn.Module, cuts: Cuts) -> nn.Module:
     """A copy of the model with the slices cut out of its tensors, and its layers' sizes put right."""
     model = copy.deepcopy(model)
-    places = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     for (name, dim), index in cuts.items():
         owner, _, leaf = name.rpartition(".")
         layer = model.get_submodule(owner)
         old = getattr(layer, leaf)
         new = without(old.detach(), dim, index).clone(memory_format=torch.contiguous_format)
-        setattr(
-            layer,
-            leaf,
-            nn.Parameter(new, old.requires_grad) if name in places and isinstance(old, nn.Parameter) else new,
-        )
+        setattr(layer, leaf, nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new)
     for module in model.modules():
         resize(module)
     return model
@@ -94,7 +89,7 @@ def resize(layer: nn.Module) -> None:
 
 
 def carry(optimizer: Optimizer, before: nn.Module, after: nn.Module, cuts: Cuts) -> None:
-    """Point the optimiser at the parameters of the cut model, its state cut alike (momentum follows its rows)."""
+    """Point the optimiser at the parameters of the cut model, its state cut alike."""
     names = {parameter: name for name, parameter in before.named_parameters()}
     new = dict(after.named_parameters())
     for group in optimizer.param_groups:

@@ -12,7 +12,7 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from torchlift.deploy.couplings import TRANSPOSED, Coupling, Member
+from torchlift.deploy.couplings import CONV, Coupling, Member
 from torchlift.deploy.cuts import Cuts, cuts_of, dimension, merged
 
 Folds = dict[str, Tensor]
@@ -52,10 +52,10 @@ def judge(model: nn.Module, coupling: Coupling, seen: dict[str, list[Tensor]]) -
     silent = torch.ones(coupling.channels, dtype=torch.bool)
     for writer in coupling.of("writes"):
         by_root(silent, writer, zero_slices(model, writer))
+    dead = torch.full_like(silent, not coupling.blocked)
+    why = coupling.blocked
     if coupling.blocked:
-        return Verdict(coupling.name, coupling.channels, int(silent.sum()), torch.zeros_like(silent), coupling.blocked)
-    dead = torch.ones_like(silent)
-    why = ""
+        return Verdict(coupling.name, coupling.channels, int(silent.sum()), dead, why)
     for reader in coupling.of("reads"):
         layer = model.get_submodule(reader.layer)
         low, high = extent(layer, reader, seen[reader.layer])
@@ -64,12 +64,20 @@ def judge(model: nn.Module, coupling: Coupling, seen: dict[str, list[Tensor]]) -
         fine = zero_slices(model, reader) | (silent[reader.root] & absorbed)
         by_root(dead, reader, fine)
         if not why and bool((silent[reader.root] & ~fine).any()):
-            held = "emits a constant that the zero-padded" if bool(still[~fine].all()) else "varies before"
-            why = f"{int((silent[reader.root] & ~fine).sum())} zero channels stay: behind them a layer {held} {reader.layer}"
+            why = reason(reader.layer, silent[reader.root] & ~fine, still)
     if bool(dead.all()):
         dead[0] = False
         why = why or "all channels are dead: one is kept"
     return Verdict(coupling.name, coupling.channels, int(silent.sum()), dead, why)
+
+
+def reason(reader: str, stay: Tensor, still: Tensor) -> str:
+    """Why silent channels stay."""
+    if bool(still[stay].all()):
+        cause = f"{reader} pads with zeros and cannot take the constant they emit into its bias"
+    else:
+        cause = f"what reaches {reader} from them is not constant"
+    return f"{int(stay.sum())} zero channels stay: {cause}"
 
 
 def by_root(status: Tensor, member: Member, fine: Tensor) -> None:
@@ -104,9 +112,10 @@ def folds_exactly(layer: nn.Module) -> bool:
     """Whether a constant input channel can go into the layer's bias without error."""
     if isinstance(layer, nn.Linear):
         return True
-    padding = getattr(layer, "padding", 0)
-    padded = padding != "valid" if isinstance(padding, str) else any(padding)
-    return not isinstance(layer, TRANSPOSED) and not (padded and getattr(layer, "padding_mode", "") == "zeros")
+    if not isinstance(layer, CONV):
+        return False
+    padded = layer.padding != "valid" if isinstance(layer.padding, str) else any(layer.padding)
+    return not padded or layer.padding_mode != "zeros"
 
 
 def surgery(
@@ -134,4 +143,5 @@ def fold(model: nn.Module, reader: Member, dead: Tensor, inputs: list[Tensor]) -
     if not bool(constant.any()):
         return None
     weight = layer.get_parameter("weight").detach().double()
-    return torch.einsum("oi,i->o", weight.flatten(2).sum(2)[:, reader.index] if weight.ndim > 2 else weight[:, reader.index], constant.to(weight.device))
+    sums = weight.reshape(*weight.shape[:2], -1).sum(2)
+    return sums[:, reader.index] @ constant.to(weight.device)

@@ -41,7 +41,7 @@ def changed(example: Example, function: Any) -> Example:
 
 
 def variations(example: Example) -> list[Example]:
-    """The example, noise in its place (small and large), and its tensors rolled: inputs a proof must survive."""
+    """The example, and noise in its place, small and large: inputs that an exact cut must survive."""
     generator = torch.Generator().manual_seed(0)
 
     def noise(scale: float) -> Any:

@@ -12,7 +12,7 @@ from torchlift.core import TorchliftError
 from torchlift.deploy.couplings import Coupling, couplings
 from torchlift.deploy.cuts import carry, cut
 from torchlift.deploy.dead import Surgery, Verdict, judge, surgery
-from torchlift.deploy.heads import attention_heads
+from torchlift.deploy.heads import attention_heads, recount
 from torchlift.deploy.probing import Example, call, changed, inputs_of, outputs, tensors, variations
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Row:
 def shrink(model: nn.Module, example: Example, optimizer: Optimizer | None = None) -> nn.Module:
     """A copy of the model without the channels, neurons and heads that do nothing; same outputs to 1e-6.
 
-    ``example``: an input tensor, a tuple of arguments or a dict of keyword arguments. Every cut is exact or not
+    ``example``: an input tensor, a tuple of arguments or a dict of keyword arguments. A cut is exact or not
     made: what stays although it is zero is logged with the reason, and listed by :func:`shrinkable`. An
     ``optimizer`` of the model is pointed at the new parameters; its state keeps the rows that were kept.
     """
@@ -71,7 +71,7 @@ class UntraceableError(TorchliftError):
 def once(model: nn.Module, example: Example) -> tuple[Surgery | None, list[Row]]:
     """One pass: the surgery that is exact (None where there is nothing to do), and the rows of the report."""
     try:
-        found = [*couplings(model, example), *attention_heads(model)]
+        found = whole(model, example)
     except TorchliftError:
         raise
     except Exception as error:
@@ -85,7 +85,9 @@ def once(model: nn.Module, example: Example) -> tuple[Surgery | None, list[Row]]
     refused: set[str] = set()
     done = surgery(model, active, seen)
     if active and not same(model, operate(model, done), examples):
-        alone = [(pair, same(model, operate(model, surgery(model, [pair], seen)), examples)) for pair in active]
+        alone = [
+            (pair, same(model, operate(model, surgery(model, [pair], seen)), examples)) for pair in active
+        ]
         refused = {pair[1].name for pair, fine in alone if not fine}
         active = [pair for pair, fine in alone if fine]
         done = surgery(model, active, seen)
@@ -94,9 +96,19 @@ def once(model: nn.Module, example: Example) -> tuple[Surgery | None, list[Row]]
     return (done if active else None), [row(verdict, verdict.name in refused) for _, verdict in pairs]
 
 
+def whole(model: nn.Module, example: Example) -> list[Coupling]:
+    """Channels and heads; the features inside a head are not cut one by one."""
+    heads = attention_heads(model)
+    inside = {member.layer for coupling in heads for member in coupling.members if member.role != "reads"}
+    layers = [c for c in couplings(model, example) if not any(m.layer in inside for m in c.of("writes"))]
+    return layers + heads
+
+
 def row(verdict: Verdict, refused: bool) -> Row:
     """A verdict as a line of the report."""
-    cut_, why = (0, "cutting it would change the output: left as it is") if refused else (verdict.cut, verdict.why)
+    cut_, why = (
+        (0, "cutting it would change the output: left as it is") if refused else (verdict.cut, verdict.why)
+    )
     return Row(verdict.name, verdict.channels, verdict.silent, cut_, why)
 
 
@@ -118,7 +130,9 @@ def operate(model: nn.Module, done: Surgery) -> nn.Module:
         weight = layer.get_parameter("weight")
         bias = layer.get_parameter("bias").detach().double() if isinstance(layer.bias, Tensor) else 0.0
         layer.register_parameter("bias", nn.Parameter((bias + extra).to(weight), weight.requires_grad))
-    return cut(folded, done.cuts)
+    small = cut(folded, done.cuts)
+    recount(small)
+    return small
 
 
 def same(model: nn.Module, other: nn.Module, examples: list[Example]) -> bool:
@@ -139,8 +153,10 @@ def doubled(examples: list[Example]) -> list[Example]:
 
 
 def in_parts(model: nn.Module, example: Example, optimizer: Optimizer | None, why: str) -> nn.Module:
-    """Shrink each part on its own where the whole cannot be followed; what connects the parts keeps its width."""
-    log.warning("the graph of %s cannot be followed (%s): its parts are shrunk one by one.", type(model).__name__, why)
+    """Shrink each part alone where the whole cannot be followed; what connects the parts keeps its width."""
+    log.warning(
+        "the graph of %s cannot be followed (%s): its parts are shrunk one by one.", type(model).__name__, why
+    )
     small = copy.deepcopy(model)
     twin = copy.deepcopy(model).eval()
     for name, child in model.named_children():

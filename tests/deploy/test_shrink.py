@@ -1,0 +1,252 @@
+"""Shrinking is exact or refused."""
+
+import copy
+import logging
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from torchlift.deploy.couplings import channel_groups
+from torchlift.deploy.shrinking import shrink, shrinkable
+from torchlift.models import GPT, VGG16, LeNet5, ResNet
+
+
+def size(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def stir(model: nn.Module) -> nn.Module:
+    """Norms as after training: no statistic and no shift is zero."""
+    torch.manual_seed(0)
+    for part in model.modules():
+        if isinstance(part, nn.BatchNorm2d | nn.BatchNorm1d):
+            part.running_mean.normal_()
+            part.running_var.uniform_(0.5, 2)
+            nn.init.normal_(part.weight)
+            nn.init.normal_(part.bias)
+    return model.eval()
+
+
+def close_groups(model: nn.Module, example: Tensor, fraction: float = 0.5) -> nn.Module:
+    """Zero the first channels of every group, norms included, as a group mask does."""
+    parameters = dict(model.named_parameters())
+    with torch.no_grad():
+        for members in channel_groups(model, example).values():
+            for name, dim in members.items():
+                gone = torch.arange(int(fraction * parameters[name].shape[dim]))
+                parameters[name].index_fill_(dim, gone, 0)
+    return model
+
+
+def dead_rows(model: nn.Module, layers: list[str]) -> nn.Module:
+    """Zero half the rows of some layers' weights, and nothing else."""
+    with torch.no_grad():
+        for name in layers:
+            weight = model.get_submodule(name).weight
+            weight[: len(weight) // 2] = 0
+    return model
+
+
+@pytest.mark.parametrize("shortcut", ["projection", "pad"])
+def test_a_residual_network_keeps_its_outputs(shortcut):
+    model, x = stir(ResNet(8, 8, shortcut=shortcut)), torch.randn(2, 3, 16, 16)
+    close_groups(model, x)
+    small = shrink(model, x)
+    assert_close(small(x), model(x), atol=1e-6, rtol=0)
+    if shortcut == "projection":
+        assert size(small) < 0.3 * size(model)
+    else:
+        assert size(small) < size(model)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"), [(VGG16(width=0.1), (2, 3, 32, 32)), (LeNet5((1, 16, 16)), (2, 1, 16, 16))]
+)
+def test_chains_with_pooling_and_flattening(model, shape):
+    model, x = stir(model), torch.randn(shape)
+    close_groups(model, x)
+    small = shrink(model, x)
+    assert_close(small(x), model(x), atol=1e-6, rtol=1e-6)
+    assert size(small) < 0.35 * size(model)
+
+
+def test_constants_fold_into_linear_layers():
+    model = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3, bias=False))
+    dead_rows(stir(model), ["0"])
+    x = torch.randn(4, 5)
+    small = shrink(model, x)
+    assert small[0].out_features == small[3].in_features == 4
+    assert_close(small(x), model(x), atol=1e-6, rtol=0)
+    assert bool(small[3].bias.any())  # the constant behind the norm went there
+
+
+def test_constants_fold_into_unpadded_convolutions_and_stay_before_padded_ones(caplog):
+    for padding, left in ((0, 4), (1, None)):
+        model = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 5, 3, padding=padding)
+        )
+        dead_rows(stir(model), ["0"])
+        x = torch.randn(2, 3, 9, 9)
+        with caplog.at_level(logging.WARNING):
+            small = shrink(model, x)
+        assert_close(small(x), model(x), atol=1e-6, rtol=0)
+        rest = (model[:3](x)[0, :4, 0, 0] != 0).sum().item() + 4 if left is None else left
+        assert small[0].out_channels == small[3].in_channels == rest
+    assert rest > 4
+    assert "pads with zeros" in caplog.text
+
+
+def test_channels_nobody_reads_go_whatever_they_are():
+    model = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 3, padding=1))
+    with torch.no_grad():
+        model[2].weight[:, 2:4] = 0
+    x = torch.randn(2, 3, 9, 9)
+    small = shrink(model, x)
+    assert small[0].out_channels == 4
+    assert_close(small(x), model(x), atol=1e-6, rtol=0)
+
+
+def test_cuts_travel_backward():
+    """Once a neuron is gone, what only it read is gone too."""
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 2))
+    with torch.no_grad():
+        model[2].weight[:3] = 0
+        model[2].weight[3:, :4] = 0
+    x = torch.randn(3, 4)
+    small = shrink(model, x)
+    assert (small[0].out_features, small[2].out_features) == (2, 3)
+    assert_close(small(x), model(x), atol=1e-6, rtol=0)
+
+
+class Concatenated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = nn.Conv2d(3, 4, 1)
+        self.right = nn.Conv2d(3, 6, 3, padding=1)
+        self.depthwise = nn.Conv2d(10, 10, 3, padding=1, groups=10, bias=False)
+        self.norm = nn.BatchNorm2d(10)
+        self.head = nn.Linear(10, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        both = torch.cat([self.left(x), self.right(x)], 1)
+        return self.head(self.norm(self.depthwise(both)).relu().mean((2, 3)))
+
+
+def test_concatenation_and_depthwise_convolutions():
+    model = stir(Concatenated())
+    dead_rows(model, ["left", "right"])
+    with torch.no_grad():
+        model.left.bias[:2] = model.right.bias[:3] = 0
+    x = torch.randn(2, 3, 8, 8)
+    small = shrink(model, x)
+    assert (small.left.out_channels, small.right.out_channels, small.depthwise.groups) == (2, 3, 5)
+    assert_close(small(x), model(x), atol=1e-6, rtol=0)
+
+
+def test_layer_norm_and_tied_weights_are_refused_with_a_reason():
+    model, x = GPT(20, 8, 16, 2, 2).eval(), torch.randint(20, (2, 8))
+    dead_rows(model, ["blocks.0.up", "blocks.1.up"])
+    with torch.no_grad():
+        model.blocks[0].up.bias[:32] = 0
+    rows = {row.layer: row for row in shrinkable(model, x)}
+    assert any(row.cut == 0 and ("LayerNorm" in row.why or "tied" in row.why) for row in rows.values())
+    small = shrink(model, x)
+    assert_close(small(x), model(x), atol=1e-6, rtol=0)
+    assert small.blocks[0].up.out_features == small.blocks[1].up.out_features == 32
+
+
+def test_one_channel_always_stays():
+    model = nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU(), nn.Linear(4, 2))
+    nn.init.zeros_(model[0].weight)
+    x = torch.randn(2, 3)
+    small = shrink(model, x)
+    assert small[0].out_features == 1
+    assert_close(small(x), model(x))
+
+
+def test_nothing_to_do_gives_an_equal_copy():
+    model, x = stir(ResNet(8, 4)), torch.randn(1, 3, 16, 16)
+    small = shrink(model, x)
+    assert small is not model
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), small.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam])
+def test_optimiser_state_follows_the_kept_rows(make):
+    """Training on after shrinking is training on the masked model, restricted to what is left."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8, bias=False), nn.ReLU(), nn.Linear(8, 3)).double()
+    dead_rows(model, ["0"])
+    optimizer = make(model.parameters(), **({"momentum": 0.9} if make is torch.optim.SGD else {}), lr=0.01)
+    data = [torch.randn(16, 5).double() for _ in range(6)]
+
+    def train(module: nn.Module, batches: list[Tensor]) -> None:
+        for x in batches:
+            optimizer.zero_grad()
+            module(x).square().mean().backward()
+            optimizer.step()
+
+    train(model, data[:3])
+    with torch.no_grad():
+        model[0].weight[:4] = 0
+    reference = copy.deepcopy((model, optimizer.state_dict()))
+    small = shrink(model, data[0], optimizer)
+    assert {id(p) for g in optimizer.param_groups for p in g["params"]} == {id(p) for p in small.parameters()}
+    train(small, data[3:])
+    masked = reference[0]
+    optimizer = make(masked.parameters(), **({"momentum": 0.9} if make is torch.optim.SGD else {}), lr=0.01)
+    optimizer.load_state_dict(reference[1])
+    train(masked, data[3:])
+    assert_close(small[0].weight, masked[0].weight[4:])
+    assert_close(small[2].bias, masked[2].bias)
+
+
+class Opaque(nn.Module):
+    """Leaves autograd in the middle, so that no tracer gets through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+        self.second = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        middle = self.first(x)
+        return torch.from_numpy(self.second(torch.from_numpy(middle.detach().numpy())).detach().numpy())
+
+
+def test_what_cannot_be_traced_is_shrunk_in_parts(caplog):
+    model = dead_rows(Opaque(), ["first.0", "second.0"])
+    x = torch.randn(3, 4)
+    with caplog.at_level(logging.WARNING):
+        small = shrink(model, x)
+    assert small.first[0].out_features == small.second[0].out_features == 4
+    assert_close(small(x), model(x), atol=1e-6, rtol=0)
+    assert "one by one" in caplog.text
+
+
+def test_attention_heads_go():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=40,
+        image_size=8,
+        patch_size=4,
+    )
+    model = transformers.ViTForImageClassification(config).eval()
+    x = {"pixel_values": torch.randn(2, 3, 8, 8)}
+    attention = next(m for m in model.modules() if type(m).__name__ == "ViTAttention")
+    with torch.no_grad():
+        attention.v_proj.weight[6:12] = 0
+        attention.v_proj.bias.normal_()
+    small = shrink(model, x)
+    changed = next(m for m in small.modules() if type(m).__name__ == "ViTAttention")
+    assert (changed.q_proj.out_features, changed.o_proj.in_features, changed.num_attention_heads) == (
+        18,
+        18,
+        3,
+    )
+    assert_close(small(**x).logits, model(**x).logits, atol=1e-6, rtol=0)
