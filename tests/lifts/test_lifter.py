@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from torchlift.core import NeedsFitError, SelectionError, Task, TorchliftError, nodes
+from torchlift.core import NeedsFitError, SelectionError, Task, TorchliftError, anneal, nodes
 from torchlift.lifts import Lifter, deviation
 from torchlift.models import BlockNet, LeNet5
 
@@ -40,7 +40,7 @@ def test_parameter_counts_of_the_paper():
     assert added(Lifter("trunk.conv2", kind="conv", width=32), task) == 9_264
 
 
-@pytest.mark.parametrize("kind", ["mlp", "conv", "block", "linear"])
+@pytest.mark.parametrize("kind", ["mlp", "conv", "block", "linear", "fading"])
 def test_zeros_is_exactly_the_identity_and_learns(kind):
     model = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 9, 10))
     task = Task(model.eval())
@@ -111,7 +111,7 @@ def test_projection_without_fit_says_so():
     lift = Lifter("trunk")
     with pytest.raises(NeedsFitError, match="Distil"):
         lift.project(lift.lift(Task(LeNet5())))
-    with pytest.raises(TorchliftError, match="only kind='linear' merges"):
+    with pytest.raises(TorchliftError, match="only kinds 'linear' and 'fading' merge"):
         lift.merge(lift.lift(Task(LeNet5())))
 
 
@@ -140,6 +140,23 @@ def test_linear_lifters_merge_exactly_off_the_data(case):
     x = 10 * torch.randn(*shape, dtype=torch.float64)
     assert_close(merged.predict(x), lifted.predict(x), rtol=1e-12, atol=1e-12)
     assert list(merged.state_dict()) == [f"model.{name}" for name in model.state_dict()]
+
+
+@pytest.mark.parametrize("case", CONVS)
+def test_fading_lifters_bend_at_first_and_merge_exactly_at_the_end(case):
+    layer, shape = copy.deepcopy(CONVS[case])
+    lift = Lifter("0", kind="fading", init="xavier")
+    lifted = lift.lift(Task(nn.Sequential(layer, nn.Sigmoid()).double(), lambda model, x: model(x).mean()))
+    for parameter in lifted.parameters():
+        nn.init.normal_(parameter)
+    x = torch.randn(*shape, dtype=torch.float64)
+    gaps = []
+    for t in (0.0, 0.5, 1.0):
+        anneal(lifted, t)
+        gaps.append(float((lift.merge(lifted).predict(x) - lifted.predict(x)).detach().abs().max()))
+    assert gaps[0] > gaps[2]
+    assert gaps[1] > gaps[2]
+    assert gaps[2] < 1e-12
 
 
 def test_linear_lifters_refuse_what_they_cannot_merge_into():

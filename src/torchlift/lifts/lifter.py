@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +25,10 @@ from torchlift.lifts import merge, residual
 from torchlift.lifts.distil import Distil, Match, check_match, tap
 from torchlift.lifts.outputs import Shape, output_shape, pick, replace
 
-Kind = Literal["mlp", "conv", "block", "linear"]
+Kind = Literal["mlp", "conv", "block", "linear", "fading"]
 Factory = Callable[[int], nn.Module]
-KINDS = ("mlp", "conv", "block", "linear")
+KINDS = ("mlp", "conv", "block", "linear", "fading")
+MERGING = ("linear", "fading")
 SIGNED = (nn.Linear, _ConvNd, _NormBase, nn.LayerNorm, nn.RNNBase, nn.Embedding, nn.Tanh, nn.GELU, nn.SiLU)
 BYPASSING = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
 """Modules that read their children's weights without calling them: a lifter inside would be skipped."""
@@ -57,10 +58,9 @@ class Lifted(Node):
         self.seen_input = True
 
     def project(self) -> nn.Module:
-        """The module alone, or with a linear lifter merged into it."""
-        if isinstance(self.lifter, residual.Residual) and not self.lifter.hidden:
-            bias = self.lifter.down.bias
-            return merge.merge(self.inner, self.lifter.matrix(), cast(Tensor | None, bias))
+        """The module alone, or with a lifter that is linear by now merged into it."""
+        if isinstance(self.lifter, residual.Residual) and self.lifter.straight:
+            return merge.merge(self.inner, *self.lifter.affine())
         return self.inner
 
 
@@ -74,6 +74,8 @@ class Lifter(ModuleLift):
     - ``"conv"``  the same with 3×3 convolutions (``width`` 2 × channels; appendix C);
     - ``"block"``  relu of it: the identity where z ≥ 0, so refused elsewhere unless ``activation="none"``;
     - ``"linear"``  z + B A z + b, merged exactly into the layer before it: its projection does not learn;
+    - ``"fading"``  an MLP whose ReLU turns into the identity during the fit, then merged like a linear one:
+      exact at the end of a fit, with the gap that ``preview`` shows before it;
     - a factory ``features -> nn.Module``, or a module, that stands for e itself.
 
     With ``init="zeros"`` exactly the identity at first; ``"xavier"`` and ``"kaiming"`` are masked
@@ -110,8 +112,8 @@ class Lifter(ModuleLift):
 
     @property
     def learns(self) -> bool:
-        """All kinds but ``"linear"`` distil."""
-        return self.kind != "linear"
+        """All kinds distil but ``"linear"`` and ``"fading"``, which merge."""
+        return self.kind not in MERGING
 
     def lift(self, problem: Problem) -> Problem:
         """A copy of the problem with the lifter in place."""
@@ -172,12 +174,12 @@ class Lifter(ModuleLift):
     def residual(self, module: nn.Module, shape: Shape, who: str) -> residual.Residual:
         """One of the named kinds, initialised."""
         assert isinstance(self.kind, str)
-        if self.kind == "linear":
+        if not self.learns:
             merge.check(module, who)
         refuses_negative = self.kind == "block" and self.activation == "relu"
         if refuses_negative and isinstance(last := merge.last_layer(module), SIGNED):
             raise TorchliftError(f"{who}: {residual.NEGATIVE.format(type(last).__name__)}")
-        bias = self.kind != "linear" or isinstance(merge.last_layer(module).bias, Tensor)
+        bias = self.learns or isinstance(merge.last_layer(module).bias, Tensor)
         made = residual.build(self.kind, shape, self.width, self.activation, bias)
         residual.initialise(made, self.init, self.scale, self.sparsity)
         return made
@@ -193,9 +195,11 @@ class Lifter(ModuleLift):
         return distil.result()
 
     def merge(self, problem: Problem) -> Problem:
-        """The exact projection of a linear lifter; other kinds have none."""
+        """The exact projection of a lifter that is linear in the end; other kinds have none."""
         if self.learns:
-            raise TorchliftError(f"{self!r} has no exact projection: only kind='linear' merges; use project.")
+            raise TorchliftError(
+                f"{self!r} has no exact projection: only kinds 'linear' and 'fading' merge; use project."
+            )
         return self.project(problem)
 
     def who(self, name: str) -> str:

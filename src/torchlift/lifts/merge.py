@@ -10,6 +10,7 @@ from torchlift.core import TorchliftError
 LINEAR = (nn.Linear,)
 CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+LAYERS = (*LINEAR, *CONVOLUTION, *TRANSPOSED)
 
 
 def last_layer(module: nn.Module) -> nn.Module:
@@ -20,7 +21,7 @@ def last_layer(module: nn.Module) -> nn.Module:
 def check(module: nn.Module, who: str) -> None:
     """An error unless a linear map after the module can be merged into it exactly."""
     layer = last_layer(module)
-    if type(layer) not in (*LINEAR, *CONVOLUTION, *TRANSPOSED):
+    if type(layer) not in LAYERS:
         raise TorchliftError(
             f"{who}: a linear lifter merges into Linear and Conv layers (or a Sequential that ends in one), "
             f"not into {type(layer).__name__}; name such a layer, or use another kind."

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from torchlift.core import TorchliftError
+from torchlift.core import Dial, TorchliftError
 from torchlift.lifts.outputs import Layout, Shape
 
 Init = Literal["zeros", "xavier", "kaiming"]
@@ -17,23 +17,34 @@ NEGATIVE = (
 )
 
 
+class Fading(nn.Module):
+    """max(v, s v) with s from 0 to 1: a ReLU that turns into the identity as the fit goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = Dial(0.0, 1.0, "linear")
+
+    def forward(self, v: Tensor) -> Tensor:
+        """v where positive, s v elsewhere."""
+        return torch.where(v > 0, v, self.slope().to(v.dtype) * v)
+
+
 class Residual(nn.Module):
-    """e(z) = a(z + W₂ φ(W₁ z + b₁) + b₂) with φ, a: ReLU or nothing.
+    """e(z) = a(z + W₂ φ(W₁ z + b₁) + b₂) with φ: ReLU, fading or nothing, a: ReLU or nothing.
 
     Neural lifting, section 5.1 (two linear layers and a residual connection), appendix B.2 (a block, which
     ends in a ReLU) and appendix C (two 3×3 convolutions).
     """
 
-    def __init__(self, up: nn.Module, down: nn.Module, shape: Shape, hidden: bool, last: bool) -> None:
+    def __init__(self, up: nn.Module, down: nn.Module, shape: Shape, bend: nn.Module, last: bool) -> None:
         super().__init__()
-        self.up, self.down = up, down
-        self.shape, self.hidden, self.last = shape, hidden, last
+        self.up, self.bend, self.down = up, bend, down
+        self.shape, self.last = shape, last
 
     def forward(self, z: Tensor) -> Tensor:
         """e(z), of z's shape."""
         pointwise = isinstance(self.up, nn.Linear) and axis(z, self.shape.layout) == 1
-        hidden = self.up(z.movedim(1, -1) if pointwise else z)
-        change = self.down(relu(hidden) if self.hidden else hidden)
+        change = self.down(self.bend(self.up(z.movedim(1, -1) if pointwise else z)))
         moved = z + (change.movedim(-1, 1) if pointwise else change)
         return relu(moved) if self.last else moved
 
@@ -48,10 +59,19 @@ class Residual(nn.Module):
         if self.last and bool((z < 0).any()):
             raise TorchliftError(f"{who}: {NEGATIVE.format('this module')}")
 
-    def matrix(self) -> Tensor:
-        """I + B A, what the module does if nothing in it bends."""
+    @property
+    def straight(self) -> bool:
+        """Whether nothing in it bends, or will at the end of the fit."""
+        return isinstance(self.bend, nn.Identity | Fading)
+
+    def affine(self) -> tuple[Tensor, Tensor | None]:
+        """I + W₂ W₁ and W₂ b₁ + b₂: what the module does where nothing in it bends."""
         up, down = self.up.get_parameter("weight"), self.down.get_parameter("weight")
-        return torch.eye(len(down), dtype=down.dtype, device=down.device) + down @ up
+        inside, outside = self.up.bias, self.down.bias
+        matrix = torch.eye(len(down), dtype=down.dtype, device=down.device) + down @ up
+        if not isinstance(outside, Tensor):
+            return matrix, None
+        return matrix, outside + (down @ inside if isinstance(inside, Tensor) else 0)
 
 
 def axis(z: Tensor, layout: Layout) -> int:
@@ -60,16 +80,16 @@ def axis(z: Tensor, layout: Layout) -> int:
 
 
 def build(kind: str, shape: Shape, width: int | None, activation: str, bias: bool = True) -> Residual:
-    """The residual module of the named kind for an output of the given shape."""
+    """The residual module of the named kind for an output of the given shape; ``bias``: of what merges."""
     features = shape.features
     if kind == "conv":
         conv, wide = CONVOLUTIONS[shape.spatial], width or 2 * features
         up, down = conv(features, wide, 3, padding=1), conv(wide, features, 3, padding=1)
-        return Residual(up, down, Shape(features, "maps", shape.spatial), hidden=True, last=False)
-    wide = width or {"mlp": 4, "block": 1, "linear": 1}[kind] * features
-    linear = kind == "linear"
-    up, down = nn.Linear(features, wide, bias=not linear), nn.Linear(wide, features, bias=bias)
-    return Residual(up, down, shape, hidden=not linear, last=kind == "block" and activation == "relu")
+        return Residual(up, down, Shape(features, "maps", shape.spatial), nn.ReLU(), last=False)
+    wide = width or (4 if kind == "mlp" else 1) * features
+    up, down = nn.Linear(features, wide, bias=bias and kind != "linear"), nn.Linear(wide, features, bias=bias)
+    bend = {"linear": nn.Identity, "fading": Fading}.get(kind, nn.ReLU)()
+    return Residual(up, down, shape, bend, last=kind == "block" and activation == "relu")
 
 
 def initialise(module: Residual, init: Init, scale: float, sparsity: float) -> None:

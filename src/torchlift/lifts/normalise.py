@@ -1,0 +1,78 @@
+"""Batch normalisation for the time of training: folded exactly into the layer before it."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import batch_norm
+
+from torchlift.core import ModuleLift, Node, TorchliftError
+from torchlift.lifts import merge
+from torchlift.lifts.outputs import Shape, own_shape
+from torchlift.lifts.residual import axis
+
+
+class Normed(Node):
+    """z ↦ γ (z − μ) / √(σ² + ε) + β over the batch while training, with the running μ, σ² otherwise."""
+
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, inner: nn.Module, shape: Shape, momentum: float, epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.inner, self.shape = inner, shape
+        self.momentum, self.epsilon = momentum, epsilon
+        like = inner.get_parameter("weight").new_ones(shape.features)
+        self.gamma = nn.Parameter(like * (1 + epsilon) ** 0.5)
+        self.beta = nn.Parameter(torch.zeros_like(like))
+        self.register_buffer("mean", torch.zeros_like(like))
+        self.register_buffer("variance", torch.ones_like(like))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The layer's output, normalised."""
+        z = self.inner(x)
+        last = z.ndim > 2 and axis(z, self.shape.layout) == -1
+        rows = z.flatten(0, -2) if last else z
+        settings = (self.gamma, self.beta, self.training, self.momentum, self.epsilon)
+        return batch_norm(rows, self.mean, self.variance, *settings).view_as(z)
+
+    def project(self) -> nn.Module:
+        """The layer with the running normalisation folded in."""
+        scale, shift = fold(self.gamma, self.beta, self.mean, self.variance, self.epsilon)
+        return merge.merge(self.inner, scale.diag().detach(), shift.detach())
+
+
+def fold(
+    gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """γ (z − μ) / √(σ² + ε) + β as scale · z + shift."""
+    scale = gamma / (variance + epsilon).sqrt()
+    return scale, beta - scale * mean
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalise(ModuleLift):
+    """z ↦ γ (z − μ_B) / σ_B + β after each Linear and Conv of ``where`` while training, then folded in.
+
+    Ioffe and Szegedy, 2015, as a lift: the network trained is the normalised one, the network kept is
+    the given one, to rounding. At first the identity in evaluation mode. Layers need a bias (β goes there).
+    """
+
+    where: str = "*"
+    momentum: float = 0.1
+
+    def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
+        """A node around every layer that can take a fold."""
+        return {
+            name: self.node(name, module) for name, module in modules.items() if type(module) in merge.LAYERS
+        }
+
+    def node(self, name: str, module: nn.Module) -> Node:
+        """The normalised layer."""
+        merge.check(module, f"{self!r} at {name!r}")
+        shape = own_shape(module)
+        assert shape is not None
+        if not isinstance(module.bias, Tensor):
+            raise TorchliftError(f"{self!r} at {name!r}: needs a layer with a bias to fold the shift into.")
+        return Normed(module, shape, self.momentum)
