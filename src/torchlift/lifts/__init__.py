@@ -1,9 +1,20 @@
 """Lifts, one file per method."""
 
+from torchlift.lifts.auxiliary import Auxiliary
 from torchlift.lifts.distil import Distil
 from torchlift.lifts.expand import Expand
 from torchlift.lifts.keep import KeepZeros
 from torchlift.lifts.lifter import Lifter, deviation
 from torchlift.lifts.mask import SoftMask
+from torchlift.lifts.normalise import Normalise
 
-__all__ = ["Distil", "Expand", "KeepZeros", "Lifter", "SoftMask", "deviation"]
+__all__ = [
+    "Auxiliary",
+    "Distil",
+    "Expand",
+    "KeepZeros",
+    "Lifter",
+    "Normalise",
+    "SoftMask",
+    "deviation",
+]
