@@ -28,6 +28,8 @@ def count(model: nn.Module) -> int:
         (lambda: models.wide_resnet(16, 4), 2_748_890),
         (lambda: models.GridNet(), 2 * 32 + 32 + 20 * (9 * 32 * 32 + 2 * 32) + 32 + 1),
         (lambda: models.CharLSTM(50, 8, 1), 50 * 8 + 4 * (8 * 8 + 8 * 8 + 8 + 8) + 8 * 50 + 50),
+        (lambda: models.CharLSTM(50), 277_042),
+        (lambda: models.GPT(50), 816_128),
         (lambda: models.GPT(50, 16, 8, 2, 2), 50 * 8 + 16 * 8 + 2 * (12 * 64 + 13 * 8) + 16),
     ],
 )

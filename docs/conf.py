@@ -1,0 +1,68 @@
+"""Sphinx settings: MyST pages, API pages from docstrings, warnings are errors (``make docs``)."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+import torchlift
+
+project = "torchlift"
+author = "the torchlift authors"
+version = release = torchlift.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+myst_enable_extensions = ["dollarmath", "deflist"]
+myst_heading_anchors = 3
+html_theme = "furo"
+html_title = "torchlift"
+
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_use_type_comments = False
+python_use_unqualified_type_names = True
+
+
+def importable(name: str) -> bool:
+    """Whether there is such a module."""
+    return importlib.util.find_spec(name) is not None
+
+
+pages = sorted((Path(__file__).parent / "api").glob("torchlift.*.md"))
+exclude_patterns = ["_build", *(f"api/{page.name}" for page in pages if not importable(page.stem))]
+
+
+def as_text(lines: list[str]) -> list[str]:
+    """Docstrings are plain text with code in backticks: paragraphs stay, laid-out lines keep their breaks.
+
+    A glob such as ``*weight`` or a norm such as |x| must not be read as markup.
+    """
+    rendered: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", "\n".join(lines).strip("\n")):
+        rows = paragraph.splitlines()
+        laid_out = any(re.match(r"\s|[-*] |\d+\. ", row) or re.search(r"\S {3,}\S", row) for row in rows)
+        rendered += [("| " if laid_out else "") + escaped(row) for row in rows] + [""]
+    return rendered
+
+
+def escaped(row: str) -> str:
+    """One line of reStructuredText that shows the line as it is, code in backticks set as code."""
+    pieces = re.split(r"(:\w+:`[^`]+`|``[^`]+``|`[^`]+`)", row)
+    for index, piece in enumerate(pieces):
+        if index % 2:
+            pieces[index] = f"``{piece.split('`', 1)[1].strip('`')}``" + "\\ "
+        else:
+            pieces[index] = re.sub(r"([\\*_|`])", r"\\\1", piece)
+    return "".join(pieces).rstrip()
+
+
+def on_docstring(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Hand every docstring to autodoc as text."""
+    del app, what, name, obj, options
+    lines[:] = as_text(lines)
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", on_docstring)
