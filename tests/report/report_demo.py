@@ -184,7 +184,7 @@ def reproduction():
         "x_label": "epoch",
         "y_label": "validation loss",
         "notes": ["Each curve is the mean over 15 data sets.", "The band is one standard deviation."],
-        "finding": "The lifted net beats the paper's baseline (ratio **0.71**), but not one with a tuned rate.",
+        "finding": "The lifted net beats the paper's baseline (ratio **0.71**), not one with a tuned rate.",
     }
 
 

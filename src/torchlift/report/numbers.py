@@ -35,9 +35,19 @@ def significant(value: float, digits: int = 4) -> str:
         return fixed(value, 0)
     exponent = math.floor(math.log10(abs(value)))
     if not -4 <= exponent < 7:
-        mantissa, power = f"{abs(value):.{digits - 2}e}".split("e")
-        return f"{MINUS if value < 0 else ''}{mantissa}e{int(power)}".replace("e-", "e" + MINUS)
+        return _scientific(f"{value:.{digits - 2}e}")
     return fixed(value, max(0, digits - 1 - exponent))
+
+
+def shortest(value: float) -> str:
+    """As few digits as the number has: 0.001 · 20 · 5,000 · 1e−6."""
+    text = f"{value:.12g}" if 1e-4 <= abs(value) < 1e6 else f"{value:g}"
+    return _scientific(text) if "e" in text else fixed(value, len(text.partition(".")[2]))
+
+
+def _scientific(text: str) -> str:
+    mantissa, power = text.split("e")
+    return f"{mantissa}e{int(power)}".replace("-", MINUS)
 
 
 def si(value: float, unit: str = "", digits: int = 3) -> str:
@@ -46,7 +56,7 @@ def si(value: float, unit: str = "", digits: int = 3) -> str:
     while abs(scaled) >= 999.5 and len(prefixes) > 1:
         scaled, prefixes = scaled / 1000, prefixes[1:]
     whole = scaled == int(scaled) and prefixes[0] == ""
-    exponent = math.floor(math.log10(abs(scaled))) if scaled else 0
+    exponent = max(0, math.floor(math.log10(abs(scaled)))) if scaled else 0
     text = fixed(scaled, 0 if whole else max(0, min(digits, digits - 1 - exponent)))
     return f"{text}{GAP}{prefixes[0]}{unit}".rstrip(GAP)
 

@@ -1,8 +1,8 @@
 """Colours as (light, dark) pairs: text at least 4.5 : 1, marks at least 3 : 1 on their surface.
 
-Series differ in lightness as well as hue, so they stay apart for colour-blind readers; every series has
-a dash pattern and a marker of its own too. Heat maps use cividis (Nuñez, Anderton & Renslow, 2018), which
-looks nearly the same to readers with and without colour-vision deficiency.
+The first six series differ in lightness as well as hue, so they stay apart for colour-blind readers; every
+series has a dash pattern and a marker of its own too. Heat maps use cividis (Nuñez, Anderton & Renslow,
+2018), which looks nearly the same to readers with and without colour-vision deficiency.
 """
 
 from itertools import pairwise
@@ -20,13 +20,13 @@ SURFACES = {
     "warn": ("#fdf3df", "#332a17"),
 }
 SERIES = (
-    ("#0b5fb5", "#6aaeff"),
-    ("#cf4a0a", "#ff8a4a"),
-    ("#00805f", "#2fc796"),
-    ("#7a2f95", "#d3a4f5"),
-    ("#9c7000", "#e6c452"),
-    ("#1795b5", "#7fe3f5"),
-    ("#a3164f", "#ff8fb8"),
+    ("#2368ed", "#aecffb"),
+    ("#cd6c07", "#fa6349"),
+    ("#00663b", "#69daa7"),
+    ("#792a80", "#b977dd"),
+    ("#7c4503", "#ebc972"),
+    ("#1396a8", "#2eb3b8"),
+    ("#b3124f", "#ff8fb8"),
     ("#5b6776", "#a9b5c2"),
 )
 CONTROL = 7

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
-from torchlift.report.numbers import aligned, significant
+from torchlift.report.numbers import aligned, shortest
 
 SIDE = 1000
 Point = tuple[float, float]
@@ -70,14 +70,15 @@ def tick_values(axis: Axis, most: int = 6) -> list[float]:
         return decades
     step = nice_step(axis.high - axis.low, most)
     first, last = math.ceil(axis.low / step - 1e-9), math.floor(axis.high / step + 1e-9)
-    return [float(f"{index * step:.12g}") for index in range(first, last + 1)]
+    decimals = max(0, -math.floor(math.log10(step)))
+    return [round(index * step, decimals) for index in range(first, last + 1)]
 
 
 def ticks(axis: Axis, most: int = 6) -> list[Tick]:
     """``tick_values`` with their places and labels."""
     values = tick_values(axis, most)
-    wide = axis.log and bool(values) and values[-1] / values[0] >= 1000
-    labels = [significant(value, 3) for value in values] if wide else aligned(values)
+    wide = axis.log and bool(values) and values[-1] / values[0] >= 20
+    labels = [shortest(value) for value in values] if wide else aligned(values)
     return [Tick(axis.at(value), label) for value, label in zip(values, labels, strict=True)]
 
 

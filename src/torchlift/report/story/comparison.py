@@ -1,15 +1,14 @@
 """The page of a comparison: which recipe paid off at equal cost, by how much, and how sure that is."""
 
 import math
-from collections.abc import Sequence
-from statistics import fmean, stdev
 
 from torchlift.report.figures import Chart, DotRow, Dots, Points, Scatter
-from torchlift.report.numbers import interval, show
-from torchlift.report.page import Block, Cell, Column, Note, Page, Spread, Table, Text
+from torchlift.report.numbers import show
+from torchlift.report.page import Block, Page, Spread, Text
 from torchlift.report.palette import CONTROL
 from torchlift.report.story.rows import COST, Data, mean_curve, number, sentence, wants_log
 from torchlift.report.story.run import sections, settings
+from torchlift.report.story.scores import mean_of, result_table, spread_of, verdict
 
 
 def comparison_page(results: Data) -> Page:
@@ -43,76 +42,12 @@ def comparison_page(results: Data) -> Page:
     )
 
 
-def verdict(results: Data, spent: str) -> list[Block]:
-    """One line per recipe: better, worse, or no clear difference, read off the paired interval."""
-    paired: dict[str, Data] = results.get("paired") or {}
-    higher, plain = bool(results.get("higher_is_better", True)), results.get("plain", "plain")
-    lines = [
-        line for name, one in paired.items() if name != plain and (line := _judge(name, one, results, higher))
-    ]
-    if not lines:
-        return []
-    metric = f"{results.get('metric', 'metric')} ({'higher' if higher else 'lower'} is better)"
-    opening = f"Test {metric} compared with *{plain}*" + (
-        f" at {spent} each, paired by seed:" if spent else ", paired by seed:"
-    )
-    return [
-        Note("\n\n".join([opening, "\n".join(f"- {line}" for line in lines)]), "finding", "What paid off")
-    ]
-
-
-def _judge(name: str, one: Data, results: Data, higher: bool) -> str:
-    mean, low, high = (number(one.get(key)) for key in ("mean", "low", "high"))
-    if math.isnan(mean):
-        return ""
-    clear = low > 0 or high < 0
-    word = "no clear difference" if not clear else "better" if (mean > 0) == higher else "worse"
-    seeds = len(results.get("seeds") or [])
-    won = f", better on {one['wins']} of {seeds} seeds" if one.get("wins") is not None and seeds else ""
-    return f"**{name}**: {word}, {interval(mean, low, high, signed=True)}{won}"
-
-
-def result_table(results: Data, recipes: dict[str, Data]) -> list[Block]:
-    """Mean ± sd over seeds, the paired difference to plain, cost and size."""
-    metric, best = (
-        str(results.get("metric", "metric")),
-        "high" if results.get("higher_is_better", True) else "low",
-    )
-    paired: dict[str, Data] = results.get("paired") or {}
-    plain = str(results.get("plain", "plain"))
-    columns: list[tuple[Column, list[Cell]]] = [
-        (Column(f"test {metric}", best=best), [_spread(one.get("test")) for one in recipes.values()]),
-        (Column(f"difference\nto {plain}"), [_difference(paired.get(name)) for name in recipes]),
-        (Column(f"valid {metric}"), [_spread(one.get("valid")) for one in recipes.values()]),
-        (
-            Column("cost\n(plain\N{NO-BREAK SPACE}epochs)"),
-            [_mean(one.get("cost")) for one in recipes.values()],
-        ),
-        (Column("time", "seconds"), [_mean(one.get("seconds")) for one in recipes.values()]),
-        (Column("parameters", "count", best="low"), [one.get("params") for one in recipes.values()]),
-        (Column("file", "bytes", best="low"), [one.get("bytes") for one in recipes.values()]),
-        (Column("latency", "ms"), [one.get("latency_ms") for one in recipes.values()]),
-    ]
-    filled = [(head, cells) for head, cells in columns if any(cell is not None for cell in cells)]
-    if not recipes or not filled:
-        return []
-    heads = [Column("recipe", align="left"), *(_unless_tied(head, cells) for head, cells in filled)]
-    rows = list(zip(recipes, *(cells for _, cells in filled), strict=True))
-    caption = "Mean ± standard deviation over seeds; differences are paired by seed, with their interval."
-    return [Table(heads, rows, caption)]
-
-
-def _unless_tied(column: Column, cells: Sequence[Cell]) -> Column:
-    """No star where all are equal."""
-    return column if len(set(cells)) > 1 else Column(column.name, column.form, column.align)
-
-
 def seed_dots(results: Data, recipes: dict[str, Data], styles: dict[str, int]) -> list[Block]:
     """Every seed of every recipe as a dot, the control's mean as a line."""
     means = {
         name: spread
         for name, one in recipes.items()
-        if isinstance(spread := _spread(one.get("test")), Spread)
+        if isinstance(spread := spread_of(one.get("test")), Spread)
     }
     rows = [DotRow(name, [number(v) for v in recipes[name]["test"]], style=styles[name]) for name in means]
     plain = means.get(str(results.get("plain", "plain")))
@@ -129,12 +64,12 @@ def trade_off(results: Data, recipes: dict[str, Data], styles: dict[str, int]) -
     """The metric against the packed size, or against cost where sizes are unknown or all the same."""
     sizes = {name: number(one.get("bytes")) for name, one in recipes.items()}
     by_size = len({size for size in sizes.values() if size > 0}) > 1
-    costs = {name: number(_mean(one.get("cost"))) for name, one in recipes.items()}
+    costs = {name: number(mean_of(one.get("cost"))) for name, one in recipes.items()}
     across = {name: size / 1000 for name, size in sizes.items()} if by_size else costs
     points = [
         Points(name, [across[name]], [spread.mean], y_error=[spread.sd or 0.0], style=styles[name])
         for name, one in recipes.items()
-        if isinstance(spread := _spread(one.get("test")), Spread) and math.isfinite(across[name])
+        if isinstance(spread := spread_of(one.get("test")), Spread) and math.isfinite(across[name])
     ]
     metric, label = f"test {results.get('metric', 'metric')}", "packed file (kB)" if by_size else COST
     title = f"{sentence(metric)} against {'size' if by_size else 'cost'}"
@@ -175,27 +110,6 @@ def _styles(recipes: dict[str, Data], plain: object) -> dict[str, int]:
     others = [name for name in recipes if name != plain]
     free = [number for number in range(len(others) + 1 + CONTROL) if number != CONTROL]
     return dict(zip(others, free, strict=False)) | ({str(plain): CONTROL} if plain in recipes else {})
-
-
-def _spread(values: object) -> Spread | None:
-    finite = (
-        [value for value in map(number, values) if math.isfinite(value)]
-        if isinstance(values, list | tuple)
-        else []
-    )
-    return Spread(fmean(finite), stdev(finite) if len(finite) > 1 else None) if finite else None
-
-
-def _difference(paired: Data | None) -> Spread | None:
-    if not paired or math.isnan(number(paired.get("mean"))):
-        return None
-    low, high = number(paired.get("low")), number(paired.get("high"))
-    return Spread(number(paired["mean"]), low=low, high=high, signed=True)
-
-
-def _mean(values: object) -> float | None:
-    spread = _spread(values)
-    return spread.mean if spread else None
 
 
 def _amount(value: object, unit: str) -> str:

@@ -1,0 +1,96 @@
+"""The scores of a comparison: means over seeds, paired differences, and what they allow one to say."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from torchlift.report.numbers import interval
+from torchlift.report.page import Block, Cell, Column, Note, Spread, Table
+from torchlift.report.story.rows import Data, number
+
+
+def verdict(results: Data, spent: str) -> list[Block]:
+    """One line per recipe: better, worse, or no clear difference, read off the paired interval."""
+    paired: dict[str, Data] = results.get("paired") or {}
+    higher, plain = bool(results.get("higher_is_better", True)), results.get("plain", "plain")
+    lines = [
+        line for name, one in paired.items() if name != plain and (line := _judge(name, one, results, higher))
+    ]
+    if not lines:
+        return []
+    metric = f"{results.get('metric', 'metric')} ({'higher' if higher else 'lower'} is better)"
+    opening = f"Test {metric} compared with *{plain}*" + (
+        f" at {spent} each, paired by seed:" if spent else ", paired by seed:"
+    )
+    return [
+        Note("\n\n".join([opening, "\n".join(f"- {line}" for line in lines)]), "finding", "What paid off")
+    ]
+
+
+def _judge(name: str, one: Data, results: Data, higher: bool) -> str:
+    mean, low, high = (number(one.get(key)) for key in ("mean", "low", "high"))
+    if math.isnan(mean):
+        return ""
+    clear = low > 0 or high < 0
+    word = "no clear difference" if not clear else "better" if (mean > 0) == higher else "worse"
+    seeds = len(results.get("seeds") or [])
+    won = f", better on {one['wins']} of {seeds} seeds" if one.get("wins") is not None and seeds else ""
+    return f"**{name}**: {word}, {interval(mean, low, high, signed=True)}{won}"
+
+
+def result_table(results: Data, recipes: dict[str, Data]) -> list[Block]:
+    """Mean ± sd over seeds, the paired difference to plain, cost and size."""
+    metric, best = (
+        str(results.get("metric", "metric")),
+        "high" if results.get("higher_is_better", True) else "low",
+    )
+    paired: dict[str, Data] = results.get("paired") or {}
+    plain = str(results.get("plain", "plain"))
+    columns: list[tuple[Column, list[Cell]]] = [
+        (Column(f"test {metric}", best=best), [spread_of(one.get("test")) for one in recipes.values()]),
+        (Column(f"difference\nto {plain}"), [_difference(paired.get(name)) for name in recipes]),
+        (Column(f"valid {metric}"), [spread_of(one.get("valid")) for one in recipes.values()]),
+        (
+            Column("cost\n(plain\N{NO-BREAK SPACE}epochs)"),
+            [mean_of(one.get("cost")) for one in recipes.values()],
+        ),
+        (Column("time", "seconds"), [mean_of(one.get("seconds")) for one in recipes.values()]),
+        (Column("parameters", "count", best="low"), [one.get("params") for one in recipes.values()]),
+        (Column("file", "bytes", best="low"), [one.get("bytes") for one in recipes.values()]),
+        (Column("latency", "ms"), [one.get("latency_ms") for one in recipes.values()]),
+    ]
+    filled = [(head, cells) for head, cells in columns if any(cell is not None for cell in cells)]
+    if not recipes or not filled:
+        return []
+    heads = [Column("recipe", align="left"), *(_unless_tied(head, cells) for head, cells in filled)]
+    rows = list(zip(recipes, *(cells for _, cells in filled), strict=True))
+    caption = "Mean ± standard deviation over seeds; differences are paired by seed, with their interval."
+    return [Table(heads, rows, caption)]
+
+
+def _unless_tied(column: Column, cells: Sequence[Cell]) -> Column:
+    """No star where all are equal."""
+    return column if len(set(cells)) > 1 else Column(column.name, column.form, column.align)
+
+
+def spread_of(values: object) -> Spread | None:
+    """Mean and standard deviation of the seeds that gave a number."""
+    finite = (
+        [value for value in map(number, values) if math.isfinite(value)]
+        if isinstance(values, list | tuple)
+        else []
+    )
+    return Spread(fmean(finite), stdev(finite) if len(finite) > 1 else None) if finite else None
+
+
+def _difference(paired: Data | None) -> Spread | None:
+    if not paired or math.isnan(number(paired.get("mean"))):
+        return None
+    low, high = number(paired.get("low")), number(paired.get("high"))
+    return Spread(number(paired["mean"]), low=low, high=high, signed=True)
+
+
+def mean_of(values: object) -> float | None:
+    """The mean of the seeds that gave a number."""
+    spread = spread_of(values)
+    return spread.mean if spread else None

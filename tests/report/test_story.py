@@ -1,0 +1,167 @@
+import json
+import math
+import re
+
+import pytest
+import report_demo as demo
+
+from torchlift import report
+from torchlift.report.story.rows import curve, extras, mean_curve, phases
+
+
+def words(page):
+    """The visible text of a page."""
+    text = re.sub(r"<(style|script).*?</\1>", " ", report.render(page), flags=re.S)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def blocks(page, kind):
+    return [block for section in page.sections for block in section.blocks if isinstance(block, kind)]
+
+
+def test_a_run_page_tells_result_cost_model_phases_and_lifts():
+    page = report.run_page(demo.history(), demo.summary())
+    text = words(page)
+    for fact in (
+        "0.9583",
+        "36 plain epochs",
+        "2.41 TFLOP",
+        "37.9 kB",
+        "was 283 kB",
+        "1.8 ms",
+        "SoftMask",
+        "69,994",
+        "threshold",
+    ):
+        assert fact in text, fact
+    charts = blocks(page, report.Chart)
+    assert [chart.title for chart in charts] == [
+        "Loss",
+        "Accuracy",
+        "Penalty",
+        "Gap",
+        "Sparsity",
+        "Learning rate",
+    ]
+    assert [phase.label for phase in charts[0].phases] == ["base", "lifted", "project"]
+    assert charts[0].phases[-1].x1 == pytest.approx(36.0)
+    assert "optimizer.lr" in text
+
+
+def test_history_may_come_straight_from_json_lines():
+    rows = [json.loads(line) for line in "\n".join(json.dumps(row) for row in demo.history()).splitlines()]
+    assert report.render(report.run_page(rows, demo.summary())) == report.render(
+        report.run_page(demo.history(), demo.summary())
+    )
+
+
+def test_fits_are_parted_by_gaps_because_their_objectives_differ():
+    rows = [
+        {"fit": 0, "phase": "a", "cost": 1.0, "train_loss": 3.0},
+        {"fit": 0, "phase": "a", "cost": 2.0, "train_loss": None},
+        {"fit": 0, "phase": "a", "cost": 3.0, "train_loss": math.inf},
+        {"fit": 1, "phase": "a", "cost": 4.0, "train_loss": 1.0},
+    ]
+    line = curve(rows, "train_loss", "train")
+    assert list(line.x) == [1.0, 3.0, 3.0, 4.0]
+    assert [y if math.isfinite(y) else None for y in line.y] == [3.0, None, None, 1.0]
+    assert [(phase.x0, phase.x1) for phase in phases(rows)] == [(0.0, 3.0), (3.0, 4.0)]
+    assert curve(rows, "valid_loss", "valid") is None
+
+
+def test_extras_are_the_numeric_keys_that_change():
+    rows = [
+        {"cost": 1, "gap": 1.0, "same": 2.0, "word": "x"},
+        {"cost": 2, "gap": 0.5, "same": 2.0, "word": "y"},
+    ]
+    assert extras(rows) == ["gap"]
+
+
+def test_mean_curves_average_seeds_up_to_the_shortest():
+    first = [{"cost": x, "metric": float(x)} for x in (1, 2, 3, 4)]
+    second = [{"cost": x, "metric": 2.0 * x} for x in (2, 4, 6)]
+    line = mean_curve([first, second], "metric", "m")
+    assert list(line.x) == [2, 3, 4]
+    assert list(line.y) == pytest.approx([3.0, 4.5, 6.0])
+    sd = [(b - a) / math.sqrt(2) for a, b in ((2, 4), (3, 6), (4, 8))]
+    assert [h - y for h, y in zip(line.high, line.y, strict=True)] == pytest.approx(sd)
+    assert mean_curve([first], "metric", "m").low is None
+    assert mean_curve([first, []], "loss", "m") is None
+
+
+def test_a_comparison_page_reads_its_verdict_off_the_paired_interval():
+    text = words(report.comparison_page(demo.comparison()))
+    assert "soft mask : better, +0.012" in text
+    assert "neural lifting : no clear difference" in text
+    assert "magnitude pruning : worse, −0.01" in text
+    assert "better on 5 of 5 seeds" in text
+
+
+def test_where_lower_is_better_the_verdict_turns_round():
+    results = demo.comparison() | {"higher_is_better": False, "metric": "error"}
+    text = words(report.comparison_page(results))
+    assert "soft mask : worse" in text
+    assert "magnitude pruning : better" in text
+    table = blocks(report.comparison_page(results), report.Table)[0]
+    assert table.columns[1].best == "low"
+
+
+def test_a_recipe_keeps_its_style_and_the_control_is_grey():
+    page = report.comparison_page(demo.comparison())
+    styles = [{line.name: line.style for line in chart.lines} for chart in blocks(page, report.Chart)]
+    assert len(styles) == 2
+    assert styles[0] == styles[1]
+    assert styles[0]["plain"] == 7
+    assert {row.name: row.style for row in blocks(page, report.Dots)[0].rows} == styles[0]
+
+
+def test_a_reproduction_page_sets_claim_beside_measurement():
+    text = words(report.reproduction_page(demo.reproduction()))
+    for fact in (
+        "beats the paper's baseline",
+        "0.0178 ± 0.0021",
+        "0.0173",
+        "15 data sets, 200 epochs",
+        "cores 2, torch 2.13",
+    ):
+        assert fact in text.replace("&#39;", "'").replace("&#x27;", "'"), fact
+
+
+def test_curves_with_panels_become_charts_of_their_own():
+    curves = [
+        {"name": "a", "y": [1, 2], "panel": "loss"},
+        {"name": "b", "x": [0, 1], "y": [1, 2], "panel": "error"},
+    ]
+    charts = blocks(report.reproduction_page({"curves": curves}), report.Chart)
+    assert [(chart.title, chart.lines[0].name) for chart in charts] == [("Loss", "a"), ("Error", "b")]
+    assert list(charts[0].lines[0].x) == [0.0, 1.0]
+
+
+def every_subset_of_one_missing(data):
+    return [{key: value for key, value in data.items() if key != gone} for gone in data] + [{}]
+
+
+def test_missing_keys_are_left_out_and_unknown_ones_ignored():
+    for summary in every_subset_of_one_missing(demo.summary()):
+        report.render(report.run_page(demo.history(), summary | {"unknown": object()}))
+    report.render(report.run_page([], {}))
+    report.render(
+        report.run_page([{"phase": "a"}, {"cost": None, "train_loss": "bad"}], {"results": {"test": None}})
+    )
+    for results in every_subset_of_one_missing(demo.comparison(2)):
+        report.render(report.comparison_page(results | {"unknown": 1}))
+    for entry in every_subset_of_one_missing(demo.reproduction()):
+        report.render(report.reproduction_page(entry | {"unknown": 1}))
+
+
+def test_recipes_may_lack_anything_and_seeds_may_fail():
+    for gone in demo.comparison(2)["recipes"]["plain"]:
+        results = demo.comparison(2)
+        for recipe in results["recipes"].values():
+            del recipe[gone]
+        report.render(report.comparison_page(results))
+    results = demo.comparison(3)
+    results["recipes"]["plain"]["test"] = [0.9, None, math.nan]
+    results["recipes"]["plain"]["history"][1] = []
+    results["paired"]["soft mask"] = {"mean": None}
+    assert "0.9000" in words(report.comparison_page(results))
