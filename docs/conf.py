@@ -16,11 +16,12 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"
+html_show_copyright = False
 html_title = "torchlift"
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
-autodoc_use_type_comments = False
+autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 
 

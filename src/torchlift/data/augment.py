@@ -10,7 +10,7 @@ def crop_flip(images: Tensor, generator: torch.Generator, padding: int = 4) -> T
 
     The standard augmentation of CIFAR (He et al., 2016): zeros around the image, a random window of the
     old size, half of them flipped; each image of the batch has its own draw, all of them from
-    ``generator``. One gather: about 3 % of a training step of LeNet-5 at batch 128.
+    ``generator``. One gather: a few per cent of a training step of LeNet-5 (benchmarks/augment.py).
     """
     n, channels, height, width = images.shape
     offsets = torch.randint(2 * padding + 1, (2, n, 1), generator=generator)
