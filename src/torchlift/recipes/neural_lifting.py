@@ -1,12 +1,16 @@
 """Neural lifting: base, lifted and projection phases, in cycles."""
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
 from torch import nn
 
+from torchlift.analyze.smoothness import Kind as Complexity
+from torchlift.analyze.smoothness import complexity
 from torchlift.core import Problem, Task, TorchliftError
+from torchlift.core.loss import split
 from torchlift.lifts.distil import Match
 from torchlift.lifts.lifter import Factory, Kind, Lifter, deviation
 from torchlift.lifts.residual import Init
@@ -25,7 +29,8 @@ class NeuralLifting:
     :class:`~torchlift.lifts.Lifter`. ``until``, ``lrs``, ``optimizers`` and ``schedules`` go by phase
     (base, lifted, project); one rule serves all three; what is left out comes from the run. Without
     ``until`` the run's epochs are split equally over all phases. ``keep``: each phase hands on its best
-    weights on validation data, or its last.
+    weights on validation data, or its last. With ``complexity`` the history also holds that measure of the
+    function, for a, b, c, d of eqs. 7–10 (:func:`torchlift.analyze.cycles`).
     """
 
     where: str
@@ -46,6 +51,7 @@ class NeuralLifting:
     features: int | None = None
     index: int | str | None = None
     activation: Literal["relu", "none"] = "relu"
+    complexity: Complexity | None = None
 
     def __post_init__(self) -> None:
         for name in ("until", "lrs", "optimizers", "schedules"):
@@ -68,10 +74,10 @@ class NeuralLifting:
         """The three phases, ``cycles`` times."""
         small: Problem = task
         for _ in range(self.cycles):
-            fit(small, name="base", **self.phase(0))
+            fit(small, name="base", log=self.log(fit), **self.phase(0))
             lifted = self.lifter.lift(small)
             fit(lifted, name="lifted", log=self.log(fit), **self.phase(1))
-            small = self.lifter.project(lifted, partial(fit, **self.phase(2)))
+            small = self.lifter.project(lifted, partial(fit, log=self.log(fit), **self.phase(2)))
         assert isinstance(small, Task)
         return small
 
@@ -87,7 +93,14 @@ class NeuralLifting:
             "keep": self.keep,
         }
 
-    def log(self, fit: Fit) -> Any:
-        """The lifters' distance from the identity, for the history."""
+    def log(self, fit: Fit) -> Callable[[Problem], dict[str, float]]:
+        """For the history: the lifters' distance from the identity, and the function's complexity."""
         batch = next(iter(fit.batches()))
-        return lambda problem: {f"deviation {name}": v for name, v in deviation(problem, batch).items()}
+
+        def numbers(problem: Problem) -> dict[str, float]:
+            named = {f"deviation {name}": value for name, value in deviation(problem, batch).items()}
+            if self.complexity is None:
+                return named
+            return named | {"complexity": complexity(problem, split(batch)[0], self.complexity)}
+
+        return numbers
