@@ -137,8 +137,18 @@ def test_the_theme_follows_the_system_until_the_reader_chooses(visit, scheme):
     assert page.evaluate(ground) == (dark if scheme == "dark" else light)
     page.locator(".theme").click()
     assert page.evaluate(ground) == (light if scheme == "dark" else dark)
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_print_is_black_on_white_whatever_the_theme(visit, chosen):
+    page = visit("run", color_scheme="light" if chosen else "dark")
+    if chosen:
+        page.locator(".theme").click()
     page.emulate_media(media="print")
-    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    colours = page.evaluate(
+        "(({ color, backgroundColor }) => [color, backgroundColor])(getComputedStyle(document.body))"
+    )
+    assert colours == ["rgb(24, 33, 44)", "rgb(255, 255, 255)"]
     assert not page.locator(".theme").is_visible()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torchlift.report.figures import Bars, Heatmap
-from torchlift.report.numbers import GAP, aligned, decimals_for, fixed, interval, plus_minus, show
+from torchlift.report.numbers import GAP, aligned, decimals_for, fixed, interval, plus_minus, shortest, show
 from torchlift.report.page import Card, Cards, Cell, Column, KeyValues, Spread, Table
 from torchlift.report.palette import heat
 from torchlift.report.svg import fit_axis
@@ -117,7 +117,7 @@ def _flat(items: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, 
         if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{name}.")
         else:
-            yield name, show(value) if isinstance(value, float) else str(value)
+            yield name, shortest(value) if isinstance(value, float) and math.isfinite(value) else str(value)
 
 
 def bars_view(bars: Bars) -> Json:
