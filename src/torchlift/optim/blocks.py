@@ -1,0 +1,125 @@
+"""Blocks: the tensors of a parameter group, batched so that an update runs at the speed of memory.
+
+An update of adaptive type reads and writes four tensors per parameter (w, g, m, v) in about ten passes.
+Small tensors are therefore taken together (one call of a foreach operation for many), and on the CPU large
+ones are cut into pieces that stay in the cache between passes. A block of one tensor keeps its shape; the
+scratch tensors of a block of many are flat.
+"""
+# The foreach operations are what torch's own optimisers are written in; torch has no public name for them.
+# pyright: reportPrivateUsage=false
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+
+CPU_BLOCK = 1 << 17
+"""Entries per block on the CPU: large enough to hide the cost of a call, small enough for the cache."""
+
+
+class Slot(NamedTuple):
+    """One parameter with its gradient, its two moments, and the number t of the step being taken."""
+
+    param: Tensor
+    grad: Tensor
+    first: Tensor
+    second: Tensor
+    step: float | Tensor
+
+
+class Block:
+    """Tensors that take the same step t together: weights w, gradients g, moments m and v."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.params = [slot.param for slot in slots]
+        self.grads = [slot.grad for slot in slots]
+        self.firsts = [slot.first for slot in slots]
+        self.seconds = [slot.second for slot in slots]
+        self.step = slots[0].step
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.params[0].device
+
+    def accumulate_first(self, beta: float) -> None:
+        """m ← β1·m + (1 − β1)·g."""
+        torch._foreach_lerp_(self.firsts, self.grads, 1 - beta)
+
+    def accumulate_second(self, beta: float) -> None:
+        """v ← β2·v + (1 − β2)·g²."""
+        torch._foreach_mul_(self.seconds, as_factor(beta, self.seconds[0]))
+        torch._foreach_addcmul_(self.seconds, self.grads, self.grads, 1 - beta)
+
+    def shrink(self, amount: float | Tensor) -> None:
+        """w ← (1 − amount)·w, the decoupled weight decay."""
+        if isinstance(amount, Tensor):
+            torch._foreach_mul_(self.params, (1 - amount).reshape(()))
+        elif amount:
+            torch._foreach_mul_(self.params, 1 - amount)
+
+    def move(self, denominators: Tensor) -> None:
+        """w ← w − m/denominators, for a scratch tensor of this block."""
+        torch._foreach_addcdiv_(self.params, self.firsts, spread(denominators, self.params), -1.0)
+
+
+def as_factor(number: float, like: Tensor) -> float | Tensor:
+    """A number for a foreach operation; on the CPU as a tensor, else it is made into one for every tensor."""
+    exact = like.dtype in (torch.float32, torch.float64)  # 0.999 in bfloat16 is 1
+    return torch.tensor(number, dtype=like.dtype) if exact and like.device.type == "cpu" else number
+
+
+def gather(tensors: Sequence[Tensor]) -> Tensor:
+    """A copy of the tensors of a block: of the same shape if there is one, flat if there are more."""
+    return tensors[0].clone() if len(tensors) == 1 else _flatten_dense_tensors(tensors)
+
+
+def spread(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """The inverse of :func:`gather`, as views."""
+    return [flat] if len(like) == 1 else list(_unflatten_dense_tensors(flat, like))
+
+
+def blocks(slots: Sequence[Slot], *, batch: bool) -> Iterator[Block]:
+    """Cut ``slots`` into blocks; without ``batch``, or where t is a tensor, one tensor makes one block."""
+    together: dict[tuple[torch.device, torch.dtype, float], list[Slot]] = defaultdict(list)
+    for slot in slots:
+        if batch and isinstance(slot.step, float):
+            together[slot.param.device, slot.param.dtype, slot.step].append(slot)
+        else:
+            yield Block([slot])
+    for (device, _, _), alike in together.items():
+        if device.type == "cpu":
+            yield from _cache_sized(alike)
+        else:
+            yield Block(alike)
+
+
+def _cache_sized(slots: Sequence[Slot]) -> Iterator[Block]:
+    waiting: list[Slot] = []
+    size = 0
+    for slot in slots:
+        if slot.param.numel() >= CPU_BLOCK:
+            yield from (Block([piece]) for piece in _pieces(slot))
+            continue
+        if size + slot.param.numel() > CPU_BLOCK:
+            yield Block(waiting)
+            waiting, size = [], 0
+        waiting.append(slot)
+        size += slot.param.numel()
+    if waiting:
+        yield Block(waiting)
+
+
+def _pieces(slot: Slot) -> Iterator[Slot]:
+    """A large tensor as pieces of :data:`CPU_BLOCK` entries in memory order; whole if memory has gaps."""
+    strides = slot.param.stride()
+    order = sorted(range(len(strides)), key=lambda axis: strides[axis], reverse=True)
+    ordered = [tensor.permute(order) for tensor in (slot.param, slot.grad, slot.first, slot.second)]
+    if not all(tensor.is_contiguous() for tensor in ordered):
+        yield slot
+        return
+    for param, grad, first, second in zip(*(t.view(-1).split(CPU_BLOCK) for t in ordered), strict=True):
+        yield Slot(param, grad, first, second, slot.step)

@@ -1,0 +1,65 @@
+"""Delayed Adam: w ← w − α·m_t/(√v_{t−1} + ε), rates that do not know the gradient they are applied to.
+
+Savarese, "Principled Approximation Methods", Algorithm 6 and Theorem 6.3.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from .blocks import Block, gather
+from .moments import Group, MomentOptimizer, correction, decoupled_decay
+
+
+class DelayedAdam(MomentOptimizer):
+    """Adam with its second moment one step late, which removes the correlation that can make Adam fail.
+
+    ``bias_correction=True``: with Adam's corrections, w ← w − α·m̂_t/(√v̂_{t−1} + ε), and an entry's first
+    gradient only fills its moments. ``False`` is Algorithm 6 to the letter; note that v_0 = 0 makes its first
+    step α/ε times the gradient.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        decoupled: bool = False,
+        bias_correction: bool = True,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        options = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "decoupled": decoupled,
+            "bias_correction": bias_correction, "foreach": foreach, "maximize": maximize,
+            "capturable": capturable, "differentiable": differentiable,
+        }  # fmt: skip
+        super().__init__(params, options)
+
+    def advance(self, group: Group, parts: Sequence[Block]) -> None:
+        """One step of Algorithm 6, with or without bias corrections."""
+        beta1, beta2 = group["betas"]
+        for part in parts:
+            part.accumulate_first(beta1)
+            part.shrink(group["lr"] * decoupled_decay(group))
+            part.move(delayed_denominators(part, group))
+            part.accumulate_second(beta2)
+
+
+def delayed_denominators(part: Block, group: Group) -> Tensor:
+    """(√v_{t−1} + ε)/α; with bias corrections, and then infinite where there is no second moment yet."""
+    (beta1, beta2), eps, lr = group["betas"], group["eps"], torch.as_tensor(group["lr"])
+    second = gather(part.seconds)
+    if not group["bias_correction"]:
+        return second.sqrt_().add(eps).div_(lr)
+    root = torch.threshold_(second, 0.0, math.inf).sqrt_()
+    before = correction(beta2, part.step - 1, root) ** 0.5
+    return (root + eps * before).div_(lr * before / correction(beta1, part.step, root))

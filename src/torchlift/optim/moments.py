@@ -1,0 +1,132 @@
+"""What AvaGrad, Delayed Adam and Adam with growing ε share: two moments per weight, and torch's conventions.
+
+Equations (6.4), (6.5) and (6.7) of Savarese, "Principled Approximation Methods": w ← w − α·η ⊙ m with
+m ← β1·m + (1 − β1)·g and v ← β2·v + (1 − β2)·g². The methods differ in η, which is theirs to define.
+"""
+# The foreach operations are what torch's own optimisers are written in; torch has no public name for them.
+# pyright: reportPrivateUsage=false
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, ParamsT
+
+from .blocks import Block, Slot, blocks
+
+Group = dict[str, Any]
+
+
+class MomentOptimizer(Optimizer, abc.ABC):
+    """Keeps g, m, v and t for each weight; a method says in :meth:`advance` how a group moves."""
+
+    def __init__(self, params: ParamsT, options: Group) -> None:
+        super().__init__(params, options)
+
+    @abc.abstractmethod
+    def advance(self, group: Group, parts: Sequence[Block]) -> None:
+        """Take one step with the blocks of ``group``; their t counts it already."""
+
+    def coupled(
+        self, group: Group, params: list[Tensor], grads: list[Tensor], seconds: list[Tensor]
+    ) -> list[Tensor]:
+        """g + λ·w, the gradient with its weight decay."""
+        del seconds
+        return list(torch._foreach_add(grads, params, alpha=group["weight_decay"]))
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group, as torch's optimisers do, and check its options."""
+        super().add_param_group(param_group)
+        check(type(self).__name__, self.param_groups[-1])
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step; ``closure`` reevaluates the loss, which is returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            with torch.set_grad_enabled(group["differentiable"]):
+                self._step_group(group)
+        return loss
+
+    def _step_group(self, group: Group) -> None:
+        params: list[Tensor] = []
+        grads: list[Tensor] = []
+        firsts: list[Tensor] = []
+        seconds: list[Tensor] = []
+        steps: list[Tensor] = []
+        self._init_group(group, params, grads, firsts, seconds, steps)
+        if not params:
+            return
+        params, grads, firsts, seconds = (as_real(tensors) for tensors in (params, grads, firsts, seconds))
+        torch._foreach_add_(steps, torch.ones((), device=steps[0].device), alpha=1.0)
+        if group["maximize"]:
+            grads = list(torch._foreach_neg(grads))
+        if group["weight_decay"] != 0 and not group["decoupled"]:
+            grads = self.coupled(group, params, grads, seconds)
+        counts = steps if group["capturable"] else [step.item() for step in steps]
+        slots = [Slot(*slot) for slot in zip(params, grads, firsts, seconds, counts, strict=True)]
+        batch = group["foreach"] is not False and not group["differentiable"]
+        self.advance(group, list(blocks(slots, batch=batch)))
+
+    def _init_group(  # torch.compile knows this name: it runs the method as it is instead of tracing it
+        self,
+        group: Group,
+        params: list[Tensor],
+        grads: list[Tensor],
+        firsts: list[Tensor],
+        seconds: list[Tensor],
+        steps: list[Tensor],
+    ) -> None:
+        """Fill the lists for the weights that have a gradient, which is made dense."""
+        for param in group["params"]:
+            if param.grad is None:
+                continue
+            state = self.state[param]
+            if not state:
+                state["step"] = torch.zeros((), device=param.device if group["capturable"] else "cpu")
+                state["exp_avg"] = torch.zeros_like(param, memory_format=torch.preserve_format)
+                state["exp_avg_sq"] = torch.zeros_like(param, memory_format=torch.preserve_format)
+            params.append(param)
+            grads.append(param.grad.to_dense() if param.grad.is_sparse else param.grad)
+            firsts.append(state["exp_avg"])
+            seconds.append(state["exp_avg_sq"])
+            steps.append(state["step"])
+
+
+def as_real(tensors: list[Tensor]) -> list[Tensor]:
+    """Complex tensors as pairs of reals (views), the others as they are."""
+    return [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors]
+
+
+def correction(beta: float, count: float | Tensor, like: Tensor) -> float | Tensor:
+    """1 − β^t, the bias correction of a moving average, for a number t or a tensor t."""
+    if isinstance(count, Tensor):
+        return 1 - beta ** count.to(device=like.device, dtype=torch.promote_types(like.dtype, torch.float32))
+    return 1 - beta**count
+
+
+def decoupled_decay(group: Group) -> float:
+    """λ where weight decay acts on the weights themselves, 0 where it is part of the gradient."""
+    return group["weight_decay"] if group["decoupled"] else 0.0
+
+
+def check(owner: str, options: Group) -> None:
+    """Refuse options no method here can work with, in torch's words where torch has them."""
+    lr, eps, decay, betas = (options[key] for key in ("lr", "eps", "weight_decay", "betas"))
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ValueError(f"{owner}: Tensor lr must be 1-element, and this one has {lr.numel()}")
+    if not lr >= 0:
+        raise ValueError(f"{owner}: Invalid learning rate: {lr}; it must be at least 0")
+    if not eps > 0:
+        raise ValueError(f"{owner}: Invalid epsilon value: {eps}; it must be greater than 0")
+    if not decay >= 0:
+        raise ValueError(f"{owner}: Invalid weight_decay value: {decay}; it must be at least 0")
+    for index, beta in enumerate(betas):
+        if not 0 <= beta < 1:
+            raise ValueError(
+                f"{owner}: Invalid beta parameter at index {index}: {beta}; it must lie in [0, 1)"
+            )
