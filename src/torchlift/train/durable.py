@@ -151,7 +151,6 @@ class Fit:
     def fitting(self, problem: Problem, settings: Settings) -> Fitting:
         """The fit at hand."""
         run = self.run
-        step = run.unit / run.train.steps()
         return Fitting(
             problem,
             settings,
@@ -161,7 +160,7 @@ class Fit:
             run.engine,
             seed=rng.key(run.seed, self.calls),
             metric=run.metric,
-            price=lambda flops: step / flops if run.equal_cost else 1.0,
+            unit=run.unit if run.equal_cost else None,
         )
 
     def hooks(self, fitting: Fitting) -> Hooks:

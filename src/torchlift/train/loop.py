@@ -64,7 +64,7 @@ class Fitting:
         *,
         seed: int,
         metric: Metric | None = None,
-        price: Callable[[int], float] = lambda flops: 1.0,
+        unit: float | None = None,
     ) -> None:
         self.problem, self.settings = problem, settings
         self.train, self.valid, self.engine = train, valid, engine
@@ -74,7 +74,7 @@ class Fitting:
         trial = probe(problem, self.example())
         self.flops = trial.flops
         self.idle = [problem.get_parameter(name) for name in trial.unused] if engine.world > 1 else []
-        self.rule = rule.scaled(price(trial.flops))
+        self.rule = rule.scaled(self.length(rule, unit))
         self.total = max(1, round(self.rule.cap * train.steps()))
         self.optimizer = settings.make_optimizer(problem)
         if settings.warm is not None:
@@ -87,6 +87,13 @@ class Fitting:
             batch = next(iter(self.train.epoch(0, 0, self.problem.indexed)))
         self.train.restore(state)
         return move(batch, self.engine.device)
+
+    def length(self, rule: Rule, unit: float | None) -> float:
+        """How many times the rule's cap to run: 1, or what the cost of ``cap`` plain epochs pays for here."""
+        if unit is None:
+            return 1.0
+        left = max(rule.cap * unit - self.at.flops, self.flops)
+        return left / (rule.cap * self.train.steps() * self.flops)
 
     def prepare(self) -> None:
         """Let the problem look at fixed data once, and count what that costs."""

@@ -1,0 +1,97 @@
+"""Lifting the objective: activations become free variables, one row per sample."""
+
+import copy
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+from torchlift.core import Batch, DataError, Dial, Fit, Lift, OrderError, Problem, Task, penalty
+from torchlift.core.loss import call
+
+
+class Split(Problem):
+    """loss(head(z_L), y) + μ Σ_l |z_l − block_l(z_{l−1})|², z_0 = x, means over the batch."""
+
+    indexed = True
+
+    def __init__(self, task: Task, inputs: Tensor, mu: tuple[float, float]) -> None:
+        super().__init__()
+        self.model, self.loss = copy.deepcopy(task.model), task.loss
+        self.mu = Dial(*mu)
+        like = next(self.model.parameters())
+        inputs = inputs.to(like) if inputs.is_floating_point() else inputs.to(like.device)
+        self.z = nn.ParameterList(nn.Parameter(z) for z in activations(self.blocks(), inputs))
+
+    def blocks(self) -> list[nn.Module]:
+        """The layers; the last is the head."""
+        return list(self.model.children())
+
+    def objective(self, batch: Batch) -> Tensor:
+        """The head's loss at the last activation, and how far each activation is from its layer's output."""
+        if len(batch) != 3:
+            raise DataError("auxiliary variables need batches (x, y, index); fit adds the index itself.")
+        h, y, index = batch
+        *trunk, head = self.blocks()
+        gap = h.new_zeros(())
+        for block, z in zip(trunk, self.z, strict=True):
+            free = z[index]
+            gap, h = gap + mse_loss(free, block(h)), free
+        return self.loss(head, (h, y)) + self.mu() * gap
+
+    def penalty(self) -> Tensor | float:
+        """The penalties of nodes in the layers."""
+        return penalty(self.model)
+
+    def predict(self, x: Any) -> Any:
+        """The network run forward."""
+        return call(self.model, x)
+
+    def body(self) -> nn.Module:
+        """The layers: they may be lifted further."""
+        return self.model
+
+
+@dataclasses.dataclass(frozen=True)
+class Auxiliary(Lift):
+    """min over w and z of the split objective: layers train on their own, μ ties them together (MAC).
+
+    Carreira-Perpiñán and Wang, Distributed optimization of deeply nested systems, 2014, eq. 3, with means
+    for sums. ``inputs``: all training inputs, in the order in which batches are indexed; the activations
+    start where the network puts them. ``mu`` grows geometrically from its first value to its second.
+    Cuts an ``nn.Sequential`` between its children. Projection drops the activations.
+    """
+
+    inputs: Tensor = dataclasses.field(repr=False, compare=False)
+    mu: tuple[float, float] = (0.1, 100.0)
+
+    def lift(self, problem: Problem) -> Problem:
+        """The split problem."""
+        if type(problem) is not Task or not isinstance(problem.model, nn.Sequential):
+            got = type(problem.model).__name__ if isinstance(problem, Task) else type(problem).__name__
+            raise OrderError(
+                f"{self!r} cuts an nn.Sequential between its children, first in a chain; got {got}."
+            )
+        return Split(problem, self.inputs, self.mu)
+
+    def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
+        """The network alone."""
+        del fit
+        if not isinstance(problem, Split):
+            raise OrderError(f"{self!r} was not the last lift of this problem: project in reverse order.")
+        return Task(copy.deepcopy(problem.model), problem.loss)
+
+
+def activations(blocks: list[nn.Module], x: Tensor) -> Iterable[Tensor]:
+    """The outputs of all but the last block, in evaluation mode."""
+    found: list[Tensor] = []
+    with torch.no_grad():
+        for block in blocks[:-1]:
+            training, _ = block.training, block.eval()
+            x = block(x)
+            block.train(training)
+            found.append(x.clone())
+    return found

@@ -1,0 +1,7 @@
+"""The laws every lift obeys, ours or yours: run your own lift through them with :func:`check`."""
+
+from torchlift.testing.compiled import compiles_once
+from torchlift.testing.laws import LAWS, check, descend, fitter, lands
+from torchlift.testing.processes import agrees_across_processes
+
+__all__ = ["LAWS", "agrees_across_processes", "check", "compiles_once", "descend", "fitter", "lands"]

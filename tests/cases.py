@@ -1,0 +1,170 @@
+"""One row per lift and chain worth having, and the models they are tried on."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.core import Lift, Task, chain
+from torchlift.lifts import Auxiliary, Expand, Lifter, SoftMask
+
+Batch = Any
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.LSTM(4, 8, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.rnn(x)[0][:, -1])
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Linear(4, 8)
+        self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x)
+        h = self.norm(h + self.attend(h, h, h, need_weights=False)[0])
+        return self.head(h.mean(1))
+
+
+class Tied(nn.Module):
+    """A tiny language model whose output layer is its embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(7, 8)
+        self.mix = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 7, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.mix(self.embed(x))))
+
+
+def mlp() -> tuple[nn.Module, Batch]:
+    model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3))
+    return model, (torch.randn(8, 5), torch.arange(8) % 3)
+
+
+def conv() -> tuple[nn.Module, Batch]:
+    layers = [nn.Conv2d(3, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6), nn.Tanh(), nn.Conv2d(6, 4, 3, 2)]
+    model = nn.Sequential(*layers, nn.Tanh(), nn.Flatten(), nn.Linear(4 * 9, 3))
+    return model, (torch.randn(8, 3, 8, 8), torch.arange(8) % 3)
+
+
+def recurrent() -> tuple[nn.Module, Batch]:
+    return Recurrent(), (torch.randn(8, 5, 4), torch.arange(8) % 3)
+
+
+def attention() -> tuple[nn.Module, Batch]:
+    return Attention(), (torch.randn(8, 5, 4), torch.arange(8) % 3)
+
+
+def tied() -> tuple[nn.Module, Batch]:
+    x = torch.randint(0, 7, (8, 5))
+    return Tied(), (x, x.roll(1, 1))
+
+
+def vit() -> tuple[nn.Module, Batch]:
+    from transformers import ViTConfig, ViTForImageClassification
+
+    config = ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        image_size=8,
+        patch_size=4,
+        num_labels=3,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    return ViTForImageClassification(config), (torch.randn(8, 3, 8, 8), torch.arange(8) % 3)
+
+
+def mobilenet() -> tuple[nn.Module, Batch]:
+    from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
+
+    config = MobileNetV2Config(
+        image_size=32, depth_multiplier=0.25, num_labels=3, classifier_dropout_prob=0.0
+    )
+    return MobileNetV2ForImageClassification(config), (torch.randn(4, 3, 32, 32), torch.arange(4) % 3)
+
+
+MODELS: dict[str, Callable[[], tuple[nn.Module, Batch]]] = {
+    "mlp": mlp,
+    "conv": conv,
+    "lstm": recurrent,
+    "attention": attention,
+    "tied": tied,
+    "vit": vit,
+    "mobilenet": mobilenet,
+}
+
+LIFTS: dict[str, dict[str, Lift]] = {
+    "mask": dict.fromkeys(MODELS, SoftMask(variant="published", strength=1e-3)),
+    "expand": dict.fromkeys(MODELS, Expand(rank=0.5)),
+    "lifter": {
+        "mlp": Lifter("2", width=4),
+        "conv": Lifter("3", kind="conv", width=4),
+        "lstm": Lifter("rnn", width=4, index=0),
+        "attention": Lifter("attend", width=4, index=0, features=8),
+        "tied": Lifter("mix", width=4),
+        "vit": Lifter("vit.layernorm", width=4),
+        "mobilenet": Lifter("mobilenet_v2.conv_1x1.convolution", kind="mlp", width=4),
+    },
+    "linear lifter": {
+        "mlp": Lifter("2", kind="linear", width=4),
+        "tied": Lifter("mix", kind="linear", width=4),
+    },
+    "expand + mask": dict.fromkeys(
+        ("mlp", "conv", "lstm", "tied", "vit"),
+        chain(Expand(rank=0.5), SoftMask(where="nodes.*.weight", variant="published", strength=1e-3)),
+    ),
+    "lifter + mask": {
+        "mlp": chain(Lifter("2", width=4), SoftMask(variant="published")),
+        "vit": chain(Lifter("vit.layernorm", width=4), SoftMask(where="*fc*weight", variant="published")),
+    },
+}
+
+
+def auxiliary(x: Tensor) -> dict[str, Lift]:
+    """Lifts of the objective need the inputs when they are made."""
+    layer = "2" if x.ndim == 2 else "3"
+    return {
+        "auxiliary": Auxiliary(x),
+        "auxiliary + mask": chain(Auxiliary(x), SoftMask(where="model.*weight", variant="published")),
+        "auxiliary + lifter": chain(Auxiliary(x), Lifter(layer, width=4)),
+    }
+
+
+def build(model_name: str) -> tuple[Task, Batch]:
+    """The task of a model with fixed random weights, and a batch for it."""
+    torch.manual_seed(0)
+    model, batch = MODELS[model_name]()
+    return Task(model, "cross_entropy"), batch
+
+
+def rows() -> list[tuple[str, str]]:
+    """All (lift, model) pairs of the table."""
+    pairs = [(lift, model) for lift, by_model in LIFTS.items() for model in by_model]
+    return pairs + [(lift, model) for lift in auxiliary(torch.zeros(1)) for model in ("mlp", "conv")]
+
+
+def case(lift_name: str, model_name: str) -> tuple[Lift, Task, Batch]:
+    """A row, made fresh."""
+    task, batch = build(model_name)
+    if lift_name.startswith("auxiliary"):
+        batch = (*batch, torch.arange(len(batch[0])))
+        return auxiliary(batch[0])[lift_name], task, batch
+    return copy.deepcopy(LIFTS[lift_name][model_name]), task, batch

@@ -1,0 +1,42 @@
+"""Every law on every row of the table."""
+
+import pytest
+
+from cases import case, rows
+from torchlift import testing
+from torchlift.testing.laws import LAWS
+
+COMPILED = [
+    ("mask", "mlp"),
+    ("expand + mask", "mlp"),
+    ("auxiliary + mask", "mlp"),
+    ("lifter", "conv"),
+    ("mask", "vit"),
+]
+PARALLEL = [
+    ("mask", "mlp"),
+    ("mask", "lstm"),
+    ("lifter", "mlp"),
+    ("auxiliary", "mlp"),
+    ("expand + mask", "tied"),
+    ("auxiliary + mask", "mlp"),
+    ("lifter + mask", "vit"),
+]
+
+
+# torch.export says this of any nn.LSTM, lifted or not
+@pytest.mark.filterwarnings("ignore:The tensor attributes self.rnn._flat_weights")
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(("lift_name", "model_name"), rows(), ids=lambda name: name)
+def test_law(law: str, lift_name: str, model_name: str) -> None:
+    LAWS[law](*case(lift_name, model_name))
+
+
+@pytest.mark.parametrize(("lift_name", "model_name"), COMPILED, ids=lambda name: name)
+def test_compiles_once(lift_name: str, model_name: str) -> None:
+    testing.compiles_once(*case(lift_name, model_name))
+
+
+@pytest.mark.slow
+def test_agrees_across_processes() -> None:
+    testing.agrees_across_processes({f"{lift} on {model}": case(lift, model) for lift, model in PARALLEL})
