@@ -1,0 +1,70 @@
+"""``export``: the model as ONNX, checked against itself."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.core import TorchliftError
+from torchlift.deploy.probing import Example, outputs, tensors
+from torchlift.deploy.programs import batch_dimension
+
+
+def export(
+    model: nn.Module, example: Example, path: str | os.PathLike[str], *, tolerance: float = 1e-4
+) -> float:
+    """Write the model as ONNX, for any batch size where it can be had; the largest error against torch.
+
+    The file is run in ONNX Runtime on the example where that is installed, and refused if its outputs differ
+    by more than ``tolerance`` (relative to the largest of them).
+    """
+    try:
+        import onnxscript  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError as error:
+        raise TorchliftError("export needs onnxscript: pip install 'torchlift[export]'.") from error
+    training = model.training
+    model.eval()
+    try:
+        convert(model, example, path)
+        expected = outputs(model, [example])
+    finally:
+        model.train(training)
+    error = deviation(path, example, expected)
+    if error > tolerance:
+        raise TorchliftError(f"export: {path} differs from the model by {error:.1e} in ONNX Runtime.")
+    return error
+
+
+def convert(model: nn.Module, example: Example, path: str | os.PathLike[str]) -> None:
+    """torch's ONNX export; a fixed batch size where a free one cannot be had."""
+    args = () if isinstance(example, Mapping) else example if isinstance(example, tuple) else (example,)
+    kwargs = dict(example) if isinstance(example, Mapping) else {}
+    for shapes in (batch_dimension(args, kwargs), None):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                program = torch.onnx.export(
+                    model, args, kwargs=kwargs, dynamo=True, dynamic_shapes=shapes, verbose=False
+                )
+            assert program is not None
+            program.save(os.fspath(path), external_data=False)
+            return
+        except Exception as failure:
+            error: Exception = failure
+    raise TorchliftError(f"export: the model cannot be traced ({type(error).__name__}: {error}).") from error
+
+
+def deviation(path: str | os.PathLike[str], example: Example, expected: list[Tensor]) -> float:
+    """The largest difference between the file and the model's outputs, relative to the largest output."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return 0.0
+    session: Any = onnxruntime.InferenceSession(os.fspath(path), providers=["CPUExecutionProvider"])
+    given = {node.name: x.numpy() for node, x in zip(session.get_inputs(), tensors(example), strict=True)}
+    found = [torch.from_numpy(result) for result in session.run(None, given)]
+    scale = max(1.0, max(float(x.abs().max()) for x in expected))
+    return max(float((a - b).abs().max()) for a, b in zip(expected, found, strict=True)) / scale
