@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
-from torchlift.core import ModuleLift, Node, TorchliftError
+from torchlift.core import ModuleLift, Node, Problem, TorchliftError, nodes
 from torchlift.lifts import merge
 from torchlift.lifts.outputs import Shape, own_shape
 from torchlift.lifts.residual import axis
@@ -57,10 +57,23 @@ class Normalise(ModuleLift):
 
     Ioffe and Szegedy, 2015, as a lift: the network trained is the normalised one, the network kept is
     the given one, to rounding. At first the identity in evaluation mode. Layers need a bias (β goes there).
+    The model's last layer, its output, is normalised only with ``output=True``, or if nothing else is.
     """
 
     where: str = "*"
     momentum: float = 0.1
+    output: bool = False
+
+    def lift(self, problem: Problem) -> Problem:
+        """A copy of the problem with normalised layers."""
+        lifted = super().lift(problem)
+        body = self.body(lifted)
+        layers = [part for part in body.modules() if type(part) in merge.LAYERS]
+        mine = [(name, node) for name, node in nodes(body) if node.author == self]
+        for name, node in mine if not self.output and len(mine) > 1 else []:
+            if node.inner is layers[-1]:
+                body.set_submodule(name, node.inner)
+        return lifted
 
     def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
         """A node around every layer that can take a fold."""

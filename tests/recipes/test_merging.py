@@ -1,0 +1,146 @@
+"""Recipes whose projection is exact: linear lifting, folded normalisation; and those made of others."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import torchlift as tl
+from torchlift.core import Task, TorchliftError, nodes
+from torchlift.models import MLP, BlockNet, LeNet5
+from torchlift.recipes import Auto, Chain, FoldedNorm, LinearLifting, Plain
+from torchlift.recipes.auto import suggestions
+
+
+def data(n=96):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(n, 5, generator=generator)
+    return x, x.square().sum(1, keepdim=True)
+
+
+def run(recipe, model=None, epochs=6, **settings):
+    torch.manual_seed(0)
+    settings = {"loss": "mse", "progress": False, "optimizer": partial(torch.optim.Adam, lr=0.01)} | settings
+    return tl.fit(model or BlockNet(1), data(), data(32), recipe=recipe, epochs=epochs, **settings)
+
+
+@pytest.mark.parametrize(
+    "recipe", [LinearLifting(), LinearLifting(side="both", rank=0.5), FoldedNorm()], ids=repr
+)
+def test_what_is_kept_is_what_was_trained(recipe):
+    result = run(recipe)
+    assert list(result.model.state_dict()) == list(BlockNet(1).state_dict())
+    assert not list(nodes(result.model))
+    assert result.history[-1]["valid_loss"] == pytest.approx(result.scores["valid"].loss, rel=1e-3)
+    assert result.history[-1]["valid_loss"] < result.history[0]["valid_loss"]
+
+
+def test_linear_lifting_costs_little_more_than_plain_training():
+    torch.manual_seed(0)
+    x, y = torch.rand(128, 3, 32, 32), torch.randint(10, (128,))
+    costs = [
+        tl.fit(LeNet5(), (x, y), recipe=recipe, epochs=1, progress=False).cost
+        for recipe in (None, LinearLifting())
+    ]
+    assert costs[0] == pytest.approx(1.0, rel=0.01)
+    assert costs[1] < 1.1
+
+
+class Asked:
+    """A fit that notes shares and names; candidates score as told."""
+
+    epochs = 20.0
+
+    def __init__(self, scores):
+        self.scores, self.calls = scores, []
+
+    def __call__(self, problem, **settings):
+        self.calls.append((settings["name"], settings["share"], settings.get("until")))
+        problem.model.mark = settings["name"]
+
+    def evaluate(self, problem):
+        from torchlift.train import Score
+
+        name = next(key for key in self.scores if key in problem.model.mark)
+        return Score(self.scores[name], self.scores[name], higher_is_better=False)
+
+
+def candidates():
+    return {"one": Plain(), "two": Plain()}
+
+
+def test_auto_gives_the_rest_of_the_budget_to_the_best_trial():
+    fit = Asked({"plain": 2.0, "one": 3.0, "two": 1.0})
+    Auto(candidates(), trials=0.3)(Task(nn.Linear(1, 1), "mse"), fit)
+    names = [name for name, _, _ in fit.calls]
+    assert names == ["trial of plain: base", "trial of one: base", "trial of two: base", "two: base"]
+    assert [share for _, share, _ in fit.calls] == pytest.approx([0.1, 0.1, 0.1, 0.7])
+
+
+def test_auto_falls_back_to_plain():
+    fit = Asked({"plain": 0.5, "one": 3.0, "two": 1.0})
+    Auto(candidates())(Task(nn.Linear(1, 1), "mse"), fit)
+    assert fit.calls[-1][0] == "plain: base"
+
+
+def test_auto_starts_the_chosen_from_the_initial_weights():
+    model = MLP(5, 8, 1)
+    before = copy.deepcopy(model.state_dict())
+    seen = []
+
+    def spy(task, fit):
+        seen.append({name: value.clone() for name, value in task.model.state_dict().items()})
+        return Plain()(task, fit)
+
+    run(Auto({"spy": spy}), model)
+    for start in seen:
+        assert_close(start, before, rtol=0, atol=0)
+
+
+def test_auto_on_a_real_model_spends_its_budget_and_comes_back_plain():
+    result = run(Auto(), MLP(5, 16, 16, 1), epochs=20, equal_cost=True)
+    assert result.cost == pytest.approx(20, rel=0.1)
+    assert [type(m) for m in result.model.modules()] == [type(m) for m in MLP(5, 16, 16, 1).modules()]
+
+
+def test_suggestions_fit_the_model():
+    assert set(suggestions(LeNet5())) == {"folded norm", "linear lifting"}
+    assert set(suggestions(tl.models.resnet(8))) == {"linear lifting"}
+    assert not suggestions(nn.LSTM(3, 4))
+
+
+def test_auto_skips_candidates_that_do_not_fit_the_model():
+    result = run(Auto({"nowhere": FoldedNorm(where="no.such.layer")}), MLP(5, 8, 1), epochs=4)
+    assert result.history[-1]["phase"] == "plain: base"
+
+
+def test_chain_splits_the_budget_and_scales_rules():
+    from torchlift.train.until import Plateau
+
+    fit = Asked({})
+
+    def careful(task, fit):
+        fit(task, name="slow", until=Plateau(3, cap=10), share=1.0)
+        return task
+
+    Chain({"first": Plain(), "second": careful}, {"first": 3, "second": 1})(Task(nn.Linear(1, 1), "mse"), fit)
+    assert [(name, share) for name, share, _ in fit.calls] == [("first: base", 0.75), ("second: slow", 0.25)]
+    assert fit.calls[1][2].cap == 2.5
+    assert fit.calls[1][2].patience == 3
+
+
+def test_chain_hands_the_task_on():
+    result = run(Chain({"normed": FoldedNorm(), "polish": Plain()}), MLP(5, 8, 1))
+    assert [row["phase"] for row in result.history] == ["normed: lifted"] * 3 + ["polish: base"] * 3
+
+
+def test_settings_are_checked():
+    with pytest.raises(TorchliftError, match="trials"):
+        Auto(trials=1.0)
+    with pytest.raises(TorchliftError, match="at least one"):
+        Chain({})
+    with pytest.raises(TorchliftError, match="shares"):
+        Chain({"a": Plain()}, {"b": 1.0})
