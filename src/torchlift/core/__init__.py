@@ -14,7 +14,7 @@ from torchlift.core.modules import ModuleLift
 from torchlift.core.node import Dial, Frozen, Node, anneal, dials, nodes, original_parameters, penalty
 from torchlift.core.problem import Problem, Task
 from torchlift.core.protocol import Chain, Fit, Lift, chain, no_fit
-from torchlift.core.select import groups, matches, select
+from torchlift.core.selection import groups, matches, select
 from torchlift.core.weights import Reparametrised, WeightLift
 
 __all__ = [

@@ -10,7 +10,7 @@ from torchlift.core.errors import OrderError, SelectionError
 from torchlift.core.node import Node, nodes
 from torchlift.core.problem import Problem
 from torchlift.core.protocol import Fit, Lift
-from torchlift.core.select import near, select
+from torchlift.core.selection import near, select
 
 
 class ModuleLift(Lift):

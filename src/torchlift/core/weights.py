@@ -14,7 +14,7 @@ from torchlift.core.loss import Batch
 from torchlift.core.node import Node
 from torchlift.core.problem import Problem
 from torchlift.core.protocol import Fit, Lift
-from torchlift.core.select import near, select
+from torchlift.core.selection import near, select
 
 
 class Reparametrised(Problem):

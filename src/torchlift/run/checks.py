@@ -9,7 +9,7 @@ from torchlift.core import DataError, Supervised, Task
 from torchlift.core.loss import output, split
 from torchlift.train import rng
 from torchlift.train.batches import Source, Tensors, move
-from torchlift.train.evaluate import evaluating
+from torchlift.train.evaluation import evaluating
 
 
 def check(task: Task, train: Source, device: torch.device) -> Any:

@@ -11,8 +11,8 @@ from torch import nn
 from torchlift.core import Task
 from torchlift.train.batches import Source
 from torchlift.train.checkpoint import write
-from torchlift.train.engine import Engine
-from torchlift.train.evaluate import Metric, Score, evaluate
+from torchlift.train.engines import Engine
+from torchlift.train.evaluation import Metric, Score, evaluate
 from torchlift.train.history import Row
 
 

@@ -11,7 +11,7 @@ import torchlift
 from torchlift.core import Lift, Loss, Supervised, Task, TorchliftError
 from torchlift.lifts import KeepZeros
 from torchlift.run.checks import as_task, check
-from torchlift.run.describe import describe, fingerprint, structure
+from torchlift.run.identity import describe, fingerprint, structure
 from torchlift.run.folder import Setting, open_run
 from torchlift.run.result import Result
 from torchlift.run.signals import graceful
@@ -19,8 +19,8 @@ from torchlift.train import Fit, History, Interrupted, Run, Settings, Store, eng
 from torchlift.train.batches import Augment, Source, Tensors, move, source
 from torchlift.train.checkpoint import save
 from torchlift.train.cost import probe
-from torchlift.train.engine import Engine
-from torchlift.train.evaluate import Metric, evaluate
+from torchlift.train.engines import Engine
+from torchlift.train.evaluation import Metric, evaluate
 from torchlift.train.progress import Progress
 from torchlift.train.settings import ADAMW, OptimizerFactory, Schedule
 

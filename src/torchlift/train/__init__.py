@@ -3,8 +3,8 @@
 from torchlift.train import until
 from torchlift.train.batches import Source, source
 from torchlift.train.durable import Fit, Fitted, Interrupted, Run
-from torchlift.train.engine import Engine, engine
-from torchlift.train.evaluate import Score, evaluate
+from torchlift.train.engines import Engine, engine
+from torchlift.train.evaluation import Score, evaluate
 from torchlift.train.history import History
 from torchlift.train.settings import Settings
 from torchlift.train.store import Store

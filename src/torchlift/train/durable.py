@@ -16,8 +16,8 @@ from torchlift.core import Batch, CheckpointError, Lift, Problem, nodes
 from torchlift.train import rng
 from torchlift.train.batches import Source, move
 from torchlift.train.cost import count
-from torchlift.train.engine import Engine
-from torchlift.train.evaluate import Metric, Score, evaluate
+from torchlift.train.engines import Engine
+from torchlift.train.evaluation import Metric, Score, evaluate
 from torchlift.train.history import History, Row
 from torchlift.train.loop import Fitting, Hooks, Tree
 from torchlift.train.progress import Progress

@@ -13,8 +13,8 @@ from torchlift.core import Batch, DivergedError, Problem, dials
 from torchlift.train import rng
 from torchlift.train.batches import Source, move, share
 from torchlift.train.cost import count, probe
-from torchlift.train.engine import Engine
-from torchlift.train.evaluate import Metric, Score, evaluate, gradient_norm
+from torchlift.train.engines import Engine
+from torchlift.train.evaluation import Metric, Score, evaluate, gradient_norm
 from torchlift.train.history import Row
 from torchlift.train.settings import Settings
 from torchlift.train.until import Rule

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from torchlift.train.checkpoint import load, save
-from torchlift.train.engine import Engine
+from torchlift.train.engines import Engine
 from torchlift.train.loop import Tree
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchlift.core import Batch, Problem, Supervised
 from torchlift.core.loss import output, split
 from torchlift.train.batches import Source, leaves, move
-from torchlift.train.engine import Engine
+from torchlift.train.engines import Engine
 
 Metric = Callable[[Problem, Batch], float | Tensor]
 """``metric(problem, batch) -> number``, higher is better; averaged over samples."""

@@ -1,0 +1,43 @@
+# Two commands: `make demo` and `make test`. Both set everything up first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+WORKERS ?= 2
+
+.PHONY: demo test lint format docs bench clean
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "torchlift needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(STAMP)  ## compare plain training and lifts on embedded data; writes runs/demo/report.html
+	$(BIN)/torchlift demo --out runs/demo --resume
+
+test: $(STAMP)  ## all tests, docs examples included
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+lint: $(STAMP)  ## style, types, package arrows
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(STAMP)  ## HTML documentation in docs/_build
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build
+
+bench: $(STAMP)  ## the timing ratios; run it on a quiet machine
+	$(BIN)/python benchmarks/loop_overhead.py
+	$(BIN)/python benchmarks/optim_step.py
+	$(BIN)/python benchmarks/lifted_solvers.py
+	$(BIN)/python benchmarks/masked_step.py
+	$(BIN)/python benchmarks/shrink_latency.py
+
+clean:
+	rm -rf $(VENV) docs/_build runs .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,105 @@
+"""Atomic, durable, checked files."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchlift.core import CheckpointError
+from torchlift.train.checkpoint import load, pack, save, unpack
+
+LEAVES = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=5)
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=3) | st.integers(0, 9), inner, max_size=3)
+        | st.tuples(inner, inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(TREES)
+@settings(max_examples=50, deadline=None)
+def test_any_tree_comes_back(tree: object) -> None:
+    tensors: dict[str, torch.Tensor] = {}
+    assert unpack(pack(tree, tensors, {}), tensors) == tree
+
+
+def test_tensors_of_every_kind_come_back_and_shared_ones_are_stored_once(tmp_path: Path) -> None:
+    shared = torch.randn(1000)
+    tree = {
+        "a": shared,
+        "b": [shared, torch.tensor(3.5)],
+        "c": (torch.arange(4), torch.ones(2, 3).T, torch.zeros(0), torch.ones(2, dtype=torch.bfloat16)),
+        0: torch.tensor([True]),
+    }
+    save(tmp_path / "x", tree)
+    again = load(tmp_path / "x")
+    assert torch.equal(again["a"], shared)
+    assert again["c"][1].shape == (3, 2)
+    assert again["c"][3].dtype == torch.bfloat16
+    assert (tmp_path / "x").stat().st_size < 2 * shared.nbytes
+
+
+@pytest.mark.parametrize("keep", [0, 7, 100, -1])
+def test_a_truncated_file_is_one_clear_line(tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "x"
+    save(path, {"a": torch.randn(100)})
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(CheckpointError, match="damaged") as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    save(path, {"a": torch.randn(100)})
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(CheckpointError, match="digest"):
+        load(path)
+
+
+def test_another_programs_file_is_refused(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.ones(2)}, tmp_path / "x")
+    with pytest.raises(CheckpointError, match="another version or program"):
+        load(tmp_path / "x")
+
+
+def test_what_cannot_be_stored_is_refused_before_writing(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="cannot hold"):
+        save(tmp_path / "x", {"a": object()})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    path = tmp_path / "x"
+    save(path, {"a": 1})
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        save(path, {"a": 2})
+    monkeypatch.undo()
+    assert load(path) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="choose another folder"):
+        save(tmp_path / "file" / "below" / "x", {"a": 1})
