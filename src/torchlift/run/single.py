@@ -55,6 +55,7 @@ def fit(
     overwrite: bool = False,
     save_every: float = 20.0,
     tensorboard: bool = False,
+    listener: Callable[[dict[str, Any]], None] | None = None,
     progress: bool = True,
 ) -> Result:
     """Train ``problem`` (a model, or a :class:`Task`) by ``recipe``; the given model is left alone.
@@ -63,7 +64,8 @@ def fit(
     DataLoader. ``recipe``: a recipe, a single lift (lift → fit → project), or None for plain training.
     ``epochs`` are passes over the data, or with ``equal_cost`` the cost of so many plain ones.
     With ``out`` the run is durable: killed at any moment, it goes on with ``resume=True`` to the same
-    result, bit for bit on a CPU.
+    result, bit for bit on a CPU. ``listener(row)`` is told every new row of the history; what it raises
+    ends the run.
     """
     runner = engine(device, precision, compile)
     data = on_device(source(train, batch_size, augment), runner)
@@ -79,6 +81,9 @@ def fit(
         open_run(folder, asked, resume=resume, overwrite=overwrite)
     runner.barrier()
     before = copy.deepcopy(task.model)
+    listeners = () if listener is None else (listener,)
+    if tensorboard and runner.rank == 0:
+        listeners = (*listeners, board(folder))
     with rng.scope(seed), graceful(folder is not None) as interrupted:
         run = Run(
             train=data,
@@ -96,7 +101,7 @@ def fit(
             equal_cost=equal_cost,
             save_every=save_every,
             interrupted=interrupted,
-            listeners=(board(folder),) if tensorboard and runner.rank == 0 else (),
+            listeners=listeners,
         )
         answer, fitter = follow(recipe, task, run, folder)
     parts = {"valid": held_out, "test": tested}
