@@ -1,0 +1,174 @@
+"""min g(z) + h(z): rules that lower one block, from one proximal step to convergence (lifted.md §4.4)."""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from torchlift.lifted.shard import Alone, Shard
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """One convex block: a majorise–minimise step (a proximal gradient step, say), its value, its gradient.
+
+    ``step(z)`` minimises an upper model of the objective that touches it at z, so it never raises it.
+    ``momentum`` is the constant (√κ − 1)/(√κ + 1) if the condition number κ is known, else None.
+    ``project`` puts an arbitrary point back into the domain; ``shard`` completes norms over processes.
+    """
+
+    step: Callable[[Tensor], Tensor]
+    value: Callable[[Tensor], Tensor]
+    gradient: Callable[[Tensor], Tensor]
+    project: Callable[[Tensor], Tensor]
+    momentum: float | None = None
+    shard: Shard = Alone()  # noqa: RUF009 (a frozen value)
+
+
+def constant_momentum(condition: float) -> float:
+    """(√κ − 1)/(√κ + 1)."""
+    root = math.sqrt(max(condition, 1.0))
+    return (root - 1) / (root + 1)
+
+
+class Rule(abc.ABC):
+    """How a block is lowered. Every rule leaves the objective no higher than it found it."""
+
+    @abc.abstractmethod
+    def __call__(self, block: Block, z: Tensor) -> Tensor:
+        """The new point."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Linearised(Rule):
+    """Plain majorise–minimise steps: monotone."""
+
+    steps: int = 1
+
+    def __call__(self, block: Block, z: Tensor) -> Tensor:
+        """z ← step(z), a few times."""
+        for _ in range(self.steps):
+            z = block.step(z)
+        return z
+
+
+@dataclasses.dataclass(frozen=True)
+class Accelerated(Rule):
+    """Nesterov's extrapolation, restarted whenever the objective would rise (O'Donoghue & Candès 2015)."""
+
+    steps: int = 10
+    tolerance: float = 0.0
+
+    def __call__(self, block: Block, z: Tensor) -> Tensor:
+        """Extrapolate, step, and fall back on the plain step from the last point if that was worse."""
+        point, weight = z, 1.0
+        value = block.value(z)
+        for _ in range(self.steps):
+            new = block.step(point)
+            new_value = block.value(new)
+            if new_value > value:
+                if point is z:
+                    return z  # rounding: the step is monotone
+                point, weight = z, 1.0
+                continue
+            small = _relative_change(new, z, block.shard) <= self.tolerance
+            beta, weight = _extrapolation(block.momentum, weight)
+            point, z, value = new + beta * (new - z), new, new_value
+            if small:
+                break
+        return z
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact(Rule):
+    """Nesterov with restart until the relative step is below 1e-8 (float64) or 1e-5 (float32)."""
+
+    tolerance: float | None = None
+    steps: int = 5000
+
+    def __call__(self, block: Block, z: Tensor) -> Tensor:
+        """The block's minimiser."""
+        tolerance = self.tolerance
+        if tolerance is None:
+            tolerance = 1e-8 if z.dtype == torch.float64 else 1e-5
+        return Accelerated(self.steps, tolerance)(block, z)
+
+
+@dataclasses.dataclass(frozen=True)
+class HeavyBall(Rule):
+    """Proximal steps with momentum 0.9; a step that would raise the objective is taken without it."""
+
+    steps: int = 5
+    momentum: float = 0.9
+
+    def __call__(self, block: Block, z: Tensor) -> Tensor:
+        """z ← step(z) + 0.9·(last move), projected."""
+        move = torch.zeros_like(z)
+        value = block.value(z)
+        for _ in range(self.steps):
+            plain = block.step(z)
+            new = block.project(plain + self.momentum * move)
+            new_value = block.value(new)
+            if not new_value <= value:
+                new, new_value = plain, block.value(plain)
+            move, z, value = new - z, new, new_value
+        return z
+
+
+@dataclasses.dataclass(frozen=True)
+class Adaptive(Rule):
+    """Adam on the block's gradient, projected on the domain; halved and restarted when it would rise."""
+
+    steps: int = 10
+    lr: float = 1e-2
+    betas: tuple[float, float] = (0.9, 0.999)
+
+    def __call__(self, block: Block, z: Tensor) -> Tensor:
+        """Adam's update of z, guarded."""
+        lr, value, k = self.lr, block.value(z), 0
+        first, second = torch.zeros_like(z), torch.zeros_like(z)
+        for _ in range(self.steps):
+            k += 1
+            gradient = block.gradient(z)
+            first = self.betas[0] * first + (1 - self.betas[0]) * gradient
+            second = self.betas[1] * second + (1 - self.betas[1]) * gradient.square()
+            scale = math.sqrt(1 - self.betas[1] ** k) / (1 - self.betas[0] ** k)
+            new = block.project(z - lr * scale * first / (second.sqrt() + 1e-8))
+            new_value = block.value(new)
+            if new_value <= value:
+                z, value = new, new_value
+            else:
+                lr, k = lr / 2, 0
+                first, second = torch.zeros_like(z), torch.zeros_like(z)
+        return z
+
+
+def _extrapolation(momentum: float | None, weight: float) -> tuple[float, float]:
+    following = (1 + math.sqrt(1 + 4 * weight**2)) / 2
+    return ((weight - 1) / following if momentum is None else momentum), following
+
+
+def _relative_change(new: Tensor, old: Tensor, shard: Shard) -> float:
+    change, size = shard.sum(torch.stack([(new - old).square().sum(), new.square().sum()]))
+    return math.sqrt(float(change)) / max(math.sqrt(float(size)), torch.finfo(new.dtype).tiny)
+
+
+_RULES: dict[str, Rule] = {
+    "exact": Exact(),
+    "linearised": Linearised(),
+    "accelerated": Accelerated(),
+    "momentum": HeavyBall(),
+    "adaptive": Adaptive(),
+}
+
+
+def get(rule: str | Rule) -> Rule:
+    """The rule called ``rule``; a rule is returned as is."""
+    if isinstance(rule, Rule):
+        return rule
+    if rule not in _RULES:
+        raise ValueError(f"update: no rule {rule!r}; known: {', '.join(_RULES)}")
+    return _RULES[rule]

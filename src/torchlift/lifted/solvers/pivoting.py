@@ -1,0 +1,100 @@
+"""Block principal pivoting: exact box and simplex least squares, batched (Kim & Park 2011)."""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from torchlift.lifted.solvers.active import masked_system
+
+_PATIENCE = 3  # full exchanges allowed without progress before Murty's single exchange
+_EXCHANGES = 30
+_CHUNK = 2**24  # entries of the batched systems held at once
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """lo ≤ x ≤ hi per coordinate, and Σx = total if given."""
+
+    lo: Tensor
+    hi: Tensor
+    total: float | None = None
+
+
+def pivot(h: Tensor, g: Tensor, bounds: Bounds, start: Tensor) -> tuple[Tensor, Tensor]:
+    """argmin ½xᵀHx − gᵀx within the bounds, for every row of g: H positive definite, shared.
+
+    Guess which coordinates sit at a bound, solve for the free ones, exchange every coordinate that
+    violates its sign condition; after three exchanges without progress only the last one (Murty's rule).
+    ``start`` supplies the first guess. Also returns which rows are solved: where H is nearly singular some
+    may still be cycling after thirty exchanges.
+    """
+    parts = [
+        _pivot(h, gs, bounds, xs)
+        for gs, xs in zip(g.split(rows_at_once(h)), start.split(rows_at_once(h)), strict=True)
+    ]
+    return torch.cat([x for x, _ in parts]), torch.cat([done for _, done in parts])
+
+
+def rows_at_once(h: Tensor) -> int:
+    """How many systems of the size of H are held at once."""
+    return max(1, _CHUNK // h.shape[0] ** 2)
+
+
+def _pivot(h: Tensor, g: Tensor, bounds: Bounds, start: Tensor) -> tuple[Tensor, Tensor]:
+    n, p = g.shape
+    result = start.clone()
+    rows = torch.arange(n, device=g.device)
+    side = (start >= bounds.hi).to(torch.int8) - (start <= bounds.lo).to(torch.int8)
+    fewest = torch.full((n,), p + 1, device=g.device)
+    patience = torch.full((n,), _PATIENCE, device=g.device)
+    for _ in range(_EXCHANGES):
+        x, slope = _solve_free(h, g[rows], side, bounds)
+        wrong = _violations(x, slope, side, bounds)
+        count = wrong.sum(1)
+        result[rows] = torch.minimum(torch.maximum(x, bounds.lo), bounds.hi)
+        left = count > 0
+        if not bool(left.any()):
+            return result, torch.ones(n, dtype=torch.bool, device=g.device)
+        rows, side, wrong, count, x = rows[left], side[left], wrong[left], count[left], x[left]
+        fewest, patience = fewest[left], patience[left]
+        better = count < fewest
+        patience = torch.where(better, _PATIENCE, patience - 1)
+        fewest = torch.minimum(fewest, count)
+        single = torch.zeros_like(wrong)
+        last = p - 1 - wrong.flip(1).to(torch.int8).argmax(1)
+        single[torch.arange(len(rows), device=g.device), last] = True
+        change = torch.where((patience >= 0)[:, None], wrong, single)
+        bound = torch.where(x < bounds.lo, -1, 1).to(torch.int8)
+        side = torch.where(change, torch.where(side == 0, bound, 0).to(torch.int8), side)
+    done = torch.ones(n, dtype=torch.bool, device=g.device)
+    done[rows] = False
+    return result, done
+
+
+def _solve_free(h: Tensor, g: Tensor, side: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor]:
+    """Fixed coordinates at their bounds, free ones optimal; and the slope Hx − g + ν there."""
+    if bounds.total is not None:
+        empty = (side == 0).sum(1) == 0  # Σx = total needs one free coordinate: the steepest
+        side[empty, g[empty].argmax(1)] = 0
+    free = side == 0
+    fixed = torch.where(free, 0.0, torch.where(side < 0, bounds.lo, bounds.hi))
+    right = torch.where(free, g - fixed @ h, 0.0)[:, :, None]
+    factor = torch.linalg.cholesky(masked_system(h, free))
+    if bounds.total is None:
+        x = torch.where(free, torch.cholesky_solve(right, factor)[:, :, 0], fixed)
+        return x, x @ h - g
+    both = torch.cholesky_solve(torch.cat([right, free[:, :, None].to(h.dtype)], 2), factor)
+    plain, ones = torch.where(free[:, :, None], both, 0.0).unbind(2)
+    nu = (plain.sum(1) + fixed.sum(1) - bounds.total) / ones.sum(1)
+    x = fixed + plain - nu[:, None] * ones
+    return x, x @ h - g + nu[:, None]
+
+
+def _violations(x: Tensor, slope: Tensor, side: Tensor, bounds: Bounds) -> Tensor:
+    """Free coordinates out of bounds; fixed ones whose slope points inside. Rounding is forgiven."""
+    eps = 100 * torch.finfo(x.dtype).eps
+    width = eps * x.abs().amax(1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+    steep = eps * (slope.abs().amax(1, keepdim=True) + x.abs().amax(1, keepdim=True))
+    outside = (side == 0) & ((x < bounds.lo - width) | (x > bounds.hi + width))
+    return outside | ((side < 0) & (slope < -steep)) | ((side > 0) & (slope > steep))

@@ -1,0 +1,35 @@
+"""Three-splitting blocks: pre-activations as variables too (Taylor et al. 2016; lifted.md §4.1c)."""
+
+import torch
+from torch import Tensor
+
+
+def relu_preactivation(u: Tensor, m: Tensor, gamma: float, beta: float) -> Tensor:
+    """argmin over v of γ(u − v₊)² + β(v − m)², globally: the better of the two candidates per sign."""
+    right = ((gamma * u + beta * m) / (gamma + beta)).clamp(min=0)
+    left = m.clamp(max=0)
+
+    def cost(v: Tensor) -> Tensor:
+        return gamma * (u - v.clamp(min=0)).square() + beta * (v - m).square()
+
+    return torch.where(cost(right) <= cost(left), right, left)
+
+
+def activation_step(
+    weight: Tensor, bias: Tensor, v_next: Tensor, target: Tensor, gamma: float, beta: float
+) -> Tensor:
+    """argmin over u of γ‖u − σ(v)‖² + β‖v₊ − Wu − b‖², ``target`` = σ(v): one ridge solve for all rows."""
+    gram = beta * weight.mT @ weight
+    gram.diagonal().add_(gamma)
+    right = gamma * target + beta * (v_next - bias) @ weight
+    return torch.cholesky_solve(right.mT, torch.linalg.cholesky(gram)).mT
+
+
+def output_preactivation(y: Tensor, m: Tensor, multiplier: Tensor, beta: float) -> Tensor:
+    """argmin over v of ‖v − y‖² + ⟨multiplier, v⟩ + β‖v − m‖²."""
+    return (2 * y - multiplier + 2 * beta * m) / (2 + 2 * beta)
+
+
+def ascend(multiplier: Tensor, v: Tensor, m: Tensor, beta: float) -> Tensor:
+    """The multiplier accumulates: λ + 2β(v − m)."""
+    return multiplier + 2 * beta * (v - m)

@@ -1,0 +1,54 @@
+"""One layer's states, all else fixed: NNLS, and boxes and the simplex alike (lifted.md §4.2a)."""
+
+import torch
+from torch import Tensor
+
+from torchlift.lifted.activations import Activation, Clip, Linear, Simplex
+from torchlift.lifted.activations import get as get_activation
+from torchlift.lifted.solvers.pivoting import Bounds
+from torchlift.lifted.solvers.quadratic import Method, quadratic
+
+
+def quadratic_domain(activation: Activation, like: Tensor) -> Bounds | None:
+    """The bounds of a state whose potential is ½‖u‖² on a box or the simplex, else None."""
+    p = like.shape[-1]
+
+    def full(value: float) -> Tensor:
+        return torch.full((p,), value, dtype=like.dtype, device=like.device)
+
+    if isinstance(activation, Linear):
+        return Bounds(full(-torch.inf), full(torch.inf))
+    if isinstance(activation, Clip):
+        return Bounds(full(activation.lo), full(activation.hi))
+    if isinstance(activation, Simplex):
+        return Bounds(full(0.0), full(torch.inf), total=1.0)
+    return None
+
+
+def nnls(
+    weight: Tensor,
+    bias: Tensor,
+    u_next: Tensor,
+    v: Tensor,
+    mu_next: float,
+    mu: float,
+    *,
+    activation: str | Activation = "relu",
+    method: Method = "auto",
+    start: Tensor | None = None,
+) -> Tensor:
+    """argmin over x ≥ 0 of μ₊‖u₊ − Wx − b‖² + μ‖x − v‖², for every row of v.
+
+    W is out × in. Other activations whose domain is a box or the simplex replace x ≥ 0 by that domain.
+    """
+    if mu <= 0 or mu_next <= 0:
+        raise ValueError(f"nnls: the weights must be positive, got mu_next={mu_next}, mu={mu}")
+    bounds = quadratic_domain(get_activation(activation), v)
+    if bounds is None:
+        raise ValueError(
+            f"nnls: {activation!r} has no box or simplex domain; use linear, relu, clip or simplex"
+        )
+    h = mu_next * weight.mT @ weight
+    h.diagonal().add_(mu)
+    g = mu_next * (u_next - bias) @ weight + mu * v
+    return quadratic(h, g, bounds, method=method, start=start)
