@@ -11,7 +11,7 @@ from torch.testing import assert_close
 import torchlift as tl
 from torchlift.core import Task, TorchliftError, nodes
 from torchlift.models import MLP, BlockNet, LeNet5
-from torchlift.recipes import Auto, Chain, FoldedNorm, LinearLifting, Plain
+from torchlift.recipes import Auto, Centred, Chain, FoldedNorm, LinearLifting, Plain
 from torchlift.recipes.auto import suggestions
 
 
@@ -28,7 +28,9 @@ def run(recipe, model=None, epochs=6, **settings):
 
 
 @pytest.mark.parametrize(
-    "recipe", [LinearLifting(), LinearLifting(side="both", rank=0.5), FoldedNorm()], ids=repr
+    "recipe",
+    [LinearLifting(), LinearLifting(side="both", rank=0.5), FoldedNorm(), Centred(), Centred(scaled=True)],
+    ids=repr,
 )
 def test_what_is_kept_is_what_was_trained(recipe):
     result = run(recipe)

@@ -7,6 +7,7 @@ from torchlift.lifts.keep import KeepZeros
 from torchlift.lifts.lifter import Lifter, deviation
 from torchlift.lifts.mask import SoftMask
 from torchlift.lifts.normalise import Normalise
+from torchlift.lifts.standardise import Standardise
 
 __all__ = [
     "Auxiliary",
@@ -16,5 +17,6 @@ __all__ = [
     "Lifter",
     "Normalise",
     "SoftMask",
+    "Standardise",
     "deviation",
 ]

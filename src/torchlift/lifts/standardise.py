@@ -1,0 +1,145 @@
+"""Weights in coordinates in which a layer's inputs have mean zero and, if asked, variance one."""
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from torchlift.core import ModuleLift, Node, Problem, TorchliftError, nodes
+
+LINEAR = (nn.Linear,)
+CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def to_plain(v: Tensor, c: Tensor | None, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor | None]:
+    """W = V diag(scale), b = c − W mean: the layer V((x − mean) · scale) + c as W x + b."""
+    weight = v * scale.view(-1, *[1] * (v.ndim - 2))
+    return weight, None if c is None else c - through(weight, mean)
+
+
+def from_plain(weight: Tensor, b: Tensor | None, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The coordinates V, c of a given W, b: the inverse of :func:`to_plain`."""
+    v = weight / scale.view(-1, *[1] * (weight.ndim - 2))
+    return v, None if b is None else b + through(weight, mean)
+
+
+def through(weight: Tensor, x: Tensor) -> Tensor:
+    """What a layer makes of an input that is x everywhere."""
+    return torch.einsum("oi...,i->o", weight, x)
+
+
+def relative_scale(deviation: Tensor) -> Tensor:
+    """1 / σ with mean one, so that learning rates keep their meaning; inputs that hardly move count as 0.1 σ̄."""
+    inverse = 1 / (deviation.square() + 0.01 * deviation.square().mean()).sqrt()
+    return torch.where(inverse.isfinite(), inverse / inverse.mean(), torch.ones_like(inverse))
+
+
+class Standardised(Node):
+    """y = V((x − μ) / σ) + c with μ, σ fixed; trained in V and c, computed as W x + b."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+        weight = inner.get_parameter("weight")
+        self.register_buffer("mean", weight.new_zeros(weight.shape[1]))
+        self.register_buffer("scale", weight.new_ones(weight.shape[1]))
+        self.watched: list[Tensor] | None = None
+
+    def plain(self) -> tuple[Tensor, Tensor | None]:
+        """The layer's weight and bias."""
+        bias = self.inner.bias if isinstance(self.inner.bias, Tensor) else None
+        return to_plain(self.inner.get_parameter("weight"), bias, self.mean, self.scale)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The layer's output."""
+        if self.watched is not None:
+            self.watched.append(rows(self.inner, x))
+        weight, bias = self.plain()
+        given = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+        return functional_call(self.inner, given, (x,))
+
+    @torch.no_grad()
+    def settle(self, scaled: bool) -> None:
+        """Take the statistics of the inputs seen; the function stays what it was."""
+        watched, self.watched = self.watched, None
+        if not watched:
+            return
+        inputs = torch.cat(watched)
+        centred = isinstance(self.inner.bias, Tensor)
+        mean = inputs.mean(0) if centred else self.mean
+        scale = relative_scale(inputs.std(0)) if scaled else self.scale
+        weight, bias = self.plain()
+        v, c = from_plain(weight, bias, mean, scale)
+        self.mean.copy_(mean)
+        self.scale.copy_(scale)
+        self.inner.get_parameter("weight").copy_(v)
+        if c is not None:
+            self.inner.get_parameter("bias").copy_(c)
+
+    def project(self) -> nn.Module:
+        """The layer in its own coordinates."""
+        layer = copy.deepcopy(self.inner)
+        weight, bias = self.plain()
+        with torch.no_grad():
+            layer.get_parameter("weight").copy_(weight)
+            if bias is not None:
+                layer.get_parameter("bias").copy_(bias)
+        return layer
+
+
+@dataclasses.dataclass(frozen=True)
+class Standardise(ModuleLift):
+    """W x + b = V((x − μ) / σ) + c: the same layer, trained in coordinates in which its inputs are centred.
+
+    A linear change of coordinates, so it preserves the function, costs nothing per step, adds no parameters
+    and is undone exactly. What changes is the geometry that gradients see: with inputs of mean μ ≠ 0, as
+    after every ReLU, one direction of W is far steeper than all others (LeCun et al., 1998, section 4.3;
+    Schraudolph, 1998; Desjardins et al., 2015). ``x`` are inputs of the model on which μ and σ are taken,
+    at the weights the lift finds. Without ``scaled`` σ is one; with it, σ relative to its mean over the
+    inputs of a layer. Layers without bias are not centred.
+    """
+
+    where: str = "*"
+    x: Any = dataclasses.field(default=None, repr=False, compare=False)
+    scaled: bool = False
+
+    def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
+        """A node around every linear and convolution layer with one group."""
+        return {name: Standardised(module) for name, module in modules.items() if takes(module)}
+
+    def lift(self, problem: Problem) -> Problem:
+        """A copy of the problem in the new coordinates."""
+        if self.x is None:
+            raise TorchliftError(
+                "Standardise needs inputs to take statistics on: Standardise(x=some_inputs)."
+            )
+        lifted = super().lift(problem)
+        mine = [node for _, node in nodes(lifted) if isinstance(node, Standardised) and node.author == self]
+        training = [part for part in lifted.modules() if part.training]
+        for node in mine:
+            node.watched = []
+        with torch.no_grad():
+            lifted.eval().predict(self.x)
+        for node in mine:
+            node.settle(self.scaled)
+        for part in training:
+            part.training = True
+        return lifted
+
+
+def takes(module: nn.Module) -> bool:
+    """Whether the coordinates of a layer can be changed: it is linear in all of its inputs."""
+    return type(module) in LINEAR or (isinstance(module, CONVOLUTION) and module.groups == 1)
+
+
+def rows(layer: nn.Module, x: Tensor) -> Tensor:
+    """A layer's inputs as rows of features."""
+    moved = x if type(layer) in LINEAR else x.movedim(1, -1)
+    return moved.reshape(-1, moved.shape[-1])
