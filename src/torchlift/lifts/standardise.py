@@ -33,7 +33,7 @@ def through(weight: Tensor, x: Tensor) -> Tensor:
 
 
 def relative_scale(deviation: Tensor) -> Tensor:
-    """1 / σ with mean one, so that learning rates keep their meaning; inputs that hardly move count as 0.1 σ̄."""
+    """1 / σ over its mean, so that learning rates keep their meaning; σ² raised by 1 % of its mean."""
     inverse = 1 / (deviation.square() + 0.01 * deviation.square().mean()).sqrt()
     return torch.where(inverse.isfinite(), inverse / inverse.mean(), torch.ones_like(inverse))
 
