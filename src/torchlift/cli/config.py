@@ -1,0 +1,117 @@
+"""Settings of a run: one TOML file, flags on top, checked by pydantic before torch is imported."""
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from torchlift.cli.flags import Training
+from torchlift.cli.pairs import Table, merge, parse_pairs, unknown
+
+TABLES = ("arg", "set", "opt")
+Several = Annotated[
+    tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class RunConfig(BaseModel):
+    """Everything fit, compare and tune can be told; None means the library's own default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    model: str | None = None
+    arg: Table = {}
+    data: str | None = None
+    data_folder: str | None = None
+    recipe: Several = ()
+    set: Table = {}
+    loss: Literal["cross_entropy", "mse", "bce"] | None = None
+    optimizer: str | None = None
+    lr: Positive | None = None
+    opt: Table = {}
+    schedule: Literal["constant", "cosine"] | None = None
+    epochs: Positive | None = None
+    batch_size: Count | None = None
+    clip: Positive | None = None
+    keep: Literal["last", "best"] | None = None
+    augment: Literal["crop-flip"] | None = None
+    seed: int | None = Field(None, ge=0, lt=2**63)
+    device: str | None = None
+    precision: str | None = None
+    out: str | None = None
+    resume: bool = False
+    overwrite: bool = False
+    tensorboard: bool = False
+    seeds: Count | tuple[int, ...] | None = None
+    trials: Count | None = None
+    folds: int | None = Field(None, ge=2)
+    workers: Count | None = None
+    space: dict[str, str] = {}
+
+    def need(self, name: Literal["model", "data"]) -> str:
+        """A setting without which nothing can start."""
+        value: str | None = getattr(self, name)
+        if value is None:
+            raise ValueError(f"no {name} given: pass --{name}, or set {name} in the --config file")
+        return value
+
+
+def read_config(flags: Training, **more: Any) -> RunConfig:
+    """The file named by ``--config``, with the flags on top."""
+    below = read_file(Path(flags.config)) if flags.config else {}
+    given = {name: value for name, value in (given_flags(flags) | more).items() if was_given(value)}
+    for name in TABLES:
+        if name in given:
+            given[name] = parse_pairs(f"--{name}", given[name])
+    if "space" in given:
+        given["space"] = dict(split_range(pair) for pair in given["space"])
+    return validated(merge(below, given), None)
+
+
+def was_given(value: Any) -> bool:
+    """Whether a flag was there: 0 is a value, None, False and nothing repeated are none."""
+    return value is not None and value is not False and value != ()
+
+
+def split_range(pair: str) -> tuple[str, str]:
+    """``lr=1e-4:1e-1:log`` → its name and its range."""
+    name, equals, text = pair.partition("=")
+    if not equals or not name.strip():
+        raise ValueError(f"--space takes key=low:high[:log] or key=a,b,c, got {pair!r}")
+    return name.strip(), text.strip()
+
+
+def given_flags(flags: Training) -> Table:
+    """The flags that are settings."""
+    names = (field.name for field in dataclasses.fields(flags))
+    return {name: getattr(flags, name) for name in names if name not in ("config", "json", "debug")}
+
+
+def read_file(path: Path) -> Table:
+    """A TOML file whose every key and value is right, or an error that names both."""
+    try:
+        content = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not TOML: it is not UTF-8 text") from error
+    validated(content, path)
+    return content
+
+
+def validated(content: Mapping[str, Any], path: Path | None) -> RunConfig:
+    """The settings, or one line on the first that is wrong; without a file the flags are to blame."""
+    try:
+        return RunConfig.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in first["loc"] if not isinstance(part, int))
+    if first["type"] == "extra_forbidden":
+        raise unknown(f"{path}: key", key, RunConfig.model_fields)
+    where = f"{path}: {key}" if path else f"--{key.split('.')[0].replace('_', '-')}"
+    raise ValueError(f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}")

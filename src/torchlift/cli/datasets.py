@@ -1,0 +1,45 @@
+"""The data a command names."""
+
+import dataclasses
+from typing import Any
+
+from torchlift import data
+from torchlift.cli.imports import import_object
+from torchlift.data import Splits
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Three parts, and what a built-in model needs to know of them."""
+
+    train: Any
+    valid: Any
+    test: Any
+    loss: str = "cross_entropy"
+    shape: tuple[int, ...] | None = None
+    outputs: int | None = None
+
+
+def load_data(name: str, folder: str | None, seed: int) -> Data:
+    """Built-in data, arrays in files, or what the user's function returns."""
+    if ":" in name:
+        return from_function(name)
+    return from_splits(data.load(name, folder, seed))
+
+
+def from_splits(splits: Splits) -> Data:
+    """Data in memory know their shapes."""
+    return Data(splits.train, splits.valid, splits.test, splits.loss, splits.shape, splits.outputs)
+
+
+def from_function(name: str) -> Data:
+    """``package.module:function`` returns Splits, or (train, valid) or (train, valid, test)."""
+    parts = import_object("--data", name)()
+    if isinstance(parts, Splits):
+        return from_splits(parts)
+    if not isinstance(parts, tuple) or len(parts) not in (2, 3):
+        raise ValueError(
+            f"--data {name} must return Splits or (train, valid[, test]), not {type(parts).__name__}"
+        )
+    train, valid, *rest = parts
+    return Data(train, valid, *(rest or [None]))

@@ -1,0 +1,125 @@
+"""The flags verbs share. What is left out comes from the TOML file, then from the library's defaults."""
+
+import dataclasses
+from typing import Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+WHAT = Group("What to train", sort_key=0)
+HOW = Group("How", sort_key=1)
+WHERE = Group("Where", sort_key=2)
+
+Json = Annotated[bool, Parameter(group=WHERE, help="Print the result as JSON, and nothing else, on stdout.")]
+Debug = Annotated[bool, Parameter(group=WHERE, help="Show tracebacks (also: TORCHLIFT_DEBUG=1).")]
+Pairs = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """What fit, compare and tune have in common; every field may stand in the TOML file too."""
+
+    config: Annotated[
+        str | None, Parameter(group=WHERE, help="A TOML file with any of these settings; flags override it.")
+    ] = None
+    model: Annotated[
+        str | None,
+        Parameter(
+            group=WHAT, help="package.module:factory, file.py:factory, or a built-in name (mlp, lenet5, …)."
+        ),
+    ] = None
+    arg: Annotated[
+        Pairs,
+        Parameter(group=WHAT, help="key=value for the model's factory; repeat. E.g. --arg hidden=[64,64]."),
+    ] = ()
+    data: Annotated[
+        str | None,
+        Parameter(
+            group=WHAT,
+            help="Built-in name (digits, cifar10, …), .npz, folder of .npy, or package.module:function.",
+        ),
+    ] = None
+    data_folder: Annotated[
+        str | None,
+        Parameter(group=WHAT, help="Where the files of built-in data are (default: TORCHLIFT_DATA)."),
+    ] = None
+    recipe: Annotated[
+        Pairs,
+        Parameter(
+            group=WHAT,
+            help="plain, neural-lifting, sparsify, …, or package.module:recipe. An unknown name lists all.",
+        ),
+    ] = ()
+    set: Annotated[
+        Pairs,
+        Parameter(
+            group=WHAT,
+            help="key=value for the recipe; repeat. Values are TOML: --set mix=0.3 --set lrs=[0.1,0.01,0.01]",
+        ),
+    ] = ()
+    loss: Annotated[
+        Literal["cross_entropy", "mse", "bce"] | None,
+        Parameter(group=HOW, help="Default: what suits the data."),
+    ] = None
+    optimizer: Annotated[
+        str | None, Parameter(group=HOW, help="sgd, adamw, avagrad, … (torch.optim and torchlift.optim).")
+    ] = None
+    lr: Annotated[float | None, Parameter(group=HOW, help="Learning rate.")] = None
+    opt: Annotated[
+        Pairs, Parameter(group=HOW, help="key=value for the optimiser; repeat. E.g. --opt momentum=0.9.")
+    ] = ()
+    schedule: Annotated[
+        Literal["constant", "cosine"] | None,
+        Parameter(group=HOW, help="Of the learning rate in every phase."),
+    ] = None
+    epochs: Annotated[
+        float | None,
+        Parameter(
+            name=["--epochs", "--budget"],
+            group=HOW,
+            help="Passes over the data; in compare, the cost of so many plain ones.",
+        ),
+    ] = None
+    batch_size: Annotated[int | None, Parameter(group=HOW, help="Samples per step (default: 128).")] = None
+    clip: Annotated[float | None, Parameter(group=HOW, help="Clip the gradient's norm.")] = None
+    keep: Annotated[
+        Literal["last", "best"] | None, Parameter(group=HOW, help="Which weights a phase hands on.")
+    ] = None
+    augment: Annotated[
+        Literal["crop-flip"] | None, Parameter(group=HOW, help="Random changes to images.")
+    ] = None
+    seed: Annotated[
+        int | None, Parameter(group=HOW, help="Of weights, data order and data split (default: 0).")
+    ] = None
+    device: Annotated[str | None, Parameter(group=HOW, help="auto, cpu, cuda, … (default: auto).")] = None
+    precision: Annotated[
+        str | None, Parameter(group=HOW, help="32, bf16-mixed, … (needs torchlift[dist]).")
+    ] = None
+    out: Annotated[str | None, Parameter(group=WHERE, help="The run's folder (default: runs/…).")] = None
+    resume: Annotated[bool, Parameter(group=WHERE, help="Go on where the run in --out stopped.")] = False
+    overwrite: Annotated[bool, Parameter(group=WHERE, help="Start anew in a used --out.")] = False
+    json: Json = False
+    debug: Debug = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelFlags:
+    """A model and an example input, for measuring and exporting."""
+
+    model: Annotated[
+        str | None, Parameter(group=WHAT, help="package.module:factory, file.py:factory, or a built-in name.")
+    ] = None
+    arg: Annotated[Pairs, Parameter(group=WHAT, help="key=value for the model's factory; repeat.")] = ()
+    weights: Annotated[
+        str | None,
+        Parameter(group=WHAT, help="model.safetensors of a run, any .safetensors, or a packed file."),
+    ] = None
+    example: Annotated[
+        str | None,
+        Parameter(group=WHAT, help="Shape of an input, batch first: 1,3,32,32; tokens: 1,64:int."),
+    ] = None
+    data: Annotated[
+        str | None, Parameter(group=WHAT, help="Take the example, and the model's sizes, from these data.")
+    ] = None
+    data_folder: Annotated[str | None, Parameter(group=WHAT, help="Where their files are.")] = None
+    json: Json = False
+    debug: Debug = False

@@ -1,0 +1,41 @@
+"""The optimiser a command names."""
+
+import functools
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from torchlift import optim
+from torchlift.cli.imports import check_keywords
+from torchlift.cli.pairs import unknown
+
+
+def optimizers() -> dict[str, type[Optimizer]]:
+    """All by name, in lower case: torch's and torchlift's."""
+    found = [*vars(torch.optim).values(), *(getattr(optim, name) for name in optim.__all__)]
+    classes = (c for c in found if inspect.isclass(c) and issubclass(c, Optimizer) and c is not Optimizer)
+    return {c.__name__.lower(): c for c in classes}
+
+
+def make_optimizer(
+    name: str | None, lr: float | None, options: Mapping[str, Any]
+) -> functools.partial[Optimizer] | None:
+    """A factory with its options bound; None where nothing was chosen."""
+    if name is None and lr is None and not options:
+        return None
+    known = optimizers()
+    kind = known.get((name or "adamw").lower())
+    if kind is None:
+        raise unknown("--optimizer", str(name), sorted(known))
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    given |= {} if lr is None else {"lr": lr}
+    check_keywords(f"--opt for {kind.__name__}", kind, given)
+    made = functools.partial(kind, **given)
+    try:
+        made([torch.nn.Parameter(torch.zeros(1))])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"--optimizer {kind.__name__.lower()}: {error}") from error
+    return made

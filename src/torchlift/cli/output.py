@@ -1,0 +1,44 @@
+"""What commands print: text for people, JSON for programs."""
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def show(as_json: bool, data: Mapping[str, Any], text: str) -> None:
+    """The result, in one of its two forms, on stdout."""
+    print(json.dumps(plain(data), ensure_ascii=False, allow_nan=False) if as_json else text)
+
+
+def note(text: str) -> None:
+    """A remark on the side."""
+    print(text, file=sys.stderr)
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON can hold it: no NaN, no tuples, paths as text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str | int | bool) or value is None:
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    return [plain(part) for part in value] if isinstance(value, Sequence) else str(value)
+
+
+def lines(facts: Mapping[str, object]) -> str:
+    """Names and values in two columns."""
+    width = max(map(len, facts), default=0) + 2
+    return "\n".join(f"{name:<{width}}{value}" for name, value in facts.items())
+
+
+def number(value: Any) -> str:
+    """A number as people read it."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

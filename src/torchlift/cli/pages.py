@@ -1,0 +1,55 @@
+"""``report.html`` from what a folder holds."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torchlift import report
+from torchlift.cli.output import note
+from torchlift.run.folder import read_toml
+from torchlift.train.history import read
+
+KINDS = ("comparison.json", "tuning.json", "result.json", "run.toml")
+
+
+def rebuild(folder: Path) -> Path:
+    """Write ``report.html`` anew from the folder of a run, finished or not, a comparison or a search."""
+    found = next((name for name in KINDS if (folder / name).is_file()), None)
+    if found is None:
+        raise ValueError(f"{folder} holds no run, comparison or search (none of {', '.join(KINDS)})")
+    return report.write(page(folder, found), folder / "report.html")
+
+
+def page(folder: Path, kind: str) -> report.Page:
+    """The page that tells the folder's story."""
+    if kind == "comparison.json":
+        return report.comparison_page(read_json(folder / kind))
+    if kind == "tuning.json":
+        from torchlift.tune import tuning_page
+
+        return tuning_page(read_json(folder / kind))
+    history = folder / "history.jsonl"
+    rows = read(history) if history.is_file() else []
+    if kind == "result.json":
+        return report.run_page(rows, read_json(folder / kind))
+    settings = read_toml(folder / kind)
+    return report.run_page(rows, {"title": f"{settings.get('recipe')}, not finished", "settings": settings})
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file of ours; a damaged one is a one-line error."""
+    try:
+        return json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is damaged ({error}): run again to write it anew") from error
+
+
+def try_rebuild(folder: Path) -> Path | None:
+    """The report at the end of a run: without the extra that draws it, the run counts all the same."""
+    try:
+        return rebuild(folder)
+    except ImportError as error:
+        note(
+            f"torchlift: no report: {error}; pip install 'torchlift[report]', then: torchlift report {folder}"
+        )
+        return None

@@ -1,0 +1,66 @@
+"""``torchlift compare``: which recipe paid off, at equal cost."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from torchlift.cli.flags import HOW, Training
+
+EXAMPLE = """Examples:
+
+    torchlift compare --model mlp --data digits \\
+        --recipe neural-lifting --set neural-lifting.where=linear1
+    torchlift compare --model lenet5 --data cifar10 --budget 30 --seeds 5 \\
+        --recipe linear-lifting --recipe sparsify --set sparsify.sparsity=0.9 \\
+        --optimizer sgd --lr 0.05 --opt momentum=0.9 --schedule cosine
+    torchlift compare --config run.toml --set where=trunk \\
+        --recipe narrow=neural-lifting --recipe wide=neural-lifting \\
+        --set wide.width=1000"""
+
+
+def compare(
+    flags: Annotated[Training, Parameter(name="*")] = Training(),  # noqa: B008
+    *,
+    seeds: Annotated[int | None, Parameter(group=HOW, help="How many paired seeds (default: 5).")] = None,
+) -> None:
+    """Run recipes and the plain control at equal cost on the same seeds, and say which paid off.
+
+    Settings of one recipe are given as --set NAME.key=value; without the name
+    they go to all. Prints the table; comparison.json and report.html go to --out.
+    """
+    from torchlift.cli.config import read_config
+
+    config = read_config(flags, seeds=seeds)
+
+    from torchlift.cli.output import show
+    from torchlift.cli.pages import read_json, try_rebuild
+    from torchlift.cli.session import open_session, several_recipes
+    from torchlift.run import compare as run_compare
+
+    recipes = several_recipes(config)
+    session = open_session(config, "compare")
+    data, out = session.data, session.out
+    if data.valid is None or data.test is None:
+        raise ValueError("compare needs validation and test data: --data must give (train, valid, test)")
+    settings = {name: value for name, value in session.settings.items() if name not in ("epochs", "seed")}
+    comparison = run_compare(
+        session.make_model,
+        data.train,
+        data.valid,
+        data.test,
+        recipes=recipes,
+        seeds=config.seeds or 5,
+        budget=config.epochs or 10.0,
+        out=out,
+        progress=not flags.json,
+        **settings,
+    )
+    results = read_json(out / "comparison.json")
+    for recipe in results["recipes"].values():
+        del recipe["history"]
+    places = {"out": out, "report": try_rebuild(out)}
+    where = "\n".join(f"{name}: {path}" for name, path in places.items() if path)
+    show(flags.json, results | places, f"{comparison.table()}\n\n{where}")
+
+
+VERBS = [(compare, "compare", EXAMPLE)]

@@ -1,0 +1,33 @@
+"""``torchlift report``: a folder's page, drawn again."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from torchlift.cli.flags import Debug, Json
+
+EXAMPLE = """Examples:
+
+    torchlift report runs/mlp          # also of a run that has not finished
+    torchlift report runs/demo --json"""
+
+
+def report(
+    folder: Annotated[Path, Parameter(help="The folder of a run, a comparison or a search.")],
+    *,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write report.html anew from what the folder holds."""
+    del debug
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}")
+    from torchlift.cli.output import show
+    from torchlift.cli.pages import rebuild
+
+    path = rebuild(folder)
+    show(json, {"report": path}, str(path))
+
+
+VERBS = [(report, "report", EXAMPLE)]

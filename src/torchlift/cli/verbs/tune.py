@@ -1,0 +1,91 @@
+"""``torchlift tune``: a search for settings."""
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from torchlift.cli.flags import Training
+
+if TYPE_CHECKING:
+    from torchlift.tune import Tuned
+
+SEARCH = Group("The search", sort_key=1)
+EXAMPLE = """Examples:
+
+    torchlift tune --model mlp --data digits --space lr=1e-4:1e-1:log
+    torchlift tune --model lenet5 --data cifar10 --folds 5 --workers 2 \\
+        --recipe neural-lifting --set where=trunk
+    torchlift tune --model mlp --data digits --optimizer avagrad
+    torchlift tune --config run.toml --resume \\
+        --space width=16:256:log --space init=zeros,xavier
+
+Then: torchlift fit --config RUN/best.toml"""
+
+
+def tune(
+    flags: Annotated[Training, Parameter(name="*")] = Training(),  # noqa: B008
+    *,
+    space: Annotated[
+        tuple[str, ...],
+        Parameter(
+            group=SEARCH,
+            help="key=low:high[:log] or key=a,b,c; repeat. Keys: recipe fields, lr, opt.KEY, clip, …",
+        ),
+    ] = (),
+    trials: Annotated[
+        int | None, Parameter(group=SEARCH, help="How many, over all workers and resumptions (default: 20).")
+    ] = None,
+    folds: Annotated[
+        int | None, Parameter(group=SEARCH, help="K-fold cross-validation instead of one validation part.")
+    ] = None,
+    workers: Annotated[
+        int | None, Parameter(group=SEARCH, help="Processes that share the study (default: 1).")
+    ] = None,
+    method: Annotated[
+        Literal["tpe", "lines"] | None,
+        Parameter(
+            group=SEARCH, help="tpe: Optuna; lines: one axis of a grid after the other (default for avagrad)."
+        ),
+    ] = None,
+    prune: Annotated[
+        bool, Parameter(group=SEARCH, negative="--no-prune", help="Stop trials that fall behind.")
+    ] = True,
+    join: Annotated[bool, Parameter(group=SEARCH, help="Help a search that is running in --out.")] = False,
+) -> None:
+    """Search for the best settings of a recipe and its optimiser on validation data.
+
+    Without --space, the recipe's own (for neural-lifting the paper's Table 4),
+    else learning rate and weight decay; for avagrad lr and eps, one line search
+    each. The study is a journal in --out: --resume goes on until --trials are
+    done. best.toml there holds the best settings for fit.
+    """
+    from torchlift.cli.config import read_config
+
+    config = read_config(flags, space=space, trials=trials, folds=folds, workers=workers)
+
+    from torchlift.cli.output import show
+    from torchlift.cli.pages import try_rebuild
+    from torchlift.cli.searches import best_config, run_search
+    from torchlift.train import Interrupted
+    from torchlift.train.checkpoint import write
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        tuned, out = run_search(config, method, prune, join)
+    except KeyboardInterrupt as stop:
+        raise Interrupted("the study is kept") from stop
+    best = out / "best.toml"
+    write(best, best_config(config, tuned.values).encode())
+    places = {"out": out, "best": best, "report": try_rebuild(out)}
+    show(flags.json, tuned.data() | places, text(tuned, places))
+
+
+def text(tuned: "Tuned", places: dict[str, Path | None]) -> str:
+    """The search for people."""
+    where = "\n".join(f"{name}: {path}" for name, path in places.items() if path)
+    return f"{tuned.table()}\n\n{where}\n\ntorchlift fit --config {places['best']}"
+
+
+VERBS = [(tune, "tune", EXAMPLE)]

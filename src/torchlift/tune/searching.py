@@ -1,0 +1,189 @@
+"""``search``: a durable study in a folder, shared by worker processes."""
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from torchlift.core import CheckpointError, Supervised, TorchliftError
+from torchlift.core import loss as losses
+from torchlift.recipes import Plain
+from torchlift.run.identity import describe, fingerprint, structure
+from torchlift.run.folder import open_run
+from torchlift.train import source
+from torchlift.train.settings import ADAMW, OptimizerFactory
+from torchlift.tune.extra import optuna
+from torchlift.tune.lines import along_lines
+from torchlift.tune.objective import Objective, k_folds
+from torchlift.tune.result import Trial, Tuned
+from torchlift.tune.space import Space, SpaceFunction, default_space, draw
+from torchlift.tune.workers import run_workers
+
+JOURNAL, RESULT = "study.journal", "tuning.json"
+
+
+def search(
+    make_model: Callable[[], nn.Module],
+    train: Any,
+    valid: Any = None,
+    *,
+    recipe: Callable[..., Any] = Plain,
+    space: Space | SpaceFunction | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    optimizer: OptimizerFactory = ADAMW,
+    method: Literal["tpe", "lines"] = "tpe",
+    trials: int = 20,
+    folds: int | None = None,
+    workers: int = 1,
+    prune: bool = True,
+    seed: int = 0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    join: bool = False,
+    **settings: Any,
+) -> Tuned:
+    """Search ``space`` for the best validation metric of ``recipe(**fixed, **drawn)``.
+
+    Names in ``space`` are the recipe's fields, ``lr`` and ``opt.<option>`` of the optimiser, and ``clip``,
+    ``batch_size``, ``epochs``, ``keep``, ``schedule`` of the run; other ``settings`` go to
+    :func:`torchlift.fit`. ``folds``: the mean over K-fold cross-validation of all given samples, instead of
+    ``valid``. With ``out`` the study is a journal on disk: ``resume=True`` goes on until ``trials`` are done,
+    ``workers`` processes share it, and ``join=True`` adds this process to a search that is running.
+    ``method="lines"``: one axis of a grid after the other, for separable optimisers such as AvaGrad.
+    """
+    if valid is None and folds is None:
+        raise TorchliftError("search needs validation data, or folds=K to set them aside in turn.")
+    pairs = ((train, valid),) if folds is None else tuple(k_folds(train, valid, folds, seed))
+    chosen = default_space(recipe) if space is None else space
+    objective = Objective(make_model, pairs, recipe, chosen, fixed or {}, optimizer, settings, seed)
+    higher, metric = direction(settings)
+    folder = None if out is None else Path(out)
+    about = describe_search(objective, method, folds)
+    if folder is not None:
+        open_folder(folder, about, resume or join, overwrite)
+    elif workers > 1:
+        raise TorchliftError("several workers need out=: a folder for the study they share.")
+    study = open_study(folder, higher, seed, prune)
+    if not join:
+        fail_stale(study)
+    if method == "lines":
+        along_lines(study, objective, trials, higher)
+    elif workers == 1 or folder is None:
+        optimise(study, objective, trials)
+    else:
+        run_workers(functools.partial(work, folder, higher, seed, prune, objective, trials, workers), workers)
+    tuned = collect(
+        open_study(folder, higher, seed, prune) if folder else study, objective, metric, higher, about
+    )
+    if folder is not None:
+        tuned.to_json(folder / RESULT)
+    return tuned
+
+
+def direction(settings: Mapping[str, Any]) -> tuple[bool, str]:
+    """Which way the metric is good, and its name."""
+    if settings.get("metric") is not None:
+        return True, getattr(settings["metric"], "__name__", "metric")
+    loss = losses.get(settings.get("loss", "cross_entropy"))
+    return (loss.higher_is_better, loss.metric) if isinstance(loss, Supervised) else (False, "loss")
+
+
+def describe_search(objective: Objective, method: str, folds: int | None) -> dict[str, str | int]:
+    """What identifies a search: a folder made with anything else is not resumed."""
+    train, valid = objective.folds[0]
+    batch = int(objective.settings.get("batch_size", 128))
+    return {
+        "recipe": describe(objective.recipe),
+        "fixed": describe(dict(objective.fixed)),
+        "space": describe(objective.space),
+        "method": method,
+        "folds": folds or 0,
+        "structure": structure(objective.make_model()),
+        "data": f"{fingerprint(source(train, batch))} {fingerprint(source(valid, batch))}",
+        "optimizer": describe(objective.optimizer),
+        "settings": describe(dict(sorted(objective.settings.items()))),
+        "seed": objective.seed,
+    }
+
+
+def open_folder(folder: Path, about: Mapping[str, str | int], resume: bool, overwrite: bool) -> None:
+    """The search's folder, with ``run.toml`` to tell it by."""
+    if (folder / "fits").exists():
+        raise CheckpointError(f"{folder} holds a run, not a search: choose another folder.")
+    if overwrite:
+        for name in (JOURNAL, RESULT):
+            (folder / name).unlink(missing_ok=True)
+    open_run(folder, about, resume=resume, overwrite=overwrite)
+
+
+def open_study(folder: Path | None, higher: bool, seed: int, prune: bool) -> Any:
+    """The study, from its journal if there is one; draws differ from those made before."""
+    package = optuna()
+    storage: Any = None
+    if folder is not None:
+        journal = package.storages.journal
+        path = str(folder / JOURNAL)
+        storage = package.storages.JournalStorage(
+            journal.JournalFileBackend(path, journal.JournalFileOpenLock(path))
+        )
+    study = package.create_study(
+        storage=storage,
+        study_name="search",
+        load_if_exists=True,
+        direction="maximize" if higher else "minimize",
+    )
+    study.sampler = package.samplers.TPESampler(seed=seed + len(study.trials))
+    study.pruner = package.pruners.MedianPruner(n_warmup_steps=3) if prune else package.pruners.NopPruner()
+    return study
+
+
+def fail_stale(study: Any) -> None:
+    """Trials that a killed process left unfinished are given up; their points are tried again first."""
+    state = optuna().trial.TrialState
+    for trial in study.get_trials(states=(state.RUNNING,)):
+        study.tell(trial.number, state=state.FAIL)
+        if trial.params:
+            study.enqueue_trial(trial.params)
+
+
+def optimise(study: Any, objective: Objective, trials: int) -> None:
+    """Try points until so many are done or under way, whoever does them."""
+    state = optuna().trial.TrialState
+    counted = (state.COMPLETE, state.PRUNED, state.RUNNING)
+    while len(study.get_trials(deepcopy=False, states=counted)) < trials:
+        study.optimize(objective, n_trials=1)
+
+
+def work(
+    folder: Path,
+    higher: bool,
+    seed: int,
+    prune: bool,
+    objective: Objective,
+    trials: int,
+    workers: int,
+    rank: int,
+) -> None:
+    """One worker's share, in its own process, on its share of the cores."""
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    optimise(open_study(folder, higher, seed + 1000 * (rank + 1), prune), objective, trials)
+
+
+def collect(study: Any, objective: Objective, metric: str, higher: bool, about: dict[str, Any]) -> Tuned:
+    """What the study knows now."""
+    done = study.get_trials(states=(optuna().trial.TrialState.COMPLETE,))
+    if not done:
+        raise TorchliftError("no trial came to its end: widen the space, or lower the learning rates.")
+    best = study.best_trial
+    values = {**objective.fixed, **draw(objective.space, optuna().trial.FixedTrial(best.params))}
+    trials = [
+        Trial(t.number, t.params, t.value, t.state.name.lower(), t.duration and t.duration.total_seconds())
+        for t in study.trials
+    ]
+    recipe = objective.recipe(**objective.parts(optuna().trial.FixedTrial(best.params)).recipe)
+    return Tuned(best.params, best.value, values, recipe, metric, higher, trials, about)
