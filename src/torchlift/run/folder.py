@@ -1,5 +1,6 @@
 """A run's folder: what was asked for (``run.toml``), and refusing to mix two runs in one place."""
 
+import contextlib
 import json
 import shutil
 import tomllib
@@ -38,6 +39,14 @@ def compare_settings(folder: Path, old: Mapping[str, Setting], new: Mapping[str,
                 f"{folder} was made with {name} = {old.get(name)!r}, now it is {new.get(name)!r}: "
                 "use the old setting, another folder, or overwrite=True."
             )
+
+
+def forget_unstarted(folder: Path) -> None:
+    """Remove the record of a run that failed before its first checkpoint, and a folder that empties."""
+    if not any((folder / "fits").rglob("*.safetensors")):
+        clear(folder)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def clear(folder: Path) -> None:

@@ -11,8 +11,8 @@ import torchlift
 from torchlift.core import Lift, Loss, Supervised, Task, TorchliftError
 from torchlift.lifts import KeepZeros
 from torchlift.run.checks import as_task, check
+from torchlift.run.folder import Setting, forget_unstarted, open_run
 from torchlift.run.identity import describe, fingerprint, structure
-from torchlift.run.folder import Setting, open_run
 from torchlift.run.result import Result
 from torchlift.run.signals import graceful
 from torchlift.train import Fit, History, Interrupted, Run, Settings, Store, engine, rng
@@ -147,6 +147,10 @@ def follow(recipe: Recipe | Lift | None, task: Task, run: Run, folder: Path | No
         answer = as_recipe(recipe)(task, fitter)
     except Interrupted as stop:
         raise Interrupted(f"stopped and saved in {folder}; the same call with resume=True goes on.") from stop
+    except TorchliftError:
+        if folder is not None and run.engine.rank == 0:
+            forget_unstarted(folder)
+        raise
     if not isinstance(answer, Task):
         got = type(answer).__name__
         raise TorchliftError(
