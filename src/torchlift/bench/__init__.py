@@ -1,0 +1,1 @@
+"""Measurements: the papers' results beside ours."""

@@ -1,0 +1,1 @@
+"""One file per reproduced result: ``run(out, data, seeds, scale) -> dict``."""

@@ -1,0 +1,84 @@
+"""Arms of an experiment: the same model, data and seeds under several ways of training, durable."""
+
+import dataclasses
+import os
+import platform
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import torchlift as tl
+from torchlift.data import Splits
+from torchlift.run.comparison import paired
+from torchlift.train import rng
+
+Row = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """One way of training: a model, a recipe and the settings of ``tl.fit``."""
+
+    name: str
+    make: Callable[[], nn.Module]
+    recipe: Any = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    paper: float | None = None
+    """The paper's number, where it has one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What one run gave, small enough to write down."""
+
+    test: float
+    valid: float
+    cost: float
+    seconds: float
+    params: int
+    history: list[Row]
+
+
+def measure(arm: Arm, data: Splits, seed: int, budget: float, out: Path) -> Measured:
+    """Train one arm on one seed at the cost of ``budget`` plain epochs; a finished run is only read."""
+    with rng.scope(seed):
+        model = arm.make()
+    settings: Row = {"seed": seed, "epochs": budget, "equal_cost": True, "keep": "best"}
+    result = tl.fit(
+        model,
+        data.train,
+        data.valid,
+        test=data.test,
+        recipe=arm.recipe,
+        out=out / f"{arm.name.replace(' ', '-').replace('/', '-')}-{seed}",
+        resume=True,
+        progress=False,
+        **settings | dict(arm.settings),
+    )
+    scores = result.scores
+    params = sum(p.numel() for p in result.model.parameters())
+    return Measured(
+        scores["test"].metric, scores["valid"].metric, result.cost, result.seconds, params, result.history
+    )
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Mean and sample standard deviation, as the report's tables take them."""
+    return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else 0.0}
+
+
+def difference(mine: Sequence[float], control: Sequence[float]) -> dict[str, float]:
+    """The paired difference, seed by seed, with its 95 % interval and the number of wins."""
+    found = paired([a - b for a, b in zip(mine, control, strict=True)])
+    return {"mean": found.mean, "low": found.low, "high": found.high, "wins": found.wins}
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    return {"torch": torch.__version__, "cores": os.cpu_count(), "threads": torch.get_num_threads()} | {
+        "python": platform.python_version()
+    }
