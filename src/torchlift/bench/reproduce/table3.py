@@ -111,6 +111,6 @@ def finding(rows: list[Row]) -> str:
         said.append(
             f"{blocks} blocks: neural lifting {lifted['ratio to 5-block']:.2f} of the tuned 5-block error "
             f"(paper {lifted['ratio in the paper']}), tuned plain {mine[TUNED]['ratio to 5-block']:.2f}, "
-            f"ours {ours['ratio to 5-block']:.2f} ({ours['ratio to tuned 1-block']['mean']:.2f} of tuned plain)"
+            f"ours {ours['ratio to 5-block']:.2f} ({ours['ratio to tuned 1-block']['mean']:.2f} of tuned)"
         )
     return "; ".join(said) + "."
