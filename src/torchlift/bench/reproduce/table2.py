@@ -36,8 +36,8 @@ def run(
         "columns": [name for name in rows[0] if name != "per seed"],
         "rows": rows,
         "notes": [
-            "Test accuracy in per cent of the weights that were best on validation data: the same 10,000 of the "
-            "50,000 training images for every arm. All arms spend the same FLOPs.",
+            "Test accuracy in per cent of the weights that were best on validation data: for every arm the "
+            "same 10,000 of the 50,000 training images. All arms spend the same FLOPs.",
             "The last column is the paired difference to tuned plain training under the same augmentation.",
         ],
     }
