@@ -1,1 +1,46 @@
 """Lifted networks: activations as variables, trained by convex blocks."""
+
+from typing import TYPE_CHECKING, Any
+
+from torchlift.lifted import activations, penalties, solvers
+from torchlift.lifted.bcd import BCD
+from torchlift.lifted.contrastive import Contrastive
+from torchlift.lifted.history import Trained
+from torchlift.lifted.isgm import ISGM
+from torchlift.lifted.network import Network
+from torchlift.lifted.predict import predict
+from torchlift.lifted.read import Act, read
+from torchlift.lifted.shard import Alone, Shard, Sharded
+from torchlift.lifted.train import train
+
+if TYPE_CHECKING:
+    from torchlift.lifted.estimators import LiftedClassifier as LiftedClassifier
+    from torchlift.lifted.estimators import LiftedRegressor as LiftedRegressor
+
+__all__ = [
+    "BCD",
+    "ISGM",
+    "Act",
+    "Alone",
+    "Contrastive",
+    "Network",
+    "Shard",
+    "Sharded",
+    "Trained",
+    "activations",
+    "penalties",
+    "predict",
+    "read",
+    "solvers",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("LiftedClassifier", "LiftedRegressor"):
+        raise AttributeError(f"module 'torchlift.lifted' has no attribute {name!r}")
+    try:
+        from torchlift.lifted import estimators
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{name} needs scikit-learn: pip install 'torchlift[data]'") from error
+    return getattr(estimators, name)

@@ -46,7 +46,7 @@ def joint_x(
     mus: Sequence[float],
     loss: str = "mse",
     *,
-    activation: str | Activation = "relu",
+    activation: str | Activation | Sequence[Activation] = "relu",
 ) -> list[Tensor]:
     """argmin of loss(y, W_{L+1}u_L + b) + Σ_l μ_l‖u_l − W_l u_{l−1} − b_l‖² over u_l in dom σ, l = 1..L.
 
@@ -59,9 +59,9 @@ def joint_x(
             f"got {len(weights)} and {len(biases)}"
         )
     h, g = stacked_quadratic(weights, biases, x, mus)
-    bounds = quadratic_domain(get_activation(activation), g)
-    if bounds is None or bounds.total is not None:
-        raise ValueError(f"joint_x: {activation!r} is not jointly convex here; use linear, relu or clip")
+    single = isinstance(activation, str | Activation)
+    acts = [get_activation(activation)] * len(mus) if single else list(activation)
+    bounds = _stacked_bounds(acts, [g[:, : len(w)] for w in weights[:-1]])
     top = slice(len(h) - weights[-1].shape[1], len(h))
     if y is None:
         stacked = quadratic(h, g, bounds)
@@ -76,6 +76,14 @@ def joint_x(
     else:
         raise ValueError(f"joint_x: no loss {loss!r}; known: mse, cross_entropy")
     return list(stacked.split([len(w) for w in weights[:-1]], dim=1))
+
+
+def _stacked_bounds(acts: Sequence[Activation], likes: Sequence[Tensor]) -> Bounds:
+    bounds = [quadratic_domain(act, like) for act, like in zip(acts, likes, strict=True)]
+    boxes = [b for b in bounds if b is not None and b.total is None]
+    if len(boxes) < len(bounds):
+        raise ValueError(f"joint_x: {acts} are not all boxes; it takes linear, relu and clip")
+    return Bounds(torch.cat([b.lo for b in boxes]), torch.cat([b.hi for b in boxes]))
 
 
 def _with_cross_entropy(

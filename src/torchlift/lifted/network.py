@@ -1,0 +1,97 @@
+"""loss(y, v_{L+1}) + Σ_l μ_l P_l(u_l, v_l): a model with its states as variables (lifted.md §3).
+
+The loss is one more penalty: cross-entropy is the softmax's, half the squared error the identity's.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.lifted import penalties
+from torchlift.lifted.activations import Activation, Linear, Sigmoid, Softmax
+from torchlift.lifted.layers import Layer
+from torchlift.lifted.penalties import Bregman, Penalty
+from torchlift.lifted.read import read
+from torchlift.lifted.solvers.output import as_targets
+from torchlift.lifted.solvers.states import Above
+
+_LOSSES: dict[str, Activation] = {"cross_entropy": Softmax(), "mse": Linear(), "bce": Sigmoid()}
+
+
+@dataclasses.dataclass
+class Network:
+    """Layers 1..L+1, their penalties and weights; the last penalty is the loss, its weight 1."""
+
+    layers: list[Layer]
+    penalties: list[Penalty]
+    mus: list[float]
+
+    @classmethod
+    def of(
+        cls, model: nn.Module, penalty: str, mu: float | Sequence[float], loss: str | Activation
+    ) -> "Network":
+        """Read a model: ``mu`` is one weight for all hidden layers, or one for each."""
+        layers = read(model)
+        hidden = len(layers) - 1
+        mus = [float(mu)] * hidden if isinstance(mu, int | float) else [float(m) for m in mu]
+        if len(mus) != hidden or min(mus, default=1.0) <= 0:
+            raise ValueError(f"lifted: mu needs one positive number or {hidden} of them, got {mu!r}")
+        if isinstance(loss, str) and loss not in _LOSSES:
+            raise ValueError(f"lifted: no loss {loss!r}; known: {', '.join(_LOSSES)}")
+        output = Bregman(_LOSSES[loss] if isinstance(loss, str) else loss)
+        inner = [penalties.get(penalty, layer.activation or Linear()) for layer in layers[:-1]]
+        return cls(layers, [*inner, output], [*mus, 1.0])
+
+    @property
+    def hidden(self) -> int:
+        """How many states a sample has."""
+        return len(self.layers) - 1
+
+    def targets(self, y: Tensor, x: Tensor) -> Tensor:
+        """Labels as states of the output layer."""
+        return as_targets(y, self.output(self.states(x[:1])[-1] if self.hidden else x[:1]).expand(len(y), -1))
+
+    def output(self, below: Tensor) -> Tensor:
+        """v_{L+1}."""
+        return self.layers[-1].forward(below)
+
+    def states(self, x: Tensor) -> list[Tensor]:
+        """The forward pass: every hidden penalty is zero (or least) there."""
+        states: list[Tensor] = []
+        for layer, penalty in zip(self.layers[:-1], self.penalties[:-1], strict=True):
+            x = penalty.activation(layer.forward(x))
+            states.append(x)
+        return states
+
+    def preactivation(self, index: int, x: Tensor, states: Sequence[Tensor]) -> Tensor:
+        """v of layer ``index`` (0 is the first)."""
+        return self.layers[index].forward(states[index - 1] if index else x)
+
+    def above(self, index: int, states: Sequence[Tensor], y: Tensor) -> Above:
+        """What layer ``index`` sees of the next one."""
+        layer, like = self.layers[index + 1], states[index]
+        target = y if index + 1 == self.hidden else states[index + 1]
+        return Above(
+            self.penalties[index + 1],
+            self.mus[index + 1],
+            target,
+            layer.forward,
+            lambda out: layer.adjoint(out, like),
+            layer.norm_of(like),
+        )
+
+    def parts(self, x: Tensor, states: Sequence[Tensor], y: Tensor) -> Tensor:
+        """Σ over these samples of every layer's unweighted penalty, the loss last."""
+        targets = [*states, y]
+        values = [
+            penalty.value(target, self.preactivation(i, x, states)).sum()
+            for i, (penalty, target) in enumerate(zip(self.penalties, targets, strict=True))
+        ]
+        return torch.stack(values)
+
+    def write_back(self) -> None:
+        """Put the weights into the user's modules."""
+        for layer in self.layers:
+            layer.write_back()

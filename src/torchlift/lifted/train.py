@@ -1,0 +1,126 @@
+"""``train``: lifted training of an ordinary module."""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.lifted.activations import Activation
+from torchlift.lifted.bcd import BCD
+from torchlift.lifted.contrastive import Contrastive
+from torchlift.lifted.data import Data, as_pair, batches, metric, whole
+from torchlift.lifted.history import Log, Trained
+from torchlift.lifted.isgm import ISGM
+from torchlift.lifted.network import Network
+from torchlift.lifted.shard import Alone, Shard
+
+Method = BCD | ISGM | Contrastive
+_METHODS: dict[str, type[BCD] | type[ISGM] | type[Contrastive]] = {
+    "bcd": BCD,
+    "isgm": ISGM,
+    "contrastive": Contrastive,
+}
+
+
+@dataclasses.dataclass
+class _Run:
+    model: nn.Module
+    network: Network
+    data: Data
+    epochs: int
+    valid: tuple[Tensor, Tensor] | None
+    generator: torch.Generator
+    shard: Shard
+    log: Log
+
+    def note(self, parts: Tensor, samples: int) -> None:
+        """Write the weights back, then report."""
+        self.network.write_back()
+        score = None if self.valid is None else metric(self.model, self.valid)
+        self.log.add(parts, samples, self.network.mus, score)
+
+
+@torch.no_grad()
+def train(
+    model: nn.Module,
+    data: Data,
+    *,
+    method: str | Method = "isgm",
+    penalty: str = "bregman",
+    mu: float | Sequence[float] = 1.0,
+    loss: str | Activation = "cross_entropy",
+    epochs: int = 10,
+    valid: tuple[Tensor, Tensor] | None = None,
+    seed: int = 0,
+    progress: bool = True,
+    shard: Shard | None = None,
+    **options: Any,
+) -> Trained:
+    """min loss(y, v_{L+1}) + Σ_l μ_l P_l(u_l, v_l) over weights and states; the weights end in ``model``.
+
+    ``method``: "bcd" (all samples, exact blocks), "isgm" (mini-batches) or "contrastive", with its options
+    as further keywords (``order=``, ``tau=``, ``beta=`` …), or a ready ``BCD``, ``ISGM`` or ``Contrastive``.
+    ``loss``: "cross_entropy", "mse" (½‖v − y‖²), "bce", or any activation, whose Bregman penalty it is.
+    """
+    chosen = _method(method, options)
+    run = _Run(
+        model,
+        Network.of(model, penalty, mu, loss),
+        data,
+        epochs,
+        valid,
+        torch.Generator().manual_seed(seed),
+        shard or Alone(),
+        Log(epochs, progress and sys.stderr is not None),
+    )
+    match chosen:
+        case BCD():
+            _bcd(run, chosen)
+        case ISGM():
+            _isgm(run, chosen)
+        case Contrastive():
+            _contrastive(run, chosen)
+    return Trained(model, run.log.rows, run.log.seconds)
+
+
+def _method(method: str | Method, options: dict[str, Any]) -> Method:
+    if not isinstance(method, str):
+        return dataclasses.replace(method, **options)
+    if method not in _METHODS:
+        raise ValueError(f"lifted.train: no method {method!r}; known: {', '.join(_METHODS)}")
+    known = [field.name for field in dataclasses.fields(_METHODS[method])]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise TypeError(
+            f"lifted.train: method {method!r} has no option {unknown[0]!r}; it has {', '.join(known)}"
+        )
+    return _METHODS[method](**options)
+
+
+def _bcd(run: _Run, method: BCD) -> None:
+    x, y = whole(run.model, run.data)
+    targets = run.network.targets(y, x)
+    samples = int(run.shard.sum(torch.tensor(len(x))))
+    for parts in method(run.network, x, targets, run.epochs, run.shard):
+        run.note(parts, samples)
+
+
+def _isgm(run: _Run, method: ISGM) -> None:
+    seen, total = 0, float("inf")
+    pair = as_pair(run.data)
+    if pair is not None:
+        total = run.epochs * -(-len(pair[0]) // method.batch_size)
+    for _ in range(run.epochs):
+        epoch = batches(run.model, run.data, method.batch_size, run.generator)
+        parts, samples, seen = method.epoch(run.network, epoch, seen, total)
+        run.note(parts, samples)
+
+
+def _contrastive(run: _Run, method: Contrastive) -> None:
+    optimizer = torch.optim.Adam([layer.theta for layer in run.network.layers], lr=method.lr)
+    for _ in range(run.epochs):
+        epoch = batches(run.model, run.data, method.batch_size, run.generator)
+        run.note(*method.epoch(run.network, epoch, optimizer))
