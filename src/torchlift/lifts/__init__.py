@@ -1,22 +1,30 @@
 """Lifts, one file per method."""
 
 from torchlift.lifts.auxiliary import Auxiliary
+from torchlift.lifts.bernoulli import StochasticMask
 from torchlift.lifts.distil import Distil
 from torchlift.lifts.expand import Expand
+from torchlift.lifts.hard_concrete import HardConcrete
 from torchlift.lifts.keep import KeepZeros
 from torchlift.lifts.lifter import Lifter, deviation
 from torchlift.lifts.mask import SoftMask
 from torchlift.lifts.normalise import Normalise
+from torchlift.lifts.slim import Slim
+from torchlift.lifts.soft_threshold import SoftThreshold
 from torchlift.lifts.standardise import Standardise
 
 __all__ = [
     "Auxiliary",
     "Distil",
     "Expand",
+    "HardConcrete",
     "KeepZeros",
     "Lifter",
     "Normalise",
+    "Slim",
     "SoftMask",
+    "SoftThreshold",
     "Standardise",
+    "StochasticMask",
     "deviation",
 ]

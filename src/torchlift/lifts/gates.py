@@ -63,6 +63,16 @@ def gather(entries: Tensor, grain: Sequence[int]) -> Tensor:
     return entries
 
 
+def quantile(scores: Tensor, costs: Tensor, amount: float) -> Tensor:
+    """The score below which entries worth ``amount`` lie, half-way to the next."""
+    order = torch.argsort(scores)
+    spent = costs[order].double().cumsum(0)
+    count = int((spent - 0.5 * costs[order] <= amount).sum())
+    ranked = scores[order]
+    below, above = ranked[max(count - 1, 0)], ranked[min(count, len(ranked) - 1)]
+    return below - 1e-6 * below.abs() - 1e-12 if count == 0 else 0.5 * (below + above)
+
+
 def lowest(scores: Tensor, ties: Tensor, costs: Tensor, amount: float) -> Tensor:
     """The entries to drop, lowest score first (equal scores: lowest ``ties`` first), worth ``amount`` in all.
 

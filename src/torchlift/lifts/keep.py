@@ -37,15 +37,20 @@ class KeepZeros(WeightLift):
 
     Momentum and weight decay bring zeros back once a mask is removed; here the mask is part of the problem.
     Held are weights of the user's model with some, but not only, zeros: a layer initialised at zero is not
-    taken for pruned. A problem without such weights is handed on as it is.
+    taken for pruned. A problem without such weights is handed on as it is. ``vectors=True`` holds biases and
+    norms too, which keeps pruned channels removable.
     """
 
     where: str = "*"
+    vectors: bool = False
 
     def eligible(self, problem: Problem) -> dict[str, Tensor]:
-        """Trainable matrices and kernels of the user's model that are partly zero."""
+        """Trainable matrices and kernels of the user's model that are partly zero (and vectors, if asked)."""
         original = set(original_parameters(problem))
         known = super().eligible(problem)
+        if self.vectors:
+            named = problem.named_parameters()
+            known |= {n: p.detach() for n, p in named if p.ndim == 1 and p.requires_grad}
         return {n: w for n, w in known.items() if n in original and bool((w == 0).any() and (w != 0).any())}
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:

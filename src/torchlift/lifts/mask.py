@@ -8,9 +8,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from torchlift.core import Dial, Fit, Node, Problem, TorchliftError, WeightLift, matches
+from torchlift.core import (
+    Dial,
+    Fit,
+    Node,
+    Problem,
+    Reparametrised,
+    TorchliftError,
+    WeightLift,
+    matches,
+)
 from torchlift.lifts import gates
-from torchlift.lifts.switches import Gate, Stairs, Switches, spared
+from torchlift.lifts.switches import Gate, Ranked, Stairs, Switches, aimed, spared
 
 Granularity = Literal["weight", "channel", "head", "block"] | Mapping[str, Mapping[str, int]]
 
@@ -31,6 +40,10 @@ class SoftMask(WeightLift):
     ``"block"`` (``size`` × ``size`` of the first two dimensions); or groups of your own that open and close
     together, ``{group: {glob of parameters: dimension}}``, with ``size`` entries of the dimension per gate.
     ``frozen=True`` learns the mask alone (a supermask). ``skip`` is a glob of weights to leave unmasked.
+
+    ``sparsity`` asks for a fraction of zeros: gates then count from a threshold τ that rises until the lowest
+    logits, over all layers, are worth that fraction, and projection closes exactly so many. The source has no
+    such control. ``costs`` (by glob; 1 otherwise) say what a weight of a layer is worth, such as its MACs.
     """
 
     where: str = "*weight"
@@ -44,6 +57,8 @@ class SoftMask(WeightLift):
     levels: int | None = None
     frozen: bool = False
     skip: str | None = None
+    sparsity: float | None = None
+    costs: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         gates.check(self.gate)
@@ -58,6 +73,10 @@ class SoftMask(WeightLift):
                 raise TorchliftError(
                     f"granularity {self.granularity!r} needs size=, the rows of one of them."
                 )
+        if self.sparsity is not None and not 0 <= self.sparsity < 1:
+            raise TorchliftError(
+                f"sparsity must lie in [0, 1), got {self.sparsity}: 0.95 leaves 5 % of the weights."
+            )
         if self.beta_final < 1:
             raise TorchliftError(f"beta_final must be at least 1 (β starts at 1), got {self.beta_final}.")
 
@@ -95,16 +114,30 @@ class SoftMask(WeightLift):
                 )
             gate = made[name] = Gate(weight, held, grain, self.strength if fresh else 0.0)
             gate.weight.requires_grad_(not self.frozen)
+        if self.sparsity is not None:
+            self.rank(made)
         return made
+
+    def rank(self, made: Mapping[str, Node]) -> None:
+        """Let all gates count from one threshold."""
+        assert self.sparsity is not None
+        held: dict[Switches, Tensor] = {}
+        for name, gate in made.items():
+            assert isinstance(gate, Gate)
+            cost = next((c for where, c in (self.costs or {}).items() if matches(name, where)), 1.0)
+            worth = gates.gather(torch.full_like(gate.weight.detach(), cost), gate.grain).flatten()
+            held[gate.switches] = held[gate.switches] + worth if gate.switches in held else worth
+        rank = Ranked([one.logit for one in held], list(held.values()), self.sparsity)
+        for one in held:
+            one.rank = rank
 
     def switches(self, logit: Tensor) -> Switches:
         """Gates with these logits."""
         beta = Stairs(1.0, self.beta_final, self.levels) if self.levels else Dial(1.0, self.beta_final)
         scale = 1.0
         if self.variant == "published":
-            scale = 1.0 / float(
-                gates.soft(self.gate, torch.ones(()).double(), logit.new_tensor(self.s_init).double())
-            )
+            first = logit.new_tensor(self.s_init if self.sparsity is None else 0.0).double()
+            scale = 1.0 / float(gates.soft(self.gate, torch.ones(()).double(), first))
         return Switches(logit, beta, self.gate, inclusive=self.variant == "thesis", scale=scale)
 
     def place(self, name: str, weight: Tensor) -> tuple[str, tuple[int, ...]]:
@@ -122,9 +155,9 @@ class SoftMask(WeightLift):
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The masked problem; of a layer whose channels all closed the best is kept, with a warning."""
-        if self.granularity == "weight":
-            return super().project(problem, fit)
-        return super().project(spared(problem), fit)
+        if self.sparsity is not None and isinstance(problem, Reparametrised) and problem.author == self:
+            problem = aimed(problem)
+        return super().project(problem if self.granularity == "weight" else spared(problem), fit)
 
 
 def group_of(groups: Mapping[str, Mapping[str, int]], name: str) -> tuple[str, int] | None:

@@ -26,10 +26,42 @@ class Stairs(Dial):
         super().turn(epoch / max(self.steps - 1, 1))
 
 
+class Ranked(Dial):
+    """τ(t): the logit below which the fraction g(t) of all weights lies, g rising to the target by t = ¾.
+
+    g(t) = target · (1 − (1 − t/¾)³), the ramp of Zhu and Gupta (2017). The logits of all layers compete. τ
+    moves at a hundred instants of a fit, not at each step, and is saved with the problem.
+    """
+
+    cell: Tensor
+
+    def __init__(self, logits: list[nn.Parameter], costs: list[Tensor], target: float) -> None:
+        super().__init__(0.0, 0.0, "linear")
+        self.logits, self.target = logits, target  # a list: the logits stay parameters of their switches
+        self.costs = torch.cat([part.flatten() for part in costs])
+        self.register_buffer("cell", torch.tensor(-1))
+        self.turn(0.0)
+
+    def turn(self, t: float) -> None:
+        """Set the threshold for progress t, if it is time."""
+        cell = math.floor(100 * t)
+        if cell != int(self.cell):
+            self.cell.fill_(cell)
+            goal = self.target * (1 - (1 - min(1.0, t / 0.75)) ** 3)
+            self.value.fill_(float(self.threshold(goal)))
+
+    def threshold(self, goal: float) -> Tensor:
+        """The score below which the fraction ``goal`` lies."""
+        with torch.no_grad():
+            scores = torch.cat([part.flatten() for part in self.logits])
+            return gates.quantile(scores, self.costs.to(scores.device), goal * float(self.costs.sum()))
+
+
 class Switches(nn.Module):
-    """Logits s and their gates; one set may govern several weights."""
+    """Logits s and their gates; one set may govern several weights. With a target, s counts from τ."""
 
     gate: gates.Shape
+    rank: Dial | None
 
     def __init__(
         self, logit: Tensor, beta: Dial, gate: gates.Shape, *, inclusive: bool, scale: float
@@ -37,21 +69,29 @@ class Switches(nn.Module):
         super().__init__()
         self.logit = nn.Parameter(logit)
         self.beta, self.gate, self.inclusive, self.scale = beta, gate, inclusive, scale
+        self.rank = None
+
+    def level(self) -> Tensor:
+        """s, or s − τ."""
+        return self.logit if self.rank is None else self.logit - self.rank()
 
     def soft(self) -> Tensor:
         """scale · b(β, s)."""
-        opened = gates.soft(self.gate, self.beta(), self.logit)
+        opened = gates.soft(self.gate, self.beta(), self.level())
         return opened if self.scale == 1.0 else self.scale * opened
 
     def open(self) -> Tensor:
         """The hard decision, s ≥ 0 or s > 0: this, not float zeros, counts what is left."""
-        return self.logit >= 0 if self.inclusive else self.logit > 0
+        level = self.level()
+        return level >= 0 if self.inclusive else level > 0
 
 
 class Gate(Node):
     """w = v ⊙ b(β, s) while optimising, v ⊙ 1{s ≥ 0} for good; penalty λ ‖b(β, s)‖₁."""
 
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"weight_decay": 0.0}}
+    # Adam divides a logit's tiny gradient by its own size, so that all logits move alike and none stands out;
+    # a large eps leaves small gradients small. Optimisers without eps ignore it.
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"weight_decay": 0.0, "eps": 1e-3}}
     carries: ClassVar[str | None] = "weight"
 
     def __init__(self, weight: Tensor, switches: Switches, grain: tuple[int, ...], strength: float) -> None:
@@ -92,6 +132,28 @@ def switches(problem: nn.Module) -> dict[str, Switches]:
                 id(part.switches), (name.rpartition("nodes.")[2].replace("/", "."), part.switches)
             )
     return dict(found.values())
+
+
+def aimed(problem: Problem) -> Problem:
+    """A copy of the problem whose closed gates are worth the target; of equal logits, small weights go."""
+    problem = copy.deepcopy(problem)
+    held = list(switches(problem).values())
+    rank = held[0].rank
+    if not isinstance(rank, Ranked):
+        return problem
+    gate_of = {
+        id(part.switches): part for part in reversed(list(problem.modules())) if isinstance(part, Gate)
+    }
+    sizes = [gates.gather(gate_of[id(one)].weight.detach().abs(), gate_of[id(one)].grain) for one in held]
+    with torch.no_grad():
+        scores = torch.cat([one.logit.flatten() for one in held])
+        ties = torch.cat([size.flatten() for size in sizes])
+        costs = rank.costs.to(scores.device)
+        dropped = gates.lowest(scores, ties, costs, rank.target * float(costs.sum()))
+        rank.value.zero_()
+        for one, part in zip(held, dropped.split([one.logit.numel() for one in held]), strict=True):
+            one.logit.copy_(torch.where(part.view_as(one.logit), -1.0, 1.0))
+    return problem
 
 
 def spared(problem: Problem) -> Problem:

@@ -5,15 +5,26 @@ from torchlift.recipes.centred import Centred
 from torchlift.recipes.chain import Chain
 from torchlift.recipes.folded_norm import FoldedNorm
 from torchlift.recipes.linear_lifting import LinearLifting
+from torchlift.recipes.magnitude import IterativeMagnitude, MagnitudePruning
 from torchlift.recipes.neural_lifting import NeuralLifting
 from torchlift.recipes.plain import Plain
+from torchlift.recipes.sequential import SequentialSparsification
+from torchlift.recipes.sparsify import ContinuousSparsification
+from torchlift.recipes.stochastic import IterativeStochastic
+from torchlift.recipes.tickets import TicketSearch
 
 __all__ = [
     "Auto",
     "Centred",
     "Chain",
+    "ContinuousSparsification",
     "FoldedNorm",
+    "IterativeMagnitude",
+    "IterativeStochastic",
     "LinearLifting",
+    "MagnitudePruning",
     "NeuralLifting",
     "Plain",
+    "SequentialSparsification",
+    "TicketSearch",
 ]

@@ -1,0 +1,65 @@
+"""Sequential continuous sparsification: the lowest gates go, round by round."""
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from torchlift.core import Problem, Task
+from torchlift.lifts.switches import switches as all_switches
+from torchlift.recipes.magnitude import remembered
+from torchlift.recipes.masking import Masking
+from torchlift.recipes.pruning import dropped, logger, rewound, sparsity, weights
+from torchlift.recipes.sparsify import account
+from torchlift.recipes.tickets import load_weights
+from torchlift.train import Fit
+
+
+@dataclasses.dataclass(frozen=True)
+class SequentialSparsification(Masking):
+    """Every round learns gates anew and drops the fraction of the remaining weights with the lowest s.
+
+    Sequential continuous sparsification (thesis §4.5.5): any sparsity in a single run. ``rewind=k`` trains
+    the ticket from the end of epoch k of the first round; None trains on.
+    """
+
+    rounds: int = 5
+    fraction: float = 0.2
+    rewind: int | None = None
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """The rounds, then the ticket."""
+        early: Mapping[str, Any] = copy.deepcopy(task.state_dict())
+        share = 1 / (self.rounds + 1)
+        mask = self.soft_mask()
+        for number in range(1, self.rounds + 1):
+            lifted = mask.lift(task)
+            remember = (self.rewind,) if number == 1 and self.rewind else ()
+            fitted = fit(lifted, name=f"round {number}", share=share, remember=remember, log=account(None))
+            if remember:
+                early = self.early(lifted, remembered(fitted.remembered, self.rewind))
+            scores = {name: held.logit.detach().clone() for name, held in all_switches(lifted).items()}
+            open_ = self.opened(lifted)
+            goal = 1 - (1 - self.fraction) * (1 - sparsity(weights(open_, self.where, self.skip)))
+            task = dropped(open_, scores, goal)
+        task = task if self.rewind is None else rewound(task, early)
+        fit(task, name="ticket", share=share, log=logger(self.where, self.skip))
+        return task
+
+    def opened(self, lifted: Problem) -> Task:
+        """The task with every gate open: dropping is by rank, not by sign."""
+        lifted = copy.deepcopy(lifted)
+        with torch.no_grad():
+            for held in all_switches(lifted).values():
+                held.logit.fill_(1.0)
+        plain = self.soft_mask().project(lifted)
+        assert isinstance(plain, Task)
+        return plain
+
+    def early(self, lifted: Problem, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The state of the plain task in a lifted problem's early state."""
+        copied = copy.deepcopy(lifted)
+        load_weights(copied, state)
+        return copy.deepcopy(self.opened(copied).state_dict())

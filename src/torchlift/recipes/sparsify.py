@@ -1,0 +1,142 @@
+"""Continuous sparsification with a target, fine-tuning, and an account of what was asked and got."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from torchlift.core import Problem, Task, TorchliftError, matches
+from torchlift.core.loss import split
+from torchlift.lifts import KeepZeros, SoftMask
+from torchlift.lifts.switches import Gate
+from torchlift.recipes.masking import Masking
+from torchlift.recipes.targets import Target, target
+from torchlift.train import Fit
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContinuousSparsification(Masking):
+    """min over v, s of f(v ⊙ b(β, s)) + λ ‖b(β, s)‖₁, β: 1 → β_final; w = v ⊙ 1{s ≥ 0}; fine-tune w.
+
+    Savarese, Silva, Maire (2020); thesis Algorithm 1. Options of :class:`~torchlift.lifts.SoftMask`. At most
+    one target: ``sparsity`` (the part of the weights ``where`` picks), ``parameters``, ``macs`` or
+    ``bytes`` of the whole model; without one, ``s_init`` decides (lower is sparser) as in the source.
+    ``finetune``: the part of the budget spent on the pruned network, at ``finetune_rate`` times the rate.
+    With ``granularity="channel"`` layers coupled by sums and norms share their gates, so that
+    :func:`torchlift.deploy.shrink` can remove what is closed. Train with SGD: see the documentation.
+    """
+
+    sparsity: float | None = None
+    parameters: int | None = None
+    macs: float | None = None
+    bytes: int | None = None
+    finetune: float = 0.2
+    finetune_rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        given = [n for n in ("sparsity", "parameters", "macs", "bytes") if getattr(self, n) is not None]
+        if len(given) > 1:
+            raise TorchliftError(f"give one target, not {len(given)}: {', '.join(given)}.")
+        if not 0 <= self.finetune < 1:
+            raise TorchliftError(f"finetune is a part of the budget in [0, 1), got {self.finetune}.")
+        _ = self.soft_mask(sparsity=self.sparsity)
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """Lift, fit, project, fine-tune."""
+        mask, goal = self.mask(task, fit)
+        lifted = mask.lift(task)
+        log = account(goal)
+        fit(lifted, name="lifted", share=1 - self.finetune, preview=quietly(mask.project), log=log)
+        small = mask.project(lifted)
+        assert isinstance(small, Task)
+        got = closed(lifted) if mask.sparsity is None else mask.sparsity
+        warn_of_collapse(got, mask)
+        if self.finetune:
+            groups = {"*": {"lr_factor": self.finetune_rate}}
+            held = KeepZeros(vectors=mask.granularity != "weight").lift(small)
+            fit(held, name="finetune", share=self.finetune, groups=groups, log=log)
+            small = KeepZeros(vectors=mask.granularity != "weight").project(held)
+            assert isinstance(small, Task)
+        return small
+
+    def mask(self, task: Task, fit: Fit) -> tuple[SoftMask, Target | None]:
+        """The lift for this task: its groups found, its target turned into a sparsity."""
+        options: dict[str, Any] = {}
+        example = split(next(iter(fit.batches())))[0] if self.granularity == "channel" or self.macs else None
+        if self.granularity == "channel":
+            options |= self.coupled(task, example)
+        if self.variant == "published":
+            options["levels"] = max(1, round((1 - self.finetune) * fit.epochs))
+        goal = target(
+            task, self.soft_mask(**options), example,
+            sparsity=self.sparsity, parameters=self.parameters, macs=self.macs, bytes=self.bytes,
+        )  # fmt: skip
+        if goal is not None:
+            options |= {"sparsity": goal.sparsity, "costs": goal.costs}
+        return self.soft_mask(**options), goal
+
+    def coupled(self, task: Task, example: Any) -> dict[str, Any]:
+        """Gates over whole coupled channels where the graph can be followed; per layer otherwise."""
+        from torchlift.deploy import channel_groups
+
+        try:
+            found = channel_groups(task.model, example)
+        except Exception as error:
+            warnings.warn(
+                f"the model's graph cannot be followed ({error}): channels are masked layer by layer, "
+                "and shrink may have to keep some of them.",
+                stacklevel=2,
+            )
+            return {}
+        groups = {
+            name: {f"model.{p}": dim for p, dim in members.items()}
+            for name, members in found.items()
+            if any(matches(p, self.where) for p in members)
+            and not any(matches(p, self.skip or "") for p in members)
+        }
+        if not groups:
+            raise TorchliftError(f"no channels that {self.where!r} picks can be removed from this model.")
+        return {"where": "*", "granularity": groups, "skip": None}
+
+
+def closed(problem: Problem) -> float:
+    """The fraction of masked weights whose gate is closed: by the hard mask, not by float zeros."""
+    gates = [part for part in problem.modules() if isinstance(part, Gate)]
+    total = sum(gate.weight.numel() for gate in gates)
+    kept = sum(float(gate.over(gate.switches.open()).expand_as(gate.weight).sum()) for gate in gates)
+    return 1 - kept / total if total else 0.0
+
+
+def account(goal: Target | None) -> Callable[[Problem], dict[str, float]]:
+    """For the history: the sparsity now, and what was asked for."""
+
+    def numbers(problem: Problem) -> dict[str, float]:
+        asked = {} if goal is None else {"sparsity_asked": goal.sparsity}
+        has_gates = any(isinstance(part, Gate) for part in problem.modules())
+        return {"sparsity": closed(problem), **asked} if has_gates else asked
+
+    return numbers
+
+
+def quietly(project: Callable[[Problem], Problem]) -> Callable[[Problem], Problem]:
+    """A preview of the projection, without its warnings."""
+
+    def preview(problem: Problem) -> Problem:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return project(problem)
+
+    return preview
+
+
+def warn_of_collapse(got: float, mask: SoftMask) -> None:
+    """Say which knob to turn where nothing, or everything, was dropped."""
+    if mask.sparsity is not None:
+        return
+    knobs = {
+        "no weight": "lower s_init, raise strength, train longer, or ask for sparsity=",
+        "every weight": "raise s_init, lower strength, train with SGD, or ask for sparsity=",
+    }
+    for what, far in (("no weight", got < 0.001), ("every weight", got > 0.999)):
+        if far:
+            warnings.warn(f"{what} was dropped (s_init={mask.s_init}): {knobs[what]}.", stacklevel=3)
