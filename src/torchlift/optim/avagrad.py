@@ -113,10 +113,10 @@ def published_step(group: Group, parts: Sequence[Block]) -> Tensor:
     norm = Norm(group)
     for part in parts:
         root = second_root(part, group)
-        now, before = (correction(beta2, part.step - lag, root) ** 0.5 for lag in (0, 1))
-        alpha = group["gamma"].to(part.device) * (lr * before / correction(beta1, part.step, root))
+        now, before = (correction(beta2, part.step - lag) ** 0.5 for lag in (0, 1))
+        alpha = group["gamma"].to(part.device) * (lr * before / correction(beta1, part.step))
         part.accumulate_first(beta1)
-        part.shrink(lr * decoupled_decay(group) * (part.step > 1))
+        part.shrink(lr * decoupled_decay(group) * part.started)
         part.move((at_first(part, math.inf, root) + eps * before).div_(alpha))
         norm.add(part, root, now)
         part.accumulate_second(beta2)

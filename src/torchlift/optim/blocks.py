@@ -45,6 +45,11 @@ class Block:
         """Where the tensors are."""
         return self.params[0].device
 
+    @property
+    def started(self) -> float | Tensor:
+        """0 at the first step of these tensors, 1 later."""
+        return (self.step - 1).clamp(max=1) if isinstance(self.step, Tensor) else min(self.step - 1, 1)
+
     def accumulate_first(self, beta: float) -> None:
         """m ← β1·m + (1 − β1)·g."""
         torch._foreach_lerp_(self.firsts, self.grads, 1 - beta)
@@ -63,7 +68,8 @@ class Block:
 
     def move(self, denominators: Tensor) -> None:
         """w ← w − m/denominators, for a scratch tensor of this block."""
-        torch._foreach_addcdiv_(self.params, self.firsts, spread(denominators, self.params), -1.0)
+        firsts = [m.clone() if m.requires_grad else m for m in self.firsts]  # m will change, a graph must not
+        torch._foreach_addcdiv_(self.params, firsts, spread(denominators, self.params), -1.0)
 
 
 def as_factor(number: float, like: Tensor) -> float | Tensor:

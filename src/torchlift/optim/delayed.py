@@ -56,10 +56,10 @@ class DelayedAdam(MomentOptimizer):
 
 def delayed_denominators(part: Block, group: Group) -> Tensor:
     """(√v_{t−1} + ε)/α; with bias corrections, and then infinite where there is no second moment yet."""
-    (beta1, beta2), eps, lr = group["betas"], group["eps"], torch.as_tensor(group["lr"])
+    (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
     second = gather(part.seconds)
     if not group["bias_correction"]:
         return second.sqrt_().add(eps).div_(lr)
     root = torch.threshold_(second, 0.0, math.inf).sqrt_()
-    before = correction(beta2, part.step - 1, root) ** 0.5
-    return (root + eps * before).div_(lr * before / correction(beta1, part.step, root))
+    before = correction(beta2, part.step - 1) ** 0.5
+    return (root + eps * before).div_(lr * before / correction(beta1, part.step))

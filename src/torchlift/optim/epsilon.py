@@ -6,7 +6,6 @@ Savarese, "Principled Approximation Methods", Theorem 6.2 and Corollary 6.1: any
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
@@ -63,8 +62,8 @@ class AdamEps(MomentOptimizer):
             part.accumulate_second(beta2)
             part.shrink(lr * decoupled_decay(group))
             root = gather(part.seconds).sqrt_()
-            size = torch.as_tensor(lr) / correction(beta1, part.step, root)
-            part.move((root / correction(beta2, part.step, root) ** 0.5).add_(eps).div_(size))
+            size = lr / correction(beta1, part.step)
+            part.move((root / correction(beta2, part.step) ** 0.5).add_(eps).div_(size))
 
 
 def epsilon_at(step: float | Tensor, group: Group) -> float | Tensor:

@@ -67,7 +67,8 @@ class MomentOptimizer(Optimizer, abc.ABC):
             grads = list(torch._foreach_neg(grads))
         if group["weight_decay"] != 0 and not group["decoupled"]:
             grads = self.coupled(group, params, grads, seconds)
-        counts = steps if group["capturable"] else [step.item() for step in steps]
+        in_graph = group["capturable"]
+        counts = map(precise, steps, params) if in_graph else [step.item() for step in steps]
         slots = [Slot(*slot) for slot in zip(params, grads, firsts, seconds, counts, strict=True)]
         batch = group["foreach"] is not False and not group["differentiable"]
         self.advance(group, list(blocks(slots, batch=batch)))
@@ -102,10 +103,13 @@ def as_real(tensors: list[Tensor]) -> list[Tensor]:
     return [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors]
 
 
-def correction(beta: float, count: float | Tensor, like: Tensor) -> float | Tensor:
-    """1 − β^t, the bias correction of a moving average, for a number t or a tensor t."""
-    if isinstance(count, Tensor):
-        return 1 - beta ** count.to(device=like.device, dtype=torch.promote_types(like.dtype, torch.float32))
+def precise(step: Tensor, param: Tensor) -> Tensor:
+    """The number of a step beside its parameter, in at least single precision."""
+    return step.to(device=param.device, dtype=torch.promote_types(param.dtype, torch.float32))
+
+
+def correction(beta: float, count: float | Tensor) -> float | Tensor:
+    """1 − β^t, the bias correction of a moving average."""
     return 1 - beta**count
 
 

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 Point = tuple[int, ...]
 Grid = Sequence[Sequence[float]]
 
+PATIENCE = 20
+"""Rounds in a row, per axis, without a new point after which a search is over."""
+
 
 @dataclass
 class Search:
@@ -79,19 +82,21 @@ def gld(
 
     ``grid`` has one sequence of values per argument of ``f``, each in rising order; distances are counted in
     grid steps, so axes of learning rates should be logarithmic. ``start`` is a tuple of indices, by default
-    drawn at random. The search ends after ``trials`` different points, or when the grid is exhausted.
+    drawn at random. The search ends after ``trials`` different points, or when it meets only known ones.
     """
     generator = random.Random(seed)
     search = Search(f, grid, trials)
     shape = [len(axis) for axis in grid]
     here = tuple(generator.randrange(size) for size in shape) if start is None else start
     search.ask(here)
-    turn = 0
-    while not search.spent:
+    turn = stale = 0
+    while not search.spent and stale < PATIENCE * len(shape):
         axes = [turn % len(shape)] if coordinate else list(range(len(shape)))
         nearby = [_neighbour(here, axes, radius, shape, generator) for radius in _radii(shape, axes)]
+        known = len(search.tried)
         here = min([here, *nearby], key=search.ask)
         turn += 1
+        stale = stale + 1 if len(search.tried) == known else 0
     return search
 
 
