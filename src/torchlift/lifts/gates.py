@@ -73,6 +73,14 @@ def quantile(scores: Tensor, costs: Tensor, amount: float) -> Tensor:
     return below - 1e-6 * below.abs() - 1e-12 if count == 0 else 0.5 * (below + above)
 
 
+def spared(dropped: Tensor, scores: Tensor) -> Tensor:
+    """The entries to drop, but never all: the best one stays, for a weight that is all zero is none."""
+    if bool(dropped.all()):
+        dropped = dropped.clone()
+        dropped.view(-1)[scores.argmax()] = False
+    return dropped
+
+
 def lowest(scores: Tensor, ties: Tensor, costs: Tensor, amount: float) -> Tensor:
     """The entries to drop, lowest score first (equal scores: lowest ``ties`` first), worth ``amount`` in all.
 

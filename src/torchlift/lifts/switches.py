@@ -98,6 +98,7 @@ class Gate(Node):
         super().__init__()
         self.weight = nn.Parameter(weight.clone())
         self.switches, self.grain, self.strength = switches, grain, strength
+        self.shape = tuple(weight.shape)
 
     @property
     def logit(self) -> nn.Parameter:
@@ -106,8 +107,8 @@ class Gate(Node):
 
     def over(self, values: Tensor) -> Tensor:
         """Values of the logits' shape, spread so that they multiply the weight."""
-        values = values.reshape(gates.tiles(self.weight.shape, self.grain))
-        return gates.spread(values, self.weight.shape, self.grain)
+        values = values.reshape(gates.tiles(self.shape, self.grain))
+        return gates.spread(values, self.shape, self.grain)
 
     def forward(self) -> Tensor:
         """The soft weight."""
@@ -152,7 +153,8 @@ def aimed(problem: Problem) -> Problem:
         dropped = gates.lowest(scores, ties, costs, rank.target * float(costs.sum()))
         rank.value.zero_()
         for one, part in zip(held, dropped.split([one.logit.numel() for one in held]), strict=True):
-            one.logit.copy_(torch.where(part.view_as(one.logit), -1.0, 1.0))
+            part = gates.spared(part.view_as(one.logit), one.logit)
+            one.logit.copy_(torch.where(part, -1.0, 1.0))
     return problem
 
 

@@ -29,7 +29,8 @@ def sparsity(found: Mapping[str, Tensor]) -> float:
 def dropped(task: Task, scores: Mapping[str, Tensor], goal: float, scope: Scope = "global") -> Task:
     """A copy of the task in which the fraction ``goal`` of the scored weights is zero, least scores first.
 
-    What is zero already stays so and counts. ``scope``: all layers compete, or each gives the same fraction.
+    What is zero already stays so and counts; no weight is emptied. ``scope``: all layers compete, or each
+    gives the same fraction.
     """
     if not 0 <= goal < 1:
         raise TorchliftError(f"sparsity must lie in [0, 1), got {goal}: 0.95 leaves 5 % of the weights.")
@@ -45,7 +46,7 @@ def dropped(task: Task, scores: Mapping[str, Tensor], goal: float, scope: Scope 
             )
             gone = gates.lowest(flat, torch.zeros_like(flat), torch.ones_like(flat), goal * flat.numel())
             for w, part in zip(found, gone.split([w.numel() for w in found]), strict=True):
-                w.masked_fill_(part.view_as(w), 0.0)
+                w.masked_fill_(gates.spared(part.view_as(w), w.abs()), 0.0)
     return task
 
 

@@ -1,6 +1,7 @@
 """Continuous sparsification with a target, fine-tuning, and an account of what was asked and got."""
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -102,8 +103,8 @@ class ContinuousSparsification(Masking):
 def closed(problem: Problem) -> float:
     """The fraction of masked weights whose gate is closed: by the hard mask, not by float zeros."""
     gates = [part for part in problem.modules() if isinstance(part, Gate)]
-    total = sum(gate.weight.numel() for gate in gates)
-    kept = sum(float(gate.over(gate.switches.open()).expand_as(gate.weight).sum()) for gate in gates)
+    total = sum(math.prod(gate.shape) for gate in gates)
+    kept = sum(float(gate.over(gate.switches.open()).expand(gate.shape).sum()) for gate in gates)
     return 1 - kept / total if total else 0.0
 
 
