@@ -45,11 +45,15 @@ def wright_omega(z: Tensor) -> Tensor:
 
 
 def increasing_root(
-    function: Callable[[Tensor], tuple[Tensor, Tensor]], low: Tensor, high: Tensor, start: Tensor
+    function: Callable[[Tensor], tuple[Tensor, Tensor]],
+    low: Tensor,
+    high: Tensor,
+    start: Tensor,
+    rounding: Tensor,
 ) -> Tensor:
     """The root of an increasing function on [low, high]: Newton, and bisection wherever Newton leaves.
 
-    ``function`` returns value and slope.
+    ``function`` returns value and slope; values within ``rounding`` (in units of eps) count as zero.
     """
     x = torch.minimum(torch.maximum(start, low), high)
     eps = torch.finfo(x.dtype).eps
@@ -60,7 +64,7 @@ def increasing_root(
         inside = (newton > low) & (newton < high)
         following = torch.where(inside, newton, (low + high) / 2)
         following = torch.where(value == 0, x, following)
-        done = (following - x).abs() <= 2 * eps * x.abs().clamp(min=1)
+        done = (value.abs() <= eps * rounding) | ((following - x).abs() <= 2 * eps * x.abs().clamp(min=1))
         x = following
         if bool(done.all()):
             break

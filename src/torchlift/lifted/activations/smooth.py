@@ -73,7 +73,9 @@ class Sigmoid(Activation):
             p = torch.sigmoid(s)
             return p + mu * s - w, p * (1 - p) + mu
 
-        return torch.sigmoid(increasing_root(balance, (w - 1) / mu, w / mu, (w - 0.5) / (mu + 0.25)))
+        return torch.sigmoid(
+            increasing_root(balance, (w - 1) / mu, w / mu, (w - 0.5) / (mu + 0.25), 2 * (w.abs() + 1))
+        )
 
     def project(self, u: Tensor) -> Tensor:
         """Onto [0, 1]."""
@@ -122,7 +124,9 @@ class Tanh(Activation):
             u = torch.tanh(s)
             return u + mu * s - w, (1 - u.square()) + mu
 
-        return torch.tanh(increasing_root(balance, (w - 1) / mu, (w + 1) / mu, w / (mu + 1)))
+        return torch.tanh(
+            increasing_root(balance, (w - 1) / mu, (w + 1) / mu, w / (mu + 1), 2 * (w.abs() + 1))
+        )
 
     def project(self, u: Tensor) -> Tensor:
         """Onto [−1, 1]."""
@@ -179,7 +183,7 @@ class Softplus(Activation):
         below, above = w - math.log(2), w
         low = torch.where(below > 0, below / (1 + mu), below / mu)
         high = torch.where(above > 0, above / (1 + mu), above / mu)
-        return softplus(increasing_root(balance, low, high, w / (1 + mu)))
+        return softplus(increasing_root(balance, low, high, w / (1 + mu), 2 * (w.abs() + 1)))
 
     def project(self, u: Tensor) -> Tensor:
         """Onto u ≥ 0."""
