@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from torchlift.core import CheckpointError
 from torchlift.train.checkpoint import load, pack, save, unpack
 
-LEAVES = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=5)
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+)
 TREES = st.recursive(
     LEAVES,
     lambda inner: (

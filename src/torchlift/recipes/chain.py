@@ -1,25 +1,24 @@
 """Recipes one after another, inside one budget."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from torchlift.core import Task, TorchliftError
+from torchlift.core import Lift, Task, TorchliftError
 from torchlift.recipes.budget import part
+from torchlift.recipes.once import Recipe, as_recipe
 from torchlift.train import Fit
-
-Recipe = Callable[[Task, Fit], Task]
 
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
     """task → recipe₁ → recipe₂ → …: each takes the last one's task and its share of the run's epochs.
 
-    ``recipes``: names to recipes, in order. ``shares``: names to parts of the budget; equal unless given.
+    ``recipes``: names to recipes or single lifts, in order. ``shares``: names to parts of the budget (equal).
     (Lifts at the same time, not one after another, are ``torchlift.chain``.)
     """
 
-    recipes: Mapping[str, Recipe]
+    recipes: Mapping[str, Recipe | Lift]
     shares: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
@@ -34,5 +33,5 @@ class Chain:
         shares: Mapping[str, Any] = self.shares or dict.fromkeys(self.recipes, 1.0)
         total = sum(shares.values())
         for name, recipe in self.recipes.items():
-            task = recipe(task, part(fit, shares[name] / total, name))
+            task = as_recipe(recipe)(task, part(fit, shares[name] / total, name))
         return task

@@ -11,8 +11,9 @@ from typing import Any
 from torch import nn
 
 from torchlift.core import Lift, TorchliftError
+from torchlift.recipes.once import Recipe
 from torchlift.run.result import Result
-from torchlift.run.single import Recipe, fit
+from torchlift.run.single import fit
 from torchlift.train import rng
 from torchlift.train.checkpoint import write
 

@@ -10,6 +10,7 @@ from torch import nn
 import torchlift
 from torchlift.core import Lift, Loss, Supervised, Task, TorchliftError
 from torchlift.lifts import KeepZeros
+from torchlift.recipes.once import Recipe, as_recipe
 from torchlift.run.checks import as_task, check
 from torchlift.run.folder import Setting, forget_unstarted, open_run
 from torchlift.run.identity import describe, fingerprint, structure
@@ -23,8 +24,6 @@ from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, evaluate
 from torchlift.train.progress import Progress
 from torchlift.train.settings import ADAMW, OptimizerFactory, Schedule
-
-Recipe = Callable[[Task, Fit], Any]
 
 
 def fit(
@@ -130,7 +129,7 @@ def record(task: Task, recipe: Any, data: Source, **settings: Any) -> dict[str, 
     """What identifies a run: a folder made with anything else is not resumed."""
     head: dict[str, Setting] = {
         "torchlift": torchlift.__version__,
-        "recipe": "Plain()" if recipe is None else describe(recipe),
+        "recipe": describe(as_recipe(recipe)),
         "model": type(task.model).__name__,
         "structure": structure(task.model),
         "loss": describe(task.loss),
@@ -158,41 +157,6 @@ def follow(recipe: Recipe | Lift | None, task: Task, run: Run, folder: Path | No
         )
     answer.eval()
     return answer, fitter
-
-
-def as_recipe(recipe: Recipe | Lift | None) -> Recipe:
-    """A recipe from a recipe, a lift, or nothing."""
-    if isinstance(recipe, Lift):
-        return Once(recipe)
-    if recipe is None:
-        return plain
-    if not callable(recipe):
-        raise TorchliftError(f"recipe is a lift or callable(task, fit) -> task; got {recipe!r}.")
-    return recipe
-
-
-def plain(task: Task, fit: Fit) -> Task:
-    """No lift: the control."""
-    fit(task, name="plain")
-    return task
-
-
-class Once:
-    """lift → fit → project."""
-
-    def __init__(self, lift: Lift) -> None:
-        self.lift = lift
-
-    def __call__(self, task: Task, fit: Fit) -> Any:
-        """The projected task."""
-        share = 0.5 if self.lift.learns else 1.0
-        lifted = self.lift.lift(task)
-        fit(lifted, name="lifted", share=share, preview=None if self.lift.learns else self.lift.project)
-
-        def rest(problem: Any, **settings: Any) -> Any:
-            return fit(problem, **{"share": share} | settings)
-
-        return self.lift.project(lifted, rest)
 
 
 def on_device(data: Source, runner: Engine) -> Source:

@@ -1,0 +1,195 @@
+"""Nothing is lost: killed runs resume bit for bit, two processes agree with one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import torchlift as tl
+from torchlift.core import CheckpointError
+from torchlift.train import Interrupted
+from torchlift.train.checkpoint import load
+
+HERE = Path(__file__).parent
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def python(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["plain", "two cycles", "mask then tune"])
+def test_twenty_kills_change_nothing(tmp_path: Path, recipe: str) -> None:
+    killed, finished = map(int, python(str(HERE / "lives.py"), str(tmp_path), recipe, "20", "1").split())
+    assert killed >= 20
+    assert finished >= 1
+
+
+@pytest.mark.slow
+def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
+    script = str(HERE / "ranks.py")
+    python(script, str(tmp_path / "one"))
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    python(*launch, script, str(tmp_path / "two"))
+    for name in ("plain", "penalty", "learning projection"):
+        one, two = (load(tmp_path / folder / name / "model.safetensors") for folder in ("one", "two"))
+        worst = max(float((one[key] - two[key]).abs().max()) for key in one)
+        assert worst <= 1e-6, f"{name}: {worst}"
+
+
+def data() -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(1))
+    return x, (x.sum(1) > 0).long()
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 2))
+
+
+def run(out: Path | None, **changes: object) -> tl.Result:
+    settings = {"epochs": 4, "batch_size": 16, "progress": False, "save_every": 0.0} | changes
+    return tl.fit(model(), data(), data(), out=out, **settings)
+
+
+def assert_same(one: nn.Module, two: nn.Module) -> None:
+    for (name, a), b in zip(one.state_dict().items(), two.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_the_run_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    reference = run(None)
+    rows: list[dict[str, object]] = []
+
+    def stop(row: dict[str, object]) -> None:
+        rows.append(row)
+        if len(rows) == 2:
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(Interrupted, match="resume=True"):
+        run(tmp_path, listener=stop)
+    resumed = run(tmp_path, resume=True)
+    assert_same(resumed.model, reference.model)
+    assert [row["epoch"] for row in resumed.history] == [1, 2, 3, 4]
+    lines = (tmp_path / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [1, 2, 3, 4]
+
+
+def test_a_finished_run_replays(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    again = run(tmp_path, resume=True)
+    assert_same(first.model, again.model)
+    assert again.history == first.history
+    assert again.cost == first.cost == 4.0
+
+
+def test_a_used_folder_is_refused_unless_told_how(tmp_path: Path) -> None:
+    run(tmp_path, epochs=1)
+    with pytest.raises(CheckpointError, match=r"resume=True.*overwrite=True"):
+        run(tmp_path, epochs=1)
+    (tmp_path / "mine.txt").write_text("kept")
+    run(tmp_path, epochs=2, overwrite=True)
+    assert (tmp_path / "mine.txt").exists()
+    with pytest.raises(CheckpointError, match="epochs = 2, now it is 3"):
+        run(tmp_path, epochs=3, resume=True)
+
+
+def test_another_model_recipe_or_version_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, epochs=1)
+    with pytest.raises(CheckpointError, match="model"):
+        tl.fit(nn.Linear(4, 2), data(), data(), out=tmp_path, resume=True, epochs=1, batch_size=16)
+    with pytest.raises(CheckpointError, match="recipe"):
+        run(tmp_path, epochs=1, resume=True, recipe=tl.lifts.SoftMask())
+    record = tmp_path / "run.toml"
+    record.write_text(record.read_text().replace(tl.__version__, "0.0.1"))
+    with pytest.raises(CheckpointError, match=r"torchlift = '0\.0\.1'"):
+        run(tmp_path, epochs=1, resume=True)
+    record.write_text("= broken")
+    with pytest.raises(CheckpointError, match="damaged"):
+        run(tmp_path, epochs=1, resume=True)
+
+
+def test_a_truncated_checkpoint_names_itself_and_the_one_before_still_works(tmp_path: Path) -> None:
+    reference = run(None)
+
+    def stop(row: dict[str, object]) -> None:
+        if row["epoch"] == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        run(tmp_path, listener=stop)
+    before, newest = sorted((tmp_path / "fits" / "0000").glob("step-*"))
+    newest.write_bytes(newest.read_bytes()[:-10])
+    with pytest.raises(CheckpointError, match="delete it to go on"):
+        run(tmp_path, resume=True)
+    newest.unlink()
+    assert before.exists()
+    assert_same(run(tmp_path, resume=True).model, reference.model)
+
+
+def test_a_full_disk_stops_the_run_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = os.fsync, [0]
+
+    def full(handle: int) -> None:
+        calls[0] += 1
+        if calls[0] > 8:
+            raise OSError(28, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        run(tmp_path)
+    monkeypatch.undo()
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert_same(run(tmp_path, resume=True).model, run(None).model)
+
+
+def test_a_once_step_is_done_once(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def recipe(task: tl.Task, fit: object) -> tl.Task:
+        def halve(problem: tl.Problem) -> None:
+            calls.append(1)
+            with torch.no_grad():
+                for p in problem.parameters():
+                    p.mul_(0.5)
+
+        fit.once("halve", halve, task)
+        fit(task, name="tune")
+        return task
+
+    first = run(tmp_path, recipe=recipe)
+    again = run(tmp_path, recipe=recipe, resume=True)
+    assert calls == [1]
+    assert_same(first.model, again.model)
+
+
+def test_loaders_resume_at_the_epoch_with_their_own_generator(tmp_path: Path) -> None:
+    def loader() -> torch.utils.data.DataLoader:
+        dataset = torch.utils.data.StackDataset(*data())
+        generator = torch.Generator().manual_seed(3)
+        return torch.utils.data.DataLoader(dataset, batch_size=16, shuffle=True, generator=generator)
+
+    def go(out: Path | None, **more: object) -> tl.Result:
+        return tl.fit(model(), loader(), data(), out=out, epochs=4, save_every=0.0, progress=False, **more)
+
+    def stop(row: dict[str, object]) -> None:
+        if row["epoch"] == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    reference = go(None)
+    with pytest.raises(Interrupted):
+        go(tmp_path, listener=stop)
+    assert_same(go(tmp_path, resume=True).model, reference.model)
