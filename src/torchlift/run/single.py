@@ -80,7 +80,7 @@ def fit(
         open_run(folder, asked, resume=resume, overwrite=overwrite)
     runner.barrier()
     before = copy.deepcopy(task.model)
-    listeners = () if listener is None else (listener,)
+    listeners = () if listener is None or runner.rank > 0 else (listener,)
     if tensorboard and runner.rank == 0:
         listeners = (*listeners, board(folder))
     with rng.scope(seed), graceful(folder is not None) as interrupted:

@@ -172,10 +172,9 @@ class Fit:
             spent = (self.flops + fitting.at.flops) / run.unit
             head: Row = {"fit": self.calls, "phase": fitting.settings.name}
             row |= {"cost": spent, "seconds": self.seconds + fitting.at.seconds}
-            if run.engine.rank == 0:
-                run.history.append(head | row)
-                for listener in run.listeners:
-                    listener(head | row)
+            run.history.append(head | row)
+            for listener in run.listeners:
+                listener(head | row)
             run.progress.update(fitting.at.step, note(row))
 
         def pause(fitting: Fitting) -> None:
@@ -208,8 +207,7 @@ class Fit:
             return
         self.same(fitting.settings.name, state)
         fitting.restore(state)
-        if self.run.engine.rank == 0:
-            history.replace(state["rows"])
+        history.replace(state["rows"])
 
     def finished(self, name: str, problem: Problem) -> Fitted | None:
         """Replay a call that ended in an earlier life of this run."""
