@@ -153,7 +153,7 @@ def test_reading_a_convnet_reproduces_its_forward_pass_and_writes_it_back() -> N
 
 
 def test_layer_adjoints_and_norms() -> None:
-    net, x = small_convnet(), randn(6, 1, 8, 8)
+    net, x = small_convnet().requires_grad_(False), randn(6, 1, 8, 8)
     network = Network.of(net, "bregman", 1.0, "cross_entropy")
     below = [x, *network.states(x)]
     for layer, u in zip(network.layers, below, strict=True):

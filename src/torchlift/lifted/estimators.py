@@ -135,17 +135,24 @@ class LiftedClassifier(ClassifierMixin, _Lifted):
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """The softmax of the scores."""
-        return torch.softmax(self._output(X)[:, : max(len(self.classes_), 1)], 1).numpy()
+        scores = self._output(X)
+        return torch.softmax(scores[:, : len(self.classes_)], 1).numpy()
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The class with the highest score."""
-        return self.classes_[self._output(X)[:, : len(self.classes_)].argmax(1).numpy()]
+        scores = self._output(X)
+        return self.classes_[scores[:, : len(self.classes_)].argmax(1).numpy()]
 
 
 class LiftedRegressor(RegressorMixin, _Lifted):
     """An MLP regressor trained by lifted Bregman steps (ISGM) on standardised targets."""
 
     loss_ = "mse"
+
+    def __sklearn_tags__(self) -> Any:
+        tags: Any = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on X (samples × features) and y (samples, or samples × outputs)."""

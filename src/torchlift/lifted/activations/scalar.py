@@ -61,11 +61,11 @@ def increasing_root(
         value, slope = function(x)
         low, high = torch.where(value <= 0, x, low), torch.where(value >= 0, x, high)
         newton = x - value / slope
-        inside = (newton > low) & (newton < high)
+        inside = (newton >= low) & (newton <= high)
         following = torch.where(inside, newton, (low + high) / 2)
-        following = torch.where(value == 0, x, following)
-        done = (value.abs() <= eps * rounding) | ((following - x).abs() <= 2 * eps * x.abs().clamp(min=1))
-        x = following
+        close = value.abs() <= eps * rounding
+        done = close | ((following - x).abs() <= 2 * eps * x.abs().clamp(min=1))
+        x = torch.where(close, x, following)
         if bool(done.all()):
             break
     return x
