@@ -83,6 +83,19 @@ def one_line(text: str) -> str:
 
 
 @contextlib.contextmanager
+def sigterm_interrupts() -> Generator[None]:
+    """Let SIGTERM unwind the stack as Ctrl-C does, so that what must be cleaned up is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
 def last_signal() -> Generator[Callable[[], int]]:
     """Hand out the number of the last signal that arrived, 0 if none did, whoever handles it."""
     if threading.current_thread() is not threading.main_thread():

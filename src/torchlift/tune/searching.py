@@ -12,8 +12,8 @@ from torch import nn
 from torchlift.core import CheckpointError, Supervised, TorchliftError
 from torchlift.core import loss as losses
 from torchlift.recipes import Plain
-from torchlift.run.identity import describe, fingerprint, structure
 from torchlift.run.folder import open_run
+from torchlift.run.identity import describe, fingerprint, structure
 from torchlift.train import source
 from torchlift.train.settings import ADAMW, OptimizerFactory
 from torchlift.tune.extra import optuna

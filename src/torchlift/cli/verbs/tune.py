@@ -1,11 +1,11 @@
 """``torchlift tune``: a search for settings."""
 
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
+from torchlift.cli.boundary import sigterm_interrupts
 from torchlift.cli.flags import Training
 
 if TYPE_CHECKING:
@@ -71,21 +71,21 @@ def tune(
     from torchlift.train import Interrupted
     from torchlift.train.checkpoint import write
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        tuned, out = run_search(config, method, prune, join)
+        with sigterm_interrupts():
+            tuned, out = run_search(config, method, prune, join)
     except KeyboardInterrupt as stop:
         raise Interrupted("the study is kept") from stop
     best = out / "best.toml"
     write(best, best_config(config, tuned.values).encode())
-    places = {"out": out, "best": best, "report": try_rebuild(out)}
+    places = {"out": out, "best_config": best, "report": try_rebuild(out)}
     show(flags.json, tuned.data() | places, text(tuned, places))
 
 
 def text(tuned: "Tuned", places: dict[str, Path | None]) -> str:
     """The search for people."""
     where = "\n".join(f"{name}: {path}" for name, path in places.items() if path)
-    return f"{tuned.table()}\n\n{where}\n\ntorchlift fit --config {places['best']}"
+    return f"{tuned.table()}\n\n{where}\n\ntorchlift fit --config {places['best_config']}"
 
 
 VERBS = [(tune, "tune", EXAMPLE)]
