@@ -41,7 +41,11 @@ class Problem(nn.Module, abc.ABC):
 
     def forward(self, batch: Batch, weight: float = 1.0) -> Tensor:
         """weight · objective + penalty; the weight is a process's share of the global batch."""
-        return weight * self.objective(batch) + self.penalty()
+        objective = self.objective(batch)
+        if weight != 1.0:
+            objective = weight * objective
+        extra = self.penalty()
+        return objective if isinstance(extra, float | int) and extra == 0 else objective + extra
 
 
 class Task(Problem):

@@ -11,7 +11,7 @@ import torch
 
 from torchlift.core import Batch, DivergedError, Problem, dials
 from torchlift.train import rng
-from torchlift.train.batches import Source, move, share
+from torchlift.train.batches import Source, Tensors, move, share
 from torchlift.train.cost import count, probe
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate, gradient_norm
@@ -107,6 +107,7 @@ class Fitting:
         for parameter in self.idle:  # data-parallel torch waits for a gradient of every trainable parameter
             parameter.requires_grad_(False)
         self.objective, self.stepper = self.engine.setup(self.problem, self.optimizer)
+        self.on_device = isinstance(self.train, Tensors) and self.train.device == self.engine.device
         self.dials, self.factor = list(dials(self.problem)), self.settings.factor()
         self.problem.train()
         while not self.at.stopped:
@@ -145,11 +146,12 @@ class Fitting:
             factor = self.factor(t)
             for group in self.optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * factor
+        if not self.on_device:
+            batch = move(batch, self.engine.device)
         if self.engine.world > 1:
-            batch, weight = share(batch, self.engine.rank, self.engine.world)
-            loss = self.objective(move(batch, self.engine.device), weight)
+            loss = self.objective(*share(batch, self.engine.rank, self.engine.world))
         else:
-            loss = self.objective(move(batch, self.engine.device))
+            loss = self.objective(batch)
         value = loss.item()
         if not math.isfinite(value):
             raise DivergedError(self.diverged(value))
