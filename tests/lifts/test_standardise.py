@@ -3,8 +3,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from torchlift.core import Task, TorchliftError, nodes
-from torchlift.lifts import Standardise
+from torchlift.core import Task, TorchliftError, chain, nodes
+from torchlift.lifts import Expand, Standardise
 from torchlift.lifts.standardise import from_plain, to_plain
 
 
@@ -93,6 +93,17 @@ def test_zeros_of_weights_stay_zero_and_are_held():
     lifted = Standardise(x=batch()[0], scaled=True).lift(task)
     assert bool((lifted.model[3].inner.weight[:, ::2] == 0).all())
     assert "model.3.inner.weight" in set(original_parameters(lifted))
+
+
+def test_under_a_lift_of_weights():
+    task, (x, y) = Task(net().double()), batch()
+    lift = chain(Standardise(x=x), Expand(rank=0.5))
+    lifted = lift.lift(task)
+    lifted((x, y)).backward()
+    assert all(p.grad is not None for p in lifted.parameters())
+    for parameter in lifted.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    assert_close(lift.project(lifted).predict(x), lifted.predict(x), rtol=1e-10, atol=1e-10)
 
 
 def test_layers_that_are_not_linear_in_all_inputs_are_left_alone():

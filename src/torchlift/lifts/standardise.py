@@ -54,8 +54,12 @@ class Standardised(Node):
 
     def plain(self) -> tuple[Tensor, Tensor | None]:
         """The layer's weight and bias."""
-        bias = self.inner.bias if isinstance(self.inner.bias, Tensor) else None
-        return to_plain(self.inner.get_parameter("weight"), bias, self.mean, self.scale)
+        weight, bias = (
+            self.inner.weight,
+            self.inner.bias,
+        )  # tensors, not parameters, where a lift computes them
+        assert isinstance(weight, Tensor)
+        return to_plain(weight, bias if isinstance(bias, Tensor) else None, self.mean, self.scale)
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output."""

@@ -36,7 +36,10 @@ class Measured:
     """What one run gave, small enough to write down."""
 
     test: float
+    """The metric on test data; ``valid`` on validation data."""
     valid: float
+    loss: float
+    """On test data."""
     cost: float
     seconds: float
     params: int
@@ -62,8 +65,36 @@ def measure(arm: Arm, data: Splits, seed: int, budget: float, out: Path) -> Meas
     scores = result.scores
     params = sum(p.numel() for p in result.model.parameters())
     return Measured(
-        scores["test"].metric, scores["valid"].metric, result.cost, result.seconds, params, result.history
+        scores["test"].metric,
+        scores["valid"].metric,
+        scores["test"].loss,
+        result.cost,
+        result.seconds,
+        params,
+        result.history,
     )
+
+
+def tried(
+    arms: Sequence[Arm], data: Callable[[int], Splits], seeds: Sequence[int], budget: float, out: Path
+) -> list[Row]:
+    """A row per arm: validation, test, cost, time, and the paired difference to the first arm."""
+    found = {arm.name: [measure(arm, data(seed), seed, budget, out) for seed in seeds] for arm in arms}
+    control = found[arms[0].name]
+    return [
+        {
+            "arm": name,
+            "validation": spread([one.valid for one in runs]),
+            "test": spread([one.test for one in runs]),
+            "test loss": spread([one.loss for one in runs]),
+            "to the first, test": difference([a.test for a in runs], [b.test for b in control]),
+            "to the first, loss": difference([a.loss for a in runs], [b.loss for b in control]),
+            "cost": statistics.fmean(one.cost for one in runs),
+            "seconds": statistics.fmean(one.seconds for one in runs),
+            "per seed": [one.test for one in runs],
+        }
+        for name, runs in found.items()
+    ]
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

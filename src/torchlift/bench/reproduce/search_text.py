@@ -1,0 +1,77 @@
+"""What was tried on text: a small transformer and an LSTM on Penn Treebank characters."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.optim import AdamW
+
+from torchlift.bench.reproduce.arms import Arm, Row, machine, tried
+from torchlift.data import Splits, load
+from torchlift.models import GPT, CharLSTM
+from torchlift.recipes import Centred, LinearLifting
+
+VOCABULARY, WINDOWS, HELD_OUT, EPOCHS = 50, 4000, 800, 3
+MODELS = {
+    "transformer": partial(GPT, VOCABULARY, context=128, width=64, depth=2, heads=4),
+    "LSTM": partial(CharLSTM, VOCABULARY, width=96, layers=1),
+}
+
+
+def arms(model: str) -> list[Arm]:
+    """Plain at three rates, exact lifts at two."""
+    choices: list[tuple[str, Any, tuple[float, ...]]] = [
+        ("plain", None, (6e-3, 3e-3, 1.2e-2)),
+        ("centred", Centred(), (6e-3, 1.2e-2)),
+        ("linear lifting, rank 1/8", LinearLifting(rank=0.125), (3e-3, 6e-3)),
+    ]
+    return [arm(model, name, recipe, lr) for name, recipe, rates in choices for lr in rates]
+
+
+def arm(model: str, name: str, recipe: Any, lr: float) -> Arm:
+    """AdamW, cosine, gradients clipped at one."""
+    optimizer = partial(AdamW, lr=lr, weight_decay=0.01)
+    settings: Row = {"schedule": "cosine", "optimizer": optimizer, "clip": 1.0, "batch_size": 32}
+    return Arm(f"{name}, lr {lr:g}", MODELS[model], recipe, settings)
+
+
+def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+    """Every arm on ``seeds`` seeds; ``scale`` multiplies the three epochs over 4,000 windows of 128."""
+    numbers, epochs = range(seeds or 1), EPOCHS * (scale or 1.0)
+    splits = small(load("ptb-char", data))
+    rows = [
+        {"model": model} | row
+        for model in MODELS
+        for row in tried(arms(model), lambda _: splits, numbers, epochs, out / f"search-text-{model}")
+    ]
+    return {
+        "title": "Tried on text",
+        "source": "our own search",
+        "finding": "; ".join(best(rows, model) for model in MODELS),
+        "scale": f"{epochs:g} plain epochs over {WINDOWS:,} windows of 128 characters",
+        "seeds": list(numbers),
+        "machine": machine(),
+        "columns": [name for name in rows[0] if name != "per seed"],
+        "rows": rows,
+        "notes": ["test and validation are accuracies of the next character; losses are nats per character."],
+    }
+
+
+def small(splits: Splits) -> Splits:
+    """The first windows of each part."""
+
+    def first(pair: tuple[Tensor, Tensor], n: int) -> tuple[Tensor, Tensor]:
+        return pair[0][:n], pair[1][:n]
+
+    return Splits(
+        first(splits.train, WINDOWS), first(splits.valid, HELD_OUT), first(splits.test, HELD_OUT), "text"
+    )
+
+
+def best(rows: list[Row], model: str) -> str:
+    """The best arm by test loss, and the best plain one."""
+    mine = sorted((row for row in rows if row["model"] == model), key=lambda row: -row["validation"]["mean"])
+    plain = next(row for row in mine if row["arm"].startswith("plain"))
+    first, second = mine[0]["test loss"]["mean"], plain["test loss"]["mean"]
+    return f"{model}: {mine[0]['arm']} {first:.4f}, best plain ({plain['arm']}) {second:.4f}"
