@@ -109,8 +109,8 @@ def test_auto_on_a_real_model_spends_its_budget_and_comes_back_plain():
 
 
 def test_suggestions_fit_the_model():
-    assert set(suggestions(LeNet5())) == {"folded norm", "linear lifting"}
-    assert set(suggestions(tl.models.resnet(8))) == {"linear lifting"}
+    assert set(suggestions(LeNet5())) == {"folded norm", "centred"}
+    assert set(suggestions(tl.models.resnet(8))) == {"centred"}
     assert not suggestions(nn.LSTM(3, 4))
 
 

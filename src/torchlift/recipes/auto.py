@@ -10,9 +10,9 @@ from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivat
 from torchlift.core import SelectionError, Task, TorchliftError
 from torchlift.lifts import merge
 from torchlift.recipes.budget import part
+from torchlift.recipes.centred import Centred
 from torchlift.recipes.chain import Recipe
 from torchlift.recipes.folded_norm import FoldedNorm
-from torchlift.recipes.linear_lifting import LinearLifting
 from torchlift.recipes.plain import Plain
 from torchlift.train import Fit, Score
 
@@ -61,9 +61,13 @@ class Auto:
 
 
 def suggestions(model: nn.Module) -> dict[str, Recipe]:
-    """What is worth a trial on a model: folded normalisation where it has none and layers to fold into."""
+    """What is worth a trial on a model: both start as plain training does, cost no more and end exactly.
+
+    Centred coordinates where there are linear or convolution layers; folded normalisation where there are
+    several of them, each with a bias to fold into, and no normalisation yet.
+    """
     layers = [part for part in model.modules() if type(part) in merge.LAYERS]
     bare = not any(isinstance(part, NORMS) for part in model.modules())
     biased = all(isinstance(layer.bias, nn.Parameter) for layer in layers)
-    found: dict[str, Recipe] = {"linear lifting": LinearLifting()} if layers else {}
-    return {"folded norm": FoldedNorm()} | found if bare and biased and len(layers) > 1 else found
+    found: dict[str, Recipe] = {"centred": Centred()} if layers else {}
+    return found | ({"folded norm": FoldedNorm()} if bare and biased and len(layers) > 1 else {})

@@ -8,8 +8,9 @@ from torch.optim import Adam
 
 from torchlift.bench.reproduce.arms import Arm, Row, machine, tried
 from torchlift.data import teacher_student
+from torchlift.lifts import Lifter
 from torchlift.models import BlockNet
-from torchlift.recipes import Centred, FoldedNorm, LinearLifting
+from torchlift.recipes import Auto, Centred, FoldedNorm, LinearLifting
 
 BLOCKS, EPOCHS, FIRST = (7, 9), 75, 100
 
@@ -23,6 +24,8 @@ def arms() -> list[Arm]:
         ("linear lifting", LinearLifting(), (3e-3,)),
         ("linear lifting, rank 1/8", LinearLifting(rank=0.125), (3e-3, 6e-3)),
         ("folded norm", FoldedNorm(), (1e-2,)),
+        ("fading lifters", Lifter("trunk.block1.linear?", kind="fading", width=16), (3e-3,)),
+        ("auto", Auto(), (6e-3,)),
     ]
     small = [arm(name, recipe, lr) for name, recipe, rates in choices for lr in rates]
     return [*small, *(arm("five blocks, plain", None, lr, blocks=5) for lr in (3e-3, 1e-3, 6e-3))]
@@ -53,7 +56,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         "columns": [name for name in rows[0] if name != "per seed"],
         "rows": rows,
         "notes": [
-            "One block of 8,769 parameters unless five are named; test is the mean squared error. Equal FLOPs."
+            "One block of 8,769 parameters unless five are named; test: mean squared error. Equal FLOPs."
         ],
     }
 
