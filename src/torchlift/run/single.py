@@ -24,8 +24,10 @@ from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, evaluate
 from torchlift.train.progress import Progress
 from torchlift.train.settings import ADAMW, OptimizerFactory, Schedule
+from torchlift.train.workers import watched
 
 
+@watched()
 def fit(
     problem: nn.Module,
     train: Any,

@@ -1,0 +1,132 @@
+"""One clear line each, nothing half-written."""
+
+import functools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import torchlift as tl
+from torchlift.core import CheckpointError, DataError, DivergedError, SelectionError, TorchliftError
+from torchlift.train.checkpoint import load
+from torchlift.train.workers import watched
+
+X = torch.randn(40, 4)
+Y = torch.arange(40) % 2
+NAN = torch.where(torch.arange(40)[:, None] == 7, torch.nan, X)
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 2))
+
+
+BAD_DATA = {
+    "empty": ((X[:0], Y[:0]), "empty"),
+    "nan": ((NAN, Y), "NaN or Inf .first in sample 7"),
+    "lengths": ((X, Y[:30]), r"one number of samples; got \[40, 30\]"),
+    "one class": ((X, torch.zeros(40, dtype=torch.long)), "all labels are class 0"),
+    "too many classes": ((X, torch.arange(40) % 3), r"labels run over 0\.\.2, but the model has 2 outputs"),
+    "float labels": ((X, Y.int()), "int64 labels"),
+    "wrong width": ((torch.randn(40, 5), Y), r"does not take inputs of shape \(5,\)"),
+    "a list": (([[1.0]], Y), "found a float"),
+    "no samples": (DataLoader(TensorDataset(X[:0], Y[:0])), "empty"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_DATA)
+def test_data_no_problem_fits(tmp_path: Path, name: str) -> None:
+    train, message = BAD_DATA[name]
+    with pytest.raises(DataError, match=message) as caught:
+        tl.fit(net(), train, out=tmp_path / "run", progress=False)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_regression_shapes_do_not_broadcast() -> None:
+    with pytest.raises(DataError, match="one shape"):
+        tl.fit(nn.Linear(4, 3), (X, torch.randn(40)), loss="mse", progress=False)
+
+
+DYING = """
+import os, torch, torchlift as tl
+class Dying(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        if index == 20:
+            os._exit(3)
+        return torch.randn(4), index % 2
+loader = torch.utils.data.DataLoader(Dying(), batch_size=8, num_workers=1)
+try:
+    tl.fit(torch.nn.Linear(4, 2), loader, progress=False)
+except (tl.TorchliftError, RuntimeError) as error:
+    print(str(error).splitlines()[0], flush=True)
+os._exit(0)
+"""
+
+
+def test_a_worker_that_dies() -> None:
+    """In a process of its own: torch raises in the main thread, whatever that is doing, perhaps twice."""
+    done = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True, check=False)
+    assert re.fullmatch(r".*DataLoader worker.*\n", done.stdout), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ConnectionResetError])
+def test_a_dead_worker_is_one_line_that_names_the_fix(kind: type[Exception]) -> None:
+    with pytest.raises(DataError, match=r"worker died .*num_workers=0"), watched():
+        raise kind("DataLoader worker (pid 7) exited unexpectedly\nmore")
+    with pytest.raises(RuntimeError, match="else"), watched():
+        raise RuntimeError("something else")
+
+
+def test_a_loss_that_leaves_the_numbers_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    calls = [0]
+
+    def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        calls[0] += 1
+        value = nn.functional.cross_entropy(model(batch[0]), batch[1])
+        return value * float("nan") if calls[0] > 12 else value
+
+    with pytest.raises(DivergedError, match=r"nan at step \d+ .*learning rate"):
+        tl.fit(net(), (X, Y), loss=loss, batch_size=8, out=tmp_path, save_every=0.0, progress=False)
+    kept = sorted((tmp_path / "fits" / "0000").glob("step-*"))
+    assert kept
+    state = load(kept[-1])
+    assert all(bool(torch.isfinite(t).all()) for t in state["problem"].values())
+
+
+def test_divergence_by_a_wild_learning_rate() -> None:
+    wild = functools.partial(torch.optim.SGD, lr=1e30)
+    with pytest.raises(DivergedError, match="step"):
+        tl.fit(net(), (X, X @ torch.randn(4, 2)), loss="mse", optimizer=wild, epochs=20, progress=False)
+
+
+def test_unknown_names_and_settings() -> None:
+    with pytest.raises(SelectionError, match="matches nothing"):
+        tl.fit(net(), (X, Y), recipe=tl.lifts.Lifter("fc1"), progress=False)
+    with pytest.raises(TorchliftError, match="schedule"):
+        tl.fit(net(), (X, Y), schedule="cosin", progress=False)
+    with pytest.raises(TorchliftError, match="recipe"):
+        tl.fit(net(), (X, Y), recipe="plain", progress=False)
+    with pytest.raises(TorchliftError, match="positive"):
+        tl.fit(net(), (X, Y), epochs=0, progress=False)
+    with pytest.raises(TorchliftError, match="no setting lrr"):
+        tl.fit(net(), (X, Y), recipe=lambda task, fit: fit(task, lrr=1.0), progress=False)
+    with pytest.raises(DataError, match=r"nn\.Module"):
+        tl.fit("lenet", (X, Y))
+
+
+def test_a_recipe_must_come_back() -> None:
+    with pytest.raises(TorchliftError, match="projected Task"):
+        tl.fit(net(), (X, Y), recipe=lambda task, fit: tl.lifts.SoftMask().lift(task), progress=False)
+
+
+def test_an_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="choose another folder"):
+        tl.fit(net(), (X, Y), out=tmp_path / "file" / "run", progress=False)
