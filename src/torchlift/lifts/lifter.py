@@ -22,8 +22,9 @@ from torchlift.core import (
     nodes,
 )
 from torchlift.lifts import merge, residual
-from torchlift.lifts.distil import Distil, Match, check_match, tap
+from torchlift.lifts.distil import Distil, Match, check_match
 from torchlift.lifts.outputs import Shape, output_shape, pick, replace
+from torchlift.lifts.tap import tap
 
 Kind = Literal["mlp", "conv", "block", "linear", "fading"]
 Factory = Callable[[int], nn.Module]
