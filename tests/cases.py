@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Lift, Task, chain
-from torchlift.lifts import Auxiliary, Expand, Lifter, SoftMask
+from torchlift.lifts import Auxiliary, Expand, Lifter, Normalise, SoftMask, Standardise
 
 Batch = Any
 
@@ -127,6 +127,12 @@ LIFTS: dict[str, dict[str, Lift]] = {
         "mlp": Lifter("2", kind="linear", width=4),
         "tied": Lifter("mix", kind="linear", width=4),
     },
+    "fading lifter": {
+        "mlp": Lifter("2", kind="fading", width=4),
+        "tied": Lifter("mix", kind="fading", width=4),
+    },
+    "normalise": {"mlp": Normalise(), "tied": Normalise("mix")},
+    "standardise": {"mlp": Standardise(x=torch.ones(8, 5)), "conv": Standardise("3", torch.ones(8, 3, 8, 8))},
     "expand + mask": dict.fromkeys(
         ("mlp", "conv", "lstm", "tied", "vit"),
         chain(Expand(rank=0.5), SoftMask(where="nodes.*.weight", variant="published", strength=1e-3)),

@@ -130,12 +130,21 @@ class Standardise(ModuleLift):
         for node in mine:
             node.watched = []
         with torch.no_grad():
-            lifted.eval().predict(self.x)
+            lifted.eval().predict(placed(self.x, mine[0].mean))
         for node in mine:
             node.settle(self.scaled)
         for part in training:
             part.training = True
         return lifted
+
+
+def placed(x: Any, like: Tensor) -> Any:
+    """Inputs on the device of the model, in its precision."""
+    if isinstance(x, Mapping):
+        return {name: placed(part, like) for name, part in x.items()}
+    if not isinstance(x, Tensor):
+        return x
+    return x.to(like) if x.is_floating_point() else x.to(like.device)
 
 
 def takes(module: nn.Module) -> bool:
