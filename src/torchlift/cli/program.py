@@ -32,6 +32,7 @@ def build() -> App:
         version=torchlift.__version__,
         default_parameter=Parameter(negative=(), show_default=False),
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     modules = (demo, fit, compare, tune, deploy, report, reproduce, doctor)
     verbs = [verb for module in modules for verb in module.VERBS]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torchlift.cli.config import RunConfig
-from torchlift.cli.pairs import merge, parse_value
+from torchlift.cli.pairs import merge
 from torchlift.cli.recipes import build_recipe, find_recipe
 from torchlift.cli.session import PLAIN, open_session, recipe_settings
 from torchlift.cli.tables import to_toml
@@ -27,9 +27,7 @@ def run_search(config: RunConfig, method: Any, prune: bool, join: bool) -> tuple
     name = recipe_name(config)
     maker = find_recipe(name)
     lines = method == "lines" or (method is None and separable(config, name))
-    space = (
-        parse_space(config.space, parse_value) if config.space else AVAGRAD if lines else default_space(maker)
-    )
+    space = parse_space(config.space) if config.space else AVAGRAD if lines else default_space(maker)
     session = open_session(config, "tune")
     tuned = search(
         session.make_model,

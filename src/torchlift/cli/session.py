@@ -98,10 +98,12 @@ def several_recipes(config: RunConfig) -> dict[str, Any]:
     if not set(named) - {PLAIN}:
         raise ValueError("compare needs a recipe beside plain: pass --recipe NAME, as often as you like")
     labels = [*named, PLAIN]
-    made = {
-        label: make_recipe(name, recipe_settings(config.set, label, labels)) for label, name in named.items()
+    make_recipe(PLAIN, config.set.get(PLAIN, {}))
+    return {
+        label: make_recipe(name, recipe_settings(config.set, label, labels))
+        for label, name in named.items()
+        if label != PLAIN
     }
-    return {label: recipe for label, recipe in made.items() if label != PLAIN}
 
 
 def labelled(entry: str) -> tuple[str, str]:
@@ -111,6 +113,6 @@ def labelled(entry: str) -> tuple[str, str]:
 
 
 def recipe_settings(given: Mapping[str, Any], label: str, labels: list[str]) -> dict[str, Any]:
-    """The settings for all recipes, then those for this one; plain takes none."""
-    shared = {} if label == PLAIN else {key: value for key, value in given.items() if key not in labels}
+    """The settings given to all recipes, then those to this one."""
+    shared = {key: value for key, value in given.items() if key not in labels}
     return shared | dict(given.get(label, {}))

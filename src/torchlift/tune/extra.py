@@ -11,5 +11,5 @@ def optuna() -> Any:
         import optuna
     except ImportError as error:
         raise TorchliftError("tuning needs Optuna: pip install 'torchlift[tune]'.") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna

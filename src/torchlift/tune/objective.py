@@ -45,6 +45,12 @@ class Objective:
             raise optuna().TrialPruned(str(error)) from error
         return sum(scores) / len(scores)
 
+    def check(self) -> None:
+        """Refuse names that nothing has; what a function draws is seen only in a trial."""
+        if isinstance(self.space, Mapping):
+            parts = sort_values({**self.fixed, **dict.fromkeys(self.space)}, self.recipe)
+            with_options(self.optimizer, parts.optimizer)
+
     def parts(self, trial: Any) -> Parts:
         """The trial's values on top of the fixed ones, by where they go."""
         return sort_values({**self.fixed, **draw(self.space, trial)}, self.recipe)

@@ -61,6 +61,7 @@ def search(
     pairs = ((train, valid),) if folds is None else tuple(k_folds(train, valid, folds, seed))
     chosen = default_space(recipe) if space is None else space
     objective = Objective(make_model, pairs, recipe, chosen, fixed or {}, optimizer, settings, seed)
+    objective.check()
     higher, metric = direction(settings)
     folder = None if out is None else Path(out)
     about = describe_search(objective, method, folds)

@@ -1,5 +1,6 @@
 """Where to search: ranges and choices by name, or a function of an Optuna trial."""
 
+import contextlib
 import dataclasses
 import inspect
 import math
@@ -50,21 +51,28 @@ SpaceFunction = Callable[[Any], Mapping[str, Any]]
 """``space(trial) -> values``: for spaces whose values depend on one another, or are made of several draws."""
 
 
-def parse_space(texts: Mapping[str, str], value: Callable[[str], Any] = str) -> Space:
-    """``"1e-4:1e-1:log"`` is a range, ``"a,b,c"`` a choice; ``value`` reads what stands between the marks."""
-    return {name: parse_one(name, text, value) for name, text in texts.items()}
+def parse_space(texts: Mapping[str, str]) -> Space:
+    """``"1e-4:1e-1:log"`` is a range, ``"a,b,c"`` a choice."""
+    return {name: parse_one(name, text) for name, text in texts.items()}
 
 
-def parse_one(name: str, text: str, value: Callable[[str], Any]) -> Range | Choice:
+def parse_one(name: str, text: str) -> Range | Choice:
     """One range or choice."""
     ends = text.split(":")
     if len(ends) == 1:
-        return Choice(tuple(value(part) for part in text.split(",")))
-    low, high = value(ends[0]), value(ends[1])
-    numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
-    if not numbers or ends[2:] not in ([], ["log"]):
+        return Choice(tuple(read(part) for part in text.split(",")))
+    low, high = read(ends[0]), read(ends[1])
+    if isinstance(low, str | bool) or isinstance(high, str | bool) or ends[2:] not in ([], ["log"]):
         raise TorchliftError(f"the space of {name} reads low:high, low:high:log or a,b,c; got {text!r}.")
     return Range(low, high, bool(ends[2:]))
+
+
+def read(text: str) -> int | float | bool | str:
+    """A whole number, a number, true or false, or else the word it is."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return {"true": True, "false": False}.get(text.strip(), text.strip())
 
 
 def table4(trial: Any) -> dict[str, Any]:

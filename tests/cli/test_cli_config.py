@@ -1,0 +1,99 @@
+"""Settings from TOML and flags: what is right, what is refused, and in which words."""
+
+import dataclasses
+import json
+import tomllib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchlift.cli.config import RunConfig, read_config
+from torchlift.cli.flags import Training
+from torchlift.cli.pairs import merge, parse_pairs, parse_value
+from torchlift.cli.tables import to_toml
+
+SCALARS = st.one_of(
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=8),
+)
+VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3))
+TABLES = st.recursive(
+    st.dictionaries(st.text("ab-_é .", min_size=1, max_size=4), VALUES, min_size=1, max_size=3),
+    lambda inner: st.dictionaries(st.text("xyz", min_size=1, max_size=2), inner, min_size=1, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(TABLES)
+def test_toml_comes_back(content):
+    assert tomllib.loads(to_toml(content)) == content
+
+
+@settings(deadline=None, max_examples=50)
+@given(VALUES)
+def test_values_are_toml(value):
+    assert parse_value(json.dumps(value, ensure_ascii=False)) == value
+
+
+def test_values_that_are_no_toml_are_strings():
+    assert parse_value("linear1") == "linear1"
+    assert parse_value("*weight") == "*weight"
+    assert parse_value("a\nb = 1") == "a\nb = 1"
+
+
+def test_pairs_nest_and_merge():
+    table = parse_pairs("--set", ["a.x=1", "a.y=[2, 3]", "b=true", "a.x=4"])
+    assert table == {"a": {"x": 4, "y": [2, 3]}, "b": True}
+    assert merge({"a": {"x": 1}, "b": 2}, {"a": {"y": 3}, "b": {"c": 1}}) == {
+        "a": {"x": 1, "y": 3},
+        "b": {"c": 1},
+    }
+
+
+def test_every_flag_is_a_key_of_the_file():
+    flags = {field.name for field in dataclasses.fields(Training)} - {"config", "json", "debug"}
+    assert flags <= set(RunConfig.model_fields)
+
+
+def test_flags_override_the_file(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('model = "mlp"\nseed = 3\nepochs = 5\nrecipe = "plain"\n[set]\nwhere = "a"\nwidth = 2\n')
+    config = read_config(Training(config=str(path), seed=0, set=("where=b",)), seeds=2)
+    assert (config.model, config.seed, config.epochs, config.seeds) == ("mlp", 0, 5, 2)
+    assert config.recipe == ("plain",)
+    assert config.set == {"where": "b", "width": 2}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("epochs = -3", ["run.toml", "epochs", "greater than 0", "-3"]),
+        ("epocs = 3", ["run.toml", "epocs", "'epochs'"]),
+        ("epochs = 'three'", ["run.toml", "epochs", "three"]),
+        ("schedule = 'linear'", ["run.toml", "schedule", "cosine"]),
+        ("[set\nx=1", ["run.toml", "not TOML", "line 1"]),
+        ("seed = -1", ["run.toml", "seed"]),
+        ("folds = 1", ["run.toml", "folds"]),
+        ("set = 3", ["run.toml", "set"]),
+    ],
+)
+def test_a_wrong_file_is_one_line(refused, tmp_path, content, words):
+    (tmp_path / "run.toml").write_text(content)
+    refused("fit --config run.toml", *words)
+
+
+def test_a_file_that_is_not_text(refused, tmp_path):
+    (tmp_path / "run.toml").write_bytes(b"\xff\xfe\x00")
+    refused("fit --config run.toml", "run.toml", "not TOML")
+
+
+def test_wrong_flags_are_named(refused):
+    refused("fit --epochs -3", "--epochs", "greater than 0")
+    refused("fit --batch-size 0", "--batch-size")
+    refused("fit --epochs nan", "--epochs")
+    refused("fit --set where", "--set takes key=value", "'where'")
+    refused("fit --config none.toml", "none.toml", "No such file")

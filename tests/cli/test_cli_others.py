@@ -1,0 +1,127 @@
+"""demo, doctor, reproduce, tune: thin shells, but each must work."""
+
+import json
+import tomllib
+from types import SimpleNamespace
+
+import pytest
+
+from torchlift.cli import health
+from torchlift.cli.verbs import reproduce
+
+
+def test_demo(run, tmp_path):
+    pytest.importorskip("sklearn")
+    ran = run("demo --budget 1 --seeds 1 --out d")
+    assert ran.code == 0, ran.err
+    assert "plain" in ran.out
+    assert "The whole story: d/report.html" in ran.out
+    assert (tmp_path / "d" / "report.html").is_file()
+    said = json.loads(run("demo --budget 1 --seeds 1 --out d --resume --json").out)
+    assert len(said["recipes"]) >= 3
+    assert said["nonzero"]["sparsify to 25 %"] < 0.3 * said["nonzero"]["plain"]
+
+
+def test_doctor(run, monkeypatch, tmp_path):
+    ran = run("doctor --json")
+    assert ran.code == 0
+    looks = {look["name"]: look for look in json.loads(ran.out)["looks"]}
+    assert looks["torch"]["state"] == "ok"
+    assert looks["data"]["fix"] == "export TORCHLIFT_DATA=…"
+    monkeypatch.setenv("TORCHLIFT_DATA", str(tmp_path))
+    assert f"✓ data          {tmp_path}" in run("doctor").out
+
+
+def test_doctor_says_what_is_missing(monkeypatch):
+    monkeypatch.setattr(health, "version", lambda package: None)
+    assert health.extra("tune", ("optuna",)).fix == "pip install 'torchlift[tune]'"
+    assert [look.name for look in health.torch_looks()] == ["torch", "cores"]
+
+
+def test_doctor_warns_of_torchvision_beside_a_cpu_build(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(health, "version", lambda package: "0.99")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    (look,) = [look for look in health.torch_looks() if look.name == "torchvision"]
+    assert look.state == "warning"
+    assert look.fix == "pip uninstall torchvision"
+
+
+def test_doctor_fails_where_nothing_can_be_written(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    ran = run("doctor --out file/runs")
+    assert ran.code == 1
+    assert "✗ out" in ran.out
+
+
+def test_reproduce_lists_its_entries(run):
+    entries = json.loads(run("reproduce --json").out)["entries"]
+    assert {"table2", "table3"} <= set(entries)
+    assert all(entries.values()), "an entry without a docstring"
+    assert "table3" in run("reproduce").out
+
+
+def test_reproduce_runs_an_entry(run, monkeypatch, tmp_path):
+    asked = {}
+
+    def entry(**given):
+        asked.update(given)
+        return {"title": "T", "finding": "as claimed", "columns": ["a"], "rows": [[float("nan")]]}
+
+    monkeypatch.setattr(reproduce, "entries", lambda: {"my-table": "A table."})
+    monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(run=entry, name=name))
+    ran = run("reproduce my-table --out r --seeds 2 --data here --scale 0.5")
+    assert ran.code == 0, ran.err
+    assert {name: str(value) for name, value in asked.items()} == {
+        "out": "r",
+        "seeds": "2",
+        "data": "here",
+        "scale": "0.5",
+    }
+    assert "as claimed" in ran.out
+    assert json.loads((tmp_path / "r" / "my-table.json").read_text())["rows"] == [[None]]
+    assert "as claimed" in (tmp_path / "r" / "my-table.html").read_text()
+
+
+def test_tune_writes_a_file_that_fit_takes(run, blobs, tmp_path):
+    ran = run(
+        "tune --model mlp --arg hidden=[8] --data blobs.npz --recipe neural-lifting --set where=linear1 "
+        "--set until=1 --space mix=0.1:0.6 --space lr=0.001,0.1 --space opt.weight_decay=1e-5:1e-2:log "
+        "--trials 2 --epochs 1 --folds 2 --out t --json"
+    )
+    assert ran.code == 0, ran.err
+    said = json.loads(ran.out)
+    assert set(said["best"]) == {"mix", "lr", "opt.weight_decay"}
+    best = tomllib.loads((tmp_path / "t" / "best.toml").read_text())
+    assert best["lr"] == said["best"]["lr"]
+    assert best["set"] == {"where": "linear1", "until": 1, "mix": said["best"]["mix"]}
+    assert best["opt"] == {"weight_decay": said["best"]["opt.weight_decay"]}
+    ran = run("fit --config t/best.toml --out f --json")
+    assert f"mix={said['best']['mix']!r}" in json.loads(ran.out)["recipe"]
+    assert run("report t").code == 0
+
+
+def test_tune_avagrad_by_two_line_searches(run, blobs):
+    ran = run("tune --model mlp --data blobs.npz --optimizer avagrad --epochs 1 --out t --json")
+    assert ran.code == 0, ran.err
+    said = json.loads(ran.out)
+    assert len(said["trials"]) == 7 + 6
+    assert set(said["best"]) == {"lr", "opt.eps"}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("--space lr=1:0", ["low < high"]),
+        ("--space lr=a:b", ["low:high"]),
+        ("--space rate=0.1:1", ["'rate'", "opt.<option>"]),
+        ("--space opt.momentun=0.1:0.9 --optimizer sgd", ["'momentun'", "momentum"]),
+        ("--folds 1000", ["folds", "96 samples"]),
+        ("--method lines --space lr=0.1:1", ["choice"]),
+        ("--recipe plain --recipe auto", ["one recipe"]),
+        ("--workers 0", ["--workers"]),
+    ],
+)
+def test_tune_refuses(refused, blobs, more, words):
+    refused(f"tune --model mlp --data blobs.npz --epochs 1 --trials 1 --out t {more}", *words)

@@ -1,0 +1,67 @@
+"""Ctrl-C and SIGTERM: saved, the exit code says which, the printed command ends in the same weights."""
+
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from cli.blobs import save_blobs
+from torchlift.train.checkpoint import load
+
+pytestmark = pytest.mark.slow
+FIT = "fit --model mlp --data blobs.npz --batch-size 4 --lr 0.01"
+
+
+def start(command, folder):
+    program = [sys.executable, "-m", "torchlift", *command.split()]
+    return subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(path, process):
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def stopped(command, folder, number, sign):
+    """Send the signal once the sign is there; exit code, stdout, stderr."""
+    save_blobs(folder / "blobs.npz")
+    process = start(command, folder)
+    wait_for(folder / sign, process)
+    process.send_signal(number)
+    out, err = process.communicate()
+    return process.returncode, out, err
+
+
+def test_ctrl_c(tmp_path):
+    code, out, err = stopped(f"{FIT} --epochs 9999 --out a", tmp_path, signal.SIGINT, "a/history.jsonl")
+    assert (code, out) == (130, "")
+    assert err.startswith("torchlift: saved; resume with: torchlift fit ")
+
+
+def test_the_printed_command_goes_on_to_the_same_weights(run, tmp_path):
+    command = f"{FIT} --epochs 60 --out a --overwrite"
+    code, out, err = stopped(command, tmp_path, signal.SIGTERM, "a/history.jsonl")
+    assert (code, out) == (143, "")
+    assert err.count("\n") == 1
+    said = shlex.split(err.strip().rpartition("resume with: ")[2])
+    assert said[0] == "torchlift"
+    assert said[-1] == "--resume"
+    assert "--overwrite" not in said
+    assert run("", *said[1:]).code == 0
+    assert run(f"{FIT} --epochs 60 --out b").code == 0
+    broken, straight = (load(tmp_path / name / "model.safetensors") for name in "ab")
+    assert all(torch.equal(broken[name], straight[name]) for name in straight)
+
+
+def test_a_search_is_kept(run, tmp_path):
+    command = "tune --model mlp --data blobs.npz --space lr=0.001:0.1:log --trials 100 --epochs 30 --out t"
+    code, _, err = stopped(command, tmp_path, signal.SIGTERM, "t/study.journal")
+    assert code == 143, err
+    assert "saved; resume with: torchlift tune" in err
+    ran = run(command.replace("100", "2") + " --resume")
+    assert ran.code == 0, ran.err
