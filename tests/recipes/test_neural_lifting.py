@@ -95,6 +95,16 @@ def test_a_whole_run_comes_back_plain_and_reports_the_deviation():
     assert result.history[-1]["valid_loss"] < result.history[0]["valid_loss"]
 
 
+def test_the_report_shows_what_each_cycle_gave(tmp_path):
+    recipe = NeuralLifting("trunk", kind="block", cycles=2, complexity="rkhs")
+    result = tl.fit(task().model, data(), data(32), recipe=recipe, loss="mse", epochs=6, progress=False)
+    page = result.report(tmp_path / "run.html").read_text()
+    assert "price of projection" in page
+    assert "complexity gained" in page
+    plain = tl.fit(task().model, data(), data(32), loss="mse", epochs=1, progress=False)
+    assert "price of projection" not in plain.report(tmp_path / "plain.html").read_text()
+
+
 def test_algorithm_one_leaves_the_head_to_phase_two():
     fits = {}
 

@@ -18,6 +18,7 @@ from torchlift.report.page import (
     Table,
     Text,
 )
+from torchlift.report.story.lifting import CAPTION, CYCLES, cycle_rows
 from torchlift.report.story.rows import (
     COST,
     Data,
@@ -74,6 +75,7 @@ def run_page(history: Rows, summary: Data) -> Page:
             ("Model", model_cards(summary)),
             ("Curves", run_charts(history, metric)),
             ("Phases", phase_table(history, metric)),
+            ("Cycles", keyed_table(cycle_rows(history), CYCLES, CAPTION)),
             ("Lifted and projected", lift_table(summary)),
             ("Notes", notes(summary)),
             ("Settings", settings(summary)),

@@ -1,0 +1,31 @@
+"""What lifting gave and what projection took, cycle by cycle."""
+
+from torchlift.analyze.phases import Cycle, cycles
+from torchlift.report.page import Cell, Column
+from torchlift.report.story.rows import Rows
+
+CYCLES = {
+    "cycle": Column("cycle"),
+    "base": Column("loss, base"),
+    "lifted": Column("loss, lifted"),
+    "projected": Column("loss, projected"),
+    "a": Column("a: gain of lifting"),
+    "b": Column("b: price of projection"),
+    "gain": Column("a − b"),
+    "c": Column("c: complexity gained"),
+    "d": Column("d: complexity lost"),
+}
+
+
+CAPTION = "Validation losses at the ends of the phases; a cycle pays if a > b (Neural lifting, eqs. 7–10)."
+
+
+def cycle_rows(history: Rows) -> list[dict[str, Cell]]:
+    """a, b, c, d of every cycle, where the history has its phases."""
+    return [row(number, cycle) for number, cycle in enumerate(cycles(history), start=1)]
+
+
+def row(number: int, cycle: Cycle) -> dict[str, Cell]:
+    """One cycle as a row."""
+    known: dict[str, Cell] = {"cycle": number, "gain": cycle.gain}
+    return {key: known.get(key, getattr(cycle, key, None)) for key in CYCLES}
