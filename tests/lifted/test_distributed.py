@@ -1,0 +1,61 @@
+"""Two processes, each with half the samples, do exactly what one process does with all (gloo)."""
+
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+
+from torchlift import lifted
+from torchlift.lifted import solvers
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, 3)).double()
+
+
+def task() -> tuple[Tensor, Tensor]:
+    x = torch.randn(41, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return x, x[:, :3].argmax(1)
+
+
+def fit(net: nn.Module, data: tuple[Tensor, Tensor], penalty: str, shard: lifted.Shard | None) -> list[float]:
+    loss = "mse" if penalty == "classical" else "cross_entropy"
+    y = nn.functional.one_hot(data[1], 3).double() if loss == "mse" else data[1]
+    method = lifted.BCD(update=solvers.Exact(1e-11), rho=1e-2)
+    result = lifted.train(
+        net, (data[0], y), method=method, penalty=penalty, loss=loss, epochs=2, progress=False, shard=shard
+    )
+    return [row["objective"] for row in result.history]
+
+
+def work(rank: int, port: int, penalty: str, folder: str) -> None:
+    torch.set_num_threads(1)
+    address = f"tcp://127.0.0.1:{port}"
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    x, y = task()
+    mine = slice(0, 17) if rank == 0 else slice(17, None)  # shards need not be equal
+    net = model()
+    objective = fit(net, (x[mine], y[mine]), penalty, lifted.Sharded())
+    torch.save((net.state_dict(), objective), Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("penalty", ["bregman", "classical"])
+@pytest.mark.slow
+def test_two_processes_give_the_one_process_result(penalty: str, tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mp.spawn(work, (port, penalty, str(tmp_path)), nprocs=2)
+    net = model()
+    objective = fit(net, task(), penalty, None)
+    for rank in range(2):
+        weights, found = torch.load(tmp_path / f"{rank}.pt")
+        for name, weight in net.state_dict().items():
+            assert (weights[name] - weight).abs().max() < 1e-8
+        assert found == pytest.approx(objective, rel=1e-9)
