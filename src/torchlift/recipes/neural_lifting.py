@@ -14,7 +14,7 @@ from torchlift.core.loss import split
 from torchlift.lifts.distil import Match
 from torchlift.lifts.lifter import Factory, Kind, Lifter, deviation
 from torchlift.lifts.residual import Init
-from torchlift.train import Fit
+from torchlift.train import Fit, rng
 from torchlift.train.settings import OptimizerFactory, Schedule
 from torchlift.train.until import Rule
 
@@ -72,6 +72,8 @@ class NeuralLifting:
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """The three phases, ``cycles`` times."""
+        with rng.scope():
+            self.lifter.lift(task)  # what cannot be lifted is said now, not after the base phase
         small: Problem = task
         for _ in range(self.cycles):
             fit(small, name="base", log=self.log(fit), **self.phase(0))
