@@ -3,9 +3,7 @@
 Savarese, "Principled Approximation Methods", Algorithm 7; Savarese, McAllester, Babu and Maire,
 "Domain-independent Dominance of Adaptive Methods" (2021), https://arxiv.org/abs/1912.01823.
 """
-# pyright: reportPrivateUsage=false
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
@@ -14,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .blocks import Block, gather
-from .moments import Group, MomentOptimizer, correction, decoupled_decay
+from .blocks import Block
+from .moments import Group, MomentOptimizer
+from .rules import published_step, thesis_step
 
 Rule = Literal["published", "thesis"]
 
@@ -85,17 +84,6 @@ class AvaGrad(MomentOptimizer):
         for group, place in zip(self.param_groups, places, strict=True):
             group["gamma"] = torch.full_like(place, group["gamma"])
 
-    def coupled(
-        self, group: Group, params: list[Tensor], grads: list[Tensor], seconds: list[Tensor]
-    ) -> list[Tensor]:
-        """g + λ·w; with ``skip_dead`` only where g or v says that the entry is alive."""
-        if not group["skip_dead"]:
-            return super().coupled(group, params, grads, seconds)
-        alive = torch._foreach_mul(grads, grads)
-        torch._foreach_add_(alive, seconds)
-        torch._foreach_sign_(alive)
-        return list(torch._foreach_addcmul(grads, alive, params, value=group["weight_decay"]))
-
     def advance(self, group: Group, parts: Sequence[Block]) -> None:
         """One step by the group's rule."""
         step = published_step if group["rule"] == "published" else thesis_step
@@ -105,82 +93,3 @@ class AvaGrad(MomentOptimizer):
 
 AvaGradW = partial(AvaGrad, decoupled=True)
 """AvaGrad with decoupled weight decay, under the name it was published with."""
-
-
-def published_step(group: Group, parts: Sequence[Block]) -> Tensor:
-    """Move with the γ of the step before; return the γ of this one."""
-    (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
-    norm = Norm(group)
-    for part in parts:
-        root = second_root(part, group)
-        now, before = (correction(beta2, part.step - lag) ** 0.5 for lag in (0, 1))
-        alpha = group["gamma"].to(part.device) * (lr * before / correction(beta1, part.step))
-        part.accumulate_first(beta1)
-        part.shrink(lr * decoupled_decay(group) * part.started)
-        part.move((at_first(part, math.inf, root) + eps * before).div_(alpha))
-        norm.add(part, root, now)
-        part.accumulate_second(beta2)
-    return norm.gamma()
-
-
-def thesis_step(group: Group, parts: Sequence[Block]) -> Tensor:
-    """Algorithm 7: the norm over all blocks first, then the moves; return γ = 1/RMS(η)."""
-    (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
-    norm = Norm(group)
-    for part in parts:
-        norm.add(part, second_root(part, group), 1.0)
-    gamma = norm.gamma()
-    for part in parts:
-        root = at_first(part, 0.0, second_root(part, group))
-        part.accumulate_first(beta1)
-        part.shrink(lr * decoupled_decay(group))
-        part.move((root + eps).div_(gamma.to(part.device) * lr))
-        part.accumulate_second(beta2)
-    return gamma
-
-
-def second_root(part: Block, group: Group) -> Tensor:
-    """√v_{t−1}; with ``skip_dead`` infinite where v = 0, so that the rate there is 0."""
-    second = gather(part.seconds)
-    if group["skip_dead"]:
-        torch.threshold_(second, 0.0, math.inf)
-    return second.sqrt_()
-
-
-def at_first(part: Block, value: float | Tensor, root: Tensor) -> Tensor:
-    """``value`` at a tensor's first step, when v_0 = 0 says nothing yet, else ``root``."""
-    first = part.step == 1
-    if first is False:
-        return root
-    return torch.where(torch.as_tensor(first, device=root.device), value, root)
-
-
-def first_root(part: Block, group: Group) -> Tensor:
-    """What stands for √v_0 in the norm: 0, or infinity where a skipped entry has no gradient."""
-    grad = gather(part.grads)
-    return torch.zeros_like(grad).masked_fill_((grad == 0) & group["skip_dead"], math.inf)
-
-
-class Norm:
-    """1/γ = RMS(η) over the blocks of a group, where η = 1/(√v_{t−1}/c + ε)."""
-
-    def __init__(self, group: Group) -> None:
-        self.group = group
-        self.norms: list[Tensor] = []
-        self.counts: list[Tensor] = []
-
-    def add(self, part: Block, root: Tensor, corrected: float | Tensor) -> None:
-        """Take in the rates of a block, with c = ``corrected``; uses up ``root``."""
-        gamma, intact = self.group["gamma"], self.group["differentiable"]
-        if (part.step == 1) is not False:
-            root = at_first(part, first_root(part, self.group), root)
-        eta = (root.clone() if intact else root).add_(self.group["eps"] * corrected).reciprocal_()
-        norm = torch.linalg.vector_norm(eta, dtype=gamma.dtype) * corrected
-        self.norms.append(norm.to(gamma.device))
-        alive = (eta.detach().clone() if intact else eta).sign_().sum(dtype=gamma.dtype)
-        self.counts.append(alive.to(gamma.device))
-
-    def gamma(self) -> Tensor:
-        """γ = 1/RMS(η), or γ as it was while nothing is alive."""
-        norm, count = torch.stack(self.norms).norm(), torch.stack(self.counts).sum()
-        return torch.where(norm > 0, count.sqrt() / norm, self.group["gamma"])

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-CPU_BLOCK = 1 << 17
+CPU_BLOCK = 1 << 18
 """Entries per block on the CPU: large enough to hide the cost of a call, small enough for the cache."""
 
 
@@ -50,13 +50,27 @@ class Block:
         """0 at the first step of these tensors, 1 later."""
         return (self.step - 1).clamp(max=1) if isinstance(self.step, Tensor) else min(self.step - 1, 1)
 
+    def negate(self) -> None:
+        """g ← −g, without touching the gradients themselves."""
+        self.grads = list(torch._foreach_neg(self.grads))
+
+    def couple(self, decay: float, *, alive_only: bool = False) -> None:
+        """g ← g + λ·w, the coupled weight decay; only where g or v is not zero if ``alive_only``."""
+        if not alive_only:
+            self.grads = list(torch._foreach_add(self.grads, self.params, alpha=decay))
+            return
+        alive = torch._foreach_mul(self.grads, self.grads)
+        torch._foreach_add_(alive, self.seconds)
+        torch._foreach_sign_(alive)
+        self.grads = list(torch._foreach_addcmul(self.grads, alive, self.params, decay))
+
     def accumulate_first(self, beta: float) -> None:
         """m ← β1·m + (1 − β1)·g."""
         torch._foreach_lerp_(self.firsts, self.grads, 1 - beta)
 
     def accumulate_second(self, beta: float) -> None:
         """v ← β2·v + (1 − β2)·g²."""
-        torch._foreach_mul_(self.seconds, as_factor(beta, self.seconds[0]))
+        torch._foreach_mul_(self.seconds, as_factor(beta, self.seconds))
         torch._foreach_addcmul_(self.seconds, self.grads, self.grads, 1 - beta)
 
     def shrink(self, amount: float | Tensor) -> None:
@@ -66,21 +80,26 @@ class Block:
         elif amount:
             torch._foreach_mul_(self.params, 1 - amount)
 
-    def move(self, denominators: Tensor) -> None:
-        """w ← w − m/denominators, for a scratch tensor of this block."""
+    def move(self, denominators: Tensor, rate: float | Tensor) -> None:
+        """w ← w − rate·m/denominators, for a scratch tensor of this block."""
+        if isinstance(rate, Tensor):
+            denominators, rate = denominators / rate, 1.0
         firsts = [m.clone() if m.requires_grad else m for m in self.firsts]  # m will change, a graph must not
-        torch._foreach_addcdiv_(self.params, firsts, spread(denominators, self.params), -1.0)
+        torch._foreach_addcdiv_(self.params, firsts, spread(denominators, self.params), -rate)
 
 
-def as_factor(number: float, like: Tensor) -> float | Tensor:
+def as_factor(number: float, tensors: Sequence[Tensor]) -> float | Tensor:
     """A number for a foreach operation; on the CPU as a tensor, else it is made into one for every tensor."""
+    like, many = tensors[0], len(tensors) > 1
     exact = like.dtype in (torch.float32, torch.float64)  # 0.999 in bfloat16 is 1
-    return torch.tensor(number, dtype=like.dtype) if exact and like.device.type == "cpu" else number
+    return torch.tensor(number, dtype=like.dtype) if many and exact and like.device.type == "cpu" else number
 
 
 def gather(tensors: Sequence[Tensor]) -> Tensor:
-    """A copy of the tensors of a block: of the same shape if there is one, flat if there are more."""
-    return tensors[0].clone() if len(tensors) == 1 else _flatten_dense_tensors(tensors)
+    """The tensors of a block as one: itself if it is one (a copy for a graph), else a flat copy."""
+    if len(tensors) > 1:
+        return _flatten_dense_tensors(tensors)
+    return tensors[0].clone() if tensors[0].requires_grad else tensors[0]
 
 
 def spread(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:

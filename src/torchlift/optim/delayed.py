@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .blocks import Block, gather
-from .moments import Group, MomentOptimizer, correction, decoupled_decay
+from .moments import Group, MomentOptimizer, correction, decoupled_decay, direct
 
 
 class DelayedAdam(MomentOptimizer):
@@ -48,18 +48,19 @@ class DelayedAdam(MomentOptimizer):
         """One step of Algorithm 6, with or without bias corrections."""
         beta1, beta2 = group["betas"]
         for part in parts:
+            direct(part, group)
             part.accumulate_first(beta1)
             part.shrink(group["lr"] * decoupled_decay(group))
-            part.move(delayed_denominators(part, group))
+            part.move(*delayed_rates(part, group))
             part.accumulate_second(beta2)
 
 
-def delayed_denominators(part: Block, group: Group) -> Tensor:
-    """(√v_{t−1} + ε)/α; with bias corrections, and then infinite where there is no second moment yet."""
+def delayed_rates(part: Block, group: Group) -> tuple[Tensor, float | Tensor]:
+    """√v_{t−1} + ε and α; with bias corrections, and then infinite where there is no second moment yet."""
     (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
     second = gather(part.seconds)
     if not group["bias_correction"]:
-        return second.sqrt_().add(eps).div_(lr)
-    root = torch.threshold_(second, 0.0, math.inf).sqrt_()
+        return second.sqrt() + eps, lr
+    root = torch.threshold(second, 0.0, math.inf).sqrt_()
     before = correction(beta2, part.step - 1) ** 0.5
-    return (root + eps * before).div_(lr * before / correction(beta1, part.step))
+    return root + eps * before, lr * before / correction(beta1, part.step)

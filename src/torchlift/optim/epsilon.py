@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .blocks import Block, gather
-from .moments import Group, MomentOptimizer, correction, decoupled_decay
+from .moments import Group, MomentOptimizer, correction, decoupled_decay, direct
 
 
 class AdamEps(MomentOptimizer):
@@ -58,12 +58,13 @@ class AdamEps(MomentOptimizer):
         for part in parts:
             eps = epsilon_at(part.step, group)
             lr = group["lr"] * eps if group["scale_lr"] else group["lr"]
+            direct(part, group)
             part.accumulate_first(beta1)
             part.accumulate_second(beta2)
             part.shrink(lr * decoupled_decay(group))
-            root = gather(part.seconds).sqrt_()
-            size = lr / correction(beta1, part.step)
-            part.move((root / correction(beta2, part.step) ** 0.5).add_(eps).div_(size))
+            root = gather(part.seconds).sqrt()
+            corrected = root / correction(beta2, part.step) ** 0.5
+            part.move(corrected + eps, lr / correction(beta1, part.step))
 
 
 def epsilon_at(step: float | Tensor, group: Group) -> float | Tensor:

@@ -27,14 +27,7 @@ class MomentOptimizer(Optimizer, abc.ABC):
 
     @abc.abstractmethod
     def advance(self, group: Group, parts: Sequence[Block]) -> None:
-        """Take one step with the blocks of ``group``; their t counts it already."""
-
-    def coupled(
-        self, group: Group, params: list[Tensor], grads: list[Tensor], seconds: list[Tensor]
-    ) -> list[Tensor]:
-        """g + λ·w, the gradient with its weight decay."""
-        del seconds
-        return list(torch._foreach_add(grads, params, alpha=group["weight_decay"]))
+        """Take one step with the blocks of ``group``; their t counts it already, decay is yet to do."""
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group, as torch's optimisers do, and check its options."""
@@ -63,10 +56,6 @@ class MomentOptimizer(Optimizer, abc.ABC):
             return
         params, grads, firsts, seconds = (as_real(tensors) for tensors in (params, grads, firsts, seconds))
         torch._foreach_add_(steps, torch.ones((), device=steps[0].device), alpha=1.0)
-        if group["maximize"]:
-            grads = list(torch._foreach_neg(grads))
-        if group["weight_decay"] != 0 and not group["decoupled"]:
-            grads = self.coupled(group, params, grads, seconds)
         in_graph = group["capturable"]
         counts = map(precise, steps, params) if in_graph else [step.item() for step in steps]
         slots = [Slot(*slot) for slot in zip(params, grads, firsts, seconds, counts, strict=True)]
@@ -111,6 +100,14 @@ def precise(step: Tensor, param: Tensor) -> Tensor:
 def correction(beta: float, count: float | Tensor) -> float | Tensor:
     """1 − β^t, the bias correction of a moving average."""
     return 1 - beta**count
+
+
+def direct(part: Block, group: Group, *, alive_only: bool = False) -> None:
+    """Turn the gradients of a block into what is descended: their sign, and the coupled decay."""
+    if group["maximize"]:
+        part.negate()
+    if group["weight_decay"] and not group["decoupled"]:
+        part.couple(group["weight_decay"], alive_only=alive_only)
 
 
 def decoupled_decay(group: Group) -> float:
