@@ -24,7 +24,9 @@ class ContinuousSparsification(Masking):
     ``bytes`` of the whole model; without one, ``s_init`` decides (lower is sparser) as in the source.
     ``finetune``: the part of the budget spent on the pruned network, at ``finetune_rate`` times the rate.
     With ``granularity="channel"`` layers coupled by sums and norms share their gates, so that
-    :func:`torchlift.deploy.shrink` can remove what is closed. Train with SGD: see the documentation.
+    :func:`torchlift.deploy.shrink` can remove what is closed. ``logit_rate``: how much faster than the
+    weights the logits move; 1 as in the source, and with a target up to 1000 in runs too short for that.
+    Train with SGD: see the documentation.
     """
 
     sparsity: float | None = None
@@ -33,6 +35,7 @@ class ContinuousSparsification(Masking):
     bytes: int | None = None
     finetune: float = 0.2
     finetune_rate: float = 0.1
+    logit_rate: float | None = None
 
     def __post_init__(self) -> None:
         given = [n for n in ("sparsity", "parameters", "macs", "bytes") if getattr(self, n) is not None]
@@ -47,7 +50,8 @@ class ContinuousSparsification(Masking):
         mask, goal = self.mask(task, fit)
         lifted = mask.lift(task)
         log = account(goal)
-        fit(lifted, name="lifted", share=1 - self.finetune, preview=quietly(mask.project), log=log)
+        share, groups = 1 - self.finetune, {"*.logit": {"lr_factor": self.rate(fit)}, "*": {}}
+        fit(lifted, name="lifted", share=share, groups=groups, preview=quietly(mask.project), log=log)
         small = mask.project(lifted)
         assert isinstance(small, Task)
         got = closed(lifted) if mask.sparsity is None else mask.sparsity
@@ -59,6 +63,15 @@ class ContinuousSparsification(Masking):
             small = KeepZeros(vectors=mask.granularity != "weight").project(held)
             assert isinstance(small, Task)
         return small
+
+    def rate(self, fit: Fit) -> float:
+        """The logits' rate: in a run of few steps they would hardly part at the weights' own."""
+        if self.logit_rate is not None:
+            return self.logit_rate
+        if all(asked is None for asked in (self.sparsity, self.parameters, self.macs, self.bytes)):
+            return 1.0
+        steps = (1 - self.finetune) * fit.epochs * sum(1 for _ in fit.batches())
+        return min(1000.0, max(1.0, (3000 / max(steps, 1.0)) ** 2))
 
     def mask(self, task: Task, fit: Fit) -> tuple[SoftMask, Target | None]:
         """The lift for this task: its groups found, its target turned into a sparsity."""

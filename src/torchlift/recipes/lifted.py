@@ -1,0 +1,27 @@
+"""Any sparsifying lift as a recipe: lift, fit, project, fine-tune."""
+
+import dataclasses
+
+from torchlift.core import Lift, Problem, Task
+from torchlift.train import Fit
+
+
+@dataclasses.dataclass(frozen=True)
+class Lifted:
+    """min F(u) over a lift; back to w; then w again, its zeros held, for a part of the budget.
+
+    The way all rivals of continuous sparsification are run: the same phases at the same cost.
+    """
+
+    lift: Lift
+    finetune: float = 0.2
+    finetune_rate: float = 0.1
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """Two fits with a projection between them."""
+        lifted = self.lift.lift(task)
+        fit(lifted, name="lifted", share=1 - self.finetune)
+        small: Problem = self.lift.project(lifted, fit)
+        assert isinstance(small, Task)
+        fit(small, name="finetune", share=self.finetune, groups={"*": {"lr_factor": self.finetune_rate}})
+        return small
