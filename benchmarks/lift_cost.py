@@ -1,0 +1,78 @@
+"""What a step of a lifted problem costs beside a plain one: FLOPs and time (batch 128, one thread).
+
+    python benchmarks/lift_cost.py
+
+Times are interleaved, medians; writes benchmarks/results/lift_cost.json.
+"""
+
+import json
+import statistics
+import time
+from pathlib import Path
+
+import torch
+
+from torchlift.core import Lift, Problem, Task
+from torchlift.lifts import Expand, Lifter, Normalise, Standardise
+from torchlift.models import BlockNet, LeNet5
+from torchlift.train.cost import probe
+
+REPEATS = 60
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def seconds(problem: Problem, batch: Batch) -> float:
+    """Time of one forward and backward pass."""
+    start = time.perf_counter()
+    problem(batch).backward()
+    problem.zero_grad()
+    return time.perf_counter() - start
+
+
+def ratios(task: Task, lifts: dict[str, Lift], batch: Batch) -> dict[str, dict[str, float]]:
+    """FLOPs and time over those of the plain problem."""
+    problems: dict[str, Problem] = {"plain": task} | {name: lift.lift(task) for name, lift in lifts.items()}
+    times: dict[str, list[float]] = {name: [] for name in problems}
+    for _ in range(REPEATS):
+        for name, problem in problems.items():
+            times[name].append(seconds(problem, batch))
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    flops = {name: probe(problem, batch).flops for name, problem in problems.items()}
+    return {
+        name: {"flops": flops[name] / flops["plain"], "time": medians[name] / medians["plain"]}
+        for name in problems
+    }
+
+
+def main() -> None:
+    """Measure, print, write."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    images = torch.rand(128, 3, 32, 32), torch.randint(10, (128,))
+    points = torch.rand(128, 5), torch.rand(128, 1)
+    shared: dict[str, Lift] = {"expand": Expand(), "expand, rank 1/8": Expand(rank=0.125)}
+    lenet: dict[str, Lift] = {
+        "standardise": Standardise(x=images[0]),
+        "normalise": Normalise("trunk*"),
+        "mlp lifter, 1000 wide": Lifter("trunk", width=1000),
+        "conv lifter, 32 wide": Lifter("trunk.conv2", kind="conv", width=32),
+    }
+    block: dict[str, Lift] = {
+        "standardise": Standardise(x=points[0]),
+        "block lifter": Lifter("trunk", kind="block"),
+    }
+    result = {
+        "LeNet-5": ratios(Task(LeNet5()), shared | lenet, images),
+        "one residual block": ratios(Task(BlockNet(1), "mse"), shared | block, points),
+        "batch": 128,
+        "repeats": REPEATS,
+        "threads": 1,
+        "torch": torch.__version__,
+    }
+    text = json.dumps(result, indent=1)
+    print(text)
+    (Path(__file__).parent / "results" / "lift_cost.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
