@@ -1,7 +1,7 @@
-"""What removing channels gives: file, latency and exactness of ResNet-20 with at least half of its channels cut.
+"""What removing channels gives: file, latency and exactness of ResNet-20 with half of its channels cut.
 
-Channels are closed by :func:`torchlift.deploy.channel_groups`, as a group mask leaves them, with norms as after
-training. Latency is interleaved; medians of paired ratios.
+Channels are closed by :func:`torchlift.deploy.channel_groups`, as a group mask leaves them, with norms as
+after training. Latency is interleaved; medians of paired ratios.
 
     python benchmarks/shrink_latency.py --out benchmarks/results/shrink_latency.json
 """

@@ -1,4 +1,4 @@
-"""How sparse each method gets within two points of the dense accuracy: the small-scale reproduction, as a file.
+"""How sparse each method gets within two points of the dense accuracy, at a small scale.
 
 python benchmarks/sparsity.py --out benchmarks/results/one_shot_pruning.json [--scale 0.1 --data FOLDER]
 """

@@ -76,7 +76,7 @@ def run(
         "title": f"One-shot pruning: {title}",
         "finding": finding(best),
         "scale": scale, "seeds": seeds, "epochs": epochs, "torch": torch.__version__,
-        "note": "The thesis: 200 epochs, VGG-16 and ResNet-20, CIFAR-10. Below scale 1 another network and data.",
+        "note": "The thesis: 200 epochs, VGG-16 and ResNet-20, CIFAR-10. Below scale 1: other network, data.",
         "dense": [row["accuracy"] for row in rows if row["method"] == "dense"],
         "sparsest_within_2_points": best, "paper": PAPER, "rows": rows,
     }  # fmt: skip

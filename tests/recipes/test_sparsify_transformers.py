@@ -1,0 +1,51 @@
+"""Sparsifying models of transformers, random weights and data: target, ONNX, packed file."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import torchlift as tl
+from torchlift.core import Task
+from torchlift.deploy import export, load, save
+from torchlift.recipes import ContinuousSparsification
+from torchlift.recipes.pruning import sparsity, weights
+
+transformers = pytest.importorskip("transformers")
+
+
+def vit() -> nn.Module:
+    config = transformers.ViTConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=16,
+        patch_size=8, num_labels=3,
+    )  # fmt: skip
+    return transformers.ViTForImageClassification(config)
+
+
+def mobile() -> nn.Module:
+    config = transformers.MobileNetV2Config(image_size=32, depth_multiplier=0.25, num_labels=3)
+    return transformers.MobileNetV2ForImageClassification(config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "size"), [(vit, 16), (mobile, 32)])
+def test_the_asked_sparsity_on_transformers(make, size, tmp_path):
+    torch.manual_seed(0)
+    x = {"pixel_values": torch.randn(32, 3, size, size), "labels": torch.arange(32) % 3}
+    settings = {
+        "epochs": 2,
+        "batch_size": 16,
+        "progress": False,
+        "optimizer": partial(torch.optim.SGD, lr=0.01),
+    }
+    result = tl.fit(make(), x, recipe=ContinuousSparsification(sparsity=0.95), **settings)
+    assert sparsity(weights(Task(result.model), "*weight")) == pytest.approx(0.95, abs=0.005)
+    example = {"pixel_values": x["pixel_values"][:2]}
+    if make is vit:  # exporting the other takes ten times as long
+        assert export(result.model, example, tmp_path / "m.onnx") < 1e-4
+    dense = save(make(), tmp_path / "d.tl")
+    assert save(result.model, tmp_path / "m.tl") < 0.35 * dense
+    with torch.no_grad():
+        again = load(tmp_path / "m.tl")(**example).logits
+        assert torch.equal(again, result.model(**example).logits)
