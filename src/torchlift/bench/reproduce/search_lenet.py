@@ -15,9 +15,10 @@ FAST_EPOCHS = 4
 def arms() -> list[Arm]:
     """The best plain rate of longer runs first."""
     choices: list[tuple[str, Any, tuple[float, ...]]] = [
-        ("plain", None, (0.05, 0.03)),
-        ("centred", Centred(), (0.05,)),
+        ("plain", None, (0.05,)),
         ("folded norm", FoldedNorm("trunk*"), (0.1,)),
+        ("centred", Centred(), (0.05,)),
+        ("plain", None, (0.03, 0.1)),
         ("linear lifting", LinearLifting(), (0.03,)),
     ]
     return [arm(name, recipe, lr) for name, recipe, rates in choices for lr in rates]
