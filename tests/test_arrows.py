@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "src" / "torchlift"
 
 METHODS = {"core", "lifts", "train", "optim", "lifted", "analyze", "deploy"}
-LIBRARY = METHODS | {"recipes", "report", "models", "data", "testing", "run"}
+LIBRARY = METHODS | {"recipes", "report", "models", "data", "testing", "run", "tune"}
 
 ARROWS: dict[str, set[str]] = {
     "core": set(),
@@ -25,7 +25,8 @@ ARROWS: dict[str, set[str]] = {
     "testing": {"core"},
     "recipes": METHODS,
     "report": {"core", "train", "analyze", "deploy"},
-    "run": LIBRARY | {"__init__"},
+    "run": LIBRARY - {"tune"} | {"__init__"},
+    "tune": {"core", "optim", "recipes", "report", "run", "train"},
     "bench": LIBRARY | {"__init__", "cli"},
     "cli": LIBRARY | {"__init__", "bench"},
     "__init__": LIBRARY,

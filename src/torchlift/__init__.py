@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchlift import analyze, data, deploy, lifted, lifts, models, optim, recipes, report, testing
+    from torchlift import analyze, data, deploy, lifted, lifts, models, optim, recipes, report, testing, tune
     from torchlift.core import (
         Dial,
         Lift,
@@ -54,6 +54,7 @@ __all__ = [
     "recipes",
     "report",
     "testing",
+    "tune",
     "until",
 ]
 

@@ -207,6 +207,15 @@ def test_a_recipe_may_bring_its_own_space():
     assert tuned.values == {"weight": 2 * tuned.best["half"]}
 
 
+def test_what_is_fixed_of_a_recipes_own_space_stays_fixed():
+    class Own(SetWeight):
+        @staticmethod
+        def space(trial):
+            return {"weight": trial.suggest_float("weight", 0.0, 1.0)}
+
+    assert quick(recipe=Own, space=None, fixed={"weight": 3.0}, trials=1).value == 0.0
+
+
 def test_spaces_read_from_text():
     read = parse_space({"a": "1:5", "b": "1e-3:1:log", "c": "x,y", "d": "true,0.5,3"})
     assert read == {

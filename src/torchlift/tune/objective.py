@@ -52,8 +52,13 @@ class Objective:
             with_options(self.optimizer, parts.optimizer)
 
     def parts(self, trial: Any) -> Parts:
-        """The trial's values on top of the fixed ones, by where they go."""
-        return sort_values({**self.fixed, **draw(self.space, trial)}, self.recipe)
+        """The trial's values, by where they go."""
+        return sort_values(self.values(trial), self.recipe)
+
+    def values(self, trial: Any) -> dict[str, Any]:
+        """What is drawn and what is fixed; of a recipe's own space, what is fixed counts."""
+        drawn = draw(self.space, trial)
+        return {**self.fixed, **drawn} if isinstance(self.space, Mapping) else {**drawn, **self.fixed}
 
     def run(
         self, parts: Parts, number: int, report: Callable[[dict[str, Any]], None] | None = None

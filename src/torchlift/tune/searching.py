@@ -20,7 +20,7 @@ from torchlift.tune.extra import optuna
 from torchlift.tune.lines import along_lines
 from torchlift.tune.objective import Objective, k_folds
 from torchlift.tune.result import Trial, Tuned
-from torchlift.tune.space import Space, SpaceFunction, default_space, draw
+from torchlift.tune.space import Space, SpaceFunction, default_space, sort_values
 from torchlift.tune.workers import run_workers
 
 JOURNAL, RESULT = "study.journal", "tuning.json"
@@ -181,10 +181,10 @@ def collect(study: Any, objective: Objective, metric: str, higher: bool, about: 
     if not done:
         raise TorchliftError("no trial came to its end: widen the space, or lower the learning rates.")
     best = study.best_trial
-    values = {**objective.fixed, **draw(objective.space, optuna().trial.FixedTrial(best.params))}
+    values = objective.values(optuna().trial.FixedTrial(best.params))
     trials = [
         Trial(t.number, t.params, t.value, t.state.name.lower(), t.duration and t.duration.total_seconds())
         for t in study.trials
     ]
-    recipe = objective.recipe(**objective.parts(optuna().trial.FixedTrial(best.params)).recipe)
+    recipe = objective.recipe(**sort_values(values, objective.recipe).recipe)
     return Tuned(best.params, best.value, values, recipe, metric, higher, trials, about)

@@ -1,0 +1,38 @@
+"""The files in examples/ are right, to the last field."""
+
+from pathlib import Path
+
+import pytest
+
+from torchlift.cli.config import read_config
+from torchlift.cli.flags import Training
+from torchlift.cli.searches import Maker, recipe_name
+from torchlift.cli.session import one_recipe, several_recipes
+from torchlift.tune import parse_space
+from torchlift.tune.space import sort_values
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+
+
+def config(name):
+    return read_config(Training(config=str(EXAMPLES / name)))
+
+
+def test_recipes_of_the_examples():
+    assert one_recipe(config("fit.toml")).where == "activation2"
+    assert list(several_recipes(config("compare.toml"))) == ["folded-norm", "sparse", "neural-lifting"]
+
+
+def test_space_of_the_example():
+    read = config("tune.toml")
+    parts = sort_values(parse_space(read.space), Maker(recipe_name(read)))
+    assert set(parts.recipe) == {"rank", "side"}
+
+
+@pytest.mark.parametrize(
+    "command", ["fit --epochs 1", "compare --epochs 1 --seeds 1", "tune --epochs 1 --trials 1"]
+)
+def test_they_run(run, command):
+    pytest.importorskip("sklearn")
+    ran = run(f"{command} --config {EXAMPLES / command.split()[0]}.toml --out x")
+    assert ran.code == 0, ran.err
