@@ -20,6 +20,15 @@ from torchlift.lifted.solvers.states import Above
 _LOSSES: dict[str, Activation] = {"cross_entropy": Softmax(), "mse": Linear(), "bce": Sigmoid()}
 
 
+def loss_activation(loss: str | Activation) -> Activation:
+    """The activation whose Bregman penalty is the loss."""
+    if isinstance(loss, Activation):
+        return loss
+    if loss not in _LOSSES:
+        raise ValueError(f"lifted: no loss {loss!r}; known: {', '.join(_LOSSES)}")
+    return _LOSSES[loss]
+
+
 @dataclasses.dataclass
 class Network:
     """Layers 1..L+1, their penalties and weights; the last penalty is the loss, its weight 1."""
@@ -38,9 +47,7 @@ class Network:
         mus = [float(mu)] * hidden if isinstance(mu, int | float) else [float(m) for m in mu]
         if len(mus) != hidden or min(mus, default=1.0) <= 0:
             raise ValueError(f"lifted: mu needs one positive number or {hidden} of them, got {mu!r}")
-        if isinstance(loss, str) and loss not in _LOSSES:
-            raise ValueError(f"lifted: no loss {loss!r}; known: {', '.join(_LOSSES)}")
-        output = Bregman(_LOSSES[loss] if isinstance(loss, str) else loss)
+        output = Bregman(loss_activation(loss))
         inner = [penalties.get(penalty, layer.activation or Linear()) for layer in layers[:-1]]
         return cls(layers, [*inner, output], [*mus, 1.0])
 

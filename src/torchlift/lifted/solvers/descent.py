@@ -99,7 +99,10 @@ class Accelerated(Rule):
 
 @dataclasses.dataclass(frozen=True)
 class Exact(Rule):
-    """Nesterov with restart until the relative step is below 1e-8 (float64) or 1e-5 (float32)."""
+    """Nesterov until the relative step is below 1e-8 (float64) or 1e-5 (float32).
+
+    It restarts when the momentum points uphill: objectives cannot be compared that finely.
+    """
 
     tolerance: float | None = None
     steps: int = 5000
@@ -109,7 +112,16 @@ class Exact(Rule):
         tolerance = self.tolerance
         if tolerance is None:
             tolerance = 1e-8 if z.dtype == torch.float64 else 1e-5
-        return Accelerated(self.steps, tolerance)(block, z)
+        start, point, weight = z, z, 1.0
+        for _ in range(self.steps):
+            new = block.step(point)
+            turned = float(block.shard.sum(((point - new) * (new - z)).sum())) > 0
+            small = _relative_change(new, z, block.shard) <= tolerance
+            beta, weight = (0.0, 1.0) if turned else _extrapolation(block.momentum, weight)
+            point, z = new + beta * (new - z), new
+            if small:
+                break
+        return z if block.value(z) <= block.value(start) else start
 
 
 @dataclasses.dataclass(frozen=True)

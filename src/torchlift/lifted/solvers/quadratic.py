@@ -19,7 +19,6 @@ from torchlift.lifted.solvers.pivoting import Bounds, pivot, rows_at_once
 
 Method = Literal["auto", "gradient", "coordinate", "admm", "pivot"]
 _CHECK = 10  # iterations between looks at which samples have converged
-_FIRST = 150  # gradient steps before the exact methods are tried
 _EXACT = 1024  # largest number of unknowns pivoting is used for unasked
 
 
@@ -134,10 +133,17 @@ def quadratic(
 
 
 def _auto(h: Tensor, g: Tensor, bounds: Bounds, x: Tensor, tolerance: float, steps: int) -> Tensor:
-    x, done = projected_gradient(h, g, bounds, x, tolerance=tolerance, steps=min(steps, _FIRST))
+    x, done = projected_gradient(h, g, bounds, x, tolerance=tolerance, steps=min(steps, _first(h)))
     if len(h) <= _EXACT and not bool(done.all()):
         x[~done], done[~done] = pivot(h, g[~done], bounds, x[~done])
     return _finish(h, g, bounds, x, done, tolerance, steps)
+
+
+def _first(h: Tensor) -> int:
+    """Gradient steps worth taking before an exact method: a pivot costs a row as much as p/6 of them."""
+    spectrum = torch.linalg.eigvalsh(h)
+    condition = float(spectrum[-1] / spectrum[0].clamp(min=torch.finfo(h.dtype).eps * spectrum[-1]))
+    return int(min(40 * math.sqrt(condition), 1000))
 
 
 def _finish(

@@ -1,0 +1,94 @@
+"""Residual and proximal networks through K, M, V, W."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from torchlift.lifted.activations import Linear, get
+from torchlift.lifted.unified import ProximalNet, ResidualNet, Unified, UnifiedISGM, energy
+
+
+def randn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def residual() -> Unified:
+    torch.manual_seed(0)
+    return ResidualNet(4, 6, 5, 3, 2, "tanh").double()
+
+
+def proximal() -> Unified:
+    torch.manual_seed(0)
+    return ProximalNet(6, 9, 3, threshold=0.3).double()
+
+
+NETS = {"residual": (residual, 4, 2), "proximal": (proximal, 6, 6)}
+
+
+def test_the_residual_form_is_the_residual_network() -> None:
+    net, x = residual(), randn(5, 4)
+    u = net.embed(x)
+    for inward, outward in zip(net.inward, net.outward, strict=True):
+        u = u + outward(torch.tanh(inward(u)))
+    assert torch.allclose(net(x), net.head(u))
+
+
+def test_the_proximal_form_is_dual_forward_backward() -> None:
+    """With one operator and many steps the output solves min ½‖w − x‖² + t‖Lw‖₁."""
+    net, x = ProximalNet(6, 9, 2000, tau=0.1, threshold=0.3).double(), randn(3, 6)
+    with torch.no_grad():
+        for operator in net.operators:
+            operator.copy_(net.operators[0])
+        w, operator = net(x), net.operators[0]
+    operator = operator.detach()
+    image = w @ operator.mT
+    z = torch.linalg.lstsq(operator.mT, (x - w).mT).solution  # x − w = Lᵀz with |z| ≤ t
+    assert float((operator.mT @ z - (x - w).mT).abs().max()) < 1e-9
+    gap = 0.3 * image.abs().sum(1) - ((x - w) * w).sum(1)  # ⟨x − w, w⟩ = t‖Lw‖₁ at the optimum
+    assert gap.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_forward_pass_has_no_energy(name: str) -> None:
+    make, inputs, _ = NETS[name]
+    net, x = make(), randn(7, inputs)
+    with torch.no_grad():
+        parts = energy(net, x, net(x), net.states(x), 2.0, Linear())
+    assert parts.abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("name", NETS)
+@torch.no_grad()
+def test_state_steps_never_raise_the_energy(name: str) -> None:
+    make, inputs, outputs = NETS[name]
+    net, x, y = make(), randn(9, inputs), randn(9, outputs, seed=1)
+    method, z = UnifiedISGM(inner=1), net.states(x)
+    value = start = float(energy(net, x, y, z, 1.5, Linear()).sum())
+    for _ in range(2):
+        for index in reversed(range(len(z))):
+            z[index] = method.state(net, index, x, y, z, 1.5, Linear())
+            new = float(energy(net, x, y, z, 1.5, Linear()).sum())
+            assert new <= value + 1e-10
+            value = new
+    assert value < start
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_both_train(name: str) -> None:
+    make, inputs, outputs = NETS[name]
+    net, x = make(), randn(120, inputs)
+    y = x[:, :outputs] * (x[:, :outputs].abs() > 0.5)
+    before = float((net(x) - y).detach().square().mean())
+    result = UnifiedISGM(lr=2e-2, batch_size=40)(net, (x, y), epochs=6, mu=3.0, progress=False, valid=(x, y))
+    assert result.history[-1]["metric"] < 0.8 * before
+    assert len(result.history[-1]["penalties"]) == 3
+
+
+def test_classification_with_cross_entropy() -> None:
+    torch.manual_seed(0)
+    net = ResidualNet(4, 8, 8, 2, 3, get("relu")).double()
+    x = randn(90, 4)
+    labels = x[:, :3].argmax(1)
+    hot = torch.nn.functional.one_hot(labels, 3).double()
+    UnifiedISGM(lr=1e-2, batch_size=30)(net, (x, hot), loss="cross_entropy", epochs=15, progress=False)
+    assert float((net(x).argmax(1) == labels).double().mean()) > 0.85
