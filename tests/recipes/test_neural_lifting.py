@@ -60,7 +60,7 @@ def test_phases_rates_and_shares_are_handed_on():
 def test_a_scripted_curve_switches_at_exact_epochs():
     curve = [1.0, 0.5, 0.6, 0.4, 0.45, 0.41, 0.42] + [0.3] * 20
     fit = Scripted(curve)
-    NeuralLifting("trunk", until=(Plateau(1, cap=50), Plateau(3, cap=50), Plateau(50, cap=9)))(task(), fit)
+    NeuralLifting("trunk", until=[Plateau(1, cap=50), Plateau(3, cap=50), Plateau(50, cap=9)])(task(), fit)
     assert fit.switches == [("base", 3), ("lifted", 7), ("project", 9)]
 
 

@@ -85,7 +85,7 @@ class NeuralLifting:
 
     def phase(self, number: int) -> dict[str, Any]:
         """The settings of one phase's fit."""
-        rule = self.until[number] if isinstance(self.until, tuple) else self.until
+        rule = self.until if isinstance(self.until, Rule | None) else self.until[number]
         return {
             "until": rule and rule.scaled(1.0),
             "share": 1 / (len(PHASES) * self.cycles),
