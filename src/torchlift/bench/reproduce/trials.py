@@ -37,12 +37,12 @@ class Bench:
 
 
 def small_cnn() -> nn.Module:
-    """Three strided convolutions with batch norm, 25 k weights."""
-    widths = (3, 16, 32, 64)
+    """Three strided convolutions with batch norm, 6 k weights."""
+    widths = (3, 8, 16, 32)
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layers += [nn.Conv2d(inputs, outputs, 3, 2, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
 
 
 def images(folder: str | None, scale: float | None) -> Bench:
@@ -53,7 +53,7 @@ def images(folder: str | None, scale: float | None) -> Bench:
     parts = ((x[order[5000:]], y[order[5000:]]), (x[order[:5000]], y[order[:5000]]), (x_test, y_test))
     train, valid, test = ((normalise(a, mean, std), b) for a, b in parts)
     if scale is None:
-        return Bench("images", small_cnn, train, first(valid, 2000), test, 64, 150, error, 90.0)
+        return Bench("images", small_cnn, train, first(valid, 2000), test, 64, 120, error, 90.0)
     steps = round(scale * 200 * len(train[0]) / 128)
     return Bench(
         "images", partial(wide_resnet, 28, 4), train, valid, test, 128, steps, error, 90.0, augment=True
@@ -68,7 +68,7 @@ def characters(folder: str | None, scale: float | None) -> Bench:
     worst = 2 * math.log2(symbols)
     if scale is None:
         make = partial(CharLSTM, symbols, 64, 1)
-        return Bench("characters", make, train, first(valid, 500), first(test, 500), 32, 150, bits, worst)
+        return Bench("characters", make, train, first(valid, 500), first(test, 500), 32, 100, bits, worst)
     steps = round(scale * 500 * len(train[0]) / 128)
     make = partial(CharLSTM, symbols, 300, 3, dropout=0.1)
     return Bench("characters", make, train, valid, test, 128, steps, bits, worst)
