@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from typing import ClassVar
 
 import pytest
 import torch
@@ -34,7 +35,7 @@ from torchlift.testing import lands
 class Square(Node):
     """w = v², penalty strength · Σv²."""
 
-    options = {"root": {"weight_decay": 0.0, "lr_factor": 0.5}}
+    options: ClassVar = {"root": {"weight_decay": 0.0, "lr_factor": 0.5}}
 
     def __init__(self, weight: torch.Tensor, strength: float) -> None:
         super().__init__()
@@ -95,7 +96,7 @@ def test_module_lifts_come_before_weight_lifts() -> None:
     task, _ = build("mlp")
     with pytest.raises(OrderError, match="before weight lifts"):
         Lifter("2").lift(SoftMask().lift(task))
-    with pytest.raises(OrderError, match="nn.Sequential"):
+    with pytest.raises(OrderError, match=r"nn\.Sequential"):
         Auxiliary(torch.zeros(2, 4)).lift(build("lstm")[0])
 
 

@@ -49,6 +49,7 @@ def demo(
     from torchlift.cli.pages import read_json, try_rebuild
     from torchlift.run import compare
 
+    torch.set_num_threads(1)  # a network this small is slower on two
     splits = data.digits(0)
     note(f"digits, a 64-32-32-10 network, {seeds} seeds, {budget:g} plain epochs for each run")
     comparison = compare(
