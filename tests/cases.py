@@ -8,7 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Lift, Task, chain
-from torchlift.lifts import Auxiliary, Expand, Lifter, Normalise, SoftMask, Standardise
+from torchlift.lifts import (
+    Auxiliary,
+    Expand,
+    KeepZeros,
+    Lifter,
+    Normalise,
+    Slim,
+    SoftMask,
+    SoftThreshold,
+    Standardise,
+)
 
 Batch = Any
 
@@ -113,6 +123,13 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, Batch]]] = {
 
 LIFTS: dict[str, dict[str, Lift]] = {
     "mask": dict.fromkeys(MODELS, SoftMask(variant="published", strength=1e-3)),
+    "mask, a target": dict.fromkeys(("mlp", "conv", "tied"), SoftMask(sparsity=0.5, strength=1e-3)),
+    "mask, channels": dict.fromkeys(
+        ("mlp", "conv"), SoftMask(granularity="channel", s_init=0.1, strength=1e-3)
+    ),
+    "slim": dict.fromkeys(("mlp", "conv"), Slim(sparsity=0.5)),
+    "soft threshold": dict.fromkeys(("mlp", "conv"), SoftThreshold(s_init=-6.0)),
+    "keep zeros": dict.fromkeys(("mlp", "conv"), KeepZeros()),
     "expand": dict.fromkeys(MODELS, Expand(rank=0.5)),
     "lifter": {
         "mlp": Lifter("2", width=4),
