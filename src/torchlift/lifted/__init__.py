@@ -11,7 +11,9 @@ from torchlift.lifted.network import Network
 from torchlift.lifted.predict import predict
 from torchlift.lifted.read import Act, read
 from torchlift.lifted.shard import Alone, Shard, Sharded
+from torchlift.lifted.splitting import Splitting
 from torchlift.lifted.train import train
+from torchlift.lifted.unified import ProximalNet, ResidualNet, UnifiedISGM
 
 if TYPE_CHECKING:
     from torchlift.lifted.estimators import LiftedClassifier as LiftedClassifier
@@ -24,9 +26,13 @@ __all__ = [
     "Alone",
     "Contrastive",
     "Network",
+    "ProximalNet",
+    "ResidualNet",
     "Shard",
     "Sharded",
+    "Splitting",
     "Trained",
+    "UnifiedISGM",
     "activations",
     "penalties",
     "predict",

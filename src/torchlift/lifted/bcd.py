@@ -11,6 +11,7 @@ from torchlift.lifted.activations import Linear
 from torchlift.lifted.layers import Layer
 from torchlift.lifted.network import Network
 from torchlift.lifted.penalties import Bregman, Classical, Penalty
+from torchlift.lifted.recompute import recomputed_sweep
 from torchlift.lifted.shard import Alone, Shard
 from torchlift.lifted.solvers import descent
 from torchlift.lifted.solvers.descent import Exact, Rule
@@ -44,6 +45,11 @@ class BCD:
     ``update`` is how far each block is taken: exact, linearised, accelerated, momentum, adaptive, or a rule.
     ``growth`` multiplies every μ after each ``every`` sweeps; ``tolerance`` stops on the relative change of
     the layers' penalties and the loss. ``rho``‖W‖² (plain sums) or any ``regulariser`` acts on the weights.
+
+    Extensions: ``input_noise`` s makes the first layer robust to inputs that are off by noise of deviation s
+    (for each sample E‖W₁·noise‖² = s²‖W₁‖² is added inside the penalty: exact for quadratics, else a bound);
+    ``learn_slopes`` fits the slope of every leaky ReLU; ``chunk`` recomputes states chunk by chunk instead
+    of storing them.
     """
 
     order: Order = "descending"
@@ -53,6 +59,9 @@ class BCD:
     growth: float = 1.0
     every: int = 1
     tolerance: float = 0.0
+    input_noise: float = 0.0
+    learn_slopes: bool = False
+    chunk: int | None = None
 
     def __post_init__(self) -> None:
         waves(self.order, 1)
@@ -74,14 +83,29 @@ class BCD:
         below, above = [x, *states], [*states, y]
         for i, layer in enumerate(network.layers):
             layer.theta = self.weight_step(
-                layer, network.penalties[i], network.mus[i], below[i], above[i], shard or Alone()
+                layer,
+                network.penalties[i],
+                network.mus[i],
+                below[i],
+                above[i],
+                shard or Alone(),
+                self.input_noise if i == 0 else 0.0,
             )
 
     def weight_step(
-        self, layer: Layer, penalty: Penalty, mu: float, below: Tensor, above: Tensor, shard: Shard
+        self,
+        layer: Layer,
+        penalty: Penalty,
+        mu: float,
+        below: Tensor,
+        above: Tensor,
+        shard: Shard,
+        noise: float = 0.0,
     ) -> Tensor:
         """argmin over θ of μ ΣP(u, v) + ρ‖W‖² (or R(W)), as far as ``update`` goes."""
         rows, target, rule = layer.rows(below), layer.rows_of(above), descent.get(self.update)
+        samples = float(shard.sum(rows.new_tensor(float(len(rows))))) if noise else 0.0
+        rho = self.rho + mu * penalty.lipschitz_v * samples * noise**2 / 2
         if self.regulariser is not None:
             return regularised_weights(
                 rows,
@@ -94,22 +118,32 @@ class BCD:
                 rule=rule,
                 shard=shard,
             )
-        block = WeightBlock(rows, target, penalty, mu, self.rho, layer.bias, shard)
+        block = WeightBlock(rows, target, penalty, mu, rho, layer.bias, shard)
         if isinstance(penalty, Classical) and isinstance(rule, Exact):
             return block.step(layer.theta)  # the majorant is the problem itself: one ridge solve
         return rule(block.block(), layer.theta)
+
+    def sweep(self, network: Network, x: Tensor, y: Tensor, states: list[Tensor], shard: Shard) -> Tensor:
+        """All states, then all weights; returns the summed penalties."""
+        if self.chunk is not None:
+            return recomputed_sweep(
+                network, x, y, chunk=self.chunk, rho=self.rho, states_of=self.sweep_states, shard=shard
+            )
+        self.sweep_states(network, x, y, states, shard)
+        if self.learn_slopes:
+            network.learn_slopes(x, states, shard)
+        self.sweep_weights(network, x, y, states, shard)
+        return shard.sum(network.parts(x, states, y))
 
     def __call__(
         self, network: Network, x: Tensor, y: Tensor, epochs: int, shard: Shard | None = None
     ) -> Iterator[Tensor]:
         """One sweep per item: the summed penalties of all layers, the loss last."""
         shard = shard or Alone()
-        states = network.states(x)
+        states = network.states(x) if self.chunk is None else []
         last: Tensor | None = None
         for sweep in range(epochs):
-            self.sweep_states(network, x, y, states, shard)
-            self.sweep_weights(network, x, y, states, shard)
-            parts = shard.sum(network.parts(x, states, y))
+            parts = self.sweep(network, x, y, states, shard)
             yield parts
             if last is not None and bool(((parts - last).abs() <= self.tolerance * parts.abs().sum()).all()):
                 break

@@ -5,7 +5,7 @@ import abc
 import torch
 from torch import Tensor, nn
 
-from torchlift.lifted.activations import Activation
+from torchlift.lifted.activations import Activation, LeakyReLU
 from torchlift.lifted.solvers.conv import Convolution, image_rows
 
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d
@@ -35,6 +35,7 @@ class Layer(abc.ABC):
     ) -> None:
         self.name, self.module, self.before, self.norm = name, module, before, norm
         self.activation: Activation | None = None
+        self.leaky: nn.LeakyReLU | None = None
         self.bias = module.bias is not None or (norm is not None and norm.affine)
         weight = module.weight.detach().flatten(1)
         bias = weight.new_zeros(len(weight)) if module.bias is None else module.bias.detach()
@@ -98,6 +99,8 @@ class Layer(abc.ABC):
     def write_back(self) -> None:
         """Put θ into the module, unfolding the batch norm."""
         weight, bias = self.weight, self.theta[:, -1]
+        if self.leaky is not None and isinstance(self.activation, LeakyReLU):
+            self.leaky.negative_slope = self.activation.slope
         if self.norm is not None:
             scale, shift = folded(self.norm)
             weight = weight / scale[:, None]

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.lifted import penalties
-from torchlift.lifted.activations import Activation, Linear, Sigmoid, Softmax
+from torchlift.lifted.activations import Activation, LeakyReLU, Linear, Sigmoid, Softmax
 from torchlift.lifted.layers import Layer
 from torchlift.lifted.penalties import Bregman, Penalty
 from torchlift.lifted.read import read
+from torchlift.lifted.shard import Shard
 from torchlift.lifted.solvers.output import as_targets
+from torchlift.lifted.solvers.robust import leaky_slope
 from torchlift.lifted.solvers.states import Above
 
 _LOSSES: dict[str, Activation] = {"cross_entropy": Softmax(), "mse": Linear(), "bce": Sigmoid()}
@@ -97,6 +99,14 @@ class Network:
             for i, (penalty, target) in enumerate(zip(self.penalties, targets, strict=True))
         ]
         return torch.stack(values)
+
+    def learn_slopes(self, x: Tensor, states: Sequence[Tensor], shard: Shard) -> None:
+        """The best slope of every leaky ReLU for these states, in closed form."""
+        for i, layer in enumerate(self.layers[:-1]):
+            if isinstance(layer.activation, LeakyReLU):
+                slope = leaky_slope(states[i], self.preactivation(i, x, states), shard=shard)
+                layer.activation = LeakyReLU(slope)
+                self.penalties[i] = type(self.penalties[i])(layer.activation)
 
     def write_back(self) -> None:
         """Put the weights into the user's modules."""

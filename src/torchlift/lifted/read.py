@@ -151,3 +151,4 @@ def _read_activation(name: str, module: nn.Module, layers: list[Layer], waiting:
     if activation.vector and isinstance(layers[-1], Conv):
         raise ValueError(f"lifted: activation {name!r} acts on vectors, but follows a convolution")
     layers[-1].activation = activation
+    layers[-1].leaky = module if isinstance(module, nn.LeakyReLU) else None

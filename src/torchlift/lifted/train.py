@@ -16,12 +16,14 @@ from torchlift.lifted.history import Log, Trained
 from torchlift.lifted.isgm import ISGM
 from torchlift.lifted.network import Network
 from torchlift.lifted.shard import Alone, Shard
+from torchlift.lifted.splitting import Splitting
 
-Method = BCD | ISGM | Contrastive
-_METHODS: dict[str, type[BCD] | type[ISGM] | type[Contrastive]] = {
+Method = BCD | ISGM | Contrastive | Splitting
+_METHODS: dict[str, type[BCD] | type[ISGM] | type[Contrastive] | type[Splitting]] = {
     "bcd": BCD,
     "isgm": ISGM,
     "contrastive": Contrastive,
+    "splitting": Splitting,
 }
 
 
@@ -61,8 +63,8 @@ def train(
 ) -> Trained:
     """min loss(y, v_{L+1}) + Σ_l μ_l P_l(u_l, v_l) over weights and states; the weights end in ``model``.
 
-    ``method``: "bcd" (all samples, exact blocks), "isgm" (mini-batches) or "contrastive", with its options
-    as further keywords (``order=``, ``tau=``, ``beta=`` …), or a ready ``BCD``, ``ISGM`` or ``Contrastive``.
+    ``method``: "bcd" (all samples, exact blocks), "isgm" (mini-batches), "contrastive" or "splitting",
+    with its options as further keywords (``order=``, ``tau=``, ``beta=`` …), or a value such as ``BCD(...)``.
     ``loss``: "cross_entropy", "mse" (½‖v − y‖²), "bce", or any activation, whose Bregman penalty it is.
     """
     chosen = _method(method, options)
@@ -83,6 +85,8 @@ def train(
             _isgm(run, chosen)
         case Contrastive():
             _contrastive(run, chosen)
+        case Splitting():
+            _splitting(run, chosen)
     return Trained(model, run.log.rows, run.log.seconds)
 
 
@@ -106,6 +110,12 @@ def _bcd(run: _Run, method: BCD) -> None:
     samples = int(run.shard.sum(torch.tensor(len(x))))
     for parts in method(run.network, x, targets, run.epochs, run.shard):
         run.note(parts, samples)
+
+
+def _splitting(run: _Run, method: Splitting) -> None:
+    x, y = whole(run.model, run.data)
+    for parts in method(run.network, x, run.network.targets(y, x), run.epochs):
+        run.note(parts, len(x))
 
 
 def _isgm(run: _Run, method: ISGM) -> None:

@@ -4,6 +4,7 @@ from torchlift.recipes.auto import Auto
 from torchlift.recipes.centred import Centred
 from torchlift.recipes.chain import Chain
 from torchlift.recipes.folded_norm import FoldedNorm
+from torchlift.recipes.lifted_init import LiftedInit
 from torchlift.recipes.linear_lifting import LinearLifting
 from torchlift.recipes.magnitude import IterativeMagnitude, MagnitudePruning
 from torchlift.recipes.neural_lifting import NeuralLifting
@@ -21,6 +22,7 @@ __all__ = [
     "FoldedNorm",
     "IterativeMagnitude",
     "IterativeStochastic",
+    "LiftedInit",
     "LinearLifting",
     "MagnitudePruning",
     "NeuralLifting",

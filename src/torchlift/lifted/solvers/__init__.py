@@ -17,6 +17,7 @@ from torchlift.lifted.solvers.regularisers import (
     regularised_weights,
 )
 from torchlift.lifted.solvers.ridge import Ridge, ridge
+from torchlift.lifted.solvers.robust import leaky_slope, robust_weights
 from torchlift.lifted.solvers.sketch import sketched_ridge
 from torchlift.lifted.solvers.states import Above, StateBlock
 from torchlift.lifted.solvers.xstep import nnls
@@ -45,10 +46,12 @@ __all__ = [
     "conv_ridge",
     "glm",
     "joint_x",
+    "leaky_slope",
     "nnls",
     "quadratic",
     "regularised_weights",
     "ridge",
+    "robust_weights",
     "simplex_cross_entropy",
     "sketched_ridge",
     "squared_output",

@@ -23,13 +23,3 @@ def activation_step(
     gram.diagonal().add_(gamma)
     right = gamma * target + beta * (v_next - bias) @ weight
     return torch.cholesky_solve(right.mT, torch.linalg.cholesky(gram)).mT
-
-
-def output_preactivation(y: Tensor, m: Tensor, multiplier: Tensor, beta: float) -> Tensor:
-    """argmin over v of ‖v − y‖² + ⟨multiplier, v⟩ + β‖v − m‖²."""
-    return (2 * y - multiplier + 2 * beta * m) / (2 + 2 * beta)
-
-
-def ascend(multiplier: Tensor, v: Tensor, m: Tensor, beta: float) -> Tensor:
-    """The multiplier accumulates: λ + 2β(v − m)."""
-    return multiplier + 2 * beta * (v - m)
