@@ -5,5 +5,16 @@ from torchlift.deploy.exporting import export
 from torchlift.deploy.measuring import Measured, measure
 from torchlift.deploy.packing import load, save
 from torchlift.deploy.shrinking import shrink, shrinkable
+from torchlift.deploy.sparse_kernels import sparse
 
-__all__ = ["Measured", "channel_groups", "export", "load", "measure", "save", "shrink", "shrinkable"]
+__all__ = [
+    "Measured",
+    "channel_groups",
+    "export",
+    "load",
+    "measure",
+    "save",
+    "shrink",
+    "shrinkable",
+    "sparse",
+]

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Problem, Task, TorchliftError, matches, select
-from torchlift.lifts import gates
+from torchlift.core import Problem, Reparametrised, Task, TorchliftError, matches, select
+from torchlift.lifts import KeepZeros, gates
 
 Scope = Literal["global", "local"]
 
@@ -60,8 +60,9 @@ def logger(where: str, skip: str | None, **asked: float | None) -> Callable[[Pro
     fixed = {f"{name}_asked": value for name, value in asked.items() if value is not None}
 
     def numbers(problem: Problem) -> dict[str, float]:
-        if not isinstance(problem, Task):
-            return {}
+        while isinstance(problem, Reparametrised) and isinstance(problem.author, KeepZeros):
+            problem = problem.author.project(problem)
+        assert isinstance(problem, Task)
         return {"sparsity": sparsity(weights(problem, where, skip)), **fixed}
 
     return numbers

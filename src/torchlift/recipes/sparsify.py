@@ -11,6 +11,7 @@ from torchlift.core.loss import split
 from torchlift.lifts import KeepZeros, SoftMask
 from torchlift.lifts.switches import Gate
 from torchlift.recipes.masking import Masking
+from torchlift.recipes.pruning import logger
 from torchlift.recipes.targets import Target, target
 from torchlift.train import Fit
 
@@ -59,6 +60,8 @@ class ContinuousSparsification(Masking):
         if self.finetune:
             groups = {"*": {"lr_factor": self.finetune_rate}}
             held = KeepZeros(vectors=mask.granularity != "weight").lift(small)
+            asked = None if goal is None or goal.costs else goal.sparsity
+            log = logger(self.where, self.skip, sparsity=asked)
             fit(held, name="finetune", share=self.finetune, groups=groups, log=log)
             small = KeepZeros(vectors=mask.granularity != "weight").project(held)
             assert isinstance(small, Task)
@@ -125,9 +128,8 @@ def account(goal: Target | None) -> Callable[[Problem], dict[str, float]]:
     """For the history: the sparsity now, and what was asked for."""
 
     def numbers(problem: Problem) -> dict[str, float]:
-        asked = {} if goal is None else {"sparsity_asked": goal.sparsity}
-        has_gates = any(isinstance(part, Gate) for part in problem.modules())
-        return {"sparsity": closed(problem), **asked} if has_gates else asked
+        asked = {} if goal is None or goal.costs else {"sparsity_asked": goal.sparsity}
+        return {"sparsity": closed(problem), **asked}
 
     return numbers
 

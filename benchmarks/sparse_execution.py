@@ -1,0 +1,54 @@
+"""Whether torch's sparse kernels beat dense ones on this CPU for pruned linear layers.
+
+python benchmarks/sparse_execution.py --out benchmarks/results/sparse_execution.json
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from torchlift.deploy.sparse_kernels import SparseLinear, timed
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rounds", type=int, default=30)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    rows: list[dict[str, float]] = []
+    for size in (256, 1024):
+        for sparsity in (0.8, 0.9, 0.95, 0.98, 0.99):
+            layer = nn.Linear(size, size)
+            with torch.no_grad():
+                layer.weight[torch.rand(size, size) < sparsity] = 0
+            for batch in (1, 32):
+                dense, sparse = timed([layer, SparseLinear(layer)], torch.randn(batch, size), args.rounds)
+                rows.append(
+                    {
+                        "size": size,
+                        "sparsity": sparsity,
+                        "batch": batch,
+                        "dense_ms": round(dense, 4),
+                        "sparse_ms": round(sparse, 4),
+                        "speedup": round(dense / sparse, 3),
+                    }
+                )
+    result = {
+        "what": "a linear layer, dense over compressed rows; medians, taking turns",
+        "threads": 1,
+        "torch": torch.__version__,
+        "rows": rows,
+    }
+    print("\n".join(str(row) for row in rows))
+    if args.out:
+        args.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

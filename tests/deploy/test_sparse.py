@@ -1,0 +1,49 @@
+"""Sparse kernels compute what dense ones do, and are used only where they were faster."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from torchlift.deploy import sparse as package_sparse
+from torchlift.deploy.packing import packed, unpacked
+from torchlift.deploy.sparse_kernels import Choice, SparseLinear, sparse
+
+
+def pruned() -> nn.Linear:
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 48)
+    with torch.no_grad():
+        layer.weight[torch.rand(48, 64) < 0.9] = 0
+    return layer
+
+
+@pytest.mark.parametrize("shape", [(5, 64), (2, 3, 64), (64,)])
+def test_a_sparse_layer_is_the_layer(shape):
+    layer, x = pruned(), torch.randn(shape)
+    assert_close(SparseLinear(layer)(x), layer(x))
+    assert_close(copy.deepcopy(SparseLinear(layer))(x), layer(x))
+    assert_close(unpacked(packed(SparseLinear(layer)))(x), layer(x))
+
+
+def test_only_what_was_faster_is_replaced(monkeypatch):
+    model = nn.Sequential(nn.Conv1d(1, 1, 1), pruned(), nn.ReLU(), nn.Linear(48, 2))
+    x = torch.randn(2, 1, 64)
+    for dense, expected in ((10.0, SparseLinear), (1.0, nn.Linear)):
+        times = {1: [dense], 2: [dense, 1.0]}
+        monkeypatch.setattr(
+            "torchlift.deploy.sparse_kernels.timed", lambda layers, x, times=times: times[len(layers)]
+        )
+        quick, choices = sparse(model, x)
+        assert type(quick[1]) is expected
+        assert [c.sparse_ms is None for c in choices] == [True, False, True]
+        assert_close(quick(x), model(x))
+    assert package_sparse is sparse
+
+
+def test_a_choice_needs_a_margin():
+    assert Choice("a", 0.9, 1.0, 0.5).sparse
+    assert not Choice("a", 0.9, 1.0, 0.9).sparse
+    assert not Choice("a", 0.9, 1.0, None).sparse
