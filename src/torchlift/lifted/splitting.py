@@ -1,4 +1,4 @@
-"""Three-splitting training: states u and pre-activations v are variables (Taylor et al. 2016; Lau et al. 2018).
+"""Three-splitting training: states u and pre-activations v are variables (Taylor et al. 2016).
 
 ½‖u_{L+1} − y‖² + Σ_l γ/2‖u_l − σ(v_l)‖² + β/2‖v_l − W_l u_{l−1} − b_l‖², ReLU inside, identity at the output.
 Every block has a closed form; ``proximal`` terms α/2‖· − last‖² make it proximal block-coordinate descent.
@@ -19,10 +19,10 @@ from torchlift.lifted.solvers.splitting import activation_step, relu_preactivati
 
 @dataclasses.dataclass(frozen=True)
 class Splitting:
-    """Descending sweeps over output, states, pre-activations and weights of a dense ReLU network, all samples.
+    """Descending sweeps over output, states, pre-activations and weights of a dense ReLU network.
 
-    ``multiplier`` adds Taylor's accumulated multiplier on the last layer (ADMM); without it every block lowers
-    the objective.
+    ``multiplier`` adds Taylor's accumulated multiplier on the last layer (ADMM); without it every block
+    lowers the objective.
     """
 
     gamma: float = 1.0
