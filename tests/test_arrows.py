@@ -13,18 +13,19 @@ METHODS = {"core", "lifts", "train", "optim", "lifted", "analyze", "deploy"}
 LIBRARY = METHODS | {"recipes", "report", "models", "data", "testing", "run", "tune"}
 
 ARROWS: dict[str, set[str]] = {
+    "files": set(),
     "core": set(),
     "models": set(),
     "data": set(),
     "optim": set(),
     "lifts": {"core"},
-    "train": {"core"},
+    "train": {"core", "files"},
     "lifted": {"core"},
     "analyze": {"core"},
-    "deploy": {"core"},
+    "deploy": {"core", "files"},
     "testing": {"core"},
     "recipes": METHODS,
-    "report": {"core", "train", "analyze", "deploy"},
+    "report": {"core", "files", "train", "analyze", "deploy"},
     "run": LIBRARY - {"tune"} | {"__init__"},
     "tune": {"core", "optim", "recipes", "report", "run", "train"},
     "bench": LIBRARY | {"__init__", "cli"},

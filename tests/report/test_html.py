@@ -136,15 +136,15 @@ def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(html_module.os, "fsync", full)
-    with pytest.raises(OSError, match=r"report: cannot write \(No space left on device"):
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"cannot write \(No space left on device"):
         report.write(report.Page("new"), path)
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["report.html"]
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(OSError, match=r"report: cannot write .No such file.*absent/report.html"):
+    with pytest.raises(OSError, match=r"cannot write .No such file.*absent/report.html"):
         report.write(report.Page("new"), tmp_path / "absent" / "report.html")
 
 

@@ -7,12 +7,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from torchlift.core import TorchliftError
 from torchlift.core.flops import count_flops
+from torchlift.deploy.packing import packed, tensor_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,13 +71,11 @@ def batch_size(example: Any) -> int:
 
 
 def file_size(model: nn.Module) -> int:
-    """Bytes of a safetensors file of the state, tied tensors stored once."""
-    unique = {
-        (t.device, t.data_ptr(), t.storage_offset(), t.shape, t.stride(), t.dtype): (name, t)
-        for name, t in model.state_dict().items()
-    }
-    state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in unique.values()}
-    return len(safetensors.torch.save(state))
+    """Bytes of the packed file; of its tensors alone where the model itself cannot be written down."""
+    try:
+        return len(packed(model))
+    except TorchliftError:
+        return tensor_bytes(model)
 
 
 def count_macs(model: nn.Module, example: Any) -> int:

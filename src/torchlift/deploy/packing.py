@@ -20,6 +20,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from torchlift import files
 from torchlift.core import TorchliftError
 from torchlift.core.weights import refresh_flat_weights
 from torchlift.deploy.codecs import DTYPES, PackedError, decode, encode, entries
@@ -39,13 +40,7 @@ def save(model: nn.Module, path: str | os.PathLike[str], example: Example | None
     stored, so that :func:`load` needs none of the model's classes.
     """
     data = packed(model, example)
-    target = Path(path)
-    part = target.with_name(target.name + ".part")
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(target)
+    files.write(path, data)
     return len(data)
 
 
@@ -93,6 +88,12 @@ def describe(tensor: Tensor, streams: list[bytes]) -> dict[str, Any]:
         "codec": codec,
         "streams": [[len(stream), size] for stream, size in zip(made, sizes, strict=True)],
     }
+
+
+def tensor_bytes(model: nn.Module) -> int:
+    """What the model's tensors take in a packed file, tied ones once."""
+    unique = {(t.data_ptr(), t.shape, t.dtype, t.stride()): t for t in model.state_dict().values()}
+    return sum(len(stream) for tensor in unique.values() for stream in encode(tensor.detach().cpu())[1])
 
 
 def unpacked(data: bytes, classes: Iterable[type[nn.Module]] = (), limit: int = LIMIT) -> nn.Module:

@@ -5,15 +5,14 @@ script's hash), so a hostile name in a report stays text even if an escape were 
 """
 
 import base64
-import contextlib
 import hashlib
 import os
-import tempfile
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchlift import files
 from torchlift.report.figures import Bars, Chart, Dots, Heatmap, Image, Images, Scatter
 from torchlift.report.page import Block, Cards, Details, KeyValues, Note, Page, Section, Table, Text
 from torchlift.report.palette import variables
@@ -50,40 +49,7 @@ def render(page: Page) -> str:
 
 def write(page: Page, path: str | os.PathLike[str]) -> Path:
     """Write the page so that the file is either the old one or the whole new one, even through a crash."""
-    target = Path(path)
-    text = render(page).encode()
-    try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    except OSError as error:
-        raise _cannot_write(target, error) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-        _sync_folder(target.parent)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise _cannot_write(target, error) from error
-    return target
-
-
-def _cannot_write(target: Path, error: OSError) -> OSError:
-    reason = error.strerror or type(error).__name__
-    return OSError(
-        error.errno, f"report: cannot write ({reason}); give a path in a folder that takes files", str(target)
-    )
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    return files.write(path, render(page).encode())
 
 
 def _view(block: Block) -> tuple[str, dict[str, Any]]:

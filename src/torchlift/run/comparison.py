@@ -79,9 +79,9 @@ class Comparison:
             scores, diff = self.scores(name), self.paired(name)
             cost = statistics.fmean(run.cost for run in runs)
             params = sum(p.numel() for p in runs[0].model.parameters())
-            against = "" if name == PLAIN else f"{diff.mean:+.4f} [{diff.low:+.4f}, {diff.high:+.4f}]"
+            against = "" if name == PLAIN else f"{diff.mean:+.3g} [{diff.low:+.3g}, {diff.high:+.3g}]"
             wins = "" if name == PLAIN else f"{diff.wins}/{len(scores)}"
-            shown = f"{statistics.fmean(scores):.4f} ± {spread(scores):.4f}"
+            shown = f"{statistics.fmean(scores):.4g} ± {spread(scores):.2g}"
             lines.append(f"{name:<24}{shown:>20}{against:>28}{wins:>7}{cost:>8.1f}{params:>12,}")
         return "\n".join([*lines, f"{len(self.seeds)} seeds, cost in plain epochs, budget {self.budget:g}"])
 

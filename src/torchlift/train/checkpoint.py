@@ -4,11 +4,8 @@ Any tree of dicts, lists, tuples, numbers, strings and tensors. Tensors are stor
 they appear; the rest is JSON in the file's header, with a digest over both.
 """
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from torchlift import files
 from torchlift.core import CheckpointError
 
 FORMAT = "torchlift-checkpoint-1"
@@ -51,35 +49,14 @@ def load(path: Path) -> Any:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Atomic and durable: a temporary file, flushed to the disk, renamed, the rename flushed too."""
-    path = Path(path)
-    handle, temporary = -1, ""
+    """Atomic and durable; a disk that does not take it is a one-line error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync(path.parent)
+        files.write(path, content)
     except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        reason = error.strerror or str(error)
-        raise CheckpointError(
-            f"cannot write {path} ({reason}): free space there or choose another folder."
-        ) from error
-
-
-def sync(folder: Path) -> None:
-    """Flush a folder's own entries, so that a rename survives a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        reason = error.strerror or type(error).__name__
+        hint = "" if "choose" in reason else ": choose another folder"
+        raise CheckpointError(f"{path}: {reason}{hint}.") from error
 
 
 def digest(text: str, tensors: dict[str, Tensor]) -> str:

@@ -161,6 +161,7 @@ class Fit:
             seed=rng.key(run.seed, self.calls),
             metric=run.metric,
             unit=run.unit if run.equal_cost else None,
+            limit=run.epochs * run.unit - self.flops,
         )
 
     def hooks(self, fitting: Fitting) -> Hooks:

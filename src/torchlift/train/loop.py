@@ -65,6 +65,7 @@ class Fitting:
         seed: int,
         metric: Metric | None = None,
         unit: float | None = None,
+        limit: float = math.inf,
     ) -> None:
         self.problem, self.settings = problem, settings
         self.train, self.valid, self.engine = train, valid, engine
@@ -74,8 +75,11 @@ class Fitting:
         trial = probe(problem, self.example())
         self.flops = trial.flops
         self.idle = [problem.get_parameter(name) for name in trial.unused] if engine.world > 1 else []
-        self.rule = rule.scaled(self.length(rule, unit))
+        self.rule = rule.scaled(self.length(rule, unit, limit))
         self.total = max(1, round(self.rule.cap * train.steps()))
+        self.keep = (
+            "last" if next(dials(problem), None) is not None else settings.keep
+        )  # an annealed problem is itself at t = 1
         self.optimizer = settings.make_optimizer(problem)
         if settings.warm is not None:
             self.optimizer.load_state_dict(copy.deepcopy(settings.warm.optimizer))
@@ -88,11 +92,11 @@ class Fitting:
         self.train.restore(state)
         return move(batch, self.engine.device)
 
-    def length(self, rule: Rule, unit: float | None) -> float:
-        """How many times the rule's cap to run: 1, or what the cost of ``cap`` plain epochs pays for here."""
+    def length(self, rule: Rule, unit: float | None, limit: float) -> float:
+        """How many times the rule's cap to run: 1, or what ``cap`` plain epochs pay for, within the limit."""
         if unit is None:
             return 1.0
-        left = max(rule.cap * unit - self.at.flops, self.flops)
+        left = max(min(rule.cap * unit, limit) - self.at.flops, self.flops)
         return left / (rule.cap * self.train.steps() * self.flops)
 
     def prepare(self) -> None:
@@ -113,7 +117,7 @@ class Fitting:
         while not self.at.stopped:
             self.run_epoch(hooks)
             self.end_epoch(hooks)
-        if self.settings.keep == "best" and self.at.best is not None:
+        if self.at.best is not None:
             self.problem.load_state_dict(self.at.best)
         for parameter in self.idle:
             parameter.requires_grad_(True)
@@ -200,10 +204,10 @@ class Fitting:
     def remember(self, score: Score) -> None:
         """Keep the weights that are asked for."""
         at = self.at
-        if self.settings.keep == "best" and score.better_than(at.score):
-            at.best, at.score = snapshot(self.problem), score
-        elif self.settings.keep == "last":
+        if self.keep == "last":
             at.score = score
+        elif score.better_than(at.score):
+            at.best, at.score = snapshot(self.problem), score
         if at.epoch in self.settings.remember:
             at.remembered[at.epoch] = snapshot(self.problem)
 

@@ -1,8 +1,12 @@
 """What lifting gave and what projection took, cycle by cycle."""
 
-from torchlift.analyze.phases import Cycle, cycles
+from typing import TYPE_CHECKING
+
 from torchlift.report.page import Cell, Column
 from torchlift.report.story.rows import Rows
+
+if TYPE_CHECKING:
+    from torchlift.analyze import Cycle
 
 CYCLES = {
     "cycle": Column("cycle"),
@@ -22,10 +26,12 @@ CAPTION = "Validation losses at the ends of the phases; a cycle pays if a > b (N
 
 def cycle_rows(history: Rows) -> list[dict[str, Cell]]:
     """a, b, c, d of every cycle, where the history has its phases."""
+    from torchlift.analyze import cycles  # loads torch, which a page without cycles does not need
+
     return [row(number, cycle) for number, cycle in enumerate(cycles(history), start=1)]
 
 
-def row(number: int, cycle: Cycle) -> dict[str, Cell]:
+def row(number: int, cycle: "Cycle") -> dict[str, Cell]:
     """One cycle as a row."""
     known: dict[str, Cell] = {"cycle": number, "gain": cycle.gain}
     return {key: known.get(key, getattr(cycle, key, None)) for key in CYCLES}

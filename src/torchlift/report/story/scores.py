@@ -32,7 +32,7 @@ def _judge(name: str, one: Data, results: Data, higher: bool) -> str:
     if math.isnan(mean):
         return ""
     clear = low > 0 or high < 0
-    word = "no clear difference" if not clear else "better" if (mean > 0) == higher else "worse"
+    word = "no clear difference" if not clear else "better" if mean > 0 else "worse"
     seeds = len(results.get("seeds") or [])
     won = f", better on {one['wins']} of {seeds} seeds" if one.get("wins") is not None and seeds else ""
     return f"**{name}**: {word}, {interval(mean, low, high, signed=True)}{won}"
