@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import pytest
 import torch
-from cases import build
 from torch import nn
 
+from cases import build
 from torchlift.core import (
     Chain,
     DataError,

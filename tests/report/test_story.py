@@ -97,11 +97,11 @@ def test_a_comparison_page_reads_its_verdict_off_the_paired_interval():
     assert "better on 5 of 5 seeds" in text
 
 
-def test_where_lower_is_better_the_verdict_turns_round():
+def test_differences_are_gains_whichever_way_the_metric_points():
     results = demo.comparison() | {"higher_is_better": False, "metric": "error"}
     text = words(report.comparison_page(results))
-    assert "soft mask : worse" in text
-    assert "magnitude pruning : better" in text
+    assert "soft mask : better" in text
+    assert "magnitude pruning : worse" in text
     table = blocks(report.comparison_page(results), report.Table)[0]
     assert table.columns[1].best == "low"
 

@@ -34,8 +34,8 @@ def cycles(history: Iterable[Mapping[str, Any]]) -> list[Cycle]:
     Losses are on validation data, or of training where there were none; complexity is there if the
     recipe was asked to log it.
     """
-    ends = [list(rows)[-1] for _, rows in groupby(history, key=lambda row: (row.get("fit"), row["phase"]))]
-    named = [row for row in ends if row["phase"] in ("base", "lifted", "project")]
+    ends = [list(rows)[-1] for _, rows in groupby(history, key=lambda row: (row.get("fit"), row.get("phase")))]
+    named = [row for row in ends if row.get("phase") in ("base", "lifted", "project")]
     return [cycle(named[start : start + 3]) for start in range(0, len(named) - 2, 3)]
 
 
