@@ -171,6 +171,12 @@ def test_the_run_folder_tells_all(tmp_path: Path) -> None:
     torch.testing.assert_close(again(x), result.model(x))
 
 
+def test_mixed_precision_goes_through_fabric() -> None:
+    result = quick(precision="bf16-mixed", recipe=tl.lifts.SoftMask(strength=0.0, variant="published"))
+    assert result.model[0].weight.dtype == torch.float32
+    assert result.scores["valid"].metric > 0.6
+
+
 def test_tensorboard_rows_are_written(tmp_path: Path) -> None:
     quick(out=tmp_path, tensorboard=True)
     assert list((tmp_path / "tensorboard").glob("events*"))
