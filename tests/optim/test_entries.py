@@ -49,7 +49,7 @@ def test_adam_leaves_for_one_and_delayed_adam_for_the_stationary_point(monkeypat
     delayed, curve = delayed_adam.descend(
         lambda w: delayed_adam.DelayedAdam(w, eps=1e-8, **common), 6000, range(3)
     )
-    assert adam.mean() > 0.85
+    assert adam.mean() > max(0.75, delayed.mean() + 0.2)
     assert abs(delayed.mean() - delayed_adam.OPTIMUM) < 0.15
     assert len(curve) == 100
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-CPU_BLOCK = 1 << 18
+CPU_BLOCK = 1 << 19
 """Entries per block on the CPU: large enough to hide the cost of a call, small enough for the cache."""
 
 

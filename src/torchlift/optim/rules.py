@@ -50,10 +50,10 @@ def thesis_step(group: Group, parts: Sequence[Block]) -> Tensor:
 def second_root(part: Block, group: Group) -> Tensor:
     """√v_{t−1}, as scratch; with ``skip_dead`` infinite where v = 0, so that the rate there is 0."""
     second = gather(part.seconds)
-    if not group["skip_dead"]:
-        return second.sqrt()
-    threshold = torch.threshold if second is part.seconds[0] else torch.threshold_
-    return threshold(second, 0.0, math.inf).sqrt_()
+    own = second is not part.seconds[0]
+    if group["skip_dead"]:
+        return (torch.threshold_ if own else torch.threshold)(second, 0.0, math.inf).sqrt_()
+    return second.sqrt_() if own else second.sqrt()
 
 
 def at_first(part: Block, value: float | Tensor, root: Tensor) -> Tensor:
