@@ -6,6 +6,9 @@ from itertools import groupby
 from typing import Any
 
 
+PHASES = ["base", "lifted", "project"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Cycle:
     """One cycle: losses at the ends of its phases, and what eqs. 7–10 of Neural lifting call a, b, c, d.
@@ -34,9 +37,10 @@ def cycles(history: Iterable[Mapping[str, Any]]) -> list[Cycle]:
     Losses are on validation data, or of training where there were none; complexity is there if the
     recipe was asked to log it.
     """
-    ends = [list(rows)[-1] for _, rows in groupby(history, key=lambda row: (row.get("fit"), row.get("phase")))]
-    named = [row for row in ends if row.get("phase") in ("base", "lifted", "project")]
-    return [cycle(named[start : start + 3]) for start in range(0, len(named) - 2, 3)]
+    fits = groupby(history, key=lambda row: (row.get("fit"), row.get("phase")))
+    ends = [list(rows)[-1] for _, rows in fits]
+    threes = [ends[start : start + 3] for start in range(len(ends) - 2)]
+    return [cycle(three) for three in threes if [row.get("phase") for row in three] == PHASES]
 
 
 def cycle(ends: Sequence[Mapping[str, Any]]) -> Cycle:
