@@ -16,7 +16,7 @@ PAPER = {"SGD": 0.1135, "three-splitting": 0.866}
 def run(
     out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
 ) -> dict[str, Any]:
-    """SGD, Adam, three-splitting BCD and ISGM; ``scale`` 1 is 60,000 images and 600 units, 0.05 unless given."""
+    """SGD, Adam, three-splitting and ISGM; ``scale`` 1 is 60,000 images, 600 units; 0.05 unless given."""
     del out
     part = scale or 0.05
     width, sweeps = (600, 300) if part >= 1 else (100, 60)
