@@ -1,6 +1,7 @@
 """AvaGrad's thesis, Figures 6.5 and 6.6: how many trials tuning α and ε takes, for Adam and for AvaGrad."""
 
 import logging
+import math
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +34,8 @@ def run(
         for (task, name), cells in grids.items()
         for tuner, search in TUNERS.items()
     }
-    rows = [row(*key, runs) for key, runs in curves.items()]
+    size = math.prod(map(len, axes(scale)))
+    rows = [row(*key, runs, size) for key, runs in curves.items()]
     return {
         "title": "Figures 6.5 and 6.6: trials until a tuner is close to the best of the grid",
         "source": "Savarese, Principled Approximation Methods, section 6.4.3",
@@ -112,10 +114,9 @@ def trials_until(runs: Values, close: float, size: int) -> int:
     return next((count for count, gap in enumerate(runs, start=1) if gap <= close), size)
 
 
-def row(task: str, method: str, tuner: str, runs: list[Values]) -> dict[str, Any]:
+def row(task: str, method: str, tuner: str, runs: list[Values], size: int) -> dict[str, Any]:
     """Trials until close, over seeds."""
-    size = max(map(len, runs))
-    counts = [trials_until(one, CLOSE[task], max(size, 1)) for one in runs]
+    counts = [trials_until(one, CLOSE[task], size) for one in runs]
     reached = sum(one[-1] <= CLOSE[task] for one in runs) / len(runs)
     spread = {"mean": statistics.mean(counts), "sd": statistics.pstdev(counts)}
     return {"task": task, "method": method, "tuner": tuner, "trials": spread, "reached": reached}
@@ -126,7 +127,7 @@ def finding(rows: list[dict[str, Any]]) -> str:
     best = {(one["task"], one["method"]): one for one in sorted(rows, key=lambda one: -one["trials"]["mean"])}
     words = (
         f"{task} {one['trials']['mean']:.0f} with {method} ({one['tuner']})"
-        for (task, method), one in best.items()
+        for (task, method), one in sorted(best.items())
     )
     return "Fewest trials on average: " + ", ".join(words) + "."
 
