@@ -1,4 +1,4 @@
-"""The laws every activation must satisfy (lifted.md §1.1), and the closed forms of each."""
+"""The laws every activation must satisfy, and the closed forms of each."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The forward and the lifted rule (lifted.md §6)."""
+"""The forward and the lifted rule."""
 
 import cvxpy as cp
 import pytest

@@ -149,7 +149,7 @@ def test_the_algorithms_refuse_what_they_cannot_do() -> None:
 @pytest.mark.parametrize("lam", [1e-4, 0.2, 1.0, 1e4])
 @pytest.mark.parametrize("soft", [False, True])
 def test_simplex_cross_entropy_meets_its_conditions(lam: float, soft: bool) -> None:
-    """−y/z + 2λ(z − x₀) is the same multiplier wherever z > 0, and the bracket of lifted.md §4.3 holds."""
+    """−y/z + 2λ(z − x₀) is the same multiplier wherever z > 0, and the bracket holds."""
     x0 = randn(200, 10)
     y = torch.softmax(randn(200, 10, seed=1), 1) if soft else torch.eye(10).double()[torch.arange(200) % 10]
     z = solvers.simplex_cross_entropy(x0, y, lam)

@@ -188,7 +188,7 @@ def test_classical_and_bregman_agree_for_linear_activations() -> None:
 
 
 def test_the_objective_is_invariant_under_rescaling() -> None:
-    """lifted.md §4.6: u' = √μ u, W'_l = √(μ_l/μ_{l−1}) W_l makes all μ equal for homogeneous σ."""
+    """Rescaling: u' = √μ u, W'_l = √(μ_l/μ_{l−1}) W_l makes all μ equal for homogeneous σ."""
     model, (x, labels) = mlp("relu"), task()
     network = Network.of(model, "bregman", [0.3, 2.0], "mse")
     y = nn.functional.one_hot(labels, 3).double()

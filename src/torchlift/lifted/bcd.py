@@ -1,4 +1,4 @@
-"""Block-coordinate descent: states layer by layer, then all weights, on all samples (lifted.md §4)."""
+"""Block-coordinate descent: states layer by layer, then all weights, on all samples (Askari et al. 2018)."""
 
 import dataclasses
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Contrastive training: the difference of a clamped and a free energy (Zach & Estellers 2019; lifted.md §2).
+"""Contrastive training: the difference of a clamped and a free energy (Zach & Estellers 2019).
 
 J = (1/β)[min_z {E + β·loss} − min_z E],  ∂J/∂θ = (1/β)[∂E/∂θ(clamped) − ∂E/∂θ(free)] (envelope theorem).
 """

@@ -1,4 +1,4 @@
-"""ISGM: implicit stochastic gradient steps on mini-batches, states discarded after each (lifted.md §4.5).
+"""ISGM: implicit stochastic gradient steps on mini-batches, states discarded (Wang and Benning 2022).
 
 (θ, X)ᵏ⁺¹ = argmin (1/|S|) Σ_{i∈S} [loss_i + Σ_l μ_l B_l] + ρ‖W‖² + (1/2τ_k)‖θ − θᵏ‖²   (Wang & Benning 2022)
 """

@@ -1,4 +1,4 @@
-"""loss(y, v_{L+1}) + Σ_l μ_l P_l(u_l, v_l): a model with its states as variables (lifted.md §3).
+"""loss(y, v_{L+1}) + Σ_l μ_l P_l(u_l, v_l): a model with its states as variables (Askari et al. 2018).
 
 The loss is one more penalty: cross-entropy is the softmax's, half the squared error the identity's.
 """

@@ -1,4 +1,4 @@
-"""What keeps a state u at σ(v): four penalties behind one interface (lifted.md §2).
+"""What keeps a state u at σ(v): four penalties behind one interface.
 
 | name      | value                | grad_v          | minimum over u |
 |-----------|----------------------|-----------------|----------------|

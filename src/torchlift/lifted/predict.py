@@ -1,4 +1,4 @@
-"""Two prediction rules: the forward pass, and the lifted problem with the output free (lifted.md §6)."""
+"""Two prediction rules: the forward pass, and the lifted problem, output free (Askari et al. 2018)."""
 
 from collections.abc import Sequence
 from typing import Literal

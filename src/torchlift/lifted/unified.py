@@ -1,4 +1,4 @@
-"""K u, M u = V z, z = σ(W u + b): residual and unrolled proximal networks in one form (lifted.md §3).
+"""K u, M u = V z, z = σ(W u + b): residual and unrolled proximal networks in one form.
 
 Given the input, the hidden states u are affine in the activations z, so every pre-activation is an affine
 function of x and the earlier z. The energy loss(K u, y) + Σ_l μ_l B_l(z_l, v_l) is then convex in each z_l,

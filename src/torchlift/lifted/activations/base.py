@@ -1,4 +1,4 @@
-"""σ = grad f*: an activation is the gradient of a convex conjugate (lifted.md §1; Wang & Benning 2022)."""
+"""σ = grad f*: an activation is the gradient of a convex conjugate (Wang & Benning 2022)."""
 
 import abc
 

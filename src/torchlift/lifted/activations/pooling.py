@@ -1,4 +1,4 @@
-"""Max-pooling as an argmin: z + β Σ (xᵢ − z)₊, jointly convex, for β > 1 (lifted.md §1.5).
+"""Max-pooling as an argmin: z + β Σ (xᵢ − z)₊, jointly convex, for β > 1.
 
 With β = 1, as printed in Askari et al. 2018, every z between the two largest entries is a minimiser.
 """

@@ -1,4 +1,4 @@
-"""Convolutions: the W-step by an im2col Gram matrix or by conjugate gradients (lifted.md §4.1)."""
+"""Convolutions: the W-step by an im2col Gram matrix or by conjugate gradients."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""min g(z) + h(z): rules that lower one block, from one proximal step to convergence (lifted.md §4.4)."""
+"""min g(z) + h(z): rules that lower one block, from one proximal step to convergence."""
 
 import abc
 import dataclasses

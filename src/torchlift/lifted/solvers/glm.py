@@ -1,4 +1,4 @@
-"""Weights of one layer, states fixed: min μ ΣP(U, AWᵀ + b) + ρ‖W‖² by majorised ridge (lifted.md §4.1b)."""
+"""One layer's weights: min μ ΣP(U, AWᵀ + b) + ρ‖W‖² by majorised ridge (Wang and Benning 2022)."""
 
 import dataclasses
 

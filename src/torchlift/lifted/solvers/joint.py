@@ -1,4 +1,4 @@
-"""All hidden states at once, where the penalties are jointly convex (lifted.md §4.2d)."""
+"""All hidden states at once, where the penalties are jointly convex (Askari et al. 2018)."""
 
 from collections.abc import Sequence
 

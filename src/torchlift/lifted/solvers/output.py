@@ -1,4 +1,4 @@
-"""Lifted outputs: the last state, between the labels and its pre-activation (lifted.md §4.3)."""
+"""Lifted outputs: the last state, between the labels and its pre-activation (Askari et al. 2018)."""
 
 import torch
 from torch import Tensor

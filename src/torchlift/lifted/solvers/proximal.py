@@ -1,4 +1,4 @@
-"""The implicit W-step on a mini-batch: a GLM tied to the last weights (lifted.md §4.1d, §4.5).
+"""The implicit W-step on a mini-batch: a GLM tied to the last weights (Wang and Benning 2022).
 
 min over θ of (μ/|S|) ΣP(U, A₁θᵀ) + ρ‖W‖² + (1/2τ)‖θ − θᵏ‖², A₁ = [A 1].
 """

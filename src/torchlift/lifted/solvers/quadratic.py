@@ -1,4 +1,4 @@
-"""min ½xᵀHx − gᵀx over a box or the simplex, one H for all samples (lifted.md §4.2a): four algorithms.
+"""min ½xᵀHx − gᵀx over a box or the simplex, one H for all samples: four algorithms.
 
 All are batched over the rows of g. ``gradient``: accelerated projected gradient with constant momentum;
 ``coordinate``: cyclic sweeps (HALS); ``admm``: splitting with one cached factor; ``pivot``: exact active

@@ -1,4 +1,4 @@
-"""Non-smooth and constrained weights: min μ ΣP(U, AWᵀ + b) + R(W) by proximal gradient (lifted.md §4.1b)."""
+"""Non-smooth and constrained weights: min μ ΣP(U, AWᵀ + b) + R(W) by proximal gradient."""
 
 import abc
 import dataclasses

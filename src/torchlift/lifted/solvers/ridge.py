@@ -1,4 +1,4 @@
-"""min λ‖AWᵀ + 1bᵀ − U‖² + ρ‖W‖²: one factorisation of the smaller Gram matrix (lifted.md §4.1a)."""
+"""min λ‖AWᵀ + 1bᵀ − U‖² + ρ‖W‖²: one factorisation of the smaller Gram matrix (Askari et al. 2018)."""
 
 import torch
 from torch import Tensor
@@ -62,9 +62,9 @@ class Ridge:
 
 
 def ridge(
-    a: Tensor, u: Tensor, lam: float, rho: float, *, shard: Shard | None = None
+    A: Tensor, U: Tensor, lam: float, rho: float, *, shard: Shard | None = None
 ) -> tuple[Tensor, Tensor]:
     """argmin over W, b of λ‖AWᵀ + 1bᵀ − U‖² + ρ‖W‖²; samples are rows, the bias is free."""
     if lam <= 0:
         raise ValueError(f"ridge: the weight lam must be positive, got {lam}")
-    return Ridge(a, rho / lam, shard=shard).solve(u)
+    return Ridge(A, rho / lam, shard=shard).solve(U)

@@ -1,4 +1,4 @@
-"""Three-splitting blocks: pre-activations as variables too (Taylor et al. 2016; lifted.md §4.1c)."""
+"""Three-splitting blocks: pre-activations as variables too (Taylor et al. 2016)."""
 
 import torch
 from torch import Tensor

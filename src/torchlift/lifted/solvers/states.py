@@ -1,4 +1,4 @@
-"""One layer's states by scaled proximal steps (lifted.md §4.2b): μ P(x, v) + μ₊ ΣP₊(u₊, Ax + b)."""
+"""One layer's states by scaled proximal steps (Wang and Benning 2022): μ P(x, v) + μ₊ ΣP₊(u₊, Ax + b)."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""One layer's states, all else fixed: NNLS, and boxes and the simplex alike (lifted.md §4.2a)."""
+"""One layer's states, all else fixed: NNLS, and boxes and the simplex alike (Askari et al. 2018)."""
 
 import torch
 from torch import Tensor
@@ -26,8 +26,8 @@ def quadratic_domain(activation: Activation, like: Tensor) -> Bounds | None:
 
 
 def nnls(
-    weight: Tensor,
-    bias: Tensor,
+    W: Tensor,
+    b: Tensor,
     u_next: Tensor,
     v: Tensor,
     mu_next: float,
@@ -48,7 +48,7 @@ def nnls(
         raise ValueError(
             f"nnls: {activation!r} has no box or simplex domain; use linear, relu, clip or simplex"
         )
-    h = mu_next * weight.mT @ weight
+    h = mu_next * W.mT @ W
     h.diagonal().add_(mu)
-    g = mu_next * (u_next - bias) @ weight + mu * v
+    g = mu_next * (u_next - b) @ W + mu * v
     return quadratic(h, g, bounds, method=method, start=start)
