@@ -52,11 +52,12 @@ def write(path: Path, content: bytes) -> None:
     """Atomic and durable; a disk that does not take it is a one-line error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"cannot write {path} ({error.strerror}): choose another folder.") from error
+    try:
         files.write(path, content)
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        hint = "" if "choose" in reason else ": choose another folder"
-        raise CheckpointError(f"{path}: {reason}{hint}.") from error
+        raise CheckpointError(f"{path}: {error.strerror}.") from error
 
 
 def digest(text: str, tensors: dict[str, Tensor]) -> str:
