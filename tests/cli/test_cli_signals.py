@@ -33,7 +33,11 @@ def stopped(command, folder, number, sign):
     process = start(command, folder)
     wait_for(folder / sign, process)
     process.send_signal(number)
-    out, err = process.communicate()
+    try:
+        out, err = process.communicate(timeout=20)
+    except subprocess.TimeoutExpired:  # Python may drop an interrupt that falls into a destructor
+        process.send_signal(number)
+        out, err = process.communicate()
     return process.returncode, out, err
 
 
