@@ -7,7 +7,7 @@ from typing import Any
 from torchlift.bench.reproduce import lenet
 from torchlift.bench.reproduce.arms import Arm, Row, machine, tried
 from torchlift.data import Splits, crop_flip, load
-from torchlift.recipes import Centred, FoldedNorm, LinearLifting
+from torchlift.recipes import Centred, FoldedNorm
 
 FAST_EPOCHS = 4
 
@@ -19,7 +19,6 @@ def arms() -> list[Arm]:
         ("folded norm", FoldedNorm("trunk*"), (0.1,)),
         ("centred", Centred(), (0.05,)),
         ("plain", None, (0.03, 0.1)),
-        ("linear lifting", LinearLifting(), (0.03,)),
     ]
     return [arm(name, recipe, lr) for name, recipe, rates in choices for lr in rates]
 
