@@ -64,7 +64,9 @@ def test_block_updates_never_raise_the_objective(update: str, penalty: str) -> N
     model = mlp("relu")
     x, labels = task()
     network = Network.of(model, penalty, 0.7, "cross_entropy")
-    y, rule = network.targets(labels, x), BCD(update=update)
+    far = penalty == "quadratic" and update == "exact"  # not convex: "exact" would search on and on
+    chosen = solvers.Exact(1e-4, 50) if far else descent.get(update)
+    y, rule = network.targets(labels, x), BCD(update=chosen)
     states = network.states(x)
 
     def objective() -> float:
@@ -74,7 +76,7 @@ def test_block_updates_never_raise_the_objective(update: str, penalty: str) -> N
     value = start = objective()
     for _ in range(2):
         for index in (1, 0):
-            states[index] = state_step(network, index, x, y, states, descent.get(update))
+            states[index] = state_step(network, index, x, y, states, chosen)
             assert objective() <= value * (1 + 1e-10)
             value = objective()
         for i, layer in enumerate(network.layers):
