@@ -8,6 +8,7 @@ scratch tensors of a block of many are flat.
 # The foreach operations are what torch's own optimisers are written in; torch has no public name for them.
 # pyright: reportPrivateUsage=false
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -73,6 +74,14 @@ class Block:
         torch._foreach_mul_(self.seconds, as_factor(beta, self.seconds))
         torch._foreach_addcmul_(self.seconds, self.grads, self.grads, 1 - beta)
 
+    def second_root(self, *, skip_dead: bool) -> Tensor:
+        """√v as scratch; infinite where v = 0 if ``skip_dead``, so that a rate 1/√v is 0 there."""
+        second = gather(self.seconds)
+        own = second is not self.seconds[0]
+        if skip_dead:
+            return (torch.threshold_ if own else torch.threshold)(second, 0.0, math.inf).sqrt_()
+        return second.sqrt_() if own else second.sqrt()
+
     def shrink(self, amount: float | Tensor) -> None:
         """w ← (1 − amount)·w, the decoupled weight decay."""
         if isinstance(amount, Tensor):
@@ -83,7 +92,7 @@ class Block:
     def move(self, denominators: Tensor, rate: float | Tensor) -> None:
         """w ← w − rate·m/denominators, for a scratch tensor of this block."""
         if isinstance(rate, Tensor):
-            denominators, rate = denominators / rate, 1.0
+            denominators, rate = denominators / rate.to(self.device), 1.0
         firsts = [m.clone() if m.requires_grad else m for m in self.firsts]  # m will change, a graph must not
         torch._foreach_addcdiv_(self.params, firsts, spread(denominators, self.params), -rate)
 

@@ -3,15 +3,13 @@
 Savarese, "Principled Approximation Methods", Algorithm 6 and Theorem 6.3.
 """
 
-import math
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .blocks import Block, gather
-from .moments import Group, MomentOptimizer, correction, decoupled_decay, direct
+from .blocks import Block
+from .moments import Group, MomentOptimizer, correction, decoupled_decay, direct, plus
 
 
 class DelayedAdam(MomentOptimizer):
@@ -58,9 +56,9 @@ class DelayedAdam(MomentOptimizer):
 def delayed_rates(part: Block, group: Group) -> tuple[Tensor, float | Tensor]:
     """√v_{t−1} + ε and α; with bias corrections, and then infinite where there is no second moment yet."""
     (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
-    second = gather(part.seconds)
-    if not group["bias_correction"]:
-        return second.sqrt() + eps, lr
-    root = torch.threshold(second, 0.0, math.inf).sqrt_()
+    corrected = group["bias_correction"]
+    root = part.second_root(skip_dead=corrected)
+    if not corrected:
+        return plus(root, eps, group), lr
     before = correction(beta2, part.step - 1) ** 0.5
-    return root + eps * before, lr * before / correction(beta1, part.step)
+    return plus(root, eps * before, group), lr * before / correction(beta1, part.step)

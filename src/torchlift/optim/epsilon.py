@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .blocks import Block, gather
-from .moments import Group, MomentOptimizer, correction, decoupled_decay, direct
+from .blocks import Block
+from .moments import Group, MomentOptimizer, correction, decoupled_decay, direct, plus
 
 
 class AdamEps(MomentOptimizer):
@@ -62,9 +62,8 @@ class AdamEps(MomentOptimizer):
             part.accumulate_first(beta1)
             part.accumulate_second(beta2)
             part.shrink(lr * decoupled_decay(group))
-            root = gather(part.seconds).sqrt()
-            corrected = root / correction(beta2, part.step) ** 0.5
-            part.move(corrected + eps, lr / correction(beta1, part.step))
+            root, now = part.second_root(skip_dead=False), correction(beta2, part.step) ** 0.5
+            part.move(plus(root, eps * now, group), lr * now / correction(beta1, part.step))
 
 
 def epsilon_at(step: float | Tensor, group: Group) -> float | Tensor:

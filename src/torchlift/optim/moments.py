@@ -102,6 +102,11 @@ def correction(beta: float, count: float | Tensor) -> float | Tensor:
     return 1 - beta**count
 
 
+def plus(scratch: Tensor, amount: float | Tensor, group: Group) -> Tensor:
+    """A scratch tensor plus a number, in place unless a graph needs what was there."""
+    return scratch + amount if group["differentiable"] else scratch.add_(amount)
+
+
 def direct(part: Block, group: Group, *, alive_only: bool = False) -> None:
     """Turn the gradients of a block into what is descended: their sign, and the coupled decay."""
     if group["maximize"]:

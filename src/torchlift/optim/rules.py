@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .blocks import Block, gather
-from .moments import Group, correction, decoupled_decay, direct
+from .moments import Group, correction, decoupled_decay, direct, plus
 
 
 def published_step(group: Group, parts: Sequence[Block]) -> Tensor:
@@ -21,7 +21,9 @@ def published_step(group: Group, parts: Sequence[Block]) -> Tensor:
     for part in parts:
         direct(part, group, alive_only=group["skip_dead"])
         now, before = (correction(beta2, part.step - lag) ** 0.5 for lag in (0, 1))
-        shifted = plus(at_first(part, math.inf, second_root(part, group)), eps * before, group)
+        shifted = plus(
+            at_first(part, math.inf, part.second_root(skip_dead=group["skip_dead"])), eps * before, group
+        )
         part.accumulate_first(beta1)
         part.shrink(lr * decoupled_decay(group) * part.started)
         part.move(shifted, gamma * lr * before / correction(beta1, part.step))
@@ -36,24 +38,15 @@ def thesis_step(group: Group, parts: Sequence[Block]) -> Tensor:
     norm = Norm(group)
     for part in parts:
         direct(part, group, alive_only=group["skip_dead"])
-        norm.add(part, second_root(part, group))
+        norm.add(part, part.second_root(skip_dead=group["skip_dead"]))
     gamma = number(norm.gamma(), group)
     for part in parts:
-        root = at_first(part, 0.0, second_root(part, group))
+        root = at_first(part, 0.0, part.second_root(skip_dead=group["skip_dead"]))
         part.accumulate_first(beta1)
         part.shrink(lr * decoupled_decay(group))
         part.move(plus(root, eps, group), gamma * lr)
         part.accumulate_second(beta2)
     return norm.gamma()
-
-
-def second_root(part: Block, group: Group) -> Tensor:
-    """√v_{t−1}, as scratch; with ``skip_dead`` infinite where v = 0, so that the rate there is 0."""
-    second = gather(part.seconds)
-    own = second is not part.seconds[0]
-    if group["skip_dead"]:
-        return (torch.threshold_ if own else torch.threshold)(second, 0.0, math.inf).sqrt_()
-    return second.sqrt_() if own else second.sqrt()
 
 
 def at_first(part: Block, value: float | Tensor, root: Tensor) -> Tensor:
@@ -68,11 +61,6 @@ def first_root(part: Block, group: Group) -> Tensor:
     """What stands for √v_0 in the norm: 0, or infinity where a skipped entry has no gradient."""
     grad = gather(part.grads)
     return torch.zeros_like(grad).masked_fill_((grad == 0) & group["skip_dead"], math.inf)
-
-
-def plus(scratch: Tensor, amount: float | Tensor, group: Group) -> Tensor:
-    """A scratch tensor plus a number, in place unless a graph needs what was there."""
-    return scratch + amount if group["differentiable"] else scratch.add_(amount)
 
 
 def number(gamma: Tensor, group: Group) -> float | Tensor:
