@@ -3,7 +3,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from torchlift.report.svg import Axis, area, decimate, fit_axis, nice_step, path, pieces, tick_values, ticks
@@ -58,6 +58,8 @@ def test_axis_places_and_refuses():
 
 
 @settings(deadline=None, max_examples=60)
+@example(values=[4.0, 2.2250738585072014e-308], log=True)
+@example(values=[1.7e308, 5e-324], log=True)
 @given(values=st.lists(finite | st.just(math.nan), max_size=20), log=st.booleans())
 def test_a_fitted_axis_shows_every_value_it_can(values, log):
     axis = fit_axis(values, log=log)

@@ -48,8 +48,10 @@ def fit_axis(values: Iterable[float], *, log: bool = False, pad: float = 0.04) -
         return Axis(0.1, 1.0, log=True) if log else Axis(0.0, 1.0)
     low, high = min(finite), max(finite)
     if log:
-        factor = (high / low) ** pad if high > low else 2.0
-        return Axis(low / factor, high * factor, log=True)
+        first, last = math.log10(low), math.log10(high)
+        margin = pad * (last - first) or math.log10(2)
+        below, above = 10.0 ** max(first - margin, -323.0), 10.0 ** min(last + margin, 308.0)
+        return Axis(min(low, below), max(high, above), log=True)
     if high - low <= 1e-9 * max(abs(low), abs(high)):
         margin = abs(low) / 10 or 1.0
         return Axis(low - margin, high + margin)
