@@ -31,7 +31,7 @@ class Splitting:
     multiplier: bool = False
 
     def __call__(self, network: Network, x: Tensor, y: Tensor, epochs: int) -> Iterator[Tensor]:
-        """One sweep per item: ½‖u − σ(v)‖² of every hidden layer, then ½‖output − y‖² of the lifted state."""
+        """One sweep per item: how far every hidden layer is from the network, then ½‖u_{L+1} − y‖²."""
         check(network)
         states = network.states(x)
         pre = [network.preactivation(i, x, states) for i in range(network.hidden)]
@@ -41,8 +41,13 @@ class Splitting:
             out, dual = self._output(network, x, y, states, out, dual)
             for index in reversed(range(network.hidden)):
                 self._hidden(network, index, x, states, pre, out)
-            gaps = [(u - v.clamp(min=0)).square().sum() / 2 for u, v in zip(states, pre, strict=True)]
-            yield torch.stack([*gaps, (out - y).square().sum() / 2])
+            yield torch.stack([*self._gaps(network, x, states, pre), (out - y).square().sum() / 2])
+
+    def _gaps(self, network: Network, x: Tensor, states: list[Tensor], pre: list[Tensor]) -> list[Tensor]:
+        """½‖u − σ(v)‖² + ½‖v − Wu₋ − b‖² of every hidden layer."""
+        maps = [network.preactivation(i, x, states) for i in range(network.hidden)]
+        triples = zip(states, pre, maps, strict=True)
+        return [((u - v.clamp(min=0)).square().sum() + (v - m).square().sum()) / 2 for u, v, m in triples]
 
     def _output(
         self, network: Network, x: Tensor, y: Tensor, states: list[Tensor], out: Tensor, dual: Tensor
