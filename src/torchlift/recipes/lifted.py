@@ -1,6 +1,8 @@
 """Any sparsifying lift as a recipe: lift, fit, project, fine-tune."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from torchlift.core import Lift, Problem, Task
 from torchlift.train import Fit
@@ -10,17 +12,19 @@ from torchlift.train import Fit
 class Lifted:
     """min F(u) over a lift; back to w; then w again, its zeros held, for a part of the budget.
 
-    The way all rivals of continuous sparsification are run: the same phases at the same cost.
+    The way all rivals of continuous sparsification are run: the same phases at the same cost. ``groups`` are
+    the optimiser groups of the lifted phase.
     """
 
     lift: Lift
     finetune: float = 0.2
     finetune_rate: float = 0.1
+    groups: Mapping[str, Mapping[str, Any]] | None = None
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Two fits with a projection between them."""
         lifted = self.lift.lift(task)
-        fit(lifted, name="lifted", share=1 - self.finetune)
+        fit(lifted, name="lifted", share=1 - self.finetune, groups=self.groups)
         small: Problem = self.lift.project(lifted, fit)
         assert isinstance(small, Task)
         fit(small, name="finetune", share=self.finetune, groups={"*": {"lr_factor": self.finetune_rate}})

@@ -34,8 +34,14 @@ def methods(level: float) -> dict[str, Any]:
         "MP, per layer": prune(scope="local"),
         "GMP": prune(steps=8, share=0.8),
         "slimming": Lifted(Slim(sparsity=level, strength=1e-5)),
-        "ℓ₀": Lifted(HardConcrete(strength=(1e-4, 3e-4, 1e-3, 2e-3, 4e-3)[rank])),
-        "STR": Lifted(SoftThreshold(s_init=(-3.0, -2.5, -2.2, -2.0, -1.8)[rank])),
+        "ℓ₀": Lifted(
+            HardConcrete(strength=(7e-4, 1e-3, 1.5e-3, 2e-3, 3e-3)[rank]),
+            groups={"*.logit": {"lr_factor": 300.0}, "*": {}},
+        ),
+        "STR": Lifted(
+            SoftThreshold(s_init=-6.0),
+            groups={"*.s": {"weight_decay": (4e-3, 8e-3, 1.6e-2, 2.4e-2, 3.2e-2)[rank]}, "*": {}},
+        ),
     }
 
 
