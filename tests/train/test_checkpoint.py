@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +36,20 @@ TREES = st.recursive(
 def test_any_tree_comes_back(tree: object) -> None:
     tensors: dict[str, torch.Tensor] = {}
     assert unpack(pack(tree, tensors, {}), tensors) == tree
+
+
+def test_a_state_dict_is_stored_under_its_own_names(tmp_path: Path) -> None:
+    """Any reader of safetensors can load a run's model."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    save(tmp_path / "model.safetensors", model.state_dict())
+    stored = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).load_state_dict(stored)
+    assert all(torch.equal(stored[name], value) for name, value in model.state_dict().items())
+
+
+def test_tensors_at_paths_that_read_alike_are_kept_apart(tmp_path: Path) -> None:
+    save(tmp_path / "x", {"a": {"b": torch.zeros(2)}, "a.b": torch.ones(2)})
+    assert load(tmp_path / "x")["a.b"].tolist() == [1, 1]
 
 
 def test_tensors_of_every_kind_come_back_and_shared_ones_are_stored_once(tmp_path: Path) -> None:

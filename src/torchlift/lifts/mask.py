@@ -35,6 +35,7 @@ class SoftMask(WeightLift):
     variant ``"thesis"`` (default): gate b(β, s), so training starts at w·b(1, s_init); keeps s ≥ 0; β grows
     every step. ``"published"``: gate b(β, s) / b(1, s_init) everywhere (hard mask and penalty too), so
     training starts at w; keeps s > 0. ``levels=E`` lets β grow by epoch, as the published code does.
+    ``rescale`` sets the factor 1 / b(1, s_init) by hand, whatever the variant: short runs want it.
 
     granularity: ``"weight"``; ``"channel"`` (rows: output channels, neurons); ``"head"`` (``size`` rows);
     ``"block"`` (``size`` × ``size`` of the first two dimensions); or groups of your own that open and close
@@ -59,6 +60,7 @@ class SoftMask(WeightLift):
     skip: str | None = None
     sparsity: float | None = None
     costs: Mapping[str, float] | None = None
+    rescale: bool | None = None
 
     def __post_init__(self) -> None:
         gates.check(self.gate)
@@ -82,8 +84,8 @@ class SoftMask(WeightLift):
 
     @property
     def preserving(self) -> bool:
-        """Only as published: the thesis starts at w·b(1, s_init)."""
-        return self.variant == "published"
+        """Only with the factor of the published variant: the thesis starts at w·b(1, s_init)."""
+        return self.variant == "published" if self.rescale is None else self.rescale
 
     def eligible(self, problem: Problem) -> dict[str, Tensor]:
         """As for all weights, less those to skip; with groups of one's own, vectors (biases, norms) too."""
@@ -135,7 +137,7 @@ class SoftMask(WeightLift):
         """Gates with these logits."""
         beta = Stairs(1.0, self.beta_final, self.levels) if self.levels else Dial(1.0, self.beta_final)
         scale = 1.0
-        if self.variant == "published":
+        if self.preserving:
             first = logit.new_tensor(self.s_init if self.sparsity is None else 0.0).double()
             scale = 1.0 / float(gates.soft(self.gate, torch.ones(()).double(), first))
         return Switches(logit, beta, self.gate, inclusive=self.variant == "thesis", scale=scale)

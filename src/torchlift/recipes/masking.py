@@ -22,6 +22,7 @@ class Masking(abc.ABC):
     variant: Variant = "thesis"
     size: int = 1
     skip: str | None = None
+    rescale: bool | None = None
 
     def soft_mask(self, **more: Any) -> SoftMask:
         """The mask, with some options replaced."""

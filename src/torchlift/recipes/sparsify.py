@@ -27,6 +27,7 @@ class ContinuousSparsification(Masking):
     With ``granularity="channel"`` layers coupled by sums and norms share their gates, so that
     :func:`torchlift.deploy.shrink` can remove what is closed. ``logit_rate``: how much faster than the
     weights the logits move; 1 as in the source, and with a target up to 1000 in runs too short for that.
+    With a target gates are rescaled so that training starts at w, unless ``rescale`` says otherwise.
     Train with SGD: see the documentation.
     """
 
@@ -39,12 +40,22 @@ class ContinuousSparsification(Masking):
     logit_rate: float | None = None
 
     def __post_init__(self) -> None:
-        given = [n for n in ("sparsity", "parameters", "macs", "bytes") if getattr(self, n) is not None]
-        if len(given) > 1:
-            raise TorchliftError(f"give one target, not {len(given)}: {', '.join(given)}.")
+        if len(self.aims) > 1:
+            raise TorchliftError(f"give one target, not {len(self.aims)}: {', '.join(self.aims)}.")
         if not 0 <= self.finetune < 1:
             raise TorchliftError(f"finetune is a part of the budget in [0, 1), got {self.finetune}.")
         _ = self.soft_mask(sparsity=self.sparsity)
+
+    @property
+    def aims(self) -> dict[str, float]:
+        """The target that was given, by its name; empty without one."""
+        known = {
+            "sparsity": self.sparsity,
+            "parameters": self.parameters,
+            "macs": self.macs,
+            "bytes": self.bytes,
+        }
+        return {name: value for name, value in known.items() if value is not None}
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Lift, fit, project, fine-tune."""
@@ -71,14 +82,14 @@ class ContinuousSparsification(Masking):
         """The logits' rate: in a run of few steps they would hardly part at the weights' own."""
         if self.logit_rate is not None:
             return self.logit_rate
-        if all(asked is None for asked in (self.sparsity, self.parameters, self.macs, self.bytes)):
+        if not self.aims:
             return 1.0
         steps = (1 - self.finetune) * fit.epochs * sum(1 for _ in fit.batches())
-        return min(1000.0, max(1.0, (3000 / max(steps, 1.0)) ** 2))
+        return min(1000.0, max(1.0, (5000 / max(steps, 1.0)) ** 2))
 
     def mask(self, task: Task, fit: Fit) -> tuple[SoftMask, Target | None]:
         """The lift for this task: its groups found, its target turned into a sparsity."""
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"rescale": True} if self.rescale is None and self.aims else {}
         example = split(next(iter(fit.batches())))[0] if self.granularity == "channel" or self.macs else None
         if self.granularity == "channel":
             options |= self.coupled(task, example)

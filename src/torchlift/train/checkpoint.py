@@ -1,12 +1,12 @@
 """Checkpoints: one safetensors file each, atomic, durable, checked, and never unpickled.
 
 Any tree of dicts, lists, tuples, numbers, strings and tensors. Tensors are stored once however often
-they appear; the rest is JSON in the file's header, with a digest over both.
+they appear, under the dotted path of their first place (a state dict's under its own keys, as any reader of
+safetensors expects); the rest is JSON in the file's header, with a digest over both.
 """
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,22 +69,24 @@ def digest(text: str, tensors: dict[str, Tensor]) -> str:
     return total.hexdigest()
 
 
-def pack(tree: Any, tensors: dict[str, Tensor], seen: dict[tuple[Any, ...], str]) -> Any:
+def pack(tree: Any, tensors: dict[str, Tensor], seen: dict[tuple[Any, ...], str], path: str = "") -> Any:
     """JSON for the tree; tensors move to ``tensors``, under one name however often they appear."""
-    recurse: Callable[[Any], Any] = lambda part: pack(part, tensors, seen)  # noqa: E731
+
+    def recurse(part: Any, key: object = "") -> Any:
+        return pack(part, tensors, seen, f"{path}.{key}" if path else str(key))
+
     if isinstance(tree, Tensor):
         same = (tree.data_ptr(), tree.dtype, tuple(tree.shape), tuple(tree.stride()), tree.device)
         name = seen.get(same) if tree.numel() else None
         if name is None:
-            name = seen[same] = str(len(tensors))
+            name = seen[same] = path if path and path not in tensors else f"{path}#{len(tensors)}"
             tensors[name] = tree.detach().cpu().contiguous().clone()
         return {"tensor": name}
     if isinstance(tree, dict):
-        return {"dict": [[recurse(k), recurse(v)] for k, v in tree.items()]}
-    if isinstance(tree, tuple):
-        return {"tuple": [recurse(part) for part in tree]}
-    if isinstance(tree, list):
-        return {"list": [recurse(part) for part in tree]}
+        return {"dict": [[recurse(k), recurse(v, k)] for k, v in tree.items()]}
+    if isinstance(tree, tuple | list):
+        kind = "tuple" if isinstance(tree, tuple) else "list"
+        return {kind: [recurse(part, number) for number, part in enumerate(tree)]}
     if tree is None or isinstance(tree, str | bool | int | float):
         return tree
     raise CheckpointError(f"a checkpoint cannot hold a {type(tree).__name__}: {tree!r:.60}.")
