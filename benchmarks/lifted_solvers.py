@@ -100,6 +100,7 @@ def main() -> None:
     rows = [
         nnls_case(10_000, 300, 100, 1.0, arguments.rounds, arguments.looped),
         nnls_case(10_000, 300, 300, 0.1, arguments.rounds, arguments.looped),
+        nnls_case(10_000, 300, 300, 0.01, arguments.rounds, arguments.looped),
         ridge_case(10_000, 784, 300, 2 * arguments.rounds + 1),
         ridge_case(10_000, 300, 10, 4 * arguments.rounds + 1),
     ]

@@ -6,13 +6,15 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import linalg, special
 from scipy.optimize import minimize
 from scipy.optimize import nnls as scipy_nnls
 from torch import Tensor
 
 from torchlift.lifted import activations, penalties, solvers
-from torchlift.lifted.solvers.pivoting import Bounds
+from torchlift.lifted.solvers.bounds import Bounds
 from torchlift.lifted.solvers.quadratic import quadratic
 
 ATOL = 1e-6
@@ -106,6 +108,36 @@ def test_nnls_meets_the_kkt_conditions_at_size() -> None:
     assert x.min() >= 0
     assert slope.min() > -1e-8
     assert (x * slope).abs().max() < 1e-8
+
+
+@pytest.mark.parametrize(("out", "mu"), [(100, 1.0), (300, 0.1), (150, 1e-3)])
+def test_nnls_on_more_rows_than_fit_the_cache_against_scipy(out: int, mu: float) -> None:
+    """Single-precision steps and faces do most of the work here; the answer is in double precision."""
+    weight, bias = randn(out, 300) * (2 / 300) ** 0.5, 0.1 * randn(out, seed=1)
+    u_next, v = randn(450, out, seed=2).clamp(min=0), randn(450, 300, seed=3)
+    x = solvers.nnls(weight, bias, u_next, v, 1.0, mu)
+    slope = (x @ weight.mT + bias - u_next) @ weight + mu * (x - v)
+    assert x.min() >= 0
+    assert slope.min() > -1e-8
+    assert (x * slope).abs().max() < 1e-7
+    stacked = np.vstack([weight.numpy(), np.sqrt(mu) * np.eye(300)])
+    for row in (0, 449):
+        right = np.concatenate([(u_next[row] - bias).numpy(), np.sqrt(mu) * v[row].numpy()])
+        close(x[row], scipy_nnls(stacked, right)[0])
+
+
+@given(seed=st.integers(0, 10**6), p=st.integers(1, 12), kind=st.sampled_from(KINDS))
+@settings(max_examples=40)
+def test_faces_keep_to_the_box_and_its_conditions(seed: int, p: int, kind: str) -> None:
+    a = hard_matrix(kind, 5, p, seed)
+    h, g = a.mT @ a + 0.1 * torch.eye(p, dtype=torch.float64), 3 * randn(20, p, seed=seed + 1)
+    lo, hi = -0.5 * torch.rand(p, generator=rng(seed)).double(), torch.rand(p, generator=rng(seed)).double()
+    x = quadratic(h, g, Bounds(lo, hi))
+    slope = (x @ h - g) / (x.abs() @ h.abs() + g.abs())
+    assert (x >= lo).all()
+    assert (x <= hi).all()
+    assert (slope[x > lo] <= ATOL).all()
+    assert (slope[x < hi] >= -ATOL).all()
 
 
 def cvx_rows(h: Tensor, g: Tensor, constrain: object) -> np.ndarray:

@@ -1,11 +1,11 @@
 """Exact solvers for the convex blocks of lifted training: samples are rows, sums are plain sums."""
 
+from torchlift.lifted.solvers.bounds import Bounds
 from torchlift.lifted.solvers.conv import Convolution, conjugate_gradient, conv_ridge
 from torchlift.lifted.solvers.descent import Accelerated, Adaptive, Block, Exact, HeavyBall, Linearised, Rule
 from torchlift.lifted.solvers.glm import WeightBlock, glm
 from torchlift.lifted.solvers.joint import joint_x
 from torchlift.lifted.solvers.output import simplex_cross_entropy, squared_output
-from torchlift.lifted.solvers.pivoting import Bounds
 from torchlift.lifted.solvers.quadratic import quadratic
 from torchlift.lifted.solvers.regularisers import (
     L1,

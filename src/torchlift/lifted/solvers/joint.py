@@ -7,10 +7,10 @@ from torch import Tensor
 
 from torchlift.lifted.activations import Activation, Softmax
 from torchlift.lifted.activations import get as get_activation
+from torchlift.lifted.solvers.bounds import Bounds, project
 from torchlift.lifted.solvers.descent import constant_momentum
 from torchlift.lifted.solvers.output import as_targets
-from torchlift.lifted.solvers.pivoting import Bounds
-from torchlift.lifted.solvers.quadratic import project, quadratic
+from torchlift.lifted.solvers.quadratic import quadratic
 from torchlift.lifted.solvers.xstep import quadratic_domain
 
 

@@ -1,24 +1,14 @@
 """Block principal pivoting: exact box and simplex least squares, batched (Kim & Park 2011)."""
 
-import dataclasses
-
 import torch
 from torch import Tensor
 
 from torchlift.lifted.solvers.active import masked_system
+from torchlift.lifted.solvers.bounds import Bounds, exchange, sides, violations
 
 _PATIENCE = 3  # full exchanges allowed without progress before Murty's single exchange
 _EXCHANGES = 30
 _CHUNK = 2**24  # entries of the batched systems held at once
-
-
-@dataclasses.dataclass(frozen=True)
-class Bounds:
-    """lo ≤ x ≤ hi per coordinate, and Σx = total if given."""
-
-    lo: Tensor
-    hi: Tensor
-    total: float | None = None
 
 
 def pivot(h: Tensor, g: Tensor, bounds: Bounds, start: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,7 +35,7 @@ def _pivot(h: Tensor, g: Tensor, bounds: Bounds, start: Tensor) -> tuple[Tensor,
     n, p = g.shape
     result = start.clone()
     rows = torch.arange(n, device=g.device)
-    side = (start >= bounds.hi).to(torch.int8) - (start <= bounds.lo).to(torch.int8)
+    side = sides(start, bounds)
     fewest = torch.full((n,), p + 1, device=g.device)
     patience = torch.full((n,), _PATIENCE, device=g.device)
     for _ in range(_EXCHANGES):
@@ -65,8 +55,7 @@ def _pivot(h: Tensor, g: Tensor, bounds: Bounds, start: Tensor) -> tuple[Tensor,
         last = p - 1 - wrong.flip(1).to(torch.int8).argmax(1)
         single[torch.arange(len(rows), device=g.device), last] = True
         change = torch.where((patience >= 0)[:, None], wrong, single)
-        bound = torch.where(x < bounds.lo, -1, 1).to(torch.int8)
-        side = torch.where(change, torch.where(side == 0, bound, 0).to(torch.int8), side)
+        side = exchange(x, side, change, bounds)
     done = torch.ones(n, dtype=torch.bool, device=g.device)
     done[rows] = False
     return result, done
@@ -92,9 +81,8 @@ def _solve_free(h: Tensor, g: Tensor, side: Tensor, bounds: Bounds) -> tuple[Ten
 
 
 def _violations(x: Tensor, slope: Tensor, side: Tensor, bounds: Bounds) -> Tensor:
-    """Free coordinates out of bounds; fixed ones whose slope points inside. Rounding is forgiven."""
+    """Sign conditions that fail by more than rounding."""
     eps = 100 * torch.finfo(x.dtype).eps
-    width = eps * x.abs().amax(1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
-    steep = eps * (slope.abs().amax(1, keepdim=True) + x.abs().amax(1, keepdim=True))
-    outside = (side == 0) & ((x < bounds.lo - width) | (x > bounds.hi + width))
-    return outside | ((side < 0) & (slope < -steep)) | ((side > 0) & (slope > steep))
+    size = x.abs().amax(1, keepdim=True)
+    width = eps * size.clamp(min=torch.finfo(x.dtype).tiny)
+    return violations(x, slope, side, bounds, width, eps * (slope.abs().amax(1, keepdim=True) + size))

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from torchlift.lifted.activations import Activation, Clip, Linear, Simplex
 from torchlift.lifted.activations import get as get_activation
-from torchlift.lifted.solvers.pivoting import Bounds
+from torchlift.lifted.solvers.bounds import Bounds
 from torchlift.lifted.solvers.quadratic import Method, quadratic
 
 
