@@ -64,7 +64,9 @@ def test_other_targets_and_their_limits():
     total = sum(p.numel() for p in net.parameters())
     result = run(ContinuousSparsification(parameters=150))
     nonzero = sum(int((p != 0).sum()) for p in result.model.parameters() if p.ndim > 1)
-    assert nonzero + sum(p.numel() for p in net.parameters() if p.ndim < 2) == pytest.approx(150, abs=2)
+    left = nonzero + sum(p.numel() for p in net.parameters() if p.ndim < 2)
+    assert left == pytest.approx(150, abs=2)
+    assert (result.history[-1]["parameters_asked"], result.history[-1]["parameters"]) == (150, left)
     with pytest.raises(TorchliftError, match="can leave 98 to"):
         run(ContinuousSparsification(parameters=20))
     with pytest.raises(TorchliftError, match="one target"):
@@ -75,7 +77,10 @@ def test_other_targets_and_their_limits():
 def test_a_target_in_bytes_is_met_by_the_file(tmp_path):
     wide = nn.Sequential(nn.Linear(8, 400), nn.ReLU(), nn.Linear(400, 40), nn.ReLU(), nn.Linear(40, 2))
     result = run(ContinuousSparsification(bytes=16_000), epochs=2, net=wide)
-    assert save(result.model, tmp_path / "m.tl") == pytest.approx(16_000, rel=0.1)
+    size = save(result.model, tmp_path / "m.tl")
+    assert size == pytest.approx(16_000, rel=0.02)
+    assert result.history[-1]["bytes_asked"] == 16_000
+    assert result.history[-1]["bytes"] == pytest.approx(size, abs=16)
 
 
 def test_a_target_in_macs_counts_positions():
@@ -93,6 +98,24 @@ def test_a_target_in_macs_counts_positions():
     result = tl.fit(net, (x, torch.arange(64) % 2), recipe=ContinuousSparsification(macs=3000), **settings)
     left = sum(uses[n] * int((p != 0).sum()) for n, p in result.model.named_parameters() if p.ndim > 1)
     assert left == pytest.approx(3000, abs=64)
+    assert (result.history[-1]["macs_asked"], result.history[-1]["macs"]) == (3000, left)
+
+
+def test_what_was_got_is_told_without_fine_tuning_too():
+    result = run(ContinuousSparsification(parameters=150, finetune=0.0), epochs=2)
+    assert result.history[-1]["parameters"] == pytest.approx(150, abs=2)
+
+
+def test_a_target_starts_at_the_weights_unless_told_otherwise():
+    fit, plain = Scripted(), Task(model())
+    ContinuousSparsification(sparsity=0.5)(plain, fit)
+    assert_close(soft_weight(fit.first), plain.model[0].weight)
+    ContinuousSparsification(sparsity=0.5, rescale=False)(plain, again := Scripted())
+    assert_close(soft_weight(again.first), 0.5 * plain.model[0].weight)
+
+
+def soft_weight(lifted) -> torch.Tensor:
+    return lifted.nodes["model/0/weight"]()
 
 
 def test_channels_masked_by_the_recipe_are_really_removed():
@@ -136,10 +159,12 @@ class Scripted:
     def __init__(self) -> None:
         self.seen: list[tuple[str, dict]] = []
         self.settings: list[dict] = []
+        self.first = None
 
     def __call__(self, problem, *, name, remember=(), **settings):
         self.settings.append({"name": name, **settings})
         self.seen.append((name, copy.deepcopy(problem.state_dict())))
+        self.first = self.first or copy.deepcopy(problem)
         kept = {}
         with torch.no_grad():
             for key, parameter in problem.named_parameters():

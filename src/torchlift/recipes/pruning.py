@@ -60,12 +60,18 @@ def logger(where: str, skip: str | None, **asked: float | None) -> Callable[[Pro
     fixed = {f"{name}_asked": value for name, value in asked.items() if value is not None}
 
     def numbers(problem: Problem) -> dict[str, float]:
-        while isinstance(problem, Reparametrised) and isinstance(problem.author, KeepZeros):
-            problem = problem.author.project(problem)
-        assert isinstance(problem, Task)
-        return {"sparsity": sparsity(weights(problem, where, skip)), **fixed}
+        plain = released(problem)
+        assert isinstance(plain, Task)
+        return {"sparsity": sparsity(weights(plain, where, skip)), **fixed}
 
     return numbers
+
+
+def released(problem: Problem) -> Problem:
+    """The problem whose zeros a fit, or a recipe, holds."""
+    while isinstance(problem, Reparametrised) and isinstance(problem.author, KeepZeros):
+        problem = problem.author.project(problem)
+    return problem
 
 
 def rewound(task: Task, early: Mapping[str, Any]) -> Task:

@@ -9,10 +9,10 @@ import torch
 
 from torchlift.core import Problem, Task
 from torchlift.lifts.switches import switches as all_switches
+from torchlift.recipes.accounts import account
 from torchlift.recipes.magnitude import remembered
 from torchlift.recipes.masking import Masking
 from torchlift.recipes.pruning import dropped, logger, rewound, sparsity, weights
-from torchlift.recipes.sparsify import account
 from torchlift.recipes.tickets import load_weights
 from torchlift.train import Fit
 
@@ -37,7 +37,7 @@ class SequentialSparsification(Masking):
         for number in range(1, self.rounds + 1):
             lifted = mask.lift(task)
             remember = (self.rewind,) if number == 1 and self.rewind else ()
-            fitted = fit(lifted, name=f"round {number}", share=share, remember=remember, log=account(None))
+            fitted = fit(lifted, name=f"round {number}", share=share, remember=remember, log=account())
             if remember:
                 early = self.early(lifted, remembered(fitted.remembered, self.rewind))
             scores = {name: held.logit.detach().clone() for name, held in all_switches(lifted).items()}

@@ -1,18 +1,16 @@
 """Continuous sparsification with a target, fine-tuning, and an account of what was asked and got."""
 
 import dataclasses
-import math
 import warnings
-from collections.abc import Callable
 from typing import Any
 
-from torchlift.core import Problem, Task, TorchliftError, matches
+from torchlift.core import Task, TorchliftError, matches
 from torchlift.core.loss import split
 from torchlift.lifts import KeepZeros, SoftMask
-from torchlift.lifts.switches import Gate
+from torchlift.recipes.accounts import account, closed, quietly, settled
 from torchlift.recipes.masking import Masking
-from torchlift.recipes.pruning import logger
-from torchlift.recipes.targets import Target, target
+from torchlift.recipes.pruning import logger, released
+from torchlift.recipes.targets import Target, target, weigh
 from torchlift.train import Fit
 
 
@@ -60,23 +58,26 @@ class ContinuousSparsification(Masking):
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Lift, fit, project, fine-tune."""
         mask, goal = self.mask(task, fit)
-        lifted = mask.lift(task)
-        log = account(goal)
-        share, groups = 1 - self.finetune, {"*.logit": {"lr_factor": self.rate(fit)}, "*": {}}
-        fit(lifted, name="lifted", share=share, groups=groups, preview=quietly(mask.project), log=log)
+        lifted, plain = mask.lift(task), quietly(mask.project)
+        groups = {"*.logit": {"lr_factor": self.rate(fit)}, "*": {}}
+        log = account(goal) if self.finetune else settled(account(goal), plain, goal)
+        fit(lifted, name="lifted", share=1 - self.finetune, groups=groups, preview=plain, log=log)
+        if self.bytes is not None:
+            weigh(lifted, mask, self.bytes)
         small = mask.project(lifted)
         assert isinstance(small, Task)
-        got = closed(lifted) if mask.sparsity is None else mask.sparsity
-        warn_of_collapse(got, mask)
-        if self.finetune:
-            groups = {"*": {"lr_factor": self.finetune_rate}}
-            held = KeepZeros(vectors=mask.granularity != "weight").lift(small)
-            asked = None if goal is None or goal.costs else goal.sparsity
-            log = logger(self.where, self.skip, sparsity=asked)
-            fit(held, name="finetune", share=self.finetune, groups=groups, log=log)
-            small = KeepZeros(vectors=mask.granularity != "weight").project(held)
-            assert isinstance(small, Task)
-        return small
+        if goal is None:
+            warn_of_collapse(closed(lifted), mask.s_init)
+        return self.tuned(small, fit, goal) if self.finetune else small
+
+    def tuned(self, small: Task, fit: Fit, goal: Target | None) -> Task:
+        """The pruned network trained on, its zeros held; of whole channels those of biases and norms too."""
+        keep = KeepZeros(vectors=self.granularity != "weight")
+        held, plain = keep.lift(small), quietly(released)
+        log = settled(logger(self.where, self.skip), plain, goal)
+        groups = {"*": {"lr_factor": self.finetune_rate}}
+        fit(held, name="finetune", share=self.finetune, groups=groups, log=log)
+        return plain(held)
 
     def rate(self, fit: Fit) -> float:
         """The logits' rate: in a run of few steps they would hardly part at the weights' own."""
@@ -95,10 +96,7 @@ class ContinuousSparsification(Masking):
             options |= self.coupled(task, example)
         if self.variant == "published":
             options["levels"] = max(1, round((1 - self.finetune) * fit.epochs))
-        goal = target(
-            task, self.soft_mask(**options), example,
-            sparsity=self.sparsity, parameters=self.parameters, macs=self.macs, bytes=self.bytes,
-        )  # fmt: skip
+        goal = target(task, self.soft_mask(**options), example, self.aims)
         if goal is not None:
             options |= {"sparsity": goal.sparsity, "costs": goal.costs}
         return self.soft_mask(**options), goal
@@ -127,43 +125,12 @@ class ContinuousSparsification(Masking):
         return {"where": "*", "granularity": groups, "skip": None}
 
 
-def closed(problem: Problem) -> float:
-    """The fraction of masked weights whose gate is closed: by the hard mask, not by float zeros."""
-    gates = [part for part in problem.modules() if isinstance(part, Gate)]
-    total = sum(math.prod(gate.shape) for gate in gates)
-    kept = sum(float(gate.over(gate.switches.open()).expand(gate.shape).sum()) for gate in gates)
-    return 1 - kept / total if total else 0.0
-
-
-def account(goal: Target | None) -> Callable[[Problem], dict[str, float]]:
-    """For the history: the sparsity now, and what was asked for."""
-
-    def numbers(problem: Problem) -> dict[str, float]:
-        asked = {} if goal is None or goal.costs else {"sparsity_asked": goal.sparsity}
-        return {"sparsity": closed(problem), **asked}
-
-    return numbers
-
-
-def quietly(project: Callable[[Problem], Problem]) -> Callable[[Problem], Problem]:
-    """A preview of the projection, without its warnings."""
-
-    def preview(problem: Problem) -> Problem:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return project(problem)
-
-    return preview
-
-
-def warn_of_collapse(got: float, mask: SoftMask) -> None:
+def warn_of_collapse(got: float, s_init: float) -> None:
     """Say which knob to turn where nothing, or everything, was dropped."""
-    if mask.sparsity is not None:
-        return
     knobs = {
         "no weight": "lower s_init, raise strength, train longer, or ask for sparsity=",
         "every weight": "raise s_init, lower strength, train with SGD, or ask for sparsity=",
     }
     for what, far in (("no weight", got < 0.001), ("every weight", got > 0.999)):
         if far:
-            warnings.warn(f"{what} was dropped (s_init={mask.s_init}): {knobs[what]}.", stacklevel=3)
+            warnings.warn(f"{what} was dropped (s_init={s_init}): {knobs[what]}.", stacklevel=3)

@@ -7,45 +7,85 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Task, TorchliftError
+from torchlift.core import Problem, Task, TorchliftError
 from torchlift.core.loss import call
+from torchlift.deploy.measuring import file_size
 from torchlift.lifts import SoftMask
-from torchlift.lifts.switches import Gate
+from torchlift.lifts.switches import Gate, Ranked, switches
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Close gates worth ``sparsity`` of the total, an entry of a layer being worth its ``costs``."""
+    """Close gates worth ``sparsity`` of the total, an entry of a layer being worth its ``costs``.
+
+    ``name`` and ``asked`` are the user's words; ``masked`` the weights that are governed.
+    """
 
     sparsity: float
+    name: str
+    asked: float
+    masked: tuple[str, ...] = ()
     costs: Mapping[str, float] | None = None
+    uses: Mapping[str, float] | None = None
+
+    def wanted(self) -> dict[str, float]:
+        """For the history: what was asked for."""
+        return {f"{self.name}_asked": self.asked}
+
+    def reached(self, task: Task) -> dict[str, float]:
+        """For the history: what the task has of it. (Zeros are counted by whoever logs the sparsity.)"""
+        if self.name == "bytes":
+            return {"bytes": float(file_size(task.model))}
+        if self.name == "parameters":
+            total = sum(p.numel() for p in task.parameters())
+            return {"parameters": float(total - sum(zeros(task.get_parameter(n)) for n in self.masked))}
+        if self.uses is not None:
+            model = task.model
+            left = {n: model.get_parameter(n).numel() - zeros(model.get_parameter(n)) for n in self.uses}
+            return {"macs": sum(self.uses[n] * left[n] for n in self.uses)}
+        return {}
 
 
-def target(
-    task: Task, mask: SoftMask, example: Any, *, sparsity: float | None, parameters: int | None,
-    macs: float | None, bytes: int | None,
-) -> Target | None:  # fmt: skip
-    """The target, or None; what no mask of these weights can reach is refused, with the range that can."""
-    if sparsity is not None:
-        return Target(sparsity)
-    masked = sum(part.weight.numel() for part in mask.lift(task).modules() if isinstance(part, Gate))
-    total = sum(p.numel() for p in task.parameters())
-    if parameters is not None:
-        return Target(reach((total - parameters) / masked, f"parameters={parameters}", total - masked, total))
-    if bytes is not None:  # what is kept takes four bytes, a masked entry one bit
+def zeros(weight: Tensor) -> int:
+    """How many entries are exactly zero."""
+    return int((weight == 0).sum())
+
+
+def target(task: Task, mask: SoftMask, example: Any, aims: Mapping[str, float]) -> Target | None:
+    """The one target among ``aims``, or None; what no mask can reach is refused, with the range that can."""
+    if not aims:
+        return None
+    ((name, asked),) = aims.items()
+    if name == "sparsity":
+        return Target(asked, name, asked)
+    governed = {g: part.weight.numel() for g, part in gates(mask.lift(task)).items()}
+    masked, total = sum(governed.values()), sum(p.numel() for p in task.parameters())
+    if name == "parameters":
+        part = reach((total - asked) / masked, f"parameters={asked:g}", total - masked, total)
+        return Target(part, name, asked, tuple(governed))
+    if name == "bytes":  # what is kept takes four bytes, a masked entry one bit
         fixed = 4 * (total - masked) + masked / 8
-        goal = 1 - (bytes - fixed) / (4 * masked)
-        return Target(reach(goal, f"bytes={bytes}", fixed, fixed + 4 * masked))
-    if macs is not None:
-        uses = uses_per_weight(task.model, example)
-        names = [name for name in mask.eligible(task) if name.removeprefix("model.") in uses]
-        costs = {name: uses[name.removeprefix("model.")] for name in names}
-        worth = sum(uses[n.removeprefix("model.")] * task.get_parameter(n).numel() for n in names)
-        whole = sum(uses[n] * task.model.get_parameter(n).numel() for n in uses)
-        return Target(
-            reach((whole - macs) / worth, f"macs={macs:g}", whole - worth, whole), {**costs, "*": 0.0}
-        )
-    return None
+        part = reach(1 - (asked - fixed) / (4 * masked), f"bytes={asked:g}", fixed, fixed + 4 * masked)
+        return Target(part, name, asked, tuple(governed))
+    return macs_target(task, tuple(governed), uses_per_weight(task.model, example), asked)
+
+
+def macs_target(task: Task, masked: tuple[str, ...], uses: Mapping[str, float], asked: float) -> Target:
+    """Multiplications: an entry is worth as many as it does."""
+    costs = {name: uses[own] for name in masked if (own := name.removeprefix("model.")) in uses}
+    worth = sum(cost * task.get_parameter(name).numel() for name, cost in costs.items())
+    whole = sum(cost * task.model.get_parameter(name).numel() for name, cost in uses.items())
+    part = reach((whole - asked) / worth, f"macs={asked:g}", whole - worth, whole)
+    return Target(part, "macs", asked, masked, {**costs, "*": 0.0}, uses)
+
+
+def gates(lifted: Problem) -> dict[str, Gate]:
+    """The gated weights of a lifted problem by their names in the task."""
+    return {
+        name.rpartition("nodes.")[2].replace("/", "."): part
+        for name, part in lifted.named_modules()
+        if isinstance(part, Gate)
+    }
 
 
 def reach(fraction: float, asked: str, least: float, most: float) -> float:
@@ -53,6 +93,21 @@ def reach(fraction: float, asked: str, least: float, most: float) -> float:
     if not 0 <= fraction < 1:
         raise TorchliftError(f"{asked} is out of reach of this mask: it can leave {least:.0f} to {most:.0f}.")
     return fraction
+
+
+def weigh(lifted: Problem, mask: SoftMask, asked: float) -> None:
+    """Move the target of a fitted mask until the packed file has the asked bytes, by Newton's rule.
+
+    A kept weight takes about four bytes, less what compression saves: that is seen only in the file.
+    """
+    rank = next(iter(switches(lifted).values())).rank
+    assert isinstance(rank, Ranked)
+    masked = sum(part.weight.numel() for part in gates(lifted).values())
+    for _ in range(6):
+        found = mask.project(lifted)
+        assert isinstance(found, Task)
+        excess = file_size(found.model) - asked
+        rank.target = min(max(rank.target + excess / (4 * masked), 0.0), 1 - 1 / masked)
 
 
 def uses_per_weight(model: nn.Module, example: Any) -> dict[str, float]:

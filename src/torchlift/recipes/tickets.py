@@ -12,10 +12,10 @@ from torchlift.core import Problem, Task, TorchliftError
 from torchlift.lifts.mask import Variant
 from torchlift.lifts.switches import Switches
 from torchlift.lifts.switches import switches as all_switches
+from torchlift.recipes.accounts import account
 from torchlift.recipes.magnitude import remembered
 from torchlift.recipes.masking import Masking
 from torchlift.recipes.pruning import logger
-from torchlift.recipes.sparsify import account
 from torchlift.train import Fit
 
 
@@ -67,7 +67,7 @@ class TicketSearch(Masking):
                 self.begin(lifted, early)
             remember = (self.rewind,) if number == 1 and self.rewind else ()
             fitted = fit(
-                lifted, name=f"round {number}", share=share, remember=remember, warm=fitted, log=account(None)
+                lifted, name=f"round {number}", share=share, remember=remember, warm=fitted, log=account()
             )
             early = remembered(fitted.remembered, self.rewind) if remember else early
         load_weights(lifted, early)
