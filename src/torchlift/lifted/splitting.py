@@ -21,13 +21,15 @@ from torchlift.lifted.solvers.splitting import activation_step, relu_preactivati
 class Splitting:
     """Descending sweeps over output, states, pre-activations and weights of a dense ReLU network.
 
-    ``multiplier`` adds Taylor's accumulated multiplier on the last layer (ADMM); without it every block
-    lowers the objective.
+    ``proximal`` ties states and outputs, sample by sample, ``weight_proximal`` the weights (None: the same);
+    as the fit is a sum over samples, the second belongs in proportion to their number. ``multiplier`` adds
+    Taylor's accumulated multiplier on the last layer (ADMM); without it every block lowers the objective.
     """
 
     gamma: float = 1.0
     beta: float = 1.0
     proximal: float = 1.0
+    weight_proximal: float | None = None
     multiplier: bool = False
 
     def __call__(self, network: Network, x: Tensor, y: Tensor, epochs: int) -> Iterator[Tensor]:
@@ -78,7 +80,8 @@ class Splitting:
 
     def _weights(self, layer: Layer, below: Tensor, target: Tensor) -> None:
         """min β/2‖v − Wu − b‖² + α/2‖W − last‖²: a ridge problem in the change of W."""
-        ridge = Ridge(layer.rows(below), max(self.proximal, 1e-6) / self.beta)
+        tie = self.proximal if self.weight_proximal is None else self.weight_proximal
+        ridge = Ridge(layer.rows(below), max(tie, 1e-6) / self.beta)
         weight, bias = ridge.solve(target - layer.forward(below))
         layer.theta = layer.theta + torch.cat([weight, bias[:, None]], 1)
 

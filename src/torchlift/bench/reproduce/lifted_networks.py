@@ -25,7 +25,11 @@ def digits(data: str | None, samples: int, test: int) -> tuple[Pair, Pair]:
 
 
 def mlp(sizes: Sequence[int], init: str, seed: int, activation: nn.Module | None = None) -> nn.Sequential:
-    """A dense network; ``init`` is normal (std 0.1), small (std 0.01), xavier or scale; biases are 0.1."""
+    """A dense network; ``init`` is normal (std 0.1), small, xavier or scale; biases are 0.1.
+
+    "small" is a deviation of 0.01 for layers with 600 inputs or more, and in narrower ones that which passes
+    on as much of the signal.
+    """
     generator = torch.Generator().manual_seed(seed)
     modules: list[nn.Module] = []
     for below, above in pairwise(sizes):
@@ -34,12 +38,13 @@ def mlp(sizes: Sequence[int], init: str, seed: int, activation: nn.Module | None
             case "normal":
                 nn.init.normal_(layer.weight, std=0.1, generator=generator)
             case "small":
-                nn.init.normal_(layer.weight, std=0.01, generator=generator)
+                std = 0.01 * max(600 / below, 1.0) ** 0.5
+                nn.init.normal_(layer.weight, std=std, generator=generator)
             case "xavier":
                 nn.init.xavier_uniform_(layer.weight, generator=generator)
             case _:
                 nn.init.trunc_normal_(layer.weight, std=below**-0.5, generator=generator)
-        nn.init.constant_(layer.bias, 0.0 if init == "small" else 0.1)
+        nn.init.constant_(layer.bias, 0.1)
         modules += [layer, activation or nn.ReLU()]
     return nn.Sequential(*modules[:-1])
 

@@ -10,6 +10,7 @@ from torch import nn
 from torchlift import lifted
 from torchlift.bench.reproduce.arms import machine
 from torchlift.bench.reproduce.lifted_networks import Pair, descend, digits, mlp, spread
+from torchlift.lifted.data import metric
 
 NETS: dict[tuple[int, ...], dict[str, tuple[float, float]]] = {
     (300,): {
@@ -100,9 +101,7 @@ def trial(hidden: tuple[int, ...], init: str, train: Pair, test: Pair, seed: int
         lifted.train(model, train, epochs=5, seed=seed, progress=False, **options)
     seconds = time.perf_counter() - start
     weights = {name: value.clone() for name, value in model.state_dict().items()}
-    alone = descend(
-        model, train, test, torch.optim.SGD(model.parameters(), lr=0.0), 1, nn.CrossEntropyLoss()
-    )[0]
+    alone = metric(model, test)
     curves: dict[float, list[float]] = {}
     for rate in RATES:
         model.load_state_dict(weights)
