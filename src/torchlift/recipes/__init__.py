@@ -9,6 +9,7 @@ from torchlift.recipes.linear_lifting import LinearLifting
 from torchlift.recipes.magnitude import IterativeMagnitude, MagnitudePruning
 from torchlift.recipes.neural_lifting import NeuralLifting
 from torchlift.recipes.plain import Plain
+from torchlift.recipes.rotated import Rotated
 from torchlift.recipes.sequential import SequentialSparsification
 from torchlift.recipes.sparsify import ContinuousSparsification
 from torchlift.recipes.stochastic import IterativeStochastic
@@ -27,6 +28,7 @@ __all__ = [
     "MagnitudePruning",
     "NeuralLifting",
     "Plain",
+    "Rotated",
     "SequentialSparsification",
     "TicketSearch",
 ]

@@ -17,8 +17,8 @@ class Lifted:
     """
 
     lift: Lift
-    finetune: float = 0.2
-    finetune_rate: float = 0.1
+    finetune: float = 0.25
+    finetune_rate: float = 1.0
     groups: Mapping[str, Mapping[str, Any]] | None = None
 
     def __call__(self, task: Task, fit: Fit) -> Task:

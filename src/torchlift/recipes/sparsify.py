@@ -21,7 +21,8 @@ class ContinuousSparsification(Masking):
     Savarese, Silva, Maire (2020); thesis Algorithm 1. Options of :class:`~torchlift.lifts.SoftMask`. At most
     one target: ``sparsity`` (the part of the weights ``where`` picks), ``parameters``, ``macs`` or
     ``bytes`` of the whole model; without one, ``s_init`` decides (lower is sparser) as in the source.
-    ``finetune``: the part of the budget spent on the pruned network, at ``finetune_rate`` times the rate.
+    ``finetune``: the part of the budget spent on the pruned network, through the run's schedule once more at
+    ``finetune_rate`` times its rates.
     With ``granularity="channel"`` layers coupled by sums and norms share their gates, so that
     :func:`torchlift.deploy.shrink` can remove what is closed. ``logit_rate``: how much faster than the
     weights the logits move; 1 as in the source, and with a target up to 1000 in runs too short for that.
@@ -33,8 +34,8 @@ class ContinuousSparsification(Masking):
     parameters: int | None = None
     macs: float | None = None
     bytes: int | None = None
-    finetune: float = 0.2
-    finetune_rate: float = 0.1
+    finetune: float = 0.25
+    finetune_rate: float = 1.0
     logit_rate: float | None = None
 
     def __post_init__(self) -> None:
@@ -86,7 +87,7 @@ class ContinuousSparsification(Masking):
         if not self.aims:
             return 1.0
         steps = (1 - self.finetune) * fit.epochs * sum(1 for _ in fit.batches())
-        return min(1000.0, max(1.0, (5000 / max(steps, 1.0)) ** 2))
+        return min(1000.0, max(1.0, (2000 / max(steps, 1.0)) ** 2))
 
     def mask(self, task: Task, fit: Fit) -> tuple[SoftMask, Target | None]:
         """The lift for this task: its groups found, its target turned into a sparsity."""

@@ -61,6 +61,11 @@ class Result:
             "results": {name: score.metric for name, score in self.scores.items()},
             "before": dataclasses.asdict(measure(copy.deepcopy(self.before), self.example)),
             "after": dataclasses.asdict(measure(copy.deepcopy(self.model), self.example)),
+            "layers": [
+                {"name": name, "entries": p.numel(), "zeros": int((p == 0).sum())}
+                for name, p in self.model.named_parameters()
+                if p.ndim > 1
+            ],
             "lifts": [
                 {
                     "phase": phase["phase"],

@@ -31,6 +31,7 @@ from torchlift.report.story.rows import (
     sentence,
     wants_log,
 )
+from torchlift.report.story.sparsity import sparsity_blocks
 
 MODEL: dict[str, tuple[str, Format, str]] = {
     "params": ("parameters", "count", ""),
@@ -73,6 +74,7 @@ def run_page(history: Rows, summary: Data) -> Page:
         sections(
             ("Result", [*result_cards(summary, metric)]),
             ("Model", model_cards(summary)),
+            ("Sparsity", sparsity_blocks(history, summary, metric)),
             ("Curves", run_charts(history, metric)),
             ("Phases", phase_table(history, metric)),
             ("Cycles", keyed_table(cycle_rows(history), CYCLES, CAPTION)),

@@ -1,0 +1,98 @@
+"""What pruning did: asked and got, layer by layer, accuracy against sparsity, tickets round by round."""
+
+import math
+import re
+
+from torchlift.report.figures import Bars, Points, Scatter
+from torchlift.report.numbers import Format
+from torchlift.report.page import Block, Cell, Column, Table
+from torchlift.report.story.rows import Data, Rows, fits, number, sentence
+
+FORMS: dict[str, Format] = {"bytes": "bytes", "macs": "count", "parameters": "count"}
+ROUND = re.compile(r"round \d+|ticket")
+
+
+def sparsity_blocks(history: Rows, summary: Data, metric: str) -> list[Block]:
+    """All there is to tell of a pruning; nothing for a run that pruned nothing."""
+    return [
+        *asked_and_got(history),
+        *layer_bars(summary),
+        *trade_off(history, metric),
+        *tickets(history, metric),
+    ]
+
+
+def asked_and_got(history: Rows) -> list[Block]:
+    """A table per target: what was asked for, what the last row has of it."""
+    names = dict.fromkeys(
+        key.removesuffix("_asked") for row in history for key in row if key.endswith("_asked")
+    )
+    return [table for name in names if (table := _target(history, name)) is not None]
+
+
+def _target(history: Rows, name: str) -> Table | None:
+    asked, got = last(history, f"{name}_asked"), last(history, name)
+    if asked is None or got is None:
+        return None
+    form = FORMS.get(name, "auto")
+    off = f"{100 * (got - asked):+.2f} points" if name == "sparsity" else f"{100 * (got / asked - 1):+.2f} %"
+    columns = [Column("target", align="left"), Column("asked", form), Column("got", form), Column("off by")]
+    return Table(columns, [[sentence(name), asked, got, off]], title="Asked and got")
+
+
+def last(rows: Rows, key: str) -> float | None:
+    """The last finite value of a key."""
+    found = [value for row in rows if math.isfinite(value := number(row.get(key)))]
+    return found[-1] if found else None
+
+
+def layer_bars(summary: Data) -> list[Block]:
+    """The sparsity of every weight, in percent, where some weight has zeros."""
+    layers = [one for one in summary.get("layers") or [] if one.get("entries")]
+    if not any(one["zeros"] for one in layers):
+        return []
+    percent = [100 * one["zeros"] / one["entries"] for one in layers]
+    caption = "Exact zeros in each weight, in percent."
+    return [Bars([one["name"] for one in layers], {"sparsity": percent}, title="Layers", caption=caption)]
+
+
+def trade_off(history: Rows, metric: str) -> list[Block]:
+    """The metric against the sparsity, a point per epoch; of soft masks, the metric of the hard ones."""
+    points: list[Points] = []
+    for rows in fits(history):
+        pairs = [
+            (100 * number(row.get("sparsity")), number(row.get("projected_metric", row.get("metric"))))
+            for row in rows
+        ]
+        known = [(x, y) for x, y in pairs if math.isfinite(x) and math.isfinite(y)]
+        if known:
+            points.append(Points(str(rows[0].get("phase", "")), [x for x, _ in known], [y for _, y in known]))
+    if len({x for one in points for x in one.x}) < 2:
+        return []
+    title = f"{sentence(metric)} against sparsity"
+    caption = "A point per epoch; while gates are soft, the metric of the network they would leave."
+    return [Scatter(points, title, "sparsity (%)", metric, caption=caption)]
+
+
+def tickets(history: Rows, metric: str) -> list[Block]:
+    """A row per round of a ticket search, and the ticket."""
+    rounds = [rows for rows in fits(history) if ROUND.fullmatch(str(rows[0].get("phase", "")))]
+    if not any(str(rows[0].get("phase", "")).startswith("round") for rows in rounds):
+        return []
+    columns = [
+        Column("phase", align="left"),
+        Column("weights left (%)"),
+        Column(metric),
+        Column("valid loss"),
+        Column("cost at end"),
+    ]
+    return [
+        Table(columns, [_round(rows) for rows in rounds], "At the end of each round.", "Tickets by round")
+    ]
+
+
+def _round(rows: Rows) -> list[Cell]:
+    closed = last(rows, "sparsity")
+    left = None if closed is None else 100 * (1 - closed)
+    values = (last(rows, key) for key in ("metric", "valid_loss", "cost"))
+    return [str(rows[0].get("phase", "")), left, *values]
