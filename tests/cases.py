@@ -14,6 +14,7 @@ from torchlift.lifts import (
     KeepZeros,
     Lifter,
     Normalise,
+    Rotate,
     Slim,
     SoftMask,
     SoftThreshold,
@@ -150,6 +151,7 @@ LIFTS: dict[str, dict[str, Lift]] = {
     },
     "normalise": {"mlp": Normalise(), "tied": Normalise("mix")},
     "standardise": {"mlp": Standardise(x=torch.ones(8, 5)), "conv": Standardise("3", torch.ones(8, 3, 8, 8))},
+    "rotate": {name: Rotate(batches=(made()[1],), largest=40) for name, made in MODELS.items()},
     "expand + mask": dict.fromkeys(
         ("mlp", "conv", "lstm", "tied", "vit"),
         chain(Expand(rank=0.5), SoftMask(where="nodes.*.weight", variant="published", strength=1e-3)),

@@ -9,6 +9,7 @@ from torchlift.lifts.keep import KeepZeros
 from torchlift.lifts.lifter import Lifter, deviation
 from torchlift.lifts.mask import SoftMask
 from torchlift.lifts.normalise import Normalise
+from torchlift.lifts.rotate import Rotate
 from torchlift.lifts.slim import Slim
 from torchlift.lifts.soft_threshold import SoftThreshold
 from torchlift.lifts.standardise import Standardise
@@ -21,6 +22,7 @@ __all__ = [
     "KeepZeros",
     "Lifter",
     "Normalise",
+    "Rotate",
     "Slim",
     "SoftMask",
     "SoftThreshold",

@@ -145,6 +145,8 @@ def placed(x: Any, like: Tensor) -> Any:
     """Inputs on the device of the model, in its precision."""
     if isinstance(x, Mapping):
         return {name: placed(part, like) for name, part in x.items()}
+    if isinstance(x, tuple | list):
+        return tuple(placed(part, like) for part in x)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if not isinstance(x, Tensor):
         return x
     return x.to(like) if x.is_floating_point() else x.to(like.device)

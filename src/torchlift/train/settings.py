@@ -28,6 +28,11 @@ def cosine(t: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * t))
 
 
+def ramp(t: float, length: float) -> float:
+    """min(1, t / length): a linear rise that never stands at zero."""
+    return 1.0 if t >= length else max(t / length, 0.01)
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """How a problem is fitted; what a call leaves open comes from the run."""
@@ -40,6 +45,10 @@ class Settings:
     optimizer: OptimizerFactory = ADAMW
     lr: float | None = None
     schedule: Literal["constant", "cosine"] | Schedule = "constant"
+    span: tuple[float, float] = (0.0, 1.0)
+    """The stretch of the schedule this fit covers, where several fits follow one schedule."""
+    warmup: float = 0.0
+    """Part of the fit in which the learning rate rises to that of the schedule."""
     clip: float | None = None
     groups: Mapping[str, Mapping[str, Any]] | None = None
     keep: Literal["last", "best"] = "last"
@@ -68,9 +77,12 @@ class Settings:
 
     def factor(self) -> Schedule | None:
         """The schedule as a function, or None where the rate stays as it is."""
-        if callable(self.schedule):
-            return self.schedule
-        return cosine if self.schedule == "cosine" else None
+        if self.schedule == "constant" and not self.warmup:
+            return None
+        named: dict[Any, Schedule] = {"constant": lambda t: 1.0, "cosine": cosine}
+        whole: Schedule = named.get(self.schedule) or self.schedule  # pyright: ignore[reportAssignmentType]
+        start, end = self.span
+        return lambda t: ramp(t, self.warmup) * whole(start + (end - start) * t)
 
     def make_optimizer(self, problem: Problem) -> Optimizer:
         """The optimiser over the problem's coordinates, with the groups its nodes ask for."""

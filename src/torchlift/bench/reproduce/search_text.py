@@ -10,7 +10,8 @@ from torch.optim import AdamW
 from torchlift.bench.reproduce.arms import Arm, Row, machine, tried
 from torchlift.data import Splits, load
 from torchlift.models import GPT, CharLSTM
-from torchlift.recipes import Centred, LinearLifting
+from torchlift.recipes import Centred, LinearLifting, Rotated
+from torchlift.train.settings import cosine, ramp
 
 VOCABULARY, WINDOWS, HELD_OUT, EPOCHS = 50, 4000, 800, 3
 MODELS = {
@@ -20,9 +21,10 @@ MODELS = {
 
 
 def arms(model: str) -> list[Arm]:
-    """Plain at three rates, exact lifts at two."""
+    """Plain at three rates, exact lifts at two or three."""
     choices: list[tuple[str, Any, tuple[float, ...]]] = [
         ("plain", None, (6e-3, 3e-3, 1.2e-2)),
+        ("rotated", Rotated(), (1.2e-2, 6e-3, 2.4e-2)),
         ("centred", Centred(), (6e-3, 1.2e-2)),
         ("linear lifting, rank 1/8", LinearLifting(rank=0.125), (3e-3, 6e-3)),
     ]
@@ -30,10 +32,15 @@ def arms(model: str) -> list[Arm]:
 
 
 def arm(model: str, name: str, recipe: Any, lr: float) -> Arm:
-    """AdamW, cosine, gradients clipped at one."""
+    """AdamW, cosine after a rise over a tenth of the run, gradients clipped at one."""
     optimizer = partial(AdamW, lr=lr, weight_decay=0.01)
-    settings: Row = {"schedule": "cosine", "optimizer": optimizer, "clip": 1.0, "batch_size": 32}
+    settings: Row = {"schedule": warm_cosine, "optimizer": optimizer, "clip": 1.0, "batch_size": 32}
     return Arm(f"{name}, lr {lr:g}", MODELS[model], recipe, settings)
+
+
+def warm_cosine(t: float) -> float:
+    """½(1 + cos πt) · min(1, 10 t)."""
+    return cosine(t) * ramp(t, 0.1)
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:

@@ -1,0 +1,46 @@
+"""Training in the eigenbasis of the gradients, renewed a few times."""
+
+import dataclasses
+import itertools
+from functools import partial
+
+from torchlift.core import Task
+from torchlift.lifts.rotate import Rotate
+from torchlift.train import Fit
+
+
+@dataclasses.dataclass(frozen=True)
+class Rotated:
+    """min over V of f(L V Rᵀ), with L and R turned to the gradients' eigenvectors before every stage.
+
+    Stage i gets ``stages[i]`` of the budget and a fresh optimiser, whose rate rises over the first
+    ``warmup`` of the stage; together the stages follow the run's schedule once. The gradients are those of
+    the first ``samples`` batches. Nothing is left of it in the end: W = L V Rᵀ. ``where`` and ``largest``
+    as in :class:`~torchlift.lifts.Rotate`.
+    """
+
+    where: str = "*"
+    stages: tuple[float, ...] = (1 / 16, 3 / 16, 1 / 4, 1 / 2)
+    samples: int = 8
+    warmup: float = 0.1
+    largest: int = 512
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """Lift, turn, fit, turn back; again for every stage."""
+        rotate, ends = Rotate(self.where, largest=self.largest), list(itertools.accumulate(self.stages))
+        for stage, (share, end) in enumerate(zip(self.stages, ends, strict=True), 1):
+            lifted = rotate.lift(task)
+            batches = itertools.islice(fit.batches(), self.samples)
+            fit.once(f"basis {stage}", partial(rotate.turn, batches=batches), lifted)
+            fit(
+                lifted,
+                name=f"lifted {stage}",
+                share=share / ends[-1],
+                span=((end - share) / ends[-1], end / ends[-1]),
+                warmup=self.warmup,
+                keep=None if stage == len(ends) else "last",
+            )
+            projected = rotate.project(lifted)
+            assert isinstance(projected, Task)
+            task = projected
+        return task
