@@ -244,6 +244,16 @@ def test_imp_reaches_one_minus_rate_to_the_rounds():
     assert zeros(result.model) == pytest.approx(1 - 0.5**3, abs=0.01)
 
 
+def test_imp_takes_a_rate_per_kind_of_layer():
+    recipe = IterativeMagnitude(rounds=2, fraction={"0.*": 0.5, "*": 0.25}, rewind=1)
+    result = run(recipe, epochs=6)
+    parts = [float((result.model[k].weight == 0).double().mean()) for k in (0, 3)]
+    assert parts == pytest.approx([0.75, 1 - 0.75**2], abs=0.02)
+    assert result.history[-1]["sparsity_asked"] == pytest.approx(zeros(result.model), abs=0.01)
+    with pytest.raises(TorchliftError, match="0 < fraction < 1"):
+        IterativeMagnitude(fraction={"*": 1.5})
+
+
 @pytest.mark.parametrize("scope", ["global", "local"])
 def test_dropping_takes_the_smallest(scope):
     plain = Task(model())

@@ -2,9 +2,11 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from torchlift.core import Task, TorchliftError
+from torch import nn
+
+from torchlift.core import Task, TorchliftError, matches
 from torchlift.recipes.pruning import Scope, dropped, logger, magnitudes, rewound, sparsity, weights
 from torchlift.train import Fit
 
@@ -61,39 +63,66 @@ class MagnitudePruning:
 class IterativeMagnitude:
     """IMP: for each round train, drop the fraction τ of the remaining weights that is smallest, rewind.
 
-    Frankle et al. (2019); thesis Algorithm 3. ``rewind=k``: back to the weights and norm statistics of the
-    end of epoch k of the first round (0: the initial ones); ``None`` trains on (IMP-C). After the last round
-    the ticket is trained once more, so that there are ``rounds`` + 1 fits of equal length.
+    Frankle et al. (2019); thesis Algorithm 3. τ is ``fraction``, or given by glob, as in
+    ``{"*conv*": 0.15, "*": 0.2}``: each pattern then loses its own part. ``rewind=k``: back to the weights
+    and norm statistics of the end of epoch k of the first round (0: the initial ones); ``None`` trains on
+    (IMP-C). After the last round the ticket is trained once more, so that there are ``rounds`` + 1 fits of
+    equal length.
     """
 
     rounds: int = 5
-    fraction: float = 0.2
+    fraction: float | Mapping[str, float] = 0.2
     rewind: int | None = None
     where: str = "*weight"
     scope: Scope = "global"
     skip: str | None = None
 
     def __post_init__(self) -> None:
-        if self.rounds < 1 or not 0 < self.fraction < 1:
+        if self.rounds < 1 or not all(0 < rate < 1 for rate in self.rates().values()):
             raise TorchliftError(
                 f"IMP needs rounds ≥ 1 and 0 < fraction < 1, got {self.rounds}, {self.fraction}."
             )
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """The rounds, then the ticket's training."""
-        log = logger(self.where, self.skip, sparsity=1 - (1 - self.fraction) ** self.rounds)
+        log = logger(self.where, self.skip, sparsity=self.asked(task))
         early = copy.deepcopy(task.state_dict())
         share = 1 / (self.rounds + 1)
         for number in range(1, self.rounds + 1):
             remember = (self.rewind,) if number == 1 and self.rewind else ()
             fitted = fit(task, name=f"round {number}", share=share, remember=remember, log=log)
             early = remembered(fitted.remembered, self.rewind) if remember else early
-            found = weights(task, self.where, self.skip)
-            goal = 1 - (1 - self.fraction) * (1 - sparsity(found))
-            task = dropped(task, magnitudes(found), goal, self.scope)
+            task = self.cut(task)
             task = task if self.rewind is None else rewound(task, early)
         fit(task, name="ticket", share=share, log=log)
         return task
+
+    def rates(self) -> Mapping[str, float]:
+        """What goes each round, by glob."""
+        return self.fraction if isinstance(self.fraction, Mapping) else {"*": self.fraction}
+
+    def parts(self, task: Task) -> list[tuple[float, dict[str, nn.Parameter]]]:
+        """The weights of every glob, each with the first that fits, and their rate."""
+        rates, found = self.rates(), weights(task, self.where, self.skip)
+        first = {name: next((glob for glob in rates if matches(name, glob)), None) for name in found}
+        return [
+            (rate, part)
+            for glob, rate in rates.items()
+            if (part := {name: w for name, w in found.items() if first[name] == glob})
+        ]
+
+    def cut(self, task: Task) -> Task:
+        """The task after one round's cut."""
+        for rate, part in self.parts(task):
+            goal = 1 - (1 - rate) * (1 - sparsity(part))
+            task = dropped(task, magnitudes(part), goal, self.scope)
+        return task
+
+    def asked(self, task: Task) -> float:
+        """The sparsity that all rounds together make."""
+        sizes = [(rate, sum(w.numel() for w in part.values())) for rate, part in self.parts(task)]
+        total = sum(w.numel() for w in weights(task, self.where, self.skip).values())
+        return sum(size * (1 - (1 - rate) ** self.rounds) for rate, size in sizes) / total
 
 
 def remembered(kept: dict[int, dict[str, object]], epoch: int | None) -> dict[str, object]:

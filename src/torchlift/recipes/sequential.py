@@ -45,7 +45,8 @@ class SequentialSparsification(Masking):
             goal = 1 - (1 - self.fraction) * (1 - sparsity(weights(open_, self.where, self.skip)))
             task = dropped(open_, scores, goal)
         task = task if self.rewind is None else rewound(task, early)
-        fit(task, name="ticket", share=share, log=logger(self.where, self.skip))
+        asked = 1 - (1 - self.fraction) ** self.rounds
+        fit(task, name="ticket", share=share, log=logger(self.where, self.skip, sparsity=asked))
         return task
 
     def opened(self, lifted: Problem) -> Task:

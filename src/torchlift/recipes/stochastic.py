@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchlift.core import Task
+from torchlift.core import Problem, Task
 from torchlift.lifts.bernoulli import Coin, StochasticMask
 from torchlift.recipes.magnitude import remembered
 from torchlift.recipes.pruning import logger, rewound
@@ -40,7 +40,7 @@ class IterativeStochastic:
                     for coin in coins:
                         coin.logit.masked_fill_(coin.logit < self.s_init, -torch.inf)
             remember = (self.rewind,) if number == 1 and self.rewind else ()
-            fitted = fit(lifted, name=f"round {number}", share=share, remember=remember)
+            fitted = fit(lifted, name=f"round {number}", share=share, remember=remember, log=expected)
             if remember:
                 kept = copy.deepcopy(lifted)
                 kept.load_state_dict(remembered(fitted.remembered, self.rewind))
@@ -52,3 +52,11 @@ class IterativeStochastic:
         ticket = rewound(ticket, early)
         fit(ticket, name="ticket", share=share, log=logger(self.where, None))
         return ticket
+
+
+def expected(problem: Problem) -> dict[str, float]:
+    """For the history: the sparsity to be expected of a draw, 1 − mean σ(s)."""
+    chances = [
+        torch.sigmoid(part.logit.detach()).flatten() for part in problem.modules() if isinstance(part, Coin)
+    ]
+    return {"sparsity": 1 - float(torch.cat(chances).mean())}

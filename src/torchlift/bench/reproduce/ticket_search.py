@@ -1,95 +1,64 @@
-"""Ticket search: CS, sequential CS, IMP, IMP-C, ISS (thesis Figures 4.3–4.4, 4.11–4.13, Table 4.2)."""
+"""Ticket search: CS, IMP, IMP-C and ISS side by side (thesis Figures 4.3–4.4, Table 4.2)."""
 
 import statistics
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-from torch.optim import SGD
-
-import torchlift as tl
-from torchlift.core import Task
-from torchlift.data import Splits, load
-from torchlift.models import MLP, resnet
-from torchlift.recipes import IterativeMagnitude, IterativeStochastic, SequentialSparsification, TicketSearch
-from torchlift.recipes.pruning import sparsity, weights
+from torchlift.bench.reproduce.arms import Row
+from torchlift.bench.reproduce.pruned import Setting, Way, digits, of, sgd, side_by_side, told
+from torchlift.data import load
+from torchlift.models import resnet
+from torchlift.recipes import IterativeMagnitude, IterativeStochastic, TicketSearch
 
 PAPER = {"IMP": 0.209, "IMP-C": 0.167, "CS": 0.123}  # Table 4.2, ResNet-20: weights left, sparsest matching
 STARTS = (-0.05, -0.02, 0.0)
+RATES = (0.3, 0.5, 0.6)
 
 
-def searches(rounds: int, rewind: int) -> dict[str, Any]:
-    """The searches: CS with several s_init as in the thesis; the others with several rates."""
-    found: dict[str, Any] = {}
-    for start in STARTS:
-        found[f"CS, s_init {start}"] = TicketSearch(rounds, rewind, s_init=start)
-    for rate in (0.3, 0.5, 0.6):
-        found[f"IMP, rate {rate}"] = IterativeMagnitude(rounds, rate, rewind)
-        found[f"IMP-C, rate {rate}"] = IterativeMagnitude(rounds, rate)
-        found[f"sequential CS, rate {rate}"] = SequentialSparsification(rounds, rate, rewind)
-    found["ISS, s_init 1"] = IterativeStochastic(rounds, rewind)
-    return found
+def searches(rounds: int, rewind: int) -> dict[str, Way]:
+    """CS with several s_init as in the thesis; magnitude pruning with several rates."""
+    recipes: dict[str, Any] = {
+        f"CS, s_init {start}": TicketSearch(rounds, rewind, s_init=start) for start in STARTS
+    }
+    for rate in RATES:
+        recipes[f"IMP, rate {rate}"] = IterativeMagnitude(rounds, rate, rewind)
+        recipes[f"IMP-C, rate {rate}"] = IterativeMagnitude(rounds, rate)
+    recipes["ISS, s_init 1"] = IterativeStochastic(rounds, rewind)
+    return {name: Way(recipe, rounds + 1) for name, recipe in recipes.items()}
 
 
-def setting(scale: float, data: str | Path | None) -> tuple[str, Any, Splits, float, int]:
-    """Network, data, epochs per round, rounds: ResNet-20 on CIFAR-10, or a perceptron on digits."""
+def setting(scale: float, data: str | None) -> tuple[Setting, int]:
+    """ResNet-20 on CIFAR-10, 85 epochs a round, 5 rounds; or a perceptron on digits, 15 epochs, 3 rounds."""
     if scale >= 1:
-        return "ResNet-20, CIFAR-10", partial(resnet, 20), load("cifar10", data), 85.0, 5
-    return "64-300-100-10 on scikit-learn's digits", partial(MLP, 64, 300, 100, 10), load("digits"), 15.0, 3
+        return Setting("ResNet-20, CIFAR-10", partial(resnet, 20), load("cifar10", data), 85.0, sgd(0.1)), 5
+    return digits(15.0, **sgd(0.1)), 3
 
 
 def run(
     out: Path = Path("runs/reproduce"), data: str | None = None, seeds: int = 3, scale: float = 0.02
-) -> dict[str, Any]:
+) -> Row:
     """Every search on every seed; each ticket trained as long as a round, beside the dense network."""
-    del out
-    title, make, splits, epochs, rounds = setting(scale, data)
-    rows: list[dict[str, Any]] = []
-    for seed in range(seeds):
-        torch.manual_seed(seed)
-        model = make()
-        rows.append(trial("dense", None, model, splits, epochs, seed))
-        for name, recipe in searches(rounds, 2).items():
-            rows.append(trial(name, recipe, model, splits, epochs * (rounds + 1), seed))
-    return {
-        "title": f"Ticket search: {title}", "finding": finding(rows), "scale": scale, "seeds": seeds,
-        "epochs_per_round": epochs, "rounds": rounds, "torch": torch.__version__, "paper": PAPER,
-        "rows": rows,
-    }  # fmt: skip
-
-
-def trial(
-    name: str, recipe: Any, model: nn.Module, splits: Splits, epochs: float, seed: int
-) -> dict[str, Any]:
-    """One search, or plain training."""
-    result = tl.fit(
-        model, splits.train, test=splits.test, recipe=recipe, epochs=epochs, seed=seed, progress=False,
-        optimizer=partial(SGD, lr=0.1, momentum=0.9, weight_decay=1e-4), batch_size=64,
+    place, rounds = setting(scale, data)
+    trials = side_by_side(place, searches(rounds, 2), seeds, out / "ticket-search.jsonl")
+    return told(
+        "Ticket search", "Figures 4.3–4.4, Table 4.2", place, scale, trials, finding=matching(trials),
+        paper=PAPER, rounds=rounds, notes=[f"{rounds} rounds, then the ticket from the weights of epoch 2."],
     )  # fmt: skip
-    found = weights(Task(result.model), "*weight")
-    layers = {n.removeprefix("model."): round(float((w == 0).double().mean()), 4) for n, w in found.items()}
-    accuracy = result.scores["test"].metric
-    return {
-        "method": name,
-        "seed": seed,
-        "left": round(1 - sparsity(found), 4),
-        "accuracy": round(accuracy, 4),
-        "layers": layers,
-    }
 
 
-def finding(rows: list[dict[str, Any]]) -> str:
+def matching(rows: Sequence[Row]) -> str:
     """Of each kind of search, the sparsest setting whose mean accuracy matches the dense network's."""
-    dense = statistics.fmean(row["accuracy"] for row in rows if row["method"] == "dense")
+    dense = statistics.fmean(of(rows, "dense", "accuracy"))
     best: dict[str, float] = {}
     for name in dict.fromkeys(row["method"] for row in rows if row["method"] != "dense"):
-        own = [row for row in rows if row["method"] == name]
-        if statistics.fmean(row["accuracy"] for row in own) >= dense:
-            kind = name.partition(",")[0]
-            best[kind] = min(best.get(kind, 1.0), statistics.fmean(row["left"] for row in own))
-    told = ", ".join(f"{kind} {100 * left:.1f} %" for kind, left in sorted(best.items(), key=lambda i: i[1]))
+        if statistics.fmean(of(rows, name, "accuracy")) >= dense:
+            kind, left = name.partition(",")[0], 1 - statistics.fmean(of(rows, name, "sparsity"))
+            best[kind] = min(best.get(kind, 1.0), left)
+    listed = ", ".join(
+        f"{kind} {100 * left:.1f} %" for kind, left in sorted(best.items(), key=lambda i: i[1])
+    )
     return (
-        f"Weights left in the sparsest matching tickets (dense {dense:.3f}): {told or 'no search matched'}."
+        f"Weights left in the sparsest matching tickets (dense {dense:.3f}): {listed or 'no search matched'}."
     )

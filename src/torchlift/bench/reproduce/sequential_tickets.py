@@ -1,0 +1,35 @@
+"""Sequential search: sequential CS against IMP, round by round (thesis Figure 4.13)."""
+
+from functools import partial
+from pathlib import Path
+
+from torchlift.bench.reproduce.arms import Row
+from torchlift.bench.reproduce.pruned import Setting, Way, digits, sgd, side_by_side, told
+from torchlift.bench.reproduce.ticket_search import matching
+from torchlift.data import load
+from torchlift.models import resnet
+from torchlift.recipes import IterativeMagnitude, SequentialSparsification
+
+
+def setting(scale: float, data: str | None) -> tuple[Setting, float, tuple[int, ...]]:
+    """With the rate and the rounds: 20 % of ResNet-20 in 30 rounds; half of a perceptron in 6."""
+    if scale >= 1:
+        place = Setting("ResNet-20, CIFAR-10", partial(resnet, 20), load("cifar10", data), 85.0, sgd(0.1))
+        return place, 0.2, (1, 5, 10, 15, 20, 25, 30)
+    return digits(15.0, **sgd(0.1)), 0.5, (1, 2, 3, 4, 5, 6)
+
+
+def run(
+    out: Path = Path("runs/reproduce"), data: str | None = None, seeds: int = 3, scale: float = 0.02
+) -> Row:
+    """Tickets after several numbers of rounds, each trained from the weights of epoch 2."""
+    place, rate, rounds = setting(scale, data)
+    ways: dict[str, Way] = {}
+    for count in rounds:
+        ways[f"sequential CS, round {count}"] = Way(SequentialSparsification(count, rate, 2), count + 1)
+        ways[f"IMP, round {count}"] = Way(IterativeMagnitude(count, rate, 2), count + 1)
+    trials = side_by_side(place, ways, seeds, out / "sequential-tickets.jsonl")
+    return told(
+        "Sequential search", "section 4.5.5, Figure 4.13", place, scale, trials, finding=matching(trials),
+        rate=rate, notes=[f"Each round drops {100 * rate:.0f} % of what is left; s_init = 0."],
+    )  # fmt: skip
