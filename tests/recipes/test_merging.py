@@ -11,8 +11,9 @@ from torch.testing import assert_close
 import torchlift as tl
 from torchlift.core import Task, TorchliftError, nodes
 from torchlift.models import MLP, BlockNet, LeNet5
-from torchlift.recipes import Auto, Centred, Chain, FoldedNorm, LinearLifting, Plain
+from torchlift.recipes import Auto, Centred, Chain, FoldedNorm, LinearLifting, Plain, Rotated
 from torchlift.recipes.auto import suggestions
+from torchlift.train.settings import cosine
 
 
 def data(n=96):
@@ -29,7 +30,14 @@ def run(recipe, model=None, epochs=6, **settings):
 
 @pytest.mark.parametrize(
     "recipe",
-    [LinearLifting(), LinearLifting(side="both", rank=0.5), FoldedNorm(), Centred(), Centred(scaled=True)],
+    [
+        LinearLifting(),
+        LinearLifting(side="both", rank=0.5),
+        FoldedNorm(),
+        Centred(),
+        Centred(scaled=True),
+        Rotated(),
+    ],
     ids=repr,
 )
 def test_what_is_kept_is_what_was_trained(recipe):
@@ -38,6 +46,30 @@ def test_what_is_kept_is_what_was_trained(recipe):
     assert not list(nodes(result.model))
     assert result.history[-1]["valid_loss"] == pytest.approx(result.scores["valid"].loss, rel=1e-3)
     assert result.history[-1]["valid_loss"] < result.history[0]["valid_loss"]
+
+
+def test_stages_follow_the_schedule_once():
+    result = run(Rotated(stages=(1, 1, 2), warmup=0.0), epochs=8, schedule="cosine", save_every=0.0)
+    ends = {row["phase"]: row["lr"] for row in result.history}
+    assert list(ends) == ["lifted 1", "lifted 2", "lifted 3"]
+    assert list(ends.values()) == pytest.approx([0.01 * cosine(t) for t in (1 / 4, 1 / 2, 1)])
+
+
+def test_stages_resume_where_they_were(tmp_path):
+    recipe, whole = Rotated(stages=(1, 1)), run(Rotated(stages=(1, 1)))
+    rows = []
+
+    def stop(row):
+        rows.append(row)
+        if len(rows) == 5:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        run(recipe, out=tmp_path, save_every=0.0, listener=stop)
+    again = run(recipe, out=tmp_path, resume=True)
+    assert all(
+        torch.equal(a, b) for a, b in zip(again.model.parameters(), whole.model.parameters(), strict=True)
+    )
 
 
 def test_linear_lifting_costs_little_more_than_plain_training():
