@@ -13,6 +13,12 @@ from torchlift import lifted
 from torchlift.lifted import solvers
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def model() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, 3)).double()
@@ -45,13 +51,36 @@ def work(rank: int, port: int, penalty: str, folder: str) -> None:
     dist.destroy_process_group()
 
 
+def by_layers(rank: int, port: int, order: str, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    torch.save(sweeps(order, lifted.LayerParallel()), Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def sweeps(order: str, shard: lifted.Shard | None) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    hidden = [module for _ in range(4) for module in (nn.Linear(5, 5), nn.Tanh())]
+    net = nn.Sequential(*hidden, nn.Linear(5, 3)).double()
+    method = lifted.BCD(order=order, update="accelerated")  # type: ignore[arg-type]
+    lifted.train(net, task(), method=method, epochs=3, progress=False, shard=shard)
+    return net.state_dict()
+
+
+@pytest.mark.parametrize("order", ["red_black", "descending"])
+@pytest.mark.slow
+def test_layers_in_parallel_give_the_one_process_result(order: str, tmp_path: Path) -> None:
+    mp.spawn(by_layers, (free_port(), order, str(tmp_path)), nprocs=2)
+    expected = sweeps(order, None)
+    for rank in range(2):
+        for name, weight in torch.load(tmp_path / f"{rank}.pt").items():
+            assert (weight - expected[name]).abs().max() < 1e-8
+
+
 @pytest.mark.parametrize("penalty", ["bregman", "classical"])
 @pytest.mark.slow
 def test_two_processes_give_the_one_process_result(penalty: str, tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    mp.spawn(work, (port, penalty, str(tmp_path)), nprocs=2)
+    mp.spawn(work, (free_port(), penalty, str(tmp_path)), nprocs=2)
     net = model()
     objective = fit(net, task(), penalty, None)
     for rank in range(2):

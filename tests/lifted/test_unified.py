@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from torchlift import lifted
 from torchlift.lifted.activations import Linear, get
-from torchlift.lifted.unified import ProximalNet, ResidualNet, Unified, UnifiedISGM, energy
+from torchlift.lifted.recursive import ProximalNet, ResidualNet
+from torchlift.lifted.unified import Unified, UnifiedISGM, energy
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:
@@ -92,3 +94,79 @@ def test_classification_with_cross_entropy() -> None:
     hot = torch.nn.functional.one_hot(labels, 3).double()
     UnifiedISGM(lr=1e-2, batch_size=30)(net, (x, hot), loss="cross_entropy", epochs=15, progress=False)
     assert float((net(x).argmax(1) == labels).double().mean()) > 0.85
+
+
+class Block(nn.Module):
+    """The residual block of image networks, in-place addition and functional ReLU included."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
+        self.act = nn.ReLU(inplace=True)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.second(self.act(self.norm(self.first(x))))
+        out += x
+        return torch.relu(out)
+
+
+def small_resnet() -> nn.Module:
+    torch.manual_seed(0)
+    blocks = [nn.Conv2d(1, 4, 3), lifted.Act("leaky_relu", slope=0.1), Block(4), nn.AvgPool2d(2), Block(4)]
+    return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(16, 3)).double().eval()
+
+
+def test_an_ordinary_residual_network_is_read_whole() -> None:
+    net, x = small_resnet(), randn(5, 1, 6, 6)
+    unified = lifted.Traced(net)
+    assert [type(a).__name__ for a in unified.activations] == ["LeakyReLU", "Clip", "Clip", "Clip", "Clip"]
+    states = unified.states(x)
+    before = [state.clone() for state in states]
+    assert torch.allclose(unified.preactivations(x, states)[-1], net(x))
+    assert all(torch.equal(a, b) for a, b in zip(states, before, strict=True))
+    parts = energy(unified, x, net(x), states, 1.0, Linear())
+    assert parts.abs().max() < 1e-12
+
+
+@torch.no_grad()
+def test_state_steps_of_an_ordinary_residual_network_never_raise_the_energy() -> None:
+    net, x, y = lifted.Traced(small_resnet()), randn(6, 1, 6, 6), randn(6, 3, seed=1)
+    method, z = UnifiedISGM(inner=1), net.states(x)
+    value = start = float(energy(net, x, y, z, 1.5, Linear()).sum())
+    for index in reversed(range(len(z))):
+        z[index] = method.state(net, index, x, y, z, 1.5, Linear())
+        new = float(energy(net, x, y, z, 1.5, Linear()).sum())
+        assert new <= value + 1e-10
+        value = new
+    assert value < start
+
+
+def test_train_takes_residual_networks_of_either_kind() -> None:
+    x = randn(60, 1, 6, 6)
+    y = (x.mean((1, 2, 3)) > 0).long()
+    for net, inputs in ((small_resnet(), x), (ResidualNet(36, 8, 8, 2, 3).double(), x.flatten(1))):
+        before = float(nn.functional.cross_entropy(net(inputs), y).detach())
+        result = lifted.train(net, (inputs, y), mu=3.0, epochs=6, lr=1e-2, batch_size=20, progress=False)
+        assert result.model is net
+        assert float(nn.functional.cross_entropy(net(inputs), y).detach()) < 0.8 * before
+
+
+class Product(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.a(x) * self.b(x)
+
+
+def test_what_is_not_affine_is_named() -> None:
+    x, y = randn(5, 4), torch.zeros(5, dtype=torch.long)
+    with pytest.raises(ValueError, match="Product does 'mul', which is not known as affine"):
+        lifted.train(Product().double(), (x, y))
+    with pytest.raises(ValueError, match=r"'2.norm' is a batch norm in training mode"):
+        lifted.train(small_resnet().train(), (randn(5, 1, 6, 6), y))
+    with pytest.raises(ValueError, match="need method 'isgm', penalty 'bregman' and one mu"):
+        lifted.train(ResidualNet(4, 4, 4, 1, 2).double(), (x, y), method="bcd")

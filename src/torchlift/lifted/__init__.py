@@ -10,10 +10,12 @@ from torchlift.lifted.isgm import ISGM
 from torchlift.lifted.network import Network
 from torchlift.lifted.predict import predict
 from torchlift.lifted.read import Act, read
-from torchlift.lifted.shard import Alone, Shard, Sharded
+from torchlift.lifted.recursive import ProximalNet, ResidualNet
+from torchlift.lifted.shard import Alone, LayerParallel, Shard, Sharded
 from torchlift.lifted.splitting import Splitting
+from torchlift.lifted.traced import Traced
 from torchlift.lifted.train import train
-from torchlift.lifted.unified import ProximalNet, ResidualNet, UnifiedISGM
+from torchlift.lifted.unified import Unified, UnifiedISGM
 
 if TYPE_CHECKING:
     from torchlift.lifted.estimators import LiftedClassifier as LiftedClassifier
@@ -25,13 +27,16 @@ __all__ = [
     "Act",
     "Alone",
     "Contrastive",
+    "LayerParallel",
     "Network",
     "ProximalNet",
     "ResidualNet",
     "Shard",
     "Sharded",
     "Splitting",
+    "Traced",
     "Trained",
+    "Unified",
     "UnifiedISGM",
     "activations",
     "penalties",

@@ -71,8 +71,11 @@ class BCD:
         self, network: Network, x: Tensor, y: Tensor, states: list[Tensor], shard: Shard | None = None
     ) -> None:
         """Update every hidden state in place of the list."""
+        shard, rule = shard or Alone(), descent.get(self.update)
         for wave in waves(self.order, network.hidden):
-            new = {i: state_step(network, i, x, y, states, descent.get(self.update), shard) for i in wave}
+            new = shard.each(
+                {i: states[i] for i in wave}, lambda i: state_step(network, i, x, y, states, rule, shard)
+            )
             for i, state in new.items():
                 states[i] = torch.lerp(states[i], state, 0.5) if self.order == "jacobi" else state
 
@@ -80,17 +83,16 @@ class BCD:
         self, network: Network, x: Tensor, y: Tensor, states: list[Tensor], shard: Shard | None = None
     ) -> None:
         """Update every layer's weights: the layers are independent given the states."""
-        below, above = [x, *states], [*states, y]
-        for i, layer in enumerate(network.layers):
-            layer.theta = self.weight_step(
-                layer,
-                network.penalties[i],
-                network.mus[i],
-                below[i],
-                above[i],
-                shard or Alone(),
-                self.input_noise if i == 0 else 0.0,
-            )
+        below, above, shard = [x, *states], [*states, y], shard or Alone()
+
+        def work(i: int) -> Tensor:
+            noise = self.input_noise if i == 0 else 0.0
+            layer, penalty, mu = network.layers[i], network.penalties[i], network.mus[i]
+            return self.weight_step(layer, penalty, mu, below[i], above[i], shard, noise)
+
+        found = shard.each({i: layer.theta for i, layer in enumerate(network.layers)}, work)
+        for i, theta in found.items():
+            network.layers[i].theta = theta
 
     def weight_step(
         self,

@@ -28,6 +28,23 @@ class Act(nn.Module):
         return repr(self.activation)
 
 
+class NotAChainError(ValueError):
+    """The model has skip connections or computes outside its modules: see ``torchlift.lifted.traced``."""
+
+
+class _Tracer(torch.fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, Act) or super().is_leaf_module(m, module_qualified_name)
+
+
+def trace(model: nn.Module) -> torch.fx.GraphModule:
+    """The model's graph, its activations whole."""
+    try:
+        return torch.fx.GraphModule(model, _Tracer().trace(model))
+    except Exception as error:
+        raise ValueError(f"lifted: {type(model).__name__} cannot be traced ({error})") from error
+
+
 def recognise(module: nn.Module) -> Activation | None:
     """The table's activation that a torch module computes, or None."""
     match module:
@@ -67,10 +84,7 @@ def modules_in_order(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _traced(model: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
-    try:
-        graph = torch.fx.symbolic_trace(model)
-    except Exception as error:
-        raise ValueError(f"lifted: {type(model).__name__} is not a chain of modules ({error})") from error
+    graph = trace(model)
     last: torch.fx.Node | None = None
     for node in graph.graph.nodes:
         if node.op in ("placeholder", "output"):
@@ -78,9 +92,9 @@ def _traced(model: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
             continue
         chained = len(node.all_input_nodes) == 1 and node.all_input_nodes[0] is last
         if node.op != "call_module" or not chained:
-            raise ValueError(
-                f"lifted: {type(model).__name__} does {node.name!r} outside a plain chain of modules; use "
-                "modules for activations and flattening, and lifted.unified for skip connections"
+            raise NotAChainError(
+                f"lifted: {type(model).__name__} does {node.name!r} outside a plain chain of modules; "
+                "networks with skips are trained by method 'isgm' with the Bregman penalty"
             )
         last = node
         yield f"{prefix}{node.target}", model.get_submodule(str(node.target))

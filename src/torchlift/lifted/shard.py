@@ -1,8 +1,10 @@
-"""Samples spread over processes: the two reductions that make every block solver distributed."""
+"""Samples or layers spread over processes: the exchanges that make every block solver distributed."""
 
 import abc
 import dataclasses
+from collections.abc import Callable, Mapping
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -22,6 +24,10 @@ class Shard(abc.ABC):
     @abc.abstractmethod
     def max(self, local: Tensor) -> Tensor:
         """The maximum over all processes."""
+
+    def each(self, like: Mapping[int, Tensor], work: Callable[[int], Tensor]) -> dict[int, Tensor]:
+        """``work(i)`` for every layer i, a tensor like the one given: blocks that do not see one another."""
+        return {i: work(i) for i in like}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,3 +71,24 @@ class Sharded(Shard):
     def max(self, local: Tensor) -> Tensor:
         """All-reduced maximum."""
         return self._reduce(local, dist.ReduceOp.MAX)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerParallel(Alone):
+    """Every process holds all samples and takes its share of the layers that are updated together.
+
+    These are the layers of one colour in red-black sweeps (all in Jacobi's), and all weights given states.
+    """
+
+    group: dist.ProcessGroup | None = None
+
+    def each(self, like: Mapping[int, Tensor], work: Callable[[int], Tensor]) -> dict[int, Tensor]:
+        """Layers are dealt out in turn; every process sends its own results to all others."""
+        rank, processes = dist.get_rank(self.group), dist.get_world_size(self.group)
+        found: dict[int, Tensor] = {}
+        for turn, (i, tensor) in enumerate(like.items()):
+            mine = turn % processes == rank
+            found[i] = work(i).contiguous() if mine else torch.empty_like(tensor).contiguous()
+        for turn, result in enumerate(found.values()):
+            dist.broadcast(result, group=self.group, group_src=turn % processes)
+        return found

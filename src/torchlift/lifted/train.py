@@ -15,15 +15,19 @@ from torchlift.lifted.data import Data, as_pair, batches, metric, whole
 from torchlift.lifted.history import Log, Trained
 from torchlift.lifted.isgm import ISGM
 from torchlift.lifted.network import Network
+from torchlift.lifted.read import NotAChainError, read
 from torchlift.lifted.shard import Alone, Shard
 from torchlift.lifted.splitting import Splitting
+from torchlift.lifted.traced import Traced
+from torchlift.lifted.unified import Unified, UnifiedISGM
 
-Method = BCD | ISGM | Contrastive | Splitting
-_METHODS: dict[str, type[BCD] | type[ISGM] | type[Contrastive] | type[Splitting]] = {
+Method = BCD | ISGM | Contrastive | Splitting | UnifiedISGM
+_METHODS: dict[str, type[Method]] = {
     "bcd": BCD,
     "isgm": ISGM,
     "contrastive": Contrastive,
     "splitting": Splitting,
+    "unified": UnifiedISGM,
 }
 
 
@@ -63,10 +67,19 @@ def train(
 ) -> Trained:
     """min loss(y, v_{L+1}) + Σ_l μ_l P_l(u_l, v_l) over weights and states; the weights end in ``model``.
 
-    ``method``: "bcd" (all samples, exact blocks), "isgm" (mini-batches), "contrastive" or "splitting",
-    with its options as further keywords (``order=``, ``tau=``, ``beta=`` …), or a value such as ``BCD(...)``.
+    ``method``: "bcd" (all samples, exact blocks), "isgm" (mini-batches), "contrastive", "splitting" or
+    "unified", with its options as further keywords (``order=``, ``tau=``, …), or a value such as ``BCD(...)``.
     ``loss``: "cross_entropy", "mse" (½‖v − y‖²), "bce", or any activation, whose Bregman penalty it is.
+    Networks with skip connections are read as K u, M u = V z, z = σ(W u + b) and trained by ``UnifiedISGM``.
     """
+    unified = _unified(model, method, penalty)
+    if unified is not None:
+        rule, weight = _unified_rule(method, penalty, mu, options)
+        with torch.enable_grad():
+            done = rule(
+                unified, data, mu=weight, loss=loss, epochs=epochs, valid=valid, seed=seed, progress=progress
+            )
+        return Trained(model, done.history, done.seconds)
     chosen = _method(method, options)
     run = _Run(
         model,
@@ -87,7 +100,36 @@ def train(
             _contrastive(run, chosen)
         case Splitting():
             _splitting(run, chosen)
+        case UnifiedISGM():
+            raise AssertionError("handled above")
     return Trained(model, run.log.rows, run.log.seconds)
+
+
+def _unified(model: nn.Module, method: str | Method, penalty: str) -> Unified | None:
+    """The model in the unified form if it is not a chain of layers, or if that is asked for."""
+    if isinstance(model, Unified):
+        return model
+    if method == "unified" or isinstance(method, UnifiedISGM):
+        return Traced(model)
+    try:
+        read(model)
+    except NotAChainError:
+        if method != "isgm" or penalty != "bregman":
+            raise
+        return Traced(model)
+    return None
+
+
+def _unified_rule(
+    method: str | Method, penalty: str, mu: Any, options: dict[str, Any]
+) -> tuple[UnifiedISGM, float]:
+    rule = _method("unified" if method == "isgm" else method, options)
+    if not isinstance(rule, UnifiedISGM) or penalty != "bregman" or not isinstance(mu, int | float):
+        raise ValueError(
+            "lifted.train: networks in the unified form need method 'isgm', penalty 'bregman' and one mu, "
+            f"got {method!r}, {penalty!r}, {mu!r}"
+        )
+    return rule, float(mu)
 
 
 def _method(method: str | Method, options: dict[str, Any]) -> Method:

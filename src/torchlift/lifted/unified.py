@@ -1,4 +1,4 @@
-"""K u, M u = V z, z = σ(W u + b): residual and unrolled proximal networks in one form.
+"""K u, M u = V z, z = σ(W u + b): chains, residual and unrolled proximal networks in one form.
 
 Given the input, the hidden states u are affine in the activations z, so every pre-activation is an affine
 function of x and the earlier z. The energy loss(K u, y) + Σ_l μ_l B_l(z_l, v_l) is then convex in each z_l,
@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from torchlift.lifted.activations import Activation, Clip
-from torchlift.lifted.activations import get as get_activation
+from torchlift.lifted.activations import Activation
 from torchlift.lifted.data import Data, batches, metric
 from torchlift.lifted.history import Log, Trained
 from torchlift.lifted.network import loss_activation
 from torchlift.lifted.penalties import Bregman
+from torchlift.lifted.solvers.output import as_targets
 
 _POWER_STEPS = 10
 
@@ -29,107 +29,16 @@ class Unified(nn.Module, abc.ABC):
     activations: list[Activation]
 
     @abc.abstractmethod
-    def start(self, x: Tensor) -> Tensor:
-        """u₀."""
-
-    @abc.abstractmethod
-    def preactivation(self, index: int, u: Tensor, x: Tensor) -> Tensor:
-        """(W u + b)_l, l counted from 0."""
-
-    @abc.abstractmethod
-    def following(self, index: int, u: Tensor, z: Tensor) -> Tensor:
-        """u_l from M u = V z."""
-
-    @abc.abstractmethod
-    def readout(self, u: Tensor, x: Tensor) -> Tensor:
-        """K u."""
-
     def preactivations(self, x: Tensor, z: Sequence[Tensor]) -> list[Tensor]:
         """v₁, …, v_L and the output, for given activations."""
-        u, found = self.start(x), list[Tensor]()
-        for index, state in enumerate(z):
-            found.append(self.preactivation(index, u, x))
-            u = self.following(index, u, state)
-        return [*found, self.readout(u, x)]
 
+    @abc.abstractmethod
     def states(self, x: Tensor) -> list[Tensor]:
         """z of the forward pass."""
-        u, states = self.start(x), list[Tensor]()
-        for index, activation in enumerate(self.activations):
-            states.append(activation(self.preactivation(index, u, x)))
-            u = self.following(index, u, states[-1])
-        return states
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the forward pass."""
         return self.preactivations(x, self.states(x))[-1]
-
-
-class ResidualNet(Unified):
-    """u_l = u_{l−1} + V_l σ(W_l u_{l−1} + b_l), u₀ = E x, output K u_L + c."""
-
-    def __init__(
-        self,
-        inputs: int,
-        width: int,
-        inner: int,
-        depth: int,
-        outputs: int,
-        activation: str | Activation = "relu",
-    ) -> None:
-        super().__init__()
-        self.activations = [get_activation(activation)] * depth
-        self.embed = nn.Linear(inputs, width)
-        self.inward = nn.ModuleList(nn.Linear(width, inner) for _ in range(depth))
-        self.outward = nn.ModuleList(nn.Linear(inner, width, bias=False) for _ in range(depth))
-        self.head = nn.Linear(width, outputs)
-
-    def start(self, x: Tensor) -> Tensor:
-        """E x."""
-        return self.embed(x)
-
-    def preactivation(self, index: int, u: Tensor, x: Tensor) -> Tensor:
-        """W_l u + b_l."""
-        return self.inward[index](u)
-
-    def following(self, index: int, u: Tensor, z: Tensor) -> Tensor:
-        """u + V_l z."""
-        return u + self.outward[index](z)
-
-    def readout(self, u: Tensor, x: Tensor) -> Tensor:
-        """K u + c."""
-        return self.head(u)
-
-
-class ProximalNet(Unified):
-    """Unrolled dual forward–backward: z_l = clip((I − τL_lL_lᵀ)z_{l−1} + τL_l x, ±t), output x − L_{L+1}ᵀz_L.
-
-    The prox of the conjugate of t‖·‖₁ is the clip; every L_l is learned.
-    """
-
-    def __init__(self, size: int, dual: int, depth: int, *, tau: float = 0.1, threshold: float = 0.1) -> None:
-        super().__init__()
-        self.tau = tau
-        self.activations = [Clip(-threshold, threshold)] * depth
-        first = torch.randn(dual, size) / size**0.5
-        self.operators = nn.ParameterList(nn.Parameter(first.clone()) for _ in range(depth + 1))
-
-    def start(self, x: Tensor) -> Tensor:
-        """0."""
-        return x.new_zeros(len(x), len(self.operators[0]))
-
-    def preactivation(self, index: int, u: Tensor, x: Tensor) -> Tensor:
-        """u − τL(Lᵀu − x)."""
-        operator = self.operators[index]
-        return u - self.tau * (u @ operator - x) @ operator.mT
-
-    def following(self, index: int, u: Tensor, z: Tensor) -> Tensor:
-        """z."""
-        return z
-
-    def readout(self, u: Tensor, x: Tensor) -> Tensor:
-        """x − Lᵀu."""
-        return x - u @ self.operators[-1]
 
 
 def energy(net: Unified, x: Tensor, y: Tensor, z: Sequence[Tensor], mu: float, loss: Activation) -> Tensor:
@@ -209,6 +118,7 @@ class UnifiedISGM:
         """States, then one step on the weights: the gradient of the energy at fixed states."""
         with torch.no_grad():
             z = net.states(x)
+            y = as_targets(y, net.preactivations(x, z)[-1])
             for _ in range(self.rounds):
                 for index in reversed(range(len(z))):
                     z[index] = self.state(net, index, x, y, z, mu, loss)
@@ -222,9 +132,10 @@ class UnifiedISGM:
 def _curvature(
     later: Callable[[Tensor], tuple[Tensor, ...]], like: Tensor, weights: Sequence[float]
 ) -> float:
-    """‖Σ w_k A_kᵀA_k‖ for the linear parts A_k of the maps, by power iteration on one sample's shape."""
+    """‖Σ w_k A_kᵀA_k‖ for the linear parts A_k of the maps: power iteration, a start for every sample."""
     graph = torch.func.vjp(later, like)
-    direction = torch.ones_like(like) / like[0].numel() ** 0.5
+    direction = torch.randn(like.shape, generator=torch.Generator().manual_seed(0)).to(like)
+    direction = direction / like[0].numel() ** 0.5
     size = like.new_tensor(1.0)
     for _ in range(_POWER_STEPS):
         moved = [b - a for a, b in zip(graph[0], later(like + direction), strict=True)]
