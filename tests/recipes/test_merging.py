@@ -86,7 +86,7 @@ def test_linear_lifting_costs_little_more_than_plain_training():
 class Asked:
     """A fit that notes shares and names; candidates score as told."""
 
-    epochs = 20.0
+    epochs, run = 20.0, None
 
     def __init__(self, scores):
         self.scores, self.calls = scores, []

@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivat
 
 from torchlift.core import SelectionError, Task, TorchliftError
 from torchlift.lifts import merge
-from torchlift.recipes.budget import part
+from torchlift.recipes.budget import Part
 from torchlift.recipes.centred import Centred
 from torchlift.recipes.chain import Recipe
 from torchlift.recipes.folded_norm import FoldedNorm
@@ -49,11 +49,11 @@ class Auto:
             found = self.trial(name, recipe, task, fit, len(candidates))
             if found is not None and found.better_than(score):
                 best, score = name, found
-        return candidates[best](task, part(fit, 1 - self.trials, best))
+        return candidates[best](task, Part(fit, 1 - self.trials, best))
 
     def trial(self, name: str, recipe: Recipe, task: Task, fit: Fit, count: int) -> Score | None:
         """What a candidate reaches on its part of the trials; None if the model is not for it."""
-        short = part(fit, self.trials / count, f"trial of {name}")
+        short = Part(fit, self.trials / count, f"trial of {name}")
         try:
             return fit.evaluate(recipe(copy.deepcopy(task), short))
         except SelectionError:

@@ -1,52 +1,40 @@
 """A part of the budget, handed to a recipe as if it were the whole."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
-from torchlift.core import Batch, Problem
-from torchlift.train import Fit, Fitted, Score
+from torchlift.core import Problem
+from torchlift.train import Fit, Fitted
 from torchlift.train.until import Rule
 
 
-class Part:
-    """``fit`` with every budget multiplied by ``factor`` and every name led by ``prefix``."""
+class Part(Fit):
+    """``whole`` with every budget multiplied by ``factor`` and every name led by ``prefix``."""
 
-    def __init__(self, fit: Fit, factor: float, prefix: str) -> None:
-        self.fit, self.factor, self.prefix = fit, factor, prefix
+    def __init__(self, whole: Fit, factor: float, prefix: str) -> None:
+        super().__init__(whole.run)
+        self.whole, self.factor, self.prefix = whole, factor, prefix
 
     @property
     def epochs(self) -> float:
         """This part of the run's epochs."""
-        return self.factor * self.fit.epochs
+        return self.factor * self.whole.epochs
 
-    def __call__(self, problem: Problem, **settings: Any) -> Fitted:
+    def __call__(self, problem: Problem, **changes: Any) -> Fitted:
         """Train the problem on this part's share."""
-        until, epochs = settings.get("until"), settings.get("epochs")
+        until, epochs = changes.get("until"), changes.get("epochs")
         if isinstance(until, Rule):
-            settings["until"] = until.scaled(self.factor)
+            changes["until"] = until.scaled(self.factor)
         if epochs is not None:
-            settings["epochs"] = self.factor * float(epochs)
-        settings["share"] = self.factor * float(settings.get("share", 1.0))
-        settings["name"] = self.named(str(settings.get("name", "fit")))
-        return self.fit(problem, **settings)
+            changes["epochs"] = self.factor * float(epochs)
+        changes["share"] = self.factor * float(changes.get("share", 1.0))
+        changes["name"] = self.named(str(changes.get("name", "fit")))
+        return self.whole(problem, **changes)
 
     def once(self, name: str, function: Callable[[Problem], object], problem: Problem) -> None:
         """A durable step that is no fit."""
-        self.fit.once(self.named(name), function, problem)
-
-    def evaluate(self, problem: Problem) -> Score:
-        """On the run's validation data."""
-        return self.fit.evaluate(problem)
-
-    def batches(self) -> Iterator[Batch]:
-        """The run's training data, in order."""
-        return self.fit.batches()
+        self.whole.once(self.named(name), function, problem)
 
     def named(self, name: str) -> str:
         """A phase's name, with whose phase it is."""
         return f"{self.prefix}: {name}"
-
-
-def part(fit: Fit, factor: float, prefix: str) -> Fit:
-    """A part of ``fit`` that recipes can use in its place."""
-    return cast(Fit, Part(fit, factor, prefix))

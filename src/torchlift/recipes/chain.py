@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchlift.core import Lift, Task, TorchliftError
-from torchlift.recipes.budget import part
+from torchlift.recipes.budget import Part
 from torchlift.recipes.once import Recipe, as_recipe
 from torchlift.train import Fit
 
@@ -33,5 +33,5 @@ class Chain:
         shares: Mapping[str, Any] = self.shares or dict.fromkeys(self.recipes, 1.0)
         total = sum(shares.values())
         for name, recipe in self.recipes.items():
-            task = as_recipe(recipe)(task, part(fit, shares[name] / total, name))
+            task = as_recipe(recipe)(task, Part(fit, shares[name] / total, name))
         return task
