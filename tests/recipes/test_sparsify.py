@@ -101,6 +101,26 @@ def test_a_target_in_macs_counts_positions():
     assert (result.history[-1]["macs_asked"], result.history[-1]["macs"]) == (3000, left)
 
 
+def test_logits_move_faster_in_runs_too_short_for_the_weights_rate():
+    """(2000 / steps)², of the steps under the mask: three quarters of six epochs of a hundred."""
+    for recipe, rate in (
+        (ContinuousSparsification(sparsity=0.5), (2000 / 450) ** 2),
+        (ContinuousSparsification(sparsity=0.5, logit_rate=3.0), 3.0),
+        (ContinuousSparsification(s_init=0.01), 1.0),
+    ):
+        recipe(Task(model()), fit := Scripted())
+        assert fit.settings[0]["groups"]["*.logit"]["lr_factor"] == pytest.approx(rate)
+    seen = []
+    tl.fit(
+        model(),
+        data(),
+        recipe=lambda task, fit: seen.append(fit.steps) or task,
+        batch_size=64,
+        progress=False,
+    )
+    assert seen == [4]
+
+
 def test_what_was_got_is_told_without_fine_tuning_too():
     result = run(ContinuousSparsification(parameters=150, finetune=0.0), epochs=2)
     assert result.history[-1]["parameters"] == pytest.approx(150, abs=2)
@@ -155,6 +175,7 @@ class Scripted:
     """A fit that moves weights and logits by a fixed amount and keeps what it is asked to remember."""
 
     epochs = 6.0
+    steps = 100
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, dict]] = []

@@ -86,7 +86,7 @@ class ContinuousSparsification(Masking):
             return self.logit_rate
         if not self.aims:
             return 1.0
-        steps = (1 - self.finetune) * fit.epochs * sum(1 for _ in fit.batches())
+        steps = (1 - self.finetune) * fit.epochs * fit.steps
         return min(1000.0, max(1.0, (2000 / max(steps, 1.0)) ** 2))
 
     def mask(self, task: Task, fit: Fit) -> tuple[SoftMask, Target | None]:

@@ -105,6 +105,11 @@ class Fit:
         """The run's budget."""
         return self.run.epochs
 
+    @property
+    def steps(self) -> int:
+        """Steps in an epoch."""
+        return self.run.train.steps()
+
     def __call__(self, problem: Problem, **changes: Any) -> Fitted:
         """Train the problem; see :class:`Settings` for what may be chosen."""
         settings = self.run.settings.changed(changes)
