@@ -43,7 +43,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.filterwarnings("ignore:(no|every) weight was dropped", "ignore:every channel")
+@pytest.mark.filterwarnings("ignore:(no|every) weight was dropped", "ignore:every gate", "ignore:all of")
 def test_an_entry_tells_a_table_and_curves_and_goes_on_where_it_was(name, monkeypatch, tmp_path):
     module = importlib.import_module(f"torchlift.bench.reproduce.{name}")
     monkeypatch.setattr(module, "setting", lambda scale, data: SETTINGS[name]())

@@ -153,6 +153,28 @@ def test_no_target_follows_s_init_and_says_when_it_collapses():
         run(ContinuousSparsification(s_init=-5.0), epochs=1)
 
 
+def test_no_recipe_leaves_a_layer_without_a_weight():
+    """The first layer's gates close of themselves; its best weight stays, and the zeros are held."""
+    with pytest.warns(UserWarning, match=r"every gate of model.0.weight was closed; the best"):
+        small = ContinuousSparsification(s_init=0.02, finetune=0.0)(Task(model()), Closing())
+    assert int((small.model[0].weight != 0).sum()) == 1
+    task = Task(model())
+    nn.init.constant_(task.model[0].weight, 1e-6)
+    with pytest.warns(UserWarning, match=r"all of model.0.weight would go"):
+        small = dropped(task, magnitudes(weights(task, "*weight")), 0.9)
+    assert int((small.model[0].weight != 0).sum()) == 1
+
+
+class Closing:
+    """A fit that closes the gates of the first layer."""
+
+    epochs, steps = 1.0, 1
+
+    def __call__(self, problem, **settings):
+        with torch.no_grad():
+            problem.nodes["model/0/weight"].logit.fill_(-1.0)
+
+
 def test_zeros_survive_any_later_fit():
     first = run(ContinuousSparsification(sparsity=0.8))
     pruned = [p == 0 for p in first.model.parameters() if p.ndim > 1]
@@ -260,6 +282,7 @@ def test_imp_follows_algorithm_3():
     assert_close(weight[weight != 0], (start + 2)[weight != 0])
 
 
+@pytest.mark.filterwarnings("ignore:all of")
 def test_imp_reaches_one_minus_rate_to_the_rounds():
     result = run(IterativeMagnitude(rounds=3, fraction=0.5, rewind=1), epochs=8)
     assert zeros(result.model) == pytest.approx(1 - 0.5**3, abs=0.01)

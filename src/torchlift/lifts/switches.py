@@ -138,7 +138,8 @@ def switches(problem: nn.Module) -> dict[str, Switches]:
 def aimed(problem: Problem) -> Problem:
     """A copy of the problem whose closed gates are worth the target; of equal logits, small weights go."""
     problem = copy.deepcopy(problem)
-    held = list(switches(problem).values())
+    found = switches(problem)
+    held = list(found.values())
     rank = held[0].rank
     if not isinstance(rank, Ranked):
         return problem
@@ -152,7 +153,9 @@ def aimed(problem: Problem) -> Problem:
         costs = rank.costs.to(scores.device)
         dropped = gates.lowest(scores, ties, costs, rank.target * float(costs.sum()))
         rank.value.zero_()
-        for one, part in zip(held, dropped.split([one.logit.numel() for one in held]), strict=True):
+        for (name, one), part in zip(found.items(), dropped.split(sizes_of(held)), strict=True):
+            if bool(part.all()):
+                warn_of_the_last(name)
             part = gates.spared(part.view_as(one.logit), one.logit)
             one.logit.copy_(torch.where(part, -1.0, 1.0))
     return problem
@@ -163,7 +166,17 @@ def spared(problem: Problem) -> Problem:
     problem = copy.deepcopy(problem)
     for name, held in switches(problem).items():
         if not bool(held.open().any()):
-            warnings.warn(f"every channel of {name} was closed; the best one is kept.", stacklevel=3)
+            warn_of_the_last(name)
             with torch.no_grad():
                 held.logit.view(-1)[held.logit.argmax()] = torch.finfo(held.logit.dtype).tiny
     return problem
+
+
+def sizes_of(held: list[Switches]) -> list[int]:
+    """How many gates each set has."""
+    return [one.logit.numel() for one in held]
+
+
+def warn_of_the_last(name: str) -> None:
+    """A layer without a weight ends the network."""
+    warnings.warn(f"every gate of {name} was closed; the best one is kept.", stacklevel=4)

@@ -1,6 +1,7 @@
 """Weights by name, their zeros, and dropping more of them: what all pruning recipes share."""
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -45,7 +46,9 @@ def dropped(task: Task, scores: Mapping[str, Tensor], goal: float, scope: Scope 
                 ]
             )
             gone = gates.lowest(flat, torch.zeros_like(flat), torch.ones_like(flat), goal * flat.numel())
-            for w, part in zip(found, gone.split([w.numel() for w in found]), strict=True):
+            for name, w, part in zip(names, found, gone.split([w.numel() for w in found]), strict=True):
+                if bool(part.all()):
+                    warnings.warn(f"all of {name} would go; its largest weight is kept.", stacklevel=2)
                 w.masked_fill_(gates.spared(part.view_as(w), w.abs()), 0.0)
     return task
 

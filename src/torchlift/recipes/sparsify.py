@@ -4,9 +4,10 @@ import dataclasses
 import warnings
 from typing import Any
 
-from torchlift.core import Task, TorchliftError, matches
+from torchlift.core import Problem, Task, TorchliftError, matches
 from torchlift.core.loss import split
 from torchlift.lifts import KeepZeros, SoftMask
+from torchlift.lifts.switches import spared
 from torchlift.recipes.accounts import account, closed, quietly, settled
 from torchlift.recipes.masking import Masking
 from torchlift.recipes.pruning import logger, released
@@ -65,10 +66,8 @@ class ContinuousSparsification(Masking):
         fit(lifted, name="lifted", share=1 - self.finetune, groups=groups, preview=plain, log=log)
         if self.bytes is not None:
             weigh(lifted, mask, self.bytes)
-        small = mask.project(lifted)
+        small = mask.project(lifted if goal else checked(lifted, mask.s_init))
         assert isinstance(small, Task)
-        if goal is None:
-            warn_of_collapse(closed(lifted), mask.s_init)
         return self.tuned(small, fit, goal) if self.finetune else small
 
     def tuned(self, small: Task, fit: Fit, goal: Target | None) -> Task:
@@ -126,8 +125,9 @@ class ContinuousSparsification(Masking):
         return {"where": "*", "granularity": groups, "skip": None}
 
 
-def warn_of_collapse(got: float, s_init: float) -> None:
-    """Say which knob to turn where nothing, or everything, was dropped."""
+def checked(lifted: Problem, s_init: float) -> Problem:
+    """Say which knob to turn where nothing, or everything, was dropped; leave no layer without a weight."""
+    got = closed(lifted)
     knobs = {
         "no weight": "lower s_init, raise strength, train longer, or ask for sparsity=",
         "every weight": "raise s_init, lower strength, train with SGD, or ask for sparsity=",
@@ -135,3 +135,7 @@ def warn_of_collapse(got: float, s_init: float) -> None:
     for what, far in (("no weight", got < 0.001), ("every weight", got > 0.999)):
         if far:
             warnings.warn(f"{what} was dropped (s_init={s_init}): {knobs[what]}.", stacklevel=3)
+    with warnings.catch_warnings():
+        if got > 0.999:
+            warnings.simplefilter("ignore")
+        return spared(lifted)

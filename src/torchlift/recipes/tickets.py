@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchlift.core import Problem, Task, TorchliftError
 from torchlift.lifts.mask import Variant
-from torchlift.lifts.switches import Switches
+from torchlift.lifts.switches import Switches, spared
 from torchlift.lifts.switches import switches as all_switches
 from torchlift.recipes.accounts import account
 from torchlift.recipes.magnitude import remembered
@@ -71,7 +71,7 @@ class TicketSearch(Masking):
             )
             early = remembered(fitted.remembered, self.rewind) if remember else early
         load_weights(lifted, early)
-        ticket = mask.project(lifted)
+        ticket = mask.project(spared(lifted))
         assert isinstance(ticket, Task)
         fit(ticket, name="ticket", share=share, log=logger(self.where, self.skip))
         return ticket
