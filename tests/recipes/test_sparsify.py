@@ -367,3 +367,14 @@ def test_recipes_resume_bit_for_bit(recipe, tmp_path, monkeypatch):
     again = run(recipe, epochs=3, out=tmp_path / "again", resume=True)
     for a, b in zip(whole.model.state_dict().values(), again.model.state_dict().values(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_channels_are_masked_layer_by_layer_where_no_graph_can_be_followed(monkeypatch):
+    def untraceable(*_):
+        raise RuntimeError("no way through")
+
+    monkeypatch.setattr("torchlift.deploy.channel_groups", untraceable)
+    with pytest.warns(UserWarning, match=r"cannot be followed \(no way through\): channels are masked layer"):
+        result = run(ContinuousSparsification(granularity="channel", sparsity=0.5, where="0.*"), epochs=2)
+    rows = (result.model[0].weight == 0).all(1)
+    assert int(rows.sum()) == 16

@@ -1,6 +1,7 @@
 """Any sparsifying lift as a recipe: lift, fit, project, fine-tune."""
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,5 +28,13 @@ class Lifted:
         fit(lifted, name="lifted", share=1 - self.finetune, groups=self.groups)
         small: Problem = self.lift.project(lifted, fit)
         assert isinstance(small, Task)
+        warn_of_empty(small)
         fit(small, name="finetune", share=self.finetune, groups={"*": {"lr_factor": self.finetune_rate}})
         return small
+
+
+def warn_of_empty(task: Task) -> None:
+    """A weight that is zero everywhere cannot be told from a new one: it would train as if never pruned."""
+    for name, parameter in task.named_parameters():
+        if parameter.ndim > 1 and not bool(parameter.any()):
+            warnings.warn(f"all of {name} was dropped, and may return: lower the strength.", stacklevel=3)

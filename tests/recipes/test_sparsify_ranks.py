@@ -1,0 +1,28 @@
+"""Masks agree across processes, drawn ones too."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+NAMES = ("continuous", "tickets", "stochastic")
+
+
+@pytest.mark.slow
+def test_two_processes_prune_the_same_weights(tmp_path):
+    script = Path(__file__).parent / "mask_ranks.py"
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*launch, str(script), str(tmp_path)],
+        capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for name in NAMES:
+        one, two = (load_file(tmp_path / f"{name}-{rank}.safetensors") for rank in (0, 1))
+        assert all(torch.equal(one[key], two[key]) for key in one), name
+        pruned = sum(int(mask.sum()) for mask in one.values())
+        assert 0 < pruned < sum(mask.numel() for mask in one.values()), name
