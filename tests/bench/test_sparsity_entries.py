@@ -47,7 +47,7 @@ SETTINGS = {
 def test_an_entry_tells_a_table_and_curves_and_goes_on_where_it_was(name, monkeypatch, tmp_path):
     module = importlib.import_module(f"torchlift.bench.reproduce.{name}")
     monkeypatch.setattr(module, "setting", lambda scale, data: SETTINGS[name]())
-    monkeypatch.setattr(one_shot_pruning, "LEVELS", (0.5, 0.6, 0.7, 0.8, 0.9))
+    monkeypatch.setattr(one_shot_pruning, "LEVELS", (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9))
     first = module.run(tmp_path, seeds=2)
     assert first["seeds"] == [0, 1]
     assert "small scale" in first["scale"]
@@ -91,6 +91,21 @@ def test_networks_of_images_at_both_scales(module, scale, monkeypatch):
     with torch.no_grad():
         assert found.model(0)(found.data.train[0][:2]).shape == (2, 10)
     assert pruned.weights(pruned.Task(found.model(0)), found.where)
+
+
+@pytest.mark.parametrize("name", ["one_shot_pruning", "ticket_search", "sequential_tickets", "mask_settings"])
+def test_in_full_all_but_the_shortcuts_and_the_head_of_resnet20_are_pruned(name, monkeypatch):
+    monkeypatch.setattr(pruned, "load", images)
+    module = importlib.import_module(f"torchlift.bench.reproduce.{name}")
+    made = module.setting(1.0, None)
+    found = made if isinstance(made, pruned.Setting) else made[0]
+    names = list(pruned.weights(pruned.Task(found.model(0)), found.where))
+    assert len(names) == 19
+    assert not any("shortcut" in one or "head" in one for one in names)
+
+
+def test_the_rate_drops_twice():
+    assert [pruned.dropping(t) for t in (0.0, 0.7, 0.9)] == pytest.approx([1.0, 0.1, 0.01])
 
 
 def test_blocks_of_two_layers():

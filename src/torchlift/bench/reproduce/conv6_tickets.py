@@ -6,7 +6,7 @@ from pathlib import Path
 from torchlift.bench.reproduce.arms import Row
 from torchlift.bench.reproduce.pruned import Setting, Way, fewer, sgd, side_by_side, told
 from torchlift.bench.reproduce.ticket_search import matching
-from torchlift.data import load
+from torchlift.data import crop_flip, load
 from torchlift.models import Conv6
 from torchlift.recipes import IterativeMagnitude, IterativeStochastic, TicketSearch
 
@@ -29,7 +29,7 @@ def setting(scale: float, data: str | None) -> tuple[Setting, int, tuple[int, ..
     """With CS's rounds, the others' rounds, IMP's rates for convolutions and dense layers."""
     found = load("cifar10", data)
     if scale >= 1:
-        place = Setting("Conv-6, CIFAR-10", Conv6, found, 40.0, sgd(0.1, 0.0))
+        place = Setting("Conv-6, CIFAR-10", Conv6, found, 40.0, sgd(0.1, 0.0, augment=crop_flip))
         return place, 4, (5, 10, 20, 30), {"*conv*": 0.15, "*": 0.2}
     few = max(200, round(200_000 * scale))
     title = f"Conv-6 at an eighth of its width, {few} images of CIFAR-10"

@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 
 from torchlift.bench.reproduce.arms import Row, spread
-from torchlift.bench.reproduce.pruned import Setting, Way, fewer, sgd, told, tried
+from torchlift.bench.reproduce.pruned import Setting, Way, dropping, fewer, sgd, told, tried
 from torchlift.bench.reproduce.trials import Cells
-from torchlift.data import load
+from torchlift.data import crop_flip, load
 from torchlift.models import VGG16
 from torchlift.recipes import ContinuousSparsification, IterativeMagnitude
 
@@ -20,7 +20,8 @@ def setting(scale: float, data: str | None) -> tuple[Setting, ContinuousSparsifi
     """VGG-16 with s_init = 0 and no target, as the thesis; or a slim one for few steps, with its sparsity."""
     found, where = load("cifar10", data), "*conv*weight"
     if scale >= 1:
-        place = Setting("VGG-16, CIFAR-10", VGG16, found, 160.0, sgd(0.1, schedule="cosine"), where)
+        how = sgd(0.1, schedule=dropping, augment=crop_flip)
+        place = Setting("VGG-16, CIFAR-10", VGG16, found, 160.0, how, where)
         return place, ContinuousSparsification(where=where)
     few = max(200, round(200_000 * scale))
     title = f"VGG-16 at an eighth of its width, {few} images of CIFAR-10"

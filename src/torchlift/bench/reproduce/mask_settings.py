@@ -2,13 +2,10 @@
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from torchlift.bench.reproduce.arms import Row
-from torchlift.bench.reproduce.pruned import Setting, Way, digits, means, sgd, side_by_side, told
-from torchlift.data import load
-from torchlift.models import resnet
+from torchlift.bench.reproduce.pruned import Setting, Way, digits, means, resnet20, sgd, side_by_side, told
 from torchlift.recipes import ContinuousSparsification
 
 BASE = ContinuousSparsification(s_init=-0.05, finetune=0.1, finetune_rate=0.1)
@@ -22,7 +19,7 @@ SWEEPS: dict[str, tuple[float, ...]] = {
 def setting(scale: float, data: str | None) -> Setting:
     """ResNet-20 on CIFAR-10 for 85 epochs, or a perceptron on digits for 30."""
     if scale >= 1:
-        return Setting("ResNet-20, CIFAR-10", partial(resnet, 20), load("cifar10", data), 85.0, sgd(0.1))
+        return resnet20(85.0, data, **sgd(0.1, batch=128))
     return digits(30.0, **sgd(0.1, 0.0))
 
 
@@ -31,8 +28,9 @@ def run(
 ) -> Row:
     """One setting varied at a time around s_init = −0.05, β_final = 200, λ = 1e-8, without a target."""
     place = setting(scale, data)
+    base = dataclasses.replace(BASE, where=place.where)
     ways = {
-        f"{name}, {value:g}": Way(dataclasses.replace(BASE, **{name: value}))  # pyright: ignore[reportArgumentType]
+        f"{name}, {value:g}": Way(dataclasses.replace(base, **{name: value}))  # pyright: ignore[reportArgumentType]
         for name, values in SWEEPS.items()
         for value in values
     }

@@ -14,8 +14,8 @@ import torchlift as tl
 from torchlift.bench.reproduce.arms import Row, machine, spread
 from torchlift.bench.reproduce.trials import Cells, first
 from torchlift.core import Task
-from torchlift.data import Splits, load
-from torchlift.models import MLP
+from torchlift.data import Splits, crop_flip, load
+from torchlift.models import MLP, resnet
 from torchlift.recipes.pruning import sparsity, weights
 
 SOURCE = "Savarese, Principled Approximation Methods, chapter 4"
@@ -48,6 +48,24 @@ def digits(epochs: float, **fit: Any) -> Setting:
     """The smallest setting: a perceptron on scikit-learn's digits."""
     title = "64-300-100-10 on scikit-learn's digits"
     return Setting(title, partial(MLP, 64, 300, 100, 10), load("digits"), epochs, fit)
+
+
+def dropping(t: float) -> float:
+    """A tenth of the rate after two thirds of a training, a hundredth after five sixths."""
+    return 0.1 ** ((t >= 56 / 85) + (t >= 71 / 85))
+
+
+def resnet20(epochs: float, folder: str | Path | None, **fit: Any) -> Setting:
+    """The setting of most figures: all convolutions but the 1×1 shortcuts are pruned."""
+    data = load("cifar10", folder)
+    return Setting(
+        "ResNet-20, CIFAR-10",
+        partial(resnet, 20),
+        data,
+        epochs,
+        {"augment": crop_flip, "schedule": dropping, **fit},
+        "*conv*weight",
+    )
 
 
 def fewer(data: Splits, train: int, test: int) -> Splits:

@@ -1,20 +1,17 @@
 """Sequential search: sequential CS against IMP, round by round (thesis Figure 4.13)."""
 
-from functools import partial
 from pathlib import Path
 
 from torchlift.bench.reproduce.arms import Row
-from torchlift.bench.reproduce.pruned import Setting, Way, digits, sgd, side_by_side, told
+from torchlift.bench.reproduce.pruned import Setting, Way, digits, resnet20, sgd, side_by_side, told
 from torchlift.bench.reproduce.ticket_search import matching
-from torchlift.data import load
-from torchlift.models import resnet
 from torchlift.recipes import IterativeMagnitude, SequentialSparsification
 
 
 def setting(scale: float, data: str | None) -> tuple[Setting, float, tuple[int, ...]]:
     """With the rate and the rounds: 20 % of ResNet-20 in 30 rounds; half of a perceptron in 6."""
     if scale >= 1:
-        place = Setting("ResNet-20, CIFAR-10", partial(resnet, 20), load("cifar10", data), 85.0, sgd(0.1))
+        place = resnet20(85.0, data, **sgd(0.1, batch=128))
         return place, 0.2, (1, 5, 10, 15, 20, 25, 30)
     return digits(15.0, **sgd(0.1)), 0.5, (1, 2, 3, 4, 5, 6)
 
@@ -24,10 +21,12 @@ def run(
 ) -> Row:
     """Tickets after several numbers of rounds, each trained from the weights of epoch 2."""
     place, rate, rounds = setting(scale, data)
-    ways: dict[str, Way] = {}
+    ways, where = dict[str, Way](), place.where
     for count in rounds:
-        ways[f"sequential CS, round {count}"] = Way(SequentialSparsification(count, rate, 2), count + 1)
-        ways[f"IMP, round {count}"] = Way(IterativeMagnitude(count, rate, 2), count + 1)
+        ways[f"sequential CS, round {count}"] = Way(
+            SequentialSparsification(count, rate, 2, where=where), count + 1
+        )
+        ways[f"IMP, round {count}"] = Way(IterativeMagnitude(count, rate, 2, where), count + 1)
     trials = side_by_side(place, ways, seeds, out / "sequential-tickets.jsonl")
     return told(
         "Sequential search", "section 4.5.5, Figure 4.13", place, scale, trials, finding=matching(trials),
