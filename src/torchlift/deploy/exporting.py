@@ -1,8 +1,10 @@
 """``export``: the model as ONNX, checked against itself."""
 
+import contextlib
+import logging
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -44,8 +46,7 @@ def convert(model: nn.Module, example: Example, path: str | os.PathLike[str]) ->
     kwargs = dict(example) if isinstance(example, Mapping) else {}
     for shapes in (batch_dimension(args, kwargs), None):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with quiet():
                 program = torch.onnx.export(
                     model, args, kwargs=kwargs, dynamo=True, dynamic_shapes=shapes, verbose=False
                 )
@@ -55,6 +56,20 @@ def convert(model: nn.Module, example: Example, path: str | os.PathLike[str]) ->
         except Exception as failure:
             error: Exception = failure
     raise TorchliftError(f"export: the model cannot be traced ({type(error).__name__}: {error}).") from error
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what torch's exporter says about operators of packages that are not installed."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def deviation(path: str | os.PathLike[str], example: Example, expected: list[Tensor]) -> float:

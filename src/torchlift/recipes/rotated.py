@@ -4,9 +4,15 @@ import dataclasses
 import itertools
 from functools import partial
 
-from torchlift.core import Task
+import torch
+
+from torchlift.core import Batch, Task
 from torchlift.lifts.rotate import Rotate
 from torchlift.train import Fit
+from torchlift.train.batches import leaves, select
+
+PARTS = 8
+"""Gradients whose moments give a basis."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,13 +21,13 @@ class Rotated:
 
     Stage i gets ``stages[i]`` of the budget and a fresh optimiser, whose rate rises over the first
     ``warmup`` of the stage; together the stages follow the run's schedule once. The gradients are those of
-    the first ``samples`` batches. Nothing is left of it in the end: W = L V Rᵀ. ``where`` and ``largest``
-    as in :class:`~torchlift.lifts.Rotate`.
+    the first ``samples`` training samples, in eight parts. Nothing is left of it in the end: W = L V Rᵀ.
+    ``where`` and ``largest`` as in :class:`~torchlift.lifts.Rotate`.
     """
 
     where: str = "*"
     stages: tuple[float, ...] = (1 / 16, 3 / 16, 1 / 4, 1 / 2)
-    samples: int = 8
+    samples: int = 128
     warmup: float = 0.1
     largest: int = 512
 
@@ -30,7 +36,7 @@ class Rotated:
         rotate, ends = Rotate(self.where, largest=self.largest), list(itertools.accumulate(self.stages))
         for stage, (share, end) in enumerate(zip(self.stages, ends, strict=True), 1):
             lifted = rotate.lift(task)
-            batches = itertools.islice(fit.batches(), self.samples)
+            batches = parts(next(iter(fit.batches())), self.samples)
             fit.once(f"basis {stage}", partial(rotate.turn, batches=batches), lifted)
             fit(
                 lifted,
@@ -44,3 +50,10 @@ class Rotated:
             assert isinstance(projected, Task)
             task = projected
         return task
+
+
+def parts(batch: Batch, samples: int) -> list[Batch]:
+    """The first samples of a batch, in eight parts."""
+    first = next(leaves(batch))
+    index = torch.arange(min(samples, len(first)), device=first.device)
+    return [select(batch, some) for some in index.tensor_split(min(PARTS, len(index)))]

@@ -23,8 +23,8 @@ MODELS = {
 def arms(model: str) -> list[Arm]:
     """Plain at three rates, exact lifts at two or three."""
     choices: list[tuple[str, Any, tuple[float, ...]]] = [
-        ("plain", None, (6e-3, 3e-3, 1.2e-2)),
-        ("rotated", Rotated(), (1.2e-2, 6e-3, 2.4e-2)),
+        ("plain", None, (1.2e-2, 6e-3, 2.4e-2)),
+        ("rotated", Rotated(), (1.2e-2, 2.4e-2)),
         ("centred", Centred(), (6e-3, 1.2e-2)),
         ("linear lifting, rank 1/8", LinearLifting(rank=0.125), (3e-3, 6e-3)),
     ]
