@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import torch
@@ -59,7 +59,7 @@ def convert(model: nn.Module, example: Example, path: str | os.PathLike[str]) ->
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> Generator[None]:
     """Without what torch's exporter says about operators of packages that are not installed."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
