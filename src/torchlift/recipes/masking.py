@@ -7,6 +7,7 @@ from typing import Any
 from torchlift.lifts import SoftMask
 from torchlift.lifts.gates import Shape
 from torchlift.lifts.mask import Granularity, Variant
+from torchlift.train import Fit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,16 @@ class Masking(abc.ABC):
         """The mask, with some options replaced."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Masking)}
         return SoftMask(**own | more)
+
+    def schedule(self, fit: Fit, share: float) -> dict[str, Any]:
+        """The options that make β in step k of a fit of T steps β_final^(k/T); as published, by E epochs.
+
+        A fit ends at progress 1, in its last step: there the thesis has β_final^((T − 1)/T).
+        """
+        if self.variant == "published":
+            return {"levels": max(1, round(share * fit.epochs))}
+        steps = max(1, round(share * fit.epochs * fit.steps))
+        return {"beta_final": self.beta_final ** (1 - 1 / steps)}
 
     @abc.abstractmethod
     def __call__(self, task: Any, fit: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torchlift.core import Problem, Task
+from torchlift.lifts import SoftMask
 from torchlift.lifts.switches import switches as all_switches
 from torchlift.recipes.accounts import account
 from torchlift.recipes.magnitude import remembered
@@ -33,15 +34,15 @@ class SequentialSparsification(Masking):
         """The rounds, then the ticket."""
         early: Mapping[str, Any] = copy.deepcopy(task.state_dict())
         share = 1 / (self.rounds + 1)
-        mask = self.soft_mask()
+        mask = self.soft_mask(**self.schedule(fit, share))
         for number in range(1, self.rounds + 1):
             lifted = mask.lift(task)
             remember = (self.rewind,) if number == 1 and self.rewind else ()
             fitted = fit(lifted, name=f"round {number}", share=share, remember=remember, log=account())
             if remember:
-                early = self.early(lifted, remembered(fitted.remembered, self.rewind))
+                early = early_weights(mask, lifted, remembered(fitted.remembered, self.rewind))
             scores = {name: held.logit.detach().clone() for name, held in all_switches(lifted).items()}
-            open_ = self.opened(lifted)
+            open_ = opened(mask, lifted)
             goal = 1 - (1 - self.fraction) * (1 - sparsity(weights(open_, self.where, self.skip)))
             task = dropped(open_, scores, goal)
         task = task if self.rewind is None else rewound(task, early)
@@ -49,18 +50,20 @@ class SequentialSparsification(Masking):
         fit(task, name="ticket", share=share, log=logger(self.where, self.skip, sparsity=asked))
         return task
 
-    def opened(self, lifted: Problem) -> Task:
-        """The task with every gate open: dropping is by rank, not by sign."""
-        lifted = copy.deepcopy(lifted)
-        with torch.no_grad():
-            for held in all_switches(lifted).values():
-                held.logit.fill_(1.0)
-        plain = self.soft_mask().project(lifted)
-        assert isinstance(plain, Task)
-        return plain
 
-    def early(self, lifted: Problem, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The state of the plain task in a lifted problem's early state."""
-        copied = copy.deepcopy(lifted)
-        load_weights(copied, state)
-        return copy.deepcopy(self.opened(copied).state_dict())
+def opened(mask: SoftMask, lifted: Problem) -> Task:
+    """The task with every gate open: dropping is by rank, not by sign."""
+    lifted = copy.deepcopy(lifted)
+    with torch.no_grad():
+        for held in all_switches(lifted).values():
+            held.logit.fill_(1.0)
+    plain = mask.project(lifted)
+    assert isinstance(plain, Task)
+    return plain
+
+
+def early_weights(mask: SoftMask, lifted: Problem, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The state of the plain task in a lifted problem's early state."""
+    copied = copy.deepcopy(lifted)
+    load_weights(copied, state)
+    return copy.deepcopy(opened(mask, copied).state_dict())

@@ -90,12 +90,12 @@ class ContinuousSparsification(Masking):
 
     def mask(self, task: Task, fit: Fit) -> tuple[SoftMask, Target | None]:
         """The lift for this task: its groups found, its target turned into a sparsity."""
-        options: dict[str, Any] = {"rescale": True} if self.rescale is None and self.aims else {}
+        options = self.schedule(fit, 1 - self.finetune)
+        if self.rescale is None and self.aims:
+            options["rescale"] = True
         example = split(next(iter(fit.batches())))[0] if self.granularity == "channel" or self.macs else None
         if self.granularity == "channel":
             options |= self.coupled(task, example)
-        if self.variant == "published":
-            options["levels"] = max(1, round((1 - self.finetune) * fit.epochs))
         goal = target(task, self.soft_mask(**options), example, self.aims)
         if goal is not None:
             options |= {"sparsity": goal.sparsity, "costs": goal.costs}

@@ -58,8 +58,7 @@ class TicketSearch(Masking):
     def __call__(self, task: Task, fit: Fit) -> Task:
         """The rounds, then the ticket."""
         share, fitted = 1 / (self.rounds + 1), None
-        levels = max(1, round(share * fit.epochs)) if self.variant == "published" else None
-        mask = self.soft_mask(levels=levels)
+        mask = self.soft_mask(**self.schedule(fit, share))
         lifted = mask.lift(task)
         early: Mapping[str, Any] = copy.deepcopy(lifted.state_dict())
         for number in range(1, self.rounds + 1):

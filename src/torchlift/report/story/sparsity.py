@@ -70,7 +70,7 @@ def trade_off(history: Rows, metric: str) -> list[Block]:
     if len({x for one in points for x in one.x}) < 2:
         return []
     title = f"{sentence(metric)} against sparsity"
-    caption = "A point per epoch; while gates are soft, the metric of the network they would leave."
+    caption = "A point per epoch; of soft gates the network they would leave, where that was measured."
     return [Scatter(points, title, "sparsity (%)", metric, caption=caption)]
 
 
