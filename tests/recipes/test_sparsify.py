@@ -345,6 +345,37 @@ def test_stochastic_rounds_close_for_good_what_fell():
     assert 0 < zeros(result.model) < 1
 
 
+def test_stochastic_search_follows_algorithm_4():
+    """Gates below s_init are closed for good before the next round; weights go on; the ticket is early."""
+    fit, plain = Scripted(), Task(model())
+    start = plain.model[0].weight.detach().clone()
+    IterativeStochastic(rounds=2, rewind=1, s_init=0.02)(plain, fit)
+    second = fit.seen[1][1]
+    ramp = torch.linspace(-0.05, 0.1, 256).view(32, 8)
+    logit = second["nodes.model/0/weight.logit"]
+    assert_close(logit, torch.where(ramp < 0.02, -torch.inf, ramp))
+    assert_close(second["nodes.model/0/weight.weight"], start + 2)
+    ticket = fit.seen[2][1]["model.0.weight"]
+    assert_close(ticket[ticket != 0], (start + 1)[ticket != 0])
+    assert 0 < int((ticket == 0).sum()) < 256
+
+
+def test_sequential_search_drops_the_lowest_logits_of_all_layers():
+    fit, plain = Scripted(), Task(model())
+    start = plain.model[0].weight.detach().clone()
+    SequentialSparsification(rounds=1, fraction=0.25, rewind=1)(plain, fit)
+    ticket = fit.seen[1][1]
+    ramps = {
+        "0": torch.linspace(-0.05, 0.1, 256).view(32, 8),
+        "3": torch.linspace(-0.05, 0.1, 64).view(2, 32),
+    }
+    limit = torch.cat([ramp.flatten() for ramp in ramps.values()]).sort().values[80]
+    for layer, ramp in ramps.items():
+        assert torch.equal(ticket[f"model.{layer}.weight"] == 0, ramp < limit)
+    first = ticket["model.0.weight"]
+    assert_close(first[first != 0], (start + 1)[first != 0])
+
+
 class StoppedError(Exception):
     pass
 

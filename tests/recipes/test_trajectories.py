@@ -10,8 +10,7 @@ from torch.testing import assert_close
 import torchlift as tl
 from torchlift.recipes import ContinuousSparsification, TicketSearch
 
-EPOCHS, RATE, MOMENTUM, STRENGTH, BETA = 6, 0.5, 0.9, 1e-2, 50.0
-START = {"thesis": 0.02, "published": 0.02}
+EPOCHS, RATE, MOMENTUM, STRENGTH, BETA, START = 6, 0.5, 0.9, 1e-2, 50.0, 0.02
 
 
 def data() -> tuple[Tensor, Tensor]:
@@ -30,10 +29,10 @@ class Reference:
 
     def __init__(self, variant: str) -> None:
         self.variant = variant
-        self.v, self.s = model().weight.detach().clone(), torch.full((3, 5), START[variant]).double()
+        self.v, self.s = model().weight.detach().clone(), torch.full((3, 5), START).double()
         self.dv, self.ds = torch.zeros(3, 5).double(), torch.zeros(3, 5).double()
         published = variant == "published"
-        self.scale = 1 / torch.sigmoid(torch.tensor(START[variant]).double()).item() if published else 1.0
+        self.scale = 1 / torch.sigmoid(torch.tensor(START).double()).item() if published else 1.0
 
     def temperature(self, step: int) -> float:
         """Thesis: β is multiplied by β_final^(1/T) after each step. Published: β_final^(e / (E − 1))."""
@@ -56,7 +55,7 @@ class Reference:
     def between(self) -> None:
         """Thesis: s ← min(β s, s_init). Published: β is 1 again by then."""
         factor = BETA if self.variant == "thesis" else 1.0
-        self.s = torch.minimum(factor * self.s, torch.tensor(START[self.variant]).double())
+        self.s = torch.minimum(factor * self.s, torch.tensor(START).double())
 
     def mask(self) -> Tensor:
         return self.s >= 0 if self.variant == "thesis" else self.s > 0
@@ -82,7 +81,7 @@ def fitted(recipe, epochs: int):
 
 @pytest.mark.parametrize("variant", ["thesis", "published"])
 def test_algorithm_1(variant):
-    options = {"beta_final": BETA, "strength": STRENGTH, "s_init": START[variant], "variant": variant}
+    options = {"beta_final": BETA, "strength": STRENGTH, "s_init": START, "variant": variant}
     got = fitted(ContinuousSparsification(finetune=0.0, **options), EPOCHS)
     want = Reference(variant)
     want.round()
@@ -92,7 +91,7 @@ def test_algorithm_1(variant):
 
 @pytest.mark.parametrize("variant", ["thesis", "published"])
 def test_algorithm_2(variant):
-    options = {"beta_final": BETA, "strength": STRENGTH, "s_init": START[variant], "variant": variant}
+    options = {"beta_final": BETA, "strength": STRENGTH, "s_init": START, "variant": variant}
     got = fitted(TicketSearch(rounds=3, rewind=2, **options), 4 * EPOCHS)
     want = Reference(variant)
     early = want.round()[1]
