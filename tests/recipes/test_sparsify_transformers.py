@@ -5,10 +5,11 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 import torchlift as tl
 from torchlift.core import Task
-from torchlift.deploy import export, load, save
+from torchlift.deploy import export, load, save, shrink
 from torchlift.recipes import ContinuousSparsification
 from torchlift.recipes.pruning import sparsity, weights
 
@@ -29,6 +30,7 @@ def mobile() -> nn.Module:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:every gate of")  # two epochs are few
 @pytest.mark.parametrize(("make", "size"), [(vit, 16), (mobile, 32)])
 def test_the_asked_sparsity_on_transformers(make, size, tmp_path):
     torch.manual_seed(0)
@@ -49,3 +51,17 @@ def test_the_asked_sparsity_on_transformers(make, size, tmp_path):
     with torch.no_grad():
         again = load(tmp_path / "m.tl")(**example).logits
         assert torch.equal(again, result.model(**example).logits)
+
+
+def test_heads_masked_by_the_recipe_are_really_removed():
+    torch.manual_seed(0)
+    x = {"pixel_values": torch.randn(16, 3, 16, 16), "labels": torch.arange(16) % 3}
+    recipe = ContinuousSparsification(where="*v_proj.weight", granularity="head", size=8, sparsity=0.5)
+    settings = {"epochs": 4, "batch_size": 16, "progress": False}
+    result = tl.fit(vit(), x, recipe=recipe, optimizer=partial(torch.optim.SGD, lr=0.01), **settings)
+    example = {"pixel_values": x["pixel_values"][:2]}
+    small = shrink(result.model, example)
+    heads = [m.num_attention_heads for m in small.modules() if type(m).__name__ == "ViTAttention"]
+    assert sum(heads) == 4  # of 2 layers with 4 each
+    with torch.no_grad():
+        assert_close(small(**example).logits, result.model(**example).logits, atol=1e-6, rtol=0)
