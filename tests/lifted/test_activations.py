@@ -70,6 +70,20 @@ def test_the_penalty_bounds_the_distance_and_vanishes_at_the_activation(name: st
     assert act.penalty(act(v), v).abs().max() < 1e-12
 
 
+@pytest.mark.parametrize("name", EVERY)
+@given(seed=st.integers(0, 10**6), share=st.floats(0.05, 0.95))
+@settings(deadline=None, max_examples=10)
+def test_the_penalty_is_convex_in_either_argument(name: str, seed: int, share: float) -> None:
+    act = make(name)
+    (u, v), (other_u, other_v) = points(seed), points(seed + 1)
+    u, other_u = act.project(u), act.project(other_u)
+    between_u = act.project(share * u + (1 - share) * other_u)  # rounding may leave a domain
+    chord_u = share * act.penalty(u, v) + (1 - share) * act.penalty(other_u, v)
+    chord_v = share * act.penalty(u, v) + (1 - share) * act.penalty(u, other_v)
+    assert (act.penalty(between_u, v) - chord_u).max() < 1e-9
+    assert (act.penalty(u, share * v + (1 - share) * other_v) - chord_v).max() < 1e-9
+
+
 @pytest.mark.parametrize("name", PROXIMAL)
 def test_gradients_are_those_of_the_penalty(name: str) -> None:
     act = make(name)

@@ -20,11 +20,13 @@ def randn(*shape: int, seed: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize("radius", [0.1, 2.0])
-def test_robust_weights_against_cvxpy(radius: float) -> None:
-    a, u = randn(25, 6), randn(25, 3, seed=1)
+@pytest.mark.parametrize(("m", "p", "twins"), [(25, 6, False), (25, 6, True), (8, 12, False)])
+def test_robust_weights_against_cvxpy(radius: float, m: int, p: int, twins: bool) -> None:
+    a, u = randn(m, p), randn(m, 3, seed=1)
+    a[:, p // 2 :] = a[:, : p - p // 2] if twins else a[:, p // 2 :]
     weight, bias = solvers.robust_weights(a, u, radius)
-    w, b = cp.Variable((3, 6)), cp.Variable((1, 3))
-    residual = a.numpy() @ w.T + np.ones((25, 1)) @ b - u.numpy()
+    w, b = cp.Variable((3, p)), cp.Variable((1, 3))
+    residual = a.numpy() @ w.T + np.ones((m, 1)) @ b - u.numpy()
     problem = cp.Problem(cp.Minimize(cp.norm(residual, "fro") + radius * cp.norm(w, "fro")))
     problem.solve(solver=cp.CLARABEL)
     found = (a @ weight.mT + bias - u).norm() + radius * weight.norm()

@@ -68,7 +68,7 @@ def train(
     """min loss(y, v_{L+1}) + Σ_l μ_l P_l(u_l, v_l) over weights and states; the weights end in ``model``.
 
     ``method``: "bcd" (all samples, exact blocks), "isgm" (mini-batches), "contrastive", "splitting" or
-    "unified", with its options as further keywords (``order=``, ``tau=``, …), or a value such as ``BCD(...)``.
+    "unified", with its options as further keywords (``order=``, …), or a value such as ``BCD(...)``.
     ``loss``: "cross_entropy", "mse" (½‖v − y‖²), "bce", or any activation, whose Bregman penalty it is.
     Networks with skip connections are read as K u, M u = V z, z = σ(W u + b) and trained by ``UnifiedISGM``.
     """
