@@ -302,6 +302,7 @@ def test_datasets_and_loaders_are_data_too() -> None:
         (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)), "training mode"),
         (nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Linear(4, 3)), r"module '0' \(Conv2d\)"),
         (nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.MaxPool2d(2)), nn.Linear(4, 3)), "module '0.1'"),
+        (nn.Sequential(nn.Linear(4, 4), lifted.Act("sign"), nn.Linear(4, 3)), "'1' .* jumps"),
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Softmax(1), nn.Flatten(), nn.Linear(4, 3)), "acts on vectors"),
     ],
 )

@@ -1,5 +1,6 @@
 """Read an ordinary model into lifted layers, or name the first module that cannot be."""
 
+import math
 from collections.abc import Iterator
 
 import torch.fx
@@ -70,6 +71,14 @@ def recognise(module: nn.Module) -> Activation | None:
             return activations.get("softmax")
         case _:
             return None
+
+
+def check_smooth(name: str, activation: Activation) -> None:
+    """Block steps need the Lipschitz constant of σ: the sign has a penalty, but cannot be trained through."""
+    if not math.isfinite(activation.lipschitz):
+        raise ValueError(
+            f"lifted: activation {name!r} ({activation}) jumps, so no step size exists; use hard_tanh instead"
+        )
 
 
 def modules_in_order(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -160,6 +169,7 @@ def _read_activation(name: str, module: nn.Module, layers: list[Layer], waiting:
             f"lifted: module {name!r} ({type(module).__name__}) is not supported; known are Linear, Conv2d "
             "without groups, average pooling, Flatten, batch norm in eval mode and lifted.activations"
         )
+    check_smooth(name, activation)
     if not layers or waiting or layers[-1].activation is not None:
         raise ValueError(f"lifted: activation {name!r} does not follow a Linear or Conv2d layer")
     if activation.vector and isinstance(layers[-1], Conv):

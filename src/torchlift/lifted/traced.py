@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from torchlift.lifted.activations import Activation
 from torchlift.lifted.activations import get as get_activation
-from torchlift.lifted.read import recognise, trace
+from torchlift.lifted.read import check_smooth, recognise, trace
 from torchlift.lifted.unified import Unified
 
 _AFFINE_MODULES = (
@@ -80,6 +80,7 @@ class Traced(Unified):
         if activation is None:
             kind = type(module).__name__
             raise ValueError(f"lifted: module {str(node.target)!r} ({kind}) is not supported")
+        check_smooth(str(node.target), activation)
         return activation
 
     def _run(self, x: Tensor, z: Sequence[Tensor] | None) -> tuple[list[Tensor], list[Tensor]]:
