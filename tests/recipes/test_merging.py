@@ -142,8 +142,13 @@ def test_auto_on_a_real_model_spends_its_budget_and_comes_back_plain():
 
 def test_suggestions_fit_the_model():
     assert set(suggestions(LeNet5())) == {"folded norm", "centred"}
-    assert set(suggestions(tl.models.resnet(8))) == {"centred"}
-    assert not suggestions(nn.LSTM(3, 4))
+    for model in (
+        tl.models.resnet(8),
+        tl.models.CharLSTM(5, width=4),
+        tl.models.GPT(5, context=4, width=4, heads=1),
+    ):
+        assert set(suggestions(model)) == {"rotated"}
+    assert not suggestions(nn.Embedding(3, 4))
 
 
 def test_auto_skips_candidates_that_do_not_fit_the_model():

@@ -14,9 +14,10 @@ from torchlift.recipes.centred import Centred
 from torchlift.recipes.chain import Recipe
 from torchlift.recipes.folded_norm import FoldedNorm
 from torchlift.recipes.plain import Plain
+from torchlift.recipes.rotated import Rotated
 from torchlift.train import Fit, Score
 
-NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)
+OTHERWISE = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,13 +62,15 @@ class Auto:
 
 
 def suggestions(model: nn.Module) -> dict[str, Recipe]:
-    """What is worth a trial on a model: both start as plain training does, cost no more and end exactly.
+    """What is worth a trial on a model: all start as plain training does and end exactly.
 
-    Centred coordinates where there are linear or convolution layers; folded normalisation where there are
-    several of them, each with a bias to fold into, and no normalisation yet.
+    Centred coordinates where there are linear or convolution layers, folded normalisation where there are
+    several of them, each with a bias to fold into; rotated coordinates for networks that normalise already,
+    attend or recur.
     """
+    if any(isinstance(part, OTHERWISE) for part in model.modules()):
+        return {"rotated": Rotated()}
     layers = [part for part in model.modules() if type(part) in merge.LAYERS]
-    bare = not any(isinstance(part, NORMS) for part in model.modules())
     biased = all(isinstance(layer.bias, nn.Parameter) for layer in layers)
     found: dict[str, Recipe] = {"centred": Centred()} if layers else {}
-    return found | ({"folded norm": FoldedNorm()} if bare and biased and len(layers) > 1 else {})
+    return found | ({"folded norm": FoldedNorm()} if biased and len(layers) > 1 else {})
