@@ -74,6 +74,9 @@ def main() -> None:
         )
         print(rows[-1], flush=True)
         record = {
+            "title": "Memory of lifted training against depth",
+            "scale": f"{arguments.samples} samples, width {arguments.width}, one sweep or epoch, MB beyond the data",
+            "seeds": [0],
             "command": "python benchmarks/lifted_memory.py "
             f"--samples {arguments.samples} --width {arguments.width}",
             "torch": torch.__version__,

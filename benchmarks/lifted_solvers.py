@@ -107,6 +107,9 @@ def main() -> None:
     for row in rows:
         print(row, flush=True)
     record = {
+        "title": "Block solvers of lifted training beside what they replace",
+        "scale": f"medians of interleaved rounds; SciPy timed on {arguments.looped} rows and scaled up",
+        "seeds": [0],
         "command": "python benchmarks/lifted_solvers.py "
         f"--rounds {arguments.rounds} --looped {arguments.looped}",
         "torch": torch.__version__,

@@ -23,7 +23,7 @@ def run(
     """
     del out
     part = scale or 0.05
-    width, sweeps = (600, 300) if part >= 1 else (100, 300 if part >= 0.05 else 30)
+    width, sweeps = (600, 300) if part >= 1 else (100, 100)
     train, test = digits(data, round(60_000 * part), 10_000 if part >= 1 else 2_000)
     sizes = (784, *[width] * 10, 10)
     found: dict[str, list[list[float]]] = {}
