@@ -75,7 +75,8 @@ def main() -> None:
         print(rows[-1], flush=True)
         record = {
             "title": "Memory of lifted training against depth",
-            "scale": f"{arguments.samples} samples, width {arguments.width}, one sweep or epoch, MB beyond the data",
+            "scale": f"{arguments.samples} samples, width {arguments.width}, one sweep or epoch, "
+            "MB beyond the data",
             "seeds": [0],
             "command": "python benchmarks/lifted_memory.py "
             f"--samples {arguments.samples} --width {arguments.width}",

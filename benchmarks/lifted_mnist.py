@@ -120,9 +120,9 @@ def main() -> None:
             rows.append(run(hidden, train, test, seed, arguments.epochs, go_on))
             print({k: v for k, v in rows[-1].items() if "curve" not in k}, flush=True)
             record = {
-                "title": "Lifted Bregman training on MNIST: alone, as initialisation, with four hidden layers",
-                "scale": f"{len(train[0])} training and {len(test[0])} test images, {arguments.epochs} epochs of "
-                "ISGM, then Adam at 1e-5",
+                "title": "Lifted training on MNIST: alone, as initialisation, with four hidden layers",
+                "scale": f"{len(train[0])} training and {len(test[0])} test images, {arguments.epochs} epochs "
+                "of ISGM, then Adam at 1e-5",
                 "seeds": sorted({row["seed"] for row in rows}),
                 "command": "python benchmarks/lifted_mnist.py --data DATA "
                 f"--seeds {arguments.seeds} --epochs {arguments.epochs} --samples {arguments.samples}",
