@@ -121,7 +121,7 @@ def main() -> None:
             print({k: v for k, v in rows[-1].items() if "curve" not in k}, flush=True)
             record = {
                 "title": "Lifted training on MNIST: alone, as initialisation, with four hidden layers",
-                "scale": f"{len(train[0])} training and {len(test[0])} test images, {arguments.epochs} epochs "
+                "scale": f"{len(train[0])} training, {len(test[0])} test images, {arguments.epochs} epochs "
                 "of ISGM, then Adam at 1e-5",
                 "seeds": sorted({row["seed"] for row in rows}),
                 "command": "python benchmarks/lifted_mnist.py --data DATA "
