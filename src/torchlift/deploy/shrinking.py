@@ -13,6 +13,7 @@ from torchlift.deploy.couplings import Coupling, couplings
 from torchlift.deploy.cuts import carry, cut
 from torchlift.deploy.dead import Surgery, Verdict, judge, surgery
 from torchlift.deploy.heads import attention_heads, recount
+from torchlift.deploy.layout import lay_channels_last
 from torchlift.deploy.probing import Example, call, changed, inputs_of, outputs, tensors, variations
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,10 @@ def shrink(model: nn.Module, example: Example, optimizer: Optimizer | None = Non
     for row in rows:
         if row.zero > row.cut and row.why:
             log.warning("%s: %s", row.layer, row.why)
-    return copy.deepcopy(model) if small is model else small
+    if small is model:
+        return copy.deepcopy(model)
+    quick = lay_channels_last(copy.deepcopy(small))  # a model that calls view() may not bear it
+    return lay_channels_last(small) if same(small, quick, variations(example)) else small
 
 
 def shrinkable(model: nn.Module, example: Example) -> list[Row]:
