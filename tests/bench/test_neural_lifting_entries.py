@@ -83,3 +83,20 @@ def test_differences_are_paired():
     assert found["mean"] == pytest.approx(5 / 3)
     assert found["wins"] == 3
     assert found["low"] < found["mean"] < found["high"]
+
+
+def test_search_text_takes_every_recipe_at_its_best_rate(monkeypatch, tmp_path):
+    from torchlift.bench.reproduce import search_text
+    from torchlift.models import CharLSTM
+    from torchlift.recipes import Rotated
+
+    x = torch.randint(0, 50, (40, 9), generator=torch.Generator().manual_seed(0))
+    part = (x[:, :-1], x[:, 1:])
+    monkeypatch.setattr(search_text, "load", lambda *_: Splits(part, part, part, "text"))
+    monkeypatch.setattr(search_text, "MODELS", {"LSTM": lambda: CharLSTM(50, width=4, layers=1)})
+    few = [("plain", None, 0.1), ("plain", None, 1e-6), ("rotated", Rotated(stages=(1,), samples=8), 0.1)]
+    monkeypatch.setattr(search_text, "arms", lambda model: [search_text.arm(model, *one) for one in few])
+    result = entry("search_text", monkeypatch, tmp_path, seeds=2, scale=1.0)
+    assert [row["arm"] for row in result["rows"]] == ["plain, lr 0.1", "rotated, lr 0.1"]
+    assert len(result["rates on the first seed"]) == 3
+    assert "rotated, lr 0.1" in result["finding"]

@@ -47,6 +47,14 @@ def test_data_no_problem_fits(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_sequences_shorter_than_the_classes_are_many() -> None:
+    words = torch.arange(40 * 3).view(40, 3) % 7
+    model = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7))
+    tl.fit(model, (words, words.roll(1, 1)), epochs=1, progress=False)
+    with pytest.raises(DataError, match="model has 5 outputs"):
+        tl.fit(nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 5)), (words, words), progress=False)
+
+
 def test_regression_shapes_do_not_broadcast() -> None:
     with pytest.raises(DataError, match="one shape"):
         tl.fit(nn.Linear(4, 3), (X, torch.randn(40)), loss="mse", progress=False)

@@ -109,16 +109,17 @@ class Supervised:
         return self.name != "mse"
 
     def check(self, prediction: Tensor, target: Tensor) -> None:
-        """Say in one line what is wrong with labels the loss cannot take."""
+        """Say in one line what is wrong with labels the loss cannot take (all, for a few predictions)."""
         if self.name != "cross_entropy" or target.is_floating_point():
             return
-        prediction, target = rows(prediction, target)
+        sequence = prediction.ndim > 2 and target.shape[1:] == prediction.shape[1:-1]
+        classes = prediction.shape[-1 if sequence else 1]
         known = target[target != -100]
         if target.dtype != torch.int64:
             raise DataError(f"cross_entropy needs int64 labels, got {target.dtype}; use y.long().")
-        if known.numel() and (int(known.min()) < 0 or int(known.max()) >= prediction.shape[1]):
+        if known.numel() and (int(known.min()) < 0 or int(known.max()) >= classes):
             span = f"{int(known.min())}..{int(known.max())}"
-            raise DataError(f"labels run over {span}, but the model has {prediction.shape[1]} outputs.")
+            raise DataError(f"labels run over {span}, but the model has {classes} outputs.")
 
 
 def get(loss: str | Loss) -> Loss:

@@ -97,6 +97,16 @@ def tried(
     ]
 
 
+def tuned(arms: Sequence[Arm], data: Splits, seed: int, budget: float, out: Path) -> dict[str, list[Row]]:
+    """The arms of every recipe (the name up to its rate) on one seed, best on validation data first."""
+    found: dict[str, list[Row]] = {}
+    for arm in arms:
+        one = measure(arm, data, seed, budget, out)
+        row: Row = {"arm": arm.name, "validation": one.valid, "test loss": one.loss}
+        found.setdefault(arm.name.split(", lr")[0], []).append(row)
+    return {name: sorted(rows, key=lambda row: -row["validation"]) for name, rows in found.items()}
+
+
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Mean and sample standard deviation, as the report's tables take them."""
     return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else 0.0}
