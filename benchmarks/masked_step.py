@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    masks = {"soft mask": SoftMask(), "with a target": SoftMask(sparsity=0.9)}
+    masks = {"soft mask": SoftMask(), "with a target": SoftMask(sparsity=0.9, rescale=True)}
     result = {
         "what": "process time of a masked training step over a dense one",
         "batch": args.batch, "rounds": args.rounds, "threads": 1, "torch": torch.__version__,
