@@ -30,7 +30,8 @@ def run(
     trials = side_by_side(place, ways, seeds, out / "sequential-tickets.jsonl")
     return told(
         "Sequential search", "section 4.5.5, Figure 4.13", place, scale, trials,
-        finding=finding(means(trials)), rate=rate, notes=[f"Each round drops {100 * rate:.0f} % of what is left; s_init = 0."],
+        finding=finding(means(trials)), rate=rate,
+        notes=[f"Each round drops {100 * rate:.0f} % of what is left; s_init = 0."],
     )  # fmt: skip
 
 
