@@ -15,10 +15,10 @@ from torchlift.models import Conv6
 
 
 def masks() -> dict[str, Way]:
-    """Both kinds with several starts."""
+    """Both kinds with several starts, beside trained weights at a rate that suits them."""
     soft = {f"CS, s_init {s}": Way(SoftMask(frozen=True, s_init=s)) for s in (-0.05, 0.0, 0.05)}
     drawn = {f"SS, s_init {s}": Way(StochasticMask(frozen=True, s_init=s)) for s in (-1.0, 0.0, 1.0)}
-    return {**soft, **drawn}
+    return {"dense": Way(fit=sgd(0.05, 0.0)), **soft, **drawn}
 
 
 def setting(scale: float, data: str | None) -> Setting:
