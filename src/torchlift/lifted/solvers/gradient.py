@@ -41,7 +41,7 @@ def projected_gradient(
     steps: int,
     settle: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """x ← P(y − (Hy − g)/L), y extrapolated by (√κ − 1)/(√κ + 1); returns x and which rows are done.
+    """x ← P(y − (Hy − g)/L), y extrapolated by min(k/(k + 5), (√κ − 1)/(√κ + 1)); x and which rows are done.
 
     A row is done when its projected gradient step moves it by less than tolerance·(m/L): then it is
     within the tolerance of the solution. With ``settle`` it is enough that the bounds it touches were the
@@ -84,6 +84,6 @@ def _rows(
             if not bool(left.any()):
                 return result, done
             rows, x, new, shift, side = rows[left], x[left], new[left], shift[left], side[left]
-        point, x = torch.lerp(x, new, 1 + beta), new
+        point, x = torch.lerp(x, new, 1 + min(step / (step + 5), beta)), new
     result[rows] = x
     return result, done
