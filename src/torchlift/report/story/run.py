@@ -74,8 +74,8 @@ def run_page(history: Rows, summary: Data) -> Page:
         sections(
             ("Result", [*result_cards(summary, metric)]),
             ("Model", model_cards(summary)),
-            ("Sparsity", sparsity_blocks(history, summary, metric)),
             ("Curves", run_charts(history, metric)),
+            ("Sparsity", sparsity_blocks(history, summary, metric)),
             ("Phases", phase_table(history, metric)),
             ("Cycles", keyed_table(cycle_rows(history), CYCLES, CAPTION)),
             ("Lifted and projected", lift_table(summary)),
