@@ -11,13 +11,16 @@ from torchlift.models import Conv6
 from torchlift.recipes import IterativeMagnitude, IterativeStochastic, TicketSearch
 
 STARTS = (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1)
+SHORT = (-0.01, 0.0, 0.01)  # few steps move the logits little
 
 
-def searches(rounds: int, many: tuple[int, ...], rates: dict[str, float]) -> dict[str, Way]:
+def searches(
+    rounds: int, many: tuple[int, ...], rates: dict[str, float], starts: tuple[float, ...]
+) -> dict[str, Way]:
     """CS rewinds before each of its few rounds; IMP and ISS run many. All tickets start at epoch 0."""
     ways = {
         f"CS, s_init {start}": Way(TicketSearch(rounds, 0, s_init=start, restart=True), rounds + 1)
-        for start in STARTS
+        for start in starts
     }
     for count in many:
         ways[f"IMP, round {count}"] = Way(IterativeMagnitude(count, rates, 0), count + 1)
@@ -42,7 +45,8 @@ def run(
 ) -> Row:
     """Every search on every seed; each ticket trained from its initial weights, as long as a round."""
     place, rounds, many, rates = setting(scale, data)
-    trials = side_by_side(place, searches(rounds, many, rates), seeds, out / "conv6-tickets.jsonl")
+    ways = searches(rounds, many, rates, STARTS if scale >= 1 else SHORT)
+    trials = side_by_side(place, ways, seeds, out / "conv6-tickets.jsonl")
     return told(
         "Tickets in Conv-6", "section 4.5.4, Figure 4.11", place, scale, trials, finding=matching(trials),
         notes=[
