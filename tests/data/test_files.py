@@ -126,7 +126,14 @@ def test_fashion_mnist_reads_the_same_format(mnist):
         ("t10k-labels-idx1-ubyte.gz", gzip.compress(b"")),
         ("t10k-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x0d\x01\0\0\0\0")),
     ],
-    ids=["not gzip", "cut short", "a byte missing", "other count", "empty", "other type"],  # gzip holds the time
+    ids=[
+        "not gzip",
+        "cut short",
+        "a byte missing",
+        "other count",
+        "empty",
+        "other type",
+    ],  # bytes hold the time
 )
 def test_damaged_files_say_so_in_one_line(mnist, file, content):
     folder, _ = mnist

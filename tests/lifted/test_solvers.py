@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import linalg, special
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 from scipy.optimize import nnls as scipy_nnls
 from torch import Tensor
 
@@ -223,6 +223,28 @@ def test_simplex_cross_entropy_against_cvxpy_and_the_papers_counterexample() -> 
     close(solvers.simplex_cross_entropy(x0, labels, 0.7), z.value, 1e-5)  # as far as the cone solver goes
 
 
+@pytest.mark.parametrize("lam", [1e-3, 0.7, 1e3])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_simplex_cross_entropy_against_a_bracketed_root(lam: float, scale: float) -> None:
+    """The multiplier by Brent's method: 2λz² − (2λx₀ + ν)z − y = 0 in every entry, Σz = 1."""
+    x0, labels = scale * randn(20, 6), torch.arange(20) % 6
+    hot = np.eye(6)[labels.numpy()]
+
+    def state(level: float, at: np.ndarray, y: np.ndarray) -> np.ndarray:
+        c = 2 * lam * at + level
+        root = np.sqrt(c**2 + 8 * lam * y)
+        return np.where(
+            c > 0, (c + root) / (4 * lam), 2 * y / np.where(c > 0, 1.0, np.maximum(root - c, 1e-300))
+        )
+
+    expected = []
+    for at, y in zip(x0.numpy(), hot, strict=True):
+        far = 1e3 * (1 + lam) * (1 + np.abs(at).max())
+        level = brentq(lambda v, at=at, y=y: state(v, at, y).sum() - 1, -far, far, xtol=1e-13, rtol=1e-15)
+        expected.append(state(level, at, y))
+    close(solvers.simplex_cross_entropy(x0, labels, lam), np.array(expected))
+
+
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy", "free"])
 @pytest.mark.parametrize(("kind", "scale"), [("random", 1.0), ("random", 3.0), ("rank-deficient", 1.0)])
 def test_joint_states_against_cvxpy(loss: str, kind: str, scale: float) -> None:
@@ -364,7 +386,10 @@ def test_bregman_weights_against_scipy(name: str, kind: str, m: int, p: int) -> 
 @pytest.mark.parametrize(
     "regulariser", [solvers.L1(0.6), solvers.GroupLasso(0.8), solvers.Nuclear(1.5)], ids=repr
 )
-@pytest.mark.parametrize(("kind", "m", "p"), [("random", 20, 6), ("rank-deficient", 20, 6), ("random", 5, 9)])
+@pytest.mark.parametrize(
+    ("kind", "m", "p"),
+    [("random", 20, 6), ("rank-deficient", 20, 6), ("random", 5, 9), ("badly scaled", 20, 6)],
+)
 def test_non_smooth_weights_against_cvxpy(
     regulariser: solvers.Regulariser, kind: str, m: int, p: int
 ) -> None:
