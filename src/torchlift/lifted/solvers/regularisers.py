@@ -99,7 +99,6 @@ class SquaredNorm(Regulariser):
 
     by_column: ClassVar[bool] = True
 
-
     strength: float
 
     def value(self, weight: Tensor) -> Tensor:
