@@ -246,7 +246,9 @@ def test_simplex_cross_entropy_against_a_bracketed_root(lam: float, scale: float
 
 
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy", "free"])
-@pytest.mark.parametrize(("kind", "scale"), [("random", 1.0), ("random", 3.0), ("rank-deficient", 1.0)])
+@pytest.mark.parametrize(
+    ("kind", "scale"), [("random", 1.0), ("random", 3.0), ("rank-deficient", 1.0), ("badly scaled", 0.01)]
+)
 def test_joint_states_against_cvxpy(loss: str, kind: str, scale: float) -> None:
     sizes = [4, 6, 5, 3]
     pairs = enumerate(pairwise(sizes))
