@@ -310,6 +310,7 @@ DOMAINS = {
 STATES = [
     *[(name, "relu", "random", 9) for name in ("relu", "hard_tanh", "soft_threshold", "sigmoid", "tanh")],
     *[(name, above, "rank-deficient", 6) for name in ("relu", "sigmoid") for above in ("relu", "softmax")],
+    *[(name, "relu", "badly scaled", 9) for name in ("relu", "hard_tanh", "soft_threshold", "sigmoid")],
     ("softmax", "sigmoid", "random", 3),
     ("relu", "linear", "random", 3),
     ("tanh", "softmax", "random", 9),
@@ -321,6 +322,7 @@ def test_bregman_states_against_cvxpy(name: str, above: str, kind: str, out: int
     """The X-step f(x) − ⟨x, v⟩ + μ₊[f₊*(Wx + b) − ⟨u₊, Wx + b⟩] by proximal gradients."""
     act, upper = activations.get(name, **({"t": 0.3} if name == "soft_threshold" else {})), above
     weight, bias, v = hard_matrix(kind, out, 6), 0.3 * randn(out, seed=1), randn(4, 6, seed=2)
+    weight = weight * 0.003 if kind == "badly scaled" else weight  # inputs weigh from 1e-7 to 1e2
     state = activations.get(upper)(randn(4, out, seed=3))
     layer = solvers.Above(
         penalties.Bregman(activations.get(upper)),
