@@ -1,6 +1,7 @@
 """One row per lift and chain worth having, and the models they are tried on."""
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -151,7 +152,7 @@ LIFTS: dict[str, dict[str, Lift]] = {
     },
     "normalise": {"mlp": Normalise(), "tied": Normalise("mix")},
     "standardise": {"mlp": Standardise(x=torch.ones(8, 5)), "conv": Standardise("3", torch.ones(8, 3, 8, 8))},
-    "rotate": {name: Rotate(batches=(made()[1],), largest=40) for name, made in MODELS.items()},
+    "rotate": dict.fromkeys(MODELS, Rotate(largest=40)),
     "expand + mask": dict.fromkeys(
         ("mlp", "conv", "lstm", "tied", "vit"),
         chain(Expand(rank=0.5), SoftMask(where="nodes.*.weight", variant="published", strength=1e-3)),
@@ -192,4 +193,5 @@ def case(lift_name: str, model_name: str) -> tuple[Lift, Task, Batch]:
     if lift_name.startswith("auxiliary"):
         batch = (*batch, torch.arange(len(batch[0])))
         return auxiliary(batch[0])[lift_name], task, batch
-    return copy.deepcopy(LIFTS[lift_name][model_name]), task, batch
+    lift = copy.deepcopy(LIFTS[lift_name][model_name])
+    return (dataclasses.replace(lift, batches=(batch,)) if isinstance(lift, Rotate) else lift), task, batch

@@ -47,6 +47,7 @@ def killed(folder, command: str, sign: str) -> None:
     assert process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.filterwarnings("ignore:every gate of")  # 5 % of so few weights leaves some layers with one
 def test_asked_is_got_survives_a_kill_and_runs_in_onnx(run, folder):
     killed(folder, f"{FIT} --batch-size 2 --out a", "a/fits/0000/final.safetensors")
     resumed = run(f"{FIT} --batch-size 2 --out a --resume --json")

@@ -112,7 +112,7 @@ def gradients_are_right(lift: Lift, task: Task, batch: Batch) -> None:
     direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
     gradients = torch.autograd.grad(lifted(batch), parameters, materialize_grads=True, allow_unused=True)
     slope = sum(float((g * d).sum()) for g, d in zip(gradients, direction, strict=True))
-    step, values = 1e-6, list[float]()
+    step, values = 1e-7, list[float]()
     with torch.no_grad():
         for sign in (1.0, -2.0):
             for p, d in zip(parameters, direction, strict=True):
