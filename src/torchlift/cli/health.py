@@ -50,7 +50,7 @@ def torch_looks() -> Iterator[Look]:
     """torch's build, threads and cores, and torchvision beside it."""
     try:
         import torch
-    except Exception as error:
+    except Exception as error:  # a broken install may raise anything; a check-up names it and goes on
         yield Look("torch", "error", f"cannot be imported: {error}", "pip install torch")
         return
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"

@@ -40,7 +40,7 @@ def from_package(what: str, name: str) -> ModuleType:
                 "it reads package.module:name or file.py:name"
             ) from error
         raise ValueError(f"{what}: importing {name} failed: {error}") from error
-    except Exception as error:
+    except Exception as error:  # a user's module may raise anything
         raise ValueError(f"{what}: importing {name} failed: {type(error).__name__}: {error}") from error
 
 
@@ -57,7 +57,7 @@ def from_file(what: str, path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except Exception as error:  # a user's module may raise anything
         del sys.modules[name]
         raise ValueError(f"{what}: running {path} failed: {type(error).__name__}: {error}") from error
     return module

@@ -1,6 +1,7 @@
 """``export``: the model as ONNX, checked against itself."""
 
 import contextlib
+import importlib.util
 import logging
 import os
 import warnings
@@ -23,10 +24,8 @@ def export(
     The file is run in ONNX Runtime on the example where that is installed, and refused if its outputs differ
     by more than ``tolerance`` (relative to the largest of them).
     """
-    try:
-        import onnxscript  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    except ImportError as error:
-        raise TorchliftError("export needs onnxscript: pip install 'torchlift[export]'.") from error
+    if importlib.util.find_spec("onnxscript") is None:
+        raise TorchliftError("export needs onnxscript: pip install 'torchlift[export]'.")
     training = model.training
     model.eval()
     try:
@@ -53,7 +52,7 @@ def convert(model: nn.Module, example: Example, path: str | os.PathLike[str]) ->
             assert program is not None
             program.save(os.fspath(path), external_data=False)
             return
-        except Exception as failure:
+        except Exception as failure:  # tracing a user's model may raise anything; the last one is told
             error: Exception = failure
     raise TorchliftError(f"export: the model cannot be traced ({type(error).__name__}: {error}).") from error
 

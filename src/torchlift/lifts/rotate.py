@@ -28,7 +28,7 @@ def eigenbasis(moment: Tensor) -> Tensor:
     return torch.linalg.eigh(moment.double())[1].to(moment)
 
 
-class Rotated(Node):
+class RotatedWeight(Node):
     """W = L V Rᵀ with orthogonal L, R, fixed while V is trained; a side without basis stays as it is."""
 
     def __init__(self, weight: Tensor, largest: int) -> None:
@@ -86,7 +86,7 @@ class Rotate(WeightLift):
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """One node per weight."""
-        return {name: Rotated(weight, self.largest) for name, weight in weights.items()}
+        return {name: RotatedWeight(weight, self.largest) for name, weight in weights.items()}
 
     def lift(self, problem: Problem) -> Problem:
         """A copy of the problem in the new coordinates; in its own ones where no batches are given."""
@@ -105,9 +105,9 @@ class Rotate(WeightLift):
             node.turn(eigenbasis(left), eigenbasis(right))
 
 
-def rotated(problem: Problem) -> dict[str, Rotated]:
+def rotated(problem: Problem) -> dict[str, RotatedWeight]:
     """The rotated weights of a problem."""
-    return {name: node for name, node in nodes(problem) if isinstance(node, Rotated)}
+    return {name: node for name, node in nodes(problem) if isinstance(node, RotatedWeight)}
 
 
 def gradient_moments(problem: Problem, batches: Iterable[Batch]) -> dict[str, tuple[Tensor, Tensor]]:

@@ -107,7 +107,7 @@ class ContinuousSparsification(Masking):
 
         try:
             found = channel_groups(task.model, example)
-        except Exception as error:
+        except Exception as error:  # following a user's graph may raise anything; a coarser mask serves
             warnings.warn(
                 f"the model's graph cannot be followed ({error}): channels are masked layer by layer, "
                 "and shrink may have to keep some of them.",

@@ -79,8 +79,8 @@ class Settings:
         """The schedule as a function, or None where the rate stays as it is."""
         if self.schedule == "constant" and not self.warmup:
             return None
-        named: dict[Any, Schedule] = {"constant": lambda t: 1.0, "cosine": cosine}
-        whole: Schedule = named.get(self.schedule) or self.schedule  # pyright: ignore[reportAssignmentType]
+        named: dict[str, Schedule] = {"constant": lambda t: 1.0, "cosine": cosine}
+        whole = self.schedule if callable(self.schedule) else named[self.schedule]
         start, end = self.span
         return lambda t: ramp(t, self.warmup) * whole(start + (end - start) * t)
 

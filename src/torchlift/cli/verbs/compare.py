@@ -19,7 +19,7 @@ EXAMPLE = """Examples:
 
 
 def compare(
-    flags: Annotated[Training, Parameter(name="*")] = Training(),  # noqa: B008
+    flags: Annotated[Training, Parameter(name="*")] = Training(),
     *,
     seeds: Annotated[int | None, Parameter(group=HOW, help="How many paired seeds (default: 5).")] = None,
 ) -> None:

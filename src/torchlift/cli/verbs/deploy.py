@@ -21,7 +21,7 @@ EXPORT = """Examples:
         --weights runs/mlp/model.safetensors --to mlp.onnx"""
 
 
-def measure(flags: Annotated[ModelFlags, Parameter(name="*")] = ModelFlags()) -> None:  # noqa: B008
+def measure(flags: Annotated[ModelFlags, Parameter(name="*")] = ModelFlags()) -> None:
     """Count a model's parameters, bytes and multiply-adds, and time it on this machine."""
     from torchlift import deploy
     from torchlift.cli.output import lines, show
@@ -47,7 +47,7 @@ def measure(flags: Annotated[ModelFlags, Parameter(name="*")] = ModelFlags()) ->
 
 
 def export(
-    flags: Annotated[ModelFlags, Parameter(name="*")] = ModelFlags(),  # noqa: B008
+    flags: Annotated[ModelFlags, Parameter(name="*")] = ModelFlags(),
     *,
     to: Annotated[Path, Parameter(group=WHERE, help="The file to write; its ending says what: .onnx, .pt2.")],
 ) -> None:

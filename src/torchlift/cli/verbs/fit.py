@@ -17,7 +17,7 @@ EXAMPLE = """Examples:
 
 
 def fit(
-    flags: Annotated[Training, Parameter(name="*")] = Training(),  # noqa: B008
+    flags: Annotated[Training, Parameter(name="*")] = Training(),
     *,
     tensorboard: Annotated[bool, Parameter(group=HOW, help="Write TensorBoard logs too.")] = False,
 ) -> None:

@@ -25,7 +25,7 @@ Then: torchlift fit --config RUN/best.toml"""
 
 
 def tune(
-    flags: Annotated[Training, Parameter(name="*")] = Training(),  # noqa: B008
+    flags: Annotated[Training, Parameter(name="*")] = Training(),
     *,
     space: Annotated[
         tuple[str, ...],
