@@ -68,6 +68,8 @@ def test_table3_and_complexity(monkeypatch, tmp_path):
         for a, b in zip(*(rows[n]["per teacher"] for n in (table3.OURS, table3.TUNED)), strict=True)
     ]
     assert rows[table3.OURS]["ratio to tuned 1-block"]["mean"] == pytest.approx(math.exp(sum(logs) / 2))
+    assert rows[table3.TUNED]["better than tuned on"] is None
+    assert rows[table3.OURS]["better than tuned on"] == f"{sum(log < 0 for log in logs)} of 2"
     (row,) = entry("complexity", monkeypatch, tmp_path, seeds=2, scale=0.04)["rows"]
     assert row["Γ of the target"]["mean"] > 0
 

@@ -93,6 +93,7 @@ def row(blocks: int, arm: Arm, found: dict[str, list[Measured]]) -> Row:
     tests = {name: [one.test for one in runs] for name, runs in found.items()}
     logs = {name: [math.log(value) for value in values] for name, values in tests.items()}
     gap = difference(logs[arm.name], logs[TUNED])
+    better = sum(mine < control for mine, control in zip(logs[arm.name], logs[TUNED], strict=True))
     return {
         "teacher": blocks,
         "model": arm.name,
@@ -105,7 +106,7 @@ def row(blocks: int, arm: Arm, found: dict[str, list[Measured]]) -> Row:
             "low": math.exp(gap["low"]),
             "high": math.exp(min(gap["high"], 700.0)),
         },
-        "better than tuned on": f"{len(logs[TUNED]) - int(gap['wins'])} of {len(logs[TUNED])}",
+        "better than tuned on": None if arm.name == TUNED else f"{better} of {len(logs[TUNED])}",
         "cost": statistics.fmean(one.cost for one in found[arm.name]),
         "per teacher": tests[arm.name],
     }
