@@ -10,17 +10,11 @@ from torchlift.data import load
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """One run of Algorithm 2 per seed; ``scale`` 1 is the paper's 249 epochs, 60 unless given."""
-    epochs = lenet.FAST_EPOCHS if scale is None else lenet.PAPER_EPOCHS * scale
-    arm = Arm(lenet.LIFTING, lenet.paper_model, lenet.lifting(epochs), paper_settings(), 69.68)
-    return traced(
-        "Figure 2: the dynamics of neural lifting", "section 5.1, Figure 2", arm, epochs, out, data, seeds
-    )
-
-
-def paper_settings() -> Row:
-    """SGD and clipping of Table 5."""
-    return {"clip": 3.7, "optimizer": lenet.sgd(1e-2)}
+    """The runs of Algorithm 2 of Table 2; ``scale`` 1 is the paper's 249 epochs, 25 unless given."""
+    protocol = lenet.protocols(scale)[0]
+    arm = next(arm for arm in protocol.arms if arm.name == lenet.LIFTING)
+    title, source = "Figure 2: the dynamics of neural lifting", "section 5.1, Figure 2"
+    return traced(title, source, arm, protocol.epochs, out / "table2", data, seeds)
 
 
 def traced(
@@ -28,8 +22,7 @@ def traced(
 ) -> Row:
     """Curves of every seed, and a, b of eqs. 8 and 9 for every cycle."""
     splits, numbers = load("cifar10", data), range(seeds or 1)
-    place = out / title.split(":", maxsplit=1)[0].replace(" ", "").lower()
-    runs = {seed: measure(arm, splits, seed, epochs, place) for seed in numbers}
+    runs = {seed: measure(arm, splits, seed, epochs, out) for seed in numbers}
     rows = [
         {
             "seed": seed,

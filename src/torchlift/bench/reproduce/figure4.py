@@ -4,7 +4,7 @@ from pathlib import Path
 
 from torchlift.bench.reproduce import lenet
 from torchlift.bench.reproduce.arms import Arm, Row
-from torchlift.bench.reproduce.figure2 import paper_settings, traced
+from torchlift.bench.reproduce.figure2 import traced
 from torchlift.recipes import NeuralLifting
 from torchlift.train.until import Plateau
 
@@ -13,7 +13,7 @@ CYCLES = 2
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Two cycles of Algorithm 2 per seed; ``scale`` 1 is 249 epochs, 60 unless given."""
+    """Two cycles of Algorithm 2 per seed; ``scale`` 1 is 249 epochs, 25 unless given."""
     epochs = lenet.FAST_EPOCHS if scale is None else lenet.PAPER_EPOCHS * scale
     rule = Plateau(lenet.PATIENCE, cap=epochs / (3 * CYCLES))
     recipe = NeuralLifting(
@@ -26,5 +26,6 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         until=rule,
         cycles=CYCLES,
     )
-    arm = Arm("conv lifter", lenet.paper_model, recipe, paper_settings(), 69.95)
-    return traced("Figure 4: a convolutional lifter", "appendix C, Figure 4", arm, epochs, out, data, seeds)
+    arm = Arm("conv lifter", lenet.paper_model, recipe, lenet.PAPER_SETTINGS, 69.95)
+    title, source = "Figure 4: a convolutional lifter", "appendix C, Figure 4"
+    return traced(title, source, arm, epochs, out / "figure4", data, seeds)

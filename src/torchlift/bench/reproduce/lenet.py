@@ -1,5 +1,6 @@
 """LeNet-5 on CIFAR-10 as the entries of neural lifting train it."""
 
+import dataclasses
 from functools import partial
 
 from torch.optim import SGD
@@ -15,7 +16,8 @@ RATES = (6e-2, 1.6e-3, 2.3e-3)  # Table 5
 PHASES = (68, 117, 64)  # epochs the paper's phases took (section 5.1)
 PATIENCE = 12
 PAPER_EPOCHS = sum(PHASES)
-FAST_EPOCHS = 60
+FAST_EPOCHS, AUGMENTED_EPOCHS = 25, 60
+"""Budgets for two cores: as they are, the images are learnt by heart long before 60 epochs."""
 
 LIFTING, SCHEDULE = "neural lifting", "its schedule"
 TUNED, OURS = "tuned plain", "folded norm"
@@ -42,16 +44,18 @@ def sgd(lr: float, momentum: float = 0.0, weight_decay: float = 1e-4) -> partial
     return partial(SGD, lr=lr, momentum=momentum, weight_decay=weight_decay)
 
 
+PAPER_SETTINGS: Row = {"clip": 3.7, "optimizer": sgd(1e-2)}  # Table 5
+
+
 def paper_arms(epochs: float, large: bool = False) -> list[Arm]:
     """Without augmentation: the paper's three models, the controls, ours."""
-    paper: Row = {"clip": 3.7, "optimizer": sgd(1e-2)}
     tuned: Row = {"schedule": "cosine", "optimizer": sgd(2e-2, 0.9, 5e-4)}
     big = Arm("ResNet-20", resnet, None, {"schedule": "cosine", "optimizer": sgd(0.1, 0.9, 5e-4)}, 84.87)
     return [
         *([big] if large else []),
-        Arm("SGD", paper_model, None, paper, 67.37),
-        Arm(LIFTING, paper_model, lifting(epochs), paper, 69.68),
-        Arm(SCHEDULE, paper_model, SameSchedule(RATES, rules(epochs)), paper),
+        Arm("SGD", paper_model, None, PAPER_SETTINGS, 67.37),
+        Arm(LIFTING, paper_model, lifting(epochs), PAPER_SETTINGS, 69.68),
+        Arm(SCHEDULE, paper_model, SameSchedule(RATES, rules(epochs)), PAPER_SETTINGS),
         Arm(TUNED, paper_model, None, tuned),
         Arm(OURS, paper_model, FoldedNorm("trunk*"), tuned),
     ]
@@ -64,4 +68,24 @@ def augmented_arms() -> list[Arm]:
     return [
         Arm(f"{TUNED}, crops and flips", model, None, plain),
         Arm(f"{OURS}, crops and flips", model, FoldedNorm("trunk*"), ours),
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+    """Arms that share data, augmentation and budget; ``control`` names the one to beat."""
+
+    arms: list[Arm]
+    control: str
+    epochs: float
+
+
+def protocols(scale: float | None = None, large: bool = False) -> list[Protocol]:
+    """The paper's protocol, and crops and flips; ``scale`` 1 is the paper's number of epochs."""
+    first, second = (
+        epochs if scale is None else scale * PAPER_EPOCHS for epochs in (FAST_EPOCHS, AUGMENTED_EPOCHS)
+    )
+    return [
+        Protocol(paper_arms(first, large), TUNED, first),
+        Protocol(augmented_arms(), f"{TUNED}, crops and flips", second),
     ]
