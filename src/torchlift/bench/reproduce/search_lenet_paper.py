@@ -1,4 +1,4 @@
-"""What was tried on LeNet-5 without augmentation, the paper's protocol: rates and weight decays, equally many."""
+"""What was tried on LeNet-5 without augmentation (the paper's protocol): rates and weight decays."""
 
 from pathlib import Path
 from typing import Any
