@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from references import ATOL, KINDS, close, hard_matrix, randn, rng, solve
 from scipy.optimize import nnls as scipy_nnls
+from solving import ATOL, KINDS, close, hard_matrix, randn, rng, solve
 from torch import Tensor
 
 from torchlift.lifted import solvers

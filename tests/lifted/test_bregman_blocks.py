@@ -4,9 +4,9 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import torch
-from references import ATOL, KINDS, close, hard_matrix, randn, solve
 from scipy import special
 from scipy.optimize import minimize
+from solving import ATOL, KINDS, close, hard_matrix, randn, solve
 
 from torchlift.lifted import activations, penalties, solvers
 

@@ -6,8 +6,8 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import torch
-from references import close, hard_matrix, randn, solve
 from scipy.optimize import brentq
+from solving import close, hard_matrix, randn, solve
 
 from torchlift.lifted import solvers
 

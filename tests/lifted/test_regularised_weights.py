@@ -4,8 +4,8 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import torch
-from references import ATOL, close, hard_matrix, randn, solve
 from scipy import linalg
+from solving import ATOL, close, hard_matrix, randn, solve
 
 from torchlift.lifted import activations, penalties, solvers
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from references import KINDS, close, hard_matrix, randn, rng
+from solving import KINDS, close, hard_matrix, randn, rng
 from torch import Tensor
 
 from torchlift.lifted import solvers
