@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from torchlift.bench.reproduce import arms, lenet, table3
+from torchlift.bench.reproduce import arms, lenet, search_lenet_paper, table3
 from torchlift.data import Splits
 from torchlift.report import reproduction_page
 
@@ -23,7 +23,7 @@ def images(name, folder=None, seed=0):
 
 def entry(name, monkeypatch, tmp_path, **settings):
     module = importlib.import_module(f"torchlift.bench.reproduce.{name}")
-    for place in ("table2", "figure2"):
+    for place in ("table2", "figure2", "search_lenet_paper"):
         monkeypatch.setattr(f"torchlift.bench.reproduce.{place}.load", images)
     result = module.run(tmp_path, **settings)
     assert result["rows"]
@@ -43,6 +43,13 @@ def test_table2_has_the_paper_the_controls_and_ours_at_equal_cost(monkeypatch, t
     assert rows[lenet.OURS]["to tuned plain"]["low"] <= rows[lenet.OURS]["to tuned plain"]["mean"]
     again = entry("table2", monkeypatch, tmp_path, seeds=2, scale=3.1 / 249)
     assert [row["per seed"] for row in again["rows"]] == [row["per seed"] for row in result["rows"]]
+
+
+def test_what_was_tried_is_told_best_first(monkeypatch, tmp_path):
+    result = entry("search_lenet_paper", monkeypatch, tmp_path, scale=1 / 249)
+    plain = [row["validation"] for row in result["rows"] if row["arm"].startswith("plain")]
+    assert plain == sorted(plain, reverse=True)
+    assert len(result["rows"]) == sum(len(tried) for _, tried in search_lenet_paper.TRIED.values())
 
 
 @pytest.mark.parametrize(("name", "cycles"), [("figure2", 1), ("figure4", 2)])
