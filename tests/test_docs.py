@@ -1,5 +1,6 @@
 """Every Python example of the README and the documentation runs, page by page; the pages build."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -47,3 +48,9 @@ def test_pages_build_without_warnings(tmp_path):
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     assert "Train a larger, smoother problem" in (tmp_path / "index.html").read_text()
+
+
+def test_the_results_page_tells_what_the_results_say(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    page = importlib.import_module("page")
+    assert page.PAGE.read_text() == page.page(), "run python benchmarks/page.py"
