@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "results.md"
 INTRO = """# What reproduced, and what did not
 
-Every entry is a command (`--seeds`, `--scale`); its rows and its machine are in `benchmarks/results`. All ran on
+Every entry is a command (`--seeds`, `--scale`); rows and machine are in `benchmarks/results`. All ran on
 two cores, so most are smaller than the papers' experiments. `python benchmarks/page.py` writes this page.
 """
 
