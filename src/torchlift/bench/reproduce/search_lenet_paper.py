@@ -12,13 +12,16 @@ SEED = 100
 """None of Table 2's."""
 
 TRIED: dict[str, tuple[Any, tuple[tuple[float, float], ...]]] = {
-    "plain": (None, ((0.02, 5e-4), (0.02, 2e-3), (0.05, 2e-3), (0.02, 5e-3), (0.01, 5e-3), (0.02, 1e-2))),
+    "plain": (
+        None,
+        ((0.02, 5e-4), (0.02, 2e-3), (0.05, 2e-3), (0.01, 5e-3), (0.02, 5e-3), (0.05, 5e-3), (0.02, 1e-2)),
+    ),
     "folded norm": (
         FoldedNorm("trunk*"),
         ((0.05, 5e-4), (0.05, 2e-3), (0.1, 2e-3), (0.05, 5e-3), (0.1, 5e-3)),
     ),
 }
-"""Rate and weight decay; plain training has one more."""
+"""Rate and weight decay; plain training has more trials."""
 
 
 def arms() -> list[Arm]:
