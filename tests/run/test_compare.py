@@ -13,7 +13,7 @@ from scipy import stats
 from torch import nn
 
 import torchlift as tl
-from torchlift.run.comparison import T975, paired
+from torchlift.run.comparison import T975, in_columns, paired
 
 
 def data(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -62,6 +62,15 @@ def test_the_table_and_the_report_have_every_recipe(comparison: tuple[tl.Compari
         assert name in made.table()
         assert name in page
         assert len(stored["recipes"][name]["test"]) == 2
+
+
+def test_columns_are_as_wide_as_what_is_in_them() -> None:
+    rows = [["recipe", "score"], ["a name longer than any other", "1"], ["b", "0.123456789"]]
+    assert in_columns(rows) == [
+        "recipe                              score",
+        "a name longer than any other            1",
+        "b                             0.123456789",
+    ]
 
 
 def test_differences_are_better_when_positive(comparison: tuple[tl.Comparison, Path]) -> None:

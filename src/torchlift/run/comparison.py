@@ -72,18 +72,20 @@ class Comparison:
 
     def table(self) -> str:
         """The results as text."""
-        title = f"{self.metric} (test)"
-        head = f"{'recipe':<24}{title:>20}{'to plain, 95 % CI':>28}{'wins':>7}{'cost':>8}{'params':>12}"
-        lines = [head, "-" * len(head)]
-        for name, runs in self.results.items():
-            scores, diff = self.scores(name), self.paired(name)
-            cost = statistics.fmean(run.cost for run in runs)
-            params = sum(p.numel() for p in runs[0].model.parameters())
-            against = "" if name == PLAIN else f"{diff.mean:+.3g} [{diff.low:+.3g}, {diff.high:+.3g}]"
-            wins = "" if name == PLAIN else f"{diff.wins}/{len(scores)}"
-            shown = f"{statistics.fmean(scores):.4g} ± {spread(scores):.2g}"
-            lines.append(f"{name:<24}{shown:>20}{against:>28}{wins:>7}{cost:>8.1f}{params:>12,}")
-        return "\n".join([*lines, f"{len(self.seeds)} seeds, cost in plain epochs, budget {self.budget:g}"])
+        head = ["recipe", f"{self.metric} (test)", "to plain, 95 % CI", "wins", "cost", "params"]
+        rows = in_columns([head, *(self.cells(name, runs) for name, runs in self.results.items())])
+        note = f"{len(self.seeds)} seeds, cost in plain epochs, budget {self.budget:g}"
+        return "\n".join([rows[0], "-" * len(rows[0]), *rows[1:], note])
+
+    def cells(self, name: str, runs: list[Result]) -> list[str]:
+        """One recipe's line of the table."""
+        scores, diff = self.scores(name), self.paired(name)
+        cost = statistics.fmean(run.cost for run in runs)
+        params = sum(p.numel() for p in runs[0].model.parameters())
+        against = "" if name == PLAIN else f"{diff.mean:+.3g} [{diff.low:+.3g}, {diff.high:+.3g}]"
+        wins = "" if name == PLAIN else f"{diff.wins}/{len(scores)}"
+        shown = f"{statistics.fmean(scores):.4g} ± {spread(scores):.2g}"
+        return [name, shown, against, wins, f"{cost:.1f}", f"{params:,}"]
 
     def data(self) -> dict[str, Any]:
         """The comparison as plain data; sizes and latency measured now."""
@@ -189,3 +191,14 @@ def paired(differences: Sequence[float]) -> Paired:
 def spread(values: Sequence[float]) -> float:
     """The sample standard deviation; 0 for a single value."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines with a column for every cell: the first to the left, the others to the right."""
+    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return [
+        "  ".join(
+            [row[0].ljust(first), *(cell.rjust(size) for cell, size in zip(row[1:], others, strict=True))]
+        )
+        for row in rows
+    ]

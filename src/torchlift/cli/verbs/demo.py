@@ -17,7 +17,7 @@ EXAMPLE = """Examples:
     torchlift demo
     torchlift demo --out runs/demo --overwrite"""
 
-BUDGET, SEEDS = 60.0, 3
+BUDGET, SEEDS = 60.0, 5
 RATE = 0.05
 """Of 0.003, 0.01, 0.02, 0.03, 0.05 and 0.1 the one at which plain training does best on validation data."""
 
