@@ -25,7 +25,7 @@ def arms() -> list[Arm]:
 
 def arm(name: str, recipe: Any, lr: float) -> Arm:
     """SGD with momentum, cosine, weight decay 5e-4."""
-    settings: Row = {"augment": crop_flip, "schedule": "cosine", "optimizer": lenet.sgd(lr, 0.9, 5e-4)}
+    settings: Row = {"augment": crop_flip} | lenet.cosine(lr)
     return Arm(f"{name}, lr {lr:g}", lenet.model, recipe, settings)
 
 
