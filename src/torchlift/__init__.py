@@ -10,19 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torchlift import analyze, data, deploy, lifted, lifts, models, optim, recipes, report, testing, tune
-    from torchlift.core import (
-        Dial,
-        Lift,
-        ModuleLift,
-        Node,
-        Problem,
-        Task,
-        TorchliftError,
-        WeightLift,
-        anneal,
-        chain,
-        groups,
-    )
+    from torchlift.core import Dial, Lift, ModuleLift, Node, Problem, Task, WeightLift, anneal, chain, groups
+    from torchlift.errors import TorchliftError
     from torchlift.run import Comparison, Result, compare, fit
     from torchlift.train import until
 

@@ -6,7 +6,8 @@ from torch import nn
 
 import torchlift as tl
 from torchlift.analyze import complexity, critical_sample_ratio, cycles, rkhs_norm
-from torchlift.core import Task, TorchliftError
+from torchlift.core import Task
+from torchlift.errors import TorchliftError
 
 
 def kernel(x, h):

@@ -11,15 +11,10 @@ from torch import nn
 from cases import build
 from torchlift.core import (
     Chain,
-    DataError,
     Dial,
     Frozen,
-    NeedsFitError,
     Node,
-    OrderError,
-    SelectionError,
     Task,
-    TorchliftError,
     WeightLift,
     anneal,
     chain,
@@ -28,6 +23,7 @@ from torchlift.core import (
     original_parameters,
     select,
 )
+from torchlift.errors import DataError, NeedsFitError, OrderError, SelectionError, TorchliftError
 from torchlift.lifts import Auxiliary, Expand, Lifter, SoftMask
 from torchlift.testing import lands
 
@@ -110,7 +106,7 @@ def test_unknown_names_get_near_matches() -> None:
     task, _ = build("attention")
     with pytest.raises(SelectionError, match="enter"):
         Lifter("entre").lift(task)
-    with pytest.raises(SelectionError, match=r"model\.head\.weight"):
+    with pytest.raises(SelectionError, match=r"Close: head\.weight"):
         SoftMask(where="hed.weight").lift(task)
     assert select(["model.a.weight", "model.b.weight"], "a.*", "test") == ["model.a.weight"]
     assert matches("base.base.model.conv1.weight", "conv1.*")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import torchlift as tl
 from torchlift import lifted
-from torchlift.core import SelectionError
+from torchlift.errors import SelectionError
 from torchlift.lifted import activations, solvers
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from torchlift.core import OrderError, Task, groups
+from torchlift.core import Task, groups
+from torchlift.errors import OrderError
 from torchlift.lifts import HardConcrete, Slim, SoftThreshold, StochasticMask
 from torchlift.lifts.hard_concrete import drawn, likely, stretched
 from torchlift.lifts.soft_threshold import shrunken

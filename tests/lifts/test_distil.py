@@ -6,7 +6,8 @@ from torch import nn
 from torch.nn import functional
 from torch.testing import assert_close
 
-from torchlift.core import Task, TorchliftError, anneal, nodes
+from torchlift.core import Task, anneal, nodes
+from torchlift.errors import TorchliftError
 from torchlift.lifts import Distil, Lifter
 from torchlift.lifts.distil import cosine, kl
 

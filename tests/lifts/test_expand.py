@@ -6,7 +6,8 @@ from torch import nn
 from torch.nn.functional import conv2d, linear
 from torch.testing import assert_close
 
-from torchlift.core import SelectionError, Task, TorchliftError, nodes
+from torchlift.core import Task, nodes
+from torchlift.errors import SelectionError, TorchliftError
 from torchlift.lifts import Expand, Normalise
 from torchlift.lifts.expand import residual
 

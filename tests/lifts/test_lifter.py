@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from torchlift.core import NeedsFitError, SelectionError, Task, TorchliftError, anneal, nodes
+from torchlift.core import Task, anneal, nodes
+from torchlift.errors import NeedsFitError, SelectionError, TorchliftError
 from torchlift.lifts import Lifter, deviation
 from torchlift.models import BlockNet, LeNet5
 

@@ -3,7 +3,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from torchlift.core import Task, TorchliftError, chain, nodes
+from torchlift.core import Task, chain, nodes
+from torchlift.errors import TorchliftError
 from torchlift.lifts import Expand, Standardise
 from torchlift.lifts.standardise import from_plain, to_plain
 

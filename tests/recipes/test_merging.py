@@ -9,7 +9,8 @@ from torch import nn
 from torch.testing import assert_close
 
 import torchlift as tl
-from torchlift.core import Task, TorchliftError, nodes
+from torchlift.core import Task, nodes
+from torchlift.errors import TorchliftError
 from torchlift.models import MLP, BlockNet, LeNet5
 from torchlift.recipes import Auto, Centred, Chain, FoldedNorm, LinearLifting, Plain, Rotated
 from torchlift.recipes.auto import suggestions

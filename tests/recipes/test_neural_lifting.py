@@ -5,7 +5,8 @@ import torch
 from torch.testing import assert_close
 
 import torchlift as tl
-from torchlift.core import Task, TorchliftError, nodes
+from torchlift.core import Task, nodes
+from torchlift.errors import TorchliftError
 from torchlift.recipes import NeuralLifting
 from torchlift.train.until import Epochs, Plateau
 

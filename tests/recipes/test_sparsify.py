@@ -9,8 +9,9 @@ from torch import nn
 from torch.testing import assert_close
 
 import torchlift as tl
-from torchlift.core import Task, TorchliftError
+from torchlift.core import Task
 from torchlift.deploy import save, shrink
+from torchlift.errors import TorchliftError
 from torchlift.recipes import (
     ContinuousSparsification,
     TicketSearch,

@@ -5,7 +5,8 @@ import torch
 from sparse_runs import Scripted, model, run, zeros
 from torch.testing import assert_close
 
-from torchlift.core import Task, TorchliftError
+from torchlift.core import Task
+from torchlift.errors import TorchliftError
 from torchlift.recipes import (
     IterativeMagnitude,
     IterativeStochastic,

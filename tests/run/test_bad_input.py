@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import torchlift as tl
-from torchlift.core import CheckpointError, DataError, DivergedError, SelectionError, TorchliftError
+from torchlift.errors import CheckpointError, DataError, DivergedError, SelectionError, TorchliftError
 from torchlift.train.checkpoint import load
 from torchlift.train.workers import watched
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchlift.core import CheckpointError
+from torchlift.errors import CheckpointError
 from torchlift.train.checkpoint import load, pack, save, unpack
 
 LEAVES = (

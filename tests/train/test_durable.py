@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import torchlift as tl
-from torchlift.core import CheckpointError
+from torchlift.errors import CheckpointError
 from torchlift.train import Interrupted
 from torchlift.train.checkpoint import load
 

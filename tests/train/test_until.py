@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchlift import until
-from torchlift.core import TorchliftError
+from torchlift.errors import TorchliftError
 
 
 def stops_at(rule: until.Rule, values: list[float]) -> int | None:

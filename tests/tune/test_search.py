@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from torchlift import recipes
-from torchlift.core import CheckpointError, DataError, TorchliftError
+from torchlift.errors import CheckpointError, DataError, TorchliftError
 from torchlift.tune import Choice, Range, parse_space, search
 from torchlift.tune.objective import k_folds, with_options
 from torchlift.tune.space import default_space, draw, sort_values, table4

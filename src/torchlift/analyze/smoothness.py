@@ -6,8 +6,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Problem, TorchliftError
+from torchlift.core import Problem
 from torchlift.core.loss import call, output
+from torchlift.errors import TorchliftError
 
 Kind = Literal["rkhs", "critical_sample_ratio"]
 Function = Callable[[Tensor], Tensor]

@@ -44,7 +44,7 @@ def complain(message: str, code: int) -> int:
 
 def judged(error: Exception) -> tuple[str, int]:
     """The line and the exit code for an error."""
-    if is_a(error, "torchlift.core.errors", "DivergedError"):
+    if is_a(error, "torchlift.errors", "DivergedError"):
         return one_line(str(error)), FAILED
     if isinstance(error, OSError):
         reason = error.strerror or str(error) or type(error).__name__

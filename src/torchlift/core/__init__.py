@@ -1,52 +1,59 @@
 """The protocol: problems, lifts, nodes. Knows torch and nothing else."""
 
-from torchlift.core.errors import (
-    CheckpointError,
-    DataError,
-    DivergedError,
-    NeedsFitError,
-    OrderError,
-    SelectionError,
-    TorchliftError,
-)
 from torchlift.core.loss import Batch, Loss, Supervised
 from torchlift.core.modules import ModuleLift
-from torchlift.core.node import Dial, Frozen, Node, anneal, dials, nodes, original_parameters, penalty
+from torchlift.core.node import (
+    Dial,
+    Frozen,
+    Node,
+    anneal,
+    constrain,
+    constrained,
+    dials,
+    nodes,
+    original_parameters,
+    penalty,
+)
 from torchlift.core.problem import Problem, Task
-from torchlift.core.protocol import Chain, Fit, Lift, chain, no_fit
-from torchlift.core.selection import groups, matches, select
-from torchlift.core.weights import Reparametrised, WeightLift
+from torchlift.core.protocol import Chain, Fit, Lift, chain, needs_fit
+from torchlift.core.selection import Name, groups, matches, named, select
+from torchlift.core.weights import Reparametrised, WeightLift, liftable
+from torchlift.core.zeros import held_weights, mark_pruned, mark_zeros, marked, release_zeros, zero_masks
 
 __all__ = [
     "Batch",
     "Chain",
-    "CheckpointError",
-    "DataError",
     "Dial",
-    "DivergedError",
     "Fit",
     "Frozen",
     "Lift",
     "Loss",
     "ModuleLift",
-    "NeedsFitError",
+    "Name",
     "Node",
-    "OrderError",
     "Problem",
     "Reparametrised",
-    "SelectionError",
     "Supervised",
     "Task",
-    "TorchliftError",
     "WeightLift",
     "anneal",
     "chain",
+    "constrain",
+    "constrained",
     "dials",
     "groups",
+    "held_weights",
+    "liftable",
+    "mark_pruned",
+    "mark_zeros",
+    "marked",
     "matches",
-    "no_fit",
+    "named",
+    "needs_fit",
     "nodes",
     "original_parameters",
     "penalty",
+    "release_zeros",
     "select",
+    "zero_masks",
 ]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchlift.core.errors import DataError
+from torchlift.errors import DataError
 
 Batch = Any
 """A tuple ``(x, y)``, a dict of tensors, or whatever the user's loss takes."""
@@ -55,6 +55,18 @@ def rows(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return prediction, target
 
 
+def shifted(prediction: Tensor, target: Tensor, shift: int) -> tuple[Tensor, Tensor]:
+    """Position t against label t + shift, along the second axis of sequences."""
+    return (prediction[:, :-shift], target[:, shift:]) if shift else (prediction, target)
+
+
+def next_token(model: nn.Module) -> bool:
+    """Whether a model predicts the next token: one of ``transformers`` that generates from left to right."""
+    config, generates = getattr(model, "config", None), getattr(model, "can_generate", None)
+    decodes_inputs = getattr(config, "is_encoder_decoder", None) is False
+    return decodes_inputs and callable(generates) and bool(generates())
+
+
 def aligned(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Prediction and target of one shape: (n, 1) and (n,) are the same thing, anything else is an error."""
     if prediction.shape == (*target.shape, 1):
@@ -69,9 +81,13 @@ def aligned(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclasses.dataclass(frozen=True)
 class Supervised:
-    """loss(model, batch) = criterion(model(x), y), the mean over the batch."""
+    """loss(model, batch) = criterion(model(x), y), the mean over the batch.
+
+    ``shift``: position t of a sequence is held against label t + shift (1 where a model predicts the next).
+    """
 
     name: Literal["cross_entropy", "mse", "bce"]
+    shift: int = 0
 
     def __call__(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss of the model on the batch."""
@@ -81,7 +97,7 @@ class Supervised:
     def criterion(self, prediction: Tensor, target: Tensor) -> Tensor:
         """The loss of a prediction."""
         if self.name == "cross_entropy":
-            return functional.cross_entropy(*rows(prediction, target))
+            return functional.cross_entropy(*rows(*shifted(prediction, target, self.shift)))
         if self.name == "mse":
             return functional.mse_loss(*aligned(prediction, target))
         return functional.binary_cross_entropy_with_logits(*aligned(prediction, target))
@@ -93,7 +109,7 @@ class Supervised:
         if self.name == "bce":
             prediction, target = aligned(prediction, target)
             return ((prediction > 0) == (target > 0.5)).float().mean()
-        prediction, target = rows(prediction, target)
+        prediction, target = rows(*shifted(prediction, target, self.shift))
         labels = target.argmax(1) if target.is_floating_point() else target
         known = labels != -100  # cross_entropy's ignore_index
         return (prediction.argmax(1) == labels)[known].float().mean()
@@ -110,10 +126,15 @@ class Supervised:
 
     def check(self, prediction: Tensor, target: Tensor) -> None:
         """Say in one line what is wrong with labels the loss cannot take (all, for a few predictions)."""
-        if self.name != "cross_entropy" or target.is_floating_point():
+        if self.name != "cross_entropy":
+            return
+        if target.is_floating_point():
+            check_probabilities(prediction, target)
             return
         sequence = prediction.ndim > 2 and target.shape[1:] == prediction.shape[1:-1]
-        classes = prediction.shape[-1 if sequence else 1]
+        classes = prediction.shape[-1 if sequence else 1] if prediction.ndim > 1 else 1
+        if classes < 2:
+            raise DataError(ONE_OUTPUT)
         known = target[target != -100]
         if target.dtype != torch.int64:
             raise DataError(f"cross_entropy needs int64 labels, got {target.dtype}; use y.long().")
@@ -122,10 +143,25 @@ class Supervised:
             raise DataError(f"labels run over {span}, but the model has {classes} outputs.")
 
 
-def get(loss: str | Loss) -> Loss:
-    """A loss by name, or the user's own."""
+ONE_OUTPUT = "cross_entropy needs an output per class, the model has one: use loss='bce' or loss='mse'."
+
+
+def check_probabilities(prediction: Tensor, target: Tensor) -> None:
+    """Floating-point targets of cross-entropy are distributions over two classes or more."""
+    if prediction.ndim < 2 or prediction.shape[1] < 2:
+        raise DataError(ONE_OUTPUT)
+    sums = target.sum(1) if target.ndim > 1 else target
+    if target.ndim < 2 or not bool((target >= 0).all()) or not torch.allclose(sums, sums.new_ones(())):
+        raise DataError(
+            "cross_entropy takes int64 labels, or rows of probabilities that sum to one; "
+            f"got {target.dtype} of shape {tuple(target.shape)}: use y.long(), or loss='mse' for numbers."
+        )
+
+
+def get(loss: str | Loss, model: nn.Module) -> Loss:
+    """A loss by name as the model at hand needs it, or the user's own."""
     if callable(loss):
         return loss
     if loss not in ("cross_entropy", "mse", "bce"):
         raise DataError(f"loss {loss!r} is not known: 'cross_entropy', 'mse', 'bce', or loss(model, batch).")
-    return Supervised(loss)
+    return Supervised(loss, int(loss == "cross_entropy" and next_token(model)))

@@ -3,14 +3,15 @@
 import abc
 import copy
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import nn
 
-from torchlift.core.errors import OrderError, SelectionError
 from torchlift.core.node import Node, nodes
 from torchlift.core.problem import Problem
 from torchlift.core.protocol import Fit, Lift
 from torchlift.core.selection import near, select
+from torchlift.errors import OrderError, SelectionError
 
 
 class ModuleLift(Lift):
@@ -19,28 +20,47 @@ class ModuleLift(Lift):
     where: str
     """A glob on the model's dotted module names."""
 
+    rewrites: ClassVar[bool] = False
+    """Whether nodes change the weights of the modules they stand for: tied weights are then left alone."""
+
     @abc.abstractmethod
     def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
         """A node for each module to lift, made around it; modules left out stay as they are."""
 
-    def lift(self, problem: Problem) -> Problem:
+    def refuses(self, module: nn.Module) -> str | None:
+        """Why a module cannot be lifted, or None. A glob passes over such modules if it finds others."""
+        del module
+        return None
+
+    def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem with nodes in place of the chosen modules."""
+        del fit
         problem = copy.deepcopy(problem)
         body = self.body(problem)
         names = aliases(body)
-        chosen = select(names, self.where, repr(self))
-        made = self.nodes({name: body.get_submodule(name) for name in chosen})
+        made = self.nodes(self.chosen(body, names))
         if not made:
-            kinds = sorted({type(body.get_submodule(name)).__name__ for name in chosen})
-            raise SelectionError(
-                f"{self!r} lifts none of the modules it found ({', '.join(kinds)}). {near('', list(names))}"
-            )
+            raise SelectionError(f"{self!r} lifts none of the modules it found. {near('', names)}")
         for name, node in made.items():
             node.author = self
             node.train(body.training)
             for alias in names[name]:
                 body.set_submodule(alias, node)
         return problem
+
+    def chosen(self, body: nn.Module, names: Mapping[str, list[str]]) -> dict[str, nn.Module]:
+        """The modules ``where`` picks that can be lifted; an error with the reasons if none can."""
+        found = {name: body.get_submodule(name) for name in select(names, self.where, repr(self))}
+        tied = shares_weights(body) if self.rewrites else set[int]()
+        reasons = {
+            name: "shares its weight with another module" if id(module) in tied else self.refuses(module)
+            for name, module in found.items()
+        }
+        fit_ = {name: module for name, module in found.items() if reasons[name] is None}
+        if not fit_:
+            why = dict.fromkeys(f"{type(found[n]).__name__}: {reason}" for n, reason in reasons.items())
+            raise SelectionError(f"{self!r} can lift none of what it found ({'; '.join(why)}).")
+        return fit_
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem with this lift's nodes projected, innermost first."""
@@ -50,11 +70,12 @@ class ModuleLift(Lift):
         mine = [(name, node) for name, node in nodes(body) if node.author == self]
         if not mine:
             raise OrderError(f"{self!r} has no node in this problem: lift it first, and project only once.")
+        names = aliases(body)
         for name, node in reversed(mine):
             plain = node.project()
             assert isinstance(plain, nn.Module)
             plain.train(node.training)
-            for alias in aliases(body)[name]:
+            for alias in names[name]:
                 body.set_submodule(alias, plain)
         return problem
 
@@ -77,3 +98,13 @@ def aliases(body: nn.Module) -> dict[str, list[str]]:
         if name:
             names.setdefault(first.setdefault(id(module), name), []).append(name)
     return names
+
+
+def shares_weights(body: nn.Module) -> set[int]:
+    """Identities of the modules one of whose own parameters another module has too: rewriting it in place
+    would change the other, replacing it would untie them."""
+    owners: dict[int, set[int]] = {}
+    for part in body.modules():
+        for parameter in part.parameters(recurse=False):
+            owners.setdefault(id(parameter), set()).add(id(part))
+    return {part for parts in owners.values() if len(parts) > 1 for part in parts}

@@ -1,6 +1,6 @@
 """Lifted places in a module tree, and the one schedule they share."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -18,10 +18,8 @@ class Node(nn.Module):
     """The lift that put it here."""
 
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Optimiser options of the node's own parameters, by attribute name (``lr_factor`` scales the rate)."""
-
-    carries: ClassVar[str | None] = None
-    """The coordinate, if any, that has the shape and the zeros of the weight it stands for."""
+    """Optimiser options of the node's own parameters, by attribute name: any option of an optimiser's group,
+    ``lr_factor`` (scales the rate), ``optimizer`` (a factory of its own for them)."""
 
     def penalty(self) -> Tensor | float:
         """What the lift adds to the objective; by default that of the nodes inside."""
@@ -30,6 +28,17 @@ class Node(nn.Module):
     def project(self) -> nn.Module | Tensor:
         """The plain module or weight this node stands for, for good."""
         raise NotImplementedError(f"{type(self).__name__} has no projection of its own")
+
+    def constrain(self) -> None:
+        """Bring the coordinates back to where they may be, in place; called after every optimiser step."""
+
+    def hold(self, mask: Tensor) -> None:
+        """Told, when made for a pruned weight, which of its entries live; the rest is multiplied by zero."""
+
+    def surrogate(self) -> Callable[[], Tensor] | None:
+        """Where the declared gradient is not that of ``forward`` (straight-through, stochastic): the function
+        of the coordinates, at the present draws, whose gradient it is. None: forward's own gradient."""
+        return None
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -47,7 +56,8 @@ class Dial(nn.Module):
     geometric:  start · (end / start)^t        linear:  start + (end − start) · t
 
     A buffer, not a float: it is saved, moved and copied with the model, and turning it does not make
-    ``torch.compile`` compile again.
+    ``torch.compile`` compile again. Kept in double precision whatever the model's, so that a float64 model
+    is annealed as exactly as it computes; as a scalar it takes on the precision of what it multiplies.
     """
 
     value: Tensor
@@ -55,7 +65,12 @@ class Dial(nn.Module):
     def __init__(self, start: float, end: float, scale: Literal["geometric", "linear"] = "geometric") -> None:
         super().__init__()
         self.start, self.end, self.scale = start, end, scale
-        self.register_buffer("value", torch.tensor(float(start)))
+        self.register_buffer("value", torch.tensor(float(start), dtype=torch.float64))
+
+    @property
+    def moves(self) -> bool:
+        """Whether a problem with this dial is itself only at t = 1."""
+        return self.start != self.end
 
     def forward(self) -> Tensor:
         """The present value."""
@@ -67,6 +82,13 @@ class Dial(nn.Module):
             self.value.fill_(self.start * (self.end / self.start) ** t)
         else:
             self.value.fill_(self.start + (self.end - self.start) * t)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "Dial":
+        exact = self.value
+        super()._apply(fn, recurse)
+        if self.value.device.type != "mps":  # which has no float64
+            self.value = exact.to(self.value.device)
+        return self
 
 
 class Frozen(nn.Module):
@@ -99,15 +121,45 @@ def anneal(module: nn.Module, t: float) -> None:
 
 
 def penalty(module: nn.Module) -> Tensor | float:
-    """The sum of the penalties of all nodes in the tree."""
-    if isinstance(module, Node):
-        return module.penalty()
-    return sum(penalty(child) for child in module.children())
+    """The sum of the penalties of all nodes in the tree, each once however often it is used."""
+    return sum(node.penalty() for node in outermost(module))
+
+
+def outermost(module: nn.Module) -> list[Node]:
+    """The nodes that no other node contains; one that stands in several places counts once."""
+    found: dict[int, Node] = {}
+    open_, seen = [module], set[int]()
+    while open_:
+        part = open_.pop(0)
+        if isinstance(part, Node):
+            found.setdefault(id(part), part)
+        elif id(part) not in seen:
+            seen.add(id(part))
+            open_ += part.children()
+    return list(found.values())
 
 
 def nodes(module: nn.Module) -> Iterator[tuple[str, Node]]:
     """All nodes with their dotted names, outermost first."""
     return ((name, part) for name, part in module.named_modules() if isinstance(part, Node))
+
+
+def trained_nodes(module: nn.Module) -> Iterator[Node]:
+    """All nodes but those of frozen parts, each once."""
+    frozen = {id(part) for top in module.modules() if isinstance(top, Frozen) for part in top.modules()}
+    return (node for _, node in nodes(module) if id(node) not in frozen)
+
+
+def constrain(module: nn.Module) -> None:
+    """Let every node bring its coordinates back to where they may be; call it after an optimiser's step."""
+    with torch.no_grad():
+        for node in trained_nodes(module):
+            node.constrain()
+
+
+def constrained(module: nn.Module) -> list[Node]:
+    """The nodes that have something to do after a step."""
+    return [node for node in trained_nodes(module) if type(node).constrain is not Node.constrain]
 
 
 def optimizer_options(module: nn.Module) -> dict[nn.Parameter, Mapping[str, Any]]:
@@ -121,11 +173,10 @@ def optimizer_options(module: nn.Module) -> dict[nn.Parameter, Mapping[str, Any]
 
 
 def original_parameters(module: nn.Module, prefix: str = "") -> Iterator[str]:
-    """Names of the parameters that are, or carry, weights of the user's model; not those a lift added."""
+    """Names of the parameters of the user's model in a problem: not those a lift added, nor a teacher's."""
     node = isinstance(module, Node)
-    for name, _ in module.named_parameters(prefix, recurse=False):
-        if not node or name.rpartition(".")[2] == module.carries:
-            yield name
+    if not node:
+        yield from (name for name, _ in module.named_parameters(prefix, recurse=False))
     for name, child in module.named_children():
         if not isinstance(child, Frozen) and (not node or name == "inner"):
             yield from original_parameters(child, f"{prefix}.{name}" if prefix else name)

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 from torchlift.core import loss as losses
 from torchlift.core.loss import Batch, Loss
-from torchlift.core.node import penalty
+from torchlift.core.node import Node, penalty
 
 
 class Problem(nn.Module, abc.ABC):
     """min over the parameters of ``objective(batch) + penalty()``."""
 
     loss: Loss
-    """The loss of the user's task underneath, for evaluation."""
+    """The loss of the user's task underneath."""
 
     indexed: bool = False
     """Whether batches carry, as their last element, the positions of their samples in the data."""
@@ -29,12 +29,20 @@ class Problem(nn.Module, abc.ABC):
         """What lifts have added to the objective."""
 
     @abc.abstractmethod
+    def task_loss(self, batch: Batch) -> Tensor:
+        """The user's loss of the network as it is now: what evaluation and ``keep="best"`` go by."""
+
+    @abc.abstractmethod
     def predict(self, x: Any) -> Any:
         """The network's output at x."""
 
     @abc.abstractmethod
     def body(self) -> nn.Module | None:
         """The model whose layers may be replaced; None once its weights are lifted."""
+
+    def label(self, name: str) -> str:
+        """What the user calls the parameter or module that has this name in the problem."""
+        return name
 
     def prepare(self, batches: Iterable[Batch]) -> None:
         """Called by ``fit`` before the first step, with one pass over fixed, in-order data."""
@@ -51,17 +59,23 @@ class Problem(nn.Module, abc.ABC):
 class Task(Problem):
     """The user's problem: a model and a loss.
 
-    ``loss``: ``"cross_entropy"``, ``"mse"``, ``"bce"``, or ``callable(model, batch) -> scalar``.
+    ``loss``: ``"cross_entropy"``, ``"mse"``, ``"bce"``, or ``callable(model, batch) -> scalar``. A language
+    model that generates from left to right (a causal model of ``transformers``) is trained to predict the
+    next token: position t is held against label t + 1, as its own loss does.
     """
 
     def __init__(self, model: nn.Module, loss: str | Loss = "cross_entropy") -> None:
         super().__init__()
         self.model = model
-        self.loss = losses.get(loss)
+        self.loss = losses.get(loss, model)
 
     def objective(self, batch: Batch) -> Tensor:
         """``loss(model, batch)``."""
         return self.loss(self.model, batch)
+
+    def task_loss(self, batch: Batch) -> Tensor:
+        """The objective itself."""
+        return self.objective(batch)
 
     def penalty(self) -> Tensor | float:
         """The penalties of nodes in the model."""
@@ -74,3 +88,17 @@ class Task(Problem):
     def body(self) -> nn.Module:
         """The model."""
         return self.model
+
+    def label(self, name: str) -> str:
+        """The name without ``model.``, and without the nodes around modules."""
+        return label_in(self.model, name.removeprefix("model."))
+
+
+def label_in(model: nn.Module, name: str) -> str:
+    """A dotted name without the steps from a node to the module it stands for."""
+    part, kept = model, list[str]()
+    for step in name.split("."):
+        if not (isinstance(part, Node) and step == "inner"):
+            kept.append(step)
+        part = part._modules.get(step) or nn.Module()  # pyright: ignore[reportPrivateUsage]  (the leaf is none)
+    return ".".join(kept)

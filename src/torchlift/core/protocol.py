@@ -2,26 +2,54 @@
 
 import abc
 import dataclasses
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from torchlift.core.errors import NeedsFitError, TorchliftError
+import torch
+
+from torchlift.core.loss import Batch
 from torchlift.core.problem import Problem
+from torchlift.errors import NeedsFitError, TorchliftError
 
 
-class Fit(Protocol):
-    """Minimise a problem in place: data, optimiser and budget are already chosen."""
+class Fit(abc.ABC):
+    """Minimises problems: data, optimiser and budget are already chosen. Handed to recipes and to lifts."""
 
+    epochs: float
+    """The budget: epochs of plain training."""
+
+    steps: int
+    """Steps in an epoch."""
+
+    @abc.abstractmethod
     def __call__(self, problem: Problem, **settings: Any) -> Any:
-        """Train the problem; settings of the fit at hand go by keyword."""
-        ...
+        """Train the problem in place; settings of this call go by keyword."""
+
+    @abc.abstractmethod
+    def once(self, name: str, function: Callable[[Problem], object], problem: Problem) -> None:
+        """A durable step that is no fit: ``function(problem)`` changes the problem in place."""
+
+    def lift(self, lift: "Lift", problem: Problem) -> Problem:
+        """``lift.lift(problem, fit)``, with what it computes on the bill."""
+        return lift.lift(problem, self)
+
+    @abc.abstractmethod
+    def branch(self, name: str, share: float = 1.0) -> "Fit":
+        """A fit of its own for a part of the work: its own numbering, folder and bill, and ``share`` of the
+        budget. What it spends is on this fit's bill too."""
+
+    @abc.abstractmethod
+    def evaluate(self, problem: Problem) -> Any:
+        """The score on the validation data, or on the training data where there are none."""
+
+    @abc.abstractmethod
+    def batches(self) -> Iterator[Batch]:
+        """The training data, once, in order, unchanged."""
 
 
-def no_fit(problem: Problem, **settings: Any) -> None:
-    """What stands in for ``fit`` where none was given."""
-    who = type(problem).__name__
-    raise NeedsFitError(
-        f"this projection learns (a {who} problem): call project(problem, fit) with a fit that trains it."
-    )
+def needs_fit(who: object, what: str) -> NeedsFitError:
+    """The error of a lift that was not given what it learns from; ``what`` it does, and how, with a fit."""
+    return NeedsFitError(f"{who!r} {what} call lift(problem, fit) and project(problem, fit).")
 
 
 class Lift(abc.ABC):
@@ -32,12 +60,21 @@ class Lift(abc.ABC):
     """
 
     @abc.abstractmethod
-    def lift(self, problem: Problem) -> Problem:
-        """The larger problem."""
+    def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
+        """The larger problem; a lift that looks at data takes them from ``fit.batches()``."""
 
     @abc.abstractmethod
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """Back to the smaller problem; a projection that learns trains through ``fit``."""
+
+    def accepts(self, problem: Problem, fit: Fit | None = None) -> str | None:
+        """None if the problem can be lifted, else the reason why not. By default it is tried."""
+        with torch.random.fork_rng(devices=[]):
+            try:
+                self.lift(problem, fit)
+            except TorchliftError as reason:
+                return str(reason)
+        return None
 
     @property
     def preserving(self) -> bool:
@@ -64,10 +101,10 @@ class Chain(Lift):
 
     lifts: tuple[Lift, ...]
 
-    def lift(self, problem: Problem) -> Problem:
+    def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """Apply each lift in turn."""
         for step in self.lifts:
-            problem = step.lift(problem)
+            problem = step.lift(problem, fit)
         return problem
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:

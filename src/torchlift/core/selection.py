@@ -3,22 +3,42 @@
 import difflib
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from torchlift.core.errors import SelectionError
 from torchlift.core.node import optimizer_options
+from torchlift.errors import SelectionError
 
-PREFIXES = ("model.", "base.", "student.")
+if TYPE_CHECKING:
+    from torchlift.core.problem import Problem
+
+
+class Name(str):
+    """A parameter's name in a problem that also knows what the user calls it (``label``)."""
+
+    __slots__ = ("label",)
+    label: str
+
+    def __new__(cls, raw: str, label: str) -> "Name":
+        """``raw`` as text."""
+        name = super().__new__(cls, raw)
+        name.label = label
+        return name
+
+    def __getnewargs__(self) -> tuple[str, str]:
+        return str(self), self.label
+
+
+def named(problem: "nn.Module | Problem") -> dict[Name, nn.Parameter]:
+    """The parameters of a problem (tied ones once) by names a glob can pick in the user's words too."""
+    label = getattr(problem, "label", lambda raw: raw)  # a bare module's names are the user's
+    return {Name(raw, label(raw)): parameter for raw, parameter in problem.named_parameters()}
 
 
 def matches(name: str, where: str) -> bool:
-    """Whether the glob fits the dotted name, with or without the problem's own prefixes (``model.``, …)."""
-    if fnmatchcase(name, where):
-        return True
-    prefix = next((p for p in PREFIXES if name.startswith(p)), None)
-    return prefix is not None and matches(name[len(prefix) :], where)
+    """Whether the glob fits a dotted name, or what the user calls it."""
+    return fnmatchcase(name, where) or (isinstance(name, Name) and fnmatchcase(name.label, where))
 
 
 def select(names: Iterable[str], where: str, who: str) -> list[str]:
@@ -30,11 +50,12 @@ def select(names: Iterable[str], where: str, who: str) -> list[str]:
     return found
 
 
-def near(where: str, names: list[str]) -> str:
+def near(where: str, names: Iterable[str]) -> str:
     """One sentence that helps: the closest names, or the first few there are."""
-    close = difflib.get_close_matches(where, names, n=5, cutoff=0.4)
-    shown = close or names[:12]
-    more = ", …" if len(names) > len(shown) else ""
+    known = [name.label if isinstance(name, Name) else name for name in names]
+    close = difflib.get_close_matches(where, known, n=5, cutoff=0.4)
+    shown = close or known[:12]
+    more = ", …" if len(known) > len(shown) else ""
     return f"{'Close' if close else 'There are'}: {', '.join(shown) or 'no names at all'}{more}."
 
 
@@ -46,7 +67,7 @@ def groups(problem: nn.Module, options: Mapping[str, Mapping[str, Any]]) -> list
     glob's options override them. Frozen parameters are left out, tied ones stand once.
     """
     declared = optimizer_options(problem)
-    trainable = {name: p for name, p in problem.named_parameters() if p.requires_grad}
+    trainable = {name: p for name, p in named(problem).items() if p.requires_grad}
     for where in options:
         if where != "*":
             select(trainable, where, "groups")
@@ -54,8 +75,8 @@ def groups(problem: nn.Module, options: Mapping[str, Mapping[str, Any]]) -> list
     for name, parameter in trainable.items():
         where = next((w for w in options if matches(name, w)), None)
         if where is None:
-            raise SelectionError(f'groups: no glob fits {name!r}; end the mapping with "*": {{}}.')
+            raise SelectionError(f'groups: no glob fits {name.label!r}; end the mapping with "*": {{}}.')
         chosen = {**declared.get(parameter, {}), **options[where]}
-        group = sorted_out.setdefault((where, *sorted(chosen.items())), {"params": [], **chosen})
-        group["params"].append(parameter)
+        kind = (where, *((key, repr(chosen[key])) for key in sorted(chosen)))
+        sorted_out.setdefault(kind, {"params": [], **chosen})["params"].append(parameter)
     return list(sorted_out.values())

@@ -3,38 +3,53 @@
 import abc
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from torchlift.core.errors import OrderError, SelectionError
 from torchlift.core.loss import Batch
 from torchlift.core.node import Node
 from torchlift.core.problem import Problem
 from torchlift.core.protocol import Fit, Lift
-from torchlift.core.selection import near, select
+from torchlift.core.selection import named, near, select
+from torchlift.core.zeros import mark_zeros, owner_of, zero_masks
+from torchlift.errors import OrderError, SelectionError
+
+SETTLED = "settled"
+"""A module's class attribute: names of its parameters that no further lift may replace (dials read them)."""
 
 
 class Reparametrised(Problem):
-    """``base`` with each chosen weight computed by a node: F(u) = f(φ(u)) + penalty(u)."""
+    """``base`` with each chosen weight computed by a node: F(u) = f(m ⊙ φ(u)) + penalty(u).
+
+    The mask m is that of held zeros (:mod:`torchlift.core.zeros`), and all ones elsewhere: a pruned weight
+    stays pruned in any coordinates.
+    """
 
     def __init__(self, base: Problem, nodes: Mapping[str, Node], author: Lift) -> None:
         super().__init__()
         self.base, self.author = base, author
         self.loss, self.indexed = base.loss, base.indexed
         self.nodes = nn.ModuleDict({key(name): node for name, node in nodes.items()})
-        self.slots = {key(name): tied(base, name) for name in nodes}
-        for name in self.slots:
-            fill(base, self.slots[name], None)  # a hole: any use of base past this wrapper fails loudly
+        self.zeros = nn.Module()
+        for name, mask in zero_masks(base).items():
+            if name in nodes:
+                nodes[name].hold(mask)
+                self.zeros.register_buffer(key(name), mask)
+        self.slots = {key(name): slots for name, slots in aliases(base, nodes).items()}
+        for slots in self.slots.values():
+            fill(base, slots, None)  # a hole: any use of base past this wrapper fails loudly
         self.train(base.training)
 
     def inside(self, function: Callable[[Problem], Any]) -> Any:
         """Evaluate ``function(base)`` with the weights in place."""
         weights: dict[str, Tensor] = {}
+        masks = dict(self.zeros.named_buffers())
         for name, node in self.nodes.items():
             weight = cast(Tensor, node())
+            weight = weight * masks[name] if name in masks else weight
             weights.update({f"base.{slot}": weight for slot in self.slots[name]})
         try:
             return functional_call(Inside(self.base, function), weights, (), tie_weights=False)
@@ -49,13 +64,18 @@ class Reparametrised(Problem):
         """The base's objective at w = φ(u)."""
         return self.inside(lambda base: base.objective(batch))
 
+    def task_loss(self, batch: Batch) -> Tensor:
+        """The user's loss at w = φ(u)."""
+        return self.inside(lambda base: base.task_loss(batch))
+
     def penalty(self) -> Tensor | float:
         """The base's penalties at w = φ(u), and the nodes' own."""
         return self.inside(lambda base: base.penalty()) + self.own_penalty()
 
     def own_penalty(self) -> Tensor | float:
-        """What this lift alone adds."""
-        return sum(cast(Node, node).penalty() for node in self.nodes.values())
+        """What this lift alone adds; a node that serves several weights counts once."""
+        unique = {id(node): cast(Node, node) for node in self.nodes.values()}
+        return sum(node.penalty() for node in unique.values())
 
     def predict(self, x: Any) -> Any:
         """The base's prediction at w = φ(u)."""
@@ -63,6 +83,14 @@ class Reparametrised(Problem):
 
     def body(self) -> None:
         """None: layers cannot be replaced while their weights are lifted."""
+
+    def label(self, name: str) -> str:
+        """The user's name of a weight; of a coordinate, that of its weight with the coordinate's own."""
+        head, _, rest = name.partition(".")
+        if head == "base":
+            return self.base.label(rest)
+        place, _, coordinate = rest.partition(".")
+        return f"{self.base.label(place.replace('/', '.'))}.{coordinate}" if head == "nodes" else name
 
     def prepare(self, batches: Iterable[Batch]) -> None:
         """Hand the data down."""
@@ -72,9 +100,11 @@ class Reparametrised(Problem):
     def project(self) -> Problem:
         """A copy of the base with the nodes' hard weights in their places, tied ones tied again."""
         base = copy.deepcopy(self.base)
+        masks = dict(self.zeros.named_buffers())
         for name, node in self.nodes.items():
-            weight = cast(Tensor, cast(Node, node).project())
-            fill(base, self.slots[name], nn.Parameter(weight.detach().clone()))
+            weight = cast(Tensor, cast(Node, node).project()).detach()
+            weight = torch.where(masks[name], weight, 0.0) if name in masks else weight.clone()
+            fill(base, self.slots[name], nn.Parameter(weight))
         refresh_flat_weights(base)
         return base
 
@@ -85,30 +115,54 @@ class WeightLift(Lift):
     where: str
     """A glob on dotted parameter names, such as ``"*conv*.weight"``."""
 
+    prunes: ClassVar[bool] = False
+    """Whether the projection makes zeros: they are then held in every later fit."""
+
     @abc.abstractmethod
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """A node for each weight to lift; ``node()`` is the soft weight, ``node.project()`` the hard one."""
 
     def eligible(self, problem: Problem) -> dict[str, Tensor]:
         """The weights a glob may pick: trainable floating-point matrices, kernels and banks."""
-        named = problem.named_parameters()
-        return {n: p.detach() for n, p in named if p.ndim > 1 and p.requires_grad and p.is_floating_point()}
+        return {n: p.detach() for n, p in liftable(problem).items() if p.ndim > 1}
 
-    def lift(self, problem: Problem) -> Problem:
+    def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem whose chosen weights are computed by nodes."""
+        del fit
         base = copy.deepcopy(problem)
         known = self.eligible(base)
         made = self.nodes({name: known[name] for name in select(known, self.where, repr(self))})
         if not made:
-            raise SelectionError(f"{self!r} finds no weight to lift. {near('', list(known))}")
+            raise SelectionError(f"{self!r} finds no weight to lift. {near('', known)}")
+        for node in made.values():
+            node.author = self
         return Reparametrised(base, made, self)
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The problem underneath, with hard weights."""
         del fit
+        own = self.own(problem)
+        plain = own.project()
+        if self.prunes:
+            mark_zeros(plain, [name for slots in own.slots.values() for name in slots])
+        return plain
+
+    def own(self, problem: Problem) -> Reparametrised:
+        """The problem as this lift made it, or an error: lifts are projected in reverse order."""
         if not (isinstance(problem, Reparametrised) and problem.author == self):
             raise OrderError(f"{self!r} was not the last lift of this problem: project in reverse order.")
-        return problem.project()
+        return problem
+
+
+def liftable(problem: Problem) -> dict[str, nn.Parameter]:
+    """Trainable floating-point parameters by name, less those a dial or a teacher relies on."""
+    return {
+        name: p
+        for name, p in named(problem).items()
+        if p.requires_grad
+        and p.is_floating_point()
+        and name.rpartition(".")[2] not in getattr(owner_of(problem, name)[0], SETTLED, ())
+    }
 
 
 class Inside(nn.Module):
@@ -129,17 +183,19 @@ def key(name: str) -> str:
     return name.replace(".", "/")
 
 
-def tied(module: nn.Module, name: str) -> list[str]:
-    """All names of the parameter called ``name``."""
-    parameter = module.get_parameter(name)
-    return [other for other, p in module.named_parameters(remove_duplicate=False) if p is parameter]
+def aliases(module: nn.Module, names: Iterable[str]) -> dict[str, list[str]]:
+    """All names of each of the parameters: tied ones have several."""
+    by_identity: dict[int, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        by_identity.setdefault(id(parameter), []).append(name)
+    return {name: by_identity[id(module.get_parameter(name))] for name in names}
 
 
 def fill(module: nn.Module, names: Iterable[str], weight: nn.Parameter | None) -> None:
     """Put one parameter (or a hole) under each of the names."""
     for name in names:
-        owner, _, leaf = name.rpartition(".")
-        setattr(module.get_submodule(owner), leaf, weight)
+        owner, leaf = owner_of(module, name)
+        setattr(owner, leaf, weight)
 
 
 def refresh_flat_weights(module: nn.Module) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchlift.core import TorchliftError
+from torchlift.errors import TorchliftError
 
 Codec = Literal["raw", "sparse", "palette"]
 

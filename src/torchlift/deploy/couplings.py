@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import TorchliftError
 from torchlift.deploy.probing import Example, call, tensors
+from torchlift.errors import TorchliftError
 
 Role = Literal["writes", "reads", "passes"]
 

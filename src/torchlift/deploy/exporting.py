@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import TorchliftError
 from torchlift.deploy.probing import Example, outputs, tensors
 from torchlift.deploy.programs import batch_dimension
+from torchlift.errors import TorchliftError
 
 
 def export(

@@ -21,12 +21,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from torchlift import files
-from torchlift.core import TorchliftError
 from torchlift.core.weights import refresh_flat_weights
 from torchlift.deploy.codecs import DTYPES, PackedError, decode, encode, entries
 from torchlift.deploy.probing import Example
 from torchlift.deploy.programs import Program, trace
 from torchlift.deploy.trees import Reader, Writer
+from torchlift.errors import TorchliftError
 
 MAGIC = b"TLIFT001"
 LIMIT = 8 * 2**30

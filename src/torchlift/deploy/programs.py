@@ -8,9 +8,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import TorchliftError
 from torchlift.deploy.codecs import PackedError
 from torchlift.deploy.probing import Example
+from torchlift.errors import TorchliftError
 
 ARITHMETIC = (
     "add",
@@ -98,7 +98,7 @@ def trace(model: nn.Module, example: Example) -> Program:
                     {}
                 )
             return program(exported, [f"input{k}" for k in range(len(args))] + list(kwargs))
-        except Exception as failure:
+        except Exception as failure:  # tracing a user's model may raise anything; the last one is told
             error = failure
     raise TorchliftError(f"save: the computation cannot be traced ({type(error).__name__}: {error}).")
 

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from torchlift.core import TorchliftError
 from torchlift.deploy.couplings import Coupling, couplings
 from torchlift.deploy.cuts import carry, cut
 from torchlift.deploy.dead import Surgery, Verdict, judge, surgery
 from torchlift.deploy.heads import attention_heads, recount
 from torchlift.deploy.layout import lay_channels_last
 from torchlift.deploy.probing import Example, call, changed, inputs_of, outputs, tensors, variations
+from torchlift.errors import TorchliftError
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def once(model: nn.Module, example: Example) -> tuple[Surgery | None, list[Row]]
         found = whole(model, example)
     except TorchliftError:
         raise
-    except Exception as error:
+    except Exception as error:  # following a user's graph may raise anything; the caller decides
         raise UntraceableError(f"{type(error).__name__}: {error}") from error
     found = [untied(model, coupling) for coupling in found]
     twin = copy.deepcopy(model).eval()

@@ -14,8 +14,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import TorchliftError
 from torchlift.deploy.codecs import DTYPES, PackedError
+from torchlift.errors import TorchliftError
 
 TRUSTED = ("torch.nn", "torchlift", "transformers")
 FUNCTIONS = ("torch.nn.functional", "torch._C._nn", "torch")

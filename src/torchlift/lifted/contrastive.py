@@ -35,7 +35,7 @@ class Contrastive:
     sweeps: int = 5
     lr: float = 1e-3
     batch_size: int = 200
-    rule: Rule = Accelerated(steps=20, tolerance=1e-6)  # noqa: RUF009 (a frozen value)
+    rule: Rule = Accelerated(steps=20, tolerance=1e-6)
 
     def minimise(self, network: Network, x: Tensor, y: Tensor, *, clamped: bool) -> list[Tensor]:
         """argmin over the states of E + β·loss, or of E alone."""

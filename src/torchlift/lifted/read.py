@@ -42,7 +42,7 @@ def trace(model: nn.Module) -> torch.fx.GraphModule:
     """The model's graph, its activations whole."""
     try:
         return torch.fx.GraphModule(model, _Tracer().trace(model))
-    except Exception as error:
+    except Exception as error:  # tracing a user's model may raise anything
         raise ValueError(f"lifted: {type(model).__name__} cannot be traced ({error})") from error
 
 

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from torchlift.core import Batch, DataError, Dial, Fit, Lift, OrderError, Problem, Task, penalty
-from torchlift.core.loss import call
+from torchlift.core import Batch, Dial, Fit, Lift, Problem, Task, needs_fit, penalty
+from torchlift.core.loss import call, split
+from torchlift.core.problem import label_in
+from torchlift.errors import DataError, OrderError, TorchliftError
 
 
 class Split(Problem):
@@ -34,13 +36,17 @@ class Split(Problem):
         """The head's loss at the last activation, and how far each activation is from its layer's output."""
         if len(batch) != 3:
             raise DataError("auxiliary variables need batches (x, y, index); fit adds the index itself.")
-        h, y, index = batch
+        h, _, index = batch
         *trunk, head = self.blocks()
         gap = h.new_zeros(())
         for block, z in zip(trunk, self.z, strict=True):
             free = z[index]
             gap, h = gap + mse_loss(free, block(h)), free
-        return self.loss(head, (h, y)) + self.mu() * gap
+        return self.loss(Behind(head, h), batch[:2]) + self.mu().to(gap.dtype) * gap
+
+    def task_loss(self, batch: Batch) -> Tensor:
+        """The user's loss of the network run forward."""
+        return self.loss(self.model, batch[:2])
 
     def penalty(self) -> Tensor | float:
         """The penalties of nodes in the layers."""
@@ -54,28 +60,54 @@ class Split(Problem):
         """The layers: they may be lifted further."""
         return self.model
 
+    def label(self, name: str) -> str:
+        """The name without ``model.``."""
+        return label_in(self.model, name.removeprefix("model."))
+
+
+class Behind(nn.Module):
+    """The head at a latent z, in the place of a model at x: any loss(model, batch) takes it, once."""
+
+    def __init__(self, head: nn.Module, z: Tensor) -> None:
+        super().__init__()
+        self.head, self.z = head, [z]
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """head(z), whatever the input."""
+        del inputs, named
+        if not self.z:
+            raise TorchliftError("Auxiliary cannot split a loss that calls the model twice for a batch.")
+        return self.head(self.z.pop())
+
 
 @dataclasses.dataclass(frozen=True)
 class Auxiliary(Lift):
     """min over w and z of the split objective: layers train on their own, μ ties them together (MAC).
 
     Carreira-Perpiñán and Wang, Distributed optimization of deeply nested systems, 2014, eq. 3, with means
-    for sums. ``inputs``: all training inputs, in the order in which batches are indexed; the activations
-    start where the network puts them. ``mu`` grows geometrically from its first value to its second.
-    Cuts an ``nn.Sequential`` between its children. Projection drops the activations.
+    for sums. ``inputs``: all training inputs, in the order in which batches are indexed (those of ``fit``,
+    unless given); the activations start where the network puts them. ``mu`` grows geometrically from its
+    first value to its second. Cuts an ``nn.Sequential`` between its children. Projection drops the
+    activations.
     """
 
-    inputs: Tensor = dataclasses.field(repr=False, compare=False)
+    inputs: Tensor | None = dataclasses.field(default=None, repr=False, compare=False)
     mu: tuple[float, float] = (0.1, 100.0)
 
-    def lift(self, problem: Problem) -> Problem:
+    def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The split problem."""
         if type(problem) is not Task or not isinstance(problem.model, nn.Sequential):
             got = type(problem.model).__name__ if isinstance(problem, Task) else type(problem).__name__
             raise OrderError(
                 f"{self!r} cuts an nn.Sequential between its children, first in a chain; got {got}."
             )
-        return Split(problem, self.inputs, self.mu)
+        if self.inputs is None and fit is None:
+            raise needs_fit(self, "keeps a latent for every sample: pass inputs=, or")
+        inputs = self.inputs
+        if inputs is None and fit is not None:
+            inputs = torch.cat([split(batch)[0] for batch in fit.batches()])
+        assert inputs is not None
+        return Split(problem, inputs, self.mu)
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The network alone."""

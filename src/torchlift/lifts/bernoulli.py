@@ -1,7 +1,7 @@
 """Stochastic masks: gates drawn anew at every step."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +15,6 @@ class Coin(Node):
 
     # the estimator's gradients are small: the source trains s with a rate 200 times that of the weights
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"weight_decay": 0.0, "lr_factor": 200.0}}
-    carries: ClassVar[str | None] = "weight"
 
     def __init__(self, weight: Tensor, s_init: float, strength: float, frozen: bool) -> None:
         super().__init__()
@@ -28,6 +27,13 @@ class Coin(Node):
         chance = torch.sigmoid(self.logit)
         mask = torch.bernoulli(chance.detach()) if self.training else (chance.detach() >= 0.5).to(chance)
         return self.weight * (mask + chance - chance.detach())
+
+    def surrogate(self) -> Callable[[], Tensor]:
+        """v ⊙ (m + σ(s) − σ(s₀)) at the draw m that comes next: straight through the draw."""
+        chance = torch.sigmoid(self.logit.detach())
+        with torch.random.fork_rng(devices=[]):
+            mask = torch.bernoulli(chance) if self.training else (chance >= 0.5).to(chance)
+        return lambda: self.weight * (mask + torch.sigmoid(self.logit) - chance)
 
     def penalty(self) -> Tensor | float:
         """λ ‖σ(s)‖₁."""
@@ -50,6 +56,7 @@ class StochasticMask(WeightLift):
     s_init: float = 1.0
     strength: float = 1e-8
     frozen: bool = False
+    prunes: ClassVar[bool] = True
 
     @property
     def preserving(self) -> bool:

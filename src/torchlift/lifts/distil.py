@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchlift.core import Batch, Dial, Frozen, Problem, TorchliftError
+from torchlift.core import Batch, Dial, Frozen, Problem
+from torchlift.errors import TorchliftError
 from torchlift.lifts.tap import Tap, drain, put, tap
 
 Match = Literal["mse", "kl", "cosine"] | Callable[[Tensor, Tensor], Tensor]
@@ -86,7 +87,18 @@ class Distil(Problem):
         match = torch.stack([self.match(a, b) for a, b in zip(z, target, strict=True)]).sum()
         if self.mix.start == self.mix.end == 1:
             return match
-        return self.mix() * match + (1 - self.mix()) * (through(task, z) if self.freeze_head else task)
+        mix = self.mix().to(match.dtype)
+        return mix * match + (1 - mix) * (through(task, z) if self.freeze_head else task)
+
+    def task_loss(self, batch: Batch) -> Tensor:
+        """The user's loss of the student."""
+        found = self.student.task_loss(batch)
+        drain(self.taps)
+        return found
+
+    def label(self, name: str) -> str:
+        """The student's name."""
+        return self.student.label(name.removeprefix("student."))
 
     def latents(self, batch: Batch) -> list[Tensor]:
         """The teacher's targets on a batch."""

@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Node, TorchliftError, WeightLift
+from torchlift.core import Node, WeightLift
+from torchlift.errors import TorchliftError
 from torchlift.lifts.merge import compose
 
 Side = Literal["out", "in", "both"]
@@ -20,8 +21,6 @@ def residual(down: Tensor, up: Tensor, weight: Tensor, axis: int) -> Tensor:
 
 class Expanded(Node):
     """w = (I + B A) v on the outputs, v (I + A'B') on the inputs, or both; B = B' = 0 at first."""
-
-    carries: ClassVar[str | None] = "weight"
 
     def __init__(self, weight: Tensor, rank: float, side: Side) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from torchlift.core import TorchliftError
+from torchlift.errors import TorchliftError
 
 Shape = Literal["sigmoid", "erf", "algebraic", "arctan"]
 

@@ -33,7 +33,6 @@ class Concrete(Node):
     """w = v ⊙ z with z hard concrete; penalty λ Σ P(z ≠ 0)."""
 
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"weight_decay": 0.0}}
-    carries: ClassVar[str | None] = "weight"
 
     def __init__(self, weight: Tensor, keep: float, strength: float) -> None:
         super().__init__()
@@ -66,6 +65,7 @@ class HardConcrete(WeightLift):
     where: str = "*weight"
     strength: float = 1e-7
     keep: float = 0.9
+    prunes: ClassVar[bool] = True
 
     @property
     def preserving(self) -> bool:

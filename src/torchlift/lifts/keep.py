@@ -8,13 +8,21 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Fit, Node, Problem, Reparametrised, WeightLift, matches, original_parameters
+from torchlift.core import (
+    Fit,
+    Node,
+    Problem,
+    Reparametrised,
+    WeightLift,
+    liftable,
+    matches,
+    original_parameters,
+)
 
 
 class Held(Node):
     """w = m ⊙ v with m = 1{w₀ ≠ 0}: what was zero has no gradient and no way back."""
 
-    carries: ClassVar[str | None] = "weight"
     mask: Tensor
 
     def __init__(self, weight: Tensor) -> None:
@@ -43,25 +51,25 @@ class KeepZeros(WeightLift):
 
     where: str = "*"
     vectors: bool = False
+    prunes: ClassVar[bool] = True
 
     def eligible(self, problem: Problem) -> dict[str, Tensor]:
         """Trainable matrices and kernels of the user's model that are partly zero (and vectors, if asked)."""
         original = set(original_parameters(problem))
         known = super().eligible(problem)
         if self.vectors:
-            named = problem.named_parameters()
-            known |= {n: p.detach() for n, p in named if p.ndim == 1 and p.requires_grad}
+            known |= {n: p.detach() for n, p in liftable(problem).items() if p.ndim == 1}
         return {n: w for n, w in known.items() if n in original and bool((w == 0).any() and (w != 0).any())}
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """One held weight each."""
         return {name: Held(weight) for name, weight in weights.items()}
 
-    def lift(self, problem: Problem) -> Problem:
+    def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem whose zeros cannot move."""
         if not any(matches(name, self.where) for name in self.eligible(problem)):
             return copy.deepcopy(problem)
-        return super().lift(problem)
+        return super().lift(problem, fit)
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The plain problem with its zeros; a copy where there was nothing to hold."""

@@ -10,17 +10,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
 from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
-from torchlift.core import (
-    Batch,
-    Fit,
-    ModuleLift,
-    Node,
-    Problem,
-    SelectionError,
-    TorchliftError,
-    no_fit,
-    nodes,
-)
+from torchlift.core import Batch, Fit, ModuleLift, Node, Problem, needs_fit, nodes, zero_masks
+from torchlift.errors import SelectionError, TorchliftError
 from torchlift.lifts import merge, residual
 from torchlift.lifts.distil import Distil, Match, check_match
 from torchlift.lifts.outputs import Shape, output_shape, pick, replace
@@ -116,14 +107,17 @@ class Lifter(ModuleLift):
         """All kinds distil but ``"linear"`` and ``"fading"``, which merge."""
         return self.kind not in MERGING
 
-    def lift(self, problem: Problem) -> Problem:
+    def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem with the lifter in place."""
-        lifted = super().lift(problem)
+        lifted = super().lift(problem, fit)
         body = self.body(lifted)
+        pruned = set(zero_masks(body))
         for name in self.places(lifted):
             self.check_call(body, name)
             if not self.learns:
                 merge.check_tied(body, body.get_submodule(f"{name}.inner"), self.who(name))
+                if any(weight.startswith(f"{name}.") for weight in pruned):
+                    raise SelectionError(f"{self.who(name)}: merging would fill its pruned weight.")
         return lifted
 
     def check_call(self, body: nn.Module, name: str) -> None:
@@ -191,8 +185,10 @@ class Lifter(ModuleLift):
         if not self.learns:
             return plain
         places = dict.fromkeys(self.places(problem), self.index)
+        if fit is None:
+            raise needs_fit(self, "distils the lifted latent:")
         distil = Distil(plain, problem, places, self.match, self.mix, self.freeze_head)
-        (fit or no_fit)(distil, name="project")
+        fit(distil, name="project")
         return distil.result()
 
     def merge(self, problem: Problem) -> Problem:

@@ -3,21 +3,13 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from torchlift.core import (
-    Dial,
-    Fit,
-    Node,
-    Problem,
-    Reparametrised,
-    TorchliftError,
-    WeightLift,
-    matches,
-)
+from torchlift.core import Dial, Fit, Node, Problem, Reparametrised, WeightLift, liftable, matches
+from torchlift.errors import TorchliftError
 from torchlift.lifts import gates
 from torchlift.lifts.switches import Gate, Ranked, Stairs, Switches, aimed, spared
 
@@ -61,6 +53,7 @@ class SoftMask(WeightLift):
     sparsity: float | None = None
     costs: Mapping[str, float] | None = None
     rescale: bool | None = None
+    prunes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         gates.check(self.gate)
@@ -92,8 +85,7 @@ class SoftMask(WeightLift):
         if isinstance(self.granularity, str):
             known = super().eligible(problem)
         else:
-            named = problem.named_parameters()
-            known = {n: p.detach() for n, p in named if p.requires_grad and p.is_floating_point() and p.ndim}
+            known = {n: p.detach() for n, p in liftable(problem).items() if p.ndim}
             known = {n: w for n, w in known.items() if group_of(self.granularity, n)}
         return {n: w for n, w in known.items() if not (self.skip and matches(n, self.skip))}
 
@@ -115,6 +107,9 @@ class SoftMask(WeightLift):
                     f"but its group {group!r} has {held.logit.numel()}: check the dimension given."
                 )
             gate = made[name] = Gate(weight, held, grain, self.strength if fresh else 0.0)
+            if fresh:
+                gate.add_module("own", held)
+            held.weights += 1
             gate.weight.requires_grad_(not self.frozen)
         if self.sparsity is not None:
             self.rank(made)
@@ -131,7 +126,8 @@ class SoftMask(WeightLift):
             held[gate.switches] = held[gate.switches] + worth if gate.switches in held else worth
         rank = Ranked([one.logit for one in held], list(held.values()), self.sparsity)
         for one in held:
-            one.rank = rank
+            one.ranks = [rank]
+        next(iter(held)).add_module("threshold", rank)
 
     def switches(self, logit: Tensor) -> Switches:
         """Gates with these logits."""

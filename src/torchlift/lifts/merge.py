@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import TorchliftError
+from torchlift.errors import TorchliftError
 
 LINEAR = (nn.Linear,)
 CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -50,6 +50,22 @@ def compose(after: Tensor, weight: Tensor, out: int = 0) -> Tensor:
     """
     moved = weight.movedim(out, 0)
     return (after @ moved.flatten(1)).reshape(len(after), *moved.shape[1:]).movedim(0, out)
+
+
+def scale(module: nn.Module, factor: Tensor, shift: Tensor) -> nn.Module:
+    """A copy of a layer that puts out ``factor ⊙ layer(x) + shift``: exact for any number of groups."""
+    layer = copy.deepcopy(module)
+    weight, bias = layer.get_parameter("weight"), layer.get_parameter("bias")
+    transposed = isinstance(layer, TRANSPOSED)
+    shape = (1, -1) if transposed else (-1,)
+    with torch.no_grad():
+        if transposed and layer.groups > 1:  # (in, out / groups, …): each block of rows has its own outputs
+            rows = factor.view(layer.groups, -1).repeat_interleave(len(weight) // layer.groups, 0)
+            weight.mul_(rows.view(*rows.shape, *[1] * (weight.ndim - 2)))
+        else:
+            weight.mul_(factor.view(*shape, *[1] * (weight.ndim - len(shape))))
+        bias.mul_(factor).add_(shift)
+    return layer
 
 
 def merge(module: nn.Module, after: Tensor, shift: Tensor | None) -> nn.Module:

@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
-from torchlift.core import ModuleLift, Node, Problem, TorchliftError, nodes
+from torchlift.core import Fit, ModuleLift, Node, Problem, nodes
 from torchlift.lifts import merge
 from torchlift.lifts.outputs import Shape, own_shape
 from torchlift.lifts.residual import axis
@@ -40,7 +41,7 @@ class Normed(Node):
     def project(self) -> nn.Module:
         """The layer with the running normalisation folded in."""
         scale, shift = fold(self.gamma, self.beta, self.mean, self.variance, self.epsilon)
-        return merge.merge(self.inner, scale.diag().detach(), shift.detach())
+        return merge.scale(self.inner, scale.detach(), shift.detach())
 
 
 def fold(
@@ -56,17 +57,20 @@ class Normalise(ModuleLift):
     """z ↦ γ (z − μ_B) / σ_B + β after each Linear and Conv of ``where`` while training, then folded in.
 
     Ioffe and Szegedy, 2015, as a lift: the network trained is the normalised one, the network kept is
-    the given one, to rounding. At first the identity in evaluation mode. Layers need a bias (β goes there).
-    The model's last layer, its output, is normalised only with ``output=True``, or if nothing else is.
+    the given one, to rounding. At first the identity in evaluation mode. Layers need a bias (β goes there)
+    and a weight of their own; others that ``where`` picks are passed over. The model's last layer, its
+    output, is normalised only with ``output=True``, or if nothing else is.
     """
 
     where: str = "*"
     momentum: float = 0.1
     output: bool = False
 
-    def lift(self, problem: Problem) -> Problem:
+    rewrites: ClassVar[bool] = True
+
+    def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem with normalised layers."""
-        lifted = super().lift(problem)
+        lifted = super().lift(problem, fit)
         body = self.body(lifted)
         layers = [part for part in body.modules() if type(part) in merge.LAYERS]
         mine = [(name, node) for name, node in nodes(body) if node.author == self]
@@ -76,16 +80,17 @@ class Normalise(ModuleLift):
         return lifted
 
     def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
-        """A node around every layer that can take a fold."""
-        return {
-            name: self.node(name, module) for name, module in modules.items() if type(module) in merge.LAYERS
-        }
+        """A node around every layer."""
+        return {name: self.node(module) for name, module in modules.items()}
 
-    def node(self, name: str, module: nn.Module) -> Node:
+    def refuses(self, module: nn.Module) -> str | None:
+        """Only layers with a bias can take the fold."""
+        if type(module) not in merge.LAYERS:
+            return "not a Linear or Conv layer"
+        return None if isinstance(module.bias, Tensor) else "without a bias to fold the shift into"
+
+    def node(self, module: nn.Module) -> Node:
         """The normalised layer."""
-        merge.check(module, f"{self!r} at {name!r}")
         shape = own_shape(module)
         assert shape is not None
-        if not isinstance(module.bias, Tensor):
-            raise TorchliftError(f"{self!r} at {name!r}: needs a layer with a bias to fold the shift into.")
         return Normed(module, shape, self.momentum)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]  (base of all batch norms)
 from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]  (base of all convolutions)
 
-from torchlift.core import TorchliftError
+from torchlift.errors import TorchliftError
 
 Layout = Literal["maps", "last", "unknown"]
 """Features along axis 1 (batch × channels × height × width), along the last axis, or told by the rank."""
@@ -22,6 +22,10 @@ class Shape:
     features: int
     layout: Layout
     spatial: int = 2
+
+
+OWN_VECTORS = ("weight", "bias", "scale", "gain")
+"""Vectors as wide as the output of norms and other kinds of linear layers."""
 
 
 def own_shape(module: nn.Module) -> Shape | None:
@@ -38,8 +42,10 @@ def own_shape(module: nn.Module) -> Shape | None:
         return Shape(module.out_features, "last")
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return Shape(module.embedding_dim, "last")
-    vectors = [p for p in module.parameters(recurse=False) if p.ndim == 1]  # norms, other kinds of linear
-    return Shape(len(vectors[-1]), "last") if vectors else None
+    if isinstance(module, nn.MultiheadAttention):
+        return Shape(module.embed_dim, "last")
+    vectors = {len(p) for n, p in module.named_parameters(recurse=False) if p.ndim == 1 and n in OWN_VECTORS}
+    return Shape(vectors.pop(), "last") if len(vectors) == 1 else None
 
 
 def output_shape(module: nn.Module) -> Shape | None:

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from torchlift.core import Dial, TorchliftError
+from torchlift.core import Dial
+from torchlift.errors import TorchliftError
 from torchlift.lifts.outputs import Layout, Shape
 
 Init = Literal["zeros", "xavier", "kaiming"]

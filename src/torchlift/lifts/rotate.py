@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Batch, DivergedError, Node, Problem, TorchliftError, WeightLift, nodes
-from torchlift.lifts.standardise import placed
+from torchlift.core import Batch, Fit, Node, Problem, WeightLift, nodes
+from torchlift.errors import DivergedError, SelectionError, TorchliftError
+from torchlift.tree import leaves, like, select
 
 
 def turned(weight: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -28,15 +29,20 @@ def eigenbasis(moment: Tensor) -> Tensor:
     return torch.linalg.eigh(moment.double())[1].to(moment)
 
 
+def turning(weight: Tensor, largest: int) -> tuple[bool, bool]:
+    """Whether the outputs, and the inputs, of a weight are few enough to turn (and more than one)."""
+    return 1 < len(weight) <= largest, 1 < weight[0].numel() <= largest
+
+
 class RotatedWeight(Node):
     """W = L V Rᵀ with orthogonal L, R, fixed while V is trained; a side without basis stays as it is."""
 
     def __init__(self, weight: Tensor, largest: int) -> None:
         super().__init__()
         self.coordinates = nn.Parameter(weight.clone())
-        for side, size in (("left", len(weight)), ("right", weight[0].numel())):
-            basis = torch.eye(size) if 1 < size <= largest else torch.empty(0, 0)
-            self.register_buffer(side, basis.to(weight))
+        sizes = {"left": len(weight), "right": weight[0].numel()}
+        for (side, size), turns in zip(sizes.items(), turning(weight, largest), strict=True):
+            self.register_buffer(side, (torch.eye(size) if turns else torch.empty(0, 0)).to(weight))
 
     def forward(self) -> Tensor:
         """The weight."""
@@ -76,8 +82,9 @@ class Rotate(WeightLift):
     Adam scales every coordinate on its own, so it depends on the coordinates; in these, its diagonal is
     closest to the curvature (Gupta et al., 2018; George et al., 2018; Vyas et al., 2024, run Adam there
     inside the optimiser). Here it is a lift: any optimiser, any model, the same function, undone exactly.
-    The gradients are those of ``batches`` at the weights the lift finds. A side with more than ``largest``
-    entries keeps its coordinates. Methods that do not see rotations, such as SGD, gain nothing.
+    The gradients are those of ``batches`` at the weights the lift finds, or of the first training batch of
+    ``fit``. A side with more than ``largest`` entries keeps its coordinates, and so does a weight without
+    another side. Methods that do not see rotations, such as SGD, gain nothing.
     """
 
     where: str = "*"
@@ -85,14 +92,20 @@ class Rotate(WeightLift):
     largest: int = 512
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
-        """One node per weight."""
-        return {name: RotatedWeight(weight, self.largest) for name, weight in weights.items()}
+        """One node per weight that can turn."""
+        able = {name: weight for name, weight in weights.items() if any(turning(weight, self.largest))}
+        if not able:
+            raise SelectionError(
+                f"{self!r} can turn nothing: sides have one entry, or more than {self.largest}."
+            )
+        return {name: RotatedWeight(weight, self.largest) for name, weight in able.items()}
 
-    def lift(self, problem: Problem) -> Problem:
-        """A copy of the problem in the new coordinates; in its own ones where no batches are given."""
+    def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
+        """A copy of the problem in the new coordinates; in its own ones where there are no batches."""
         lifted = super().lift(problem)
-        if self.batches:
-            self.turn(lifted, self.batches)
+        batches = self.batches or (parts(next(iter(fit.batches()))) if fit is not None else ())
+        if batches:
+            self.turn(lifted, batches)
         return lifted
 
     def turn(self, problem: Problem, batches: Iterable[Batch]) -> None:
@@ -103,6 +116,13 @@ class Rotate(WeightLift):
         for name, node in rotated(problem).items():
             left, right = moments[name]
             node.turn(eigenbasis(left), eigenbasis(right))
+
+
+def parts(batch: Batch, samples: int = 128, count: int = 8) -> list[Batch]:
+    """The first samples of a batch, in ``count`` parts: each gives one gradient."""
+    first = next(leaves(batch))
+    index = torch.arange(min(samples, len(first)), device=first.device)
+    return [select(batch, some) for some in index.tensor_split(min(count, len(index)))]
 
 
 def rotated(problem: Problem) -> dict[str, RotatedWeight]:
@@ -118,7 +138,7 @@ def gradient_moments(problem: Problem, batches: Iterable[Batch]) -> dict[str, tu
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         for batch in batches:
             wanted = [node.coordinates for node in found.values()]
-            gradients = torch.autograd.grad(trial(placed(batch, wanted[0])), wanted, materialize_grads=True)
+            gradients = torch.autograd.grad(trial(like(batch, wanted[0])), wanted, materialize_grads=True)
             for (name, node), gradient in zip(found.items(), gradients, strict=True):
                 left, right = node.bases()
                 new = node.moments(turned(gradient, left.T, right.T))

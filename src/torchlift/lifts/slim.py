@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Fit, Node, OrderError, Problem, Reparametrised, TorchliftError, WeightLift
+from torchlift.core import Fit, Node, Problem, WeightLift
+from torchlift.errors import TorchliftError
 from torchlift.lifts import gates
 
 
@@ -15,7 +16,6 @@ class Scaled(Node):
     """w = v ⊙ g; penalty λ ‖g‖₁."""
 
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"factor": {"weight_decay": 0.0}}
-    carries: ClassVar[str | None] = "weight"
 
     def __init__(self, weight: Tensor, grain: tuple[int, ...], strength: float) -> None:
         super().__init__()
@@ -48,6 +48,7 @@ class Slim(WeightLift):
     sparsity: float = 0.9
     granularity: Literal["weight", "channel"] = "weight"
     strength: float = 1e-5
+    prunes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.sparsity < 1:
@@ -63,8 +64,7 @@ class Slim(WeightLift):
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """Drop the least factors, over all layers, until the asked fraction of weights is zero."""
-        if not (isinstance(problem, Reparametrised) and problem.author == self):
-            raise OrderError(f"{self!r} was not the last lift of this problem: project in reverse order.")
+        problem = self.own(problem)
         scaled = [node for node in problem.nodes.values() if isinstance(node, Scaled)]
         scores = torch.cat([node.factor.detach().abs().flatten() for node in scaled])
         worth = torch.cat(

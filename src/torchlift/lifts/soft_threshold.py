@@ -18,8 +18,6 @@ def shrunken(weight: Tensor, s: Tensor) -> Tensor:
 class Thresholded(Node):
     """w = sign(v) · max(0, |v| − σ(s)) with one s per layer."""
 
-    carries: ClassVar[str | None] = "weight"
-
     def __init__(self, weight: Tensor, s_init: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight.clone())
@@ -43,6 +41,7 @@ class SoftThreshold(WeightLift):
 
     where: str = "*weight"
     s_init: float = -10.0
+    prunes: ClassVar[bool] = True
 
     @property
     def preserving(self) -> bool:

@@ -3,14 +3,16 @@
 import copy
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import linear
 
-from torchlift.core import ModuleLift, Node, Problem, TorchliftError, nodes
+from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit, nodes
+from torchlift.core.loss import split
+from torchlift.tree import like
 
 LINEAR = (nn.Linear,)
 CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -109,47 +111,46 @@ class Standardise(ModuleLift):
     and is undone exactly. What changes is the geometry that gradients see: with inputs of mean μ ≠ 0, as
     after every ReLU, one direction of W is far steeper than all others (LeCun et al., 1998, section 4.3;
     Schraudolph, 1998; Desjardins et al., 2015). ``x`` are inputs of the model on which μ and σ are taken,
-    at the weights the lift finds. Without ``scaled`` σ is one; with it, σ relative to its mean over the
-    inputs of a layer. Layers without bias are not centred.
+    at the weights the lift finds; without them, the first training batch of ``fit``. Without ``scaled`` σ is
+    one; with it, σ relative to its mean over the inputs of a layer. Layers without bias are not centred, and
+    those whose weights others share are left alone.
     """
+
+    rewrites: ClassVar[bool] = True
 
     where: str = "*"
     x: Any = dataclasses.field(default=None, repr=False, compare=False)
     scaled: bool = False
 
     def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
-        """A node around every linear and convolution layer with one group."""
-        return {name: Standardised(module) for name, module in modules.items() if takes(module)}
+        """A node around every layer."""
+        return {name: Standardised(module) for name, module in modules.items()}
 
-    def lift(self, problem: Problem) -> Problem:
+    def refuses(self, module: nn.Module) -> str | None:
+        """Only layers linear in all of their inputs have such coordinates."""
+        if not takes(module):
+            return "not a Linear, or a convolution of one group"
+        if not self.scaled and not isinstance(module.bias, Tensor):
+            return "without a bias there is nothing to centre"
+        return None
+
+    def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem in the new coordinates."""
-        if self.x is None:
-            raise TorchliftError(
-                "Standardise needs inputs to take statistics on: Standardise(x=some_inputs)."
-            )
         lifted = super().lift(problem)
+        if self.x is None and fit is None:
+            raise needs_fit(self, "takes statistics of inputs: pass x=, or")
+        x = split(next(iter(fit.batches())))[0] if self.x is None and fit is not None else self.x
         mine = [node for _, node in nodes(lifted) if isinstance(node, Standardised) and node.author == self]
         training = [part for part in lifted.modules() if part.training]
         for node in mine:
             node.watched = []
         with torch.no_grad():
-            lifted.eval().predict(placed(self.x, mine[0].mean))
+            lifted.eval().predict(like(x, mine[0].mean))
         for node in mine:
             node.settle(self.scaled)
         for part in training:
             part.training = True
         return lifted
-
-
-def placed(x: Any, like: Tensor) -> Any:
-    """Inputs on the device of the model, in its precision."""
-    if isinstance(x, Mapping):
-        return {name: placed(part, like) for name, part in x.items()}
-    if isinstance(x, tuple | list):
-        return tuple(placed(part, like) for part in x)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if not isinstance(x, Tensor):
-        return x
-    return x.to(like) if x.is_floating_point() else x.to(like.device)
 
 
 def takes(module: nn.Module) -> bool:

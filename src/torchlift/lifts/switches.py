@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from torchlift.core import Dial, Node, Problem
 from torchlift.lifts import gates
 
+GONE = -1e4
+"""The logit of an entry that was cut before: no gate opens there."""
+
 
 class Stairs(Dial):
     """β_e = start · (end / start)^(e / (E − 1)) in epoch e = 0, …, E − 1: the published schedule."""
@@ -42,6 +45,11 @@ class Ranked(Dial):
         self.register_buffer("cell", torch.tensor(-1))
         self.turn(0.0)
 
+    @property
+    def moves(self) -> bool:
+        """τ rises until the end."""
+        return True
+
     def turn(self, t: float) -> None:
         """Set the threshold for progress t, if it is time."""
         cell = math.floor(100 * t)
@@ -61,7 +69,7 @@ class Switches(nn.Module):
     """Logits s and their gates; one set may govern several weights. With a target, s counts from τ."""
 
     gate: gates.Shape
-    rank: Dial | None
+    settled: ClassVar[tuple[str, ...]] = ("logit",)
 
     def __init__(
         self, logit: Tensor, beta: Dial, gate: gates.Shape, *, inclusive: bool, scale: float
@@ -69,7 +77,14 @@ class Switches(nn.Module):
         super().__init__()
         self.logit = nn.Parameter(logit)
         self.beta, self.gate, self.inclusive, self.scale = beta, gate, inclusive, scale
-        self.rank = None
+        self.weights = 0
+        """How many weights they govern."""
+        self.ranks: list[Ranked] = []  # a list: of all switches that count from τ, one registers it
+
+    @property
+    def rank(self) -> "Ranked | None":
+        """τ, where there is a target."""
+        return self.ranks[0] if self.ranks else None
 
     def level(self) -> Tensor:
         """s, or s − τ."""
@@ -92,13 +107,26 @@ class Gate(Node):
     # Adam divides a logit's tiny gradient by its own size, so that all logits move alike and none stands out;
     # a large eps leaves small gradients small. Optimisers without eps ignore it.
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"weight_decay": 0.0, "eps": 1e-3}}
-    carries: ClassVar[str | None] = "weight"
 
     def __init__(self, weight: Tensor, switches: Switches, grain: tuple[int, ...], strength: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight.clone())
-        self.switches, self.grain, self.strength = switches, grain, strength
+        self.shared = [switches]  # a list: of the gates that share switches, the first registers them
+        self.grain, self.strength = grain, strength
         self.shape = tuple(weight.shape)
+
+    @property
+    def switches(self) -> Switches:
+        """The switches that open and close this weight."""
+        return self.shared[0]
+
+    def hold(self, mask: Tensor) -> None:
+        """Gates of entries that are gone already are closed for good, and count as closed."""
+        if self.switches.weights > 1:
+            return  # what is gone here may live in another weight that the gate governs
+        alive = gates.gather(mask.to(self.weight.dtype), self.grain) > 0
+        with torch.no_grad():
+            self.logit.masked_fill_(~alive.view_as(self.logit), GONE)
 
     @property
     def logit(self) -> nn.Parameter:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from torchlift.core import Problem, Task
 from torchlift.lifts.switches import Gate
-from torchlift.recipes.pruning import released
 from torchlift.recipes.targets import Target
 
 Log = Callable[[Problem], dict[str, float]]
@@ -33,7 +32,7 @@ def settled(log: Log, plain: Callable[[Problem], Task], goal: Target | None) -> 
     """A log with the target and what of it was got in the plain task behind a problem."""
 
     def numbers(problem: Problem) -> dict[str, float]:
-        got = {} if goal is None else goal.wanted() | goal.reached(plain(released(problem)))
+        got = {} if goal is None else goal.wanted() | goal.reached(plain(problem))
         return log(problem) | got
 
     return numbers
@@ -50,3 +49,9 @@ def quietly(project: Callable[[Problem], Problem]) -> Callable[[Problem], Task]:
         return found
 
     return preview
+
+
+def itself(problem: Problem) -> Task:
+    """A task that is plain already."""
+    assert isinstance(problem, Task)
+    return problem

@@ -2,14 +2,12 @@
 
 import dataclasses
 
-from torchlift.core import Task
-from torchlift.core.loss import split
 from torchlift.lifts.standardise import Standardise
-from torchlift.train import Fit
+from torchlift.recipes.recipe import OneLift, made
 
 
 @dataclasses.dataclass(frozen=True)
-class Centred:
+class Centred(OneLift):
     """min over V, c of f with W x + b = V(x − μ) + c in every layer, then W = V, b = c − V μ.
 
     The means μ are those of the first training samples at the initial weights. No step costs more than a
@@ -19,12 +17,7 @@ class Centred:
     where: str = "*"
     scaled: bool = False
 
-    def __call__(self, task: Task, fit: Fit) -> Task:
-        """Lift, fit, change back."""
-        inputs, _ = split(next(iter(fit.batches())))
-        standardise = Standardise(self.where, inputs, self.scaled)
-        lifted = standardise.lift(task)
-        fit(lifted, name="lifted")
-        plain = standardise.project(lifted)
-        assert isinstance(plain, Task)
-        return plain
+    @property
+    def lift(self) -> Standardise:  # pyright: ignore[reportIncompatibleVariableOverride]  (made from the fields)
+        """The lift with these fields, its statistics from the training data."""
+        return made(Standardise, self)

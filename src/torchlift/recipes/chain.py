@@ -4,21 +4,20 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from torchlift.core import Lift, Task, TorchliftError
-from torchlift.recipes.budget import Part
-from torchlift.recipes.once import Recipe, as_recipe
-from torchlift.train import Fit
+from torchlift.core import Fit, Lift, Task
+from torchlift.errors import TorchliftError
+from torchlift.recipes.recipe import Recipe, RecipeLike, as_recipe
 
 
 @dataclasses.dataclass(frozen=True)
-class Chain:
+class Chain(Recipe):
     """task → recipe₁ → recipe₂ → …: each takes the last one's task and its share of the run's epochs.
 
     ``recipes``: names to recipes or single lifts, in order. ``shares``: names to parts of the budget (equal).
     (Lifts at the same time, not one after another, are ``torchlift.chain``.)
     """
 
-    recipes: Mapping[str, Recipe | Lift]
+    recipes: Mapping[str, RecipeLike | Lift]
     shares: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
@@ -29,9 +28,17 @@ class Chain:
             raise TorchliftError(f"Chain's shares need one part for each of {names}.")
 
     def __call__(self, task: Task, fit: Fit) -> Task:
-        """All recipes in turn."""
+        """All recipes in turn; each is asked whether it takes what the last one left."""
         shares: Mapping[str, Any] = self.shares or dict.fromkeys(self.recipes, 1.0)
         total = sum(shares.values())
-        for name, recipe in self.recipes.items():
-            task = as_recipe(recipe)(task, Part(fit, shares[name] / total, name))
+        for name, step in self.recipes.items():
+            recipe, part = as_recipe(step), fit.branch(name, shares[name] / total)
+            reason = recipe.accepts(task, part)
+            if reason is not None:
+                raise TorchliftError(f"Chain stops at {name!r}: {reason}")
+            task = recipe(task, part)
         return task
+
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """What the first recipe says: the others depend on what it makes."""
+        return as_recipe(next(iter(self.recipes.values()))).accepts(task, fit)

@@ -2,13 +2,12 @@
 
 import dataclasses
 
-from torchlift.core import Task
 from torchlift.lifts.normalise import Normalise
-from torchlift.train import Fit
+from torchlift.recipes.recipe import OneLift, made
 
 
 @dataclasses.dataclass(frozen=True)
-class FoldedNorm:
+class FoldedNorm(OneLift):
     """z ↦ γ (z − μ) / σ + β behind the layers of ``where`` while training, then folded into them exactly.
 
     The fields are those of :class:`~torchlift.lifts.Normalise`.
@@ -18,11 +17,7 @@ class FoldedNorm:
     momentum: float = 0.1
     output: bool = False
 
-    def __call__(self, task: Task, fit: Fit) -> Task:
-        """Lift, fit, fold."""
-        normalise = Normalise(self.where, self.momentum, self.output)
-        lifted = normalise.lift(task)
-        fit(lifted, name="lifted")
-        folded = normalise.project(lifted)
-        assert isinstance(folded, Task)
-        return folded
+    @property
+    def lift(self) -> Normalise:  # pyright: ignore[reportIncompatibleVariableOverride]  (made from the fields)
+        """The lift with these fields."""
+        return made(Normalise, self)

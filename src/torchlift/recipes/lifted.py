@@ -1,16 +1,15 @@
 """Any sparsifying lift as a recipe: lift, fit, project, fine-tune."""
 
 import dataclasses
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from torchlift.core import Lift, Problem, Task
-from torchlift.train import Fit
+from torchlift.core import Fit, Lift, Problem, Task
+from torchlift.recipes.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)
-class Lifted:
+class Lifted(Recipe):
     """min F(u) over a lift; back to w; then w again, its zeros held, for a part of the budget.
 
     The way all rivals of continuous sparsification are run: the same phases at the same cost. ``groups`` are
@@ -24,17 +23,13 @@ class Lifted:
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Two fits with a projection between them."""
-        lifted = self.lift.lift(task)
+        lifted = fit.lift(self.lift, task)
         fit(lifted, name="lifted", share=1 - self.finetune, groups=self.groups)
         small: Problem = self.lift.project(lifted, fit)
         assert isinstance(small, Task)
-        warn_of_empty(small)
         fit(small, name="finetune", share=self.finetune, groups={"*": {"lr_factor": self.finetune_rate}})
         return small
 
-
-def warn_of_empty(task: Task) -> None:
-    """A weight that is zero everywhere cannot be told from a new one: it would train as if never pruned."""
-    for name, parameter in task.named_parameters():
-        if parameter.ndim > 1 and not bool(parameter.any()):
-            warnings.warn(f"all of {name} was dropped, and may return: lower the strength.", stacklevel=3)
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """What the lift says."""
+        return self.lift.accepts(task, fit)

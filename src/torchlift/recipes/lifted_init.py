@@ -5,13 +5,14 @@ import dataclasses
 import torch
 
 from torchlift import lifted
-from torchlift.core import Problem, SelectionError, Task
+from torchlift.core import Fit, Problem, Task
 from torchlift.core.loss import Supervised, split
-from torchlift.train import Fit
+from torchlift.errors import SelectionError
+from torchlift.recipes.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)
-class LiftedInit:
+class LiftedInit(Recipe):
     """min loss + Σ_l μ B_l(u_l, v_l) over weights and states first (ISGM), then min loss over weights.
 
     The pre-training is a durable step of the run and its cost is counted. The model must be a chain that

@@ -2,13 +2,12 @@
 
 import dataclasses
 
-from torchlift.core import Task
 from torchlift.lifts.expand import Expand, Side
-from torchlift.train import Fit
+from torchlift.recipes.recipe import OneLift, made
 
 
 @dataclasses.dataclass(frozen=True)
-class LinearLifting:
+class LinearLifting(OneLift):
     """min over V, A, B of f((I + B A) V), then W = (I + B A) V: one fit, one exact projection.
 
     Neural lifting with a linear lifter after every layer of ``where``, in weight space: the network runs at
@@ -20,11 +19,7 @@ class LinearLifting:
     rank: float = 1.0
     side: Side = "out"
 
-    def __call__(self, task: Task, fit: Fit) -> Task:
-        """Lift, fit, merge."""
-        expand = Expand(self.where, self.rank, self.side)
-        lifted = expand.lift(task)
-        fit(lifted, name="lifted")
-        merged = expand.project(lifted)
-        assert isinstance(merged, Task)
-        return merged
+    @property
+    def lift(self) -> Expand:  # pyright: ignore[reportIncompatibleVariableOverride]  (made from the fields)
+        """The lift with these fields."""
+        return made(Expand, self)

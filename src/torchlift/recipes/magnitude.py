@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 
 from torch import nn
 
-from torchlift.core import Task, TorchliftError, matches
+from torchlift.core import Fit, Task, matches
+from torchlift.errors import TorchliftError
 from torchlift.recipes.pruning import Scope, dropped, logger, magnitudes, rewound, sparsity, weights
-from torchlift.train import Fit
+from torchlift.recipes.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)
-class MagnitudePruning:
+class MagnitudePruning(Recipe):
     """Train; drop the smallest weights; train on what is left.
 
     ``steps=1``: one-shot (Han et al. 2015). ``steps=n``: gradual (GMP; Zhu and Gupta 2017), with
@@ -60,7 +61,7 @@ class MagnitudePruning:
 
 
 @dataclasses.dataclass(frozen=True)
-class IterativeMagnitude:
+class IterativeMagnitude(Recipe):
     """IMP: for each round train, drop the fraction τ of the remaining weights that is smallest, rewind.
 
     Frankle et al. (2019); thesis Algorithm 3. τ is ``fraction``, or given by glob, as in

@@ -1,17 +1,17 @@
 """The options of a soft mask as fields of a recipe."""
 
-import abc
 import dataclasses
 from typing import Any
 
+from torchlift.core import Fit, Task
 from torchlift.lifts import SoftMask
 from torchlift.lifts.gates import Shape
 from torchlift.lifts.mask import Granularity, Variant
-from torchlift.train import Fit
+from torchlift.recipes.recipe import Recipe, made
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Masking(abc.ABC):
+class Masking(Recipe):
     """What :class:`~torchlift.lifts.SoftMask` takes, for recipes that lift with one."""
 
     where: str = "*weight"
@@ -27,8 +27,11 @@ class Masking(abc.ABC):
 
     def soft_mask(self, **more: Any) -> SoftMask:
         """The mask, with some options replaced."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Masking)}
-        return SoftMask(**own | more)
+        return made(SoftMask, self, **more)
+
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """What the mask says."""
+        return self.soft_mask().accepts(task, fit)
 
     def schedule(self, fit: Fit, share: float) -> dict[str, Any]:
         """The options that make β in step k of a fit of T steps β_final^(k/T); as published, by E epochs.
@@ -39,7 +42,3 @@ class Masking(abc.ABC):
             return {"levels": max(1, round(share * fit.epochs))}
         steps = max(1, round(share * fit.epochs * fit.steps))
         return {"beta_final": self.beta_final ** (1 - 1 / steps)}
-
-    @abc.abstractmethod
-    def __call__(self, task: Any, fit: Any) -> Any:
-        """Run the recipe."""

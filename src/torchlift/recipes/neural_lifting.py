@@ -9,12 +9,13 @@ from torch import nn
 
 from torchlift.analyze.smoothness import Kind as Complexity
 from torchlift.analyze.smoothness import complexity
-from torchlift.core import Problem, Task, TorchliftError
+from torchlift.core import Fit, Problem, Task
 from torchlift.core.loss import split
+from torchlift.errors import TorchliftError
 from torchlift.lifts.distil import Match
 from torchlift.lifts.lifter import Factory, Kind, Lifter, deviation
 from torchlift.lifts.residual import Init
-from torchlift.train import Fit, rng
+from torchlift.recipes.recipe import Recipe, made
 from torchlift.train.settings import OptimizerFactory, Schedule
 from torchlift.train.until import Rule
 
@@ -22,7 +23,7 @@ PHASES = ("base", "lifted", "project")
 
 
 @dataclasses.dataclass(frozen=True)
-class NeuralLifting:
+class NeuralLifting(Recipe):
     """Train head ∘ trunk, then head ∘ e ∘ trunk with e ≈ id, then distil e ∘ trunk into trunk; repeat.
 
     Neural lifting, Algorithm 2; with ``mix=1`` Algorithm 1. The lifter's fields are those of
@@ -67,13 +68,17 @@ class NeuralLifting:
     @property
     def lifter(self) -> Lifter:
         """The lift between the phases."""
-        names = {field.name for field in dataclasses.fields(Lifter)}
-        return Lifter(**{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in names})
+        return made(Lifter, self)
+
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """What the lifter says."""
+        return self.lifter.accepts(task, fit)
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """The three phases, ``cycles`` times."""
-        with rng.scope():
-            self.lifter.lift(task)  # what cannot be lifted is said now, not after the base phase
+        reason = self.accepts(task, fit)  # what cannot be lifted is said now, not after the base phase
+        if reason is not None:
+            raise TorchliftError(reason)
         small: Problem = task
         for _ in range(self.cycles):
             fit(small, name="base", log=self.log(fit), **self.phase(0))

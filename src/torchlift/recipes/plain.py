@@ -2,12 +2,12 @@
 
 import dataclasses
 
-from torchlift.core import Task
-from torchlift.train import Fit
+from torchlift.core import Fit, Task
+from torchlift.recipes.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)
-class Plain:
+class Plain(Recipe):
     """min f(w), nothing lifted: the control every recipe is held against, at equal cost."""
 
     def __call__(self, task: Task, fit: Fit) -> Task:

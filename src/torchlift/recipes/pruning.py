@@ -8,15 +8,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Problem, Reparametrised, Task, TorchliftError, matches, select
-from torchlift.lifts import KeepZeros, gates
+from torchlift.core import Problem, Task, mark_zeros, matches, named, select, zero_masks
+from torchlift.errors import TorchliftError
+from torchlift.lifts import gates
 
 Scope = Literal["global", "local"]
 
 
 def weights(task: Task, where: str, skip: str | None = None) -> dict[str, nn.Parameter]:
     """The matrices and kernels a glob picks, by their name in the problem."""
-    known = {n: p for n, p in task.named_parameters() if p.ndim > 1 and p.is_floating_point()}
+    known = {n: p for n, p in named(task).items() if p.ndim > 1 and p.is_floating_point()}
     chosen = select(known, where, "pruning")
     return {name: known[name] for name in chosen if not (skip and matches(name, skip))}
 
@@ -30,8 +31,8 @@ def sparsity(found: Mapping[str, Tensor]) -> float:
 def dropped(task: Task, scores: Mapping[str, Tensor], goal: float, scope: Scope = "global") -> Task:
     """A copy of the task in which the fraction ``goal`` of the scored weights is zero, least scores first.
 
-    What is zero already stays so and counts; no weight is emptied. ``scope``: all layers compete, or each
-    gives the same fraction.
+    What is zero already stays so and counts; no weight is emptied; later fits keep the zeros. ``scope``: all
+    layers compete, or each gives the same fraction.
     """
     if not 0 <= goal < 1:
         raise TorchliftError(f"sparsity must lie in [0, 1), got {goal}: 0.95 leaves 5 % of the weights.")
@@ -50,6 +51,7 @@ def dropped(task: Task, scores: Mapping[str, Tensor], goal: float, scope: Scope 
                 if bool(part.all()):
                     warnings.warn(f"all of {name} would go; its largest weight is kept.", stacklevel=2)
                 w.masked_fill_(gates.spared(part.view_as(w), w.abs()), 0.0)
+    mark_zeros(task, scores)
     return task
 
 
@@ -63,28 +65,16 @@ def logger(where: str, skip: str | None, **asked: float | None) -> Callable[[Pro
     fixed = {f"{name}_asked": value for name, value in asked.items() if value is not None}
 
     def numbers(problem: Problem) -> dict[str, float]:
-        plain = released(problem)
-        assert isinstance(plain, Task)
-        return {"sparsity": sparsity(weights(plain, where, skip)), **fixed}
+        assert isinstance(problem, Task)
+        return {"sparsity": sparsity(weights(problem, where, skip)), **fixed}
 
     return numbers
-
-
-def released(problem: Problem) -> Problem:
-    """The problem whose zeros a fit, or a recipe, holds."""
-    while isinstance(problem, Reparametrised) and isinstance(problem.author, KeepZeros):
-        problem = problem.author.project(problem)
-    return problem
 
 
 def rewound(task: Task, early: Mapping[str, Any]) -> Task:
     """A copy of the task with early weights and norm statistics, and its own zeros."""
     task = copy.deepcopy(task)
-    masks = {
-        n: p.detach() != 0
-        for n, p in task.named_parameters()
-        if bool((p == 0).any() and (p != 0).any()) and p.ndim > 1
-    }
+    masks = zero_masks(task)
     task.load_state_dict(dict(early))
     with torch.no_grad():
         for name, mask in masks.items():

@@ -4,19 +4,16 @@ import dataclasses
 import itertools
 from functools import partial
 
-import torch
-
-from torchlift.core import Batch, Task
-from torchlift.lifts.rotate import Rotate
-from torchlift.train import Fit
-from torchlift.train.batches import leaves, select
+from torchlift.core import Fit, Task
+from torchlift.lifts.rotate import Rotate, parts
+from torchlift.recipes.recipe import Recipe, made
 
 PARTS = 8
 """Gradients whose moments give a basis."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Rotated:
+class Rotated(Recipe):
     """min over V of f(L V Rᵀ), with L and R turned to the gradients' eigenvectors before every stage.
 
     Stage i gets ``stages[i]`` of the budget and a fresh optimiser, whose rate rises over the first
@@ -31,12 +28,17 @@ class Rotated:
     warmup: float = 0.1
     largest: int = 512
 
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """What the lift says."""
+        del fit
+        return made(Rotate, self).accepts(task)
+
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Lift, turn, fit, turn back; again for every stage."""
-        rotate, ends = Rotate(self.where, largest=self.largest), list(itertools.accumulate(self.stages))
+        rotate, ends = made(Rotate, self), list(itertools.accumulate(self.stages))
         for stage, (share, end) in enumerate(zip(self.stages, ends, strict=True), 1):
             lifted = rotate.lift(task)
-            batches = parts(next(iter(fit.batches())), self.samples)
+            batches = parts(next(iter(fit.batches())), self.samples, PARTS)
             fit.once(f"basis {stage}", partial(rotate.turn, batches=batches), lifted)
             fit(
                 lifted,
@@ -50,10 +52,3 @@ class Rotated:
             assert isinstance(projected, Task)
             task = projected
         return task
-
-
-def parts(batch: Batch, samples: int) -> list[Batch]:
-    """The first samples of a batch, in eight parts."""
-    first = next(leaves(batch))
-    index = torch.arange(min(samples, len(first)), device=first.device)
-    return [select(batch, some) for some in index.tensor_split(min(PARTS, len(index)))]

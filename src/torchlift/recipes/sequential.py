@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchlift.core import Problem, Task
+from torchlift.core import Fit, Problem, Task
 from torchlift.lifts import SoftMask
 from torchlift.lifts.switches import switches as all_switches
 from torchlift.recipes.accounts import account
@@ -15,7 +15,6 @@ from torchlift.recipes.magnitude import remembered
 from torchlift.recipes.masking import Masking
 from torchlift.recipes.pruning import dropped, logger, rewound, sparsity, weights
 from torchlift.recipes.tickets import load_weights
-from torchlift.train import Fit
 
 
 @dataclasses.dataclass(frozen=True)

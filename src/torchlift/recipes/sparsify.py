@@ -4,15 +4,15 @@ import dataclasses
 import warnings
 from typing import Any
 
-from torchlift.core import Problem, Task, TorchliftError, matches
+from torchlift.core import Fit, Problem, Task, matches
 from torchlift.core.loss import split
-from torchlift.lifts import KeepZeros, SoftMask
+from torchlift.errors import TorchliftError
+from torchlift.lifts import SoftMask
 from torchlift.lifts.switches import spared
-from torchlift.recipes.accounts import account, closed, quietly, settled
+from torchlift.recipes.accounts import account, closed, itself, quietly, settled
 from torchlift.recipes.masking import Masking
-from torchlift.recipes.pruning import logger, released
+from torchlift.recipes.pruning import logger
 from torchlift.recipes.targets import Target, target, weigh
-from torchlift.train import Fit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,12 +72,10 @@ class ContinuousSparsification(Masking):
 
     def tuned(self, small: Task, fit: Fit, goal: Target | None) -> Task:
         """The pruned network trained on, its zeros held; of whole channels those of biases and norms too."""
-        keep = KeepZeros(vectors=self.granularity != "weight")
-        held, plain = keep.lift(small), quietly(released)
-        log = settled(logger(self.where, self.skip), plain, goal)
+        log = settled(logger(self.where, self.skip), itself, goal)
         groups = {"*": {"lr_factor": self.finetune_rate}}
-        fit(held, name="finetune", share=self.finetune, groups=groups, log=log)
-        return plain(held)
+        fit(small, name="finetune", share=self.finetune, groups=groups, log=log)
+        return small
 
     def rate(self, fit: Fit) -> float:
         """The logits' rate: in a run of few steps they would hardly part at the weights' own."""

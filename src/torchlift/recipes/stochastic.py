@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from torchlift.core import Problem, Task
+from torchlift.core import Fit, Problem, Task
 from torchlift.lifts.bernoulli import Coin, StochasticMask
 from torchlift.recipes.magnitude import remembered
 from torchlift.recipes.pruning import logger, rewound
-from torchlift.train import Fit
+from torchlift.recipes.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)
-class IterativeStochastic:
+class IterativeStochastic(Recipe):
     """ISS: rounds with Bernoulli gates; gates whose s fell below s_init are closed for good; then the ticket.
 
     Thesis Algorithm 4. ``StochasticMask(frozen=True)`` alone is the supermask search of Zhou et al. (2019).

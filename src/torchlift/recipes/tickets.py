@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchlift.core import Problem, Task, TorchliftError
+from torchlift.core import Fit, Problem, Task
+from torchlift.errors import TorchliftError
 from torchlift.lifts.mask import Variant
 from torchlift.lifts.switches import Switches, spared
 from torchlift.lifts.switches import switches as all_switches
@@ -16,7 +17,6 @@ from torchlift.recipes.accounts import account
 from torchlift.recipes.magnitude import remembered
 from torchlift.recipes.masking import Masking
 from torchlift.recipes.pruning import logger
-from torchlift.train import Fit
 
 
 def thesis_rule(s: Tensor, beta: float, s_init: float) -> Tensor:

@@ -5,11 +5,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchlift.core import DataError, Supervised, Task
+from torchlift.core import Supervised, Task
 from torchlift.core.loss import output, split
+from torchlift.errors import DataError
 from torchlift.train import rng
-from torchlift.train.batches import Source, Tensors, move
+from torchlift.train.batches import Source, Tensors
 from torchlift.train.evaluation import evaluating
+from torchlift.tree import move
 
 
 def check(task: Task, train: Source, device: torch.device) -> Any:

@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import nn
 
-from torchlift.core import Lift, TorchliftError
-from torchlift.recipes.once import Recipe
+from torchlift.core import Lift
+from torchlift.errors import TorchliftError
+from torchlift.recipes.recipe import RecipeLike
 from torchlift.run.result import Result
 from torchlift.run.single import fit
 from torchlift.train import rng
@@ -129,7 +130,7 @@ def compare(
     valid: Any,
     test: Any,
     *,
-    recipes: Mapping[str, Recipe | Lift | None],
+    recipes: Mapping[str, RecipeLike | Lift | None],
     seeds: int | Sequence[int] = 5,
     budget: float = 10.0,
     out: str | Path | None = None,
@@ -147,7 +148,7 @@ def compare(
     if not numbers:
         raise TorchliftError("compare needs at least one seed.")
     settings = {"keep": "best"} | settings
-    entries: dict[str, Recipe | Lift | None] = {PLAIN: None} | dict(recipes)
+    entries: dict[str, RecipeLike | Lift | None] = {PLAIN: None} | dict(recipes)
     results: dict[str, list[Result]] = {name: [] for name in entries}
     for seed in numbers:
         for name, recipe in entries.items():

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from torchlift.core import CheckpointError
+from torchlift.errors import CheckpointError
 from torchlift.train.checkpoint import write
 
 OURS = ("run.toml", "history.jsonl", "result.json", "report.html", "model.safetensors")

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.train.batches import Loader, Source, Tensors, leaves
+from torchlift.train.batches import Loader, Source, Tensors
+from torchlift.tree import leaves
 
 
 def describe(value: Any) -> str:

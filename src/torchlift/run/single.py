@@ -8,23 +8,25 @@ from typing import Any, Literal
 from torch import nn
 
 import torchlift
-from torchlift.core import Lift, Loss, Supervised, Task, TorchliftError
-from torchlift.lifts import KeepZeros
-from torchlift.recipes.once import Recipe, as_recipe
+from torchlift.core import Lift, Loss, Supervised, Task, mark_pruned, release_zeros
+from torchlift.errors import TorchliftError
+from torchlift.recipes.recipe import RecipeLike, as_recipe
 from torchlift.run.checks import as_task, check
 from torchlift.run.folder import Setting, forget_unstarted, open_run
 from torchlift.run.identity import describe, fingerprint, structure
 from torchlift.run.result import Result
 from torchlift.run.signals import graceful
-from torchlift.train import Fit, History, Interrupted, Run, Settings, Store, engine, rng
-from torchlift.train.batches import Augment, Source, Tensors, move, source
+from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Store, engine, rng
+from torchlift.train.batches import Augment, Source, Tensors, source
 from torchlift.train.checkpoint import save
 from torchlift.train.cost import probe
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, evaluate
+from torchlift.train.optimizers import ADAMW, OptimizerFactory
 from torchlift.train.progress import Progress
-from torchlift.train.settings import ADAMW, OptimizerFactory, Schedule
+from torchlift.train.settings import Schedule
 from torchlift.train.workers import watched
+from torchlift.tree import move
 
 
 @watched()
@@ -34,7 +36,7 @@ def fit(
     valid: Any = None,
     *,
     test: Any = None,
-    recipe: Recipe | Lift | None = None,
+    recipe: RecipeLike | Lift | None = None,
     loss: str | Loss = "cross_entropy",
     optimizer: OptimizerFactory = ADAMW,
     schedule: Literal["constant", "cosine"] | Schedule = "constant",
@@ -73,6 +75,7 @@ def fit(
     held_out = None if valid is None else on_device(source(valid, batch_size, shuffle=False), runner)
     tested = None if test is None else on_device(source(test, batch_size, shuffle=False), runner)
     task = copy.deepcopy(as_task(problem, loss)).to(runner.device)
+    (mark_pruned if keep_zeros else release_zeros)(task)
     example = check(task, data, runner.device)
     asked = record(task, recipe, data, optimizer=optimizer, schedule=schedule, epochs=epochs, seed=seed)
     asked["batch_size"] = batch_size
@@ -97,7 +100,6 @@ def fit(
             store=None if folder is None else Store(folder),
             history=History(folder / "history.jsonl" if folder is not None and runner.rank == 0 else None),
             progress=Progress(progress and runner.rank == 0),
-            hold=KeepZeros() if keep_zeros else None,
             unit=probe(task, first_batch(data, runner)).flops * data.steps(),
             equal_cost=equal_cost,
             save_every=save_every,
@@ -115,7 +117,7 @@ def fit(
         seconds=fitter.seconds,
         metric=metric_name(task, metric),
         settings=asked | {"steps_per_epoch": data.steps()},
-        phases=fitter.phases,
+        phases=run.phases,
         example=example,
         scores={n: evaluate(answer, part, runner, metric) for n, part in parts.items() if part is not None},
         engine=runner,
@@ -141,9 +143,11 @@ def record(task: Task, recipe: Any, data: Source, **settings: Any) -> dict[str, 
     return head | plain
 
 
-def follow(recipe: Recipe | Lift | None, task: Task, run: Run, folder: Path | None) -> tuple[Task, Fit]:
+def follow(
+    recipe: RecipeLike | Lift | None, task: Task, run: Run, folder: Path | None
+) -> tuple[Task, DurableFit]:
     """Run the recipe with a durable fit; its answer must be a plain task again."""
-    fitter = Fit(run)
+    fitter = DurableFit(run)
     try:
         answer = as_recipe(recipe)(task, fitter)
     except Interrupted as stop:

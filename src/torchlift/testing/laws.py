@@ -248,7 +248,10 @@ def through_a_file(tree: Any) -> Any:
 
 def as_double(batch: Batch) -> Batch:
     """Floating-point tensors of the batch in float64."""
-    convert = lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t  # noqa: E731
+
+    def convert(value: Any) -> Any:
+        return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
     return (
         {k: convert(v) for k, v in batch.items()} if isinstance(batch, dict) else tuple(map(convert, batch))
     )

@@ -2,7 +2,7 @@
 
 from torchlift.train import until
 from torchlift.train.batches import Source, source
-from torchlift.train.durable import Fit, Fitted, Interrupted, Run
+from torchlift.train.durable import DurableFit, Fitted, Interrupted, Run
 from torchlift.train.engines import Engine, engine
 from torchlift.train.evaluation import Score, evaluate
 from torchlift.train.history import History
@@ -10,8 +10,8 @@ from torchlift.train.settings import Settings
 from torchlift.train.store import Store
 
 __all__ = [
+    "DurableFit",
     "Engine",
-    "Fit",
     "Fitted",
     "History",
     "Interrupted",

@@ -8,8 +8,10 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from torchlift.core import Batch, DataError
+from torchlift.core import Batch
+from torchlift.errors import DataError
 from torchlift.train import rng
+from torchlift.tree import leaves, select
 
 Augment = Callable[[Tensor, Generator], Tensor]
 """``augment(x, generator) -> x`` on a whole batch; all its randomness from the generator."""
@@ -139,42 +141,6 @@ def sized(data: Any) -> bool:
         return len(data) > 0
     except TypeError:
         return True
-
-
-def leaves(tree: Any) -> Iterator[Tensor]:
-    """The tensors of nested tuples, lists and dicts."""
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, Mapping):
-        for part in tree.values():
-            yield from leaves(part)
-    elif isinstance(tree, tuple | list):
-        for part in tree:
-            yield from leaves(part)
-    else:
-        raise DataError(
-            f"data in memory are tensors (x, y) or a dict of tensors; found a {type(tree).__name__}."
-        )
-
-
-def select(tree: Any, index: Tensor) -> Any:
-    """The indexed rows of every tensor."""
-    if isinstance(tree, Tensor):
-        return tree.index_select(0, index)
-    if isinstance(tree, Mapping):
-        return {name: select(part, index) for name, part in tree.items()}
-    return tuple([select(part, index) for part in tree])
-
-
-def move(tree: Any, device: torch.device) -> Any:
-    """Every tensor on the device; what is no tensor stays."""
-    if isinstance(tree, Tensor):
-        return tree.to(device, non_blocking=True)
-    if isinstance(tree, Mapping):
-        return {name: move(part, device) for name, part in tree.items()}
-    if isinstance(tree, tuple | list):
-        return tuple([move(part, device) for part in tree])
-    return tree
 
 
 def augmented(batch: Batch, augment: Augment, generator: Generator) -> Batch:

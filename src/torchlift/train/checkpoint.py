@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torchlift import files
-from torchlift.core import CheckpointError
+from torchlift.errors import CheckpointError
 
 FORMAT = "torchlift-checkpoint-1"
 

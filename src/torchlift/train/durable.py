@@ -6,23 +6,29 @@ without knowing about it: it simply runs again, and its finished fits return at 
 """
 
 import dataclasses
+import logging
+import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Unpack
 
 import torch
 
-from torchlift.core import Batch, CheckpointError, Lift, Problem, nodes
+from torchlift.core import Batch, Fit, Lift, Problem, nodes
+from torchlift.errors import BudgetError, CheckpointError
 from torchlift.train import rng
-from torchlift.train.batches import Source, move
+from torchlift.train.batches import Source
 from torchlift.train.cost import count
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate
 from torchlift.train.history import History, Row
-from torchlift.train.loop import Fitting, Hooks, Tree
+from torchlift.train.loop import Hooks, Loop, Tree
 from torchlift.train.progress import Progress
-from torchlift.train.settings import Settings
+from torchlift.train.settings import Choices, Settings
 from torchlift.train.store import Store
+from torchlift.tree import move
+
+LOG = logging.getLogger("torchlift")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -78,8 +84,6 @@ class Run:
     store: Store | None = None
     history: History = dataclasses.field(default_factory=History)
     progress: Progress = dataclasses.field(default_factory=lambda: Progress(False))
-    hold: Lift | None = None
-    """Applied around every fit: keeps exact zeros where they are."""
     unit: float = 1.0
     """FLOPs of one plain epoch."""
     equal_cost: bool = False
@@ -88,61 +92,98 @@ class Run:
     """Seconds between checkpoints inside a fit."""
     interrupted: Callable[[], bool] = lambda: False
     listeners: tuple[Callable[[Row], None], ...] = ()
+    phases: list[Row] = dataclasses.field(default_factory=list[Row])
+    """What each fit optimised, in order."""
 
 
-class Fit:
-    """``fit(problem, **settings)``: minimise the problem in place, once, whatever happens in between."""
+class DurableFit(Fit):
+    """``fit(problem, **settings)``: minimise the problem in place, once, whatever happens in between.
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    A branch (:meth:`branch`) is a fit inside another: it numbers its calls from zero in a folder of its own,
+    has a share of the budget, and its bill is part of the whole's.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        whole: "DurableFit | None" = None,
+        share: float = 1.0,
+        prefix: str = "",
+        path: tuple[int, ...] = (),
+    ) -> None:
+        self.run, self.whole, self.share, self.prefix, self.path = run, whole, share, prefix, path
+        self.store = run.store if whole is None else whole.store and Store(whole.store.fit(path[-1]))
+        self.epochs, self.steps = share * run.epochs, run.train.steps()
         self.calls = 0
         self.flops = 0.0
         self.seconds = 0.0
-        self.phases: list[Row] = []
 
-    @property
-    def epochs(self) -> float:
-        """The run's budget."""
-        return self.run.epochs
-
-    @property
-    def steps(self) -> int:
-        """Steps in an epoch."""
-        return self.run.train.steps()
-
-    def __call__(self, problem: Problem, **changes: Any) -> Fitted:
+    def __call__(self, problem: Problem, **choices: Unpack[Choices]) -> Fitted:
         """Train the problem; see :class:`Settings` for what may be chosen."""
-        settings = self.run.settings.changed(changes)
-        self.phases.append(phase(settings.name, problem))
+        settings = self.run.settings.changed(choices)
+        settings = dataclasses.replace(settings, name=self.prefix + settings.name)
+        self.run.phases.append(phase(settings.name, problem))
         done = self.finished(settings.name, problem)
         if done is not None:
             return done
-        run, hold = self.run, self.run.hold
-        target = problem if hold is None else hold.lift(problem)
-        fitting = self.fitting(target, settings)
-        self.resume(fitting)
-        run.progress.start(settings.name, fitting.total, fitting.at.step)
+        loop = self.loop(problem, settings)
+        self.resume(loop)
+        self.run.progress.start(settings.name, loop.total, loop.at.step)
         try:
-            fitting.run(self.hooks(fitting))
+            loop.run(self.hooks(loop))
         finally:
-            run.progress.stop()
-        if hold is not None:
-            problem.load_state_dict(hold.project(target).state_dict())
-            problem.eval()
-        at = fitting.at
-        self.spend(at.flops, at.seconds)
-        optimizer = fitting.optimizer.state_dict()
+            self.run.progress.stop()
+        at = loop.at
+        if at.stopped == "budget":
+            LOG.warning("fit %r: nothing is left of the budget, so it takes no step.", settings.name)
+        optimizer = loop.optimizer.state_dict()
         fitted = Fitted(at.rows, at.score, at.epoch, at.stopped, at.remembered, optimizer)
-        self.finish(settings.name, problem, fitted)
+        self.finish(settings.name, problem, fitted, at.flops, at.seconds)
         return fitted
 
-    def once(self, name: str, function: Callable[[Problem], object], problem: Problem) -> None:
-        """A durable step that is no fit: ``function(problem)`` changes the problem in place, once."""
-        if self.finished(name, problem) is None:
-            started = time.perf_counter()
-            flops = count(lambda: function(problem))
-            self.spend(flops, time.perf_counter() - started)
-            self.finish(name, problem, Fitted([], None, 0, "cap", {}, {}))
+    def once(
+        self, name: str, function: Callable[[Problem], object], problem: Problem, flops: float = 0.0
+    ) -> None:
+        """A durable step that is no fit: ``function(problem)`` changes the problem in place, once.
+
+        ``flops`` is what it will cost at least: at equal cost, more than is left is an error beforehand.
+        """
+        name = self.prefix + name
+        if self.finished(name, problem) is not None:
+            return
+        if flops > self.left():
+            need, have = flops / self.run.unit, max(0.0, self.left()) / self.run.unit
+            raise BudgetError(
+                f"{name!r} costs {need:.3g} plain epochs and {have:.3g} are left of the budget: raise it."
+            )
+        started = time.perf_counter()
+        spent = count(lambda: function(problem))
+        ended = Fitted([], None, 0, "cap", {}, {})
+        self.finish(name, problem, ended, spent, time.perf_counter() - started)
+
+    def lift(self, lift: Lift, problem: Problem) -> Problem:
+        """``lift.lift(problem, fit)``, with what it computes on the bill."""
+        found: list[Problem] = []
+        started = time.perf_counter()
+        flops = count(lambda: found.append(lift.lift(problem, self)))
+        self.spend(flops, time.perf_counter() - started)
+        return found[0]
+
+    def branch(self, name: str, share: float = 1.0) -> "DurableFit":
+        """A fit of its own for a part of the work, with its share of this one's budget."""
+        if not 0 < share <= 1:
+            raise BudgetError(f"branch {name!r}: a share of the budget lies in (0, 1], got {share}.")
+        number, self.calls = self.calls, self.calls + 1
+        prefix, path = f"{self.prefix}{name}: ", (*self.path, number)
+        return DurableFit(self.run, whole=self, share=share * self.share, prefix=prefix, path=path)
+
+    def left(self) -> float:
+        """FLOPs that may still be spent: without equal cost there is no end."""
+        if not self.run.equal_cost:
+            return math.inf
+        own = self.epochs * self.run.unit - self.flops
+        return own if self.whole is None else min(own, self.whole.left())
 
     def evaluate(self, problem: Problem) -> Score:
         """On the validation data, or the training data where there are none."""
@@ -153,72 +194,70 @@ class Fit:
         """The training data, once, in order, unchanged."""
         return (move(batch, self.run.engine.device) for batch in self.run.train.ordered())
 
-    def fitting(self, problem: Problem, settings: Settings) -> Fitting:
+    def loop(self, problem: Problem, settings: Settings) -> Loop:
         """The fit at hand."""
         run = self.run
-        return Fitting(
+        rule = settings.rule(self.epochs, self.share)
+        return Loop(
             problem,
             settings,
-            settings.rule(run.epochs),
+            rule,
             run.train,
             run.valid,
             run.engine,
-            seed=rng.key(run.seed, self.calls),
+            seed=rng.key(run.seed, *self.path, self.calls),
             metric=run.metric,
-            unit=run.unit if run.equal_cost else None,
-            limit=run.epochs * run.unit - self.flops,
+            allowance=min(rule.cap * run.unit, self.left()) if run.equal_cost else None,
         )
 
-    def hooks(self, fitting: Fitting) -> Hooks:
+    def hooks(self, loop: Loop) -> Hooks:
         """Rows to the history, steps to the bar, checkpoints to the disk."""
         saved = [time.monotonic()]
         run = self.run
+        flops, seconds = self.bill()
 
         def row(row: Row) -> None:
-            spent = (self.flops + fitting.at.flops) / run.unit
-            head: Row = {"fit": self.calls, "phase": fitting.settings.name}
-            row |= {"cost": spent, "seconds": self.seconds + fitting.at.seconds}
+            head: Row = {"fit": ".".join(map(str, (*self.path, self.calls))), "phase": loop.settings.name}
+            row |= {"cost": (flops + loop.at.flops) / run.unit, "seconds": seconds + loop.at.seconds}
             run.history.append(head | row)
             for listener in run.listeners:
                 listener(head | row)
-            run.progress.update(fitting.at.step, note(row))
+            run.progress.update(loop.at.step, note(row))
 
-        def pause(fitting: Fitting) -> None:
-            stop = self.agreed(run.interrupted(), fitting)
-            savable = run.train.skips or fitting.at.batch == 0
-            if run.store is not None and savable and (stop or time.monotonic() - saved[0] >= run.save_every):
-                run.store.save(self.calls, fitting.at.step, self.tree(fitting), run.engine)
+        def pause(loop: Loop) -> None:
+            stop = self.agreed(run.interrupted(), loop)
+            savable = run.train.skips or loop.at.batch == 0
+            if self.store is not None and savable and (stop or time.monotonic() - saved[0] >= run.save_every):
+                self.store.save(self.calls, loop.at.step, self.tree(loop), run.engine)
                 saved[0] = time.monotonic()
             if stop:
                 raise Interrupted
 
         return Hooks(row, run.progress.update, pause)
 
-    def agreed(self, stop: bool, fitting: Fitting) -> bool:
+    def agreed(self, stop: bool, loop: Loop) -> bool:
         """Whether to stop here: several processes ask one another, once an epoch."""
         engine = self.run.engine
         if engine.world == 1:
             return stop
-        return fitting.at.batch == 0 and bool(engine.total(torch.tensor(float(stop))) > 0)
+        return loop.at.batch == 0 and bool(engine.total(torch.tensor(float(stop))) > 0)
 
-    def tree(self, fitting: Fitting) -> Tree:
+    def tree(self, loop: Loop) -> Tree:
         """A checkpoint inside a fit."""
-        return fitting.state() | {"name": fitting.settings.name, "rows": self.run.history.rows}
+        return loop.state() | {"name": loop.settings.name, "rows": self.run.history.rows}
 
-    def resume(self, fitting: Fitting) -> None:
+    def resume(self, loop: Loop) -> None:
         """Go on from the last checkpoint of this fit, if there is one."""
-        store, history = self.run.store, self.run.history
-        state = None if store is None else store.latest(self.calls)
+        state = None if self.store is None else self.store.latest(self.calls)
         if state is None:
             return
-        self.same(fitting.settings.name, state)
-        fitting.restore(state)
-        history.replace(state["rows"])
+        self.same(loop.settings.name, state)
+        loop.restore(state)
+        self.run.history.replace(state["rows"])
 
     def finished(self, name: str, problem: Problem) -> Fitted | None:
         """Replay a call that ended in an earlier life of this run."""
-        store = self.run.store
-        state = None if store is None else store.final(self.calls)
+        state = None if self.store is None else self.store.final(self.calls)
         if state is None:
             return None
         self.same(name, state)
@@ -226,35 +265,39 @@ class Fit:
         problem.eval()
         rng.restore(state["rng"])
         self.run.train.restore(state["source"])
-        self.calls, self.flops, self.seconds = self.calls + 1, state["flops"], state["seconds"]
-        if (
-            self.run.engine.rank == 0
-            and self.run.store is not None
-            and not self.run.store.started(self.calls)
-        ):
+        self.calls += 1
+        self.spend(state["flops"], state["seconds"])
+        if self.run.engine.rank == 0 and self.store is not None and not self.store.started(self.calls):
             self.run.history.replace(state["rows"])
         return Fitted.from_tree(state["fitted"])
 
-    def finish(self, name: str, problem: Problem, fitted: Fitted) -> None:
-        """Record the end state."""
-        if self.run.store is not None:
+    def finish(self, name: str, problem: Problem, fitted: Fitted, flops: float, seconds: float) -> None:
+        """Record the end state and what it cost."""
+        if self.store is not None:
             tree = {
                 "name": name,
                 "problem": problem.state_dict(),
                 "rng": rng.capture(),
-                "flops": self.flops,
-                "seconds": self.seconds,
+                "flops": flops,
+                "seconds": seconds,
                 "rows": self.run.history.rows,
                 "source": self.run.train.state(),
                 "fitted": fitted.tree(),
             }
-            self.run.store.finish(self.calls, tree, self.run.engine)
+            self.store.finish(self.calls, tree, self.run.engine)
         self.calls += 1
+        self.spend(flops, seconds)
 
     def spend(self, flops: float, seconds: float) -> None:
-        """Add to the bill."""
+        """Add to the bill, and to the whole's."""
         self.flops += flops
         self.seconds += seconds
+        if self.whole is not None:
+            self.whole.spend(flops, seconds)
+
+    def bill(self) -> tuple[float, float]:
+        """FLOPs and seconds of the whole run so far."""
+        return (self.flops, self.seconds) if self.whole is None else self.whole.bill()
 
     def same(self, name: str, state: Tree) -> None:
         """Refuse a record that another recipe made."""

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from torchlift.core import Problem, TorchliftError
+from torchlift.core import Problem
+from torchlift.errors import TorchliftError
 
 Objective = Callable[..., Tensor]
 

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from torchlift.core import Batch, Problem, Supervised
 from torchlift.core.loss import output, split
-from torchlift.train.batches import Source, leaves, move
+from torchlift.train.batches import Source
 from torchlift.train.engines import Engine
+from torchlift.tree import leaves, move
 
 Metric = Callable[[Problem, Batch], float | Tensor]
 """``metric(problem, batch) -> number``, higher is better; averaged over samples."""
@@ -70,7 +71,7 @@ def numbers(problem: Problem, batch: Batch, metric: Metric | None) -> tuple[floa
         prediction = output(problem.predict(x))
         value = float(loss.criterion(prediction, y))
         return value, float(loss.score(prediction, y) if metric is None else metric(problem, batch))
-    value = float(problem.objective(batch))
+    value = float(problem.task_loss(batch))
     return value, value if metric is None else float(metric(problem, batch))
 
 

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from torchlift.core import CheckpointError
+from torchlift.errors import CheckpointError
 from torchlift.train.checkpoint import write
 
 Row = dict[str, Any]

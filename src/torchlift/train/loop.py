@@ -9,15 +9,17 @@ from typing import Any
 
 import torch
 
-from torchlift.core import Batch, DivergedError, Problem, dials
+from torchlift.core import Batch, Problem, constrained, dials, held_weights
+from torchlift.errors import DivergedError
 from torchlift.train import rng
-from torchlift.train.batches import Source, Tensors, move, share
+from torchlift.train.batches import Source, Tensors, share
 from torchlift.train.cost import count, probe
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate, gradient_norm
 from torchlift.train.history import Row
 from torchlift.train.settings import Settings
 from torchlift.train.until import Rule
+from torchlift.tree import move
 
 Tree = dict[str, Any]
 
@@ -34,7 +36,7 @@ class Position:
     flops: float = 0.0
     seconds: float = 0.0
     stopped: str = ""
-    """Why the fit ended: "cap" or "rule"; empty while it runs."""
+    """Why the fit ended: "cap", "rule" or "budget" (not one step left to pay for); empty while it runs."""
     best: Tree | None = None
     score: Score | None = None
     remembered: dict[int, Tree] = dataclasses.field(default_factory=dict[int, Tree])
@@ -47,11 +49,15 @@ class Hooks:
 
     row: Callable[[Row], None]
     step: Callable[[int], None]
-    pause: Callable[["Fitting"], None]
+    pause: Callable[["Loop"], None]
 
 
-class Fitting:
-    """One fit: ``problem`` is trained in place while t runs from 0 to 1."""
+class Loop:
+    """One fit: ``problem`` is trained in place while t runs from 0 to 1.
+
+    ``allowance``: the FLOPs it may spend, its look at the data included; without one, the rule's epochs are
+    passes over the data. Zeros that a projection made (:mod:`torchlift.core.zeros`) stay what they are.
+    """
 
     def __init__(
         self,
@@ -64,8 +70,7 @@ class Fitting:
         *,
         seed: int,
         metric: Metric | None = None,
-        unit: float | None = None,
-        limit: float = math.inf,
+        allowance: float | None = None,
     ) -> None:
         self.problem, self.settings = problem, settings
         self.train, self.valid, self.engine = train, valid, engine
@@ -75,11 +80,12 @@ class Fitting:
         trial = probe(problem, self.example())
         self.flops = trial.flops
         self.idle = [problem.get_parameter(name) for name in trial.unused] if engine.world > 1 else []
-        self.rule = rule.scaled(self.length(rule, unit, limit))
-        self.total = max(1, round(self.rule.cap * train.steps()))
-        self.keep = (
-            "last" if next(dials(problem), None) is not None else settings.keep
-        )  # an annealed problem is itself at t = 1
+        self.total = self.affordable(rule, allowance)
+        self.rule = rule.scaled(max(self.total, 1) / (rule.cap * train.steps()))
+        self.at.stopped = "" if self.total else "budget"
+        self.held, self.constrained = held_weights(problem), constrained(problem)
+        annealed = any(dial.moves for dial in dials(problem))
+        self.keep = "last" if annealed else settings.keep  # an annealed problem is itself at t = 1
         self.optimizer = settings.make_optimizer(problem)
         if settings.warm is not None:
             self.optimizer.load_state_dict(copy.deepcopy(settings.warm.optimizer))
@@ -92,12 +98,11 @@ class Fitting:
         self.train.restore(state)
         return move(batch, self.engine.device)
 
-    def length(self, rule: Rule, unit: float | None, limit: float) -> float:
-        """How many times the rule's cap to run: 1, or what ``cap`` plain epochs pay for, within the limit."""
-        if unit is None:
-            return 1.0
-        left = max(min(rule.cap * unit, limit) - self.at.flops, self.flops)
-        return left / (rule.cap * self.train.steps() * self.flops)
+    def affordable(self, rule: Rule, allowance: float | None) -> int:
+        """The number of steps: the rule's cap, or what the allowance pays for."""
+        if allowance is None:
+            return max(1, round(rule.cap * self.train.steps()))
+        return max(0, math.floor((allowance - self.at.flops) / self.flops * (1 + 1e-9)))
 
     def prepare(self) -> None:
         """Let the problem look at fixed data once, and count what that costs."""
@@ -160,11 +165,24 @@ class Fitting:
         if not math.isfinite(value):
             raise DivergedError(self.diverged(value))
         self.engine.backward(loss)
+        for parameter, mask in self.held:
+            if parameter.grad is not None:
+                parameter.grad.mul_(mask)
         if self.settings.clip is not None:
             self.engine.clip(self.problem, self.stepper, self.settings.clip)
         self.stepper.step()
         self.stepper.zero_grad()
+        if self.held or self.constrained:
+            self.constrain()
         return value
+
+    @torch.no_grad()
+    def constrain(self) -> None:
+        """Momentum and weight decay do not bring back what was cut; coordinates stay in their range."""
+        for parameter, mask in self.held:
+            parameter.mul_(mask)
+        for node in self.constrained:
+            node.constrain()
 
     def diverged(self, value: float) -> str:
         """What to say when the objective is not a number."""

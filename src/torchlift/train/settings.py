@@ -1,26 +1,40 @@
-"""The choices of one fit, and the optimiser made from them."""
+"""The choices of one fit."""
 
 import dataclasses
-import functools
-import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
-import torch
-from torch import nn
 from torch.optim import Optimizer
 
-from torchlift.core import Problem, TorchliftError, groups
+from torchlift.core import Problem
+from torchlift.errors import TorchliftError
+from torchlift.train.optimizers import ADAMW, Groups, OptimizerFactory, make_optimizer
 from torchlift.train.until import Epochs, Rule
 
-OptimizerFactory = Callable[..., Optimizer]
 Schedule = Callable[[float], float]
 """``schedule(t) -> factor`` of the learning rate, t ∈ [0, 1] the progress of the fit."""
 
-FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
 
-ADAMW: OptimizerFactory = functools.partial(torch.optim.AdamW, lr=1e-3, weight_decay=1e-4)
+class Choices(TypedDict, total=False):
+    """What a call of ``fit(problem, …)`` may choose; None leaves the run's choice. See :class:`Settings`."""
+
+    name: str | None
+    until: Rule | None
+    epochs: float | None
+    share: float | None
+    optimizer: OptimizerFactory | None
+    lr: float | None
+    schedule: Any
+    span: tuple[float, float] | None
+    warmup: float | None
+    clip: float | None
+    groups: Groups | None
+    keep: Literal["last", "best"] | None
+    remember: tuple[int, ...] | None
+    preview: Callable[[Problem], Problem] | None
+    log: Callable[[Problem], Mapping[str, float]] | None
+    warm: Any
 
 
 def cosine(t: float) -> float:
@@ -41,7 +55,7 @@ class Settings:
     until: Rule | None = None
     epochs: float | None = None
     share: float = 1.0
-    """Part of the run's epochs, where neither ``until`` nor ``epochs`` is given."""
+    """Part of the budget, where neither ``until`` nor ``epochs`` is given."""
     optimizer: OptimizerFactory = ADAMW
     lr: float | None = None
     schedule: Literal["constant", "cosine"] | Schedule = "constant"
@@ -50,12 +64,16 @@ class Settings:
     warmup: float = 0.0
     """Part of the fit in which the learning rate rises to that of the schedule."""
     clip: float | None = None
-    groups: Mapping[str, Mapping[str, Any]] | None = None
+    groups: Groups | None = None
     keep: Literal["last", "best"] = "last"
     remember: tuple[int, ...] = ()
+    """Epochs whose weights are handed back with the result."""
     preview: Callable[[Problem], Problem] | None = None
+    """What the problem would be if projected now: its loss stands in the history beside the soft one."""
     log: Callable[[Problem], Mapping[str, float]] | None = None
+    """More numbers for each row of the history."""
     warm: Any = None
+    """A fit's result whose optimiser state this one starts from."""
 
     def __post_init__(self) -> None:
         if not (self.schedule in ("constant", "cosine") or callable(self.schedule)):
@@ -71,9 +89,11 @@ class Settings:
             raise TorchliftError(f"fit has no setting {', '.join(strangers)}; it has {', '.join(known)}.")
         return dataclasses.replace(self, **{k: v for k, v in changes.items() if v is not None})
 
-    def rule(self, epochs: float) -> Rule:
-        """When to stop, given the run's epochs."""
-        return self.until or Epochs(self.epochs if self.epochs is not None else self.share * epochs)
+    def rule(self, epochs: float, factor: float = 1.0) -> Rule:
+        """When to stop, given the budget in epochs and the factor by which given lengths are shortened."""
+        if self.until is not None:
+            return self.until.scaled(factor)
+        return Epochs(factor * self.epochs if self.epochs is not None else self.share * epochs)
 
     def factor(self) -> Schedule | None:
         """The schedule as a function, or None where the rate stays as it is."""
@@ -85,22 +105,5 @@ class Settings:
         return lambda t: ramp(t, self.warmup) * whole(start + (end - start) * t)
 
     def make_optimizer(self, problem: Problem) -> Optimizer:
-        """The optimiser over the problem's coordinates, with the groups its nodes ask for."""
-        optimizer = fused(self.optimizer, problem)(groups(problem, self.groups or {"*": {}}))
-        for group in optimizer.param_groups:
-            if self.lr is not None:
-                group["lr"] = self.lr
-            group["lr"] *= group.get("lr_factor", 1.0)
-            group["initial_lr"] = group["lr"]
-        return optimizer
-
-
-def fused(factory: OptimizerFactory, problem: nn.Module) -> OptimizerFactory:
-    """The factory with torch's fused kernel, which torch has on CPU but never picks there by itself."""
-    kind = factory.func if isinstance(factory, functools.partial) else factory
-    given: Mapping[str, Any] = factory.keywords if isinstance(factory, functools.partial) else {}
-    chosen = any(name in given for name in ("fused", "foreach", "capturable", "differentiable"))
-    sparse = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse for m in problem.modules())
-    if chosen or sparse or not (inspect.isclass(kind) and kind in FUSED):
-        return factory
-    return functools.partial(factory, fused=True)
+        """The optimiser over the problem's coordinates."""
+        return make_optimizer(problem, self.optimizer, self.groups, self.lr)

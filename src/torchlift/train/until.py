@@ -4,7 +4,7 @@ import abc
 import math
 from typing import Any, ClassVar, Literal
 
-from torchlift.core import TorchliftError
+from torchlift.errors import TorchliftError
 
 
 class Rule(abc.ABC):

@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections.abc import Generator
 
-from torchlift.core import DataError
+from torchlift.errors import DataError
 
 
 @contextlib.contextmanager

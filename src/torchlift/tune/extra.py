@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from torchlift.core import TorchliftError
+from torchlift.errors import TorchliftError
 
 
 def optuna() -> Any:

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from torchlift.core import TorchliftError
+from torchlift.errors import TorchliftError
 from torchlift.optim import line_searches
 from torchlift.tune.extra import optuna
 from torchlift.tune.objective import Objective

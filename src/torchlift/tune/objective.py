@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import DataError, DivergedError, TorchliftError
+from torchlift.errors import DataError, DivergedError, TorchliftError
 from torchlift.run import Result, fit
 from torchlift.train import rng
 from torchlift.train.settings import OptimizerFactory

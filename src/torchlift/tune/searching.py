@@ -9,8 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from torchlift.core import CheckpointError, Supervised, TorchliftError
+from torchlift.core import Supervised
 from torchlift.core import loss as losses
+from torchlift.errors import CheckpointError, TorchliftError
 from torchlift.recipes import Plain
 from torchlift.run.folder import open_run
 from torchlift.run.identity import describe, fingerprint, structure

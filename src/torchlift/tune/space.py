@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torchlift.core import TorchliftError
+from torchlift.errors import TorchliftError
 from torchlift.recipes import NeuralLifting
 from torchlift.train.until import Plateau
 

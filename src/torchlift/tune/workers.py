@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from torchlift.core import TorchliftError
+from torchlift.errors import TorchliftError
 
 
 def run_workers(work: Callable[[int], None], count: int) -> None:

@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from torchlift.core import Task
-from torchlift.train import Fit
+from torchlift.core import Fit, Task
 from torchlift.train.until import Rule
 
 

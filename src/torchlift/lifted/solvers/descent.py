@@ -25,7 +25,7 @@ class Block:
     gradient: Callable[[Tensor], Tensor]
     project: Callable[[Tensor], Tensor]
     momentum: float | None = None
-    shard: Shard = Alone()  # noqa: RUF009 (a frozen value)
+    shard: Shard = Alone()
 
 
 def constant_momentum(condition: float) -> float:

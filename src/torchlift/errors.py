@@ -27,3 +27,7 @@ class CheckpointError(TorchliftError):
 
 class DivergedError(TorchliftError):
     """The objective left the finite numbers."""
+
+
+class BudgetError(TorchliftError):
+    """Work that the budget does not pay for."""

@@ -1,0 +1,95 @@
+"""The optimiser of a fit: fused where torch can, several side by side where groups ask for it."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from torchlift.core import groups
+from torchlift.errors import TorchliftError
+
+OptimizerFactory = Callable[..., Optimizer]
+Groups = Mapping[str, Mapping[str, Any]]
+"""Options by glob on parameter names: those of an optimiser's group, ``lr_factor``, or ``optimizer``."""
+
+FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
+
+ADAMW: OptimizerFactory = functools.partial(torch.optim.AdamW, lr=1e-3, weight_decay=1e-4)
+
+
+class Several(Optimizer):
+    """Optimisers side by side, each with groups of its own; to the loop they are one."""
+
+    def __init__(self, parts: Sequence[Optimizer]) -> None:
+        self.parts = list(parts)
+        super().__init__([p for part in parts for group in part.param_groups for p in group["params"]], {})
+        self.join()
+
+    def join(self) -> None:
+        """Show the parts' own groups: what sets a rate here sets it there."""
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+    def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  (no loss)
+        """One step of each."""
+        if closure is not None:
+            raise TorchliftError("optimisers side by side take no closure.")
+        for part in self.parts:
+            part.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of all."""
+        return {"parts": [part.state_dict() for part in self.parts]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""
+        for part, state in zip(self.parts, state_dict["parts"], strict=True):
+            part.load_state_dict(state)
+        self.join()
+
+
+def make_optimizer(
+    problem: nn.Module, factory: OptimizerFactory, options: Groups | None, lr: float | None
+) -> Optimizer:
+    """The optimiser over a problem's coordinates, with the groups its nodes and ``options`` ask for.
+
+    A group with an ``optimizer`` of its own keeps that one's rate; ``lr`` replaces the rate of all others.
+    """
+    by_factory: dict[OptimizerFactory, list[dict[str, Any]]] = {}
+    for group in groups(problem, options or {"*": {}}):
+        by_factory.setdefault(group.pop("optimizer", factory), []).append(group)
+    parts: list[Optimizer] = []
+    for kind, chosen in by_factory.items():
+        optimizer = built(kind, problem, chosen)
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] if lr is None or kind is not factory else lr
+            group["lr"] *= group.get("lr_factor", 1.0)
+            group["initial_lr"] = group["lr"]
+        parts.append(optimizer)
+    return parts[0] if len(parts) == 1 else Several(parts)
+
+
+def built(factory: OptimizerFactory, problem: nn.Module, chosen: list[dict[str, Any]]) -> Optimizer:
+    """What the factory makes, or one line on why it will not do."""
+    if isinstance(factory, Optimizer) or not callable(factory):
+        raise TorchliftError(
+            f"optimizer takes a factory such as partial(torch.optim.SGD, lr=0.1), got {factory!r:.60}."
+        )
+    made = fused(factory, problem)(chosen)
+    if isinstance(made, torch.optim.LBFGS):
+        raise TorchliftError("LBFGS calls the objective many times a step, which fit does not: use another.")
+    return made
+
+
+def fused(factory: OptimizerFactory, problem: nn.Module) -> OptimizerFactory:
+    """The factory with torch's fused kernel, which torch has on CPU but never picks there by itself."""
+    kind = factory.func if isinstance(factory, functools.partial) else factory
+    given: Mapping[str, Any] = factory.keywords if isinstance(factory, functools.partial) else {}
+    chosen = any(name in given for name in ("fused", "foreach", "capturable", "differentiable"))
+    sparse = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse for m in problem.modules())
+    if chosen or sparse or not (inspect.isclass(kind) and kind in FUSED):
+        return factory
+    return functools.partial(factory, fused=True)

@@ -1,0 +1,51 @@
+"""Nested tuples, lists and dicts of tensors: data, batches, states."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchlift.errors import DataError
+
+
+def leaves(tree: Any) -> Iterator[Tensor]:
+    """The tensors, in order; anything else inside is an error."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, Mapping):
+        for part in tree.values():
+            yield from leaves(part)
+    elif isinstance(tree, tuple | list):
+        for part in tree:
+            yield from leaves(part)
+    else:
+        raise DataError(
+            f"data in memory are tensors (x, y) or a dict of tensors; found a {type(tree).__name__}."
+        )
+
+
+def each(function: Callable[[Tensor], Any], tree: Any) -> Any:
+    """The tree with ``function`` applied to every tensor; what is no tensor stays."""
+    if isinstance(tree, Tensor):
+        return function(tree)
+    if isinstance(tree, Mapping):
+        return {name: each(function, part) for name, part in tree.items()}
+    if isinstance(tree, tuple | list):
+        return tuple([each(function, part) for part in tree])
+    return tree
+
+
+def select(tree: Any, index: Tensor) -> Any:
+    """The indexed rows of every tensor."""
+    return each(lambda tensor: tensor.index_select(0, index), tree)
+
+
+def move(tree: Any, device: torch.device) -> Any:
+    """Every tensor on the device."""
+    return each(lambda tensor: tensor.to(device, non_blocking=True), tree)
+
+
+def like(tree: Any, model: Tensor) -> Any:
+    """Every tensor on a model's device, floating-point ones in its precision."""
+    return each(lambda t: t.to(model) if t.is_floating_point() else t.to(model.device), tree)
