@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Task
 from torchlift.models import LeNet5
-from torchlift.train import Fit, Run, Settings, engine, source
+from torchlift.train import DurableFit, Run, Settings, engine, source
 
 BATCH = 128
 OPTIMIZER = functools.partial(torch.optim.SGD, lr=1e-3, momentum=0.9, fused=True)
@@ -45,7 +45,7 @@ def by_hand(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], data: Da
 def by_us(model: nn.Module, loss: str, data: Data, epochs: int) -> float:
     """Our loop; the seconds inside it, set-up and the FLOP count of the first step left out."""
     run = Run(source(data, BATCH), None, engine("cpu"), Settings(optimizer=OPTIMIZER), epochs=epochs)
-    fit = Fit(run)
+    fit = DurableFit(run)
     fit(Task(model, loss))
     return fit.seconds
 

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torchlift import analyze, data, deploy, lifted, lifts, models, optim, recipes, report, testing, tune
-    from torchlift.core import Dial, Lift, ModuleLift, Node, Problem, Task, WeightLift, anneal, chain, groups
+    from torchlift.core import (
+        Dial,
+        Lift,
+        ModuleLift,
+        Node,
+        Problem,
+        Task,
+        WeightLift,
+        anneal,
+        chain,
+        constrain,
+        groups,
+    )
     from torchlift.errors import TorchliftError
     from torchlift.run import Comparison, Result, compare, fit
     from torchlift.train import until
@@ -32,6 +44,7 @@ __all__ = [
     "anneal",
     "chain",
     "compare",
+    "constrain",
     "data",
     "deploy",
     "fit",
@@ -47,7 +60,14 @@ __all__ = [
     "until",
 ]
 
-HOMES = {"Comparison": "run", "Result": "run", "compare": "run", "fit": "run", "until": "train"}
+HOMES = {
+    "Comparison": "run",
+    "Result": "run",
+    "TorchliftError": "errors",
+    "compare": "run",
+    "fit": "run",
+    "until": "train",
+}
 CORE = {
     "Dial",
     "Lift",
@@ -55,10 +75,10 @@ CORE = {
     "Node",
     "Problem",
     "Task",
-    "TorchliftError",
     "WeightLift",
     "anneal",
     "chain",
+    "constrain",
     "groups",
 }
 

@@ -19,7 +19,7 @@ from torchlift.core import (
     anneal,
     chain,
     groups,
-    matches,
+    named,
     original_parameters,
     select,
 )
@@ -108,8 +108,35 @@ def test_unknown_names_get_near_matches() -> None:
         Lifter("entre").lift(task)
     with pytest.raises(SelectionError, match=r"Close: head\.weight"):
         SoftMask(where="hed.weight").lift(task)
-    assert select(["model.a.weight", "model.b.weight"], "a.*", "test") == ["model.a.weight"]
-    assert matches("base.base.model.conv1.weight", "conv1.*")
+    assert select(named(task), "head.*", "test") == ["model.head.weight", "model.head.bias"]
+
+
+class Twice(nn.Module):
+    """A user's own module called ``base``, with a layer of the same name as one outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.ModuleDict({"fc": nn.Linear(4, 4)})
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.base["fc"](x))
+
+
+def test_names_are_the_users_and_nobody_elses() -> None:
+    task = Task(Twice())
+    lifted = SoftMask(where="fc.weight").lift(task)
+    assert list(lifted.nodes) == ["model/fc/weight"]
+    assert [name.label for name in named(lifted)] == [
+        "base.fc.weight",
+        "base.fc.bias",
+        "fc.bias",
+        "fc.weight.weight",
+        "fc.weight.switches.logit",
+    ]
+    inside = Lifter("base.fc", width=2).lift(task)
+    assert "base.fc.weight" in {name.label for name in named(inside)}
+    assert list(SoftMask(where="base.fc.weight").lift(inside).nodes) == ["model/base/fc/inner/weight"]
 
 
 def test_past_the_wrapper_a_lifted_weight_is_a_hole() -> None:
@@ -154,7 +181,6 @@ def test_original_parameters_are_the_users_not_the_lifts() -> None:
     task, _ = build("mlp")
     lifted = chain(Lifter("2", width=4), SoftMask(where="0.weight")).lift(task)
     names = set(original_parameters(lifted))
-    assert "nodes.model/0/weight.weight" in names
     assert "base.model.2.inner.weight" in names
     assert not any("lifter" in name or "logit" in name for name in names)
 

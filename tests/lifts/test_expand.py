@@ -1,5 +1,7 @@
 """Linear over-parameterisation and folded normalisation: exact at both ends."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -137,8 +139,33 @@ def test_the_output_layer_is_left_alone_unless_asked_for():
     assert [name for name, _ in nodes(Normalise("4").lift(Task(net())).model)] == ["4"]
 
 
-def test_normalise_needs_a_bias_and_whole_channels():
+def test_normalise_needs_a_bias():
     with pytest.raises(TorchliftError, match="bias"):
         Normalise("0").lift(Task(nn.Sequential(nn.Linear(3, 4, bias=False))))
-    with pytest.raises(TorchliftError, match="groups=2"):
-        Normalise("0").lift(Task(nn.Sequential(nn.Conv2d(4, 4, 3, groups=2))))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(4, 6, 3, groups=2),
+        nn.Conv2d(4, 4, 3, groups=4),
+        nn.ConvTranspose2d(4, 6, 3, groups=2),
+        nn.ConvTranspose2d(4, 6, 3),
+    ],
+    ids=str,
+)
+def test_a_norm_folds_into_any_number_of_groups(layer):
+    lift, x = Normalise("0"), torch.randn(5, 4, 6, 6)
+    lifted = lift.lift(Task(nn.Sequential(copy.deepcopy(layer))))
+    for _ in range(3):
+        lifted.train().predict(x)
+    with torch.no_grad():
+        lifted.model[0].gamma.uniform_(0.5, 2.0)
+        lifted.model[0].beta.normal_()
+    assert_close(lift.project(lifted).eval().predict(x), lifted.eval().predict(x), rtol=1e-4, atol=1e-5)
+
+
+def test_layers_that_cannot_take_a_norm_are_passed_over():
+    layers = [nn.Conv2d(3, 4, 3, bias=False), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(4 * 16, 2)]
+    lifted = Normalise().lift(Task(nn.Sequential(*layers)))
+    assert [name for name, _ in nodes(lifted.model)] == ["1"]

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from torchlift.core import Task, groups
+from torchlift.core import Task, groups, mark_pruned
+from torchlift.lifts import Expand, Rotate
 from torchlift.lifts.keep import KeepZeros
 from torchlift.lifts.mask import SoftMask
 
@@ -58,14 +59,16 @@ def test_where_limits_what_is_held():
 
 
 def test_zeros_are_held_under_other_lifts():
-    """The coordinates of a later mask carry the zeros of the weight; its logits are not original weights."""
+    """Whatever computes a weight whose zeros are held, it is multiplied by their mask."""
     plain = pruned()
-    mask = SoftMask(where="0.weight", s_init=0.2, variant="published")
-    lifted = mask.lift(plain)
-    with torch.no_grad():
-        lifted.nodes["model/0/weight"].logit[0, 0] = 0.0
-    held = KeepZeros().lift(lifted)
-    assert list(held.nodes) == ["nodes/model/0/weight/weight"]
-    held((torch.randn(4, 4), torch.randn(4, 3))).backward()
-    small = mask.project(KeepZeros().project(held))
-    assert bool((small.model[0].weight[plain.model[0].weight == 0] == 0).all())
+    zeros = plain.model[0].weight == 0
+    assert mark_pruned(plain) == ["model.0.weight"]
+    for lift in (SoftMask(where="0.weight", s_init=0.2, variant="published"), Expand("0.weight"), Rotate()):
+        lifted = lift.lift(plain)
+        optimizer = torch.optim.SGD(lifted.parameters(), 0.1, momentum=0.9, weight_decay=0.1)
+        for _ in range(3):
+            lifted((torch.randn(4, 4), torch.randn(4, 3))).backward()
+            optimizer.step()
+        small = lift.project(lifted)
+        assert bool((small.model[0].weight[zeros] == 0).all()), lift
+        assert not torch.equal(small.model[0].weight, plain.model[0].weight)

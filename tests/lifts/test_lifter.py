@@ -110,7 +110,7 @@ def test_lift_and_project_leave_their_input_alone():
 
 def test_projection_without_fit_says_so():
     lift = Lifter("trunk")
-    with pytest.raises(NeedsFitError, match="Distil"):
+    with pytest.raises(NeedsFitError, match="distils"):
         lift.project(lift.lift(Task(LeNet5())))
     with pytest.raises(TorchliftError, match="only kinds 'linear' and 'fading' merge"):
         lift.merge(lift.lift(Task(LeNet5())))

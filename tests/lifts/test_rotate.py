@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-import torchlift as tl
 from torchlift.core import Task, nodes
+from torchlift.errors import DivergedError, TorchliftError
 from torchlift.lifts import Rotate
 from torchlift.lifts.rotate import gradient_moments
 from torchlift.testing import laws
@@ -74,12 +74,12 @@ def test_large_sides_keep_their_coordinates():
 
 def test_gradients_that_are_not_finite_are_named():
     task, (x, y) = regression()
-    with pytest.raises(tl.core.DivergedError, match="not finite"):
+    with pytest.raises(DivergedError, match="not finite"):
         Rotate(batches=((x * float("nan"), y),)).lift(task)
 
 
 def test_no_batches_to_turn_by():
     task, _ = regression()
     rotate = Rotate()
-    with pytest.raises(tl.core.TorchliftError, match="needs batches"):
+    with pytest.raises(TorchliftError, match="needs batches"):
         rotate.turn(rotate.lift(task), [])

@@ -18,7 +18,7 @@ from torchlift.recipes import (
 )
 from torchlift.recipes.pruning import dropped, magnitudes, weights
 from torchlift.recipes.targets import uses_per_weight
-from torchlift.train import Fit
+from torchlift.train import DurableFit
 
 
 @pytest.mark.parametrize("asked", [0.5, 0.9])
@@ -169,14 +169,14 @@ class StoppedError(Exception):
 def test_recipes_resume_bit_for_bit(recipe, tmp_path, monkeypatch):
     """A run that died in its second fit and is resumed equals one that never did."""
     whole = run(recipe, epochs=3, out=tmp_path / "whole")
-    honest = Fit.__call__
+    honest = DurableFit.__call__
 
     def dying(fit, problem, **settings):
         if fit.calls == 1:
             raise StoppedError
         return honest(fit, problem, **settings)
 
-    monkeypatch.setattr(Fit, "__call__", dying)
+    monkeypatch.setattr(DurableFit, "__call__", dying)
     with pytest.raises(StoppedError):
         run(recipe, epochs=3, out=tmp_path / "again")
     monkeypatch.undo()

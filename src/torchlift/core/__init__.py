@@ -13,6 +13,7 @@ from torchlift.core.node import (
     nodes,
     original_parameters,
     penalty,
+    refer,
 )
 from torchlift.core.problem import Problem, Task
 from torchlift.core.protocol import Chain, Fit, Lift, chain, needs_fit
@@ -53,6 +54,7 @@ __all__ = [
     "nodes",
     "original_parameters",
     "penalty",
+    "refer",
     "release_zeros",
     "select",
     "zero_masks",

@@ -50,6 +50,11 @@ class Node(nn.Module):
             return getattr(inner, name)
 
 
+def refer(module: nn.Module, name: str, other: nn.Module | None) -> None:
+    """Let a module use another one that is registered elsewhere, so that a state dict holds it once."""
+    vars(module)[name] = other
+
+
 class Dial(nn.Module):
     """A scalar turned from start (t = 0) to end (t = 1).
 
@@ -122,21 +127,18 @@ def anneal(module: nn.Module, t: float) -> None:
 
 def penalty(module: nn.Module) -> Tensor | float:
     """The sum of the penalties of all nodes in the tree, each once however often it is used."""
-    return sum(node.penalty() for node in outermost(module))
-
-
-def outermost(module: nn.Module) -> list[Node]:
-    """The nodes that no other node contains; one that stands in several places counts once."""
     found: dict[int, Node] = {}
-    open_, seen = [module], set[int]()
-    while open_:
-        part = open_.pop(0)
-        if isinstance(part, Node):
-            found.setdefault(id(part), part)
-        elif id(part) not in seen:
-            seen.add(id(part))
-            open_ += part.children()
-    return list(found.values())
+    collect_outermost(module, found)
+    return sum(node.penalty() for node in found.values())
+
+
+def collect_outermost(module: nn.Module, found: dict[int, Node]) -> None:
+    """The nodes that no other node contains, by identity."""
+    if isinstance(module, Node):
+        found[id(module)] = module
+    else:
+        for child in module.children():
+            collect_outermost(child, found)
 
 
 def nodes(module: nn.Module) -> Iterator[tuple[str, Node]]:

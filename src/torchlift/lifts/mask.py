@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from torchlift.core import Dial, Fit, Node, Problem, Reparametrised, WeightLift, liftable, matches
+from torchlift.core import Dial, Fit, Node, Problem, Reparametrised, WeightLift, liftable, matches, refer
 from torchlift.errors import TorchliftError
 from torchlift.lifts import gates
 from torchlift.lifts.switches import Gate, Ranked, Stairs, Switches, aimed, spared
@@ -107,9 +107,6 @@ class SoftMask(WeightLift):
                     f"but its group {group!r} has {held.logit.numel()}: check the dimension given."
                 )
             gate = made[name] = Gate(weight, held, grain, self.strength if fresh else 0.0)
-            if fresh:
-                gate.add_module("own", held)
-            held.weights += 1
             gate.weight.requires_grad_(not self.frozen)
         if self.sparsity is not None:
             self.rank(made)
@@ -126,8 +123,10 @@ class SoftMask(WeightLift):
             held[gate.switches] = held[gate.switches] + worth if gate.switches in held else worth
         rank = Ranked([one.logit for one in held], list(held.values()), self.sparsity)
         for one in held:
-            one.ranks = [rank]
-        next(iter(held)).add_module("threshold", rank)
+            refer(one, "rank", rank)
+        first = next(iter(held))
+        del first.__dict__["rank"]
+        first.rank = rank  # registered here, and here alone
 
     def switches(self, logit: Tensor) -> Switches:
         """Gates with these logits."""

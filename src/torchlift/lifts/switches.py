@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Dial, Node, Problem
+from torchlift.core import Dial, Node, Problem, refer
 from torchlift.lifts import gates
 
 GONE = -1e4
@@ -69,6 +69,7 @@ class Switches(nn.Module):
     """Logits s and their gates; one set may govern several weights. With a target, s counts from τ."""
 
     gate: gates.Shape
+    rank: "Ranked | None"
     settled: ClassVar[tuple[str, ...]] = ("logit",)
 
     def __init__(
@@ -79,12 +80,7 @@ class Switches(nn.Module):
         self.beta, self.gate, self.inclusive, self.scale = beta, gate, inclusive, scale
         self.weights = 0
         """How many weights they govern."""
-        self.ranks: list[Ranked] = []  # a list: of all switches that count from τ, one registers it
-
-    @property
-    def rank(self) -> "Ranked | None":
-        """τ, where there is a target."""
-        return self.ranks[0] if self.ranks else None
+        refer(self, "rank", None)
 
     def level(self) -> Tensor:
         """s, or s − τ."""
@@ -108,17 +104,18 @@ class Gate(Node):
     # a large eps leaves small gradients small. Optimisers without eps ignore it.
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"weight_decay": 0.0, "eps": 1e-3}}
 
+    switches: Switches
+
     def __init__(self, weight: Tensor, switches: Switches, grain: tuple[int, ...], strength: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight.clone())
-        self.shared = [switches]  # a list: of the gates that share switches, the first registers them
+        if switches.weights == 0:
+            self.switches = switches
+        else:
+            refer(self, "switches", switches)
+        switches.weights += 1
         self.grain, self.strength = grain, strength
         self.shape = tuple(weight.shape)
-
-    @property
-    def switches(self) -> Switches:
-        """The switches that open and close this weight."""
-        return self.shared[0]
 
     def hold(self, mask: Tensor) -> None:
         """Gates of entries that are gone already are closed for good, and count as closed."""

@@ -118,6 +118,8 @@ class DurableFit(Fit):
         self.calls = 0
         self.flops = 0.0
         self.seconds = 0.0
+        self.change = 0.0
+        """What fits have left of their allowances because it did not pay for another step."""
 
     def __call__(self, problem: Problem, **choices: Unpack[Choices]) -> Fitted:
         """Train the problem; see :class:`Settings` for what may be chosen."""
@@ -137,6 +139,7 @@ class DurableFit(Fit):
         at = loop.at
         if at.stopped == "budget":
             LOG.warning("fit %r: nothing is left of the budget, so it takes no step.", settings.name)
+        self.change = loop.change
         optimizer = loop.optimizer.state_dict()
         fitted = Fitted(at.rows, at.score, at.epoch, at.stopped, at.remembered, optimizer)
         self.finish(settings.name, problem, fitted, at.flops, at.seconds)
@@ -207,7 +210,7 @@ class DurableFit(Fit):
             run.engine,
             seed=rng.key(run.seed, *self.path, self.calls),
             metric=run.metric,
-            allowance=min(rule.cap * run.unit, self.left()) if run.equal_cost else None,
+            allowance=min(rule.cap * run.unit + self.change, self.left()) if run.equal_cost else None,
         )
 
     def hooks(self, loop: Loop) -> Hooks:
@@ -266,6 +269,7 @@ class DurableFit(Fit):
         rng.restore(state["rng"])
         self.run.train.restore(state["source"])
         self.calls += 1
+        self.change = state["change"]
         self.spend(state["flops"], state["seconds"])
         if self.run.engine.rank == 0 and self.store is not None and not self.store.started(self.calls):
             self.run.history.replace(state["rows"])
@@ -280,6 +284,7 @@ class DurableFit(Fit):
                 "rng": rng.capture(),
                 "flops": flops,
                 "seconds": seconds,
+                "change": self.change,
                 "rows": self.run.history.rows,
                 "source": self.run.train.state(),
                 "fitted": fitted.tree(),

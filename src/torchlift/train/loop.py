@@ -76,6 +76,8 @@ class Loop:
         self.train, self.valid, self.engine = train, valid, engine
         self.seed, self.metric = seed, metric
         self.at = Position()
+        self.change = 0.0
+        """What is left of the allowance because it does not pay for another step."""
         self.prepare()
         trial = probe(problem, self.example())
         self.flops = trial.flops
@@ -102,7 +104,10 @@ class Loop:
         """The number of steps: the rule's cap, or what the allowance pays for."""
         if allowance is None:
             return max(1, round(rule.cap * self.train.steps()))
-        return max(0, math.floor((allowance - self.at.flops) / self.flops * (1 + 1e-9)))
+        left = allowance - self.at.flops
+        steps = max(0, math.floor(left / self.flops * (1 + 1e-9)))
+        self.change = max(0.0, left - steps * self.flops)
+        return steps
 
     def prepare(self) -> None:
         """Let the problem look at fixed data once, and count what that costs."""
