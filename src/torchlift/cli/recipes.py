@@ -53,11 +53,11 @@ def find_recipe(name: str) -> Maker:
     """The class of a recipe or a lift, or the user's own."""
     if ":" in name:
         return import_object("--recipe", name)
-    recipes, lifts = recipe_names(), lift_names()
-    if name not in recipes | lifts:
-        have = f"recipes: {', '.join(recipes)}; lifts: {', '.join(lifts)}; or package.module:recipe"
-        raise unknown("--recipe", name, [*recipes, *lifts], have)
-    return (lifts | recipes)[name]
+    whole, single = recipe_names(), lift_names()
+    if name not in whole | single:
+        have = f"recipes: {', '.join(whole)}; lifts: {', '.join(single)}; or package.module:recipe"
+        raise unknown("--recipe", name, [*whole, *single], have)
+    return (single | whole)[name]
 
 
 def make_recipe(name: str, settings: Mapping[str, Any]) -> Any:
@@ -95,9 +95,8 @@ def is_missing(parameter: inspect.Parameter, values: Mapping[str, Any]) -> bool:
 
 def refuse_tensors(name: str, maker: Maker, hints: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Data that are needed or given: a flag holds none. A method's data do not count in comparing it."""
-    data = (
-        {field.name for field in dataclasses.fields(maker) if not field.compare} if is_method(maker) else ()
-    )
+    fields = dataclasses.fields(maker) if is_method(maker) else ()
+    data = {field.name for field in fields if not field.compare}
     for field in inspect.signature(maker).parameters.values():
         asked = field.name in given or field.default is field.empty
         if asked and (field.name in data or is_tensors(hints.get(field.name))):
