@@ -98,7 +98,8 @@ def imported(file: Path) -> Any:
         raise ValueError(f"{file}: Python cannot import {name}; rename what is no identifier")
     if str(papers.parent) not in sys.path:
         sys.path.insert(0, str(papers.parent))
-    module = importlib.import_module(name)
-    if Path(module.__file__ or "").resolve() != file.resolve():
-        raise ValueError(f"{file}: {name} is {module.__file__} already; rename the folder {papers.name}")
-    return module
+    root: Any = importlib.import_module(papers.name)
+    homes = [Path(place).resolve() for place in getattr(root, "__path__", ())]
+    if homes[:1] != [papers.resolve()]:
+        raise ValueError(f"{papers}: the name {papers.name} is taken by {root}; rename the folder")
+    return importlib.import_module(name)

@@ -28,7 +28,7 @@ def papers(tmp_path, monkeypatch):
     """``papers(name)``: a folder of papers with an entry and what it shares; forgotten afterwards."""
     monkeypatch.setattr(sys, "path", list(sys.path))
 
-    def make(name="mine", entry=ENTRY):
+    def make(name="tables", entry=ENTRY):
         folder = tmp_path / name
         for part in ("a_paper", "shared"):
             (folder / part).mkdir(parents=True)
@@ -77,7 +77,7 @@ def test_every_recorded_reproduction_has_its_entry():
 @pytest.mark.usefixtures("from_a_wheel")
 def test_an_entry_runs_with_what_was_chosen(run, papers, tmp_path):
     papers()
-    ran = run("reproduce my-table --papers mine --out r --seeds 2 --data here --scale 0.5")
+    ran = run("reproduce my-table --papers tables --out r --seeds 2 --data here --scale 0.5")
     assert ran.code == 0, ran.err
     assert "as claimed" in ran.out
     record = json.loads((tmp_path / "r" / "my-table.json").read_text())
@@ -88,7 +88,7 @@ def test_an_entry_runs_with_what_was_chosen(run, papers, tmp_path):
 @pytest.mark.usefixtures("from_a_wheel")
 def test_what_is_not_chosen_is_left_to_the_entry(run, papers):
     papers()
-    said = json.loads(run("reproduce my-table --papers mine --json").out)
+    said = json.loads(run("reproduce my-table --papers tables --json").out)
     assert said["rows"] == [["runs/reproduce", None, 1, 1.0, 7, None]]
     assert said["page"] == "runs/reproduce/my-table.html"
 
@@ -120,17 +120,17 @@ def test_folders_that_are_none_or_hold_none_are_refused(refused, tmp_path):
 def test_two_entries_of_one_name_are_refused(refused, papers):
     folder = papers()
     (folder / "shared" / "my_table.py").write_text("def run(): ...\n")
-    refused("reproduce --papers mine", "my-table", "a_paper", "shared")
+    refused("reproduce --papers tables", "my-table", "a_paper", "shared")
 
 
 def test_a_file_that_is_no_python_is_named(refused, papers):
     (papers() / "shared" / "broken.py").write_text("def (\n")
-    refused("reproduce --papers mine", "broken.py", "not Python")
+    refused("reproduce --papers tables", "broken.py", "not Python")
 
 
 def test_a_result_without_its_parts_is_refused(refused, papers):
     papers(entry="def run(out): return {{'title': 'T', 'rows': []}}\n")
-    refused("reproduce my-table --papers mine", "my_table.py", "finding, columns")
+    refused("reproduce my-table --papers tables", "my_table.py", "finding, columns")
 
 
 def test_a_folder_that_python_cannot_import_is_refused(refused, papers):
@@ -138,9 +138,12 @@ def test_a_folder_that_python_cannot_import_is_refused(refused, papers):
     refused("reproduce my-table --papers my-papers", "my-papers.a_paper.my_table", "rename")
 
 
-def test_a_name_that_is_taken_is_refused(refused, papers, monkeypatch):
+@pytest.mark.parametrize("path", [None, ["/elsewhere/tables"]])
+def test_a_name_that_is_taken_is_refused(refused, papers, monkeypatch, path):
     papers()
-    other = ModuleType("mine.a_paper.my_table")
-    other.__file__ = "/elsewhere/my_table.py"
-    monkeypatch.setitem(sys.modules, "mine.a_paper.my_table", other)
-    refused("reproduce my-table --papers mine", "/elsewhere/my_table.py", "rename the folder mine")
+    other = ModuleType("tables")
+    other.__file__ = "/elsewhere/tables.py"
+    if path:
+        other.__path__ = path
+    monkeypatch.setitem(sys.modules, "tables", other)
+    refused("reproduce my-table --papers tables", "/elsewhere/tables.py", "rename the folder")
