@@ -11,7 +11,9 @@ from pathlib import Path
 
 import torch
 
-from torchlift.bench.reproduce import one_shot_pruning
+from torchlift.reproduce import find_entries
+
+PAPERS = Path(__file__).parent.parent / "papers"
 
 
 def main() -> None:
@@ -24,7 +26,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"))
     args = parser.parse_args()
     torch.set_num_threads(1)
-    result = one_shot_pruning.run(args.out, args.data, args.seeds, args.scale)
+    result = find_entries(PAPERS)["one-shot-pruning"].run(
+        args.out, data=args.data, seeds=args.seeds, scale=args.scale
+    )
     print(result["finding"])
     if args.json:
         args.json.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")

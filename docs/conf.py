@@ -1,10 +1,14 @@
 """Sphinx settings: MyST pages, API pages from docstrings, warnings are errors (``make docs``)."""
 
+import importlib
 import importlib.util
 import re
 from pathlib import Path
 
+from docutils import nodes
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 import torchlift
 
@@ -48,11 +52,12 @@ def as_text(lines: list[str]) -> list[str]:
 
 
 def escaped(row: str) -> str:
-    """One line of reStructuredText that shows the line as it is, code in backticks set as code."""
+    """One line of reStructuredText that shows the line as it is: code set as code, roles as links."""
     pieces = re.split(r"(:\w+:`[^`]+`|``[^`]+``|`[^`]+`)", row)
     for index, piece in enumerate(pieces):
         if index % 2:
-            pieces[index] = f"``{piece.split('`', 1)[1].strip('`')}``" + "\\ "
+            code = piece.split("`", 1)[1].strip("`")
+            pieces[index] = (f":py:obj:`{code}`" if piece.startswith(":") else f"``{code}``") + "\\ "
         else:
             pieces[index] = re.sub(r"([\\*_|`])", r"\\\1", piece)
     return "".join(pieces).rstrip()
@@ -64,6 +69,34 @@ def on_docstring(app: Sphinx, what: str, name: str, obj: object, options: object
     lines[:] = as_text(lines)
 
 
+def homes() -> dict[str, str]:
+    """Where a name is documented, by where it is defined and by its short name on ``torchlift``."""
+    found: dict[str, str] = {}
+    for page in pages:
+        if importable(page.stem):
+            module = importlib.import_module(page.stem)
+            for name in getattr(module, "__all__", ()):
+                value = getattr(module, name)
+                defined = f"{getattr(value, '__module__', page.stem)}.{getattr(value, '__qualname__', name)}"
+                found[defined] = f"{page.stem}.{name}"
+                if name in torchlift.__all__ and getattr(torchlift, name) is value:
+                    found[f"torchlift.{name}"] = f"{page.stem}.{name}"
+    return found
+
+
+def on_missing(app: Sphinx, env: BuildEnvironment, node: pending_xref, text: nodes.Node) -> nodes.Node | None:
+    """A link to the page on which a package exports what one of its files defines."""
+    target = HOMES.get(node["reftarget"]) or HOMES.get(f"torchlift.{node['reftarget']}")
+    if target is None or node.get("refdomain") != "py":
+        return None
+    here, domain = node["refdoc"], env.get_domain("py")
+    return domain.resolve_xref(env, here, app.builder, "obj", target, node, text)
+
+
+HOMES = homes()
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", on_docstring)
+    app.connect("missing-reference", on_missing)

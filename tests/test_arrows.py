@@ -28,8 +28,8 @@ ARROWS: dict[str, set[str]] = {
     "report": {"core", "files", "train", "analyze", "deploy"},
     "run": LIBRARY - {"tune"} | {"__init__"},
     "tune": {"core", "optim", "recipes", "report", "run", "train"},
-    "bench": LIBRARY | {"__init__", "cli"},
-    "cli": LIBRARY | {"__init__", "bench"},
+    "reproduce": set(),
+    "cli": LIBRARY | {"__init__", "reproduce"},
     "__init__": LIBRARY,
     "__main__": {"cli"},
 }
@@ -93,6 +93,11 @@ def test_small_parts_need_few_packages(path):
         assert outside(path.read_text()) <= OUTSIDE[part]
 
 
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_the_package_needs_nothing_of_the_repository_around_it(path):
+    assert not outside(path.read_text()) & {"papers", "benchmarks", "tests"}
+
+
 @pytest.mark.parametrize(
     ("source", "where", "found"),
     [
@@ -102,7 +107,7 @@ def test_small_parts_need_few_packages(path):
         ("from torchlift.lifts.keep import KeepZeros", "lifts/mask.py", set()),
         ("from ..run import fit", "lifts/mask.py", {"run"}),
         ("from . import keep", "lifts/mask.py", set()),
-        ("from .. import bench", "lifts/mask.py", {"bench"}),
+        ("from .. import reproduce", "lifts/mask.py", {"reproduce"}),
         ("import torchlift as tl", "lifts/mask.py", {"__init__"}),
         ("from torchlift import fit", "lifts/mask.py", {"__init__"}),
         ("def f():\n    from torchlift.cli import main", "lifts/mask.py", {"cli"}),

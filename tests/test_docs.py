@@ -1,5 +1,6 @@
 """Every Python example of the README and the documentation runs, page by page; the pages build."""
 
+import functools
 import importlib
 import re
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+API = sorted((ROOT / "docs" / "api").glob("torchlift.*.md"))
 BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 PAGES = [
     page
@@ -42,12 +44,61 @@ def test_blocks_keep_their_lines_and_lose_their_indent():
     assert program(text).rstrip("\n") == "\n\nx = 1\n\n\n\nif x:\n    y = 2"
 
 
-@pytest.mark.slow
-def test_pages_build_without_warnings(tmp_path):
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "docs", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built pages; any warning is an error."""
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "docs", str(out)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
-    assert "Train a larger, smoother problem" in (tmp_path / "index.html").read_text()
+    return out
+
+
+@pytest.mark.slow
+def test_pages_build_without_warnings(site):
+    assert "Train a larger, smoother problem" in (site / "index.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", API, ids=[page.stem for page in API])
+def test_everything_a_package_exports_is_on_its_page(site, page):
+    module, shown = importlib.import_module(page.stem), anchors(site / "api" / f"{page.stem}.html")
+    for name in getattr(module, "__all__", documented(module)):
+        if not isinstance(getattr(module, name), types.ModuleType):  # modules have pages of their own
+            assert f"{page.stem}.{name}" in shown
+
+
+@pytest.mark.slow
+def test_links_between_pages_lead_somewhere(site):
+    found = 0
+    for page in site.rglob("*.html"):
+        for href in re.findall(r'<a class="reference internal" href="([^"]*)"', page.read_text()):
+            path, _, anchor = href.partition("#")
+            target = (page.parent / path).resolve() if path else page.resolve()
+            assert target.is_file(), f"{page.name} links to {href}"
+            assert not anchor or anchor in anchors(target), f"{page.name} links to {href}"
+            found += anchor.startswith("torchlift.")
+    assert found > 300, "types in signatures and names in docstrings are links"
+
+
+def documented(module: types.ModuleType) -> list[str]:
+    """The classes and functions a module without ``__all__`` defines."""
+    own = (
+        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    )
+    return [name for name in own if not name.startswith("_")]
+
+
+@functools.cache
+def anchors(page: Path) -> set[str]:
+    """Where links into a page can lead."""
+    return set(re.findall(r'\bid="([^"]+)"', page.read_text()))
+
+
+def test_every_public_package_has_its_page():
+    homes = (ROOT / "src" / "torchlift").glob("*/__init__.py")
+    packages = {f"torchlift.{home.parent.name}" for home in homes} - {"torchlift.cli"}
+    assert packages | {"torchlift.train.until", "torchlift.reproduce"} <= {page.stem for page in API}
 
 
 def test_the_results_page_tells_what_the_results_say(monkeypatch):

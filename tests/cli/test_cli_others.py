@@ -1,13 +1,11 @@
-"""demo, doctor, reproduce, tune: thin shells, but each must work."""
+"""demo, doctor, tune: thin shells, but each must work."""
 
 import json
 import tomllib
-from types import SimpleNamespace
 
 import pytest
 
 from torchlift.cli import health
-from torchlift.cli.verbs import reproduce
 
 
 def test_demo(run, tmp_path):
@@ -53,35 +51,6 @@ def test_doctor_fails_where_nothing_can_be_written(run, tmp_path):
     ran = run("doctor --out file/runs")
     assert ran.code == 1
     assert "✗ out" in ran.out
-
-
-def test_reproduce_lists_its_entries(run):
-    entries = json.loads(run("reproduce --json").out)["entries"]
-    assert {"table2", "table3"} <= set(entries)
-    assert all(entries.values()), "an entry without a docstring"
-    assert "table3" in run("reproduce").out
-
-
-def test_reproduce_runs_an_entry(run, monkeypatch, tmp_path):
-    asked = {}
-
-    def entry(**given):
-        asked.update(given)
-        return {"title": "T", "finding": "as claimed", "columns": ["a"], "rows": [[float("nan")]]}
-
-    monkeypatch.setattr(reproduce, "entries", lambda: {"my-table": "A table."})
-    monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(run=entry, name=name))
-    ran = run("reproduce my-table --out r --seeds 2 --data here --scale 0.5")
-    assert ran.code == 0, ran.err
-    assert {name: str(value) for name, value in asked.items()} == {
-        "out": "r",
-        "seeds": "2",
-        "data": "here",
-        "scale": "0.5",
-    }
-    assert "as claimed" in ran.out
-    assert json.loads((tmp_path / "r" / "my-table.json").read_text())["rows"] == [[None]]
-    assert "as claimed" in (tmp_path / "r" / "my-table.html").read_text()
 
 
 def test_tune_writes_a_file_that_fit_takes(run, blobs, tmp_path):

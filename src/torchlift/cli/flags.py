@@ -45,8 +45,10 @@ class Training:
     recipe: Annotated[
         Pairs,
         Parameter(
+            name=["--recipe", "--lift"],
             group=WHAT,
-            help="plain, neural-lifting, sparsify, …, or package.module:recipe. An unknown name lists all.",
+            help="A recipe (plain, neural-lifting, sparsify, …), a single lift (expand, soft-mask, …) to "
+            "lift, fit and project once, or package.module:recipe. --recipe help lists all.",
         ),
     ] = ()
     set: Annotated[

@@ -31,9 +31,9 @@ def plain(value: Any) -> Any:
     return [plain(part) for part in value] if isinstance(value, Sequence) else str(value)
 
 
-def lines(facts: Mapping[str, object]) -> str:
-    """Names and values in two columns."""
-    width = max(map(len, facts), default=0) + 2
+def lines(facts: Mapping[str, object], width: int | None = None) -> str:
+    """Names and values in two columns; ``width`` is that of the first."""
+    width = width or max(map(len, facts), default=0) + 2
     return "\n".join(f"{name:<{width}}{value}" for name, value in facts.items())
 
 

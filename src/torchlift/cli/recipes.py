@@ -1,19 +1,17 @@
-"""The recipe a command names, made from ``--set key=value``."""
+"""The recipe a command names, made from ``--set key=value``; a single lift is one too."""
 
 import dataclasses
 import inspect
 import re
-import typing
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, TypeGuard
 
-import pydantic
-
-from torchlift import recipes
+from torchlift import lifts, recipes
+from torchlift.cli.fields import convert, is_tensors, type_hints
 from torchlift.cli.imports import import_object
-from torchlift.cli.optimizers import make_optimizer
 from torchlift.cli.pairs import unknown
-from torchlift.train import until
+from torchlift.core import Lift
 
 ALIASES = {
     "sparsify": "continuous-sparsification",
@@ -26,9 +24,24 @@ Maker = Callable[..., Any]
 
 def recipe_names() -> dict[str, Maker]:
     """The package's recipes by their names in kebab case, and the short names of some."""
-    classes = (getattr(recipes, name) for name in recipes.__all__)
-    found = {kebab(c.__name__): c for c in classes if inspect.isclass(c) and dataclasses.is_dataclass(c)}
+    found = exported(recipes, object)
     return found | {short: found[name] for short, name in ALIASES.items() if name in found}
+
+
+def lift_names() -> dict[str, Maker]:
+    """The package's lifts, each a recipe of its own: lift → fit → project."""
+    return exported(lifts, Lift)
+
+
+def exported(package: ModuleType, kind: type) -> dict[str, Maker]:
+    """The frozen methods a package exports, by their names in kebab case."""
+    found = (getattr(package, name) for name in package.__all__)
+    return {kebab(one.__name__): one for one in found if is_method(one) and issubclass(one, kind)}
+
+
+def is_method(one: Any) -> TypeGuard[type[Any]]:
+    """Whether something is a class whose instances are methods: dataclasses are."""
+    return inspect.isclass(one) and dataclasses.is_dataclass(one)
 
 
 def kebab(name: str) -> str:
@@ -37,13 +50,14 @@ def kebab(name: str) -> str:
 
 
 def find_recipe(name: str) -> Maker:
-    """A recipe's class, or the user's own."""
+    """The class of a recipe or a lift, or the user's own."""
     if ":" in name:
         return import_object("--recipe", name)
-    known = recipe_names()
-    if name not in known:
-        raise unknown("--recipe", name, [*known, "package.module:recipe"])
-    return known[name]
+    whole, single = recipe_names(), lift_names()
+    if name not in whole | single:
+        have = f"recipes: {', '.join(whole)}; lifts: {', '.join(single)}; or package.module:recipe"
+        raise unknown("--recipe", name, [*whole, *single], have)
+    return (single | whole)[name]
 
 
 def make_recipe(name: str, settings: Mapping[str, Any]) -> Any:
@@ -61,6 +75,7 @@ def build_recipe(name: str, maker: Maker, settings: Mapping[str, Any]) -> Any:
         if key not in known:
             raise unknown(f"--set: {name}'s field", key, known)
     hints = type_hints(maker)
+    refuse_tensors(name, maker, hints, settings)
     values = {key: convert(f"--set {key}", value, hints.get(key, Any)) for key, value in settings.items()}
     try:
         return maker(**values)
@@ -78,53 +93,14 @@ def is_missing(parameter: inspect.Parameter, values: Mapping[str, Any]) -> bool:
     return not variadic and parameter.default is parameter.empty and parameter.name not in values
 
 
-def type_hints(maker: Maker) -> dict[str, Any]:
-    """The fields' types, as far as they can be told."""
-    try:
-        return typing.get_type_hints(maker)
-    except NameError:
-        return {}
-
-
-def convert(who: str, value: Any, kind: Any) -> Any:
-    """A TOML value as the field's type wants it: rules and optimisers from their descriptions."""
-    described = str(kind)
-    if "Rule" in described:
-        value = per_phase(value, as_rule)
-    elif "Optimizer" in described:
-        value = per_phase(
-            value, lambda name: make_optimizer(name, None, {}) if isinstance(name, str) else name
-        )
-    try:
-        adapter = pydantic.TypeAdapter[Any](kind, config=pydantic.ConfigDict(arbitrary_types_allowed=True))
-        return adapter.validate_python(value)
-    except pydantic.ValidationError as error:
-        reasons = dict.fromkeys(one["msg"][0].lower() + one["msg"][1:] for one in error.errors())
-        raise ValueError(f"{who}: {'; or '.join(reasons)}; got {value!r}") from error
-    except pydantic.PydanticUserError:
-        return tuple(value) if isinstance(value, list) else value
-
-
-def per_phase(value: Any, one: Callable[[Any], Any]) -> Any:
-    """A value for all phases, or one for each."""
-    return (
-        tuple(one(part) for part in value)
-        if isinstance(value, Sequence) and not isinstance(value, str)
-        else one(value)
-    )
-
-
-def as_rule(value: Any) -> Any:
-    """``30`` → Epochs(30); ``{patience=12, cap=90}`` → Plateau; ``{grad_norm=1e-3, cap=90}`` → Stationary."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return until.Epochs(value)
-    if not isinstance(value, Mapping):
-        return value
-    kind = until.Stationary if "grad_norm" in value else until.Plateau
-    try:
-        return kind(**value)
-    except TypeError as error:
-        raise ValueError(
-            "--set until takes epochs, {patience = 12, cap = 90} or {grad_norm = 1e-3, cap = 90}; "
-            f"got {dict(value)}"
-        ) from error
+def refuse_tensors(name: str, maker: Maker, hints: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Data that are needed or given: a flag holds none. A method's data do not count in comparing it."""
+    fields = dataclasses.fields(maker) if is_method(maker) else ()
+    data = {field.name for field in fields if not field.compare}
+    for field in inspect.signature(maker).parameters.values():
+        asked = field.name in given or field.default is field.empty
+        if asked and (field.name in data or is_tensors(hints.get(field.name))):
+            raise ValueError(
+                f"{name} takes tensors as {field.name}, which no flag can give: make it in Python "
+                "and pass it as --recipe file.py:name"
+            )

@@ -13,6 +13,7 @@ EXAMPLE = """Examples:
         --optimizer sgd --lr 0.05 --opt momentum=0.9 --schedule cosine
     torchlift fit --model lenet5 --data cifar10 \\
         --recipe neural-lifting --set where=trunk --set cycles=2
+    torchlift fit --model mlp --data digits --lift expand --set rank=0.5
     torchlift fit --config run.toml --seed 3 --resume"""
 
 

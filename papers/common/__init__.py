@@ -1,0 +1,1 @@
+"""What entries of several sources share."""

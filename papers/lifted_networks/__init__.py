@@ -1,0 +1,1 @@
+"""Lifted Neural Networks (Askari, Negiar, Sambharya, El Ghaoui; UCB/EECS-2021-218)."""

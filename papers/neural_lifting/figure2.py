@@ -1,0 +1,65 @@
+"""Neural lifting, Figure 2: accuracy and loss through the three phases, and what each phase gave."""
+
+from pathlib import Path
+from typing import Any
+
+from papers.common.arms import Arm, Row, machine, measure
+from papers.neural_lifting import lenet
+from torchlift.analyze import cycles
+from torchlift.data import load
+
+
+def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+    """The runs of Algorithm 2 of Table 2; ``scale`` 1 is the paper's 249 epochs, 25 unless given."""
+    protocol = lenet.protocols(scale)[0]
+    arm = next(arm for arm in protocol.arms if arm.name == lenet.LIFTING)
+    title, source = "Figure 2: the dynamics of neural lifting", "section 5.1, Figure 2"
+    return traced(title, source, arm, protocol.epochs, out / "table2", data, seeds)
+
+
+def traced(
+    title: str, source: str, arm: Arm, epochs: float, out: Path, data: str | None, seeds: int | None
+) -> Row:
+    """Curves of every seed, and a, b of eqs. 8 and 9 for every cycle."""
+    splits, numbers = load("cifar10", data), range(seeds or 1)
+    runs = {seed: measure(arm, splits, seed, epochs, out) for seed in numbers}
+    rows = [
+        {
+            "seed": seed,
+            "cycle": number,
+            "loss, base": one.base,
+            "lifted": one.lifted,
+            "projected": one.projected,
+        }
+        | {"a (gain)": one.a, "b (price)": one.b, "a − b": one.gain}
+        for seed, found in runs.items()
+        for number, one in enumerate(cycles(found.history), start=1)
+    ]
+    accuracy = {seed: 100 * found.test for seed, found in runs.items()}
+    shown = ", ".join(f"{value:.2f}" for value in accuracy.values())
+    return {
+        "title": title,
+        "source": f"Neural lifting, {source}",
+        "finding": f"Test accuracy {shown} % (paper {arm.paper} %); lifting pays if a > b.",
+        "scale": f"{epochs:g} plain epochs",
+        "seeds": list(numbers),
+        "machine": machine(),
+        "columns": list(rows[0]) if rows else [],
+        "rows": rows,
+        "curves": [line for seed, found in runs.items() for line in curves(seed, found.history)],
+        "x_label": "cost in plain epochs",
+    }
+
+
+def curves(seed: int, history: list[Row]) -> list[dict[str, Any]]:
+    """Validation accuracy and loss against cost, one line per phase."""
+    panels = {"validation accuracy": "metric", "validation loss": "valid_loss"}
+    fits = sorted({row["fit"] for row in history})
+    found: list[dict[str, Any]] = []
+    for panel, column in panels.items():
+        for fit in fits:
+            rows = [row for row in history if row["fit"] == fit]
+            name = f"{rows[0]['phase']} {fit // 3 + 1}, seed {seed}"
+            line = {"x": [row["cost"] for row in rows], "y": [row[column] for row in rows]}
+            found.append({"name": name, "panel": panel} | line)
+    return found

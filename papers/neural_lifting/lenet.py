@@ -1,0 +1,95 @@
+"""LeNet-5 on CIFAR-10 as the entries of neural lifting train it."""
+
+import dataclasses
+from functools import partial
+
+from torch.optim import SGD
+
+from papers.common.arms import Arm, Row
+from papers.neural_lifting.same_schedule import SameSchedule
+from torchlift.data import crop_flip
+from torchlift.models import LeNet5, resnet
+from torchlift.recipes import FoldedNorm, NeuralLifting
+from torchlift.train.until import Plateau, Rule
+
+RATES = (6e-2, 1.6e-3, 2.3e-3)  # Table 5
+PHASES = (68, 117, 64)  # epochs the paper's phases took (section 5.1)
+PATIENCE = 12
+PAPER_EPOCHS = sum(PHASES)
+FAST_EPOCHS, AUGMENTED_EPOCHS = 25, 60
+"""Budgets for two cores: without augmentation, and with it."""
+
+LIFTING, SCHEDULE = "neural lifting", "its schedule"
+TUNED, OURS = "tuned plain", "folded norm"
+
+paper_model = partial(LeNet5, dropout=0.4, init="xavier")
+model = partial(LeNet5, init="xavier")
+
+
+def rules(epochs: float) -> tuple[Rule, Rule, Rule]:
+    """The paper's patience, each phase capped at its part of the budget."""
+    first, second, third = (Plateau(PATIENCE, cap=epochs * part / PAPER_EPOCHS) for part in PHASES)
+    return first, second, third
+
+
+def lifting(epochs: float) -> NeuralLifting:
+    """Algorithm 2 with the settings of Table 5, inside the budget."""
+    return NeuralLifting(
+        "trunk", width=1000, init="xavier", sparsity=0.99, lrs=RATES, mix=0.2, until=rules(epochs)
+    )
+
+
+def sgd(lr: float, momentum: float = 0.0, weight_decay: float = 1e-4) -> partial[SGD]:
+    """SGD with these settings."""
+    return partial(SGD, lr=lr, momentum=momentum, weight_decay=weight_decay)
+
+
+def cosine(lr: float, weight_decay: float = 5e-4) -> Row:
+    """The settings of all tuned arms: momentum 0.9, and a cosine."""
+    return {"schedule": "cosine", "optimizer": sgd(lr, 0.9, weight_decay)}
+
+
+PAPER_SETTINGS: Row = {"clip": 3.7, "optimizer": sgd(1e-2)}  # Table 5
+
+
+def paper_arms(epochs: float, large: bool = False) -> list[Arm]:
+    """Without augmentation: the paper's three models, the controls, ours."""
+    tuned, ours = cosine(2e-2, 5e-3), cosine(5e-2, 5e-3)  # by search_lenet_paper
+    big = Arm("ResNet-20", resnet, None, cosine(0.1), 84.87)
+    return [
+        *([big] if large else []),
+        Arm("SGD", paper_model, None, PAPER_SETTINGS, 67.37),
+        Arm(LIFTING, paper_model, lifting(epochs), PAPER_SETTINGS, 69.68),
+        Arm(SCHEDULE, paper_model, SameSchedule(RATES, rules(epochs)), PAPER_SETTINGS),
+        Arm(TUNED, paper_model, None, tuned),
+        Arm(OURS, paper_model, FoldedNorm("trunk*"), ours),
+    ]
+
+
+def augmented_arms() -> list[Arm]:
+    """With random crops and flips: the tuned control and ours."""
+    plain, ours = ({"augment": crop_flip} | cosine(lr) for lr in (5e-2, 1e-1))
+    return [
+        Arm(f"{TUNED}, crops and flips", model, None, plain),
+        Arm(f"{OURS}, crops and flips", model, FoldedNorm("trunk*"), ours),
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+    """Arms that share data, augmentation and budget; ``control`` names the one to beat."""
+
+    arms: list[Arm]
+    control: str
+    epochs: float
+
+
+def protocols(scale: float | None = None, large: bool = False) -> list[Protocol]:
+    """The paper's protocol, and crops and flips; ``scale`` 1 is the paper's number of epochs."""
+    first, second = (
+        epochs if scale is None else scale * PAPER_EPOCHS for epochs in (FAST_EPOCHS, AUGMENTED_EPOCHS)
+    )
+    return [
+        Protocol(paper_arms(first, large), TUNED, first),
+        Protocol(augmented_arms(), f"{TUNED}, crops and flips", second),
+    ]

@@ -1,0 +1,1 @@
+"""Settings searched here: what was tried for the tables, on other seeds and teachers."""

@@ -1,0 +1,55 @@
+"""What was tried on LeNet-5 with crops and flips: exact lifts against plain training at several rates."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from papers.common.arms import Arm, Row, machine, tried
+from papers.neural_lifting import lenet
+from torchlift.data import Splits, crop_flip, load
+from torchlift.recipes import Centred, FoldedNorm
+
+FAST_EPOCHS = 4
+
+
+def arms() -> list[Arm]:
+    """The best plain rate of longer runs first."""
+    choices: list[tuple[str, Any, tuple[float, ...]]] = [
+        ("plain", None, (0.05,)),
+        ("folded norm", FoldedNorm("trunk*"), (0.1,)),
+        ("centred", Centred(), (0.05,)),
+        ("plain", None, (0.03, 0.1)),
+    ]
+    return [arm(name, recipe, lr) for name, recipe, rates in choices for lr in rates]
+
+
+def arm(name: str, recipe: Any, lr: float) -> Arm:
+    """SGD with momentum, cosine, weight decay 5e-4."""
+    settings: Row = {"augment": crop_flip} | lenet.cosine(lr)
+    return Arm(f"{name}, lr {lr:g}", lenet.model, recipe, settings)
+
+
+def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+    """Every arm on ``seeds`` seeds; ``scale`` 1 is 60 plain epochs, 4 unless given."""
+    numbers, epochs = range(seeds or 1), FAST_EPOCHS if scale is None else scale * lenet.FAST_EPOCHS
+    splits = load("cifar10", data)
+    rows = tried(arms(), partial(same, splits), numbers, epochs, out / f"search-lenet-{epochs:g}")
+    order = sorted(rows, key=lambda row: -row["validation"]["mean"])
+    plain = next(row for row in order if row["arm"].startswith("plain"))
+    shown = f"{order[0]['arm']} {100 * order[0]['test']['mean']:.2f} %"
+    return {
+        "title": "Tried on LeNet-5 with crops and flips",
+        "source": "our own search",
+        "finding": f"best on validation: {shown}; plain: {plain['arm']} {100 * plain['test']['mean']:.2f} %",
+        "scale": f"{epochs:g} plain epochs for every arm",
+        "seeds": list(numbers),
+        "machine": machine(),
+        "columns": [name for name in rows[0] if name != "per seed"],
+        "rows": rows,
+    }
+
+
+def same(splits: Splits, seed: int) -> Splits:
+    """One split for all seeds."""
+    del seed
+    return splits

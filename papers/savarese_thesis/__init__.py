@@ -1,0 +1,1 @@
+"""Principled Approximation Methods for Efficient and Scalable Deep Learning (Savarese, thesis, 2025)."""

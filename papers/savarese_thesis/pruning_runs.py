@@ -1,0 +1,155 @@
+"""Pruning runs side by side: a setting to train in, one run of it, and what is told of all of them."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import SGD
+
+import torchlift as tl
+from papers.common.arms import Row, machine, spread
+from papers.common.cells import Cells
+from papers.savarese_thesis.short_trainings import first
+from torchlift.core import Task
+from torchlift.data import Splits, crop_flip, load
+from torchlift.models import MLP, resnet
+from torchlift.recipes.pruning import sparsity, weights
+
+SOURCE = "Savarese, Principled Approximation Methods, chapter 4"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Setting:
+    """A network, its data, the epochs of one training, and how it is trained."""
+
+    title: str
+    make: Callable[[], nn.Module]
+    data: Splits
+    epochs: float
+    fit: Mapping[str, Any]
+    where: str = "*weight"
+
+    def model(self, seed: int) -> nn.Module:
+        """The network of a seed."""
+        torch.manual_seed(seed)
+        return self.make()
+
+
+def sgd(lr: float, decay: float = 1e-4, batch: int = 64, **more: Any) -> dict[str, Any]:
+    """SGD with momentum, as all experiments of the chapter but one."""
+    made = partial(SGD, lr=lr, momentum=0.9, weight_decay=decay)
+    return {"optimizer": made, "batch_size": batch, "progress": False, **more}
+
+
+def digits(epochs: float, **fit: Any) -> Setting:
+    """The smallest setting: a perceptron on scikit-learn's digits."""
+    title = "64-300-100-10 on scikit-learn's digits"
+    return Setting(title, partial(MLP, 64, 300, 100, 10), load("digits"), epochs, fit)
+
+
+def dropping(t: float) -> float:
+    """A tenth of the rate after two thirds of a training, a hundredth after five sixths."""
+    return 0.1 ** ((t >= 56 / 85) + (t >= 71 / 85))
+
+
+def resnet20(epochs: float, folder: str | Path | None, **fit: Any) -> Setting:
+    """The setting of most figures: all convolutions but the 1×1 shortcuts are pruned."""
+    data = load("cifar10", folder)
+    return Setting(
+        "ResNet-20, CIFAR-10",
+        partial(resnet, 20),
+        data,
+        epochs,
+        {"augment": crop_flip, "schedule": dropping, **fit},
+        "*conv*weight",
+    )
+
+
+def fewer(data: Splits, train: int, test: int) -> Splits:
+    """The first samples of each part."""
+    return Splits(first(data.train, train), first(data.valid, test), first(data.test, test), data.kind)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Way:
+    """A recipe, how many trainings it may cost, and where its settings differ from the others'."""
+
+    recipe: Any = None
+    trainings: float = 1.0
+    fit: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+
+
+def trial(setting: Setting, name: str, way: Way, seed: int) -> Row:
+    """One run: its zeros, layer by layer, and its accuracy."""
+    result = tl.fit(
+        setting.model(seed), setting.data.train, test=setting.data.test, recipe=way.recipe, seed=seed,
+        epochs=setting.epochs * way.trainings, **{**setting.fit, **way.fit},
+    )  # fmt: skip
+    found = weights(Task(result.model), setting.where)
+    layers = {n.removeprefix("model."): round(float((w == 0).double().mean()), 4) for n, w in found.items()}
+    return {
+        "method": name, "seed": seed, "sparsity": round(sparsity(found), 4),
+        "accuracy": round(result.scores["test"].metric, 4), "layers": layers,
+        "seconds": round(result.seconds, 1),
+    }  # fmt: skip
+
+
+def tried(setting: Setting, name: str, way: Way, seed: int, cells: Cells) -> Row:
+    """A trial, or what is written down of it."""
+    key = f"{setting.title}, {setting.epochs:g} epochs, {name}, seed {seed}"
+    return cells.get(key, partial(trial, setting, name, way, seed))
+
+
+def side_by_side(setting: Setting, ways: Mapping[str, Way], seeds: int, record: Path) -> list[Row]:
+    """Every way on every seed beside the dense network; finished runs are read from the record."""
+    cells, every = Cells(record), {"dense": Way(), **ways}
+    return [tried(setting, name, way, seed, cells) for seed in range(seeds) for name, way in every.items()]
+
+
+def of(rows: Iterable[Row], method: str, key: str) -> list[float]:
+    """One number of a method's runs."""
+    return [row[key] for row in rows if row["method"] == method]
+
+
+def means(rows: Sequence[Row]) -> list[Row]:
+    """A row per method: sparsity and accuracy, mean and deviation over seeds."""
+    return [
+        {key: spread(of(rows, name, key)) if key != "method" else name for key in COLUMNS}
+        for name in dict.fromkeys(row["method"] for row in rows)
+    ]
+
+
+COLUMNS = ("method", "sparsity", "accuracy", "seconds")
+
+
+def curve(name: str, rows: Sequence[Row]) -> Row:
+    """Accuracy over sparsity through some rows of means."""
+    ordered = sorted(rows, key=lambda row: row["sparsity"]["mean"])
+    y, sd = ([row["accuracy"][key] for row in ordered] for key in ("mean", "sd"))
+    band = {
+        "low": [a - b for a, b in zip(y, sd, strict=True)],
+        "high": [a + b for a, b in zip(y, sd, strict=True)],
+    }
+    return {"name": name, "x": [row["sparsity"]["mean"] for row in ordered], "y": y, "band": band}
+
+
+def families(table: Sequence[Row]) -> list[Row]:
+    """A curve per family of methods: what stands before the comma in their names."""
+    names = dict.fromkeys(row["method"].partition(",")[0] for row in table)
+    return [curve(name, [r for r in table if r["method"].partition(",")[0] == name]) for name in names]
+
+
+def told(title: str, figures: str, setting: Setting, scale: float, trials: Sequence[Row], **more: Any) -> Row:
+    """The result as the page of a reproduction takes it; ``trials`` keep every run."""
+    table = means(trials)
+    part = "full scale" if scale >= 1 else f"small scale: {setting.title}, {setting.epochs:g} epochs"
+    return {
+        "title": f"{title}: {setting.title}", "source": f"{SOURCE}, {figures}", "scale": part,
+        "seeds": sorted({row["seed"] for row in trials}), "machine": machine(),
+        "columns": list(COLUMNS), "rows": table, "curves": families(table),
+        "x_label": "sparsity", "y_label": "test accuracy", "trials": list(trials),
+    } | more  # fmt: skip

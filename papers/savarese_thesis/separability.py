@@ -1,0 +1,118 @@
+"""AvaGrad's thesis, Figures 6.1 to 6.4: the grid of learning rates and ε, for Adam and for AvaGrad."""
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch.optim import Adam
+
+from papers.common.arms import machine
+from papers.common.cells import Cells
+from papers.savarese_thesis.short_trainings import Bench, characters, images, trained
+from torchlift.optim import AvaGrad
+
+METHODS = {"Adam": Adam, "AvaGrad": AvaGrad}
+RATES = [10.0**k for k in range(-5, 4)]
+EPSILONS = [10.0**k for k in range(-8, 3, 2)]
+PAPER_RATES = [base * 10.0**k for k in range(-6, 4) for base in (1.0, 5.0)] + [5e-7]
+PAPER_EPSILONS = [base * 10.0**k for k in range(-8, 2) for base in (1.0, 2.0)] + [100.0]
+
+Grid = dict[tuple[float, float], float]
+
+
+def run(
+    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+) -> dict[str, Any]:
+    """Every (α, ε) trained once per seed; ``scale`` 1 is the thesis' models, grids and epochs."""
+    numbers = range(seeds or 1)
+    benches = [images(data, scale), characters(data, scale)]
+    grids = {
+        (bench.name, name): grid(bench, name, numbers, out, scale) for bench in benches for name in METHODS
+    }
+    rows = [summary(task, name, cells) for (task, name), cells in grids.items()]
+    rates, epsilons = axes(scale)
+    trained_for = ", ".join(f"{bench.name} {bench.steps} steps" for bench in benches)
+    return {
+        "title": "Figures 6.1 to 6.4: does the best learning rate depend on ε?",
+        "source": "Savarese, Principled Approximation Methods, section 6.4.2",
+        "finding": "Decades over which the best α spreads: " + ", ".join(map(spoken, rows)) + ".",
+        "scale": f"{trained_for}, {len(rates)} × {len(epsilons)} grid"
+        + ("" if scale == 1 else ", small scale"),
+        "seeds": list(numbers),
+        "machine": machine(),
+        "columns": list(rows[0]),
+        "rows": rows,
+        "curves": [best_rates(task, name, cells) for (task, name), cells in grids.items()],
+        "x_label": "log10 ε",
+        "notes": [
+            "Spread: log10 of the largest over the smallest best α, over all ε.",
+            "Price: what one α for all ε costs beside each ε's own, on average, at the cheapest such α.",
+        ],
+        "grids": {f"{task}, {name}": as_rows(cells) for (task, name), cells in grids.items()},
+    }
+
+
+def spoken(row: dict[str, Any]) -> str:
+    """One grid in a few words."""
+    return f"{row['task']} {row['spread of best α, decades']:.1f} with {row['method']}"
+
+
+def as_rows(cells: Grid) -> list[list[float]]:
+    """α, ε and the measure, for the record."""
+    return [[lr, eps, value] for (lr, eps), value in cells.items()]
+
+
+def axes(scale: float | None) -> tuple[list[float], list[float]]:
+    """Learning rates and ε, in rising order."""
+    return (RATES, EPSILONS) if scale is None else (sorted(PAPER_RATES), PAPER_EPSILONS)
+
+
+def grid(bench: Bench, method: str, seeds: range, out: Path, scale: float | None) -> Grid:
+    """Validation measure for every (α, ε), the mean over seeds; finished cells are read from ``out``."""
+    cells = Cells(out / "separability.jsonl")
+
+    def cell(lr: float, eps: float, seed: int) -> float:
+        make = partial(METHODS[method], lr=lr, eps=eps)
+        key = f"{bench.name} {bench.steps} {method} {lr:g} {eps:g} {seed}"
+        return cells.get(key, lambda: trained(bench, make, seed))
+
+    rates, epsilons = axes(scale)
+    return {
+        (lr, eps): sum(cell(lr, eps, seed) for seed in seeds) / len(seeds) for lr in rates for eps in epsilons
+    }
+
+
+def best_by_epsilon(cells: Grid) -> dict[float, float]:
+    """The best α for every ε."""
+    epsilons = sorted({eps for _, eps in cells})
+    return {
+        eps: min((lr for lr, other in cells if other == eps), key=lambda lr: cells[lr, eps])
+        for eps in epsilons
+    }
+
+
+def summary(task: str, method: str, cells: Grid) -> dict[str, Any]:
+    """How far apart the best rates are, and what one rate for all costs."""
+    best = best_by_epsilon(cells)
+    price = {
+        lr: sum(cells[lr, eps] - cells[best[eps], eps] for eps in best) / len(best)
+        for lr in {lr for lr, _ in cells}
+    }
+    lr, eps = min(cells, key=cells.__getitem__)
+    return {
+        "task": task,
+        "method": method,
+        "best value": cells[lr, eps],
+        "at α": lr,
+        "at ε": eps,
+        "spread of best α, decades": math.log10(max(best.values()) / min(best.values())),
+        "price of one α": min(price.values()),
+    }
+
+
+def best_rates(task: str, method: str, cells: Grid) -> dict[str, Any]:
+    """log10 of the best α over log10 ε, as a curve."""
+    best = best_by_epsilon(cells)
+    x, y = ([math.log10(value) for value in values] for values in (best, best.values()))
+    return {"panel": f"{task}: log10 of the best α", "name": method, "x": x, "y": y}

@@ -1,0 +1,54 @@
+"""Supermasks on frozen random weights: continuous against stochastic gates (thesis Figures 4.9–4.10)."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from torch import nn
+
+from papers.common.arms import Row
+from papers.savarese_thesis.pruning_runs import Setting, Way, digits, means, sgd, side_by_side, told
+from torchlift.data import load
+from torchlift.lifts import SoftMask, StochasticMask
+from torchlift.models import Conv6
+
+
+def masks() -> dict[str, Way]:
+    """Both kinds with several starts, beside trained weights at a rate that suits them."""
+    soft = {f"CS, s_init {s}": Way(SoftMask(frozen=True, s_init=s)) for s in (-0.05, 0.0, 0.05)}
+    drawn = {f"SS, s_init {s}": Way(StochasticMask(frozen=True, s_init=s)) for s in (-1.0, 0.0, 1.0)}
+    return {"dense": Way(fit=sgd(0.05, 0.0)), **soft, **drawn}
+
+
+def setting(scale: float, data: str | None) -> Setting:
+    """Conv-6 on CIFAR-10 for 100 epochs, or a perceptron on digits for 40."""
+    if scale >= 1:
+        return Setting("Conv-6, CIFAR-10", Conv6, load("cifar10", data), 100.0, sgd(0.5, 0.0))
+    return digits(40.0, **sgd(0.5, 0.0))
+
+
+def without_biases(make: Callable[[], nn.Module]) -> nn.Module:
+    """A network of which nothing but weights would train, and those are frozen by the mask."""
+    model = make()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.endswith("weight"))
+    return model
+
+
+def run(
+    out: Path = Path("runs/reproduce"), data: str | None = None, seeds: int = 3, scale: float = 0.02
+) -> Row:
+    """Learn each mask with the weights (and biases) left at their random start."""
+    place = setting(scale, data)
+    place = dataclasses.replace(place, make=partial(without_biases, place.make))
+    trials = side_by_side(place, masks(), seeds, out / "supermasks.jsonl")
+    listed = ", ".join(
+        f"{row['method']}: {row['accuracy']['mean']:.3f} at {100 * row['sparsity']['mean']:.0f} %"
+        for row in means(trials)
+    )
+    return told(
+        "Supermasks", "section 4.5.3, Figures 4.9–4.10", place, scale, trials,
+        finding=f"Accuracy at sparsity, random weights: {listed}.",
+        notes=["Dense: the same network with its weights trained and its biases left."],
+    )  # fmt: skip

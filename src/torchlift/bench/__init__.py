@@ -1,1 +1,0 @@
-"""Measurements: the papers' results beside ours."""

@@ -1,1 +1,0 @@
-"""One file per reproduced result: ``run(out, data, seeds, scale) -> dict``."""

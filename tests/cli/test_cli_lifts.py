@@ -1,0 +1,99 @@
+"""A single lift by its name: lift → fit → project, in fit, compare and tune alike."""
+
+import json
+from inspect import signature
+
+import pytest
+
+from torchlift import lifts
+from torchlift.cli.recipes import find_recipe, lift_names, make_recipe, recipe_names
+from torchlift.core import Lift
+
+FIT = "fit --model mlp --arg hidden=[8] --data blobs.npz --epochs 1 --out a"
+
+
+@pytest.mark.parametrize("flag", ["--lift", "--recipe"])
+def test_fit_by_a_lift(run, blobs, flag):
+    ran = run(f"{FIT} {flag} expand --set rank=0.5 --json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["recipe"] == "Once(lift=Expand(where='*weight', rank=0.5, side='out'))"
+
+
+def test_a_lift_in_a_file_and_in_a_comparison(run, blobs, tmp_path):
+    (tmp_path / "run.toml").write_text(
+        'model = "mlp"\ndata = "blobs.npz"\nepochs = 1\nrecipe = ["expand", "slim"]\n'
+        "[arg]\nhidden = [8]\n[set]\nslim.sparsity = 0.5\n"
+    )
+    ran = run("compare --config run.toml --seeds 1 --out c --json")
+    assert ran.code == 0, ran.err
+    said = json.loads(ran.out)["recipes"]
+    assert list(said) == ["plain", "expand", "slim"]
+    assert "Slim(where='*weight', sparsity=0.5" in said["slim"]["settings"]["recipe"]
+
+
+def test_a_lift_is_tuned(run, blobs):
+    pytest.importorskip("optuna")
+    ran = run(
+        "tune --model mlp --arg hidden=[8] --data blobs.npz --lift expand --space rank=0.5,2 --trials 2 "
+        "--epochs 1 --out t --json"
+    )
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["best"]["rank"] in (0.5, 2)
+
+
+@pytest.mark.parametrize("name", lift_names())
+def test_every_lift_is_made_by_name_or_says_what_it_needs(name):
+    maker = lift_names()[name]
+    needed = [field.name for field in signature(maker).parameters.values() if field.default is field.empty]
+    if needed:
+        with pytest.raises(ValueError, match=f"{name} (needs|takes tensors as) .*{'|'.join(needed)}.*--"):
+            make_recipe(name, {})
+    else:
+        assert make_recipe(name, {}) == maker()
+
+
+def test_a_lift_with_what_it_needs():
+    assert make_recipe("lifter", {"where": "linear1", "kind": "conv"}) == lifts.Lifter("linear1", kind="conv")
+
+
+def test_all_exported_lifts_have_names_and_none_is_that_of_a_recipe():
+    exported = [getattr(lifts, name) for name in lifts.__all__]
+    classes = {one for one in exported if isinstance(one, type) and issubclass(one, Lift)}
+    assert set(lift_names().values()) == classes
+    assert not set(lift_names()) & set(recipe_names())
+    assert find_recipe("soft-mask") is lifts.SoftMask
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (
+            "--lift help",
+            ["recipes: auto, ", "neural-lifting", "; lifts: ", "soft-mask", "package.module"],
+        ),
+        ("--lift expnad", ["did you mean 'expand'"]),
+        ("--lift lifter", ["lifter needs where", "--set where="]),
+        ("--lift auxiliary", ["auxiliary takes tensors as inputs", "no flag", "--recipe file.py:name"]),
+        ("--lift standardise --set x=[1.0]", ["standardise takes tensors as x", "no flag"]),
+        ("--lift rotate --set batches=[1]", ["rotate takes tensors as batches", "no flag"]),
+        ("--lift expand --set rnak=2", ["expand's field 'rnak'", "'rank'"]),
+        ("--lift expand --set side=up", ["--set side", "'up'"]),
+    ],
+)
+def test_refused(refused, blobs, more, words):
+    refused(f"{FIT} {more}", *words)
+
+
+def test_tensors_are_seen_inside_other_types_and_in_functions(refused, blobs, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from torch import Tensor\nfrom torchlift.lifts import Expand\n"
+        "def make(starts: dict[str, Tensor] | None = None): return Expand()\n"
+    )
+    refused(f"{FIT} --recipe mine.py:make --set starts.a=1", "mine.py:make takes tensors as starts")
+
+
+def test_a_lift_made_in_python_is_taken_as_it_is(run, blobs, tmp_path):
+    (tmp_path / "own.py").write_text("from torchlift.lifts import Expand\nmine = Expand(rank=3.0)\n")
+    ran = run(f"{FIT} --lift own.py:mine --json")
+    assert ran.code == 0, ran.err
+    assert "rank=3.0" in json.loads(ran.out)["recipe"]

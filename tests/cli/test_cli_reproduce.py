@@ -1,0 +1,149 @@
+"""Entries are found beside the package, run with what was chosen, and missed in words that help."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from torchlift import reproduce
+
+ROOT = Path(__file__).parents[2]
+ENTRY = '''"""A table."""
+
+from {home}.shared.numbers import SEVEN
+
+
+def run(out, data=None, seeds=1, scale=1.0):
+    """Say what was asked."""
+    rows = [[str(out), data, seeds, scale, SEVEN, float("nan")]]
+    return {{"title": "T", "finding": "as claimed", "columns": list("abcdef"), "rows": rows}}
+'''
+
+
+@pytest.fixture
+def papers(tmp_path, monkeypatch):
+    """``papers(name)``: a folder of papers with an entry and what it shares; forgotten afterwards."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def make(name="tables", entry=ENTRY):
+        folder = tmp_path / name
+        for part in ("a_paper", "shared"):
+            (folder / part).mkdir(parents=True)
+        (folder / "shared" / "numbers.py").write_text("SEVEN = 7\n")
+        (folder / "a_paper" / "my_table.py").write_text(entry.format(home=name))
+        return folder
+
+    before = set(sys.modules)
+    yield make
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def from_a_wheel(monkeypatch, tmp_path):
+    """As if the package lay in site-packages."""
+    monkeypatch.setattr(reproduce, "__file__", str(tmp_path / "site-packages" / "torchlift" / "reproduce.py"))
+
+
+def test_the_entries_of_the_checkout_are_listed_by_paper(run):
+    entries = json.loads(run("reproduce --json").out)["entries"]
+    assert {"table2", "table3", "one-shot-pruning", "lifted-table1", "search-text"} <= set(entries)
+    assert all(entries.values()), "an entry without a docstring"
+    shown = run("reproduce").out.splitlines()
+    assert shown.index("neural_lifting") < shown.index(f"  {'table3':<20}{entries['table3']}")
+
+
+def test_every_entry_that_a_document_names_is_there():
+    known = reproduce.find_entries(ROOT / "papers")
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "papers").rglob("*.py")]
+    named = re.findall(r"`(?:torchlift )?reproduce ([\w-]+)", " ".join(page.read_text() for page in pages))
+    assert len(named) > 20
+    assert set(named) <= set(known)
+
+
+def test_every_recorded_reproduction_has_its_entry():
+    known = reproduce.find_entries(ROOT / "papers")
+    records = {
+        path: json.loads(path.read_text()) for path in (ROOT / "benchmarks" / "results").glob("*.json")
+    }
+    told = {path.stem.replace("_", "-") for path, record in records.items() if "source" in record}
+    assert len(told) > 20
+    assert told <= set(known)
+
+
+@pytest.mark.usefixtures("from_a_wheel")
+def test_an_entry_runs_with_what_was_chosen(run, papers, tmp_path):
+    papers()
+    ran = run("reproduce my-table --papers tables --out r --seeds 2 --data here --scale 0.5")
+    assert ran.code == 0, ran.err
+    assert "as claimed" in ran.out
+    record = json.loads((tmp_path / "r" / "my-table.json").read_text())
+    assert record["rows"] == [["r", "here", 2, 0.5, 7, None]]
+    assert "as claimed" in (tmp_path / "r" / "my-table.html").read_text()
+
+
+@pytest.mark.usefixtures("from_a_wheel")
+def test_what_is_not_chosen_is_left_to_the_entry(run, papers):
+    papers()
+    said = json.loads(run("reproduce my-table --papers tables --json").out)
+    assert said["rows"] == [["runs/reproduce", None, 1, 1.0, 7, None]]
+    assert said["page"] == "runs/reproduce/my-table.html"
+
+
+@pytest.mark.usefixtures("from_a_wheel")
+def test_papers_in_the_current_folder_are_found_unasked(run, papers):
+    papers("papers")
+    assert json.loads(run("reproduce --json").out)["entries"] == {"my-table": "A table."}
+
+
+def test_a_folder_of_documents_does_not_hide_the_checkout(run, tmp_path):
+    (tmp_path / "papers" / "reading").mkdir(parents=True)
+    (tmp_path / "papers" / "reading" / "helper.py").write_text("x = 1\n")
+    assert "table3" in run("reproduce").out
+
+
+@pytest.mark.usefixtures("from_a_wheel")
+@pytest.mark.parametrize("command", ["reproduce", "reproduce table3"])
+def test_without_papers_the_way_out_is_named(refused, command):
+    refused(command, "no papers/ here", "clone the repository", "--papers DIR")
+
+
+def test_folders_that_are_none_or_hold_none_are_refused(refused, tmp_path):
+    refused("reproduce --papers nowhere", "nowhere", "no such folder")
+    (tmp_path / "empty").mkdir()
+    refused("reproduce --papers empty", "empty", "run(out, data, seeds, scale)")
+
+
+def test_two_entries_of_one_name_are_refused(refused, papers):
+    folder = papers()
+    (folder / "shared" / "my_table.py").write_text("def run(): ...\n")
+    refused("reproduce --papers tables", "my-table", "a_paper", "shared")
+
+
+def test_a_file_that_is_no_python_is_named(refused, papers):
+    (papers() / "shared" / "broken.py").write_text("def (\n")
+    refused("reproduce --papers tables", "broken.py", "not Python")
+
+
+def test_a_result_without_its_parts_is_refused(refused, papers):
+    papers(entry="def run(out): return {{'title': 'T', 'rows': []}}\n")
+    refused("reproduce my-table --papers tables", "my_table.py", "finding, columns")
+
+
+def test_a_folder_that_python_cannot_import_is_refused(refused, papers):
+    papers("my-papers", entry="def run(out): ...\n")
+    refused("reproduce my-table --papers my-papers", "my-papers.a_paper.my_table", "rename")
+
+
+@pytest.mark.parametrize("path", [None, ["/elsewhere/tables"]])
+def test_a_name_that_is_taken_is_refused(refused, papers, monkeypatch, path):
+    papers()
+    other = ModuleType("tables")
+    other.__file__ = "/elsewhere/tables.py"
+    if path:
+        other.__path__ = path
+    monkeypatch.setitem(sys.modules, "tables", other)
+    refused("reproduce my-table --papers tables", "/elsewhere/tables.py", "rename the folder")
