@@ -13,7 +13,7 @@ from scipy import stats
 from torch import nn
 
 import torchlift as tl
-from torchlift.run.comparison import T975, in_columns, paired
+from torchlift.run.comparison import in_columns, paired, student_quantile
 
 
 def data(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -94,6 +94,7 @@ def test_the_interval_is_students(values: list[float]) -> None:
     assert math.isclose(got.high, high, rel_tol=1e-3, abs_tol=1e-3 * (1 + error))
 
 
-def test_the_table_of_quantiles() -> None:
-    for degrees, value in enumerate(T975, 1):
-        assert value == pytest.approx(stats.t.ppf(0.975, degrees), abs=1e-3)
+@pytest.mark.parametrize("p", [0.5, 0.9, 0.975, 0.999])
+def test_quantiles_of_students_t(p: float) -> None:
+    for freedom in (*range(1, 40), 100, 1000):
+        assert student_quantile(p, freedom) == pytest.approx(stats.t.ppf(p, freedom), rel=1e-9, abs=1e-9)

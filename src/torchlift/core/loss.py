@@ -55,9 +55,9 @@ def rows(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return prediction, target
 
 
-def shifted(prediction: Tensor, target: Tensor, shift: int) -> tuple[Tensor, Tensor]:
-    """Position t against label t + shift, along the second axis of sequences."""
-    return (prediction[:, :-shift], target[:, shift:]) if shift else (prediction, target)
+def next_labels(labels: Tensor) -> Tensor:
+    """Each position's next label; the last one, which has none, is left out (−100, as the losses know it)."""
+    return torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], -100)], 1)
 
 
 def next_token(model: nn.Module) -> bool:
@@ -83,21 +83,29 @@ def aligned(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 class Supervised:
     """loss(model, batch) = criterion(model(x), y), the mean over the batch.
 
-    ``shift``: position t of a sequence is held against label t + shift (1 where a model predicts the next).
+    ``causal``: the model predicts next tokens. Labels of a dict batch, and labels that are the inputs
+    themselves, are then those of the positions, as ``transformers`` has it: position t is held against label
+    t + 1. Other pairs (x, y) are taken as they are.
     """
 
     name: Literal["cross_entropy", "mse", "bce"]
-    shift: int = 0
+    causal: bool = False
 
     def __call__(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss of the model on the batch."""
-        x, y = split(batch)
+        x, y = self.split(batch)
         return self.criterion(output(call(model, x)), y)
+
+    def split(self, batch: Batch) -> tuple[Any, Tensor]:
+        """Inputs, and the target of each output."""
+        x, y = split(batch)
+        shifts = self.causal and (isinstance(batch, Mapping) or (isinstance(x, Tensor) and torch.equal(x, y)))
+        return x, next_labels(y) if shifts else y
 
     def criterion(self, prediction: Tensor, target: Tensor) -> Tensor:
         """The loss of a prediction."""
         if self.name == "cross_entropy":
-            return functional.cross_entropy(*rows(*shifted(prediction, target, self.shift)))
+            return functional.cross_entropy(*rows(prediction, target))
         if self.name == "mse":
             return functional.mse_loss(*aligned(prediction, target))
         return functional.binary_cross_entropy_with_logits(*aligned(prediction, target))
@@ -109,7 +117,7 @@ class Supervised:
         if self.name == "bce":
             prediction, target = aligned(prediction, target)
             return ((prediction > 0) == (target > 0.5)).float().mean()
-        prediction, target = rows(*shifted(prediction, target, self.shift))
+        prediction, target = rows(prediction, target)
         labels = target.argmax(1) if target.is_floating_point() else target
         known = labels != -100  # cross_entropy's ignore_index
         return (prediction.argmax(1) == labels)[known].float().mean()
@@ -164,4 +172,4 @@ def get(loss: str | Loss, model: nn.Module) -> Loss:
         return loss
     if loss not in ("cross_entropy", "mse", "bce"):
         raise DataError(f"loss {loss!r} is not known: 'cross_entropy', 'mse', 'bce', or loss(model, batch).")
-    return Supervised(loss, int(loss == "cross_entropy" and next_token(model)))
+    return Supervised(loss, loss == "cross_entropy" and next_token(model))

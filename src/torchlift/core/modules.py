@@ -37,6 +37,8 @@ class ModuleLift(Lift):
         del fit
         problem = copy.deepcopy(problem)
         body = self.body(problem)
+        if any(node.author == self for _, node in nodes(body)):
+            raise OrderError(f"{self!r} has lifted this problem already: project it first.")
         names = aliases(body)
         made = self.nodes(self.chosen(body, names))
         if not made:

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,6 +38,10 @@ class Fit(abc.ABC):
     def branch(self, name: str, share: float = 1.0) -> "Fit":
         """A fit of its own for a part of the work: its own numbering, folder and bill, and ``share`` of the
         budget. What it spends is on this fit's bill too."""
+
+    def left(self) -> float:
+        """FLOPs that may still be spent; without equal cost there is no end."""
+        return math.inf
 
     @abc.abstractmethod
     def evaluate(self, problem: Problem) -> Any:
@@ -87,6 +92,11 @@ class Lift(abc.ABC):
         return False
 
     @property
+    def reversible(self) -> bool:
+        """Whether projecting at once, before any step, gives the problem back."""
+        return not self.learns
+
+    @property
     def reshapes(self) -> bool:
         """Whether the projected model may have other shapes or modules than the original."""
         return False
@@ -122,6 +132,11 @@ class Chain(Lift):
     def learns(self) -> bool:
         """Whether any lift does."""
         return any(step.learns for step in self.lifts)
+
+    @property
+    def reversible(self) -> bool:
+        """Whether every lift is."""
+        return all(step.reversible for step in self.lifts)
 
     @property
     def reshapes(self) -> bool:

@@ -63,6 +63,11 @@ class StochasticMask(WeightLift):
         """No: training starts with gates drawn at random."""
         return False
 
+    @property
+    def reversible(self) -> bool:
+        """No: the projection prunes."""
+        return False
+
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """A coin per weight."""
         return {name: Coin(w, self.s_init, self.strength, self.frozen) for name, w in weights.items()}

@@ -80,6 +80,11 @@ class SoftMask(WeightLift):
         """Only with the factor of the published variant: the thesis starts at w·b(1, s_init)."""
         return self.variant == "published" if self.rescale is None else self.rescale
 
+    @property
+    def reversible(self) -> bool:
+        """Not with a target, which closes gates whatever they say, nor where they start closed."""
+        return self.sparsity is None and (self.s_init > 0 or (self.s_init == 0 and self.variant == "thesis"))
+
     def eligible(self, problem: Problem) -> dict[str, Tensor]:
         """As for all weights, less those to skip; with groups of one's own, vectors (biases, norms) too."""
         if isinstance(self.granularity, str):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Batch, Fit, Node, Problem, WeightLift, nodes
+from torchlift.core import Batch, Fit, Node, Problem, Reparametrised, WeightLift, nodes
 from torchlift.errors import DivergedError, SelectionError, TorchliftError
 from torchlift.tree import leaves, like, select
 
@@ -126,8 +126,9 @@ def parts(batch: Batch, samples: int = 128, count: int = 8) -> list[Batch]:
 
 
 def rotated(problem: Problem) -> dict[str, RotatedWeight]:
-    """The rotated weights of a problem."""
-    return {name: node for name, node in nodes(problem) if isinstance(node, RotatedWeight)}
+    """The rotated weights of a problem; not those of a lift underneath it."""
+    places = problem.nodes if isinstance(problem, Reparametrised) else problem
+    return {name: node for name, node in nodes(places) if isinstance(node, RotatedWeight)}
 
 
 def gradient_moments(problem: Problem, batches: Iterable[Batch]) -> dict[str, tuple[Tensor, Tensor]]:

@@ -54,6 +54,11 @@ class Slim(WeightLift):
         if not 0 <= self.sparsity < 1:
             raise TorchliftError(f"sparsity must lie in [0, 1), got {self.sparsity}.")
 
+    @property
+    def reversible(self) -> bool:
+        """No: the projection prunes."""
+        return False
+
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """Factors of one for each weight."""
         return {name: Scaled(w, self.grain(w), self.strength) for name, w in weights.items()}

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Dial, Node, Problem, refer
+from torchlift.core import Dial, Node, Problem, Reparametrised, refer
 from torchlift.lifts import gates
 
 GONE = -1e4
@@ -149,14 +149,17 @@ class Gate(Node):
         return torch.where(opened, self.switches.scale * self.weight, 0.0)
 
 
+def gated(problem: nn.Module) -> dict[str, Gate]:
+    """The gated weights of a lifted problem by their names; not those of a lift underneath it."""
+    places = problem.nodes if isinstance(problem, Reparametrised) else problem
+    return {name.replace("/", "."): part for name, part in places.named_modules() if isinstance(part, Gate)}
+
+
 def switches(problem: nn.Module) -> dict[str, Switches]:
     """The sets of gates in a lifted problem, each once, by the name of the first weight they govern."""
     found: dict[int, tuple[str, Switches]] = {}
-    for name, part in problem.named_modules():
-        if isinstance(part, Gate):
-            found.setdefault(
-                id(part.switches), (name.rpartition("nodes.")[2].replace("/", "."), part.switches)
-            )
+    for name, gate in gated(problem).items():
+        found.setdefault(id(gate.switches), (name, gate.switches))
     return dict(found.values())
 
 
@@ -168,9 +171,7 @@ def aimed(problem: Problem) -> Problem:
     rank = held[0].rank
     if not isinstance(rank, Ranked):
         return problem
-    gate_of = {
-        id(part.switches): part for part in reversed(list(problem.modules())) if isinstance(part, Gate)
-    }
+    gate_of = {id(gate.switches): gate for gate in reversed(gated(problem).values())}
     sizes = [gates.gather(gate_of[id(one)].weight.detach().abs(), gate_of[id(one)].grain) for one in held]
     with torch.no_grad():
         scores = torch.cat([one.logit.flatten() for one in held])

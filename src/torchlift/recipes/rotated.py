@@ -2,10 +2,12 @@
 
 import dataclasses
 import itertools
+import math
 from functools import partial
 
-from torchlift.core import Fit, Task
-from torchlift.lifts.rotate import Rotate, parts
+from torchlift.core import Batch, Fit, Problem, Task
+from torchlift.core.flops import count_flops
+from torchlift.lifts.rotate import Rotate, gradient_moments, parts
 from torchlift.recipes.recipe import Recipe, made
 
 PARTS = 8
@@ -19,7 +21,9 @@ class Rotated(Recipe):
     Stage i gets ``stages[i]`` of the budget and a fresh optimiser, whose rate rises over the first
     ``warmup`` of the stage; together the stages follow the run's schedule once. The gradients are those of
     the first ``samples`` training samples, in eight parts. Nothing is left of it in the end: W = L V Rᵀ.
-    ``where`` and ``largest`` as in :class:`~torchlift.lifts.Rotate`.
+    ``where`` and ``largest`` as in :class:`~torchlift.lifts.Rotate`. At equal cost a basis takes at most a
+    tenth of its stage: fewer parts where the stage is short, and where not even one is paid for, the basis
+    stays what it was.
     """
 
     where: str = "*"
@@ -38,8 +42,9 @@ class Rotated(Recipe):
         rotate, ends = made(Rotate, self), list(itertools.accumulate(self.stages))
         for stage, (share, end) in enumerate(zip(self.stages, ends, strict=True), 1):
             lifted = rotate.lift(task)
-            batches = parts(next(iter(fit.batches())), self.samples, PARTS)
-            fit.once(f"basis {stage}", partial(rotate.turn, batches=batches), lifted)
+            batches = self.affordable(lifted, fit, 0.1 * share / sum(self.stages[stage - 1 :]))
+            if batches:
+                fit.once(f"basis {stage}", partial(rotate.turn, batches=batches), lifted)
             fit(
                 lifted,
                 name=f"lifted {stage}",
@@ -52,3 +57,11 @@ class Rotated(Recipe):
             assert isinstance(projected, Task)
             task = projected
         return task
+
+    def affordable(self, lifted: Problem, fit: Fit, share: float) -> list[Batch]:
+        """The first samples in eight parts, or as many of these as ``share`` of what is left pays for."""
+        batches = parts(next(iter(fit.batches())), self.samples, PARTS)
+        if not math.isfinite(fit.left()):
+            return batches
+        price = count_flops(lambda: gradient_moments(lifted, batches[:1]))
+        return batches[: math.floor(max(0.0, share * fit.left()) / max(price, 1))]

@@ -1,5 +1,8 @@
 """At the door: say in one line what is wrong, before anything is written."""
 
+import inspect
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -22,7 +25,7 @@ def check(task: Task, train: Source, device: torch.device) -> Any:
     train.restore(state)
     if not isinstance(task.loss, Supervised):
         return batch[0] if isinstance(batch, tuple | list) else batch
-    x, y = split(batch)
+    x, y = task.loss.split(batch)
     x, few = first(x, 2), y[:2]
     with rng.scope(), evaluating(task):
         try:
@@ -33,18 +36,32 @@ def check(task: Task, train: Source, device: torch.device) -> Any:
         labels = split(train.tree)[1] if isinstance(train, Tensors) else y
         check_labels(task.loss, prediction, labels)
         try:
-            task.loss.criterion(prediction, few)
+            value = task.loss.criterion(prediction, few)
         except RuntimeError as error:
             both = f"{tuple(prediction.shape)} and {tuple(few.shape)}"
             raise DataError(
                 f"prediction and target do not fit ({both}): {str(error).splitlines()[0]}"
             ) from error
+        if isinstance(batch, Mapping) and "labels" in batch:
+            check_own_loss(task.model, first(batch, 2), float(value))
     return first(x, 1)
+
+
+def check_own_loss(model: nn.Module, batch: Mapping[str, Any], value: float) -> None:
+    """A model that has a loss of its own for these labels must agree with the one it is trained by."""
+    if "labels" not in inspect.signature(model.forward).parameters:
+        return
+    own = getattr(model(**batch), "loss", None)
+    if isinstance(own, torch.Tensor) and not math.isclose(float(own), value, rel_tol=1e-2, abs_tol=1e-4):
+        raise DataError(
+            f"cross_entropy of the model's output and these labels is {value:.4g}, the model's own loss "
+            f"{float(own):.4g}: pass loss=lambda model, batch: model(**batch).loss to train by its own."
+        )
 
 
 def check_labels(loss: Supervised, prediction: torch.Tensor, labels: torch.Tensor) -> None:
     """Labels the loss can take, of more than one class."""
-    if prediction.ndim == 2 or labels.ndim == prediction.ndim - 1:
+    if prediction.ndim <= 2 or labels.ndim == prediction.ndim - 1:
         loss.check(prediction, labels)
     if loss.name == "cross_entropy" and not labels.is_floating_point() and len(labels) > 1:
         classes = labels.unique()
@@ -54,7 +71,7 @@ def check_labels(loss: Supervised, prediction: torch.Tensor, labels: torch.Tenso
 
 def first(x: Any, n: int) -> Any:
     """The first samples of the inputs."""
-    return {name: part[:n] for name, part in x.items()} if isinstance(x, dict) else x[:n]
+    return {name: part[:n] for name, part in x.items()} if isinstance(x, Mapping) else x[:n]
 
 
 def shapes(x: Any) -> str:

@@ -20,25 +20,6 @@ from torchlift.train.checkpoint import write
 
 PLAIN = "plain"
 
-# 97.5 % quantiles of Student's t for 1, 2, … degrees of freedom; beyond the table, the normal's
-T975 = (
-    12.706,
-    4.303,
-    3.182,
-    2.776,
-    2.571,
-    2.447,
-    2.365,
-    2.306,
-    2.262,
-    2.228,
-    2.201,
-    2.179,
-    2.160,
-    2.145,
-    2.131,
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class Paired:
@@ -184,9 +165,28 @@ def paired(differences: Sequence[float]) -> Paired:
     wins = sum(d > 0 for d in differences)
     if n < 2:
         return Paired(mean, -math.inf, math.inf, wins)
-    quantile = T975[n - 2] if n - 2 < len(T975) else 1.96
-    half = quantile * statistics.stdev(differences) / math.sqrt(n)
+    half = student_quantile(0.975, n - 1) * statistics.stdev(differences) / math.sqrt(n)
     return Paired(mean, mean - half, mean + half, wins)
+
+
+def student_cdf(t: float, freedom: int) -> float:
+    """P(T ≤ t) of Student's t with a whole number of degrees of freedom (Abramowitz and Stegun 26.7.3–4)."""
+    angle = math.atan(t / math.sqrt(freedom))
+    total, term = 0.0, 1.0 if freedom % 2 == 0 else math.cos(angle)
+    for k in range(freedom % 2, freedom - 1, 2):
+        total += term
+        term *= (k + 1) / (k + 2) * math.cos(angle) ** 2
+    part = math.sin(angle) * total
+    return 0.5 + (part / 2 if freedom % 2 == 0 else (angle + part) / math.pi)
+
+
+def student_quantile(p: float, freedom: int) -> float:
+    """The t with P(T ≤ t) = p ≥ ½, by bisection."""
+    low, high = 0.0, 1e4
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_cdf(middle, freedom) < p else (low, middle)
+    return (low + high) / 2
 
 
 def spread(values: Sequence[float]) -> float:

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Batch, Lift, Task, anneal
+from torchlift.testing.steps import Steps
 
 Graph = Callable[..., Any]
 
 
 def compiles_once(lift: Lift, task: Task, batch: Batch) -> None:
     """Loss and penalty are one full graph, compiled once however the dials turn, equal to eager."""
-    lifted = lift.lift(task).eval()
+    lifted = lift.lift(task, Steps(batch)).eval()
     graphs: list[nn.Module] = []
 
     def backend(graph: Any, inputs: list[Tensor]) -> Graph:

@@ -5,19 +5,36 @@ batch. Run your own lift through all of them with :func:`check`.
 """
 
 import copy
-import io
 from collections.abc import Callable
-from typing import Any
 
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Batch, Lift, Node, Problem, Task, anneal
+from torchlift.core import Batch, Lift, Node, Problem, Task, anneal, mark_zeros, nodes, zero_masks
 from torchlift.core.loss import output, split
+from torchlift.errors import TorchliftError
+from torchlift.testing.steps import (
+    STEPS,
+    Steps,
+    as_double,
+    assert_close,
+    assert_equal,
+    assert_same,
+    count,
+    descend,
+    descended,
+    grads,
+    objective,
+    projected,
+    raised,
+    same_weight,
+    sgd,
+    snapshot,
+    through_a_file,
+)
 
 Law = Callable[[Lift, Task, Batch], None]
-
-STEPS = 3
 
 
 def starts_where_the_problem_is(lift: Lift, task: Task, batch: Batch) -> None:
@@ -25,7 +42,7 @@ def starts_where_the_problem_is(lift: Lift, task: Task, batch: Batch) -> None:
     if not lift.preserving:
         return
     with torch.no_grad():
-        task, lifted = copy.deepcopy(task).eval(), lift.lift(task).eval()
+        task, lifted = copy.deepcopy(task).eval(), raised(lift, task, batch).eval()
         x, _ = split(batch)
         assert_close(output(lifted.predict(x)), output(task.predict(x)), "prediction")
         assert_close(lifted.objective(batch), task.objective(batch), "objective")
@@ -34,11 +51,11 @@ def starts_where_the_problem_is(lift: Lift, task: Task, batch: Batch) -> None:
 def leaves_its_input_alone(lift: Lift, task: Task, batch: Batch) -> None:
     """``lift`` does not change the task, ``project`` does not change the lifted problem."""
     before = snapshot(task)
-    lifted = lift.lift(task)
+    lifted = raised(lift, task, batch)
     assert_same(snapshot(task), before, "lift changed the task")
     descend(lifted, batch)
     before = snapshot(lifted)
-    lift.project(lifted, fitter(batch))
+    lift.project(lifted, Steps(batch))
     assert_same(snapshot(lifted), before, "project changed the lifted problem")
 
 
@@ -63,35 +80,35 @@ def comes_back_plain(lift: Lift, task: Task, batch: Batch) -> None:
 
 def copies_are_free(lift: Lift, task: Task, batch: Batch) -> None:
     """A deepcopy can be trained and projected; the original does not move and still trains and projects."""
-    lifted = lift.lift(task)
+    lifted = raised(lift, task, batch)
     descend(lifted, batch)
     before, twin = snapshot(lifted), copy.deepcopy(lifted)
-    lift.project(twin, fitter(batch))
+    lift.project(twin, Steps(batch))
     descend(twin, batch)
     assert_same(snapshot(lifted), before, "training a copy moved the original")
     descend(lifted, batch)
-    lift.project(lifted, fitter(batch))
+    lift.project(lifted, Steps(batch))
 
 
 def rebuilds_from_its_state(lift: Lift, task: Task, batch: Batch) -> None:
     """Lifting anew and loading the state dict gives the same objective."""
-    lifted = lift.lift(task)
+    lifted = raised(lift, task, batch)
     descend(lifted, batch)
-    again = lift.lift(task)
+    again = raised(lift, task, batch)
     again.load_state_dict(through_a_file(lifted.state_dict()))
     assert_equal(objective(again, batch), objective(lifted, batch), "the reloaded objective differs")
 
 
 def resumes_bitwise(lift: Lift, task: Task, batch: Batch) -> None:
     """Stop, save, rebuild, load, go on: the same as never having stopped, to the last bit."""
-    straight = lift.lift(task)
+    straight = raised(lift, task, batch)
     optimizer = sgd(straight)
     torch.manual_seed(0)
     descend(straight, batch, optimizer, start=0)
     saved = through_a_file([straight.state_dict(), optimizer.state_dict(), torch.get_rng_state()])
     descend(straight, batch, optimizer, start=STEPS)
 
-    resumed = lift.lift(task)
+    resumed = raised(lift, task, batch)
     resumed.load_state_dict(saved[0])
     optimizer = sgd(resumed)
     optimizer.load_state_dict(saved[1])
@@ -100,10 +117,116 @@ def resumes_bitwise(lift: Lift, task: Task, batch: Batch) -> None:
     assert_same(snapshot(resumed), snapshot(straight), "the resumed run differs")
 
 
+def comes_back_at_once(lift: Lift, task: Task, batch: Batch) -> None:
+    """Projected before any step, a reversible lift gives the task back."""
+    if not lift.reversible:
+        return
+    x, _ = split(batch)
+    with torch.no_grad():
+        back = lift.project(raised(lift, task, batch), Steps(batch)).eval()
+        assert_close(output(back.predict(x)), output(copy.deepcopy(task).eval().predict(x)), "prediction")
+
+
+def accepts_what_it_lifts(lift: Lift, task: Task, batch: Batch) -> None:
+    """``accepts`` gives a reason exactly where ``lift`` raises, and moves no random stream."""
+    before = torch.get_rng_state()
+    assert lift.accepts(task, Steps(batch)) is None
+    assert torch.equal(torch.get_rng_state(), before), "accepts moved the random stream"
+    nothing = Task(nn.Identity(), task.loss)
+    try:
+        lift.lift(nothing, Steps(batch))
+    except TorchliftError as reason:
+        assert lift.accepts(nothing, Steps(batch)) == str(reason), "accepts gives another reason"
+    else:
+        assert lift.accepts(nothing, Steps(batch)) is None, "accepts refuses what is lifted"
+
+
+def keeps_zeros(lift: Lift, task: Task, batch: Batch) -> None:
+    """Zeros a projection made stay zero under the lift and after it, or the lift refuses to carry them."""
+    pruned, generator = copy.deepcopy(task), torch.Generator().manual_seed(1)
+    names = [name for name, p in pruned.named_parameters() if p.ndim > 1 and min(p.shape) > 1]
+    with torch.no_grad():
+        for name in names:
+            weight = pruned.get_parameter(name)
+            weight.mul_(torch.rand(weight.shape, generator=generator).to(weight) > 0.5)
+    mark_zeros(pruned, names)
+    if lift.accepts(pruned, Steps(batch)) is not None:
+        return
+    with torch.no_grad():
+        lifted = raised(lift, pruned, batch)
+    small = lift.project(descended(lifted, batch), Steps(batch))
+    shapes = {name: mask.shape for name, mask in zero_masks(pruned).items()}
+    for name, mask in zero_masks(pruned).items():
+        weight = dict(small.named_parameters(remove_duplicate=False)).get(name)
+        if weight is not None and weight.shape == shapes[name]:
+            assert bool((weight[~mask] == 0).all()), f"zeros of {name} came back"
+
+
+def takes_a_lifted_problem_or_says_why(lift: Lift, task: Task, batch: Batch) -> None:
+    """Lifted again, a problem trains and comes back in reverse order; or the second lift is refused."""
+    first = raised(lift, task, batch)
+    try:
+        second = lift.lift(first, Steps(batch))
+    except TorchliftError:
+        return
+    descend(second, batch)
+    back = lift.project(lift.project(second, Steps(batch)), Steps(batch))
+    assert not list(nodes(back)), "traces of the lifts remain"
+
+
+def reports_the_users_loss(lift: Lift, task: Task, batch: Batch) -> None:
+    """With a loss of the user's own, ``task_loss`` is that loss of the network as it is."""
+    given = task.loss
+
+    def own(model: nn.Module, batch: Batch) -> Tensor:
+        return 2 * given(model, batch) + 1
+
+    custom = Task(copy.deepcopy(task.model), own)
+    lifted = raised(lift, custom, batch).eval()
+    with torch.no_grad():
+        if lift.preserving:
+            assert_close(lifted.task_loss(batch), own(copy.deepcopy(task.model).eval(), batch), "task loss")
+        small = lift.project(descended(lifted, batch), Steps(batch)).eval()
+        model = small.body()
+        assert model is not None, "the projected problem has no model"
+        assert_close(small.task_loss(batch), own(model, batch), "task loss of what is delivered")
+
+
+def stays_in_double_precision(lift: Lift, task: Task, batch: Batch) -> None:
+    """A float64 task stays one: every coordinate, the objective, and what comes back."""
+    double, doubled = copy.deepcopy(task).double(), as_double(batch)
+    lifted = raised(lift, double, doubled)
+    singles = [n for n, p in lifted.named_parameters() if p.is_floating_point() and p.dtype != torch.float64]
+    assert not singles, f"not in double precision: {singles}"
+    if lift.preserving:
+        with torch.no_grad():
+            x, _ = split(doubled)
+            got, want = output(lifted.eval().predict(x)), output(copy.deepcopy(double).eval().predict(x))
+            assert_close(got, want, "prediction", 1e-12)
+    assert lifted.train()(doubled).dtype == torch.float64
+    small = projected(lift, double, doubled)
+    assert all(p.dtype == torch.float64 for p in small.parameters() if p.is_floating_point())
+
+
+def holds_each_tensor_once(lift: Lift, task: Task, batch: Batch) -> None:
+    """A state dict shares no memory but that of the task's own ties, so that safetensors takes it."""
+    lifted = raised(lift, task, batch)
+    tied = count(task) != sum(p.numel() for _, p in task.named_parameters(remove_duplicate=False))
+    if not tied:
+        loaded = safetensors.torch.load(safetensors.torch.save(lifted.state_dict()))
+        assert_same(loaded, snapshot(lifted), "the file differs")
+
+
 def gradients_are_right(lift: Lift, task: Task, batch: Batch) -> None:
-    """Along a random direction, autograd's derivative is the difference quotient's (float64)."""
-    lifted = lift.lift(copy.deepcopy(task).double()).double().eval()
+    """Along a random direction, autograd's derivative is the difference quotient's (float64).
+
+    Where a node declares a surrogate gradient, it is that of the surrogate at the same draws.
+    """
     batch = as_double(batch)
+    lifted = raised(lift, copy.deepcopy(task).double(), batch).eval()
+    if any(node.surrogate() is not None for _, node in nodes(lifted)):
+        surrogates_are_right(lifted)
+        return
     parameters = [p for p in lifted.parameters() if p.requires_grad]
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():  # away from kinks such as a gate's threshold or an exact zero
@@ -122,10 +245,35 @@ def gradients_are_right(lift: Lift, task: Task, batch: Batch) -> None:
     assert abs(slope - quotient) <= 1e-4 * max(1.0, abs(slope)), f"autograd {slope}, difference {quotient}"
 
 
+def surrogates_are_right(lifted: Problem) -> None:
+    """The gradient of ⟨c, node()⟩ is that of ⟨c, surrogate()⟩ at the same draws, along a random direction."""
+    generator = torch.Generator().manual_seed(0)
+    for name, node in nodes(lifted.train()):
+        own = node.surrogate()
+        if own is None:
+            continue
+        parameters = [p for p in node.parameters() if p.requires_grad]
+        with torch.random.fork_rng(devices=[]):
+            value = node()
+        cotangent = torch.randn(value.shape, generator=generator, dtype=value.dtype)
+        gradients = torch.autograd.grad((value * cotangent).sum(), parameters, materialize_grads=True)
+        direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
+        slope = sum(float((g * d).sum()) for g, d in zip(gradients, direction, strict=True))
+        values = list[float]()
+        with torch.no_grad():
+            for sign in (1.0, -2.0):
+                for p, d in zip(parameters, direction, strict=True):
+                    p.add_(sign * 1e-6 * d)
+                values.append(float((own() * cotangent).sum()))
+        quotient = (values[0] - values[1]) / 2e-6
+        gap = abs(slope - quotient)
+        assert gap <= 1e-4 * max(1.0, abs(slope)), f"{name}: declared {quotient}, autograd {slope}"
+
+
 def every_coordinate_learns(lift: Lift, task: Task, batch: Batch) -> None:
     """No trainable parameter is left without a gradient that the task's own parameters have."""
     dead = {name for name, p in grads(copy.deepcopy(task), batch).items() if p is None}
-    silent = [name for name, g in grads(lift.lift(task), batch).items() if g is None]
+    silent = [name for name, g in grads(raised(lift, task, batch), batch).items() if g is None]
     added = [name for name in silent if not any(same_weight(name, other) for other in dead)]
     assert not added, f"no gradient reaches {added}"
 
@@ -147,7 +295,7 @@ def lands(lift: Lift, task: Task, batch: Batch, bound: float = 1e-5) -> None:
     """At t = 1 the projected loss is within ``bound`` of the lifted one (for lifts that do not learn)."""
     if lift.learns:
         return
-    lifted = lift.lift(task)
+    lifted = raised(lift, task, batch)
     descend(lifted, batch)
     anneal(lifted, 1.0)
     with torch.no_grad():
@@ -168,6 +316,13 @@ LAWS: dict[str, Law] = {
         copies_are_free,
         rebuilds_from_its_state,
         resumes_bitwise,
+        comes_back_at_once,
+        accepts_what_it_lifts,
+        keeps_zeros,
+        takes_a_lifted_problem_or_says_why,
+        reports_the_users_loss,
+        stays_in_double_precision,
+        holds_each_tensor_once,
         gradients_are_right,
         every_coordinate_learns,
         exports,
@@ -179,101 +334,3 @@ def check(lift: Lift, task: Task, batch: Batch) -> None:
     """Run a lift through every law of :data:`LAWS`."""
     for law in LAWS.values():
         law(lift, task, batch)
-
-
-def fitter(batch: Batch) -> Callable[..., None]:
-    """A ``fit`` for projections that learn: a few steps on one batch."""
-
-    def fit(problem: Problem, **settings: Any) -> None:
-        del settings
-        descend(problem, batch)
-
-    return fit
-
-
-def descend(problem: Problem, batch: Batch, optimizer: Any = None, start: int = 0) -> None:
-    """A few steps of momentum SGD while t goes from 0 to 1."""
-    optimizer = optimizer or sgd(problem)
-    problem.train()
-    for step in range(start, start + STEPS):
-        anneal(problem, step / (2 * STEPS))
-        problem(batch).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def sgd(problem: Problem) -> torch.optim.SGD:
-    """Small steps: laws are about mechanics, not about minima."""
-    return torch.optim.SGD([p for p in problem.parameters() if p.requires_grad], lr=1e-3, momentum=0.9)
-
-
-def projected(lift: Lift, task: Task, batch: Batch) -> Problem:
-    """Lift, train a little, project."""
-    lifted = lift.lift(task)
-    descend(lifted, batch)
-    return lift.project(lifted, fitter(batch))
-
-
-def objective(problem: Problem, batch: Batch) -> Tensor:
-    """The objective with its penalties at a fixed random state."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        return problem(batch)
-
-
-def grads(problem: Problem, batch: Batch) -> dict[str, Tensor | None]:
-    """Each trainable parameter's gradient, or None."""
-    problem.train()
-    problem(batch).backward()
-    return {name: p.grad for name, p in problem.named_parameters() if p.requires_grad}
-
-
-def same_weight(lifted: str, original: str) -> bool:
-    """Whether a coordinate's name speaks of this weight of the task."""
-    return original.replace(".", "/") in lifted.replace(".", "/").replace("/inner", "")
-
-
-def snapshot(module: nn.Module) -> dict[str, Tensor]:
-    """Every tensor of the state, copied."""
-    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
-
-
-def through_a_file(tree: Any) -> Any:
-    """Save and load, without unpickling anything but tensors."""
-    file = io.BytesIO()
-    torch.save(tree, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
-def as_double(batch: Batch) -> Batch:
-    """Floating-point tensors of the batch in float64."""
-
-    def convert(value: Any) -> Any:
-        return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
-
-    return (
-        {k: convert(v) for k, v in batch.items()} if isinstance(batch, dict) else tuple(map(convert, batch))
-    )
-
-
-def count(module: nn.Module) -> int:
-    """Distinct parameter entries."""
-    return sum(p.numel() for p in module.parameters())
-
-
-def assert_same(got: dict[str, Tensor], want: dict[str, Tensor], what: str) -> None:
-    """Equal names, equal bits."""
-    differ = [name for name in want if name not in got or not torch.equal(got[name], want[name])]
-    assert got.keys() == want.keys() and not differ, f"{what}: {differ[:5]}"  # noqa: PT018  (one message)
-
-
-def assert_equal(got: Tensor, want: Tensor, what: str) -> None:
-    """Equal bits."""
-    assert torch.equal(got, want), f"{what}: {got} is not {want}"
-
-
-def assert_close(got: Tensor, want: Tensor, what: str, tolerance: float = 1e-5) -> None:
-    """Largest difference within the tolerance, relative to the largest entry."""
-    difference = float((got - want).abs().max()) / max(1.0, float(want.abs().max()))
-    assert difference <= tolerance, f"{what}: off by {difference}"

@@ -13,7 +13,7 @@ from torch import Tensor, distributed, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 from torchlift.core import Batch, Lift, Problem, Task
-from torchlift.testing.laws import descend, snapshot
+from torchlift.testing.steps import Steps, descend, snapshot
 
 Case = tuple[Lift, Task, Batch]
 
@@ -37,15 +37,15 @@ def agrees_across_processes(cases: Mapping[str, Case], tolerance: float = 1e-5) 
 
 def alone(lift: Lift, task: Task, batch: Batch) -> dict[str, Tensor]:
     """The parameters after training in this process."""
-    lifted = start(lift, task)
+    lifted = start(lift, task, batch)
     descend(lifted, batch)
     return numbers(lifted)
 
 
-def start(lift: Lift, task: Task) -> Problem:
+def start(lift: Lift, task: Task, batch: Batch) -> Problem:
     """The same lifted problem in every process."""
     torch.manual_seed(0)
-    return lift.lift(copy.deepcopy(task))
+    return lift.lift(copy.deepcopy(task), Steps(batch))
 
 
 def numbers(problem: Problem) -> dict[str, Tensor]:
@@ -60,7 +60,7 @@ def work(rank: int, port: int, cases: dict[str, Case], path: Path) -> None:
     distributed.init_process_group("gloo", rank=rank, world_size=2)
     states: dict[str, dict[str, Tensor]] = {}
     for name, (lift, task, batch) in cases.items():
-        problem = start(lift, task)
+        problem = start(lift, task, batch)
         parallel: Any = DistributedDataParallel(problem)
         descend(parallel, slice_batch(batch, rank))
         states[name] = numbers(problem)

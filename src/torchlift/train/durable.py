@@ -155,7 +155,7 @@ class DurableFit(Fit):
         name = self.prefix + name
         if self.finished(name, problem) is not None:
             return
-        if flops > self.left():
+        if flops > max(0.0, self.left()):
             need, have = flops / self.run.unit, max(0.0, self.left()) / self.run.unit
             raise BudgetError(
                 f"{name!r} costs {need:.3g} plain epochs and {have:.3g} are left of the budget: raise it."

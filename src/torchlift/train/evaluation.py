@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchlift.core import Batch, Problem, Supervised
-from torchlift.core.loss import output, split
+from torchlift.core.loss import output
 from torchlift.train.batches import Source
 from torchlift.train.engines import Engine
 from torchlift.tree import leaves, move
@@ -67,7 +67,7 @@ def numbers(problem: Problem, batch: Batch, metric: Metric | None) -> tuple[floa
     """Loss and metric of one batch; without a metric of its own, the loss is the metric."""
     loss = problem.loss
     if isinstance(loss, Supervised):
-        x, y = split(batch)
+        x, y = loss.split(batch)
         prediction = output(problem.predict(x))
         value = float(loss.criterion(prediction, y))
         return value, float(loss.score(prediction, y) if metric is None else metric(problem, batch))

@@ -78,8 +78,10 @@ class Loop:
         self.at = Position()
         self.change = 0.0
         """What is left of the allowance because it does not pay for another step."""
-        self.prepare()
         trial = probe(problem, self.example())
+        if self.train.fixed and (allowance is None or allowance >= trial.flops * train.steps()):
+            self.prepare()
+            trial = probe(problem, self.example())
         self.flops = trial.flops
         self.idle = [problem.get_parameter(name) for name in trial.unused] if engine.world > 1 else []
         self.total = self.affordable(rule, allowance)
@@ -111,10 +113,9 @@ class Loop:
 
     def prepare(self) -> None:
         """Let the problem look at fixed data once, and count what that costs."""
-        if self.train.fixed:
-            with rng.scope(), torch.no_grad():
-                batches = (move(batch, self.engine.device) for batch in self.train.ordered())
-                self.at.flops += count(lambda: self.problem.prepare(batches))
+        with rng.scope(), torch.no_grad():
+            batches = (move(batch, self.engine.device) for batch in self.train.ordered())
+            self.at.flops += count(lambda: self.problem.prepare(batches))
 
     def run(self, hooks: Hooks) -> None:
         """Train to the end."""
