@@ -82,8 +82,8 @@ class SoftMask(WeightLift):
 
     @property
     def reversible(self) -> bool:
-        """Not with a target, which closes gates whatever they say, nor where they start closed."""
-        return self.sparsity is None and (self.s_init > 0 or (self.s_init == 0 and self.variant == "thesis"))
+        """Not with a target or a factor, nor where gates start closed."""
+        return self.sparsity is None and not self.preserving and self.s_init >= 0
 
     def eligible(self, problem: Problem) -> dict[str, Tensor]:
         """As for all weights, less those to skip; with groups of one's own, vectors (biases, norms) too."""

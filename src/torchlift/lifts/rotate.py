@@ -119,10 +119,10 @@ class Rotate(WeightLift):
 
 
 def parts(batch: Batch, samples: int = 128, count: int = 8) -> list[Batch]:
-    """The first samples of a batch, in ``count`` parts: each gives one gradient."""
+    """The first samples of a batch, in ``count`` parts of two or more: each gives one gradient."""
     first = next(leaves(batch))
     index = torch.arange(min(samples, len(first)), device=first.device)
-    return [select(batch, some) for some in index.tensor_split(min(count, len(index)))]
+    return [select(batch, some) for some in index.tensor_split(max(1, min(count, len(index) // 2)))]
 
 
 def rotated(problem: Problem) -> dict[str, RotatedWeight]:

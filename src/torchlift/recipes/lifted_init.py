@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchlift import lifted
-from torchlift.core import Fit, Problem, Task
+from torchlift.core import Fit, Problem, Task, zero_masks
 from torchlift.core.flops import count_flops
 from torchlift.core.loss import Supervised, split
 from torchlift.errors import SelectionError, TorchliftError
@@ -44,8 +44,11 @@ class LiftedInit(Recipe):
             raise TorchliftError(f"LiftedInit's share is a part of the budget in (0, 1), got {self.share}.")
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
-        """Chains with a named loss."""
+        """Chains with a named loss, and no pruned weights: lifted training has no way to hold zeros."""
         del fit
+        pruned = next(iter(zero_masks(task)), None)
+        if pruned is not None:
+            return f"LiftedInit would fill the zeros of {task.label(pruned)}, which is pruned."
         if not isinstance(task.loss, Supervised):
             return f"LiftedInit needs loss='cross_entropy', 'mse' or 'bce', got {task.loss!r}."
         try:

@@ -1,0 +1,115 @@
+"""Every lift on every model: it works as promised, or refuses with a reason."""
+
+import copy
+
+import pytest
+import torch
+
+from any_models import ANY, any_model
+from torchlift.core import Lift, Task, chain
+from torchlift.errors import TorchliftError
+from torchlift.lifts import (
+    Auxiliary,
+    Expand,
+    HardConcrete,
+    KeepZeros,
+    Lifter,
+    Normalise,
+    Rotate,
+    Slim,
+    SoftMask,
+    SoftThreshold,
+    Standardise,
+    StochasticMask,
+)
+from torchlift.testing import laws
+from torchlift.testing.steps import Steps
+
+EVERYWHERE: dict[str, Lift] = {
+    "mask": SoftMask(variant="published", s_init=0.1),
+    "mask with a target": SoftMask(sparsity=0.5),
+    "channels": SoftMask(granularity="channel", s_init=0.1, variant="published"),
+    "slim": Slim(sparsity=0.5),
+    "soft threshold": SoftThreshold(s_init=-6.0),
+    "hard concrete": HardConcrete(),
+    "stochastic": StochasticMask(),
+    "keep zeros": KeepZeros(),
+    "expand": Expand(rank=0.5),
+    "normalise": Normalise(),
+    "standardise": Standardise(),
+    "rotate": Rotate(largest=40),
+    "linear lifter on the head": Lifter("*head", kind="linear", width=2),
+    "auxiliary": Auxiliary(),
+    "mask of a rotation": chain(SoftMask(sparsity=0.5), Rotate("*", largest=40)),
+    "norm, then mask": chain(Normalise(), SoftMask(variant="published", s_init=0.1)),
+}
+
+REFUSED = {
+    ("normalise", "bert"): None,
+    ("linear lifter on the head", "bert"): "matches nothing",
+    ("linear lifter on the head", "vit"): "matches nothing",
+    ("linear lifter on the head", "mobilenet"): "matches nothing",
+    ("linear lifter on the head", "gpt2"): "shared with another layer",
+    **{("auxiliary", model): r"nn\.Sequential" for model in ANY},
+    **dict.fromkeys(
+        [("normalise", "gpt2"), ("standardise", "gpt2"), ("norm, then mask", "gpt2")], "can lift none"
+    ),
+}
+"""What cannot be done right, and the reason that must be given (None: it can after all)."""
+
+TRIED = (
+    laws.starts_where_the_problem_is,
+    laws.comes_back_at_once,
+    laws.comes_back_plain,
+    laws.keeps_zeros,
+    laws.holds_each_tensor_once,
+    laws.reports_the_users_loss,
+)
+
+
+@pytest.mark.parametrize("model_name", ANY)
+@pytest.mark.parametrize("lift_name", EVERYWHERE)
+def test_a_lift_works_or_says_why_not(lift_name: str, model_name: str) -> None:
+    lift, (model, batch) = EVERYWHERE[lift_name], any_model(model_name)
+    task, reason = Task(model), REFUSED.get((lift_name, model_name))
+    if reason is not None:
+        assert lift.accepts(task, Steps(batch)) is not None
+        with pytest.raises(TorchliftError, match=reason):
+            lift.lift(task, Steps(batch))
+        return
+    assert lift.accepts(task, Steps(batch)) is None
+    for law in TRIED:
+        law(lift, copy.deepcopy(task), batch)
+
+
+@pytest.mark.parametrize("model_name", ANY)
+def test_parameters_stay_as_many(model_name: str) -> None:
+    model, batch = any_model(model_name)
+    before = sum(p.numel() for p in model.parameters())
+    for lift in EVERYWHERE.values():
+        if lift.accepts(Task(model), Steps(batch)) is None:
+            small = lift.project(lift.lift(Task(model), Steps(batch)), Steps(batch))
+            assert sum(p.numel() for p in small.parameters()) == before, lift
+
+
+def test_a_weight_no_side_of_which_turns_is_left_alone() -> None:
+    wide = Task(torch.nn.Sequential(torch.nn.Linear(600, 600), torch.nn.Linear(600, 3)))
+    assert list(Rotate().lift(wide).nodes) == ["model/1/weight"]
+    with pytest.raises(TorchliftError, match="can turn nothing"):
+        Rotate(where="0.weight").lift(wide)
+
+
+def test_attention_is_as_wide_as_it_puts_out() -> None:
+    attention = torch.nn.MultiheadAttention(24, 4, batch_first=True)
+
+    class Attends(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attend, self.head = attention, torch.nn.Linear(24, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.attend(x, x, x)[0].mean(1))
+
+    lifted = Lifter("attend", index=0).lift(Task(Attends()))
+    assert lifted.model.attend.lifter.shape.features == 24
+    assert lifted.predict(torch.randn(2, 5, 24)).shape == (2, 3)

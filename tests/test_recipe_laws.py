@@ -1,0 +1,143 @@
+"""Every recipe on fresh and pruned models, with a named loss and the user's own, with validation data or none."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import torchlift as tl
+from torchlift.core import nodes
+from torchlift.errors import TorchliftError
+from torchlift.recipes import (
+    Auto,
+    Centred,
+    Chain,
+    ContinuousSparsification,
+    FoldedNorm,
+    IterativeMagnitude,
+    IterativeStochastic,
+    LiftedInit,
+    LinearLifting,
+    MagnitudePruning,
+    NeuralLifting,
+    Plain,
+    Rotated,
+    SequentialSparsification,
+    TicketSearch,
+)
+
+EPOCHS = 6
+
+RECIPES = {
+    "plain": Plain(),
+    "neural lifting": NeuralLifting("0", width=8),
+    "linear lifting": LinearLifting(),
+    "folded norm": FoldedNorm(),
+    "centred": Centred(),
+    "rotated": Rotated(),
+    "lifted init": LiftedInit(epochs=1, batch_size=32),
+    "sparsification": ContinuousSparsification(sparsity=0.6),
+    "tickets": TicketSearch(rounds=1, rewind=1, s_init=0.01),
+    "magnitude": MagnitudePruning(sparsity=0.6),
+    "gradual": MagnitudePruning(sparsity=0.6, steps=2),
+    "iterative magnitude": IterativeMagnitude(rounds=1, fraction=0.5),
+    "iterative stochastic": IterativeStochastic(rounds=1, s_init=2.0),
+    "sequential": SequentialSparsification(rounds=1, fraction=0.5),
+    "chain": Chain({"norm": FoldedNorm(), "prune": MagnitudePruning(sparsity=0.6)}),
+    "auto": Auto(trials=0.4),
+    "a lift": tl.lifts.Standardise(),
+    "a lift that learns": tl.lifts.Lifter("0", width=8),
+    "a mask": tl.lifts.SoftMask(s_init=0.1),
+    "auxiliary": tl.lifts.Auxiliary(),
+    "a function": lambda task, fit: (fit(task, name="mine"), task)[1],
+}
+
+
+def data(seed: int, n: int = 192) -> tuple[Tensor, Tensor]:
+    x = torch.randn(n, 6, generator=torch.Generator().manual_seed(seed))
+    return x, (x[:, 0] * x[:, 1] > 0).long()
+
+
+def model(pruned: bool = False) -> nn.Sequential:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 2))
+    if pruned:
+        with torch.no_grad():
+            for layer in (net[0], net[2]):
+                layer.weight.mul_(torch.rand(layer.weight.shape) > 0.4)
+    return net
+
+
+def smoothed(net: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """A loss no name stands for."""
+    x, y = batch[:2]
+    return cross_entropy(net(x), y, label_smoothing=0.1) + 0.5
+
+
+def run(name: str, *, pruned: bool = False, valid: bool = True, **settings):
+    options = {
+        "optimizer": partial(torch.optim.Adam, lr=0.01),
+        "batch_size": 32,
+        "progress": False,
+        "seed": 1,
+    }
+    return tl.fit(
+        settings.pop("net", None) or model(pruned),
+        data(1),
+        data(2, 64) if valid else None,
+        recipe=copy.deepcopy(RECIPES[name]),
+        epochs=EPOCHS,
+        **options | settings,
+    )
+
+
+@pytest.mark.parametrize("valid", [True, False], ids=["valid", "none"])
+@pytest.mark.parametrize("loss", ["cross_entropy", smoothed], ids=["named", "own"])
+@pytest.mark.parametrize("pruned", [False, True], ids=["fresh", "pruned"])
+@pytest.mark.parametrize("name", RECIPES)
+def test_what_is_delivered_is_what_was_asked_for(name: str, pruned: bool, loss, valid: bool) -> None:
+    """Plain modules, zeros kept, cost within the budget, and the user's loss in the history."""
+    before = model(pruned)
+    try:
+        result = run(name, pruned=pruned, valid=valid, loss=loss, equal_cost=True)
+    except TorchliftError as reason:
+        assert name == "lifted init"
+        assert ("is pruned" if pruned else "needs loss=") in str(reason)
+        assert pruned or loss is smoothed
+        return
+    assert [type(m) for m in result.model.modules()] == [type(m) for m in before.modules()]
+    assert list(result.model.state_dict()) == list(before.state_dict())
+    assert not list(nodes(result.model))
+    assert result.cost <= EPOCHS * (1 + 1e-9)
+    for new, old in zip(result.model.parameters(), before.parameters(), strict=True):
+        if pruned and old.ndim > 1:
+            assert bool((new[old == 0] == 0).all())
+    if valid:
+        with torch.no_grad():
+            task = tl.Task(result.model, loss)
+            assert result.scores["valid"].loss == pytest.approx(float(task(data(2, 64))), rel=1e-4)
+        last = result.history[-1]
+        shown = last.get("projected_loss", last["valid_loss"])
+        if name not in ("a mask", "auxiliary", "sparsification", "sequential"):  # rows of masked networks
+            assert shown == pytest.approx(result.scores["valid"].loss, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["neural lifting", "rotated", "sparsification", "chain", "auto"])
+def test_resume_refuses_other_initial_weights(name: str, tmp_path) -> None:
+    run(name, out=tmp_path)
+    other = model()
+    with torch.no_grad():
+        other[0].weight.add_(0.01)
+    with pytest.raises(TorchliftError, match="was made with"):
+        run(name, out=tmp_path, resume=True, net=other)
+
+
+def test_the_best_weights_are_those_of_the_users_loss() -> None:
+    """While distilling, ``keep="best"`` goes by the task, not by the distance to the teacher."""
+    result = run("neural lifting", loss=smoothed)
+    rows = [row for row in result.history if row["phase"] == "project"]
+    assert min(row["valid_loss"] for row in rows) == pytest.approx(result.scores["valid"].loss, rel=1e-4)
+    assert all(row["valid_loss"] > 0.5 for row in result.history)
