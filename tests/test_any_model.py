@@ -45,7 +45,6 @@ EVERYWHERE: dict[str, Lift] = {
 }
 
 REFUSED = {
-    ("normalise", "bert"): None,
     ("linear lifter on the head", "bert"): "matches nothing",
     ("linear lifter on the head", "vit"): "matches nothing",
     ("linear lifter on the head", "mobilenet"): "matches nothing",
@@ -55,7 +54,7 @@ REFUSED = {
         [("normalise", "gpt2"), ("standardise", "gpt2"), ("norm, then mask", "gpt2")], "can lift none"
     ),
 }
-"""What cannot be done right, and the reason that must be given (None: it can after all)."""
+"""What cannot be done right, and the reason that must be given."""
 
 TRIED = (
     laws.starts_where_the_problem_is,

@@ -16,7 +16,7 @@ from torchlift.core.node import (
     refer,
 )
 from torchlift.core.problem import Problem, Task
-from torchlift.core.protocol import Chain, Fit, Lift, chain, needs_fit
+from torchlift.core.protocol import Chain, Fit, Lift, chain, needs_fit, preset
 from torchlift.core.selection import Name, groups, matches, named, select
 from torchlift.core.weights import Reparametrised, WeightLift, liftable
 from torchlift.core.zeros import held_weights, mark_pruned, mark_zeros, marked, release_zeros, zero_masks
@@ -54,6 +54,7 @@ __all__ = [
     "nodes",
     "original_parameters",
     "penalty",
+    "preset",
     "refer",
     "release_zeros",
     "select",

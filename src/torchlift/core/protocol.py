@@ -2,9 +2,10 @@
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -50,6 +51,11 @@ class Fit(abc.ABC):
     @abc.abstractmethod
     def batches(self) -> Iterator[Batch]:
         """The training data, once, in order, unchanged."""
+
+
+def preset(fit: Fit, **settings: Any) -> Fit:
+    """The fit for a projection that learns, with settings its call leaves open."""
+    return cast(Fit, functools.partial(fit, **settings))
 
 
 def needs_fit(who: object, what: str) -> NeedsFitError:

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 
@@ -12,6 +12,9 @@ from torchlift.errors import SelectionError
 
 if TYPE_CHECKING:
     from torchlift.core.problem import Problem
+
+
+N = TypeVar("N", bound=str)
 
 
 class Name(str):
@@ -26,8 +29,8 @@ class Name(str):
         name.label = label
         return name
 
-    def __getnewargs__(self) -> tuple[str, str]:
-        return str(self), self.label
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Name, (str(self), self.label)
 
 
 def named(problem: "nn.Module | Problem") -> dict[Name, nn.Parameter]:
@@ -41,7 +44,7 @@ def matches(name: str, where: str) -> bool:
     return fnmatchcase(name, where) or (isinstance(name, Name) and fnmatchcase(name.label, where))
 
 
-def select(names: Iterable[str], where: str, who: str) -> list[str]:
+def select(names: Iterable[N], where: str, who: str) -> list[N]:
     """The names that fit ``where``; an error that lists near matches when there are none."""
     known = list(names)
     found = [name for name in known if matches(name, where)]

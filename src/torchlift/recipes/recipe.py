@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar, cast
 
-from torchlift.core import Fit, Lift, Problem, Task
+from torchlift.core import Fit, Lift, Task, preset
 from torchlift.errors import TorchliftError
 
 L = TypeVar("L", bound=Lift)
@@ -38,14 +38,10 @@ class OneLift(Recipe):
         """Lift, fit, project."""
         lift = self.lift
         lifted = fit.lift(lift, task)
-        shares = (0.5, 0.5) if lift.learns else (1.0, 1.0)
+        share = 0.5 if lift.learns else 1.0
         preview = lift.project if self.previews and not lift.learns else None
-        fit(lifted, name="lifted", share=shares[0], preview=preview)
-
-        def rest(problem: Problem, **settings: Any) -> Any:
-            return fit(problem, **{"share": shares[1]} | settings)
-
-        return cast(Task, lift.project(lifted, cast(Fit, rest)))
+        fit(lifted, name="lifted", share=share, preview=preview)
+        return cast(Task, lift.project(lifted, preset(fit, share=share)))
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the lift says."""

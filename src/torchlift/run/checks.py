@@ -2,19 +2,48 @@
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from torchlift.core import Supervised, Task
+from torchlift.core import Batch, Fit, Problem, Supervised, Task
 from torchlift.core.loss import output, split
 from torchlift.errors import DataError
 from torchlift.train import rng
-from torchlift.train.batches import Source, Tensors
+from torchlift.train.batches import Source, Tensors, source
 from torchlift.train.evaluation import evaluating
 from torchlift.tree import move
+
+
+class Look(Fit):
+    """A fit for asking ``accepts``: it shows data and trains nothing."""
+
+    epochs, steps = 1.0, 1
+
+    def __init__(self, train: Any, batch_size: int) -> None:
+        self.train = source(train, batch_size)
+
+    def __call__(self, problem: Problem, **settings: Any) -> Any:
+        """Nothing."""
+
+    def once(self, name: str, function: Callable[[Problem], object], problem: Problem) -> None:
+        """Nothing."""
+
+    def branch(self, name: str, share: float = 1.0) -> Fit:
+        """The same."""
+        return self
+
+    def evaluate(self, problem: Problem) -> Any:
+        """Nothing."""
+
+    def batches(self) -> Iterator[Batch]:
+        """The training data, in order; no random stream moves."""
+        state = self.train.state()
+        with rng.scope():
+            yield from self.train.ordered()
+        self.train.restore(state)
 
 
 def check(task: Task, train: Source, device: torch.device) -> Any:

@@ -12,7 +12,8 @@ from torch import nn
 
 from torchlift.core import Lift
 from torchlift.errors import TorchliftError
-from torchlift.recipes.recipe import RecipeLike
+from torchlift.recipes.recipe import RecipeLike, as_recipe
+from torchlift.run.checks import Look, as_task
 from torchlift.run.result import Result
 from torchlift.run.single import fit
 from torchlift.train import rng
@@ -122,14 +123,29 @@ def compare(
 ) -> Comparison:
     """Run every recipe on every seed at the cost of ``budget`` plain epochs.
 
-    Seeds are paired: the same initial model and data order for all recipes. ``settings`` go to
-    :func:`torchlift.fit`. ``"plain"`` is always there; give your own under that name to tune it.
+    Seeds are paired: the same initial model and data order for all recipes.
+
+    Args:
+        make_model: a function that makes a fresh model; called once per seed and recipe, under the seed.
+        train: as for :func:`torchlift.fit`.
+        valid: the checkpoint of each run is chosen on these.
+        test: what the table shows is measured on these, once.
+        recipes: names to recipes or single lifts. ``"plain"`` is always there; give your own under that
+            name to tune it. One that does not accept the model ends the comparison before it starts.
+        seeds: how many, or which.
+        budget: FLOPs of each run, in epochs of plain training.
+        out: a folder; every run has its own in it, and ``comparison.json`` holds the results.
+        resume: go on with what is in ``out``.
+        overwrite: start anew in ``out``.
+        progress: show a bar on a terminal.
+        settings: further settings of :func:`torchlift.fit` for all runs (``keep="best"`` unless given).
     """
     numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not numbers:
         raise TorchliftError("compare needs at least one seed.")
     settings = {"keep": "best"} | settings
     entries: dict[str, RecipeLike | Lift | None] = {PLAIN: None} | dict(recipes)
+    refuse_early(make_model, entries, train, numbers[0], settings)
     results: dict[str, list[Result]] = {name: [] for name in entries}
     for seed in numbers:
         for name, recipe in entries.items():
@@ -157,6 +173,22 @@ def compare(
     if out is not None:
         write(Path(out) / "comparison.json", json.dumps(comparison.data(), default=str).encode())
     return comparison
+
+
+def refuse_early(
+    make_model: Callable[[], nn.Module],
+    entries: Mapping[str, RecipeLike | Lift | None],
+    train: Any,
+    seed: int,
+    settings: Mapping[str, Any],
+) -> None:
+    """Ask every recipe whether it is for this model, before the first run."""
+    with rng.scope(seed):
+        task = as_task(make_model(), settings.get("loss", "cross_entropy"))
+        for name, recipe in entries.items():
+            reason = as_recipe(recipe).accepts(task, Look(train, settings.get("batch_size", 128)))
+            if reason is not None:
+                raise TorchliftError(f"{name!r} is not for this model: {reason}")
 
 
 def paired(differences: Sequence[float]) -> Paired:

@@ -61,14 +61,39 @@ def fit(
     listener: Callable[[dict[str, Any]], None] | None = None,
     progress: bool = True,
 ) -> Result:
-    """Train ``problem`` (a model, or a :class:`Task`) by ``recipe``; the given model is left alone.
+    """Train ``problem`` by ``recipe`` and come back to a plain model; what is given is left alone.
 
-    ``train``, ``valid``, ``test``: ``(x, y)`` tensors or a dict of tensors (the fast path), a Dataset or a
-    DataLoader. ``recipe``: a recipe, a single lift (lift → fit → project), or None for plain training.
-    ``epochs`` are passes over the data, or with ``equal_cost`` the cost of so many plain ones.
-    With ``out`` the run is durable: killed at any moment, it goes on with ``resume=True`` to the same
-    result, bit for bit on a CPU. ``listener(row)`` is told every new row of the history; what it raises
-    ends the run.
+    Args:
+        problem: a model, or a :class:`Task` that holds one with its loss.
+        train: ``(x, y)`` tensors or a dict of tensors (the fast path), a Dataset or a DataLoader.
+        valid: data of the same kind to evaluate on after every epoch; rules and ``keep`` go by them.
+        test: data to score the final model on; ``Result.scores["test"]``.
+        recipe: a recipe, a single lift (lift → fit → project), ``function(task, fit) -> task``, or None for
+            plain training.
+        loss: ``"cross_entropy"``, ``"mse"``, ``"bce"``, or ``callable(model, batch) -> scalar``.
+        optimizer: a factory, called with parameter groups: ``partial(torch.optim.SGD, lr=0.1)``.
+        schedule: the learning rate's factor over a fit: ``"constant"``, ``"cosine"`` or ``callable(t)``.
+        epochs: passes over the data; with ``equal_cost``, the cost of so many passes of plain training.
+        batch_size: samples in a step, for data in memory and Datasets.
+        clip: the largest norm of a gradient.
+        groups: optimiser options by glob on parameter names; an ``optimizer`` among them steps that group.
+        keep: the weights a fit hands on: the ``"last"``, or the ``"best"`` on validation data.
+        seed: of everything random in the run.
+        augment: ``augment(x, generator) -> x`` on every training batch in memory.
+        metric: ``metric(problem, batch) -> number``, higher is better, in place of the loss's own.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"``, …
+        precision: ``"32"``, or one of Lightning Fabric's (``"bf16-mixed"``, …).
+        compile: run the steps through ``torch.compile``.
+        keep_zeros: hold exact zeros that a projection made, and those of weights that come pruned.
+        equal_cost: count ``epochs`` in FLOPs of plain training; nothing the recipe does is free.
+        out: a folder for the run. With it the run is durable: killed at any moment, it goes on with
+            ``resume=True`` to the same result, bit for bit on a CPU.
+        resume: go on with the run in ``out``, if there is one and it was asked for in the same way.
+        overwrite: start anew in ``out``.
+        save_every: seconds between checkpoints inside a fit.
+        tensorboard: write the history for TensorBoard too.
+        listener: ``listener(row)`` is told every new row of the history; what it raises ends the run.
+        progress: show a bar on a terminal.
     """
     runner = engine(device, precision, compile)
     data = on_device(source(train, batch_size, augment), runner)

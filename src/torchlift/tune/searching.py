@@ -91,7 +91,7 @@ def direction(settings: Mapping[str, Any]) -> tuple[bool, str]:
     """Which way the metric is good, and its name."""
     if settings.get("metric") is not None:
         return True, getattr(settings["metric"], "__name__", "metric")
-    loss = losses.get(settings.get("loss", "cross_entropy"))
+    loss = losses.get(settings.get("loss", "cross_entropy"), nn.Module())
     return (loss.higher_is_better, loss.metric) if isinstance(loss, Supervised) else (False, "loss")
 
 
