@@ -12,25 +12,30 @@ ROOT = Path(__file__).parent.parent / "src" / "torchlift"
 METHODS = {"core", "lifts", "train", "optim", "lifted", "analyze", "deploy"}
 LIBRARY = METHODS | {"recipes", "report", "models", "data", "testing", "run", "tune"}
 
+LEAVES = {"errors", "tree"}
+"""Errors and trees of tensors: what everything may use."""
+
 ARROWS: dict[str, set[str]] = {
+    "errors": set(),
+    "tree": {"errors"},
     "files": set(),
-    "core": set(),
-    "models": set(),
-    "data": set(),
-    "optim": set(),
-    "lifts": {"core"},
-    "train": {"core", "files"},
-    "lifted": {"core"},
-    "analyze": {"core"},
-    "deploy": {"core", "files"},
-    "testing": {"core"},
-    "recipes": METHODS,
-    "report": {"core", "files", "train", "analyze", "deploy"},
-    "run": LIBRARY - {"tune"} | {"__init__"},
-    "tune": {"core", "optim", "recipes", "report", "run", "train"},
+    "core": LEAVES,
+    "models": LEAVES,
+    "data": LEAVES,
+    "optim": LEAVES,
+    "lifts": LEAVES | {"core"},
+    "train": LEAVES | {"core", "files"},
+    "lifted": LEAVES | {"core"},
+    "analyze": LEAVES | {"core"},
+    "deploy": LEAVES | {"core", "files"},
+    "testing": LEAVES | {"core"},
+    "recipes": LEAVES | METHODS,
+    "report": LEAVES | {"core", "files", "train", "analyze", "deploy"},
+    "run": LEAVES | LIBRARY - {"tune"} | {"__init__"},
+    "tune": LEAVES | {"core", "optim", "recipes", "report", "run", "train"},
     "reproduce": set(),
-    "cli": LIBRARY | {"__init__", "reproduce"},
-    "__init__": LIBRARY,
+    "cli": LEAVES | LIBRARY | {"__init__", "reproduce"},
+    "__init__": LEAVES | LIBRARY,
     "__main__": {"cli"},
 }
 """Direct imports inside the package, wherever they stand in a file. Every package may import itself."""

@@ -91,7 +91,7 @@ def test_a_layer_pruned_to_one_weight_stays_so_through_the_next_fit() -> None:
     net = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
     x = torch.randn(64, 6)
     data = (x, torch.arange(64) % 2)
-    recipe = tl.recipes.MagnitudePruning(0.95, scope="local")
+    recipe = tl.recipes.MagnitudePruning(0.95, where="0.weight")
     first = tl.fit(net, data, recipe=recipe, epochs=2, progress=False)
     assert int((first.model[0].weight != 0).sum()) == 1
     zeros = [p == 0 for p in first.model.parameters()]

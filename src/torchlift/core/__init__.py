@@ -20,22 +20,40 @@ from torchlift.core.protocol import Chain, Fit, Lift, chain, needs_fit, preset
 from torchlift.core.selection import Name, groups, matches, named, select
 from torchlift.core.weights import Reparametrised, WeightLift, liftable
 from torchlift.core.zeros import held_weights, mark_pruned, mark_zeros, marked, release_zeros, zero_masks
+from torchlift.errors import (
+    BudgetError,
+    CheckpointError,
+    DataError,
+    DivergedError,
+    NeedsFitError,
+    OrderError,
+    SelectionError,
+    TorchliftError,
+)
 
 __all__ = [
     "Batch",
+    "BudgetError",
     "Chain",
+    "CheckpointError",
+    "DataError",
     "Dial",
+    "DivergedError",
     "Fit",
     "Frozen",
     "Lift",
     "Loss",
     "ModuleLift",
     "Name",
+    "NeedsFitError",
     "Node",
+    "OrderError",
     "Problem",
     "Reparametrised",
+    "SelectionError",
     "Supervised",
     "Task",
+    "TorchliftError",
     "WeightLift",
     "anneal",
     "chain",
