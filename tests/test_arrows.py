@@ -12,12 +12,14 @@ ROOT = Path(__file__).parent.parent / "src" / "torchlift"
 METHODS = {"core", "lifts", "train", "optim", "lifted", "analyze", "deploy"}
 LIBRARY = METHODS | {"recipes", "report", "models", "data", "testing", "run", "tune"}
 
-LEAVES = {"errors", "tree"}
-"""Errors and trees of tensors: what everything may use."""
+LEAVES = {"errors", "tree", "loss", "flops"}
+"""Errors, trees of tensors, losses by name, counting: what everything may use."""
 
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "tree": {"errors"},
+    "loss": {"errors"},
+    "flops": set(),
     "files": set(),
     "core": LEAVES,
     "models": LEAVES,

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from torchlift.core.flops import count_flops
+from torchlift.flops import count_flops
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Problem
-from torchlift.core.loss import call, output
 from torchlift.errors import TorchliftError
+from torchlift.loss import call, output
 
 Kind = Literal["rkhs", "critical_sample_ratio"]
 Function = Callable[[Tensor], Tensor]

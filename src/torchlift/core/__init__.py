@@ -1,6 +1,5 @@
 """The protocol: problems, lifts, nodes. Knows torch and nothing else."""
 
-from torchlift.core.loss import Batch, Loss, Supervised
 from torchlift.core.modules import ModuleLift
 from torchlift.core.node import (
     Dial,
@@ -30,6 +29,7 @@ from torchlift.errors import (
     SelectionError,
     TorchliftError,
 )
+from torchlift.loss import Batch, Loss, Supervised
 
 __all__ = [
     "Batch",

@@ -146,22 +146,18 @@ def nodes(module: nn.Module) -> Iterator[tuple[str, Node]]:
     return ((name, part) for name, part in module.named_modules() if isinstance(part, Node))
 
 
-def trained_nodes(module: nn.Module) -> Iterator[Node]:
-    """All nodes but those of frozen parts, each once."""
+def constrained(module: nn.Module) -> list[Node]:
+    """The nodes, but those of frozen parts, that have something to do after a step."""
     frozen = {id(part) for top in module.modules() if isinstance(top, Frozen) for part in top.modules()}
-    return (node for _, node in nodes(module) if id(node) not in frozen)
+    able = (node for _, node in nodes(module) if type(node).constrain is not Node.constrain)
+    return [node for node in able if id(node) not in frozen]
 
 
+@torch.no_grad()
 def constrain(module: nn.Module) -> None:
     """Let every node bring its coordinates back to where they may be; call it after an optimiser's step."""
-    with torch.no_grad():
-        for node in trained_nodes(module):
-            node.constrain()
-
-
-def constrained(module: nn.Module) -> list[Node]:
-    """The nodes that have something to do after a step."""
-    return [node for node in trained_nodes(module) if type(node).constrain is not Node.constrain]
+    for node in constrained(module):
+        node.constrain()
 
 
 def optimizer_options(module: nn.Module) -> dict[nn.Parameter, Mapping[str, Any]]:

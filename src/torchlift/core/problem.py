@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from torchlift.core import loss as losses
-from torchlift.core.loss import Batch, Loss
+from torchlift import loss as losses
 from torchlift.core.node import Node, penalty
+from torchlift.loss import Batch, Loss
 
 
 class Problem(nn.Module, abc.ABC):

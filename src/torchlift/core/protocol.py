@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import torch
 
-from torchlift.core.loss import Batch
 from torchlift.core.problem import Problem
 from torchlift.errors import NeedsFitError, TorchliftError
+from torchlift.loss import Batch
 
 
 class Fit(abc.ABC):

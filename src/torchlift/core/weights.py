@@ -9,16 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from torchlift.core.loss import Batch
 from torchlift.core.node import Node
 from torchlift.core.problem import Problem
 from torchlift.core.protocol import Fit, Lift
 from torchlift.core.selection import named, near, select
 from torchlift.core.zeros import mark_zeros, owner_of, zero_masks
 from torchlift.errors import OrderError, SelectionError
-
-SETTLED = "settled"
-"""A module's class attribute: names of its parameters that no further lift may replace (dials read them)."""
+from torchlift.loss import Batch
 
 
 class Reparametrised(Problem):
@@ -155,14 +152,10 @@ class WeightLift(Lift):
 
 
 def liftable(problem: Problem) -> dict[str, nn.Parameter]:
-    """Trainable floating-point parameters by name, less those a dial or a teacher relies on."""
-    return {
-        name: p
-        for name, p in named(problem).items()
-        if p.requires_grad
-        and p.is_floating_point()
-        and name.rpartition(".")[2] not in getattr(owner_of(problem, name)[0], SETTLED, ())
-    }
+    """Trainable floating-point parameters by name, less what their module calls ``settled`` (dials read it)."""
+    settled = {name: getattr(owner_of(problem, name)[0], "settled", ()) for name in named(problem)}
+    free = {name: p for name, p in named(problem).items() if name.rpartition(".")[2] not in settled[name]}
+    return {name: p for name, p in free.items() if p.requires_grad and p.is_floating_point()}
 
 
 class Inside(nn.Module):

@@ -5,7 +5,7 @@ is an attribute, not a tensor, and the zeros themselves are the mask. While a ma
 zeros have no gradient and no way back; while it is lifted, the lifted weight is multiplied by the mask.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -34,15 +34,12 @@ def release_zeros(module: nn.Module) -> None:
         vars(part).pop(MARK, None)
 
 
-def marked(module: nn.Module) -> Iterator[str]:
+def marked(module: nn.Module) -> list[str]:
     """The names of the weights whose zeros are held; tied weights under each of their names."""
     named = dict(module.named_parameters(remove_duplicate=False))
-    held = {
-        id(named[name])
-        for name in named
-        if name.rpartition(".")[2] in getattr(owner_of(module, name)[0], MARK, ())
-    }
-    return (name for name, parameter in named.items() if id(parameter) in held)
+    owned = {name: getattr(owner_of(module, name)[0], MARK, ()) for name in named}
+    held = {id(named[name]) for name, leaves in owned.items() if name.rpartition(".")[2] in leaves}
+    return [name for name, parameter in named.items() if id(parameter) in held]
 
 
 def zero_masks(module: nn.Module) -> dict[str, Tensor]:
@@ -53,12 +50,8 @@ def zero_masks(module: nn.Module) -> dict[str, Tensor]:
 
 def held_weights(problem: nn.Module) -> list[tuple[nn.Parameter, Tensor]]:
     """The trainable weights of a problem whose zeros are held, each once, with its mask in its own dtype."""
-    masks = {
-        id(p): (p, mask.to(p.dtype))
-        for name, mask in zero_masks(problem).items()
-        if (p := problem.get_parameter(name)).requires_grad
-    }
-    return list(masks.values())
+    found = {id(p := problem.get_parameter(name)): (p, mask) for name, mask in zero_masks(problem).items()}
+    return [(p, mask.to(p.dtype)) for p, mask in found.values() if p.requires_grad]
 
 
 def looks_pruned(owner: nn.Module, weight: Tensor) -> bool:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from torchlift.core.flops import count_flops
 from torchlift.deploy.packing import packed, tensor_bytes
 from torchlift.errors import TorchliftError
+from torchlift.flops import count_flops
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from torchlift.core import Batch, Dial, Fit, Lift, Problem, Task, needs_fit, penalty
-from torchlift.core.loss import call, split
 from torchlift.core.problem import label_in
 from torchlift.errors import DataError, OrderError, TorchliftError
+from torchlift.loss import call, split
 
 
 class Split(Problem):

@@ -11,7 +11,7 @@ from torch.func import functional_call
 from torch.nn.functional import linear
 
 from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit, nodes
-from torchlift.core.loss import split
+from torchlift.loss import split
 from torchlift.tree import like
 
 LINEAR = (nn.Linear,)

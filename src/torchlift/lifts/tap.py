@@ -5,10 +5,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from torchlift.core import Node, Problem, Task
-from torchlift.core.loss import output as prediction
 from torchlift.core.modules import aliases
 from torchlift.errors import TorchliftError
 from torchlift.lifts.outputs import pick
+from torchlift.loss import output as prediction
 
 
 class Tap(Node):

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from torchlift import lifted
 from torchlift.core import Fit, Problem, Task, zero_masks
-from torchlift.core.flops import count_flops
-from torchlift.core.loss import Supervised, split
 from torchlift.errors import SelectionError, TorchliftError
+from torchlift.flops import count_flops
+from torchlift.loss import Supervised, split
 from torchlift.recipes.recipe import Recipe
 
 Data = tuple[Tensor, Tensor]

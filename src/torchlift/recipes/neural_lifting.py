@@ -9,11 +9,11 @@ from torch import nn
 from torchlift.analyze.smoothness import Kind as Complexity
 from torchlift.analyze.smoothness import complexity
 from torchlift.core import Fit, Problem, Task, preset
-from torchlift.core.loss import split
 from torchlift.errors import TorchliftError
 from torchlift.lifts.distil import Match
 from torchlift.lifts.lifter import Factory, Kind, Lifter, deviation
 from torchlift.lifts.residual import Init
+from torchlift.loss import split
 from torchlift.recipes.recipe import Recipe, made
 from torchlift.train.settings import OptimizerFactory, Schedule
 from torchlift.train.until import Rule

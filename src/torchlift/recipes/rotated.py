@@ -6,7 +6,7 @@ import math
 from functools import partial
 
 from torchlift.core import Batch, Fit, Problem, Task
-from torchlift.core.flops import count_flops
+from torchlift.flops import count_flops
 from torchlift.lifts.rotate import Rotate, gradient_moments, parts
 from torchlift.recipes.recipe import Recipe, made
 

@@ -5,10 +5,10 @@ import warnings
 from typing import Any
 
 from torchlift.core import Fit, Problem, Task, matches
-from torchlift.core.loss import split
 from torchlift.errors import TorchliftError
 from torchlift.lifts import SoftMask
 from torchlift.lifts.switches import spared
+from torchlift.loss import split
 from torchlift.recipes.accounts import account, closed, itself, quietly, settled
 from torchlift.recipes.masking import Masking
 from torchlift.recipes.pruning import logger

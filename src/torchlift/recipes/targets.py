@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Problem, Task
-from torchlift.core.loss import call
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import SoftMask
 from torchlift.lifts.switches import Gate, Ranked, switches
+from torchlift.loss import call
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from torchlift.core import Batch, Fit, Problem, Supervised, Task
-from torchlift.core.loss import output, split
 from torchlift.errors import DataError
+from torchlift.loss import output, split
 from torchlift.train import rng
 from torchlift.train.batches import Source, Tensors, source
 from torchlift.train.evaluation import evaluating

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Batch, Lift, Node, Problem, Task, anneal, mark_zeros, nodes, zero_masks
-from torchlift.core.loss import output, split
 from torchlift.errors import TorchliftError
+from torchlift.loss import output, split
 from torchlift.testing.steps import (
     STEPS,
     Steps,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from torchlift.core import Batch, Problem
-from torchlift.core.flops import count_flops
+from torchlift.flops import count_flops
 from torchlift.train import rng
 
 

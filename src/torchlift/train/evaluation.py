@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchlift.core import Batch, Problem, Supervised
-from torchlift.core.loss import output
+from torchlift.loss import output
 from torchlift.train.batches import Source
 from torchlift.train.engines import Engine
 from torchlift.tree import leaves, move

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from torchlift import loss as losses
 from torchlift.core import Supervised
-from torchlift.core import loss as losses
 from torchlift.errors import CheckpointError, TorchliftError
 from torchlift.recipes import Plain
 from torchlift.run.folder import open_run
