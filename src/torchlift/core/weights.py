@@ -152,7 +152,7 @@ class WeightLift(Lift):
 
 
 def liftable(problem: Problem) -> dict[str, nn.Parameter]:
-    """Trainable floating-point parameters by name, less what their module calls ``settled`` (dials read it)."""
+    """Trainable floating-point parameters by name, less what their module calls ``settled``."""
     settled = {name: getattr(owner_of(problem, name)[0], "settled", ()) for name in named(problem)}
     free = {name: p for name, p in named(problem).items() if name.rpartition(".")[2] not in settled[name]}
     return {name: p for name, p in free.items() if p.requires_grad and p.is_floating_point()}
