@@ -26,7 +26,10 @@ from torchlift.train.store import Store
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run asked to stop by a signal, after saving; its message says how to go on."""
+    """A run asked to stop by a signal, after saving what it could; its message says how to go on."""
+
+    saved = True
+    """Whether there is a checkpoint to go on from."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,14 +45,15 @@ class Fitted:
     optimizer: Tree
 
     def tree(self) -> Tree:
-        """As a checkpoint holds it."""
+        """As a checkpoint holds it: without its rows, which are in the history."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del fields["rows"]
         return fields | {"score": self.score and dataclasses.asdict(self.score)}
 
     @classmethod
-    def from_tree(cls, tree: Tree) -> "Fitted":
+    def from_tree(cls, tree: Tree, rows: list[Row]) -> "Fitted":
         """The inverse of :meth:`tree`."""
-        fields: Tree = dict(tree)
+        fields: Tree = {**tree, "rows": rows}
         fields["score"] = fields["score"] and Score(**fields["score"])
         return cls(**fields)
 
@@ -99,6 +103,8 @@ class Fit:
         self.flops = 0.0
         self.seconds = 0.0
         self.phases: list[Row] = []
+        self.first = 0
+        """Rows of the history before the fit at hand."""
 
     @property
     def epochs(self) -> float:
@@ -132,7 +138,8 @@ class Fit:
         at = fitting.at
         self.spend(at.flops, at.seconds)
         optimizer = fitting.optimizer.state_dict()
-        fitted = Fitted(at.rows, at.score, at.epoch, at.stopped, at.remembered, optimizer)
+        rows = run.history.rows[self.first :]
+        fitted = Fitted(rows, at.score, at.epoch, at.stopped, at.remembered, optimizer)
         self.finish(settings.name, problem, fitted)
         return fitted
 
@@ -142,6 +149,7 @@ class Fit:
             started = time.perf_counter()
             flops = count(lambda: function(problem))
             self.spend(flops, time.perf_counter() - started)
+            self.first = len(self.run.history.rows)
             self.finish(name, problem, Fitted([], None, 0, "cap", {}, {}))
 
     def evaluate(self, problem: Problem) -> Score:
@@ -203,17 +211,21 @@ class Fit:
 
     def tree(self, fitting: Fitting) -> Tree:
         """A checkpoint inside a fit."""
-        return fitting.state() | {"name": fitting.settings.name, "rows": self.run.history.rows}
+        place = {"name": fitting.settings.name, "first": self.first, "history": self.run.history.mark()}
+        return fitting.state() | place
 
     def resume(self, fitting: Fitting) -> None:
         """Go on from the last checkpoint of this fit, if there is one."""
         store, history = self.run.store, self.run.history
         state = None if store is None else store.latest(self.calls)
         if state is None:
+            self.first = len(history.rows)
+            history.cut()
             return
         self.same(fitting.settings.name, state)
         fitting.restore(state)
-        history.replace(state["rows"])
+        self.first = state["first"]
+        history.rewind(state["history"])
 
     def finished(self, name: str, problem: Problem) -> Fitted | None:
         """Replay a call that ended in an earlier life of this run."""
@@ -227,13 +239,10 @@ class Fit:
         rng.restore(state["rng"])
         self.run.train.restore(state["source"])
         self.calls, self.flops, self.seconds = self.calls + 1, state["flops"], state["seconds"]
-        if (
-            self.run.engine.rank == 0
-            and self.run.store is not None
-            and not self.run.store.started(self.calls)
-        ):
-            self.run.history.replace(state["rows"])
-        return Fitted.from_tree(state["fitted"])
+        rows = self.run.history.slice(state["first"], state["history"]["rows"])
+        if store is not None and not store.started(self.calls):
+            self.run.history.rewind(state["history"])
+        return Fitted.from_tree(state["fitted"], rows)
 
     def finish(self, name: str, problem: Problem, fitted: Fitted) -> None:
         """Record the end state."""
@@ -244,7 +253,8 @@ class Fit:
                 "rng": rng.capture(),
                 "flops": self.flops,
                 "seconds": self.seconds,
-                "rows": self.run.history.rows,
+                "first": self.first,
+                "history": self.run.history.mark(),
                 "source": self.run.train.state(),
                 "fitted": fitted.tree(),
             }
