@@ -12,6 +12,9 @@ from torch import nn
 
 from torchlift.core import Lift, TorchliftError
 from torchlift.recipes.once import Recipe
+from torchlift.run.folder import open_run
+from torchlift.run.labels import places
+from torchlift.run.lock import claims
 from torchlift.run.result import Result
 from torchlift.run.single import fit
 from torchlift.train import rng
@@ -123,6 +126,7 @@ class Comparison:
         return report.write(report.comparison_page(self.data()), Path(path))
 
 
+@claims()
 def compare(
     make_model: Callable[[], nn.Module],
     train: Any,
@@ -149,11 +153,15 @@ def compare(
     settings = {"keep": "best"} | settings
     entries: dict[str, Recipe | Lift | None] = {PLAIN: None} | dict(recipes)
     results: dict[str, list[Result]] = {name: [] for name in entries}
+    folders = places(entries, numbers)
+    if out is not None:
+        record = {"folders": list(folders.values())}
+        open_run(Path(out), "comparison", lambda: record, resume=resume, overwrite=overwrite)
     for seed in numbers:
         for name, recipe in entries.items():
             with rng.scope(seed):
                 model = make_model()
-            place = None if out is None else Path(out) / f"{name.replace('/', '-')}-{seed}"
+            place = None if out is None else Path(out) / folders[name, seed]
             run = fit(
                 model,
                 train,
