@@ -26,7 +26,7 @@ ARROWS: dict[str, set[str]] = {
     "testing": {"core"},
     "recipes": METHODS,
     "report": {"core", "files", "train", "analyze", "deploy"},
-    "run": LIBRARY - {"tune"} | {"__init__"},
+    "run": LIBRARY - {"tune"} | {"__init__", "files"},
     "tune": {"core", "optim", "recipes", "report", "run", "train"},
     "bench": LIBRARY | {"__init__", "cli"},
     "cli": LIBRARY | {"__init__", "bench"},
