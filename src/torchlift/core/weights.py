@@ -25,7 +25,7 @@ class Reparametrised(Problem):
         self.base, self.author = base, author
         self.loss, self.indexed = base.loss, base.indexed
         self.nodes = nn.ModuleDict({key(name): node for name, node in nodes.items()})
-        self.slots = {key(name): tied(base, name) for name in nodes}
+        self.slots = {key(name): slots for name, slots in tied(base, nodes).items()}
         for name in self.slots:
             fill(base, self.slots[name], None)  # a hole: any use of base past this wrapper fails loudly
         self.train(base.training)
@@ -129,10 +129,12 @@ def key(name: str) -> str:
     return name.replace(".", "/")
 
 
-def tied(module: nn.Module, name: str) -> list[str]:
-    """All names of the parameter called ``name``."""
-    parameter = module.get_parameter(name)
-    return [other for other, p in module.named_parameters(remove_duplicate=False) if p is parameter]
+def tied(module: nn.Module, names: Iterable[str]) -> dict[str, list[str]]:
+    """All names of each of the named parameters, in one pass over the module."""
+    known: dict[nn.Parameter, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        known.setdefault(parameter, []).append(name)
+    return {name: known[module.get_parameter(name)] for name in names}
 
 
 def fill(module: nn.Module, names: Iterable[str], weight: nn.Parameter | None) -> None:
