@@ -25,9 +25,11 @@ def write(path: str | os.PathLike[str], content: bytes) -> Path:
             os.fsync(file.fileno())
         os.replace(temporary, target)
         sync(target.parent)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):  # the first error counts; what is left is swept up on resume
             os.unlink(temporary)
+        if not isinstance(error, OSError):
+            raise
         reason = error.strerror or type(error).__name__
         message = f"cannot write ({reason}): free space there or choose another folder"
         raise OSError(error.errno, message, str(target)) from error

@@ -159,10 +159,13 @@ def module_line(module: nn.Module) -> str:
     """One module in one line."""
     kind = type(module)
     attributes = {k: v for k, v in vars(module).items() if not k.startswith("_") and k != "training"}
-    plain = [f"{k}={v!r}" for k, v in sorted(attributes.items()) if settled(v)]
+    printed = module.extra_repr()
+    plain = [
+        f"{k}={v!r}" for k, v in sorted(attributes.items()) if settled(v) and f"{k}={v!r}" not in printed
+    ]
     called = [f"{k}={digest(v)}" for k, v in sorted(attributes.items()) if isinstance(v, types.FunctionType)]
     code = [] if from_library(kind) else [f"code={forward_code(kind)}"]
-    inside = ", ".join(part for part in [module.extra_repr(), *plain, *called, *code] if part)
+    inside = ", ".join(part for part in [printed, *plain, *called, *code] if part)
     return f"{kind.__module__}.{kind.__qualname__}({inside})"
 
 

@@ -36,6 +36,7 @@ def open_run(
     settle(folder)
     old = read_record(folder)
     if old is None:
+        sweep(folder, NAME)
         refuse_strangers(folder, kind)
         begin(folder, kind, describe())
         return lock
@@ -145,8 +146,9 @@ def sweep(folder: Path, kind: str) -> None:
 
 
 def leftovers(folder: Path, kind: str) -> list[Path]:
-    """What :func:`sweep` removes."""
-    found = [path for path in folder.glob(".*.tmp") if temporary_of(path) in OWNED[kind]]
+    """What :func:`sweep` removes: of a kind of run, or of a single file."""
+    ours = OWNED.get(kind, (kind,))
+    found = [path for path in folder.glob(".*.tmp") if temporary_of(path) in ours]
     if kind == "fit":
         found += [path for path in folder.glob("fits/**/.*.tmp") if temporary_of(path)]
         found += [step for end in folder.glob(f"fits/**/{FINAL}") for step in end.parent.glob(STEPS)]

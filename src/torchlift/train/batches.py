@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from torchlift.core import Batch, DataError
 from torchlift.train import rng
+from torchlift.train.workers import patiently, resumable
 
 Augment = Callable[[Tensor, Generator], Tensor]
 """``augment(x, generator) -> x`` on a whole batch; all its randomness from the generator."""
@@ -82,7 +83,7 @@ class Loader(Source):
     skips = False
 
     def __init__(self, loader: "DataLoader[Any]") -> None:
-        self.loader = loader
+        self.loader = resumable(loader)
         try:
             self.length = len(loader)
         except TypeError as error:
@@ -113,7 +114,7 @@ class Loader(Source):
 
     def ordered(self) -> Iterator[Batch]:
         """One pass over the loader."""
-        return iter(self.loader)
+        return patiently(iter(self.loader))
 
 
 def source(data: Any, batch_size: int, augment: Augment | None = None, shuffle: bool = True) -> Source:

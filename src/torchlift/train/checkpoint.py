@@ -112,5 +112,7 @@ def unpack(packed: Any, tensors: dict[str, Tensor]) -> Any:
         return tensors[content]
     if kind == "dict":
         return {unpack(k, tensors): unpack(v, tensors) for k, v in content}
+    if kind not in ("tuple", "list"):
+        raise ValueError(f"no kind {kind}")
     parts = [unpack(part, tensors) for part in content]
     return tuple(parts) if kind == "tuple" else parts

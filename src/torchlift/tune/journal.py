@@ -80,6 +80,16 @@ class Lines:
             os.close(handle)
 
 
+def try_one(study: Any, objective: Any) -> None:
+    """One trial; a journal that cannot be written is our error, which Optuna hides behind one of its own."""
+    try:
+        study.optimize(objective, n_trials=1)
+    except AssertionError as error:
+        if isinstance(error.__context__, CheckpointError):
+            raise error.__context__ from None
+        raise
+
+
 def mend(handle: int) -> int:
     """Drop a last line that was cut short; the file's end."""
     end = os.fstat(handle).st_size

@@ -20,7 +20,7 @@ from torchlift.run.values import encode
 from torchlift.train import rng, source
 from torchlift.train.settings import ADAMW, OptimizerFactory
 from torchlift.tune.extra import optuna
-from torchlift.tune.journal import open_journal
+from torchlift.tune.journal import open_journal, try_one
 from torchlift.tune.lines import along_lines
 from torchlift.tune.objective import Objective, k_folds
 from torchlift.tune.result import Trial, Tuned
@@ -163,7 +163,7 @@ def optimise(study: Any, objective: Objective, trials: int) -> None:
     state = optuna().trial.TrialState
     counted = (state.COMPLETE, state.PRUNED, state.RUNNING)
     while len(study.get_trials(deepcopy=False, states=counted)) < trials:
-        study.optimize(objective, n_trials=1)
+        try_one(study, objective)
 
 
 def work(
