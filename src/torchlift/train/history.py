@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class History:
         self.rows: list[Row] = []
         self.bytes, self.digest = 0, hashlib.blake2b(digest_size=16)
         self.stored: list[bytes] | None = None
+        self.handle = -1
 
     def append(self, row: Row) -> None:
         """Add a row, and a line to the file."""
@@ -88,14 +90,16 @@ class History:
         return self.stored
 
     def to_file(self, line: bytes, flush: bool = False) -> None:
-        """Append to the file, or flush it to the disk."""
+        """Append to the file, or flush it to the disk; it stays open, for rows may come fast."""
         assert self.path is not None
         try:
-            with self.path.open("ab") as file:
-                file.write(line)
-                file.flush()
-                if flush:
-                    os.fsync(file.fileno())
+            if self.handle < 0:
+                self.handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+                weakref.finalize(self, os.close, self.handle)
+            while line:
+                line = line[os.write(self.handle, line) :]
+            if flush:
+                os.fsync(self.handle)
         except OSError as error:
             raise CheckpointError(
                 f"cannot write {self.path} ({error.strerror}): free space there."
