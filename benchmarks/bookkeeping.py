@@ -3,9 +3,9 @@
     python benchmarks/bookkeeping.py [--epochs 1000 10000 100000] [--modules 1000 5000]
 
 Epochs: a network of 51 parameters on 64 samples, two steps an epoch, evaluated after each: about as little
-training per row of the history as there can be. Modules: a chain of 2 × 2 layers under ``SoftMask``, its lift,
+training per row of the history as there can be. Modules: a chain of 2 × 2 layers in ``SoftMask``: its lift,
 its record and one checkpoint. Bookkeeping is timed inside the run, where it is called, in seconds of this
-thread's processor (a machine that does other things too does not blur them); waiting for the disk is wall time.
+thread's processor, which a busy machine does not blur; waiting for the disk counts in wall time only.
 """
 
 import argparse

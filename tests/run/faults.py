@@ -16,6 +16,7 @@ import os
 import random
 import shutil
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,8 @@ def life(verb: str, out: Path, disk: Disk | None = None, **how: bool) -> int:
         code = 0
     except tl.TorchliftError as error:
         code = REFUSED if "\n" not in str(error) else 1
+    except BaseException:
+        traceback.print_exc()
     finally:
         if disk is not None and disk.fatal == 0:
             (out.parent / "count").write_bytes(str(disk.count).encode())
@@ -186,7 +189,8 @@ def faults(verb: str, root: Path, samples: int, seed: int) -> Iterator[str]:
     chance, tried = random.Random(seed), 0
     prepare(verb, root / "reference" / "run")
     counter = Disk("none", 0)
-    assert life(verb, root / "reference" / "run", counter) == 0
+    code = life(verb, root / "reference" / "run", counter)
+    assert code == 0, f"without a fault it ends with {code}"
     total = int((root / "reference" / "count").read_text())
     expected = story(verb, root / "reference" / "run")
     for kind in KINDS:
