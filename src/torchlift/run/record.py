@@ -119,11 +119,14 @@ def arguments(folder: str | Path, allow: Iterable[str] = ()) -> dict[str, Any]:
     record = read_record(Path(folder))
     if record is None or record["kind"] != "fit":
         raise CheckpointError(f"{folder} holds no run of fit.")
-    parts = {"recipe": record.get("recipe", {"none": True}), **record.get("settings", {})}
+    settings = record.get("settings")
+    if not isinstance(settings, dict):
+        raise CheckpointError(f"{Path(folder) / NAME} holds no settings.")
+    parts = {"recipe": record.get("recipe", {"none": True}), **settings}
     found: dict[str, Any] = {}
     for name, value in parts.items():
         try:
             found[name] = decode(value, allow)
-        except (CheckpointError, KeyError, TypeError, ValueError) as error:
+        except (CheckpointError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{Path(folder) / NAME}: {name} cannot be read back: {error}") from error
     return found
