@@ -257,6 +257,17 @@ def test_overwriting_a_comparison_puts_all_its_runs_aside(tmp_path: Path) -> Non
     assert (tmp_path / "plain-0" / "result.json").exists()
 
 
+def test_a_comparison_goes_on_with_more_seeds_and_knows_all_its_runs(tmp_path: Path) -> None:
+    settings = {"recipes": {}, "budget": 1, "batch_size": 16, "progress": False, "out": tmp_path}
+    first = tl.compare(model, data(), data(), data(), seeds=1, **settings)
+    second = tl.compare(model, data(), data(), data(), seeds=[1], resume=True, **settings)
+    assert read_record(tmp_path)["folders"] == ["plain-0", "plain-1"]
+    both = tl.compare(model, data(), data(), data(), seeds=2, resume=True, **settings)
+    assert both.scores("plain") == first.scores("plain") + second.scores("plain")
+    tl.compare(model, data(), data(), data(), seeds=1, overwrite=True, **settings)
+    assert not (tmp_path / "plain-1").exists()
+
+
 def test_claims_end_with_the_call_that_made_them(tmp_path: Path) -> None:
     with claims():
         lock = folders.claim(tmp_path)

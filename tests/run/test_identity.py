@@ -162,6 +162,11 @@ def test_a_digest_is_of_content() -> None:
     assert len({digest(value) for value in values}) == len(values)
     assert [digest(value) for value in values] == [digest(value) for value in values]
     assert digest(Noisy(0.0)) == digest(Noisy(0.0))
+    chain: list[object] = []
+    for _ in range(5000):
+        chain = [chain]
+    assert digest(chain) == digest([chain[0]]), "deeper than any stack, and still a digest"
+    assert digest(torch.eye(2).to_sparse()) != digest(2 * torch.eye(2).to_sparse())
     assert digest({"a": torch.arange(6).view(2, 3).T}) == digest(
         {"a": torch.arange(6).view(2, 3).T.contiguous()}
     )

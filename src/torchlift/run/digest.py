@@ -21,6 +21,8 @@ from torchlift.train.checkpoint import content
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 NAMED = (torch.dtype, torch.device, torch.Size, types.ModuleType)
+DEEPEST = 100
+"""Objects inside objects; what is deeper counts by its type."""
 LIBRARIES = {"torch", "torchlift", "numpy", *sys.stdlib_module_names}
 
 
@@ -49,6 +51,7 @@ class Digest:
     def __init__(self) -> None:
         self.hash = hashlib.blake2b(digest_size=16)
         self.seen: dict[int, tuple[int, Any]] = {}
+        self.depth = 0
 
     def tell(self, *parts: object) -> None:
         """Add words."""
@@ -61,13 +64,17 @@ class Digest:
         elif isinstance(value, NAMED):
             self.tell(type(value).__name__, str(getattr(value, "__name__", value)))
         elif isinstance(value, Tensor):
-            self.tell("tensor", str(value.dtype), tuple(value.shape))
-            self.hash.update(content(value.to_dense() if value.is_sparse else value))
+            self.tell("tensor", str(value.dtype), str(value.layout), tuple(value.shape))
+            self.hash.update(content(value if value.layout == torch.strided else value.to_dense()))
         elif id(value) in self.seen:
             self.tell("again", self.seen[id(value)][0])
+        elif self.depth > DEEPEST:
+            self.tell("deep", name_of(type(value)))
         else:
             self.seen[id(value)] = (len(self.seen), value)
+            self.depth += 1
             self.add_object(value)
+            self.depth -= 1
 
     def add_object(self, value: Any) -> None:
         """Add what may hold other values."""

@@ -52,8 +52,12 @@ def open_run(
         raise CheckpointError(
             f"{folder} holds a run already: pass resume=True to go on, overwrite=True to start anew."
         )
-    refuse_another(folder, old, headed(kind, old["id"], describe()))
+    new = headed(kind, old["id"], describe())
+    refuse_another(folder, old, new)
     sweep(folder, kind)
+    named = list(dict.fromkeys([*old.get("folders", []), *new.get("folders", [])]))
+    if named != old.get("folders", []):  # a comparison that goes on with more seeds or recipes
+        write(folder / NAME, to_toml(old | {"folders": named}))
     return lock
 
 

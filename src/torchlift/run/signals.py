@@ -22,6 +22,8 @@ class Stop:
         self.timer: threading.Timer | None = None
         self.ours = False
         """Whether the signal on its way is our own reminder."""
+        self.sending = threading.Lock()
+        self.ended = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal, in the main thread."""
@@ -39,11 +41,15 @@ class Stop:
 
     def remind(self, number: int) -> None:
         """Wake the main thread out of whatever it waits in."""
-        self.ours = True
-        signal.pthread_kill(threading.main_thread().ident or 0, number)
+        with self.sending:
+            if not self.ended:
+                self.ours = True
+                signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     def end(self) -> None:
-        """No more reminders."""
+        """No more reminders: one that is on its way still finds this handler."""
+        with self.sending:
+            self.ended = True
         if self.timer is not None:
             self.timer.cancel()
 
