@@ -166,6 +166,7 @@ def test_a_digest_is_of_content() -> None:
     for _ in range(5000):
         chain = [chain]
     assert digest(chain) == digest([chain[0]]), "deeper than any stack, and still a digest"
+    assert digest(changed(lambda net: net[2].bias.data[:1].add_(1e-7))) != digest(model()) == digest(model())
     assert digest(torch.eye(2).to_sparse()) != digest(2 * torch.eye(2).to_sparse())
     assert digest({"a": torch.arange(6).view(2, 3).T}) == digest(
         {"a": torch.arange(6).view(2, 3).T.contiguous()}

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from torchlift.cli.health import Look
 from torchlift.core import CheckpointError
-from torchlift.run.folder import ASIDE, OWNED, leftovers, parts
+from torchlift.run.folder import ASIDE, parts
 from torchlift.run.holder import read_holder
 from torchlift.run.lock import NAME as LOCK
 from torchlift.run.record import NAME, Record, read_record
+from torchlift.run.sweeping import OWNED, leftovers
 from torchlift.train.checkpoint import load
 from torchlift.train.history import read
 from torchlift.train.store import FINAL, STEPS, Store

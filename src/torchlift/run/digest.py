@@ -96,7 +96,12 @@ class Digest:
         elif isinstance(value, type | types.BuiltinFunctionType):
             self.tell("named", name_of(value))
         elif isinstance(value, nn.Module):
-            self.add_all("module", (module_tree(value), dict(value.state_dict())))
+            self.tell("module", name_of(type(value)), value.extra_repr())
+            self.add(public(value))
+            self.add(
+                {**dict(value.named_parameters(recurse=False)), **dict(value.named_buffers(recurse=False))}
+            )
+            self.add(dict(value.named_children()))
         else:
             self.add_instance(value)
 
@@ -140,7 +145,13 @@ class Digest:
         if dataclasses.is_dataclass(value):
             self.add_all("fields", [getattr(value, field.name) for field in dataclasses.fields(value)])
         elif hasattr(value, "__dict__"):
-            self.add({name: part for name, part in sorted(vars(value).items()) if not name.startswith("_")})
+            self.add(public(value))
+
+
+def public(value: Any) -> dict[str, Any]:
+    """An object's own attributes, without private ones and a module's mode."""
+    hidden = {"training"} if isinstance(value, nn.Module) else set[str]()
+    return {k: v for k, v in sorted(vars(value).items()) if not k.startswith("_") and k not in hidden}
 
 
 def names_in(code: types.CodeType) -> set[str]:
@@ -155,33 +166,3 @@ def contents(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return None
-
-
-def module_tree(model: nn.Module) -> dict[str, str]:
-    """Every module by its dotted name: type, settings, and a digest of its code where it is not torch's."""
-    return {name or ".": module_line(part) for name, part in model.named_modules(remove_duplicate=False)}
-
-
-def module_line(module: nn.Module) -> str:
-    """One module in one line."""
-    kind = type(module)
-    attributes = {k: v for k, v in vars(module).items() if not k.startswith("_") and k != "training"}
-    printed = module.extra_repr()
-    plain = [
-        f"{k}={v!r}" for k, v in sorted(attributes.items()) if settled(v) and f"{k}={v!r}" not in printed
-    ]
-    called = [f"{k}={digest(v)}" for k, v in sorted(attributes.items()) if isinstance(v, types.FunctionType)]
-    code = [] if from_library(kind) else [f"code={forward_code(kind)}"]
-    inside = ", ".join(part for part in [printed, *plain, *called, *code] if part)
-    return f"{kind.__module__}.{kind.__qualname__}({inside})"
-
-
-def settled(value: Any) -> bool:
-    """Whether a value is a number, a word, or a tuple of such."""
-    return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(settled(part) for part in value))
-
-
-@functools.cache
-def forward_code(kind: type[nn.Module]) -> str:
-    """A digest of what a class of the user's does in its forward pass."""
-    return digest(kind.forward)[:8]

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from torchlift.run.digest import digest, module_tree
+from torchlift.run.digest import digest
+from torchlift.run.modules import module_tree
 from torchlift.train.batches import Loader, Source, Tensors, leaves
 
 
