@@ -33,7 +33,7 @@ ARROWS: dict[str, set[str]] = {
     "testing": LEAVES | {"core"},
     "recipes": LEAVES | METHODS,
     "report": LEAVES | {"core", "files", "train", "analyze", "deploy"},
-    "run": LEAVES | LIBRARY - {"tune"} | {"__init__"},
+    "run": LEAVES | LIBRARY - {"tune"} | {"__init__", "files"},
     "tune": LEAVES | {"core", "optim", "recipes", "report", "run", "train"},
     "reproduce": set(),
     "cli": LEAVES | LIBRARY | {"__init__", "reproduce"},

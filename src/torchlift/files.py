@@ -2,30 +2,34 @@
 
 import contextlib
 import os
-import tempfile
+import re
+import secrets
 from pathlib import Path
+
+TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.tmp")
+"""What a file is called while it is written: a crash may leave one behind."""
 
 
 def write(path: str | os.PathLike[str], content: bytes) -> Path:
     """A temporary file, flushed to the disk, renamed, the rename flushed too.
 
     On failure the old file stays, nothing half-written is left, and the ``OSError`` names the reason.
+    The file's mode is what the user's umask makes it.
     """
     target = Path(path)
-    temporary = ""
+    temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.tmp"
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o644)
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
         sync(target.parent)
-    except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # the first error counts; what is left is swept up on resume
+            os.unlink(temporary)
+        if not isinstance(error, OSError):
+            raise
         reason = error.strerror or type(error).__name__
         message = f"cannot write ({reason}): free space there or choose another folder"
         raise OSError(error.errno, message, str(target)) from error

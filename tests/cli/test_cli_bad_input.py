@@ -131,7 +131,13 @@ def corrupt(path: Path) -> None:
 
 def test_checkpoints_of_other_runs_and_damaged_ones(run, refused, blobs, tmp_path):
     assert run(FIT).code == 0
-    refused(FIT.replace("[8]", "[9]") + " --resume", "a was made with structure", "--overwrite")
+    refused(
+        FIT.replace("[8]", "[9]") + " --resume",
+        "a was made with model.modules.",
+        "out_features=8",
+        "out_features=9",
+        "--overwrite",
+    )
     refused(FIT + " --recipe linear-lifting --resume", "a was made with recipe", "LinearLifting")
     refused(FIT + " --seed 1 --resume", "was made with")
     record = tmp_path / "a" / "run.toml"

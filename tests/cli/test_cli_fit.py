@@ -42,10 +42,11 @@ def test_a_file_holds_all_of_it(run, blobs, tmp_path):
     ran = run("fit --config run.toml --seed 7 --json")
     assert ran.code == 0, ran.err
     record = tomllib.loads((tmp_path / "b" / "run.toml").read_text())
-    assert record["seed"] == 7
-    assert record["batch_size"] == 32
-    assert "NeuralLifting(where='linear1'" in record["recipe"]
-    assert "momentum=0.9" in record["optimizer"]
+    assert record["settings"]["seed"] == 7
+    assert record["settings"]["batch_size"] == 32
+    assert record["recipe"]["class"].endswith(":NeuralLifting")
+    assert record["recipe"]["fields"]["where"] == "linear1"
+    assert record["settings"]["optimizer"]["options"]["momentum"] == 0.9
     phases = [
         json.loads(line)["phase"] for line in (tmp_path / "b" / "history.jsonl").read_text().splitlines()
     ]

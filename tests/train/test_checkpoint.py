@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchlift.errors import CheckpointError
-from torchlift.train.checkpoint import load, pack, save, unpack
+from torchlift.train.checkpoint import FORMAT, digest, load, pack, save, unpack
 
 LEAVES = (
     st.none()
@@ -86,6 +86,39 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(bytes(content))
     with pytest.raises(CheckpointError, match="digest"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b'"dtype":"F32"', b'"dtype":"I32"'), (b'"shape":[4,25]', b'"shape":[25,4]'), (b'"a":{"d', b'"b":{"d')],
+)
+def test_another_dtype_shape_or_name_is_noticed(tmp_path: Path, old: bytes, new: bytes) -> None:
+    """The bytes of the tensors are the same: only their reading differs."""
+    path = tmp_path / "x"
+    save(path, {"a": torch.randn(4, 25)})
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new))
+    with pytest.raises(CheckpointError, match="damaged"):
+        load(path)
+
+
+@pytest.mark.parametrize("tree", ["[", '{"tensor": "b"}', '{"x": 1, "y": 2}', '{"dict": [[1]]}', '{"z": []}'])
+def test_a_tree_that_makes_no_sense_is_one_clear_line(tmp_path: Path, tree: str) -> None:
+    """Sealed with a right digest, as a program that writes such files by mistake would."""
+    tensors = {"a": torch.ones(2)}
+    meta = {"format": FORMAT, "tree": tree, "digest": digest(tree, tensors)}
+    (tmp_path / "x").write_bytes(safetensors.torch.save(tensors, meta))
+    with pytest.raises(CheckpointError, match="damaged"):
+        load(tmp_path / "x")
+
+
+def test_a_tree_deeper_than_the_stack_is_one_clear_line(tmp_path: Path) -> None:
+    tree = '{"list": [' * 20_000 + "]}" * 20_000
+    meta = {"format": FORMAT, "tree": tree, "digest": digest(tree, {})}
+    (tmp_path / "x").write_bytes(safetensors.torch.save({}, meta))
+    with pytest.raises(CheckpointError, match="damaged"):
+        load(tmp_path / "x")
 
 
 def test_another_programs_file_is_refused(tmp_path: Path) -> None:

@@ -157,11 +157,12 @@ def test_a_full_disk_stops_the_run_with_one_line(tmp_path: Path, monkeypatch: py
 
 
 def test_a_once_step_is_done_once(tmp_path: Path) -> None:
-    calls: list[int] = []
+    calls = tmp_path / "calls"  # not a list in the closure: a changed one would be another recipe
 
     def recipe(task: tl.Task, fit: object) -> tl.Task:
         def halve(problem: tl.Problem) -> None:
-            calls.append(1)
+            assert not calls.exists()
+            calls.write_text("once")
             with torch.no_grad():
                 for p in problem.parameters():
                     p.mul_(0.5)
@@ -170,9 +171,9 @@ def test_a_once_step_is_done_once(tmp_path: Path) -> None:
         fit(task, name="tune")
         return task
 
-    first = run(tmp_path, recipe=recipe)
-    again = run(tmp_path, recipe=recipe, resume=True)
-    assert calls == [1]
+    first = run(tmp_path / "run", recipe=recipe)
+    again = run(tmp_path / "run", recipe=recipe, resume=True)
+    assert calls.read_text() == "once"
     assert_same(first.model, again.model)
 
 

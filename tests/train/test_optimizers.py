@@ -102,7 +102,7 @@ def test_nodes_name_optimisers_and_constrain_after_every_step_and_it_resumes(tmp
         lifted(data()).backward()
         optimizer.step()
         tl.constrain(lifted)
-    assert max(float(node.shift.detach().abs().max()) for node in lifted.nodes.values()) <= 1e-3
+    assert max(float(node.shift.detach().abs().max()) for node in lifted.nodes.values()) <= 1.001e-3
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ def judged(error: Exception) -> tuple[str, int]:
 def stopped(error: KeyboardInterrupt, arguments: Sequence[str]) -> str:
     """What to say after a signal: the command that goes on, where the work was saved."""
     if is_a(error, "torchlift.train.durable", "Interrupted"):
-        return f"saved; resume with: {resume_command(arguments)}"
+        saved = "saved" if getattr(error, "saved", True) else "stopped before the first checkpoint"
+        return f"{saved}; resume with: {resume_command(arguments)}"
     return "interrupted"
 
 

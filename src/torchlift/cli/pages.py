@@ -6,7 +6,7 @@ from typing import Any
 
 from torchlift import report
 from torchlift.cli.output import note
-from torchlift.run.folder import read_toml
+from torchlift.run.record import flat, read_record
 from torchlift.train.history import read
 
 KINDS = ("comparison.json", "tuning.json", "result.json", "run.toml")
@@ -32,8 +32,9 @@ def page(folder: Path, kind: str) -> report.Page:
     rows = read(history) if history.is_file() else []
     if kind == "result.json":
         return report.run_page(rows, read_json(folder / kind))
-    settings = read_toml(folder / kind)
-    return report.run_page(rows, {"title": f"{settings.get('recipe')}, not finished", "settings": settings})
+    settings = flat(read_record(folder) or {})
+    name = str(settings.get("recipe.class", settings.get("kind"))).rpartition(":")[2]
+    return report.run_page(rows, {"title": f"{name}, not finished", "settings": settings})
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from torchlift.core import Lift
 from torchlift.errors import TorchliftError
 from torchlift.recipes.recipe import RecipeLike, as_recipe
 from torchlift.run.checks import Look, as_task
+from torchlift.run.folder import open_run
+from torchlift.run.labels import places
+from torchlift.run.lock import claims
 from torchlift.run.result import Result
 from torchlift.run.single import fit
 from torchlift.train import rng
@@ -106,6 +109,7 @@ class Comparison:
         return report.write(report.comparison_page(self.data()), Path(path))
 
 
+@claims()
 def compare(
     make_model: Callable[[], nn.Module],
     train: Any,
@@ -147,11 +151,15 @@ def compare(
     entries: dict[str, RecipeLike | Lift | None] = {PLAIN: None} | dict(recipes)
     refuse_early(make_model, entries, train, numbers[0], settings)
     results: dict[str, list[Result]] = {name: [] for name in entries}
+    folders = places(entries, numbers)
+    if out is not None:
+        record = {"folders": list(folders.values())}
+        open_run(Path(out), "comparison", lambda: record, resume=resume, overwrite=overwrite)
     for seed in numbers:
         for name, recipe in entries.items():
             with rng.scope(seed):
                 model = make_model()
-            place = None if out is None else Path(out) / f"{name.replace('/', '-')}-{seed}"
+            place = None if out is None else Path(out) / folders[name, seed]
             run = fit(
                 model,
                 train,

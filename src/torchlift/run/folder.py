@@ -1,71 +1,137 @@
-"""A run's folder: what was asked for (``run.toml``), and refusing to mix two runs in one place."""
+"""A run's folder: whose it is, refusing to mix two runs in one place, and never touching what is not ours.
 
-import contextlib
-import json
-import shutil
-import tomllib
-from collections.abc import Mapping
+What torchlift may write, move or remove in a folder is listed by kind in :data:`OWNED`, and is ours only
+beside a ``run.toml`` with our marker. ``overwrite`` moves the old run into ``.old-<id>`` first: from the
+moment that folder is there the old run is gone, and whoever opens the place next finishes the move.
+"""
+
+import os
+import secrets
+from collections.abc import Callable
 from pathlib import Path
 
+from torchlift import files
 from torchlift.errors import CheckpointError
+from torchlift.run.lock import Lock, claim, claims
+from torchlift.run.record import NAME, Record, headed, read_record, refuse_another, to_toml
+from torchlift.run.sweeping import OWNED, remove, sweep
 from torchlift.train.checkpoint import write
+from torchlift.train.engines import Engine
+from torchlift.train.store import FINAL, STEPS
 
-OURS = ("run.toml", "history.jsonl", "result.json", "report.html", "model.safetensors")
-FOLDERS = ("fits", "tensorboard")
-
-Setting = str | int | float | bool
+ASIDE = ".old-"
 
 
-def open_run(folder: Path, settings: Mapping[str, Setting], *, resume: bool, overwrite: bool) -> None:
+def open_run(
+    folder: Path, kind: str, describe: Callable[[], Record], *, resume: bool, overwrite: bool
+) -> Lock:
     """Start in an empty folder, or go on in one whose run was asked for in the same way."""
-    record = folder / "run.toml"
-    if record.exists() and overwrite:
-        clear(folder)
-    if not record.exists():
-        write(record, to_toml(settings).encode())
-        return
+    lock = claim(folder)
+    settle(folder)
+    old = read_record(folder)
+    if old is None:
+        sweep(folder, NAME)
+        refuse_strangers(folder, kind)
+        begin(folder, kind, describe())
+        return lock
+    if old["kind"] != kind:
+        raise CheckpointError(f"{folder} holds a {old['kind']}, not a {kind}: choose another folder.")
+    if overwrite:
+        record = describe()
+        put_aside(folder, old)
+        begin(folder, kind, record)
+        settle(folder)
+        return lock
     if not resume:
         raise CheckpointError(
             f"{folder} holds a run already: pass resume=True to go on, overwrite=True to start anew."
         )
-    compare_settings(folder, read_toml(record), settings)
+    new = headed(kind, old["id"], describe())
+    refuse_another(folder, old, new)
+    sweep(folder, kind)
+    named = list(dict.fromkeys([*old.get("folders", []), *new.get("folders", [])]))
+    if named != old.get("folders", []):  # a comparison that goes on with more seeds or recipes
+        write(folder / NAME, to_toml(old | {"folders": named}))
+    return lock
 
 
-def compare_settings(folder: Path, old: Mapping[str, Setting], new: Mapping[str, Setting]) -> None:
-    """Name the first thing in which the run in the folder differs from the one asked for."""
-    for name in [*new, *(set(old) - set(new))]:
-        if old.get(name) != new.get(name):
+def open_fit(
+    folder: Path, engine: Engine, describe: Callable[[], Record], *, resume: bool, overwrite: bool
+) -> str:
+    """The folder of a single run, opened by the first of several processes; the run's id for all."""
+    if engine.rank == 0:
+        open_run(folder, "fit", describe, resume=resume, overwrite=overwrite)
+    engine.barrier()
+    record = read_record(folder)
+    assert record is not None, "the first process has just written or read it"
+    return record["id"]
+
+
+def begin(folder: Path, kind: str, record: Record) -> None:
+    """Write the record of a new run."""
+    write(folder / NAME, to_toml(headed(kind, secrets.token_hex(8), record)))
+
+
+def refuse_strangers(folder: Path, kind: str) -> None:
+    """Refuse a folder that holds files of our names which no run of ours wrote."""
+    for name in OWNED[kind]:
+        if os.path.lexists(folder / name):
             raise CheckpointError(
-                f"{folder} was made with {name} = {old.get(name)!r}, now it is {new.get(name)!r}: "
-                "use the old setting, another folder, or overwrite=True."
+                f"{folder / name} is there, but no {NAME} of ours beside it: "
+                "move it away or choose another folder."
             )
 
 
-def forget_unstarted(folder: Path) -> None:
-    """Remove the record of a run that failed before its first checkpoint, and a folder that empties."""
-    if not any((folder / "fits").rglob("*.safetensors")):
-        clear(folder)
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-
-
-def clear(folder: Path) -> None:
-    """Remove what torchlift wrote there, and nothing else."""
-    for name in OURS:
-        (folder / name).unlink(missing_ok=True)
-    for name in FOLDERS:
-        shutil.rmtree(folder / name, ignore_errors=True)
-
-
-def to_toml(settings: Mapping[str, Setting]) -> str:
-    """Flat TOML; JSON's strings and numbers are TOML's too."""
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in settings.items()]
-    return "# Everything needed to repeat this run.\n" + "\n".join(lines) + "\n"
-
-
-def read_toml(path: Path) -> dict[str, Setting]:
-    """The settings of a run; a damaged record is a one-line error."""
+def put_aside(folder: Path, record: Record) -> None:
+    """Move what a run wrote, and the runs it is made of, out of sight; each move is atomic."""
+    aside = folder / f"{ASIDE}{record['id']}"
     try:
-        return tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path} is damaged ({error}): pass overwrite=True to start anew.") from error
+        aside.mkdir(exist_ok=True)
+        files.sync(folder)
+        for part in parts(folder, record):
+            with claims():
+                claim(part)
+                settle(part)
+                inner = read_record(part)
+                if inner is not None:
+                    put_aside(part, inner)
+        for name in OWNED[record["kind"]]:
+            if os.path.lexists(folder / name):
+                os.replace(folder / name, aside / name)
+        files.sync(folder)
+    except OSError as error:
+        raise CheckpointError(f"cannot move the old run in {folder} aside ({error.strerror}).") from error
+
+
+def parts(folder: Path, record: Record) -> list[Path]:
+    """The folders of the runs that a comparison is made of."""
+    named = [str(name) for name in record.get("folders", [])]
+    return [folder / name for name in named if Path(name).name == name and (folder / name).is_dir()]
+
+
+def settle(folder: Path) -> None:
+    """Finish what an interrupted ``overwrite`` began: the rest of the old run follows, then all goes."""
+    for aside in sorted(folder.glob(f"{ASIDE}*")):
+        record = read_record(folder)
+        if record is not None and aside.name == f"{ASIDE}{record['id']}":
+            put_aside(folder, record)
+        for part in parts(folder, read_record(aside) or {}):
+            with claims():
+                claim(part)
+                settle(part)
+            if not any(part.iterdir()):
+                remove(part)
+        remove(aside)
+
+
+def forget_unstarted(folder: Path) -> None:
+    """Remove a run that failed before its first checkpoint, its record last."""
+    if not has_checkpoint(folder):
+        for name in OWNED["fit"]:
+            if os.path.lexists(folder / name):
+                remove(folder / name)
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether there is anything to go on from."""
+    return any((folder / "fits").rglob(STEPS)) or any((folder / "fits").rglob(FINAL))

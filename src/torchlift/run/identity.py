@@ -1,14 +1,14 @@
-"""Settings as text that is the same tomorrow: no addresses, no machine."""
+"""Settings as text that is the same tomorrow, and what a model and data are: no addresses, no machine."""
 
 import dataclasses
 import functools
-import hashlib
 import re
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from torchlift.run.digest import digest
+from torchlift.run.modules import module_tree
 from torchlift.train.batches import Loader, Source, Tensors
 from torchlift.tree import leaves
 
@@ -32,23 +32,27 @@ def describe(value: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
-def structure(model: nn.Module) -> str:
-    """A short digest of a model's parameter and buffer names and shapes."""
-    parts = "\n".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in model.state_dict().items())
-    return hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()
+def describe_model(model: nn.Module) -> dict[str, Any]:
+    """What a model is: every module with its settings, and a digest of all weights and buffers."""
+    state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    return {
+        "class": f"{type(model).__module__}:{type(model).__qualname__}",
+        "modules": module_tree(model),
+        "frozen": frozen,
+        "weights": digest(state),
+    }
 
 
-def fingerprint(data: Source | None) -> str:
-    """What identifies the data: shapes, and a digest of a few hundred samples spread over them."""
+def describe_data(data: Source | None) -> str:
+    """What data are: the digest of every sample in memory, or of the dataset behind a loader."""
     if data is None:
         return "none"
     if isinstance(data, Tensors):
-        total = hashlib.blake2b(digest_size=8)
-        picks = torch.linspace(0, data.samples - 1, min(256, data.samples)).long()
-        for tensor in leaves(data.tree):
-            total.update(str(tuple(tensor.shape)).encode())
-            rows = tensor.index_select(0, picks.to(tensor.device)).cpu().contiguous()
-            total.update(rows.reshape(-1).view(torch.uint8).numpy().tobytes())
-        return total.hexdigest()
+        tensors = list(leaves(data.tree))
+        keys = list(data.tree) if isinstance(data.tree, dict) else []
+        return f"{data.samples} samples, {digest(keys, tensors)}"
     assert isinstance(data, Loader)
-    return f"DataLoader of {data.steps()} batches"
+    loader = data.loader
+    how = (loader.batch_size, loader.drop_last, type(loader.sampler).__name__, loader.num_workers)
+    return f"a DataLoader of {data.steps()} batches, {digest(how, loader.dataset, loader.collate_fn)}"

@@ -1,19 +1,22 @@
 """One run: ``tl.fit``."""
 
+import contextlib
 import copy
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
 
-import torchlift
 from torchlift.core import Lift, Loss, Supervised, Task, mark_pruned, release_zeros
-from torchlift.errors import TorchliftError
+from torchlift.errors import DivergedError, TorchliftError
 from torchlift.recipes.recipe import RecipeLike, as_recipe
 from torchlift.run.checks import as_task, check
-from torchlift.run.folder import Setting, forget_unstarted, open_run
-from torchlift.run.identity import describe, fingerprint, structure
+from torchlift.run.folder import forget_unstarted, has_checkpoint, open_fit
+from torchlift.run.identity import describe
+from torchlift.run.lock import claims
+from torchlift.run.record import fit_record
 from torchlift.run.result import Result
 from torchlift.run.signals import graceful
 from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Store, engine, rng
@@ -29,6 +32,7 @@ from torchlift.train.workers import watched
 from torchlift.tree import move
 
 
+@claims()
 @watched()
 def fit(
     problem: nn.Module,
@@ -102,13 +106,25 @@ def fit(
     task = copy.deepcopy(as_task(problem, loss)).to(runner.device)
     (mark_pruned if keep_zeros else release_zeros)(task)
     example = check(task, data, runner.device)
-    asked = record(task, recipe, data, optimizer=optimizer, schedule=schedule, epochs=epochs, seed=seed)
-    asked["batch_size"] = batch_size
-    asked["other"] = describe([clip, groups, keep, augment, metric, precision, keep_zeros, equal_cost])
-    folder = None if out is None else Path(out)
-    if folder is not None and runner.rank == 0:
-        open_run(folder, asked, resume=resume, overwrite=overwrite)
-    runner.barrier()
+    chosen = {
+        "optimizer": optimizer,
+        "schedule": schedule,
+        "epochs": epochs,
+        "seed": seed,
+        "batch_size": batch_size,
+        "clip": clip,
+        "groups": groups,
+        "keep": keep,
+        "augment": augment,
+        "metric": metric,
+        "precision": precision,
+        "keep_zeros": keep_zeros,
+        "equal_cost": equal_cost,
+    }
+    folder, owner = None if out is None else Path(out), ""
+    if folder is not None:
+        full = functools.partial(fit_record, task, as_recipe(recipe), data, held_out, chosen)
+        owner = open_fit(folder, runner, full, resume=resume, overwrite=overwrite)
     before = copy.deepcopy(task.model)
     listeners = () if listener is None or runner.rank > 0 else (listener,)
     if tensorboard and runner.rank == 0:
@@ -122,8 +138,8 @@ def fit(
             epochs=epochs,
             seed=seed,
             metric=metric,
-            store=None if folder is None else Store(folder),
-            history=History(folder / "history.jsonl" if folder is not None and runner.rank == 0 else None),
+            store=None if folder is None else Store(folder, owner),
+            history=History(None if folder is None else folder / "history.jsonl", runner.rank == 0),
             progress=Progress(progress and runner.rank == 0),
             unit=probe(task, first_batch(data, runner)).flops * data.steps(),
             equal_cost=equal_cost,
@@ -141,7 +157,7 @@ def fit(
         flops=fitter.flops,
         seconds=fitter.seconds,
         metric=metric_name(task, metric),
-        settings=asked | {"steps_per_epoch": data.steps()},
+        settings=in_words(task, recipe, chosen) | {"steps_per_epoch": data.steps()},
         phases=run.phases,
         example=example,
         scores={n: evaluate(answer, part, runner, metric) for n, part in parts.items() if part is not None},
@@ -154,18 +170,10 @@ def fit(
     return result
 
 
-def record(task: Task, recipe: Any, data: Source, **settings: Any) -> dict[str, Setting]:
-    """What identifies a run: a folder made with anything else is not resumed."""
-    head: dict[str, Setting] = {
-        "torchlift": torchlift.__version__,
-        "recipe": describe(as_recipe(recipe)),
-        "model": type(task.model).__name__,
-        "structure": structure(task.model),
-        "loss": describe(task.loss),
-        "data": fingerprint(data),
-    }
-    plain = {k: v if isinstance(v, str | int | float) else describe(v) for k, v in settings.items()}
-    return head | plain
+def in_words(task: Task, recipe: Any, settings: Mapping[str, Any]) -> dict[str, str | int | float]:
+    """The settings of a run, for its report."""
+    head = {"recipe": as_recipe(recipe), "model": type(task.model).__name__, "loss": task.loss, **settings}
+    return {k: v if isinstance(v, str | int | float) else describe(v) for k, v in head.items()}
 
 
 def follow(
@@ -176,10 +184,13 @@ def follow(
     try:
         answer = as_recipe(recipe)(task, fitter)
     except Interrupted as stop:
-        raise Interrupted(f"stopped and saved in {folder}; the same call with resume=True goes on.") from stop
-    except TorchliftError:
+        raise interrupted_in(folder) from stop
+    except TorchliftError as error:
         if folder is not None and run.engine.rank == 0:
-            forget_unstarted(folder)
+            if isinstance(error, DivergedError) and has_checkpoint(folder):
+                raise DivergedError(f"{error} The last good checkpoint is kept in {folder}.") from error
+            with noting(error):
+                forget_unstarted(folder)
         raise
     if not isinstance(answer, Task):
         got = type(answer).__name__
@@ -188,6 +199,24 @@ def follow(
         )
     answer.eval()
     return answer, fitter
+
+
+@contextlib.contextmanager
+def noting(error: Exception) -> Generator[None]:
+    """What goes wrong while cleaning up after an error is told with it, not instead of it."""
+    try:
+        yield
+    except TorchliftError as second:
+        error.add_note(str(second))
+
+
+def interrupted_in(folder: Path | None) -> Interrupted:
+    """What to say after a signal, of what there is."""
+    if folder is None or not has_checkpoint(folder):
+        stop = Interrupted("stopped before the first checkpoint: the same call with resume=True starts anew.")
+        stop.saved = False
+        return stop
+    return Interrupted(f"stopped and saved in {folder}; the same call with resume=True goes on.")
 
 
 def on_device(data: Source, runner: Engine) -> Source:

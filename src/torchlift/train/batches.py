@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torchlift.core import Batch
 from torchlift.errors import DataError
 from torchlift.train import rng
+from torchlift.train.workers import patiently, resumable
 from torchlift.tree import leaves, select
 
 Augment = Callable[[Tensor, Generator], Tensor]
@@ -84,7 +85,7 @@ class Loader(Source):
     skips = False
 
     def __init__(self, loader: "DataLoader[Any]") -> None:
-        self.loader = loader
+        self.loader = resumable(loader)
         try:
             self.length = len(loader)
         except TypeError as error:
@@ -115,7 +116,7 @@ class Loader(Source):
 
     def ordered(self) -> Iterator[Batch]:
         """One pass over the loader."""
-        return iter(self.loader)
+        return patiently(iter(self.loader))
 
 
 def source(data: Any, batch_size: int, augment: Augment | None = None, shuffle: bool = True) -> Source:

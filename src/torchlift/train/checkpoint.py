@@ -2,7 +2,8 @@
 
 Any tree of dicts, lists, tuples, numbers, strings and tensors. Tensors are stored once however often
 they appear, under the dotted path of their first place (a state dict's under its own keys, as any reader of
-safetensors expects); the rest is JSON in the file's header, with a digest over both.
+safetensors expects); the rest is JSON in the file's header, with a digest over both. The digest tells damage,
+not malice: it is no signature.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from torch import Tensor
 from torchlift import files
 from torchlift.errors import CheckpointError
 
-FORMAT = "torchlift-checkpoint-1"
+FORMAT = "torchlift-checkpoint-2"
 
 
 def save(path: Path, tree: Any) -> None:
@@ -41,32 +42,42 @@ def load(path: Path) -> Any:
         ) from error
     if meta.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a {FORMAT} file: it is from another version or program.")
-    if meta.get("digest") != digest(meta["tree"], tensors):
+    try:
+        if meta["digest"] != digest(meta["tree"], tensors):
+            raise ValueError("its digest differs")
+        return unpack(json.loads(meta["tree"]), tensors)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = str(error) if str(error) == "its digest differs" else f"{type(error).__name__} in its tree"
         raise CheckpointError(
-            f"{path} is damaged (its digest differs): delete it to go on from the one before."
-        )
-    return unpack(json.loads(meta["tree"]), tensors)
+            f"{path} is damaged ({reason}): delete it to go on from the one before."
+        ) from error
 
 
-def write(path: Path, content: bytes) -> None:
+def write(path: Path, text: bytes) -> None:
     """Atomic and durable; a disk that does not take it is a one-line error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(f"cannot write {path} ({error.strerror}): choose another folder.") from error
     try:
-        files.write(path, content)
+        files.write(path, text)
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}.") from error
 
 
 def digest(text: str, tensors: dict[str, Tensor]) -> str:
-    """A checksum over the header and every byte of every tensor."""
+    """A checksum over the header and the name, dtype, shape and every byte of every tensor."""
     total = hashlib.blake2b(text.encode(), digest_size=16)
     for name in sorted(tensors):
-        total.update(name.encode())
-        total.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+        tensor = tensors[name]
+        total.update(repr((name, str(tensor.dtype), tuple(tensor.shape))).encode())
+        total.update(content(tensor))
     return total.hexdigest()
+
+
+def content(tensor: Tensor) -> memoryview:
+    """A tensor's bytes, in order, wherever it lives."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def pack(tree: Any, tensors: dict[str, Tensor], seen: dict[tuple[Any, ...], str], path: str = "") -> Any:
@@ -101,5 +112,7 @@ def unpack(packed: Any, tensors: dict[str, Tensor]) -> Any:
         return tensors[content]
     if kind == "dict":
         return {unpack(k, tensors): unpack(v, tensors) for k, v in content}
+    if kind not in ("tuple", "list"):
+        raise ValueError(f"no kind {kind}")
     parts = [unpack(part, tensors) for part in content]
     return tuple(parts) if kind == "tuple" else parts

@@ -32,7 +32,10 @@ LOG = logging.getLogger("torchlift")
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run asked to stop by a signal, after saving; its message says how to go on."""
+    """A run asked to stop by a signal, after saving what it could; its message says how to go on."""
+
+    saved = True
+    """Whether there is a checkpoint to go on from."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,14 +51,15 @@ class Fitted:
     optimizer: Tree
 
     def tree(self) -> Tree:
-        """As a checkpoint holds it."""
+        """As a checkpoint holds it: without its rows, which are in the history."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del fields["rows"]
         return fields | {"score": self.score and dataclasses.asdict(self.score)}
 
     @classmethod
-    def from_tree(cls, tree: Tree) -> "Fitted":
+    def from_tree(cls, tree: Tree, rows: list[Row]) -> "Fitted":
         """The inverse of :meth:`tree`."""
-        fields: Tree = dict(tree)
+        fields: Tree = {**tree, "rows": rows}
         fields["score"] = fields["score"] and Score(**fields["score"])
         return cls(**fields)
 
@@ -113,13 +117,15 @@ class DurableFit(Fit):
         path: tuple[int, ...] = (),
     ) -> None:
         self.run, self.whole, self.share, self.prefix, self.path = run, whole, share, prefix, path
-        self.store = run.store if whole is None else whole.store and Store(whole.store.fit(path[-1]))
+        self.store = run.store if whole is None else whole.store and whole.store.inside(path[-1])
         self.epochs, self.steps = share * run.epochs, run.train.steps()
         self.calls = 0
         self.flops = 0.0
         self.seconds = 0.0
         self.change = 0.0
         """What fits have left of their allowances because it did not pay for another step."""
+        self.first = 0
+        """Rows of the history before the fit at hand."""
 
     def __call__(self, problem: Problem, **choices: Unpack[Choices]) -> Fitted:
         """Train the problem; see :class:`Settings` for what may be chosen."""
@@ -141,7 +147,8 @@ class DurableFit(Fit):
             LOG.warning("fit %r: nothing is left of the budget, so it takes no step.", settings.name)
         self.change = loop.change
         optimizer = loop.optimizer.state_dict()
-        fitted = Fitted(at.rows, at.score, at.epoch, at.stopped, at.remembered, optimizer)
+        rows = self.run.history.rows[self.first :]
+        fitted = Fitted(rows, at.score, at.epoch, at.stopped, at.remembered, optimizer)
         self.finish(settings.name, problem, fitted, at.flops, at.seconds)
         return fitted
 
@@ -162,6 +169,7 @@ class DurableFit(Fit):
             )
         started = time.perf_counter()
         spent = count(lambda: function(problem))
+        self.first = len(self.run.history.rows)
         ended = Fitted([], None, 0, "cap", {}, {})
         self.finish(name, problem, ended, spent, time.perf_counter() - started)
 
@@ -247,16 +255,21 @@ class DurableFit(Fit):
 
     def tree(self, loop: Loop) -> Tree:
         """A checkpoint inside a fit."""
-        return loop.state() | {"name": loop.settings.name, "rows": self.run.history.rows}
+        place = {"name": loop.settings.name, "first": self.first, "history": self.run.history.mark()}
+        return loop.state() | place
 
     def resume(self, loop: Loop) -> None:
         """Go on from the last checkpoint of this fit, if there is one."""
+        history = self.run.history
         state = None if self.store is None else self.store.latest(self.calls)
         if state is None:
+            self.first = len(history.rows)
+            history.cut()
             return
         self.same(loop.settings.name, state)
         loop.restore(state)
-        self.run.history.replace(state["rows"])
+        self.first = state["first"]
+        history.rewind(state["history"])
 
     def finished(self, name: str, problem: Problem) -> Fitted | None:
         """Replay a call that ended in an earlier life of this run."""
@@ -271,9 +284,9 @@ class DurableFit(Fit):
         self.calls += 1
         self.change = state["change"]
         self.spend(state["flops"], state["seconds"])
-        if self.run.engine.rank == 0 and self.store is not None and not self.store.started(self.calls):
-            self.run.history.replace(state["rows"])
-        return Fitted.from_tree(state["fitted"])
+        rows = self.run.history.slice(state["first"], state["history"]["rows"])
+        self.run.history.rewind(state["history"], cut=False)  # what comes next knows how much stays
+        return Fitted.from_tree(state["fitted"], rows)
 
     def finish(self, name: str, problem: Problem, fitted: Fitted, flops: float, seconds: float) -> None:
         """Record the end state and what it cost."""
@@ -285,7 +298,8 @@ class DurableFit(Fit):
                 "flops": flops,
                 "seconds": seconds,
                 "change": self.change,
-                "rows": self.run.history.rows,
+                "first": self.first,
+                "history": self.run.history.mark(),
                 "source": self.run.train.state(),
                 "fitted": fitted.tree(),
             }

@@ -1,11 +1,12 @@
 """Where the steps run: this process, or several through Lightning Fabric."""
 
+import atexit
 import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
 from torchlift.core import Problem
@@ -54,6 +55,8 @@ class FabricEngine(Engine):
             accelerator=device.type, devices=world, strategy=strategy, precision=precision
         )
         self.fabric.launch()
+        atexit.unregister(leave)  # once, however many engines there are
+        atexit.register(leave)
         self.device, self.rank, self.world = (
             self.fabric.device,
             self.fabric.global_rank,
@@ -89,6 +92,12 @@ def engine(device: str | torch.device = "auto", precision: str = "32", compiled:
     if world == 1 and precision == "32":
         return Engine(chosen, compiled)
     return FabricEngine(chosen, world, precision, compiled)
+
+
+def leave() -> None:
+    """Take down the process group before the interpreter does: torch's threads would outlive their locks."""
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def import_fabric() -> Any:

@@ -1,52 +1,131 @@
-"""What happened, one row per epoch: a list, and ``history.jsonl`` where the run has a folder."""
+"""What happened, one row per epoch: a list, and ``history.jsonl`` where the run has a folder.
 
+The file only grows; a checkpoint holds a position in it (rows, bytes, a digest of what stands before), so
+that what a checkpoint costs does not depend on how long the run has been.
+"""
+
+import hashlib
 import json
 import math
+import os
+import weakref
 from pathlib import Path
 from typing import Any
 
 from torchlift.errors import CheckpointError
-from torchlift.train.checkpoint import write
 
 Row = dict[str, Any]
+Mark = dict[str, Any]
+"""``{"rows": how many, "bytes": how far, "digest": of what}``: a position in the history."""
 
 
 class History:
-    """Rows of a run, appended as they come; on resume the file is cut back to where the run goes on."""
+    """Rows of a run, appended as they come; on resume the file is cut back to where the run goes on.
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path
+    With several processes only one ``writes``; the others keep the same rows.
+    """
+
+    def __init__(self, path: Path | None = None, writes: bool = True) -> None:
+        self.path, self.writes = path, writes and path is not None
         self.rows: list[Row] = []
+        self.bytes, self.digest = 0, hashlib.blake2b(digest_size=16)
+        self.stored: list[bytes] | None = None
+        self.handle = -1
 
     def append(self, row: Row) -> None:
         """Add a row, and a line to the file."""
         row = {name: tidy(value) for name, value in row.items()}
+        if self.path is not None:
+            line = json.dumps(row).encode() + b"\n"
+            if self.writes:
+                self.to_file(line)
+            self.advance(line)
         self.rows.append(row)
-        if self.path is not None:
-            try:
-                with self.path.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-            except OSError as error:
-                raise CheckpointError(
-                    f"cannot write {self.path} ({error.strerror}): free space there."
-                ) from error
 
-    def replace(self, rows: list[Row]) -> None:
-        """Make these the rows, in the file as well."""
-        self.rows = list(rows)
-        if self.path is not None:
-            write(self.path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    def advance(self, line: bytes) -> None:
+        """Count a line that is in the file."""
+        self.bytes += len(line)
+        self.digest.update(line)
+
+    def mark(self) -> Mark:
+        """Where the history stands: on the disk when this returns."""
+        if self.writes and self.bytes:
+            self.to_file(b"", flush=True)
+        return {"rows": len(self.rows), "bytes": self.bytes, "digest": self.digest.hexdigest()}
+
+    def rewind(self, mark: Mark, cut: bool = True) -> None:
+        """Make the rows those before a mark; ``cut`` the file there too."""
+        self.rows, self.bytes, self.digest = [], 0, hashlib.blake2b(digest_size=16)
+        for line in self.lines()[: mark["rows"]]:
+            self.rows.append(parse(line))
+            self.advance(line)
+        if (self.bytes, self.digest.hexdigest()) != (mark["bytes"], mark["digest"]):
+            raise CheckpointError(
+                f"{self.path} is not as its checkpoint knows it (cut or edited): "
+                "put it back, or start anew with overwrite=True."
+            )
+        if cut:
+            self.cut()
+
+    def slice(self, first: int, last: int) -> list[Row]:
+        """Rows of the file, of an earlier life of the run."""
+        return [parse(line) for line in self.lines()[first:last]]
+
+    def cut(self) -> None:
+        """Drop from the file what stands behind the last row."""
+        self.stored = None
+        if self.path is None or not self.writes or not self.path.exists():
+            return
+        try:
+            if self.path.stat().st_size > self.bytes:
+                os.truncate(self.path, self.bytes)
+        except OSError as error:
+            raise CheckpointError(f"cannot write {self.path} ({error.strerror}).") from error
+
+    def lines(self) -> list[bytes]:
+        """The file's whole lines, read once in a run that replays."""
+        if self.stored is None:
+            text = self.path.read_bytes() if self.path is not None and self.path.exists() else b""
+            self.stored = [line for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
+        return self.stored
+
+    def to_file(self, line: bytes, flush: bool = False) -> None:
+        """Append to the file, or flush it to the disk; it stays open, for rows may come fast."""
+        assert self.path is not None
+        try:
+            if self.handle < 0:
+                self.handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+                weakref.finalize(self, os.close, self.handle)
+            while line:
+                line = line[os.write(self.handle, line) :]
+            if flush:
+                os.fsync(self.handle)
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot write {self.path} ({error.strerror}): free space there."
+            ) from error
 
 
 def read(path: Path) -> list[Row]:
     """The rows of a ``history.jsonl``; a last line cut short by a crash is left out."""
     rows: list[Row] = []
-    for line in path.read_text().splitlines():
+    for line in path.read_bytes().splitlines():
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
+            rows.append(parse(line))
+        except CheckpointError:
             break
     return rows
+
+
+def parse(line: bytes) -> Row:
+    """One line as a row."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"a line of the history is damaged: {line[:60]!r}.") from error
+    if not isinstance(row, dict):
+        raise CheckpointError(f"a line of the history is no row: {line[:60]!r}.")
+    return row
 
 
 def tidy(value: Any) -> Any:

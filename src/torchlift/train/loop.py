@@ -40,7 +40,6 @@ class Position:
     best: Tree | None = None
     score: Score | None = None
     remembered: dict[int, Tree] = dataclasses.field(default_factory=dict[int, Tree])
-    rows: list[Row] = dataclasses.field(default_factory=list[Row])
 
 
 @dataclasses.dataclass
@@ -195,7 +194,7 @@ class Loop:
         at, name = self.at, self.settings.name
         return (
             f"the objective is {value} at step {at.step} (epoch {at.epoch + 1} of fit {name!r}): "
-            "lower the learning rate, set clip=1.0 or look for bad samples; the last good checkpoint is kept."
+            "lower the learning rate, set clip=1.0 or look for bad samples."
         )
 
     def end_epoch(self, hooks: Hooks) -> None:
@@ -214,7 +213,6 @@ class Loop:
         self.remember(judged)
         at.seconds += time.perf_counter() - started
         row: Row = {"epoch": at.epoch, "step": at.step, "train_loss": loss, **self.columns(score)}
-        at.rows.append(row)
         hooks.row(row)
         if not at.stopped:
             hooks.pause(self)

@@ -1,10 +1,19 @@
-"""DataLoader workers that die: torch raises in the main thread, wherever that is."""
+"""DataLoader workers: those that die, those that hang, those that keep random streams of their own."""
 
 import contextlib
+import copy
+import threading
 import time
-from collections.abc import Generator
+import warnings
+from collections.abc import Generator, Iterator
+from typing import Any
 
+from torch.utils.data import DataLoader
+
+from torchlift.core import Batch
 from torchlift.errors import DataError
+
+STATE = threading.local()
 
 
 @contextlib.contextmanager
@@ -21,3 +30,34 @@ def watched() -> Generator[None]:
         raise DataError(
             f"a DataLoader worker died ({first}): set num_workers=0 to see its own error."
         ) from error
+
+
+def waiting() -> bool:
+    """Whether this thread waits for a loader's next batch: nothing is lost by stopping there."""
+    return getattr(STATE, "waiting", False)
+
+
+def patiently(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The batches, with :func:`waiting` true while one is awaited."""
+    while True:
+        STATE.waiting = True
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        finally:
+            STATE.waiting = False
+        yield batch
+
+
+def resumable(loader: "DataLoader[Any]") -> "DataLoader[Any]":
+    """The loader, with workers that start anew every epoch: what persistent ones draw no checkpoint holds."""
+    if not loader.persistent_workers:
+        return loader
+    warnings.warn(
+        "persistent_workers=True keeps random streams no checkpoint holds: workers start anew every epoch.",
+        stacklevel=2,
+    )
+    fresh = copy.copy(loader)
+    vars(fresh).update(persistent_workers=False, _iterator=None)  # torch forbids setting it by name
+    return fresh

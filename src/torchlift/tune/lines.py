@@ -6,6 +6,7 @@ from typing import Any
 from torchlift.errors import TorchliftError
 from torchlift.optim import line_searches
 from torchlift.tune.extra import optuna
+from torchlift.tune.journal import try_one
 from torchlift.tune.objective import Objective
 from torchlift.tune.space import Choice, Space
 
@@ -31,7 +32,7 @@ def along_lines(study: Any, objective: Objective, trials: int | None, higher_is_
         seen = next((t for t in study.trials if t.params == params and t.state.is_finished()), None)
         if seen is None:
             study.enqueue_trial(params)
-            study.optimize(objective, n_trials=1)
+            try_one(study, objective)
             seen = study.trials[-1]
         return sign * seen.value if seen.state == optuna().trial.TrialState.COMPLETE else math.inf
 

@@ -11,13 +11,17 @@ from torch import nn
 
 from torchlift import loss as losses
 from torchlift.core import Supervised
-from torchlift.errors import CheckpointError, TorchliftError
+from torchlift.errors import TorchliftError
 from torchlift.recipes import Plain
 from torchlift.run.folder import open_run
-from torchlift.run.identity import describe, fingerprint, structure
-from torchlift.train import source
+from torchlift.run.identity import describe_data, describe_model
+from torchlift.run.lock import Lock, claim, claims
+from torchlift.run.record import Record, flat, headed, read_record, refuse_another
+from torchlift.run.values import encode
+from torchlift.train import rng, source
 from torchlift.train.settings import ADAMW, OptimizerFactory
 from torchlift.tune.extra import optuna
+from torchlift.tune.journal import open_journal, try_one
 from torchlift.tune.lines import along_lines
 from torchlift.tune.objective import Objective, k_folds
 from torchlift.tune.result import Trial, Tuned
@@ -27,6 +31,7 @@ from torchlift.tune.workers import run_workers
 JOURNAL, RESULT = "study.journal", "tuning.json"
 
 
+@claims()
 def search(
     make_model: Callable[[], nn.Module],
     train: Any,
@@ -66,13 +71,16 @@ def search(
     higher, metric = direction(settings)
     folder = None if out is None else Path(out)
     about = describe_search(objective, method, folds)
+    lock = None
     if folder is not None:
-        open_folder(folder, about, resume or join, overwrite)
+        lock = open_folder(folder, about, resume, overwrite, join)
     elif workers > 1:
         raise TorchliftError("several workers need out=: a folder for the study they share.")
     study = open_study(folder, higher, seed, prune)
     if not join:
         fail_stale(study)
+    if lock is not None:
+        lock.share()  # from here on others may join
     if method == "lines":
         along_lines(study, objective, trials, higher)
     elif workers == 1 or folder is None:
@@ -80,7 +88,7 @@ def search(
     else:
         run_workers(functools.partial(work, folder, higher, seed, prune, objective, trials, workers), workers)
     tuned = collect(
-        open_study(folder, higher, seed, prune) if folder else study, objective, metric, higher, about
+        open_study(folder, higher, seed, prune) if folder else study, objective, metric, higher, flat(about)
     )
     if folder is not None:
         tuned.to_json(folder / RESULT)
@@ -95,32 +103,34 @@ def direction(settings: Mapping[str, Any]) -> tuple[bool, str]:
     return (loss.higher_is_better, loss.metric) if isinstance(loss, Supervised) else (False, "loss")
 
 
-def describe_search(objective: Objective, method: str, folds: int | None) -> dict[str, str | int]:
+def describe_search(objective: Objective, method: str, folds: int | None) -> Record:
     """What identifies a search: a folder made with anything else is not resumed."""
     train, valid = objective.folds[0]
     batch = int(objective.settings.get("batch_size", 128))
+    with rng.scope(objective.seed):
+        model = objective.make_model()
     return {
-        "recipe": describe(objective.recipe),
-        "fixed": describe(dict(objective.fixed)),
-        "space": describe(objective.space),
+        "recipe": encode(objective.recipe),
+        "fixed": encode(dict(objective.fixed)),
+        "space": encode(objective.space),
         "method": method,
         "folds": folds or 0,
-        "structure": structure(objective.make_model()),
-        "data": f"{fingerprint(source(train, batch))} {fingerprint(source(valid, batch))}",
-        "optimizer": describe(objective.optimizer),
-        "settings": describe(dict(sorted(objective.settings.items()))),
+        "model": describe_model(model),
+        "data": {"train": describe_data(source(train, batch)), "valid": describe_data(source(valid, batch))},
+        "optimizer": encode(objective.optimizer),
+        "settings": encode(dict(sorted(objective.settings.items()))),
         "seed": objective.seed,
     }
 
 
-def open_folder(folder: Path, about: Mapping[str, str | int], resume: bool, overwrite: bool) -> None:
-    """The search's folder, with ``run.toml`` to tell it by."""
-    if (folder / "fits").exists():
-        raise CheckpointError(f"{folder} holds a run, not a search: choose another folder.")
-    if overwrite:
-        for name in (JOURNAL, RESULT):
-            (folder / name).unlink(missing_ok=True)
-    open_run(folder, about, resume=resume, overwrite=overwrite)
+def open_folder(folder: Path, about: Record, resume: bool, overwrite: bool, join: bool) -> Lock:
+    """The search's folder, with ``run.toml`` to tell it by; whoever joins leaves it as it is."""
+    old = read_record(folder) if join else None
+    if old is not None and old["kind"] == "search":
+        lock = claim(folder, shared=True)
+        refuse_another(folder, old, headed("search", old["id"], about))
+        return lock
+    return open_run(folder, "search", lambda: about, resume=resume or join, overwrite=overwrite)
 
 
 def open_study(folder: Path | None, higher: bool, seed: int, prune: bool) -> Any:
@@ -128,11 +138,7 @@ def open_study(folder: Path | None, higher: bool, seed: int, prune: bool) -> Any
     package = optuna()
     storage: Any = None
     if folder is not None:
-        journal = package.storages.journal
-        path = str(folder / JOURNAL)
-        storage = package.storages.JournalStorage(
-            journal.JournalFileBackend(path, journal.JournalFileOpenLock(path))
-        )
+        storage = package.storages.JournalStorage(open_journal(folder / JOURNAL))
     study = package.create_study(
         storage=storage,
         study_name="search",
@@ -158,7 +164,7 @@ def optimise(study: Any, objective: Objective, trials: int) -> None:
     state = optuna().trial.TrialState
     counted = (state.COMPLETE, state.PRUNED, state.RUNNING)
     while len(study.get_trials(deepcopy=False, states=counted)) < trials:
-        study.optimize(objective, n_trials=1)
+        try_one(study, objective)
 
 
 def work(

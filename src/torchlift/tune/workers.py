@@ -1,8 +1,10 @@
 """Worker processes that end with the search, however it ends."""
 
 import multiprocessing
+import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -44,9 +46,18 @@ def start(process: Any) -> None:
 
 
 def attempt(work: Callable[[int], None], rank: int, problems: Any) -> None:
-    """Run a worker; leave Ctrl-C to the parent, and hand errors over in one line."""
+    """Run a worker; leave Ctrl-C to the parent, end when it does, and hand errors over in one line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         work(rank)
     except Exception as error:
         problems.put(f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else str(error))
+
+
+def end_with_parent() -> None:
+    """Wait for the parent's death, then die: nobody would collect what this process finds."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker has a parent"
+    parent.join()
+    os._exit(1)

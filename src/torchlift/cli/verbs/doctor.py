@@ -12,22 +12,34 @@ MARKS = {"ok": "✓", "missing": "–", "warning": "!", "error": "✗"}
 EXAMPLE = """Examples:
 
     torchlift doctor
-    torchlift doctor --out /scratch/runs --json"""
+    torchlift doctor --out /scratch/runs --json
+    torchlift doctor --run runs/mlp"""
 
 
 def doctor(
     *,
     out: Annotated[Path, Parameter(help="The folder runs are to be written to.")] = Path("runs"),
     data: Annotated[str | None, Parameter(help="The folder of the data (default: TORCHLIFT_DATA).")] = None,
+    run: Annotated[
+        Path | None, Parameter(help="A run's folder: what it holds, whether it is whole, whose it is.")
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Check versions, extras, cores, write access and data; say how to mend what is missing."""
+    """Check versions, extras, cores, write access and data; say how to mend what is missing.
+
+    With --run, check the folder of a run, a comparison or a search instead.
+    """
     del debug
     from torchlift.cli.health import examine
     from torchlift.cli.output import show
 
-    looks = list(examine(out, data))
+    if run is None:
+        looks = list(examine(out, data))
+    else:
+        from torchlift.cli.folders import examine_folder
+
+        looks = list(examine_folder(run))
     rows = [f"{MARKS[look.state]} {look.name:<14}{look.detail}" for look in looks]
     fixes = [f"\n    {look.fix}" if look.fix else "" for look in looks]
     text = "\n".join(row + fix for row, fix in zip(rows, fixes, strict=True))

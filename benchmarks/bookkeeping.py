@@ -1,0 +1,140 @@
+"""What a run costs beside its training: seconds in the history, checkpoints and records, and how they grow.
+
+    python benchmarks/bookkeeping.py [--epochs 1000 10000 100000] [--modules 1000 5000]
+
+Epochs: a network of 51 parameters on 64 samples, two steps an epoch, evaluated after each: about as little
+training per row of the history as there can be. Modules: a chain of 2 × 2 layers in ``SoftMask``: its lift,
+its record and one checkpoint. Bookkeeping is timed inside the run, where it is called, in seconds of this
+thread's processor, which a busy machine does not blur; waiting for the disk counts in wall time only.
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import torchlift as tl
+from torchlift.run import folder, record
+from torchlift.run.result import Result
+from torchlift.train.checkpoint import load, save
+from torchlift.train.history import History
+from torchlift.train.store import Store
+
+PARTS = {
+    "history": [(History, "append"), (History, "mark")],
+    "checkpoints": [(Store, "write"), (Store, "drop")],
+    "folder": [(folder, "read_record"), (folder, "begin"), (folder, "sweep"), (Result, "to_json")],
+}
+
+
+@contextlib.contextmanager
+def clocks() -> Iterator[dict[str, float]]:
+    """Seconds spent in each part, while this lasts."""
+    spent = dict.fromkeys([*PARTS, "wall"], 0.0)
+    before = [(owner, name, getattr(owner, name)) for calls in PARTS.values() for owner, name in calls]
+
+    def timed(part: str, real: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            started, wall = time.thread_time(), time.perf_counter()
+            try:
+                return real(*arguments, **options)
+            finally:
+                spent[part] += time.thread_time() - started
+                spent["wall"] += time.perf_counter() - wall
+
+        return call
+
+    try:
+        for part, calls in PARTS.items():
+            for owner, name in calls:
+                setattr(owner, name, timed(part, getattr(owner, name)))
+        yield spent
+    finally:
+        for owner, name, real in before:
+            setattr(owner, name, real)
+
+
+def long_run(epochs: int) -> dict[str, Any]:
+    """One run of so many epochs, saved every five seconds, then resumed when it is done."""
+    x = torch.randn(64, 4)
+    data = (x, (x.sum(1) > 0).long())
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1), nn.Linear(1, 1))
+    settings = {"loss": "bce", "epochs": epochs, "batch_size": 32, "save_every": 5.0, "progress": False}
+    with tempfile.TemporaryDirectory() as place, clocks() as spent:
+        started, wall = time.thread_time(), time.perf_counter()
+        tl.fit(model, data, data, out=place, **settings)
+        total, wall = time.thread_time() - started, time.perf_counter() - wall
+        told = dict(spent)
+        started = time.thread_time()
+        tl.fit(model, data, data, out=place, resume=True, **settings)
+        replay = time.thread_time() - started
+        size = (Path(place) / "fits" / "0000" / "final.safetensors").stat().st_size
+    waited = told.pop("wall")
+    kept = sum(told.values())
+    return {
+        "epochs": epochs,
+        "seconds": round(total, 3),
+        "bookkeeping": {part: round(seconds, 4) for part, seconds in told.items()},
+        "share": round(kept / total, 4),
+        "share of wall time": round(waited / wall, 4),
+        "microseconds per epoch": round(1e6 * kept / epochs, 1),
+        "seconds to replay": round(replay, 3),
+        "bytes of a checkpoint": size,
+    }
+
+
+def many_modules(count: int) -> dict[str, Any]:
+    """Lift, record, save and load a network of so many modules."""
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(count)))
+    task = tl.Task(model, "mse")
+    train = tl.train.source((torch.randn(8, 2), torch.randn(8, 2)), 8)
+    marks = [time.thread_time()]
+
+    def lap() -> float:
+        marks.append(time.thread_time())
+        return round(marks[-1] - marks[-2], 3)
+
+    lifted = tl.lifts.SoftMask().lift(task)
+    row: dict[str, Any] = {"modules": count, "lift": lap()}
+    tl.lifts.SoftMask().project(lifted)
+    row["project"] = lap()
+    written = record.to_toml(record.fit_record(task, tl.recipes.Plain(), train, None, {}))
+    row |= {"record": lap(), "record bytes": len(written)}
+    with tempfile.TemporaryDirectory() as place:
+        save(Path(place) / "x", {"problem": lifted.state_dict()})
+        row["save"] = lap()
+        load(Path(place) / "x")
+        row["load"] = lap()
+    return row
+
+
+def main() -> None:
+    """Measure and write ``results/bookkeeping.json``."""
+    parser = argparse.ArgumentParser(description="seconds beside training, and how they grow")
+    parser.add_argument("--epochs", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--modules", type=int, nargs="+", default=[1_000, 5_000])
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    long_run(10)  # what is loaded once is not the runs'
+    found = {
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "runs": [long_run(epochs) for epochs in arguments.epochs],
+        "modules": [many_modules(count) for count in arguments.modules],
+    }
+    path = Path(__file__).parent / "results" / "bookkeeping.json"
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

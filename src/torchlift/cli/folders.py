@@ -1,0 +1,114 @@
+"""What ``doctor --run`` looks at: what a folder holds, whether it is whole, whose it is, what to do."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from torchlift.cli.health import Look
+from torchlift.errors import CheckpointError
+from torchlift.run.folder import ASIDE, parts
+from torchlift.run.holder import read_holder
+from torchlift.run.lock import NAME as LOCK
+from torchlift.run.record import NAME, Record, read_record
+from torchlift.run.sweeping import OWNED, leftovers
+from torchlift.train.checkpoint import load
+from torchlift.train.history import read
+from torchlift.train.store import FINAL, STEPS, Store
+
+ANOTHER = "choose another folder"
+ENDS = {"fit": "result.json", "comparison": "comparison.json", "search": "tuning.json"}
+
+
+def examine_folder(folder: Path) -> Iterator[Look]:
+    """All looks at one folder, and at the runs a comparison is made of."""
+    yield from lock_looks(folder)
+    if any(folder.glob(f"{ASIDE}*")):
+        yield Look("overwrite", "warning", "was interrupted: the old run is gone", "--resume starts anew")
+    try:
+        record = read_record(folder)
+    except CheckpointError as error:
+        yield Look("record", "error", str(error), ANOTHER)
+        return
+    if record is None:
+        yield from no_run(folder)
+        return
+    kind = record["kind"]
+    made = record.get("machine", {})
+    detail = f"{kind} {record['id']}, torchlift {record.get('torchlift')}, torch {made.get('torch')}"
+    yield Look("record", "ok", detail)
+    if kind == "fit":
+        yield from checkpoint_looks(folder, record)
+    for part in parts(folder, record):
+        bad = [look for look in examine_folder(part) if look.state not in ("ok", "missing")]
+        yield from (Look(part.name, look.state, f"{look.name}: {look.detail}", look.fix) for look in bad)
+    left = leftovers(folder, kind)
+    if left:
+        names = ", ".join(path.name for path in left[:4])
+        yield Look("leftovers", "warning", f"{len(left)} of a crash ({names})", "--resume removes them")
+    yield end_look(folder, ENDS[kind])
+
+
+def lock_looks(folder: Path) -> Iterator[Look]:
+    """Who is at work in the folder."""
+    path = folder / LOCK
+    if not path.exists():
+        return
+    holder = read_holder(path)
+    if holder is None:
+        yield Look("lock", "warning", "names nobody: left by a crash", "--resume takes it over")
+    elif holder.lives():
+        yield Look("lock", "warning", f"held by process {holder.pid} on {holder.host}", "wait for it to end")
+    else:
+        yield Look("lock", "ok", f"left by process {holder.pid}, which is gone; the next run takes it over")
+
+
+def no_run(folder: Path) -> Iterator[Look]:
+    """A folder without a record: empty, or somebody else's."""
+    if not folder.is_dir():
+        yield Look("record", "missing", f"{folder} is not there: a run would make it")
+        return
+    strangers = sorted({name for names in OWNED.values() for name in names if (folder / name).exists()})
+    if strangers:
+        detail = f"no {NAME}, but {', '.join(strangers)}: not written by a run here, and never touched"
+        yield Look("record", "error", detail, ANOTHER)
+    else:
+        yield Look("record", "missing", "no run here")
+
+
+def checkpoint_looks(folder: Path, record: Record) -> Iterator[Look]:
+    """Every checkpoint, read whole; the history beside them."""
+    store = Store(folder, record["id"])
+    found = sorted([*folder.glob(f"fits/**/{FINAL}"), *folder.glob(f"fits/**/{STEPS}")])
+    for path in found:
+        try:
+            store.read(path)
+        except CheckpointError as error:
+            yield Look("checkpoint", "error", str(error), f"rm {path}")
+    ended = sum(path.name == FINAL for path in found)
+    if found:
+        yield Look("fits", "ok", f"{ended} finished, {len(found) - ended} checkpoints on the way")
+    else:
+        yield Look("fits", "missing", "no checkpoint yet", "--resume starts from the beginning")
+    history = folder / "history.jsonl"
+    if history.exists():
+        rows = read(history)
+        cut = len(rows) != history.read_bytes().count(b"\n")
+        yield Look("history", "warning" if cut else "ok", f"{len(rows)} rows{', the next one cut' * cut}")
+    weights = folder / "model.safetensors"
+    if weights.exists():
+        try:
+            load(weights)
+        except CheckpointError as error:
+            yield Look("model", "error", str(error), "--resume writes it anew")
+
+
+def end_look(folder: Path, name: str) -> Look:
+    """Whether the run came to its end."""
+    path = folder / name
+    try:
+        json.loads(path.read_text())
+    except FileNotFoundError:
+        return Look("end", "missing", "not finished", "--resume goes on")
+    except (OSError, ValueError) as error:
+        return Look("end", "error", f"{name} is damaged ({error})", "--resume writes it anew")
+    return Look("end", "ok", f"finished: {name} is whole")

@@ -1,0 +1,58 @@
+"""Who holds a folder: a process, told from a later one of the same number by the boot and its start time."""
+
+import dataclasses
+import json
+import os
+import platform
+from pathlib import Path
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclasses.dataclass(frozen=True)
+class Holder:
+    """A process on a machine; boot and start time are empty where the system does not tell them."""
+
+    pid: int
+    host: str
+    boot: str
+    started: str
+
+    def lives(self) -> bool:
+        """Whether the process is still there; one of another machine is taken to be."""
+        return self.host != platform.node() or self == holder_of(self.pid)
+
+
+def holder_of(pid: int) -> Holder | None:
+    """The process of this number, now; None where there is none."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        pass  # there, and another user's
+    except (OSError, OverflowError):
+        return None
+    boot = BOOT.read_text().strip() if BOOT.exists() else ""
+    return Holder(pid, platform.node(), boot, start_time(pid))
+
+
+def start_time(pid: int) -> str:
+    """When a process started, in the kernel's ticks since the boot."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def me() -> Holder:
+    """This process."""
+    found = holder_of(os.getpid())
+    assert found is not None, "a process knows itself"
+    return found
+
+
+def read_holder(path: Path) -> Holder | None:
+    """Who a lock file names; None where there is none, or it says nothing."""
+    try:
+        return Holder(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None

@@ -1,0 +1,84 @@
+"""doctor --run: what a folder holds, whether it is whole, whose it is, what to do."""
+
+import json
+import os
+
+from run.runs import data, model
+from run.runs import run as small
+from torchlift import compare
+from torchlift.run.holder import me
+
+
+def looks(run, folder, code=0):
+    ran = run(f"doctor --run {folder} --json")
+    assert ran.code == code, ran.out + ran.err
+    return {look["name"]: look for look in json.loads(ran.out)["looks"]}
+
+
+def states(found):
+    return {name: look["state"] for name, look in found.items()}
+
+
+def test_a_finished_run(run, tmp_path):
+    small(tmp_path / "a")
+    found = looks(run, "a")
+    assert states(found) == dict.fromkeys(["record", "fits", "history", "end"], "ok")
+    assert "1 finished, 0 checkpoints" in found["fits"]["detail"]
+    assert "2 rows" in found["history"]["detail"]
+    assert "✓ record" in run("doctor --run a").out
+
+
+def test_no_run_and_strangers(run, tmp_path):
+    assert "would make it" in looks(run, "nowhere")["record"]["detail"]
+    (tmp_path / "a").mkdir()
+    assert looks(run, "a")["record"]["detail"] == "no run here"
+    (tmp_path / "a" / "model.safetensors").write_text("mine")
+    found = looks(run, "a", code=1)["record"]
+    assert "model.safetensors" in found["detail"]
+    assert found["fix"] == "choose another folder"
+    (tmp_path / "a" / "run.toml").write_text("= broken")
+    assert "damaged" in looks(run, "a", code=1)["record"]["detail"]
+
+
+def test_damage_and_leftovers_and_how_to_mend_them(run, tmp_path):
+    small(tmp_path / "a")
+    final = tmp_path / "a" / "fits" / "0000" / "final.safetensors"
+    whole = final.read_bytes()
+    final.write_bytes(whole[:-5])
+    found = looks(run, "a", code=1)
+    assert found["checkpoint"]["fix"] == "rm a/fits/0000/final.safetensors"
+    final.write_bytes(whole)
+    (tmp_path / "a" / ".run.toml.0123abcd.tmp").write_text("half")
+    (tmp_path / "a" / "result.json").unlink()
+    with (tmp_path / "a" / "history.jsonl").open("ab") as file:
+        file.write(b'{"half\n')
+    found = looks(run, "a")
+    assert states(found) | {"leftovers": "warning", "history": "warning", "end": "missing"} == states(found)
+    (tmp_path / "a" / "model.safetensors").write_bytes(b"")
+    assert "model" in looks(run, "a", code=1)
+
+
+def test_locks(run, tmp_path):
+    small(tmp_path / "a")
+    lock = tmp_path / "a" / ".lock"
+    lock.write_text(json.dumps(vars(me())))
+    assert f"held by process {os.getpid()}" in looks(run, "a")["lock"]["detail"]
+    lock.write_text(json.dumps(vars(me()) | {"boot": "an earlier one"}))
+    assert "which is gone" in looks(run, "a")["lock"]["detail"]
+    lock.write_text("")
+    assert "names nobody" in looks(run, "a")["lock"]["detail"]
+
+
+def test_an_interrupted_overwrite_and_a_run_without_a_checkpoint(run, tmp_path):
+    small(tmp_path / "a")
+    (tmp_path / "a" / ".old-0123").mkdir()
+    assert looks(run, "a")["overwrite"]["state"] == "warning"
+    (tmp_path / "a" / "fits" / "0000" / "final.safetensors").unlink()
+    assert looks(run, "a")["fits"]["state"] == "missing"
+
+
+def test_a_comparison_tells_of_its_runs(run, tmp_path):
+    compare(model, data(), data(), data(), recipes={}, seeds=1, budget=1, progress=False, out=tmp_path / "c")
+    assert states(looks(run, "c")) == {"record": "ok", "end": "ok"}
+    (tmp_path / "c" / "plain-0" / "fits" / "0000" / "final.safetensors").write_bytes(b"")
+    assert "checkpoint" in looks(run, "c", code=1)["plain-0"]["detail"]

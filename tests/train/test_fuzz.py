@@ -1,0 +1,111 @@
+"""Whatever is in a checkpoint, a record or a history: the value that was saved, or one line."""
+
+import contextlib
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from torchlift.errors import CheckpointError
+from torchlift.run.record import arguments, headed, read_record, to_toml
+from torchlift.train.checkpoint import FORMAT, digest, load, save
+from torchlift.train.history import read
+
+CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
+TREE = {
+    "problem": {"w": torch.arange(6.0).view(2, 3), "n": torch.tensor(3)},
+    "name": "fit",
+    "rows": [1, None, (2.5,)],
+}
+many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EDITS = st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=4), st.integers(0, 4)), min_size=1, max_size=3)
+
+
+def edited(content: bytes, edits: list[tuple[float, bytes, int]]) -> bytes:
+    """Some bytes removed, some put in their place, here and there."""
+    for where, new, gone in edits:
+        start = int(where * len(content))
+        content = content[:start] + new + content[start + gone :]
+    return content
+
+
+def loaded(path: Path, content: bytes) -> Any:
+    """What the bytes load as; None where they are refused in one line."""
+    path.write_bytes(content)
+    try:
+        return load(path)
+    except CheckpointError as error:
+        if "\n" in str(error):
+            raise
+        return None
+
+
+@given(EDITS)
+@many
+def test_an_edited_checkpoint_is_itself_or_refused(
+    tmp_path: Path, edits: list[tuple[float, bytes, int]]
+) -> None:
+    save(tmp_path / "x", TREE)
+    found = loaded(tmp_path / "y", edited((tmp_path / "x").read_bytes(), edits))
+    if found is not None:
+        assert torch.equal(found["problem"]["w"], TREE["problem"]["w"])
+        assert (found["name"], found["rows"]) == (TREE["name"], TREE["rows"])
+
+
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["tensor", "dict", "list", "tuple", "x"]), inner, max_size=2)
+    ),
+    max_leaves=10,
+)
+
+
+@given(JSON)
+@example({"dict": [[{"list": []}, 1]]})
+@many
+def test_a_resealed_tree_is_read_or_refused(tmp_path: Path, tree: object) -> None:
+    tensors, text = {"a": torch.ones(2)}, json.dumps(tree)
+    meta = {"format": FORMAT, "tree": text, "digest": digest(text, tensors)}
+    loaded(tmp_path / "x", safetensors.torch.save(tensors, meta))
+
+
+RECORD = to_toml(
+    headed("fit", "0" * 16, {"recipe": {"class": "torchlift.recipes.plain:Plain", "fields": {}}})
+)
+
+
+@given(EDITS)
+@many
+def test_an_edited_record_is_read_or_refused(tmp_path: Path, edits: list[tuple[float, bytes, int]]) -> None:
+    record_is_safe(tmp_path, edited(RECORD, edits))
+
+
+def record_is_safe(folder: Path, content: bytes) -> None:
+    (folder / "run.toml").write_bytes(content)
+    with contextlib.suppress(CheckpointError):
+        assert read_record(folder) == tomllib.loads(content.decode())
+        arguments(folder)
+
+
+@given(EDITS)
+@many
+def test_an_edited_history_gives_rows(tmp_path: Path, edits: list[tuple[float, bytes, int]]) -> None:
+    (tmp_path / "h").write_bytes(edited(b'{"epoch": 1, "loss": 0.5}\n' * 3, edits))
+    assert all(isinstance(row, dict) for row in read(tmp_path / "h"))
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.name)
+def test_the_kept_corpus(tmp_path: Path, path: Path) -> None:
+    """Files that once did harm, or might have."""
+    if path.suffix == ".toml":
+        record_is_safe(tmp_path, path.read_bytes())
+    else:
+        assert loaded(tmp_path / "x", path.read_bytes()) is None
