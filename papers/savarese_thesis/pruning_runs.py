@@ -17,7 +17,7 @@ from papers.savarese_thesis.short_trainings import first
 from torchlift.core import Task
 from torchlift.data import Splits, crop_flip, load
 from torchlift.models import MLP, resnet
-from torchlift.recipes.pruning import sparsity, weights
+from torchlift.recipes.tools.pruning import sparsity, weights
 
 SOURCE = "Savarese, Principled Approximation Methods, chapter 4"
 

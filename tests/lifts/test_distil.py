@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from torchlift.core import Task, anneal, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Distil, Lifter
-from torchlift.lifts.distil import cosine, kl
+from torchlift.lifts.tools.distil import cosine, kl
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ def test_dict_batches_carry_their_positions_under_index():
 
 
 def test_targets_too_large_to_keep_are_recomputed(monkeypatch):
-    monkeypatch.setattr("torchlift.lifts.distil.CACHE", 10)
+    monkeypatch.setattr("torchlift.lifts.tools.distil.CACHE", 10)
     student, teacher, batch = pair()
     distil = Distil(student, teacher, {"0": None})
     distil.prepare([batch])

@@ -13,9 +13,9 @@ from torch.testing import assert_close
 
 from torchlift.core import Task, anneal, groups, original_parameters
 from torchlift.errors import SelectionError, TorchliftError
-from torchlift.lifts import gates
 from torchlift.lifts.mask import SoftMask
-from torchlift.lifts.switches import switches
+from torchlift.lifts.tools import gates
+from torchlift.lifts.tools.switches import switches
 
 CLOSED = {
     "sigmoid": lambda beta, s: 1 / (1 + math.exp(-beta * s)),

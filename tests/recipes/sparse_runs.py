@@ -8,7 +8,7 @@ from torch import nn
 
 import torchlift as tl
 from torchlift.core import Task
-from torchlift.recipes.pruning import sparsity, weights
+from torchlift.recipes.tools.pruning import sparsity, weights
 
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
 

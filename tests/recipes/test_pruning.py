@@ -11,7 +11,7 @@ from torchlift.recipes import (
     IterativeMagnitude,
     MagnitudePruning,
 )
-from torchlift.recipes.pruning import dropped, magnitudes, sparsity, weights
+from torchlift.recipes.tools.pruning import dropped, magnitudes, sparsity, weights
 
 
 def test_imp_follows_algorithm_3():

@@ -16,8 +16,8 @@ from torchlift.recipes import (
     ContinuousSparsification,
     TicketSearch,
 )
-from torchlift.recipes.pruning import dropped, magnitudes, weights
-from torchlift.recipes.targets import uses_per_weight
+from torchlift.recipes.tools.pruning import dropped, magnitudes, weights
+from torchlift.recipes.tools.targets import uses_per_weight
 from torchlift.train import DurableFit
 
 

@@ -11,7 +11,7 @@ import torchlift as tl
 from torchlift.core import Task
 from torchlift.deploy import export, load, save, shrink
 from torchlift.recipes import ContinuousSparsification
-from torchlift.recipes.pruning import sparsity, weights
+from torchlift.recipes.tools.pruning import sparsity, weights
 
 transformers = pytest.importorskip("transformers")
 

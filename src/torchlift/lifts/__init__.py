@@ -2,7 +2,6 @@
 
 from torchlift.lifts.auxiliary import Auxiliary
 from torchlift.lifts.bernoulli import StochasticMask
-from torchlift.lifts.distil import Distil
 from torchlift.lifts.expand import Expand
 from torchlift.lifts.hard_concrete import HardConcrete
 from torchlift.lifts.keep import KeepZeros
@@ -13,6 +12,7 @@ from torchlift.lifts.rotate import Rotate
 from torchlift.lifts.slim import Slim
 from torchlift.lifts.soft_threshold import SoftThreshold
 from torchlift.lifts.standardise import Standardise
+from torchlift.lifts.tools.distil import Distil
 
 __all__ = [
     "Auxiliary",

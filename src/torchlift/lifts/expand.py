@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Node, WeightLift
 from torchlift.errors import TorchliftError
-from torchlift.lifts.merge import compose
+from torchlift.lifts.tools.merge import compose
 
 Side = Literal["out", "in", "both"]
 

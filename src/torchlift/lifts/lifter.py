@@ -12,10 +12,10 @@ from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
 from torchlift.core import Batch, Fit, ModuleLift, Node, Problem, needs_fit, nodes, zero_masks
 from torchlift.errors import SelectionError, TorchliftError
-from torchlift.lifts import merge, residual
-from torchlift.lifts.distil import Distil, Match, check_match
-from torchlift.lifts.outputs import Shape, output_shape, pick, replace
-from torchlift.lifts.tap import tap
+from torchlift.lifts.tools import merge, residual
+from torchlift.lifts.tools.distil import Distil, Match, check_match
+from torchlift.lifts.tools.outputs import Shape, output_shape, pick, replace
+from torchlift.lifts.tools.tap import tap
 
 Kind = Literal["mlp", "conv", "block", "linear", "fading"]
 Factory = Callable[[int], nn.Module]
@@ -72,7 +72,7 @@ class Lifter(ModuleLift):
 
     With ``init="zeros"`` exactly the identity at first; ``"xavier"`` and ``"kaiming"`` are masked
     (``sparsity``) and multiplied by ``scale``. ``match``, ``mix`` and ``freeze_head`` are those of
-    :class:`~torchlift.lifts.distil.Distil`.
+    :class:`~torchlift.lifts.tools.distil.Distil`.
     """
 
     where: str

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from torchlift.core import Dial, Fit, Node, Problem, Reparametrised, WeightLift, liftable, matches, refer
 from torchlift.errors import TorchliftError
-from torchlift.lifts import gates
-from torchlift.lifts.switches import Gate, Ranked, Stairs, Switches, aimed, spared
+from torchlift.lifts.tools import gates
+from torchlift.lifts.tools.switches import Gate, Ranked, Stairs, Switches, aimed, spared
 
 Granularity = Literal["weight", "channel", "head", "block"] | Mapping[str, Mapping[str, int]]
 

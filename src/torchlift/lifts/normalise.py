@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
 from torchlift.core import Fit, ModuleLift, Node, Problem, nodes
-from torchlift.lifts import merge
-from torchlift.lifts.outputs import Shape, own_shape
-from torchlift.lifts.residual import axis
+from torchlift.lifts.tools import merge
+from torchlift.lifts.tools.outputs import Shape, own_shape
+from torchlift.lifts.tools.residual import axis
 
 
 class Normed(Node):

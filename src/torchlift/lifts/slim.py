@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Fit, Node, Problem, WeightLift
 from torchlift.errors import TorchliftError
-from torchlift.lifts import gates
+from torchlift.lifts.tools import gates
 
 
 class Scaled(Node):

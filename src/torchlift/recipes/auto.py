@@ -13,8 +13,8 @@ from torchlift.errors import TorchliftError
 from torchlift.recipes.centred import Centred
 from torchlift.recipes.folded_norm import FoldedNorm
 from torchlift.recipes.plain import Plain
-from torchlift.recipes.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.recipes.rotated import Rotated
+from torchlift.recipes.tools.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.train import Score
 
 LOG = logging.getLogger("torchlift")

@@ -6,7 +6,7 @@ from typing import Any
 
 from torchlift.core import Fit, Lift, Task
 from torchlift.errors import TorchliftError
-from torchlift.recipes.recipe import Recipe, RecipeLike, as_recipe
+from torchlift.recipes.tools.recipe import Recipe, RecipeLike, as_recipe
 
 
 @dataclasses.dataclass(frozen=True)

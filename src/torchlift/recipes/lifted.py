@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchlift.core import Fit, Lift, Problem, Task
-from torchlift.recipes.recipe import Recipe
+from torchlift.recipes.tools.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)

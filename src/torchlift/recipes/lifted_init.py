@@ -13,7 +13,7 @@ from torchlift.core import Fit, Problem, Task, zero_masks
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.flops import count_flops
 from torchlift.loss import Supervised, split
-from torchlift.recipes.recipe import Recipe
+from torchlift.recipes.tools.recipe import Recipe
 
 Data = tuple[Tensor, Tensor]
 

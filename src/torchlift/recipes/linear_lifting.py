@@ -3,7 +3,7 @@
 import dataclasses
 
 from torchlift.lifts.expand import Expand, Side
-from torchlift.recipes.recipe import OneLift, made
+from torchlift.recipes.tools.recipe import OneLift, made
 
 
 @dataclasses.dataclass(frozen=True)

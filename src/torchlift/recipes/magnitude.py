@@ -8,8 +8,8 @@ from torch import nn
 
 from torchlift.core import Fit, Task, matches
 from torchlift.errors import TorchliftError
-from torchlift.recipes.pruning import Scope, dropped, logger, magnitudes, rewound, sparsity, weights
-from torchlift.recipes.recipe import Recipe
+from torchlift.recipes.tools.pruning import Scope, dropped, logger, magnitudes, rewound, sparsity, weights
+from torchlift.recipes.tools.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)

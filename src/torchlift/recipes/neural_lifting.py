@@ -10,11 +10,11 @@ from torchlift.analyze.smoothness import Kind as Complexity
 from torchlift.analyze.smoothness import complexity
 from torchlift.core import Fit, Problem, Task, preset
 from torchlift.errors import TorchliftError
-from torchlift.lifts.distil import Match
 from torchlift.lifts.lifter import Factory, Kind, Lifter, deviation
-from torchlift.lifts.residual import Init
+from torchlift.lifts.tools.distil import Match
+from torchlift.lifts.tools.residual import Init
 from torchlift.loss import split
-from torchlift.recipes.recipe import Recipe, made
+from torchlift.recipes.tools.recipe import Recipe, made
 from torchlift.train.settings import OptimizerFactory, Schedule
 from torchlift.train.until import Rule
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 from torchlift.core import Fit, Task
-from torchlift.recipes.recipe import Recipe
+from torchlift.recipes.tools.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)

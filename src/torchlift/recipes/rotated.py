@@ -8,7 +8,7 @@ from functools import partial
 from torchlift.core import Batch, Fit, Problem, Task
 from torchlift.flops import count_flops
 from torchlift.lifts.rotate import Rotate, gradient_moments, parts
-from torchlift.recipes.recipe import Recipe, made
+from torchlift.recipes.tools.recipe import Recipe, made
 
 PARTS = 8
 """Gradients whose moments give a basis."""

@@ -9,12 +9,12 @@ import torch
 
 from torchlift.core import Fit, Problem, Task
 from torchlift.lifts import SoftMask
-from torchlift.lifts.switches import switches as all_switches
-from torchlift.recipes.accounts import account
+from torchlift.lifts.tools.switches import switches as all_switches
 from torchlift.recipes.magnitude import remembered
-from torchlift.recipes.masking import Masking
-from torchlift.recipes.pruning import dropped, logger, rewound, sparsity, weights
 from torchlift.recipes.tickets import load_weights
+from torchlift.recipes.tools.accounts import account
+from torchlift.recipes.tools.masking import Masking
+from torchlift.recipes.tools.pruning import dropped, logger, rewound, sparsity, weights
 
 
 @dataclasses.dataclass(frozen=True)

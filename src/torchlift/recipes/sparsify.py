@@ -7,12 +7,12 @@ from typing import Any
 from torchlift.core import Fit, Problem, Task, matches
 from torchlift.errors import TorchliftError
 from torchlift.lifts import SoftMask
-from torchlift.lifts.switches import spared
+from torchlift.lifts.tools.switches import spared
 from torchlift.loss import split
-from torchlift.recipes.accounts import account, closed, itself, quietly, settled
-from torchlift.recipes.masking import Masking
-from torchlift.recipes.pruning import logger
-from torchlift.recipes.targets import Target, target, weigh
+from torchlift.recipes.tools.accounts import account, closed, itself, quietly, settled
+from torchlift.recipes.tools.masking import Masking
+from torchlift.recipes.tools.pruning import logger
+from torchlift.recipes.tools.targets import Target, target, weigh
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

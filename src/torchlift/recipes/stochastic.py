@@ -10,8 +10,8 @@ import torch
 from torchlift.core import Fit, Problem, Task
 from torchlift.lifts.bernoulli import Coin, StochasticMask
 from torchlift.recipes.magnitude import remembered
-from torchlift.recipes.pruning import logger, rewound
-from torchlift.recipes.recipe import Recipe
+from torchlift.recipes.tools.pruning import logger, rewound
+from torchlift.recipes.tools.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)

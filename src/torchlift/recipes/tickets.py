@@ -11,12 +11,12 @@ from torch import Tensor
 from torchlift.core import Fit, Problem, Task
 from torchlift.errors import TorchliftError
 from torchlift.lifts.mask import Variant
-from torchlift.lifts.switches import Switches, spared
-from torchlift.lifts.switches import switches as all_switches
-from torchlift.recipes.accounts import account
+from torchlift.lifts.tools.switches import Switches, spared
+from torchlift.lifts.tools.switches import switches as all_switches
 from torchlift.recipes.magnitude import remembered
-from torchlift.recipes.masking import Masking
-from torchlift.recipes.pruning import logger
+from torchlift.recipes.tools.accounts import account
+from torchlift.recipes.tools.masking import Masking
+from torchlift.recipes.tools.pruning import logger
 
 
 def thesis_rule(s: Tensor, beta: float, s_init: float) -> Tensor:

@@ -12,7 +12,7 @@ from torch import nn
 
 from torchlift.core import Lift
 from torchlift.errors import TorchliftError
-from torchlift.recipes.recipe import RecipeLike, as_recipe
+from torchlift.recipes.tools.recipe import RecipeLike, as_recipe
 from torchlift.run.checks import Look, as_task
 from torchlift.run.folder import open_run
 from torchlift.run.labels import places

@@ -11,7 +11,7 @@ from torch import nn
 
 from torchlift.core import Lift, Loss, Supervised, Task, mark_pruned, release_zeros
 from torchlift.errors import DivergedError, TorchliftError
-from torchlift.recipes.recipe import RecipeLike, as_recipe
+from torchlift.recipes.tools.recipe import RecipeLike, as_recipe
 from torchlift.run.checks import as_task, check
 from torchlift.run.folder import forget_unstarted, has_checkpoint, open_fit
 from torchlift.run.identity import describe

@@ -8,7 +8,7 @@ from torch.nn.functional import relu
 
 from torchlift.core import Dial
 from torchlift.errors import TorchliftError
-from torchlift.lifts.outputs import Layout, Shape
+from torchlift.lifts.tools.outputs import Layout, Shape
 
 Init = Literal["zeros", "xavier", "kaiming"]
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}

@@ -5,8 +5,8 @@ import warnings
 from collections.abc import Callable
 
 from torchlift.core import Problem, Task
-from torchlift.lifts.switches import Gate
-from torchlift.recipes.targets import Target
+from torchlift.lifts.tools.switches import Gate
+from torchlift.recipes.tools.targets import Target
 
 Log = Callable[[Problem], dict[str, float]]
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torchlift.core import Node, Problem, Task
 from torchlift.core.modules import aliases
 from torchlift.errors import TorchliftError
-from torchlift.lifts.outputs import pick
+from torchlift.lifts.tools.outputs import pick
 from torchlift.loss import output as prediction
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Problem, Task, mark_zeros, matches, named, select, zero_masks
 from torchlift.errors import TorchliftError
-from torchlift.lifts import gates
+from torchlift.lifts.tools import gates
 
 Scope = Literal["global", "local"]
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from torchlift.core import Batch, Dial, Frozen, Problem
 from torchlift.errors import TorchliftError
-from torchlift.lifts.tap import Tap, drain, put, tap
+from torchlift.lifts.tools.tap import Tap, drain, put, tap
 
 Match = Literal["mse", "kl", "cosine"] | Callable[[Tensor, Tensor], Tensor]
 """``match(student, teacher) -> scalar``, by name or by hand."""

@@ -5,9 +5,9 @@ from typing import Any
 
 from torchlift.core import Fit, Task
 from torchlift.lifts import SoftMask
-from torchlift.lifts.gates import Shape
 from torchlift.lifts.mask import Granularity, Variant
-from torchlift.recipes.recipe import Recipe, made
+from torchlift.lifts.tools.gates import Shape
+from torchlift.recipes.tools.recipe import Recipe, made
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

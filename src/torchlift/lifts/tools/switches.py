@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Dial, Node, Problem, Reparametrised, refer
-from torchlift.lifts import gates
+from torchlift.lifts.tools import gates
 
 GONE = -1e4
 """The logit of an entry that was cut before: no gate opens there."""

@@ -11,7 +11,7 @@ from torchlift.core import Problem, Task
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import SoftMask
-from torchlift.lifts.switches import Gate, Ranked, switches
+from torchlift.lifts.tools.switches import Gate, Ranked, switches
 from torchlift.loss import call
 
 

@@ -1,0 +1,1 @@
+"""What lifts are made of: gates, merging, taps, distillation. No method of its own."""

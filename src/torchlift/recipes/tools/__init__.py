@@ -1,0 +1,1 @@
+"""What recipes are made of: their protocol, targets, accounts. No recipe of its own."""
