@@ -1,4 +1,5 @@
-"""Arguments of operations, checked before a kernel sees them: kernels trust their callers more than a file deserves."""
+"""Arguments of operations, checked before a kernel sees them: kernels trust their callers more than a file
+deserves."""
 
 import math
 import re
@@ -17,7 +18,18 @@ POSITIVE = frozenset(
     | {"num_layers", "step", "num_classes"}
 )
 NATURAL = frozenset(
-    {"padding", "output_padding", "output_size", "n", "k", "m", "repeats", "split_sizes", "split_size", "chunks"}
+    {
+        "padding",
+        "output_padding",
+        "output_size",
+        "n",
+        "k",
+        "m",
+        "repeats",
+        "split_sizes",
+        "split_size",
+        "chunks",
+    }
     | {"steps", "length", "correction", "normalized_shape"}
 )
 WORDS = {
@@ -116,7 +128,11 @@ def no_whole_division(name: str, given: Given) -> None:
 
 def is_float(value: Any) -> bool:
     """Whether arithmetic with a value is not on whole numbers."""
-    return value.is_floating_point() or value.is_complex() if isinstance(value, Tensor) else isinstance(value, float)
+    return (
+        value.is_floating_point() or value.is_complex()
+        if isinstance(value, Tensor)
+        else isinstance(value, float)
+    )
 
 
 def few_rounds(name: str, given: Given) -> None:
@@ -157,8 +173,16 @@ def recurrent(name: str, given: Given) -> None:
     ways, biases = 2 if given["bidirectional"] else 1, bool(given["has_biases"])
     each = 4 if biases else 2
     need(name, x.ndim in (2, 3) and max(x.shape) <= TIMES and layers <= DEEP, "too many steps or layers")
-    need(name, len(states) == (2 if gates == 4 else 1) and len(params) == layers * ways * each, "missing weights")
-    need(name, x.is_floating_point() and len({x.dtype, *(p.dtype for p in [*params, *states])}) == 1, "mixed types")
+    need(
+        name,
+        len(states) == (2 if gates == 4 else 1) and len(params) == layers * ways * each,
+        "missing weights",
+    )
+    need(
+        name,
+        x.is_floating_point() and len({x.dtype, *(p.dtype for p in [*params, *states])}) == 1,
+        "mixed types",
+    )
     need(name, all(s.ndim == x.ndim for s in states), "states of another rank")
     width, batch = states[0].shape[-1], x.shape[0 if given["batch_first"] else 1] if x.ndim == 3 else None
     state = (layers * ways, width) if batch is None else (layers * ways, batch, width)
@@ -178,11 +202,10 @@ def real_factors(name: str, given: Given) -> None:
 
 
 RULES: dict[str, Callable[[str, Given], None]] = {
-    **dict.fromkeys(("unbind", "split"), few_pieces),
-    **dict.fromkeys(("fmod", "remainder", "floor_divide", "div"), no_whole_division),
-    **dict.fromkeys(("batch_norm", "instance_norm", "_native_batch_norm_legit_no_training"), channel_statistics),
-    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), recurrent),
-    **{f"upsample_{kind}": real_factors for kind in (
+    **dict.fromkeys(("unbind", "split"), few_pieces), **dict.fromkeys(("fmod", "remainder", "floor_divide",
+    "div"), no_whole_division), **dict.fromkeys(("batch_norm", "instance_norm",
+    "_native_batch_norm_legit_no_training"), channel_statistics), **dict.fromkeys(("lstm", "gru", "rnn_tanh",
+    "rnn_relu"), recurrent), **{f"upsample_{kind}": real_factors for kind in (
         "nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d")},
     "index": whole_indices,
     **dict.fromkeys(("diff", "chunk"), few_rounds),

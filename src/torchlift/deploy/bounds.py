@@ -4,8 +4,9 @@
     zeros among many:     n·H(mask) + the entries that are not zero
     neither:              the entries
 
-H(p) = −Σ p log2 p of the frequencies in the tensor; the least of the three counts. Weights that are not quantised
-have signs and exponents that repeat, so that a file may come out below: the bound takes such entries as they are.
+H(p) = −Σ p log2 p of the frequencies in the tensor; the least of the three counts. Weights that are not
+quantised have signs and exponents that repeat, so that a file may come out below: the bound takes such entries
+as they are.
 """
 
 import math

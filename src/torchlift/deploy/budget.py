@@ -53,11 +53,11 @@ def printed(size: int) -> str:
 
 
 def product(factors: Iterable[object], ceiling: int = 2**48) -> int:
-    """The product of a shape's dimensions, zeros aside bounded too: refused as soon as it passes the ceiling."""
-    count, zero, rank = 1, False, 0
-    for n in factors:
-        rank += 1
-        if type(n) is not int or n < 0 or rank > 64:
+    """The product of a shape's dimensions, zeros aside bounded too: refused as soon as it passes the
+    ceiling."""
+    count, zero = 1, False
+    for rank, n in enumerate(factors):
+        if type(n) is not int or n < 0 or rank >= 64:
             raise PackedError("a shape is no list of at most 64 whole numbers.")
         zero = zero or n == 0
         count *= max(n, 1)

@@ -1,4 +1,5 @@
-"""Whole numbers one after the other: seven bits a byte, the least first, the top bit says that more follow."""
+"""Whole numbers one after the other: seven bits a byte, the least first, the top bit says that more
+follow."""
 
 from torchlift.deploy.budget import PackedError
 

@@ -1,7 +1,8 @@
-"""Which classes a file may name: an explicit list. A name is looked up in it; it never leads through other modules.
+"""Which classes a file may name: an explicit list. A name is looked up in it; it never leads through other
+modules.
 
-torch.nn's public layers · torchlift's own modules · models, configurations and activations of transformers (which it
-imports lazily) · what the user hands to ``load(classes=…)`` or has given to :func:`register`.
+torch.nn's public layers · torchlift's own modules · models, configurations and activations of transformers
+(which it imports lazily) · what the user hands to ``load(classes=…)`` or has given to :func:`register`.
 """
 
 import importlib
@@ -39,9 +40,9 @@ THEIRS = re.compile(
     r"|activations|pytorch_utils|generation\.configuration_utils)"
 )
 ACTIVATIONS = (
-    "relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "softsign", "glu",
-    "sigmoid", "logsigmoid", "hardsigmoid", "hardswish", "hardtanh", "tanh", "tanhshrink", "softshrink", "hardshrink",
-    "softmax", "softmin", "log_softmax", "normalize",
+    "relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "softsign",
+    "glu", "sigmoid", "logsigmoid", "hardsigmoid", "hardswish", "hardtanh", "tanh", "tanhshrink",
+    "softshrink", "hardshrink", "softmax", "softmin", "log_softmax", "normalize",
 )  # fmt: skip
 
 

@@ -2,10 +2,11 @@
 
 stored:    the entries, least byte first.
 deflated:  the same through zlib, for what repeats itself.
-planes:    all first bytes of the entries, then all second bytes, …: each plane coded where that makes it smaller
-           (signs and exponents of trained weights take three bits of eight).
+planes:    all first bytes of the entries, then all second bytes, …: each plane coded where that makes it
+           smaller (signs and exponents of trained weights take three bits of eight).
 palette:   the distinct values, at most 65,536 of them, and the coded name of each entry's.
-sparse:    a coded mask (1 where an entry's bits are not all zero), then the entries that are there, in another form.
+sparse:    a coded mask (1 where an entry's bits are not all zero), then the entries that are there, in
+           another form.
 same:      as an earlier tensor.
 """
 
@@ -29,7 +30,8 @@ OCTETS = np.arange(256, dtype=np.uint8)
 
 @dataclasses.dataclass
 class Form:
-    """One way to write entries: a description, bytes as they are, segments of the coder; their size together."""
+    """One way to write entries: a description, bytes as they are, segments of the coder; their size
+    together."""
 
     plan: Sink = dataclasses.field(default_factory=Sink)
     raw: list[bytes] = dataclasses.field(default_factory=list)
@@ -43,7 +45,8 @@ class Form:
 
 
 def encode(bits: Array, kind: torch.dtype) -> Form:
-    """The smallest form of a tensor's bits; of nearly equal ones that with the fewest symbols, which reads faster."""
+    """The smallest form of a tensor's bits; of nearly equal ones that with the fewest symbols, which reads
+    faster."""
     forms = dense_forms(bits, kind)
     present = bits != 0
     if bits.size and not present.all() and present.any():

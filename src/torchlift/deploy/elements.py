@@ -1,4 +1,5 @@
-"""A tensor's entries as unsigned integers of their own width. Bits are compared, not values: −0.0 and NaN stay."""
+"""A tensor's entries as unsigned integers of their own width. Bits are compared, not values: −0.0 and NaN
+stay."""
 
 import numpy as np
 import torch

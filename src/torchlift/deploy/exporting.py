@@ -22,9 +22,9 @@ def export(
 ) -> float:
     """Write the model, for any batch size where it can be had; the largest error against torch.
 
-    The path's ending says what is written: ``.onnx`` is ONNX, ``.pt2`` a program that ``torch.export.load`` reads.
-    The file is run on the example (ONNX in ONNX Runtime, where that is installed) and refused if its outputs differ by
-    more than ``tolerance`` (relative to the largest of them).
+    The path's ending says what is written: ``.onnx`` is ONNX, ``.pt2`` a program that ``torch.export.load``
+    reads. The file is run on the example (ONNX in ONNX Runtime, where that is installed) and refused if its
+    outputs differ by more than ``tolerance`` (relative to the largest of them).
     """
     suffix = Path(path).suffix.lower()
     if suffix not in WRITERS:

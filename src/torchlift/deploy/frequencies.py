@@ -1,7 +1,8 @@
 """Frequencies of symbols, as few bits as they deserve.
 
-A count becomes a number of m + 1 significant bits, (2^m + a)·2^e, stored as e·2^m + a + 1 (0: the symbol is absent).
-Both sides turn these weights w into whole frequencies that sum to 2^k by the same integer arithmetic:
+A count becomes a number of m + 1 significant bits, (2^m + a)·2^e, stored as e·2^m + a + 1 (0: the symbol is
+absent). Both sides turn these weights w into whole frequencies that sum to 2^k by the same integer
+arithmetic:
 
     f = 1 + ⌊w·(2^k − K) / Σw⌋ for the K symbols with w > 0,        the rest goes to the largest.
 

@@ -33,7 +33,8 @@ class Measured:
     file_bytes: int
     """The size of the model's file, buffers included."""
     bound_bytes: int
-    """The least that such a file must say: the entropy of the tensors' values, and everything else as it is."""
+    """The least that such a file must say: the entropy of the tensors' values, and everything else as it
+    is."""
     macs: int
     """Multiply–accumulates of matrix products and convolutions, per sample."""
     latency_ms: float

@@ -15,8 +15,8 @@
     …       …      code: a 32-bit state per lane, then 16-bit words
     end−32  32     seal of everything before
 
-Numbers are unsigned, least byte first. Decoding gives exactly the same weights. Whatever is truncated, changed,
-oversize or unknown is refused.
+Numbers are unsigned, least byte first. Decoding gives exactly the same weights. Whatever is truncated,
+changed, oversize or unknown is refused.
 """
 
 import hashlib
@@ -66,9 +66,9 @@ def save(
 ) -> Saved:
     """Write the model to a packed file; its size in bytes, with its ``digest``.
 
-    What is sparse, quantised or both takes the entropy of its values. With an ``example`` input the computation
-    itself is stored, so that :func:`load` needs none of the model's classes. With a ``key`` the file is sealed:
-    ``load(path, key=key)`` then refuses what others wrote.
+    What is sparse, quantised or both takes the entropy of its values. With an ``example`` input the
+    computation itself is stored, so that :func:`load` needs none of the model's classes. With a ``key`` the
+    file is sealed: ``load(path, key=key)`` then refuses what others wrote.
     """
     data = packed(model, example, key)
     files.write(path, data)
@@ -88,9 +88,9 @@ def load(
     """The model in a packed file, in evaluation mode.
 
     ``classes``: module classes of your own that it may use, beside torch.nn's, torchlift's and transformers'.
-    ``limit``: the most bytes that reading may take, all of it counted, and that one call of a stored graph may hold;
-    by default 256 MiB and 1024 times the file's size. ``digest``: the SHA-256 that the file must have, as
-    :func:`save` gives it. ``key``: the key it must be sealed with.
+    ``limit``: the most bytes that reading may take, all of it counted, and that one call of a stored graph
+    may hold; by default 256 MiB and 1024 times the file's size. ``digest``: the SHA-256 that the file must
+    have, as :func:`save` gives it. ``key``: the key it must be sealed with.
     """
     try:
         size = os.stat(path).st_size
@@ -145,11 +145,15 @@ def unpacked(
         return readers[data[5:8]](data, classes, limit, key, budget)
     except PackedError:
         raise
-    except Exception as error:  # what a hostile header leads to has no list; it must not pass for a bug of ours
+    except (
+        Exception
+    ) as error:  # what a hostile header leads to has no list; it must not pass for a bug of ours
         raise PackedError(f"the file makes no sense ({type(error).__name__}: {str(error)[:200]}).") from error
 
 
-def second_version(data: bytes, classes: Any, limit: int | None, key: bytes | None, budget: Budget) -> nn.Module:
+def second_version(
+    data: bytes, classes: Any, limit: int | None, key: bytes | None, budget: Budget
+) -> nn.Module:
     """A file of this version."""
     _, coder, seal, lanes, *lengths = FRONT.unpack_from(data)
     body, view = len(data) - sealing.SIZE, memoryview(data)
@@ -169,7 +173,9 @@ def second_version(data: bytes, classes: Any, limit: int | None, key: bytes | No
     return built(tree, found, classes, limit, budget)
 
 
-def first_version(data: bytes, classes: Any, limit: int | None, key: bytes | None, budget: Budget) -> nn.Module:
+def first_version(
+    data: bytes, classes: Any, limit: int | None, key: bytes | None, budget: Budget
+) -> nn.Module:
     """A file of the first version, which had no keys."""
     body, view = len(data) - sealing.SIZE, memoryview(data)
     sealing.check_seal(view[:body], data[body:], sealing.CHECKSUM, key)
@@ -195,7 +201,8 @@ def opened(text: bytes, budget: Budget) -> Any:
 
 
 def built(tree: Any, found: Any, classes: Any, limit: int | None, budget: Budget) -> nn.Module:
-    """The model from its tree and tensors; layers whose kernels trust their shapes are vetted, programs verified."""
+    """The model from its tree and tensors; layers whose kernels trust their shapes are vetted, programs
+    verified."""
     reader = Reader(found, [Program, *classes], budget)
     model = reader.module(tree["model"])
     for module in reader.modules:

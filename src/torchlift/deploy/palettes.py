@@ -1,7 +1,8 @@
 """The distinct values of a tensor, in few bytes.
 
-On a grid they are multiples of one step, v = round(k·step): the step and the whole numbers k are stored, each as its
-distance to the one before. Elsewhere the values' bits are, in rising order. Which of the two is tried by decoding.
+On a grid they are multiples of one step, v = round(k·step): the step and the whole numbers k are stored, each
+as its distance to the one before. Elsewhere the values' bits are, in rising order. Which of the two is tried by
+decoding.
 """
 
 import numpy as np

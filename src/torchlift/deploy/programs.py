@@ -1,9 +1,10 @@
 """A model as a list of tensor operations: runs without the classes it was written in.
 
-Values are numbered: the inputs, the weights, then one per step (operation, args, kwargs). No operation's shapes depend
-on values, so a walk on tensors without memory (torch's meta device) finds every shape that an input leads to. It is
-made when a file is loaded, for the shapes of the example, and again for every new shape, before anything is computed:
-arguments are checked, and what the results would take is held against a ceiling.
+Values are numbered: the inputs, the weights, then one per step (operation, args, kwargs). No operation's
+shapes depend on values, so a walk on tensors without memory (torch's meta device) finds every shape that an
+input leads to. It is made when a file is loaded, for the shapes of the example, and again for every new
+shape, before anything is computed: arguments are checked, and what the results would take is held against a
+ceiling.
 """
 
 import math
@@ -25,7 +26,8 @@ KNOWN = 256
 
 
 class Program(nn.Module):
-    """Only operations of :mod:`torchlift.deploy.operations`, on arguments that make sense, stand in a step."""
+    """Only operations of :mod:`torchlift.deploy.operations`, on arguments that make sense, stand in a
+    step."""
 
     names: list[str]
     weights: list[str]
@@ -56,7 +58,9 @@ class Program(nn.Module):
         """The inputs in the order in which the program numbers them."""
         rest = self.names[len(args) :]
         if len(args) > len(self.names) or set(kwargs) != set(rest):
-            raise TorchliftError(f"this program takes {', '.join(self.names)}; got {len(args)} and {list(kwargs)}.")
+            raise TorchliftError(
+                f"this program takes {', '.join(self.names)}; got {len(args)} and {list(kwargs)}."
+            )
         return [*args, *(kwargs[name] for name in rest)]
 
     def admit(self, given: list[Any]) -> None:
@@ -82,7 +86,9 @@ def references(value: Any) -> list[Any]:
     """The values that arguments refer to."""
     if isinstance(value, dict):
         held = cast("dict[str, Any]", value)
-        return [held["value"]] if list(held) == ["value"] else [r for v in held.values() for r in references(v)]
+        return (
+            [held["value"]] if list(held) == ["value"] else [r for v in held.values() for r in references(v)]
+        )
     return [r for part in value for r in references(part)] if isinstance(value, list | tuple) else []
 
 
@@ -115,7 +121,7 @@ def last_uses(program: Program) -> list[list[int]]:
 def verify(program: Program, limit: int | None) -> None:
     """Refuse a program that names what may not be, or refers to what is not there yet."""
     own = set(vars(program)) - set(vars(nn.Module()))
-    if not own <= Program.STORED or program._modules:
+    if not own <= Program.STORED or list(program.children()):
         raise PackedError(f"a program has no attributes {sorted(own - Program.STORED)}.")
     for names in (program.names, program.weights):
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -162,7 +168,7 @@ class Meter(TorchDispatchMode):
         """One operation on tensors without memory."""
         made = func(*args, **(kwargs or {}))
         if size_of(made) > self.limit:
-            raise PackedError(f"operation {func} would take more than {printed(self.limit)}; raise limit= in load.")
+            raise PackedError(f"would take more than {printed(self.limit)}; raise limit= in load.")
         return made
 
 
@@ -199,13 +205,12 @@ def walk_step(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         arguments.arithmetic(name, args, kwargs)
     else:
         arguments.check(name, function, args, kwargs)
-        kwargs = {key: "meta" if key == "device" and value is not None else value for key, value in kwargs.items()}
-        if "device" not in kwargs and makes(function):
+        if kwargs.get("device") is not None or makes(function):
             kwargs["device"] = "meta"
     try:
         return function(*args, **kwargs)
-    except PackedError:
-        raise
+    except PackedError as error:
+        raise PackedError(f"operation {name!r} {error}") from error
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise PackedError(f"operation {name!r} does not fit its arguments ({reason}).") from error

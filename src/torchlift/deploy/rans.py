@@ -5,9 +5,10 @@ A state x of 2^16 ≤ x < 2^32 takes in a symbol of frequency f (of 2^k) that st
     x ← ⌊x / f⌋·2^k + c + x mod f        and gives it back:        s = symbol at (x mod 2^k),
                                                                   x ← f·⌊x / 2^k⌋ + x mod 2^k − c.
 
-Before it would leave its range it hands 16 bits to the words; going back it fetches them. Symbol i belongs to lane
-i mod N: numpy moves all lanes at once. The states live on from segment to segment, so that only one set of them is
-stored however many tensors there are. All arithmetic is on whole numbers: a file decodes the same everywhere.
+Before it would leave its range it hands 16 bits to the words; going back it fetches them. Symbol i belongs to
+lane i mod N: numpy moves all lanes at once. The states live on from segment to segment, so that only one set
+of them is stored however many tensors there are. All arithmetic is on whole numbers: a file decodes the same
+everywhere.
 """
 
 import dataclasses
@@ -19,7 +20,10 @@ import numpy as np
 from torchlift.deploy.budget import PackedError
 
 LOW = 1 << 16
-MOST_LANES = 4096
+MOST_LANES = 32_768
+STEPS = 1 << 17
+"""Steps that reading is made to take at most, a few seconds; a file that asks for eight times as many is
+refused."""
 WASTE = 600
 """Bytes of code per lane: a lane costs about three, so that all of them stay below half a percent."""
 
@@ -34,10 +38,17 @@ class Segment:
     frequencies: Array
     bits: int
 
+    @property
+    def says(self) -> bool:
+        """Whether there is anything to code: one symbol alone needs no words."""
+        return bool(self.symbols.size) and int(self.frequencies.max()) < 1 << self.bits
 
-def lanes_for(size: float) -> int:
-    """A power of two of lanes that costs little beside ``size`` bytes of code."""
-    return int(min(MOST_LANES, max(16, 2 ** int(np.log2(max(1.0, size / WASTE))))))
+
+def lanes_for(size: float, symbols: int) -> int:
+    """A power of two of lanes that costs little beside ``size`` bytes of code, and moves ``symbols`` in few
+    steps."""
+    wanted = max(16.0, min(4096.0, size / WASTE), symbols / STEPS)
+    return int(min(MOST_LANES, 2 ** int(np.log2(wanted))))
 
 
 def starts(frequencies: Array) -> Array:
@@ -50,6 +61,8 @@ def encode(segments: Sequence[Segment], lanes: int) -> tuple[Array, Array]:
     state = np.full(lanes, LOW, np.uint32)
     words: list[Array] = []
     for segment in reversed(segments):
+        if not segment.says:
+            continue
         frequency = segment.frequencies.astype(np.uint32)
         start = starts(segment.frequencies).astype(np.uint32)
         ceiling = segment.frequencies.astype(np.uint64) << np.uint64(32 - segment.bits)
@@ -70,18 +83,23 @@ class Decoder:
     """Gives the symbols back, segment by segment."""
 
     def __init__(self, states: Array, words: Array) -> None:
-        self.state, self.words, self.at = states.astype(np.uint32), words, 0
+        self.state, self.words, self.at, self.steps = states.astype(np.uint32), words, 0, 0
         if np.any(self.state < LOW):
             raise PackedError("a state of the coder is out of range.")
 
     def symbols(self, count: int, frequencies: Array, bits: int, values: Array | None = None) -> Array:
         """The next ``count`` symbols of the alphabet with these frequencies, or the values they stand for."""
         letters = np.repeat(np.arange(frequencies.size), frequencies)
+        lanes = self.state.size
+        if letters[0] == letters[-1]:
+            return np.full(count, np.uint16(letters[0]) if values is None else values[letters[0]])
+        self.steps += -(-count // max(lanes, 1))
+        if not lanes or self.steps > 8 * STEPS:
+            raise PackedError("the code has too few lanes for its symbols.")
         meaning = (np.arange(frequencies.size, dtype=np.uint16) if values is None else values)[letters]
         offset = np.arange(1 << bits) - starts(frequencies)[letters]
         step = ((frequencies[letters] - 1 << 16) + offset).astype(np.uint32)
         out = np.empty(count, meaning.dtype)
-        lanes = self.state.size
         slots = np.empty(lanes, np.intp)
         f, o = np.empty((2, lanes), np.uint32)
         mask, shift, sixteen, one, low16 = (np.uint32(n) for n in ((1 << bits) - 1, bits, 16, 1, LOW - 1))

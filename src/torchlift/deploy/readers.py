@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from torchlift.deploy import classes
 from torchlift.deploy.budget import Budget, PackedError
 from torchlift.deploy.elements import DTYPES
-from torchlift.deploy.trees import INTERNAL
+from torchlift.deploy.trees import INTERNAL, NEXT
 
 MODULE = 8192
 """What an empty module takes, about."""
 PATHS, DEPTH = 100_000, 200
-"""torch walks a tree along every path to a shared module: the most paths, and the longest, that a file may have."""
+"""torch walks a tree along every path to a shared module: the most paths, and the longest, that a file may
+have."""
 DEVICE = re.compile(r"(cpu|cuda|mps|xpu|meta)(:\d{1,2})?")
 ATTENTION = (None, "eager", "sdpa")
 
@@ -28,13 +29,19 @@ class Reader:
         self.parameters: dict[tuple[int, bool], nn.Parameter] = {}
         self.modules: list[nn.Module] = []
         self.paths: dict[int, int] = {}
-        self.depth = 0
+        self.depth, self.next = 0, 0
 
     def tensor(self, number: Any) -> Tensor:
         """A tensor by number."""
+        return self.tensors[self.number(number)]
+
+    def number(self, number: Any) -> int:
+        """A tensor's number, if there is one."""
+        if number == NEXT:
+            number, self.next = self.next, self.next + 1
         if type(number) is not int or not 0 <= number < len(self.tensors):
             raise PackedError(f"there is no tensor {number!r}.")
-        return self.tensors[number]
+        return number
 
     def module(self, tree: Any) -> nn.Module:
         """A module and all below it."""
@@ -85,7 +92,8 @@ class Reader:
 
     def parameter(self, number: Any, trained: bool) -> nn.Parameter:
         """A parameter; one number is one parameter, however many layers use it."""
-        tensor, trained = self.tensor(number), bool(trained)
+        number, trained = self.number(number), bool(trained)
+        tensor = self.tensors[number]
         if (number, trained) not in self.parameters:
             learns = trained and (tensor.is_floating_point() or tensor.is_complex())
             self.parameters[number, trained] = nn.Parameter(tensor, learns)

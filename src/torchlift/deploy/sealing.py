@@ -23,7 +23,9 @@ def check_seal(content: memoryview, found: bytes, kind: int, key: bytes | None) 
     if key is None and kind == KEYED:
         raise PackedError("the file is sealed with a key: pass load(path, key=...).")
     if key is not None and kind == CHECKSUM:
-        raise PackedError("the file is not sealed with a key: whoever wrote it did not use save(..., key=...).")
+        raise PackedError(
+            "the file is not sealed with a key: whoever wrote it did not use save(..., key=...)."
+        )
     expected = hashlib.sha256(content) if key is None else hmac.new(key, content, hashlib.sha256)
     if not hmac.compare_digest(expected.digest(), found):
         raise PackedError(

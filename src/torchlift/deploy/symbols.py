@@ -1,7 +1,8 @@
 """Names of values, 0 ≤ s < K, as segments of the coder.
 
-K ≤ 16:   several names make one symbol (8 of 2, 5 of 3, 4 of 4, 3 of 6, 2 of 16), which is several times faster
-          and sees what neighbours have in common; where its table would cost more than that is worth, one by one.
+K ≤ 16:   several names make one symbol (8 of 2, 5 of 3, 4 of 4, 3 of 6, 2 of 16), which is several times
+          faster and sees what neighbours have in common; where its table would cost more than that is worth,
+          one by one.
 K ≤ 2^12: a name is a symbol.
 K ≤ 2^16: first which block of 4096 each name lies in; then, block by block, which name of the block.
 """
@@ -22,7 +23,7 @@ WORTH = 1.002
 def together(letters: int) -> int:
     """How many names of an alphabet fit into one of 256 symbols."""
     count, power = 1, letters
-    while 1 < letters and power * letters <= BYTE:
+    while letters > 1 and power * letters <= BYTE:
         count, power = count + 1, power * letters
     return count
 

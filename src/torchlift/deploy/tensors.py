@@ -1,4 +1,5 @@
-"""The tensors of a model as the three parts of a file: a plan, bytes as they are, and the coder's states and words."""
+"""The tensors of a model as the three parts of a file: a plan, bytes as they are, and the coder's states and
+words."""
 
 import dataclasses
 import hashlib
@@ -47,15 +48,17 @@ def write(tensors: list[Tensor]) -> Parts:
             raw.extend(form.raw)
             segments.extend(form.segments)
             size += form.size
-    coded = [segment for segment in segments if segment.symbols.size]
-    lanes = rans.lanes_for(size - sum(map(len, raw))) if coded else 0
+    coded = [segment for segment in segments if segment.says]
+    count = sum(segment.symbols.size for segment in coded)
+    lanes = rans.lanes_for(size - sum(map(len, raw)), count) if coded else 0
     states, words = rans.encode(coded, lanes) if coded else (np.empty(0, "<u4"), np.empty(0, "<u2"))
     code = states.astype("<u4").tobytes() + words.astype("<u2").tobytes()
     return Parts(zlib.compress(bytes(plan.data), 9), len(plan.data), b"".join(raw), lanes, code)
 
 
 def line(tensor: Tensor, number: int, known: dict[bytes, int], plan: Sink) -> Form | None:
-    """A tensor's type and shape, appended to the plan; its form, or None where it is the same as an earlier one."""
+    """A tensor's type and shape, appended to the plan; its form, or None where it is the same as an earlier
+    one."""
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in DTYPES:
         raise TorchliftError(f"save: tensors of {tensor.dtype} have no packed form.")

@@ -1,4 +1,5 @@
-"""From a model to its program: torch's exporter, in evaluation mode, and back to the modes the model was in."""
+"""From a model to its program: torch's exporter, in evaluation mode, and back to the modes the model was
+in."""
 
 import contextlib
 import warnings
@@ -45,15 +46,18 @@ def batch_dimension(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return [free(value) for value in args]
 
 
-def exported_program(model: nn.Module, example: Example, who: str) -> torch.export.ExportedProgram:
+def exported_program(
+    model: nn.Module, example: Example, who: str, *, decomposed: bool = False
+) -> torch.export.ExportedProgram:
     """torch's exported program in evaluation mode, for any batch size where it can be had."""
     args, kwargs = arguments_of(example)
     error: Exception | None = None
     for shapes in (batch_dimension(args, kwargs), None):
         try:
             with evaluating(model), warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)
-                return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+                warnings.simplefilter("ignore")  # about torch's own insides and its recurrent layers' lists
+                exported = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+                return exported.run_decompositions({}) if decomposed else exported
         except Exception as failure:  # tracing a user's model may raise anything; the last one is told
             error = failure
     raise TorchliftError(f"{who}: the model cannot be traced ({type(error).__name__}: {error}).") from error
@@ -62,7 +66,7 @@ def exported_program(model: nn.Module, example: Example, who: str) -> torch.expo
 def trace(model: nn.Module, example: Example) -> Program:
     """The model's computation as a program of ours."""
     args, kwargs = arguments_of(example)
-    exported = exported_program(model, example, "save").run_decompositions({})
+    exported = exported_program(model, example, "save", decomposed=True)
     made = program(exported, [f"input{k}" for k in range(len(args))] + list(kwargs))
     given = [*args, *kwargs.values()]
     if all(isinstance(x, Tensor) for x in given):
@@ -94,7 +98,11 @@ def program(exported: Any, names: list[str]) -> Program:
     for node in exported.graph.nodes:
         if node.op == "call_function" and str(node.target) not in CHECKS:
             numbers[node] = len(inputs) + len(weights) + len(made.steps)
-            step = (target_name(node.target), refer(list(node.args), numbers), refer(dict(node.kwargs), numbers))
+            step = (
+                target_name(node.target),
+                refer(list(node.args), numbers),
+                refer(dict(node.kwargs), numbers),
+            )
             made.steps.append(step)
         elif node.op == "output":
             results = [r for r in refer(list(node.args[0]), numbers) if r is not None]

@@ -1,4 +1,5 @@
-"""A module tree as plain data: each module is its class by name, its plain attributes, and the numbers of its tensors.
+"""A module tree as plain data: each module is its class by name, its plain attributes, and the numbers of its
+tensors.
 
 Nothing that runs is stored. :mod:`torchlift.deploy.readers` builds the tree again.
 """
@@ -16,6 +17,8 @@ from torchlift.deploy.classes import FUNCTIONS, is_config, path_of
 INTERNAL = frozenset({*vars(nn.Module()), "_flat_weights", "_flat_weight_refs"}) - {"training"}
 
 Tree = dict[str, Any]
+NEXT = -1
+"""In place of a number: the tensor after the last one that was named so. Equal layers are then equal text."""
 
 
 class Writer:
@@ -27,12 +30,13 @@ class Writer:
         self.modules: dict[int, int] = {}
 
     def tensor(self, tensor: Tensor) -> int:
-        """The number of a tensor; two that share their memory whole have one."""
+        """The number of a tensor, NEXT where it is new; two that share their memory whole have one."""
         place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
         key = place if tensor.numel() else id(tensor)
         if key not in self.numbers:
             self.numbers[key] = len(self.tensors)
             self.tensors.append(tensor)
+            return NEXT
         return self.numbers[key]
 
     def module(self, module: nn.Module, name: str = "") -> Tree:

@@ -1,4 +1,5 @@
-"""Layers of torch whose kernels trust the shapes of their weights: they must be those that the constructor makes."""
+"""Layers of torch whose kernels trust the shapes of their weights: they must be those that the constructor
+makes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -56,6 +57,8 @@ def vet(module: nn.Module) -> None:
         if isinstance(module, kind):
             expected = {name: p.shape for name, p in twin(module).named_parameters()}
             if {name: p.shape for name, p in module.named_parameters()} != expected:
-                raise PackedError(f"a layer {kind.__name__} has weights of other shapes than its sizes ask for.")
+                raise PackedError(
+                    f"a layer {type(module).__name__} has weights of other shapes than its sizes ask for."
+                )
             if len({p.dtype for p in module.parameters()}) > 1:
-                raise PackedError(f"a layer {kind.__name__} has weights of several types.")
+                raise PackedError(f"a layer {type(module).__name__} has weights of several types.")
