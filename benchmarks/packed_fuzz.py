@@ -42,7 +42,7 @@ def try_files(seeds: range, note: Path) -> dict[str, object]:
     before."""
     from packed_mutations import Mutator
 
-    mutator, counts = Mutator(), collections.Counter()
+    mutator, counts = Mutator(older()), collections.Counter()
     before = peak()
     for seed in seeds:
         say(note, seed)
@@ -50,6 +50,12 @@ def try_files(seeds: range, note: Path) -> dict[str, object]:
         counts[mutator.attempt(seed, LIMIT)] += 1
         signal.setitimer(signal.ITIMER_PROF, 0)
     return {"counts": counts, "grown": peak() - before}
+
+
+def older() -> tuple[bytes, ...]:
+    """Files of the first version of the format."""
+    folder = Path(__file__).parent.parent / "tests" / "deploy" / "fixtures"
+    return tuple(path.read_bytes() for path in sorted(folder.glob("v1-*.tl")))
 
 
 def peak() -> int:

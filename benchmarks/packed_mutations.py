@@ -216,6 +216,8 @@ def walk(tree: Any) -> list[tuple[Any, Any]]:
 def plan(body: bytes, rng: random.Random) -> bytes:
     """A byte of the inflated plan, or the code after it."""
     _, begin, end = parts(body)
+    if body[5:8] == FIRST:
+        return body[:end] + damage(body[end:], rng)
     try:
         numbers = zlib.decompress(body[begin:end])
     except zlib.error:

@@ -5,8 +5,8 @@
     neither:              the entries
 
 H(p) = −Σ p log2 p of the frequencies in the tensor; the least of the three counts. Weights that are not
-quantised have signs and exponents that repeat, so that a file may come out below: the bound takes such entries
-as they are.
+quantised have signs and exponents that repeat, so that a file may come out below: the bound takes such
+entries as they are.
 """
 
 import math

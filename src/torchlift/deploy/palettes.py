@@ -1,8 +1,8 @@
 """The distinct values of a tensor, in few bytes.
 
 On a grid they are multiples of one step, v = round(k·step): the step and the whole numbers k are stored, each
-as its distance to the one before. Elsewhere the values' bits are, in rising order. Which of the two is tried by
-decoding.
+as its distance to the one before. Elsewhere the values' bits are, in rising order. Which of the two is tried
+by decoding.
 """
 
 import numpy as np
@@ -49,7 +49,7 @@ def read(source: Source, count: int, kind: torch.dtype) -> Array:
 
 def on_grid(step: float, multiples: Array, kind: torch.dtype) -> Array:
     """The bits of round(k·step) in a number type."""
-    return bits_of(torch.from_numpy(np.float64(step) * multiples).to(kind))
+    return bits_of((torch.from_numpy(multiples).double() * step).to(kind))
 
 
 def steps(bits: Array, kind: torch.dtype) -> tuple[float, Array] | None:
@@ -67,6 +67,8 @@ def steps(bits: Array, kind: torch.dtype) -> tuple[float, Array] | None:
     half = half_unit(sizes, kind)
     low, high = ((sizes - half) / multiples).max(), ((sizes + half) / multiples).min()
     step = float((low + high) / 2)
+    if not 0 < step * FAR < np.inf or sizes[-1] > FAR * step:
+        return None
     multiples = np.sort(np.rint(values / step).astype(np.int64))
     again = on_grid(step, multiples, kind)
     return (step, multiples) if np.array_equal(np.sort(again), np.sort(bits)) else None
@@ -82,11 +84,11 @@ def common_divisor(sizes: Array) -> float | None:
     """The largest step of which all sizes are nearly whole multiples: Euclid's algorithm with a tolerance."""
     step, tolerance = float(sizes[0]), float(sizes[0]) * 0.05
     for _ in range(24):
+        if not 0 < step * FAR < np.inf or sizes[-1] > FAR * step:
+            return None
         rest = np.abs(sizes - step * np.rint(sizes / step))
         if rest.max() <= tolerance:
             return step
         step = float(rest[rest > tolerance].min())
         tolerance = min(tolerance, step * 0.05)
-        if sizes[-1] > FAR * step:
-            return None
     return None
