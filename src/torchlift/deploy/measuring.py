@@ -15,9 +15,10 @@ from torchlift.core import TorchliftError
 from torchlift.core.flops import count_flops
 from torchlift.deploy import tensors
 from torchlift.deploy.bounds import bound
-from torchlift.deploy.packing import FRONT, assembled, described
+from torchlift.deploy.packing import assembled, described
 from torchlift.deploy.sealing import SIZE
 from torchlift.deploy.trees import Writer
+from torchlift.deploy.unpacking import FRONT
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,8 @@ from torchlift.core import TorchliftError
 from torchlift.deploy import rans
 from torchlift.deploy.budget import Budget, PackedError, product
 from torchlift.deploy.byteflow import Sink, Source
-from torchlift.deploy.codecs import Form, Reading, decode, encode
+from torchlift.deploy.codecs import Form, encode
+from torchlift.deploy.decoding import Reading, decode
 from torchlift.deploy.elements import DTYPES, bits_of, tensor_of
 
 NAMES = list(DTYPES)
