@@ -32,3 +32,17 @@ def test_a_shrunken_network_runs_in_onnx_at_any_batch_size(tmp_path):
     more = torch.randn(5, 1, 8, 8)
     (found,) = session.run(None, {session.get_inputs()[0].name: more.numpy()})
     torch.testing.assert_close(torch.from_numpy(found), small.eval()(more).detach(), atol=1e-5, rtol=0)
+
+
+def test_the_ending_says_what_is_written(tmp_path):
+    model, x = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU()).train(), torch.randn(2, 4)
+    model[1].eval()
+    assert export(model, x, tmp_path / "m.pt2") < 1e-6
+    assert [module.training for module in model.modules()] == [True, True, False, True]
+    again = torch.export.load(tmp_path / "m.pt2").module()
+    more = torch.randn(5, 4)
+    torch.testing.assert_close(again(more), model.eval()(more))
+    for name in ("m.bin", "m"):
+        with pytest.raises(ValueError, match=r"\.onnx and \.pt2"):
+            export(model, x, tmp_path / name)
+        assert not (tmp_path / name).exists()

@@ -56,7 +56,7 @@ def test_tied_weights_count_once_everywhere():
     )
     assert free.params - tied.params == 50 * 8
     assert free.bits - tied.bits == 50 * 8 * 32
-    assert free.file_bytes - tied.file_bytes == pytest.approx(50 * 8 * 4, rel=0.1)  # packed a little
+    assert free.file_bytes - tied.file_bytes == pytest.approx(50 * 8 * 4, rel=0.25)  # exponents are coded
 
 
 def test_halves_take_half_the_bits():
@@ -111,7 +111,9 @@ def test_nothing_is_touched():
 
 def test_models_without_parameters_and_scalar_examples():
     measured = measure(nn.Identity(), torch.tensor(1.0), repeats=2)
-    assert measured == Measured(0, 0, 0, measured.file_bytes, 0, pytest.approx(0, abs=10))
+    assert measured == Measured(
+        0, 0, 0, measured.file_bytes, measured.file_bytes - 9, 0, pytest.approx(0, abs=10)
+    )
     assert measured.file_bytes < 200
 
 

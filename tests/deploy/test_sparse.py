@@ -8,8 +8,9 @@ from torch import nn
 from torch.testing import assert_close
 
 from torchlift.deploy import sparse as package_sparse
-from torchlift.deploy.packing import packed, unpacked
+from torchlift.deploy.packing import packed
 from torchlift.deploy.sparse_kernels import Choice, SparseLinear, sparse
+from torchlift.deploy.unpacking import unpacked
 
 
 def pruned() -> nn.Linear:

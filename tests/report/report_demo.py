@@ -41,16 +41,18 @@ def summary():
     before = {
         "params": 70_346,
         "nonzero": 70_346,
-        "bits": 32.0,
+        "bits": 70_346 * 32,
         "file_bytes": 283_104,
+        "bound_bytes": 281_384,
         "macs": 1_213_184,
         "latency_ms": 3.21,
     }
     after = {
         "params": 70_346,
         "nonzero": 7_105,
-        "bits": 32.0,
+        "bits": 70_346 * 32,
         "file_bytes": 37_930,
+        "bound_bytes": 37_402,
         "macs": 412_332,
         "latency_ms": 1.84,
     }

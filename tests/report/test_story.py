@@ -165,3 +165,16 @@ def test_recipes_may_lack_anything_and_seeds_may_fail():
     results["recipes"]["plain"]["history"][1] = []
     results["paired"]["soft mask"] = {"mean": None}
     assert "0.9000" in words(report.comparison_page(results))
+
+
+def test_bits_per_parameter_are_those_of_one_parameter():
+    """32 bits each, not the 2,251,072 of all together; a summary without parameters has no such card."""
+    from torchlift.report.story.run import model_cards
+
+    (cards,) = model_cards({"after": {"params": 70_346, "bits": 70_346 * 32}})
+    assert [(card.label, card.value) for card in cards.cards] == [
+        ("parameters", 70_346),
+        ("bits per parameter", 32),
+    ]
+    (cards,) = model_cards({"after": {"params": 0, "bits": 0}})
+    assert [card.label for card in cards.cards] == ["parameters"]

@@ -1,6 +1,7 @@
 """A model and an example input, as ``measure`` and ``export`` name them."""
 
 import copy
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
     """Weights of a run, a plain safetensors file, or a packed file, into the model."""
     if not path.is_file():
         raise ValueError(f"--weights: there is no file {path}")
-    state = read_state(path)
+    state = read_state(path, {type(part) for part in model.modules()})
     try:
         model.load_state_dict(state)
     except (RuntimeError, TypeError, AttributeError) as error:
@@ -72,13 +73,13 @@ def load_weights(model: nn.Module, path: Path) -> None:
         raise ValueError(f"--weights {path} do not fit the model: {reason}") from error
 
 
-def read_state(path: Path) -> Any:
-    """The tensors of a file by their names; nothing in it is executed."""
+def read_state(path: Path, classes: Iterable[type[nn.Module]] = ()) -> Any:
+    """The tensors of a file by their names; nothing in it is executed. A packed file may name ``classes``."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             ours = (file.metadata() or {}).get("format") == checkpoint.FORMAT
             if not ours:
                 return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
     except safetensors.SafetensorError:
-        return copy.copy(deploy.load(path).state_dict())
+        return copy.copy(deploy.load(path, classes=classes).state_dict())
     return checkpoint.load(path)

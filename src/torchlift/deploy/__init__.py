@@ -1,5 +1,6 @@
 """From a trained model to a small one: its real size, cost and speed."""
 
+from torchlift.deploy.classes import register
 from torchlift.deploy.couplings import channel_groups
 from torchlift.deploy.exporting import export
 from torchlift.deploy.measuring import Measured, measure
@@ -13,6 +14,7 @@ __all__ = [
     "export",
     "load",
     "measure",
+    "register",
     "save",
     "shrink",
     "shrinkable",

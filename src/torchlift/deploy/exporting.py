@@ -1,48 +1,49 @@
-"""``export``: the model as ONNX, checked against itself."""
+"""``export``: the model as ONNX or as a program of torch.export, checked against itself."""
 
 import contextlib
 import importlib.util
 import logging
 import os
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from torchlift.deploy.probing import Example, outputs, tensors
-from torchlift.deploy.programs import batch_dimension
-from torchlift.errors import TorchliftError
+from torchlift.deploy.tracing import arguments_of, batch_dimension, evaluating, exported_program
 
 
 def export(
     model: nn.Module, example: Example, path: str | os.PathLike[str], *, tolerance: float = 1e-4
 ) -> float:
-    """Write the model as ONNX, for any batch size where it can be had; the largest error against torch.
+    """Write the model, for any batch size where it can be had; the largest error against torch.
 
-    The file is run in ONNX Runtime on the example where that is installed, and refused if its outputs differ
-    by more than ``tolerance`` (relative to the largest of them).
+    The path's ending says what is written: ``.onnx`` is ONNX, ``.pt2`` a program that ``torch.export.load``
+    reads. The file is run on the example (ONNX in ONNX Runtime, where that is installed) and refused if its
+    outputs differ by more than ``tolerance`` (relative to the largest of them).
     """
-    if importlib.util.find_spec("onnxscript") is None:
-        raise TorchliftError("export needs onnxscript: pip install 'torchlift[export]'.")
-    training = model.training
-    model.eval()
-    try:
+    suffix = Path(path).suffix.lower()
+    if suffix not in WRITERS:
+        raise TorchliftError(f"export: {path} ends in {suffix!r}; it writes {' and '.join(WRITERS)}.")
+    convert, run = WRITERS[suffix]
+    with evaluating(model):
         convert(model, example, path)
         expected = outputs(model, [example])
-    finally:
-        model.train(training)
-    error = deviation(path, example, expected)
+    error = deviation(expected, run(path, example))
     if error > tolerance:
-        raise TorchliftError(f"export: {path} differs from the model by {error:.1e} in ONNX Runtime.")
+        raise TorchliftError(f"export: {path} differs from the model by {error:.1e} when it is run.")
     return error
 
 
-def convert(model: nn.Module, example: Example, path: str | os.PathLike[str]) -> None:
+def convert_onnx(model: nn.Module, example: Example, path: str | os.PathLike[str]) -> None:
     """torch's ONNX export; a fixed batch size where a free one cannot be had."""
-    args = () if isinstance(example, Mapping) else example if isinstance(example, tuple) else (example,)
-    kwargs = dict(example) if isinstance(example, Mapping) else {}
+    if importlib.util.find_spec("onnxscript") is None:
+        raise TorchliftError("export needs onnxscript: pip install 'torchlift[export]'.")
+    args, kwargs = arguments_of(example)
+    error: Exception | None = None
     for shapes in (batch_dimension(args, kwargs), None):
         try:
             with quiet():
@@ -53,8 +54,14 @@ def convert(model: nn.Module, example: Example, path: str | os.PathLike[str]) ->
             program.save(os.fspath(path), external_data=False)
             return
         except Exception as failure:  # tracing a user's model may raise anything; the last one is told
-            error: Exception = failure
+            error = failure
     raise TorchliftError(f"export: the model cannot be traced ({type(error).__name__}: {error}).") from error
+
+
+def convert_program(model: nn.Module, example: Example, path: str | os.PathLike[str]) -> None:
+    """torch.export's own file."""
+    with quiet():
+        torch.export.save(exported_program(model, example, "export"), os.fspath(path))
 
 
 @contextlib.contextmanager
@@ -71,14 +78,29 @@ def quiet() -> Generator[None]:
         logger.setLevel(level)
 
 
-def deviation(path: str | os.PathLike[str], example: Example, expected: list[Tensor]) -> float:
-    """The largest difference between the file and the model's outputs, relative to the largest output."""
+def run_onnx(path: str | os.PathLike[str], example: Example) -> list[Tensor] | None:
+    """The outputs of an ONNX file, where ONNX Runtime is installed."""
     try:
         import onnxruntime
     except ImportError:
-        return 0.0
+        return None
     session: Any = onnxruntime.InferenceSession(os.fspath(path), providers=["CPUExecutionProvider"])
     given = {node.name: x.numpy() for node, x in zip(session.get_inputs(), tensors(example), strict=True)}
-    found = [torch.from_numpy(result) for result in session.run(None, given)]
+    return [torch.from_numpy(result) for result in session.run(None, given)]
+
+
+def run_program(path: str | os.PathLike[str], example: Example) -> list[Tensor]:
+    """The outputs of a program that torch.export wrote."""
+    with quiet():
+        return outputs(torch.export.load(os.fspath(path)).module(), [example])
+
+
+def deviation(expected: list[Tensor], found: list[Tensor] | None) -> float:
+    """The largest difference between outputs, relative to the largest of them."""
+    if found is None:
+        return 0.0
     scale = max(1.0, max(float(x.abs().max()) for x in expected))
     return max(float((a - b).abs().max()) for a, b in zip(expected, found, strict=True)) / scale
+
+
+WRITERS = {".onnx": (convert_onnx, run_onnx), ".pt2": (convert_program, run_program)}

@@ -11,9 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from torchlift.deploy.packing import packed, tensor_bytes
-from torchlift.errors import TorchliftError
-from torchlift.flops import count_flops
+from torchlift.core import TorchliftError
+from torchlift.core.flops import count_flops
+from torchlift.deploy import tensors
+from torchlift.deploy.bounds import bound
+from torchlift.deploy.packing import assembled, described
+from torchlift.deploy.sealing import SIZE
+from torchlift.deploy.trees import Writer
+from torchlift.deploy.unpacking import FRONT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +33,9 @@ class Measured:
     """What the parameters take by their number types."""
     file_bytes: int
     """The size of the model's file, buffers included."""
+    bound_bytes: int
+    """The least that such a file must say: the entropy of the tensors' values, and everything else as it
+    is."""
     macs: int
     """Multiply–accumulates of matrix products and convolutions, per sample."""
     latency_ms: float
@@ -47,11 +55,13 @@ def measure(model: nn.Module, example: Any, *, repeats: int = 21, warmup: int = 
     with torch.random.fork_rng():
         macs = count_macs(copied, example)
         latency = median_latency(copied, example, repeats, warmup)
+    file_bytes, bound_bytes = sizes(model)
     return Measured(
         params=sum(p.numel() for p in parameters),
         nonzero=sum(int(p.count_nonzero()) for p in parameters),
         bits=sum(8 * p.numel() * p.element_size() for p in parameters),
-        file_bytes=file_size(model),
+        file_bytes=file_bytes,
+        bound_bytes=bound_bytes,
         macs=macs,
         latency_ms=1000 * latency,
     )
@@ -72,10 +82,30 @@ def batch_size(example: Any) -> int:
 
 def file_size(model: nn.Module) -> int:
     """Bytes of the packed file; of its tensors alone where the model itself cannot be written down."""
+    return written(*contents(model))
+
+
+def written(header: bytes, held: list[Tensor]) -> int:
+    """Bytes of a file, or of its tensors where there is no header."""
+    return len(assembled(header, held, None)) if header else tensors.write(held).size
+
+
+def sizes(model: nn.Module) -> tuple[int, int]:
+    """Bytes of the packed file and the least that it must say; shared tensors count once."""
+    header, held = contents(model)
+    fixed = FRONT.size + len(header) + SIZE if header else 0
+    return written(header, held), fixed + sum(bound(tensor) for tensor in held)
+
+
+def contents(model: nn.Module) -> tuple[bytes, list[Tensor]]:
+    """The header and tensors of a model's file; no header where the model cannot be written down."""
     try:
-        return len(packed(model))
+        return described(model)
     except TorchliftError:
-        return tensor_bytes(model)
+        writer = Writer()
+        for tensor in model.state_dict().values():
+            writer.tensor(tensor)
+        return b"", writer.tensors
 
 
 def count_macs(model: nn.Module, example: Any) -> int:

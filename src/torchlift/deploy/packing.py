@@ -1,13 +1,22 @@
 """``save`` and ``load``: one small file that holds a model, and nothing that runs.
 
     offset  bytes  content
-    0       8      b"TLIFT" and the version, 3 bytes
-    8       8      length n of the header, unsigned, least byte first
-    16      n      header, deflated JSON: the tree or graph of the model, and where each tensor's streams lie
-    16 + n  …      streams, one after the other
-    end−32  32     SHA-256 of everything before
+    0       8      b"TLIFT" and the version of the format, b"002"
+    8       1      version of the entropy coder, 1
+    9       1      seal: 0 SHA-256, 1 HMAC-SHA-256 with the writer's key
+    10      2      lanes of the coder
+    12      4      length of the header
+    16      4      length of the plan
+    20      4      length of the plan when inflated
+    24      8      length of the raw bytes
+    32      …      header: deflated JSON, the tree or graph of the model, its tensors by number
+    …       …      plan: deflated numbers, the tensors' types, shapes, forms, palettes, frequencies
+    …       …      raw bytes: what no code makes smaller
+    …       …      code: a 32-bit state per lane, then 16-bit words
+    end−32  32     seal of everything before
 
-Decoding gives exactly the same weights. Whatever is truncated, changed, oversize or unknown is refused.
+Numbers are unsigned, least byte first. Decoding gives exactly the same weights. Whatever is truncated,
+changed, oversize or unknown is refused.
 """
 
 import hashlib
@@ -16,136 +25,92 @@ import os
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
 from torchlift import files
-from torchlift.core.weights import refresh_flat_weights
-from torchlift.deploy.codecs import DTYPES, PackedError, decode, encode, entries
+from torchlift.deploy import sealing, tensors
+from torchlift.deploy.budget import Budget, PackedError, default_limit
+from torchlift.deploy.classes import Kind
 from torchlift.deploy.probing import Example
-from torchlift.deploy.programs import Program, trace
-from torchlift.deploy.trees import Reader, Writer
-from torchlift.errors import TorchliftError
-
-MAGIC = b"TLIFT001"
-LIMIT = 8 * 2**30
-HEADER = 64 * 2**20
+from torchlift.deploy.tracing import trace
+from torchlift.deploy.trees import Writer
+from torchlift.deploy.unpacking import CODER, FRONT, NAME, VERSION, unpacked
 
 
-def save(model: nn.Module, path: str | os.PathLike[str], example: Example | None = None) -> int:
-    """Write the model to a packed file; its size in bytes.
+class Saved(int):
+    """The size of a file in bytes; ``digest`` is the SHA-256 of its content, in hexadecimal."""
 
-    Zeros cost a bit each, repeated values a byte at most. With an ``example`` input the computation itself is
-    stored, so that :func:`load` needs none of the model's classes.
+    digest: str
+
+
+def save(
+    model: nn.Module,
+    path: str | os.PathLike[str],
+    example: Example | None = None,
+    *,
+    key: bytes | None = None,
+) -> Saved:
+    """Write the model to a packed file; its size in bytes, with its ``digest``.
+
+    What is sparse, quantised or both takes the entropy of its values. With an ``example`` input the
+    computation itself is stored, so that :func:`load` needs none of the model's classes. With a ``key`` the
+    file is sealed: ``load(path, key=key)`` then refuses what others wrote.
     """
-    data = packed(model, example)
+    data = packed(model, example, key)
     files.write(path, data)
-    return len(data)
+    saved = Saved(len(data))
+    saved.digest = hashlib.sha256(data).hexdigest()
+    return saved
 
 
 def load(
-    path: str | os.PathLike[str], *, classes: Iterable[type[nn.Module]] = (), limit: int = LIMIT
+    path: str | os.PathLike[str],
+    *,
+    classes: Iterable[Kind] = (),
+    limit: int | None = None,
+    digest: str | None = None,
+    key: bytes | None = None,
 ) -> nn.Module:
-    """The model in a packed file, in evaluation mode; ``classes`` are module classes it may use.
+    """The model in a packed file, in evaluation mode.
 
-    ``limit``: the most bytes its tensors may take in memory.
+    ``classes``: module classes of your own that it may use, beside torch.nn's, torchlift's and transformers'.
+    ``limit``: the most bytes that reading may take, all of it counted, and that one call of a stored graph
+    may hold; by default 256 MiB and 1024 times the file's size. ``digest``: the SHA-256 that the file must
+    have, as :func:`save` gives it. ``key``: the key it must be sealed with.
     """
     try:
+        size = os.stat(path).st_size
+        budget = Budget(default_limit(size) if limit is None else limit)
+        budget.take(size, f"{path}: the file")
         data = Path(path).read_bytes()
     except OSError as error:
         raise PackedError(f"{path} cannot be read: {error.strerror}.") from error
     try:
-        return unpacked(data, classes, limit)
+        if digest is not None:
+            sealing.check_digest(data, digest)
+        return unpacked(data, classes, limit, key=key)
     except PackedError as error:
         raise PackedError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
-        raise PackedError(f"{path}: the header makes no sense ({type(error).__name__}: {error}).") from error
 
 
-def packed(model: nn.Module, example: Example | None = None) -> bytes:
+def packed(model: nn.Module, example: Example | None = None, key: bytes | None = None) -> bytes:
     """The file's content."""
+    return assembled(*described(model if example is None else trace(model, example)), key)
+
+
+def described(model: nn.Module) -> tuple[bytes, list[Tensor]]:
+    """The header of a model's file, and its tensors."""
     writer = Writer()
-    body = model if example is None else trace(model, example)
-    header: dict[str, Any] = {"model": writer.module(body)}
-    streams: list[bytes] = []
-    header["tensors"] = [describe(tensor, streams) for tensor in writer.tensors]
-    text = zlib.compress(json.dumps(header, separators=(",", ":"), allow_nan=False).encode(), 9)
-    data = b"".join([MAGIC, len(text).to_bytes(8, "little"), text, *streams])
-    return data + hashlib.sha256(data).digest()
+    text = json.dumps({"model": writer.module(model)}, separators=(",", ":"), allow_nan=False)
+    return zlib.compress(text.encode(), 9), writer.tensors
 
 
-def describe(tensor: Tensor, streams: list[bytes]) -> dict[str, Any]:
-    """A tensor's line in the header; its streams are appended."""
-    name = str(tensor.dtype).removeprefix("torch.")
-    if name not in DTYPES:
-        raise TorchliftError(f"save: tensors of {tensor.dtype} have no packed form.")
-    codec, made, sizes = encode(tensor)
-    streams.extend(made)
-    return {
-        "dtype": name,
-        "shape": list(tensor.shape),
-        "codec": codec,
-        "streams": [[len(stream), size] for stream, size in zip(made, sizes, strict=True)],
-    }
-
-
-def tensor_bytes(model: nn.Module) -> int:
-    """What the model's tensors take in a packed file, tied ones once."""
-    unique = {(t.data_ptr(), t.shape, t.dtype, t.stride()): t for t in model.state_dict().values()}
-    return sum(len(stream) for tensor in unique.values() for stream in encode(tensor.detach().cpu())[1])
-
-
-def unpacked(data: bytes, classes: Iterable[type[nn.Module]] = (), limit: int = LIMIT) -> nn.Module:
-    """The model in a file's content."""
-    if len(data) < len(MAGIC) + 8 + 32 or data[:5] != MAGIC[:5]:
-        raise PackedError("this is not a torchlift model file.")
-    if data[:8] != MAGIC:
-        raise PackedError(
-            f"version {data[5:8]!r} of the format is not known; this torchlift reads {MAGIC[5:]!r}."
-        )
-    if hashlib.sha256(data[:-32]).digest() != data[-32:]:
-        raise PackedError("the checksum is wrong: the file is truncated or was changed.")
-    end = 16 + int.from_bytes(data[8:16], "little")
-    if end > len(data) - 32:
-        raise PackedError("the header is longer than the file.")
-    header = json.loads(opened(data[16:end]))
-    tensors = read(header["tensors"], data[end:-32], limit)
-    model = Reader(tensors, [Program, *classes]).module(header["model"]).eval()
-    refresh_flat_weights(model)
-    return model
-
-
-def opened(text: bytes) -> bytes:
-    """The header, if it is of a size that headers have."""
-    engine = zlib.decompressobj()
-    try:
-        found = engine.decompress(text, HEADER)
-    except zlib.error as error:
-        raise PackedError(f"the header is damaged ({error}).") from error
-    if not engine.eof:
-        raise PackedError(f"the header is larger than {HEADER} bytes.")
-    return found
-
-
-def read(lines: list[dict[str, Any]], payload: bytes, limit: int) -> list[Tensor]:
-    """All tensors; what they will take in memory is summed up first."""
-    total = sum(entries(line["shape"]) * DTYPES[line["dtype"]].itemsize for line in lines)
-    if total > limit:
-        raise PackedError(
-            f"the tensors would take about {total / 2**30:.0f} GiB; raise limit= if that is right."
-        )
-    tensors: list[Tensor] = []
-    at = 0
-    for line in lines:
-        streams: list[bytes] = []
-        for length, _ in line["streams"]:
-            if type(length) is not int or not 0 <= length <= len(payload) - at:
-                raise PackedError("a stream lies outside the file.")
-            streams.append(payload[at : at + length])
-            at += length
-        sizes = [size for _, size in line["streams"]]
-        tensors.append(decode(line["codec"], streams, sizes, line["dtype"], line["shape"]))
-    if at != len(payload):
-        raise PackedError("there are bytes after the last stream.")
-    return tensors
+def assembled(header: bytes, held: list[Tensor], key: bytes | None) -> bytes:
+    """All parts of a file, sealed."""
+    parts = tensors.write(held)
+    kind = sealing.CHECKSUM if key is None else sealing.KEYED
+    lengths = (len(header), len(parts.plan), parts.plan_size, len(parts.raw))
+    front = FRONT.pack(NAME + VERSION, CODER, kind, parts.lanes, *lengths)
+    data = b"".join([front, header, parts.plan, parts.raw, parts.code])
+    return data + sealing.seal(data, key)

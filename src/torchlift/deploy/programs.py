@@ -1,172 +1,132 @@
-"""A model as a list of tensor operations: runs without the classes it was written in."""
+"""A model as a list of tensor operations: runs without the classes it was written in.
 
-import operator
-import warnings
-from collections.abc import Mapping
-from typing import Any, cast
+Values are numbered: the inputs, the weights, then one per step (operation, args, kwargs). No operation's
+shapes depend on values, so a walk on tensors without memory (torch's meta device) finds every shape that an
+input leads to. It is made when a file is loaded, for the shapes of the example, and again for every new
+shape, before anything is computed: arguments are checked, and what the results would take is held against a
+ceiling.
+"""
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from torchlift.deploy.codecs import PackedError
-from torchlift.deploy.probing import Example
-from torchlift.errors import TorchliftError
+from torchlift.core import TorchliftError
+from torchlift.deploy.budget import PackedError, product
+from torchlift.deploy.operations import operation
+from torchlift.deploy.walking import Step, filled, references, walk
 
-ARITHMETIC = (
-    "add",
-    "sub",
-    "mul",
-    "floordiv",
-    "truediv",
-    "mod",
-    "neg",
-    "getitem",
-    "eq",
-    "ge",
-    "gt",
-    "le",
-    "lt",
-)
-PRIVATE = (
-    "_softmax", "_log_softmax", "_to_copy", "_unsafe_view", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
-    "_native_batch_norm_legit_no_training", "_assert_tensor_metadata",
-    "_scaled_dot_product_flash_attention_for_cpu",
-)  # fmt: skip
-FORBIDDEN = ("from_file", "sym_constrain_range", "sym_constrain_range_for_size")
+CEILING, GROWTH = 2**30, 4096
+STEPS = 1_000_000
+KNOWN = 256
 
 
 class Program(nn.Module):
-    """Values are numbered: the inputs, the weights, then one per step (operation, args, kwargs).
-
-    Only pure operations of ``torch.ops.aten`` and integer arithmetic on shapes may stand in a step.
-    """
+    """Only operations of :mod:`torchlift.deploy.operations`, on arguments that make sense, stand in a
+    step."""
 
     names: list[str]
     weights: list[str]
-    steps: list[tuple[str, Any, Any]]
+    steps: list[Step]
     results: Any
+    inputs: list[tuple[list[int], torch.dtype]] | None
+    """Shapes and types of the example, where it was all tensors."""
+    limit: int | None
+    """The most bytes its results may take at once; None: as much as inputs and weights make likely."""
+
+    STORED = frozenset({"training", "names", "weights", "steps", "results", "inputs"})
+    """The attributes that a file may hold: the others are the reader's own."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the steps."""
-        given = [*args, *(kwargs[name] for name in self.names[len(args) :])]
+        """Run the steps; values are let go after their last use."""
+        given = self.arranged(args, kwargs)
+        self.admit(given)
         values: list[Any] = [*given, *(getattr(self, name) for name in self.weights)]
-        for name, arguments, keywords in self.steps:
-            values.append(operation(name)(*filled(arguments, values), **filled(keywords, values)))
+        place = next((value.device for value in values if isinstance(value, Tensor)), torch.device("cpu"))
+        for (name, arguments_, keywords), done in zip(self.steps, self.endings(), strict=True):
+            keywords = {**keywords, "device": place} if keywords.get("device") is not None else keywords
+            values.append(operation(name)(*filled(arguments_, values), **filled(keywords, values)))
+            for number in done:
+                values[number] = None
         return filled(self.results, values)
 
-
-def filled(value: Any, values: list[Any]) -> Any:
-    """Arguments with the references in them replaced by values."""
-    if isinstance(value, dict):
-        held = cast("dict[str, Any]", value)
-        return (
-            values[held["value"]]
-            if list(held) == ["value"]
-            else {k: filled(v, values) for k, v in held.items()}
-        )
-    if isinstance(value, list | tuple):
-        return type(value)(filled(part, values) for part in cast("list[Any]", value))
-    return value
-
-
-def operation(name: str) -> Any:
-    """The function a step names: pure and of aten, or plain arithmetic."""
-    space, _, rest = name.partition(".")
-    if space == "operator" and rest in ARITHMETIC:
-        return getattr(operator, rest)
-    packet, _, overload = rest.partition(".")
-    public = not packet.startswith("_") or packet in PRIVATE
-    if space == "aten" and public and packet not in FORBIDDEN and packet.isidentifier():
-        found = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
-        if found is not None and not found._schema.is_mutable:
-            return found
-    raise PackedError(f"operation {name!r} is not allowed in a model file.")
-
-
-def trace(model: nn.Module, example: Example) -> Program:
-    """The model's computation in evaluation mode, for any batch size where it can be had."""
-    args = () if isinstance(example, Mapping) else example if isinstance(example, tuple) else (example,)
-    kwargs = dict(example) if isinstance(example, Mapping) else {}
-    model = model.eval()
-    error = None
-    for dynamic in (True, False):
-        shapes = batch_dimension(args, kwargs) if dynamic else None
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)
-                exported = torch.export.export(model, args, kwargs, dynamic_shapes=shapes).run_decompositions(
-                    {}
-                )
-            return program(exported, [f"input{k}" for k in range(len(args))] + list(kwargs))
-        except Exception as failure:  # tracing a user's model may raise anything; the last one is told
-            error = failure
-    raise TorchliftError(f"save: the computation cannot be traced ({type(error).__name__}: {error}).")
-
-
-def batch_dimension(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Let the first dimension of every input vary."""
-    batch = torch.export.Dim("batch", min=1)
-
-    def free(value: Any) -> Any:
-        return {0: batch} if isinstance(value, Tensor) and value.ndim else None
-
-    return (
-        [free(value) for value in args]
-        if not kwargs
-        else {name: free(value) for name, value in kwargs.items()}
-    )
-
-
-def program(exported: Any, names: list[str]) -> Program:
-    """An exported program of torch as one of ours."""
-    made = Program()
-    nn.Module.__init__(made)
-    numbers: dict[Any, int] = {}
-    signature = exported.graph_signature
-    held = {
-        **signature.inputs_to_parameters,
-        **signature.inputs_to_buffers,
-        **signature.inputs_to_lifted_tensor_constants,
-    }
-    places = [node for node in exported.graph.nodes if node.op == "placeholder"]
-    inputs = [node for node in places if node.name not in held]
-    weights = [node for node in places if node.name in held]
-    for node in [*inputs, *weights]:
-        numbers[node] = len(numbers)
-    made.names, made.weights, made.steps = names, [node.name for node in weights], []
-    for node in weights:
-        tensor = {**exported.state_dict, **exported.constants}[held[node.name]]
-        if isinstance(tensor, nn.Parameter):
-            made.register_parameter(node.name, tensor)
-        else:
-            made.register_buffer(node.name, tensor)
-    for node in exported.graph.nodes:
-        if node.op == "call_function":
-            numbers[node] = len(inputs) + len(weights) + len(made.steps)
-            made.steps.append(
-                (target_name(node.target), refer(list(node.args), numbers), refer(dict(node.kwargs), numbers))
+    def arranged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The inputs in the order in which the program numbers them."""
+        rest = self.names[len(args) :]
+        if len(args) > len(self.names) or set(kwargs) != set(rest):
+            raise TorchliftError(
+                f"this program takes {', '.join(self.names)}; got {len(args)} and {list(kwargs)}."
             )
-        elif node.op == "output":
-            results = [r for r in refer(list(node.args[0]), numbers) if r is not None]
-            made.results = results[0] if len(results) == 1 else tuple(results)
-    return made
+        return [*args, *(kwargs[name] for name in rest)]
+
+    def admit(self, given: list[Any]) -> None:
+        """Walk the steps without memory, once for every kind of input."""
+        known: set[Any] = self.__dict__.setdefault("admitted", set())
+        key = tuple((tuple(x.shape), x.dtype) if isinstance(x, Tensor) else repr(x) for x in given)
+        if key not in known:
+            weights = [getattr(self, name) for name in self.weights]
+            size = sum(x.numel() * x.element_size() for x in [*given, *weights] if isinstance(x, Tensor))
+            walk(self.steps, self.endings(), [*given, *weights], self.limit or CEILING + GROWTH * size)
+            if len(known) < KNOWN:
+                known.add(key)
+
+    def endings(self) -> list[list[int]]:
+        """For each step the values that no later step uses."""
+        found: list[list[int]] | None = self.__dict__.get("ends")
+        if found is None:
+            found = self.__dict__["ends"] = last_uses(self)
+        return found
 
 
-def target_name(target: Any) -> str:
-    """A step's operation by name, if it is one that may be loaded again."""
-    name = f"operator.{target.__name__}" if target.__module__ == "_operator" else str(target)
-    operation(name)
-    return name
+def last_uses(program: Program) -> list[list[int]]:
+    """The numbers of values that may go after each step; inputs, weights and results stay."""
+    first = len(program.names) + len(program.weights)
+    last = {number: number - first for number in range(first, first + len(program.steps))}
+    for at, (_, args, kwargs) in enumerate(program.steps):
+        last.update({r: at for r in references([args, kwargs]) if r >= first})
+    kept = set(references([program.results]))
+    ends: list[list[int]] = [[] for _ in program.steps]
+    for number, at in last.items():
+        if number not in kept:
+            ends[at].append(number)
+    return ends
 
 
-def refer(value: Any, numbers: dict[Any, int]) -> Any:
-    """Arguments with graph nodes replaced by references to values."""
-    if isinstance(value, torch.fx.Node):
-        return {"value": numbers[value]}
-    if isinstance(value, list | tuple):
-        return [refer(part, numbers) for part in value]
-    if isinstance(value, dict):
-        return {
-            key: refer(part, numbers) for key, part in value.items() if key not in ("memory_format", "layout")
-        }
-    return value
+def verify(program: Program, limit: int | None) -> None:
+    """Refuse a program that names what may not be, or refers to what is not there yet."""
+    own = set(vars(program)) - set(vars(nn.Module()))
+    if not own <= Program.STORED or list(program.children()):
+        raise PackedError(f"a program has no attributes {sorted(own - Program.STORED)}.")
+    for names in (program.names, program.weights):
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise PackedError("a program's inputs and weights have no names.")
+    if not all(isinstance(getattr(program, name, None), Tensor) for name in program.weights):
+        raise PackedError("a program's weight is not there.")
+    if not isinstance(program.steps, list) or len(program.steps) > STEPS:
+        raise PackedError("a program has no steps, or too many.")
+    known = len(program.names) + len(program.weights)
+    for step in program.steps:
+        name, args, kwargs = step
+        operation(name)
+        if not isinstance(args, list) or not isinstance(kwargs, dict):
+            raise PackedError(f"operation {name!r} has no arguments.")
+        refer_back(references([args, kwargs]), known)
+        known += 1
+    refer_back(references([program.results]), known)
+    program.__dict__.setdefault("inputs", None)
+    program.limit = limit
+    if program.inputs is not None:
+        program.admit([imagined(shape, kind) for shape, kind in program.inputs])
+
+
+def imagined(shape: Any, kind: Any) -> Tensor:
+    """A tensor without memory."""
+    product(shape)
+    return torch.empty(shape, dtype=kind, device="meta")
+
+
+def refer_back(numbers: list[Any], known: int) -> None:
+    """References are to values that exist."""
+    if not all(type(number) is int and 0 <= number < known for number in numbers):
+        raise PackedError("a step refers to a value that is not there yet.")

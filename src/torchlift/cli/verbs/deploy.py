@@ -40,6 +40,7 @@ def measure(flags: Annotated[ModelFlags, Parameter(name="*")] = ModelFlags()) ->
         "non-zero": f"{measured.nonzero:,}",
         "bits": f"{measured.bits:,}",
         "file": f"{measured.file_bytes:,} bytes",
+        "entropy bound": f"{measured.bound_bytes:,} bytes",
         "multiply-adds": f"{measured.macs:,} per sample",
         "latency": f"{measured.latency_ms:.3g} ms at batch {len(example)}",
     }

@@ -36,8 +36,9 @@ from torchlift.report.story.sparsity import sparsity_blocks
 MODEL: dict[str, tuple[str, Format, str]] = {
     "params": ("parameters", "count", ""),
     "nonzero": ("non-zero parameters", "count", ""),
-    "bits": ("bits per parameter", "auto", ""),
+    "bits_each": ("bits per parameter", "auto", ""),
     "file_bytes": ("packed file", "bytes", ""),
+    "bound_bytes": ("entropy bound", "bytes", ""),
     "macs": ("multiply–adds", "count", ""),
     "latency_ms": ("latency", "ms", ""),
 }
@@ -106,7 +107,7 @@ def result_cards(summary: Data, metric: str) -> list[Block]:
 
 def model_cards(summary: Data) -> list[Block]:
     """The model card: the model after the run, each figure with its change from before."""
-    before, after = summary.get("before") or {}, summary.get("after") or {}
+    before, after = (per_parameter(summary.get(key) or {}) for key in ("before", "after"))
     figures = after or before
     cards = [
         Card(label, figures[key], form, unit, before.get(key) if after else None, "lower")
@@ -114,6 +115,12 @@ def model_cards(summary: Data) -> list[Block]:
         if figures.get(key) is not None
     ]
     return [Cards(cards)] if cards else []
+
+
+def per_parameter(figures: Data) -> Data:
+    """The figures of a model with the bits of one parameter, on average, beside those of all."""
+    bits, params = figures.get("bits"), figures.get("params")
+    return {**figures, "bits_each": bits / params} if bits is not None and params else {**figures}
 
 
 def run_charts(history: Rows, metric: str) -> list[Block]:

@@ -1,0 +1,105 @@
+"""What the packed file's coder takes, in bytes and in time, one thread: beside the entropy and beside zlib.
+
+    python benchmarks/packed_codec.py
+
+For each kind of weights: bytes over the bound (:mod:`torchlift.deploy.bounds`), zlib's bytes over the same,
+and the medians of encoding and decoding speed in MB of float32 per second of the processor (1 MB is 250,000
+weights). Writes benchmarks/results/packed_codec.json.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import torch
+from torch import Tensor
+
+from torchlift.deploy import tensors
+from torchlift.deploy.bounds import bound
+from torchlift.deploy.budget import Budget
+
+SCALE = 0.0371
+
+
+def on_grid(weights: Tensor, bits: int) -> Tensor:
+    """Multiples of 2^(1−bits) within ±2, times a scale."""
+    step = 2.0 ** (1 - bits)
+    return (weights / step).round().mul(step).clamp(-2, 2) * SCALE + 0.0
+
+
+def kept(weights: Tensor, share: float) -> Tensor:
+    """All but a share of the entries set to zero."""
+    return torch.where(torch.rand(weights.shape) < share, weights, torch.zeros(()))
+
+
+KINDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "three values": lambda w: on_grid(w / 2, 1),
+    "4 bits": lambda w: on_grid(w / 2.5, 4),
+    "8 bits": lambda w: on_grid(w / 2.5, 8),
+    "16,000 values": lambda w: (w * 2000).round() * 0.00071 + 0.0,
+    "5 % kept": lambda w: kept(w, 0.05),
+    "5 % kept, 4 bits": lambda w: kept(on_grid(w, 4), 0.05),
+    "1 % kept, 3 bits": lambda w: kept(on_grid(w, 3), 0.01),
+    "float32 as trained": lambda w: w,
+}
+
+
+def row(weights: Tensor, rounds: int) -> dict[str, float]:
+    """Sizes and speeds of one tensor."""
+    megabytes, encoding, decoding = weights.numel() * 4 / 1e6, list[float](), list[float]()
+    for _ in range(rounds):
+        start = time.process_time()
+        parts = tensors.write([weights])
+        encoding.append(megabytes / (time.process_time() - start))
+        start = time.process_time()
+        plan = zlib.decompress(parts.plan)
+        (again,) = tensors.read(
+            plan, memoryview(parts.raw), parts.lanes, memoryview(parts.code), Budget(2**32)
+        )
+        decoding.append(megabytes / (time.process_time() - start))
+        assert torch.equal(again.view(torch.int32), weights.view(torch.int32))
+    least = bound(weights)
+    return {
+        "bytes": parts.size,
+        "bound": least,
+        "ratio": parts.size / least,
+        "zlib_ratio": len(zlib.compress(weights.numpy().tobytes(), 9)) / least,
+        "encode_mb_s": statistics.median(encoding),
+        "decode_mb_s": statistics.median(decoding),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--entries", type=int, default=4_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "packed_codec.json")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    rows: dict[str, dict[str, float]] = {}
+    print(f"{'':20}{'bytes':>12}{'over bound':>12}{'zlib':>8}{'write MB/s':>12}{'read MB/s':>12}")
+    for name, make in KINDS.items():
+        found = rows[name] = row(make(torch.randn(given.entries)), given.rounds)
+        print(
+            f"{name:20}{found['bytes']:12,.0f}{found['ratio']:12.4f}{found['zlib_ratio']:8.2f}"
+            f"{found['encode_mb_s']:12.0f}{found['decode_mb_s']:12.0f}",
+            flush=True,
+        )
+    given.out.write_text(
+        json.dumps({"entries": given.entries, "rounds": given.rounds, "rows": rows}, indent=2)
+    )
+
+
+if __name__ == "__main__":
+    main()

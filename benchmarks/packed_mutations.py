@@ -1,0 +1,232 @@
+"""Packed files as an attacker would write them: damaged, or changed inside and sealed anew."""
+
+import copy
+import json
+import random
+import struct
+import zlib
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchlift.deploy.budget import PackedError
+from torchlift.deploy.packing import packed
+from torchlift.deploy.sealing import SIZE, seal
+from torchlift.deploy.unpacking import FIRST, FRONT, unpacked
+from torchlift.models import GPT
+
+VALUES = [
+    0,
+    1,
+    -1,
+    2,
+    7,
+    255,
+    2**16,
+    2**31,
+    2**40,
+    2**63,
+    1e308,
+    True,
+    None,
+    "",
+    "x",
+    [],
+    {},
+    [[]],
+    "float32",
+]
+VALUES += [
+    {"same_as": 0},
+    {"tuple": [1, 1]},
+    {"value": 0},
+    {"dtype": "float64"},
+    {"device": "meta"},
+    {"tensor": 0},
+]
+VALUES += [
+    "torch.nn.modules.container:Sequential",
+    "torch.nn.modules.rnn:LSTM",
+    "os:system",
+    "torchlift.core.node:Dial",
+]
+VALUES += [
+    "aten.as_strided.default",
+    "aten.zeros.default",
+    "aten.expand.default",
+    "aten.view.default",
+    "aten.save",
+]
+VALUES += ["aten.repeat.default", "aten.sparse_coo_tensor.size", "aten.embedding.default", "aten.lstm.input"]
+
+
+def models() -> list[tuple[nn.Module, Any]]:
+    """Small models of many kinds, and graphs of some."""
+    torch.manual_seed(0)
+    conv = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+    image = torch.randn(2, 1, 4, 4)
+    grid = copy.deepcopy(conv)
+    with torch.no_grad():
+        for parameter in grid.parameters():
+            parameter.copy_((parameter * 8).round() / 8 * 0.37)
+    sparse = nn.Linear(40, 40)
+    with torch.no_grad():
+        sparse.weight[torch.rand(40, 40) < 0.9] = 0
+    large = nn.Linear(80, 80, bias=False)
+    with torch.no_grad():
+        large.weight.copy_((large.weight * 2000).round() / 2000)
+    lstm = nn.Sequential(nn.LSTM(3, 4))
+    attention = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    text = torch.randint(20, (2, 8))
+    return [
+        (conv, None), (grid, None), (sparse, None), (large, None), (lstm, None), (attention, None),
+        (GPT(20, 8, 8, 1, 2), None), (grid, image), (lstm, torch.randn(5, 2, 3)), (GPT(20, 8, 8, 1, 2), text),
+    ]  # fmt: skip
+
+
+class Mutator:
+    """Files by seed: the same seed is the same file."""
+
+    def __init__(self, older: tuple[bytes, ...] = ()) -> None:
+        made = [(packed(model, example), example) for model, example in models()]
+        self.files = [*made, *((data, None) for data in older)]
+
+    def attempt(self, seed: int, limit: int) -> str:
+        """Load one mutated file, use what comes out; what happened in a word."""
+        rng = random.Random(seed)
+        data, example = rng.choice(self.files)
+        damaged = rng.random() < 0.3
+        changed = damage(data, rng) if damaged else reseal(data, rng)
+        try:
+            model = unpacked(changed, limit=limit)
+        except PackedError:
+            return "refused"
+        if damaged and changed != data:
+            return "wrong load"
+        return used(model, example)
+
+
+def used(model: nn.Module, example: Any) -> str:
+    """Walk through a loaded model, and call it if it is a graph."""
+    try:
+        model.eval().state_dict()
+        copy.deepcopy(model)
+        if example is not None:
+            with torch.no_grad():
+                model(example)
+    except Exception:
+        return "loaded, does not run"
+    return "loaded"
+
+
+def damage(data: bytes, rng: random.Random) -> bytes:
+    """Truncated, flipped or spliced, the seal left as it is."""
+    at, end = sorted(rng.randrange(len(data) + 1) for _ in range(2))
+    kind = rng.randrange(4)
+    if kind == 0:
+        return data[:at]
+    if kind == 1:
+        place = min(at, len(data) - 1)
+        return data[:place] + bytes([data[place] ^ 1 << rng.randrange(8)]) + data[place + 1 :]
+    if kind == 2:
+        return data[:at] + data[end:]
+    return data[:at] + rng.randbytes(end - at) + data[end:]
+
+
+def reseal(data: bytes, rng: random.Random) -> bytes:
+    """Changed inside, the seal right again."""
+    body = data[:-SIZE]
+    change = rng.choice([flip, front, header, header, header, plan, plan])
+    for _ in range(rng.choice([1, 1, 1, 2, 5])):
+        body = change(body, rng)
+    return body + seal(body, None)
+
+
+def flip(body: bytes, rng: random.Random) -> bytes:
+    """Some byte."""
+    return damage(body, rng)
+
+
+def front(body: bytes, rng: random.Random) -> bytes:
+    """A number of the first 32 bytes."""
+    if body[5:8] == FIRST or len(body) < FRONT.size:
+        return damage(body[:16], rng) + body[16:]
+    fields = list(FRONT.unpack_from(body))
+    at = rng.randrange(1, len(fields))
+    fields[at] = rng.choice([0, 1, fields[at] + 1, max(0, fields[at] - 1), 255, fields[at] // 2])
+    try:
+        return FRONT.pack(*fields) + body[FRONT.size :]
+    except struct.error:
+        return body
+
+
+def parts(body: bytes) -> tuple[int, int, int]:
+    """Where header and plan lie: the first begins, the second begins, the second ends."""
+    if body[5:8] == FIRST:
+        end = 16 + int.from_bytes(body[8:16], "little")
+        return 16, end, end
+    lengths = FRONT.unpack_from(body)[4:]
+    return FRONT.size, FRONT.size + lengths[0], FRONT.size + lengths[0] + lengths[1]
+
+
+def header(body: bytes, rng: random.Random) -> bytes:
+    """A node of the JSON tree, replaced, removed or doubled."""
+    begin, end, _ = parts(body)
+    try:
+        tree = json.loads(zlib.decompress(body[begin:end]))
+    except (zlib.error, ValueError):
+        return damage(body, rng)
+    change_node(tree, rng)
+    text = zlib.compress(json.dumps(tree).encode())
+    if body[5:8] == FIRST:
+        return body[:8] + len(text).to_bytes(8, "little") + text + body[end:]
+    fields = list(FRONT.unpack_from(body))
+    fields[4] = len(text)
+    return FRONT.pack(*fields) + text + body[end:]
+
+
+def change_node(tree: Any, rng: random.Random) -> None:
+    """Replace, remove or double one place of a tree."""
+    places = list(walk(tree))
+    if not places:
+        return
+    holder, key = rng.choice(places)
+    kind = rng.random()
+    if kind < 0.5:
+        old = holder[key]
+        number = type(old) is int
+        holder[key] = (
+            old + rng.choice([-1, 1, 100, 2**33]) if number and rng.random() < 0.5 else rng.choice(VALUES)
+        )
+    elif kind < 0.7:
+        other, name = rng.choice(places)
+        holder[key] = copy.deepcopy(other[name])
+    elif kind < 0.85 and isinstance(holder, list):
+        holder.extend(copy.deepcopy(holder[:1]) * rng.choice([1, 3]))
+    else:
+        del holder[key]
+
+
+def walk(tree: Any) -> list[tuple[Any, Any]]:
+    """Every place below a node, as its holder and key."""
+    keys = list(tree) if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ()
+    return [place for key in keys for place in [(tree, key), *walk(tree[key])]]
+
+
+def plan(body: bytes, rng: random.Random) -> bytes:
+    """A byte of the inflated plan, or the code after it."""
+    _, begin, end = parts(body)
+    if body[5:8] == FIRST:
+        return body[:end] + damage(body[end:], rng)
+    try:
+        numbers = zlib.decompress(body[begin:end])
+    except zlib.error:
+        return damage(body, rng)
+    if rng.random() < 0.2:
+        return body[:end] + damage(body[end:], rng)
+    numbers = damage(numbers, rng) if numbers else b""
+    text = zlib.compress(numbers)
+    fields = list(FRONT.unpack_from(body))
+    fields[5], fields[6] = len(text), len(numbers)
+    return FRONT.pack(*fields) + body[FRONT.size : begin] + text + body[end:]

@@ -1,0 +1,66 @@
+"""What reading a file may take: every byte is asked for before it is made."""
+
+import contextlib
+from collections.abc import Generator, Iterable
+
+from torchlift.core import TorchliftError
+
+FLOOR = 256 * 2**20
+GROWTH = 1024
+
+
+class PackedError(TorchliftError):
+    """A file that is not a whole, honest torchlift model."""
+
+
+class Budget:
+    """A ceiling in bytes and what is held under it."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.held = limit, 0
+
+    def take(self, size: int, what: str) -> None:
+        """Hold ``size`` more bytes from now on, or refuse."""
+        if size > self.limit - self.held:
+            raise PackedError(
+                f"{what} would take {printed(size)} where {printed(self.limit - self.held)} of the limit are "
+                "left; raise limit= if the file is trusted."
+            )
+        self.held += size
+
+    @contextlib.contextmanager
+    def lend(self, size: int, what: str) -> Generator[None]:
+        """Hold ``size`` bytes for a while."""
+        self.take(size, what)
+        try:
+            yield
+        finally:
+            self.held -= size
+
+
+def default_limit(size: int) -> int:
+    """What a file of ``size`` bytes may unfold to unless its reader says otherwise: 256 MiB + 1024 × size."""
+    return FLOOR + GROWTH * size
+
+
+def printed(size: int) -> str:
+    """Bytes for a reader."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:,.0f} {unit}"
+        size = size // 1024
+    return f"{size:,} TiB" if size < 10**9 else "far too many bytes"
+
+
+def product(factors: Iterable[object], ceiling: int = 2**48) -> int:
+    """The product of a shape's dimensions, zeros aside bounded too: refused as soon as it passes the
+    ceiling."""
+    count, zero = 1, False
+    for rank, n in enumerate(factors):
+        if type(n) is not int or n < 0 or rank >= 64:
+            raise PackedError("a shape is no list of at most 64 whole numbers.")
+        zero = zero or n == 0
+        count *= max(n, 1)
+        if count > ceiling:
+            raise PackedError("a shape has more entries than any memory holds.")
+    return 0 if zero else count

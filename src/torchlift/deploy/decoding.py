@@ -1,0 +1,86 @@
+"""Entries from the forms of :mod:`torchlift.deploy.codecs`; lengths are checked before anything is made."""
+
+import dataclasses
+import zlib
+
+import numpy as np
+import torch
+
+from torchlift.deploy import palettes, symbols
+from torchlift.deploy.budget import Budget, PackedError
+from torchlift.deploy.byteflow import Source
+from torchlift.deploy.elements import BITS
+from torchlift.deploy.frequencies import read_table
+from torchlift.deploy.rans import Array, Decoder
+
+STORED, DEFLATED, PLANES, PALETTE, SPARSE = range(5)
+OCTETS = np.arange(256, dtype=np.uint8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """The parts of a file that tensors come from."""
+
+    plan: Source
+    raw: Source
+    decoder: Decoder
+    budget: Budget
+
+
+def decode(reading: Reading, count: int, kind: torch.dtype) -> Array:
+    """The bits of ``count`` entries; whoever calls holds their memory in the budget."""
+    unit, form = BITS[kind.itemsize], reading.plan.number(SPARSE)
+    if form != SPARSE:
+        return decode_dense(reading, form, count, kind)
+    with reading.budget.lend(2 * count, "a mask"):
+        mask = symbols.read(count, np.array([False, True]), reading.plan, reading.decoder)
+        present = reading.plan.number(count)
+        if int(np.count_nonzero(mask)) != present:
+            raise PackedError("a mask keeps another number of entries than it says.")
+        with reading.budget.lend(present * unit.itemsize, "the entries of a mask"):
+            rest = decode_dense(reading, reading.plan.number(PALETTE), present, kind)
+            bits = np.zeros(count, unit)
+            bits[mask] = rest
+    return bits
+
+
+def decode_dense(reading: Reading, form: int, count: int, kind: torch.dtype) -> Array:
+    """Entries in any form but the sparse one."""
+    unit = BITS[kind.itemsize]
+    size = count * unit.itemsize
+    if form == STORED:
+        return np.frombuffer(reading.raw.bytes(size), unit).copy()
+    if form == DEFLATED:
+        with reading.budget.lend(size, "a deflated tensor"):
+            return np.frombuffer(inflate(reading.raw.bytes(reading.plan.number()), size), unit).copy()
+    if form == PLANES:
+        return decode_planes(reading, count, unit.itemsize).view(unit).reshape(count)
+    letters = reading.plan.number(min(count, palettes.MOST))
+    with reading.budget.lend((14 if letters > symbols.BLOCK else 1) * count + 64 * letters, "a palette"):
+        values = palettes.read(reading.plan, letters, kind)
+        return symbols.read(count, values, reading.plan, reading.decoder)
+
+
+def decode_planes(reading: Reading, count: int, width: int) -> Array:
+    """The inverse of :func:`planes`."""
+    octets = np.empty((count, width), np.uint8)
+    for plane in range(width):
+        if reading.plan.number(1):
+            table = read_table(reading.plan, 256)
+            with reading.budget.lend(count, "a plane"):
+                octets[:, plane] = reading.decoder.symbols(count, table.frequencies(), table.bits, OCTETS)
+        else:
+            octets[:, plane] = np.frombuffer(reading.raw.bytes(count), np.uint8)
+    return octets
+
+
+def inflate(content: bytes | memoryview, size: int) -> bytes:
+    """Exactly ``size`` bytes from a deflated stream; never more are made."""
+    engine = zlib.decompressobj()
+    try:
+        found = engine.decompress(content, size + 1)
+    except zlib.error as error:
+        raise PackedError(f"a compressed stream is damaged ({error}).") from error
+    if len(found) != size or not engine.eof or engine.unused_data:
+        raise PackedError(f"a stream has {len(found)} bytes where {size} were promised.")
+    return found

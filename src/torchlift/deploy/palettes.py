@@ -1,0 +1,94 @@
+"""The distinct values of a tensor, in few bytes.
+
+On a grid they are multiples of one step, v = round(k·step): the step and the whole numbers k are stored, each
+as its distance to the one before. Elsewhere the values' bits are, in rising order. Which of the two is tried
+by decoding.
+"""
+
+import numpy as np
+import torch
+
+from torchlift.deploy.budget import PackedError
+from torchlift.deploy.byteflow import Sink, Source
+from torchlift.deploy.elements import BITS, bits_of
+from torchlift.deploy.rans import Array
+
+BY_BITS, BY_STEP = 0, 1
+MOST = 65_536
+FAR = 2**20
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+def write(bits: Array, kind: torch.dtype, sink: Sink) -> Array:
+    """Append a palette; its values' bits in the order in which they are stored."""
+    grid = steps(bits, kind)
+    if grid is None:
+        sink.number(BY_BITS)
+        sink.bytes(bits.view(np.uint8).reshape(bits.size, -1).T.tobytes())
+        return bits
+    step, multiples = grid
+    sink.number(BY_STEP)
+    sink.bytes(np.array(step, "<f8").tobytes())
+    for distance in np.diff(multiples, prepend=0).tolist():
+        sink.signed(distance)
+    return on_grid(step, multiples, kind)
+
+
+def read(source: Source, count: int, kind: torch.dtype) -> Array:
+    """The bits of a palette's ``count`` values."""
+    unit = BITS[kind.itemsize]
+    if source.number(BY_STEP) == BY_BITS:
+        planes = np.frombuffer(source.bytes(count * unit.itemsize), np.uint8).reshape(unit.itemsize, count)
+        return planes.T.copy().view(unit).reshape(count)
+    if kind not in FLOATS:
+        raise PackedError("a palette of whole numbers has a step.")
+    step = float(np.frombuffer(source.bytes(8), "<f8")[0])
+    multiples = np.cumsum([min(max(source.signed(), -FAR), FAR) for _ in range(count)])
+    return on_grid(step, multiples, kind)
+
+
+def on_grid(step: float, multiples: Array, kind: torch.dtype) -> Array:
+    """The bits of round(k·step) in a number type."""
+    return bits_of((torch.from_numpy(multiples).double() * step).to(kind))
+
+
+def steps(bits: Array, kind: torch.dtype) -> tuple[float, Array] | None:
+    """The step and multiples of values that lie on a grid exactly; None where they do not."""
+    if kind not in FLOATS or bits.size < 3:
+        return None
+    values = torch.from_numpy(bits.view(np.uint8).copy()).view(kind).double().numpy()
+    sizes = np.unique(np.abs(values[values != 0]))
+    if not np.isfinite(values).all() or sizes.size < 2:
+        return None
+    step = common_divisor(sizes)
+    if step is None:
+        return None
+    multiples = np.rint(sizes / step)
+    half = half_unit(sizes, kind)
+    low, high = ((sizes - half) / multiples).max(), ((sizes + half) / multiples).min()
+    step = float((low + high) / 2)
+    if not 0 < step * FAR < np.inf or sizes[-1] > FAR * step:
+        return None
+    multiples = np.sort(np.rint(values / step).astype(np.int64))
+    again = on_grid(step, multiples, kind)
+    return (step, multiples) if np.array_equal(np.sort(again), np.sort(bits)) else None
+
+
+def half_unit(sizes: Array, kind: torch.dtype) -> Array:
+    """Half the distance to the next number of the type."""
+    digits = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}[kind]
+    return np.ldexp(0.5, np.frexp(sizes)[1] - digits)
+
+
+def common_divisor(sizes: Array) -> float | None:
+    """The largest step of which all sizes are nearly whole multiples: Euclid's algorithm with a tolerance."""
+    step, tolerance = float(sizes[0]), float(sizes[0]) * 0.05
+    for _ in range(24):
+        if not 0 < step * FAR < np.inf or sizes[-1] > FAR * step:
+            return None
+        rest = np.abs(sizes - step * np.rint(sizes / step))
+        if rest.max() <= tolerance:
+            return step
+        step = float(rest[rest > tolerance].min())
+        tolerance = min(tolerance, step * 0.05)
+    return None

@@ -1,0 +1,133 @@
+"""Interleaved range asymmetric numeral systems (Duda, arXiv:1311.2540): symbols at their entropy.
+
+A state x of 2^16 ≤ x < 2^32 takes in a symbol of frequency f (of 2^k) that starts at c:
+
+    x ← ⌊x / f⌋·2^k + c + x mod f        and gives it back:        s = symbol at (x mod 2^k),
+                                                                  x ← f·⌊x / 2^k⌋ + x mod 2^k − c.
+
+Before it would leave its range it hands 16 bits to the words; going back it fetches them. Symbol i belongs to
+lane i mod N: numpy moves all lanes at once. The states live on from segment to segment, so that only one set
+of them is stored however many tensors there are. All arithmetic is on whole numbers: a file decodes the same
+everywhere.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from torchlift.deploy.budget import PackedError
+
+LOW = 1 << 16
+MOST_LANES = 32_768
+STEPS = 1 << 17
+"""Steps that reading is made to take at most, a few seconds; a file that asks for eight times as many is
+refused."""
+WASTE = 600
+"""Bytes of code per lane: a lane costs about three, so that all of them stay below half a percent."""
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """Symbols 0 ≤ s < 65,536 under one table of frequencies, which sum to 2^bits."""
+
+    symbols: Array
+    frequencies: Array
+    bits: int
+
+    @property
+    def says(self) -> bool:
+        """Whether there is anything to code: one symbol alone needs no words."""
+        return bool(self.symbols.size) and int(self.frequencies.max()) < 1 << self.bits
+
+
+def lanes_for(size: float, symbols: int) -> int:
+    """A power of two of lanes that costs little beside ``size`` bytes of code, and moves ``symbols`` in few
+    steps."""
+    wanted = max(16.0, min(4096.0, size / WASTE), symbols / STEPS)
+    return int(min(MOST_LANES, 2 ** int(np.log2(wanted))))
+
+
+def starts(frequencies: Array) -> Array:
+    """Where each symbol's range begins: sums of the frequencies before it."""
+    return np.cumsum(frequencies) - frequencies
+
+
+def encode(segments: Sequence[Segment], lanes: int) -> tuple[Array, Array]:
+    """States (one 32-bit number a lane) and words (16 bits each) that give the segments back in order."""
+    state = np.full(lanes, LOW, np.uint32)
+    words: list[Array] = []
+    for segment in reversed(segments):
+        if not segment.says:
+            continue
+        frequency = segment.frequencies.astype(np.uint32)
+        start = starts(segment.frequencies).astype(np.uint32)
+        ceiling = segment.frequencies.astype(np.uint64) << np.uint64(32 - segment.bits)
+        symbols, bits = segment.symbols, np.uint32(segment.bits)
+        for begin in range((symbols.size - 1) // lanes * lanes, -1, -lanes):
+            chosen = symbols[begin : begin + lanes]
+            x, f = state[: chosen.size], frequency[chosen]
+            full = x >= ceiling[chosen]
+            words.append((x[full] & np.uint32(0xFFFF)).astype(np.uint16))
+            x = np.where(full, x >> np.uint32(16), x)
+            whole = x // f
+            state[: chosen.size] = (whole << bits) + (x - whole * f) + start[chosen]
+    words.reverse()
+    return state, np.concatenate(words) if words else np.empty(0, np.uint16)
+
+
+class Decoder:
+    """Gives the symbols back, segment by segment."""
+
+    def __init__(self, states: Array, words: Array) -> None:
+        self.state, self.words, self.at, self.steps = states.astype(np.uint32), words, 0, 0
+        if np.any(self.state < LOW):
+            raise PackedError("a state of the coder is out of range.")
+
+    def symbols(self, count: int, frequencies: Array, bits: int, values: Array | None = None) -> Array:
+        """The next ``count`` symbols of the alphabet with these frequencies, or the values they stand for."""
+        letters = np.repeat(np.arange(frequencies.size), frequencies)
+        lanes = self.state.size
+        if letters[0] == letters[-1]:
+            return np.full(count, np.uint16(letters[0]) if values is None else values[letters[0]])
+        self.steps += -(-count // max(lanes, 1))
+        if not lanes or self.steps > 8 * STEPS:
+            raise PackedError("the code has too few lanes for its symbols.")
+        meaning = (np.arange(frequencies.size, dtype=np.uint16) if values is None else values)[letters]
+        offset = np.arange(1 << bits) - starts(frequencies)[letters]
+        step = ((frequencies[letters] - 1 << 16) + offset).astype(np.uint32)
+        out = np.empty(count, meaning.dtype)
+        slots = np.empty(lanes, np.intp)
+        f, o = np.empty((2, lanes), np.uint32)
+        mask, shift, sixteen, one, low16 = (np.uint32(n) for n in ((1 << bits) - 1, bits, 16, 1, LOW - 1))
+        for begin in range(0, count, lanes):
+            n = min(lanes, count - begin)
+            x, slot = self.state[:n], slots[:n]
+            np.bitwise_and(x, mask, out=slot)
+            meaning.take(slot, out=out[begin : begin + n], mode="clip")
+            step.take(slot, out=o[:n], mode="clip")
+            np.right_shift(x, shift, out=x)
+            np.right_shift(o[:n], sixteen, out=f[:n])
+            np.add(f[:n], one, out=f[:n])
+            np.multiply(x, f[:n], out=x)
+            np.bitwise_and(o[:n], low16, out=o[:n])
+            np.add(x, o[:n], out=x)
+            self.refill(x)
+        return out
+
+    def refill(self, x: Array) -> None:
+        """Fetch 16 bits for every lane that fell below its range."""
+        low = np.flatnonzero(x < LOW)
+        if low.size > self.words.size - self.at:
+            raise PackedError("the code ends before its symbols do.")
+        if low.size:
+            x[low] = (x[low] << np.uint32(16)) | self.words[self.at : self.at + low.size]
+            self.at += low.size
+
+    def close(self) -> None:
+        """All words are used and every lane is back where encoding began: else the code was changed."""
+        if self.at != self.words.size or np.any(self.state != LOW):
+            raise PackedError("the code does not end where it should: it was changed.")

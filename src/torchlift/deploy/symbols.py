@@ -1,0 +1,129 @@
+"""Names of values, 0 ≤ s < K, as segments of the coder.
+
+K ≤ 16:   several names make one symbol (8 of 2, 5 of 3, 4 of 4, 3 of 6, 2 of 16), which is several times
+          faster and sees what neighbours have in common; where its table would cost more than that is worth,
+          one by one.
+K ≤ 2^12: a name is a symbol.
+K ≤ 2^16: first which block of 4096 each name lies in; then, block by block, which name of the block.
+"""
+
+import numpy as np
+
+from torchlift.deploy.budget import PackedError
+from torchlift.deploy.byteflow import Sink, Source
+from torchlift.deploy.frequencies import Table, fit, read_table
+from torchlift.deploy.rans import Array, Decoder, Segment
+
+BYTE = 256
+BLOCK = 4096
+PIECE = 1 << 16
+WORTH = 1.002
+
+
+def together(letters: int) -> int:
+    """How many names of an alphabet fit into one of 256 symbols."""
+    count, power = 1, letters
+    while letters > 1 and power * letters <= BYTE:
+        count, power = count + 1, power * letters
+    return count
+
+
+def joined(names: Array, letters: int, group: int) -> Array:
+    """Groups of names as one symbol each, the first name first; the end is filled with zeros."""
+    full = np.zeros(-(-names.size // group) * group, np.uint8)
+    full[: names.size] = names
+    return full.reshape(-1, group) @ (letters ** np.arange(group - 1, -1, -1)).astype(np.uint8)
+
+
+def spread(letters: int, group: int) -> Array:
+    """The names in every symbol: a row for each."""
+    powers = letters ** np.arange(group - 1, -1, -1)
+    return (np.arange(letters**group)[:, None] // powers % letters).astype(np.uint8)
+
+
+def write(names: Array, letters: int, sink: Sink, segments: list[Segment]) -> float:
+    """Append names to the segments and what decoding needs to the sink; about how many bytes they take."""
+    if letters <= 1 or not names.size:
+        return 0.0
+    if letters > BLOCK:
+        return write_blocks(names, letters, sink, segments)
+    group = together(letters)
+    one_by_one = fit(np.bincount(names, minlength=letters))
+    if group > 1:
+        symbols = joined(names, letters, group)
+        table, size = fit(np.bincount(symbols, minlength=letters**group))
+        if size <= WORTH * one_by_one[1]:
+            sink.number(group)
+            return add(symbols, table, size, sink, segments)
+        sink.number(1)
+    return add(names, *one_by_one, sink, segments)
+
+
+def add(symbols: Array, table: Table, size: float, sink: Sink, segments: list[Segment]) -> float:
+    """One segment and its table."""
+    table.write(sink)
+    segments.append(Segment(symbols.astype(np.uint16), table.frequencies(), table.bits))
+    return size
+
+
+def write_blocks(names: Array, letters: int, sink: Sink, segments: list[Segment]) -> float:
+    """Names of a large alphabet in two parts."""
+    block, rest = np.divmod(names, BLOCK)
+    blocks = -(-letters // BLOCK)
+    total = add(block, *fit(np.bincount(block, minlength=blocks)), sink, segments)
+    order = np.argsort(block, kind="stable")
+    ends = np.cumsum(np.bincount(block, minlength=blocks))
+    for number, inside in enumerate(np.split(rest[order], ends[:-1])):
+        size = min(BLOCK, letters - number * BLOCK)
+        if size > 1:
+            counts = np.bincount(inside, minlength=size)
+            total += add(inside, *fit(counts), sink, segments)
+    return total
+
+
+def read(count: int, values: Array, source: Source, decoder: Decoder) -> Array:
+    """``count`` entries, each one of ``values``."""
+    letters = values.size
+    if not letters and count:
+        raise PackedError("entries have an empty palette.")
+    if letters <= 1 or not count:
+        return np.full(count, values[0] if letters else 0, values.dtype)
+    if letters > BLOCK:
+        return looked_up(values[:, None], read_blocks(count, letters, source, decoder)).reshape(-1)
+    group = 1
+    if together(letters) > 1:
+        group = source.number(together(letters))
+        if group not in (1, together(letters)):
+            raise PackedError("names are grouped in an unknown way.")
+    table = read_table(source, letters**group)
+    if group == 1:
+        return decoder.symbols(count, table.frequencies(), table.bits, values)
+    found = decoder.symbols(-(-count // group), table.frequencies(), table.bits)
+    return looked_up(values[spread(letters, group)], found).reshape(-1)[:count]
+
+
+def looked_up(rows: Array, symbols: Array) -> Array:
+    """The row of each symbol; by pieces, since numpy makes eight bytes of every index."""
+    out = np.empty((symbols.size, rows.shape[1]), rows.dtype)
+    for begin in range(0, symbols.size, PIECE):
+        piece = symbols[begin : begin + PIECE].astype(np.intp)
+        rows.take(piece, 0, out=out[begin : begin + PIECE], mode="clip")
+    return out
+
+
+def read_blocks(count: int, letters: int, source: Source, decoder: Decoder) -> Array:
+    """The inverse of :func:`write_blocks`."""
+    blocks = -(-letters // BLOCK)
+    table = read_table(source, blocks)
+    block = decoder.symbols(count, table.frequencies(), table.bits)
+    names = block * np.uint16(BLOCK)
+    ends = np.cumsum(np.bincount(block, minlength=blocks))
+    for places, size in zip(
+        np.split(np.argsort(block, kind="stable"), ends[:-1]),
+        (min(BLOCK, letters - number * BLOCK) for number in range(blocks)),
+        strict=True,
+    ):
+        if size > 1:
+            table = read_table(source, size)
+            names[places] += decoder.symbols(places.size, table.frequencies(), table.bits)
+    return names

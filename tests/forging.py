@@ -1,0 +1,48 @@
+"""Packed files as an attacker would write them: changed inside, the seal right again."""
+
+import json
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torchlift.deploy.sealing import SIZE, seal
+from torchlift.deploy.unpacking import FRONT
+
+sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))  # the fuzzers' generators
+
+
+def rewritten(data: bytes, change: Callable[[Any], None]) -> bytes:
+    """The file with its header changed in place."""
+    fields = list(FRONT.unpack_from(data))
+    end = FRONT.size + fields[4]
+    header = json.loads(zlib.decompress(data[FRONT.size : end]))
+    change(header)
+    text = zlib.compress(json.dumps(header).encode())
+    fields[4] = len(text)
+    body = FRONT.pack(*fields) + text + data[end:-SIZE]
+    return body + seal(body, None)
+
+
+def replanned(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """The file with another plan."""
+    fields = list(FRONT.unpack_from(data))
+    begin = FRONT.size + fields[4]
+    numbers = change(zlib.decompress(data[begin : begin + fields[5]]))
+    text, end = zlib.compress(numbers), begin + fields[5]
+    fields[5], fields[6] = len(text), len(numbers)
+    body = FRONT.pack(*fields) + data[FRONT.size : begin] + text + data[end:-SIZE]
+    return body + seal(body, None)
+
+
+def plant(path: list[Any], value: Any) -> Callable[[Any], None]:
+    """Set one place of a header."""
+
+    def change(header: Any) -> None:
+        at = header
+        for key in path[:-1]:
+            at = at[key]
+        at[path[-1]] = value
+
+    return change
