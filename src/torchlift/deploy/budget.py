@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Generator, Iterable
 
-from torchlift.core import TorchliftError
+from torchlift.errors import TorchliftError
 
 FLOOR = 256 * 2**20
 GROWTH = 1024

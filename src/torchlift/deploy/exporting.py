@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from torchlift.deploy.probing import Example, outputs, tensors
 from torchlift.deploy.tracing import arguments_of, batch_dimension, evaluating, exported_program
+from torchlift.errors import TorchliftError
 
 
 def export(

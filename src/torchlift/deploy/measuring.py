@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from torchlift.core import TorchliftError
-from torchlift.core.flops import count_flops
 from torchlift.deploy import tensors
 from torchlift.deploy.bounds import bound
 from torchlift.deploy.packing import assembled, described
 from torchlift.deploy.sealing import SIZE
 from torchlift.deploy.trees import Writer
 from torchlift.deploy.unpacking import FRONT
+from torchlift.errors import TorchliftError
+from torchlift.flops import count_flops
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import TorchliftError
 from torchlift.deploy.budget import PackedError, product
 from torchlift.deploy.operations import operation
 from torchlift.deploy.walking import Step, filled, references, walk
+from torchlift.errors import TorchliftError
 
 CEILING, GROWTH = 2**30, 4096
 STEPS = 1_000_000

@@ -8,13 +8,13 @@ import zlib
 import numpy as np
 from torch import Tensor
 
-from torchlift.core import TorchliftError
 from torchlift.deploy import rans
 from torchlift.deploy.budget import Budget, PackedError, product
 from torchlift.deploy.byteflow import Sink, Source
 from torchlift.deploy.codecs import Form, encode
 from torchlift.deploy.decoding import Reading, decode
 from torchlift.deploy.elements import DTYPES, bits_of, tensor_of
+from torchlift.errors import TorchliftError
 
 NAMES = list(DTYPES)
 OBJECT = 1024

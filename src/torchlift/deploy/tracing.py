@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import TorchliftError
 from torchlift.deploy.operations import CHECKS, operation
 from torchlift.deploy.probing import Example
 from torchlift.deploy.programs import Program
+from torchlift.errors import TorchliftError
 
 
 @contextlib.contextmanager
