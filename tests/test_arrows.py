@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "torchlift"
 
-METHODS = {"core", "lifts", "train", "optim", "lifted", "analyze", "deploy"}
+METHODS = {"core", "convex", "lifts", "train", "optim", "lifted", "analyze", "deploy"}
 LIBRARY = METHODS | {"recipes", "report", "models", "data", "testing", "run", "tune"}
 
 ARROWS: dict[str, set[str]] = {
@@ -18,9 +18,10 @@ ARROWS: dict[str, set[str]] = {
     "models": set(),
     "data": set(),
     "optim": set(),
+    "convex": {"core"},
     "lifts": {"core"},
     "train": {"core", "files"},
-    "lifted": {"core"},
+    "lifted": {"core", "convex"},
     "analyze": {"core"},
     "deploy": {"core", "files"},
     "testing": {"core"},

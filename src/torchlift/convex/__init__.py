@@ -1,0 +1,1 @@
+"""Convex analysis as building blocks."""
