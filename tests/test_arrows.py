@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "torchlift"
 
-METHODS = {"core", "convex", "lifts", "train", "optim", "lifted", "analyze", "deploy"}
+METHODS = {"core", "convex", "lifts", "train", "optim", "lifted", "analyze", "deploy", "inversion"}
 LIBRARY = METHODS | {"recipes", "report", "models", "data", "testing", "run", "tune"}
 
 ARROWS: dict[str, set[str]] = {
@@ -22,9 +22,10 @@ ARROWS: dict[str, set[str]] = {
     "lifts": {"core"},
     "train": {"core", "files"},
     "lifted": {"core", "convex"},
+    "inversion": {"core", "convex"},
     "analyze": {"core"},
     "deploy": {"core", "files"},
-    "testing": {"core"},
+    "testing": {"core", "convex"},
     "recipes": METHODS,
     "report": {"core", "files", "train", "analyze", "deploy"},
     "run": LIBRARY - {"tune"} | {"__init__"},
@@ -41,6 +42,8 @@ OUTSIDE: dict[str, set[str]] = {
     "models": {"torch"},
     "data": {"torch", "numpy"},
     "optim": {"torch"},
+    "convex": {"torch"},
+    "inversion": {"torch", "rich"},
 }
 """Third-party packages of the parts that promise to need few."""
 

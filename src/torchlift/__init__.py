@@ -9,7 +9,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchlift import analyze, data, deploy, lifted, lifts, models, optim, recipes, report, testing, tune
+    from torchlift import (
+        analyze,
+        convex,
+        data,
+        deploy,
+        inversion,
+        lifted,
+        lifts,
+        models,
+        optim,
+        recipes,
+        report,
+        testing,
+        tune,
+    )
     from torchlift.core import (
         Dial,
         Lift,
@@ -23,6 +37,7 @@ if TYPE_CHECKING:
         chain,
         groups,
     )
+    from torchlift.inversion import Inversion, invert
     from torchlift.run import Comparison, Result, compare, fit
     from torchlift.train import until
 
@@ -31,6 +46,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Comparison",
     "Dial",
+    "Inversion",
     "Lift",
     "ModuleLift",
     "Node",
@@ -43,10 +59,13 @@ __all__ = [
     "anneal",
     "chain",
     "compare",
+    "convex",
     "data",
     "deploy",
     "fit",
     "groups",
+    "inversion",
+    "invert",
     "lifted",
     "lifts",
     "models",
@@ -58,7 +77,15 @@ __all__ = [
     "until",
 ]
 
-HOMES = {"Comparison": "run", "Result": "run", "compare": "run", "fit": "run", "until": "train"}
+HOMES = {
+    "Comparison": "run",
+    "Inversion": "inversion",
+    "Result": "run",
+    "compare": "run",
+    "fit": "run",
+    "invert": "inversion",
+    "until": "train",
+}
 CORE = {
     "Dial",
     "Lift",

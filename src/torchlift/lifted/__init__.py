@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from torchlift.convex.functions import L1, L2, TV, Wavelets
 from torchlift.lifted import activations, penalties, solvers
 from torchlift.lifted.bcd import BCD
 from torchlift.lifted.contrastive import Contrastive
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = [
     "BCD",
     "ISGM",
+    "L1",
+    "L2",
+    "TV",
     "Act",
     "Alone",
     "Contrastive",
@@ -38,6 +42,7 @@ __all__ = [
     "Trained",
     "Unified",
     "UnifiedISGM",
+    "Wavelets",
     "activations",
     "penalties",
     "predict",
