@@ -19,7 +19,7 @@ from torchlift.inversion.residual import MonotoneResidual
 from torchlift.inversion.result import Inversion, InversionError
 
 METHODS = ("auto", "fista", "pdhg", "bcd", "convex", *rival.METHODS)
-_LIMITS = {"bcd": 300, "adam": 1000, "lbfgs": 300}
+_LIMITS = {"bcd": 1000, "bcd+lbfgs": 200, "adam": 1000, "lbfgs": 300}
 
 
 def invert(
@@ -52,7 +52,7 @@ def invert(
     reg: ``tl.convex.TV(alpha)``, ``L1``, ``L2``, ``Wavelets``, or any object with ``fn`` and ``prox``.
     shape: that of one input; a Linear's is known.
     noise: δ with B(y, N(truth)) ≈ δ² per sample; α is then the largest with mean fidelity ≤ δ².
-    method: "auto", "fista", "pdhg" (one layer), "bcd" (several), "convex" (residual), or a rival that minimises
+    method: "auto", "fista", "pdhg" (one layer), "bcd" (several), "convex" (residual), or a rival on
         ½‖N(x) − y‖² + αJ(x) through autograd: "adam", "lbfgs".
     init: where to start. box: (lo, hi) for every entry of x.
     alpha: a number instead of ``reg``'s own, or "l-curve".
@@ -118,8 +118,8 @@ def pose(
         size = shape or (residual[0].weight.shape[1],)
         if y.ndim != 2 or y.shape[1] != residual[-1].weight.shape[1] or math.prod(size) != y.shape[1]:
             raise InversionError(
-                f"tl.invert: a residual network of width {residual[0].weight.shape[1]} cannot give samples of "
-                f"{tuple(y.shape[1:])} from inputs of {size}"
+                f"tl.invert: a residual network of width {residual[0].weight.shape[1]} cannot give samples "
+                f"of {tuple(y.shape[1:])} from inputs of {size}"
             )
         return Residual(residual, y, limits, size, 1.0), checks.start(init, y, size)
     size = checks.shape_of(model, shape, init, first)

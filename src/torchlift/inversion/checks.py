@@ -38,7 +38,7 @@ def observation(model: nn.Module, y: Any) -> Tensor:
         )
     if y.dtype != like.dtype or y.device != like.device:
         raise InversionError(
-            f"tl.invert: y is {y.dtype} on {y.device}, the model {like.dtype} on {like.device}; convert one of them"
+            f"tl.invert: y is {y.dtype} on {y.device}, but the model is {like.dtype} on {like.device}"
         )
     if not bool(torch.isfinite(y).all()):
         raise InversionError(
@@ -51,7 +51,8 @@ def fits(y: Tensor, output: Tensor) -> None:
     """y against what the network gives for one sample."""
     if y.shape[1:] != output.shape[1:]:
         raise InversionError(
-            f"tl.invert: y has samples of shape {tuple(y.shape[1:])}, the network gives {tuple(output.shape[1:])}"
+            f"tl.invert: y has samples of shape {tuple(y.shape[1:])}, "
+            f"the network gives {tuple(output.shape[1:])}"
         )
 
 
@@ -105,7 +106,8 @@ def shape_of(model: nn.Module, shape: Any, init: Tensor | None, first: nn.Module
 def in_range(y: Tensor, activation: Activation) -> Tensor:
     """y in dom f; values outside are projected and counted in a warning.
 
-    Sigmoid, tanh, softplus and softmax reach the ends of their ranges only at infinity: they are kept 1e-6 inside.
+    Sigmoid, tanh, softplus and softmax reach the ends of their ranges only at infinity: they are kept
+    1e-6 inside.
     """
     inside = activation.project(y)
     if isinstance(activation, Sigmoid):
@@ -119,8 +121,8 @@ def in_range(y: Tensor, activation: Activation) -> Tensor:
     moved = (inside - y).abs() > 2 * _MARGIN
     if bool(moved.any()):
         warnings.warn(
-            f"tl.invert: {int(moved.sum())} of {y.numel()} values of y lie outside the range of {activation} and "
-            f"were projected onto it (by {float((inside - y).abs().max()):.3g} at most)",
+            f"tl.invert: {int(moved.sum())} of {y.numel()} values of y lie outside the range of {activation} "
+            f"and were projected onto it (by {float((inside - y).abs().max()):.3g} at most)",
             RangeWarning,
             stacklevel=4,
         )

@@ -38,7 +38,7 @@ def discrepancy(solver: Solver, reg: Function, target: float, first: float) -> f
     else:
         raise InversionError(
             f"tl.invert: noise {math.sqrt(target):.3g} is larger than y itself calls for: every alpha up to "
-            f"{high.alpha:.1g} keeps the fidelity at {high.fidelity:.3g} or less; give alpha or a smaller noise"
+            f"{high.alpha:.1g} keeps the fidelity at {high.fidelity:.3g} or less; give alpha or less noise"
         )
     low = high if low.fidelity > target else low
     for _ in range(_DECADES):
@@ -47,8 +47,8 @@ def discrepancy(solver: Solver, reg: Function, target: float, first: float) -> f
         low = solver(reweighted(reg, low.alpha / 10), low.x)
     else:
         raise InversionError(
-            f"tl.invert: no alpha reaches noise {math.sqrt(target):.3g}: the fidelity stays at {low.fidelity:.3g} "
-            f"> {target:.3g} down to alpha {low.alpha:.1g}; the network cannot explain y so closely"
+            f"tl.invert: no alpha reaches noise {math.sqrt(target):.3g}: the fidelity stays at "
+            f"{low.fidelity:.3g} > {target:.3g} down to alpha {low.alpha:.1g}; y has more noise"
         )
     below, above = low, high.alpha
     for _ in range(_BISECTIONS):

@@ -4,6 +4,7 @@ Convex in every block, not in all of them: block-coordinate descent from layer-w
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Sequence
 
@@ -12,12 +13,12 @@ from torch import Tensor
 
 from torchlift.convex.activations import Activation
 from torchlift.convex.descent import Descent, Watch, fista
-from torchlift.convex.functions import Box, Function, reweighted, samples
+from torchlift.convex.functions import TV, Box, Function, denoise, reweighted, samples
 from torchlift.inversion.fidelity import Fidelity
 from torchlift.inversion.reading import Stage, run
-from torchlift.inversion.single import joined, solve
+from torchlift.inversion.single import Warm, solve
 
-_START_STEPS = 50
+_START_STEPS = 20
 _START_WEIGHT = 1e-3
 
 
@@ -40,10 +41,12 @@ class State(Function):
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """Sweeps: ``inner`` accelerated steps per state from the last layer down, ``first`` on u₀; α from 10^decades·α."""
+    """A sweep: ``inner`` accelerated steps per state from the last layer down, ``first`` steps on u₀.
+
+    α starts ``decades`` powers of ten above its value.
+    """
 
     mu: float = 1.0
-    inner: int = 3
     first: int = 5
     decades: int = 2
     share: float = 0.1
@@ -61,7 +64,7 @@ def energy(
 
 
 def layerwise(stages: Sequence[Stage], y: Tensor) -> list[Tensor]:
-    """z_L = y, and every state below from a convex one-layer inversion, kept in range by its own potential."""
+    """z_L = y, and every state below by a convex one-layer inversion, its own potential as regulariser."""
     states = [y]
     for stage, below in zip(reversed(stages[1:]), reversed(stages[:-1]), strict=True):
         fidelity = Fidelity(stage.affine, stage.activation, states[0])
@@ -87,7 +90,9 @@ def starts(
     u = y.new_zeros(len(y), *stages[0].affine.shape) if init is None else init
     if init is None:
         fidelity = Fidelity(stages[0].affine, stages[0].activation, z[0], blocks.mu)
-        u = solve(fidelity, reg, box, u, Watch(max_iter=_START_STEPS, every=_START_STEPS), certify=False).x
+        method = "pdhg" if isinstance(reg, TV) else "auto"
+        watch = Watch(max_iter=_START_STEPS, every=_START_STEPS)
+        u = solve(fidelity, reg, box, u, watch, method=method, certify=False).x
     forward = [*run(stages[:-1], u), y]
     better = energy(stages, blocks.mu, reg, box, u, forward) < energy(stages, blocks.mu, reg, box, u, z)
     choose = [
@@ -97,33 +102,61 @@ def starts(
 
 
 class Sweeps:
-    """u₀, the states and the dual variable of J, lowered block by block."""
+    """u₀, the states and the dual variable of J, lowered block by block with inertia (Pock & Sabach 2016)."""
 
     def __init__(
         self, stages: Sequence[Stage], box: Box | None, blocks: Blocks, u: Tensor, z: list[Tensor]
     ) -> None:
         self.stages, self.box, self.blocks, self.u, self.z = stages, box, blocks, u, z
+        self.before = [u, *z]
+        self.weight = 1.0
         self.dual: Tensor | None = None
 
-    def states(self) -> None:
-        """z_{L−1}, …, z₁, each by a few FISTA steps."""
-        mu = self.blocks.mu
-        below = [self.u, *self.z]
-        watch = Watch(max_iter=self.blocks.inner, every=self.blocks.inner)
-        for l in reversed(range(len(self.z) - 1)):
-            above = self.stages[l + 1]
-            fidelity = Fidelity(above.affine, above.activation, self.z[l + 1], mu)
-            state = State(self.stages[l].activation, self.stages[l].affine(below[l]), mu)
-            self.z[l] = fista(fidelity, state, self.z[l], watch=watch).x
+    def __call__(self, reg: Function) -> None:
+        """z_{L−1}, …, z₁, then u₀: a proximal step each, from a point ahead, unless the momentum turned."""
+        following = (1 + math.sqrt(1 + 4 * self.weight**2)) / 2
+        beta = (self.weight - 1) / following
+        now = [self.u, *self.z]
+        turned = 0.0
+        for index in reversed(range(len(self.z) - 1)):
+            old = self.z[index]
+            point = old + beta * (old - self.before[index + 1])
+            self.z[index] = self._state(index, point)
+            turned += float(((point - self.z[index]) * (self.z[index] - old)).sum())
+        point = self.u + beta * (self.u - self.before[0])
+        old, self.u = self.u, self._input(reg, point)
+        turned += float(((point - self.u) * (self.u - old)).sum())
+        self.before = now
+        self.weight = 1.0 if turned > 0 else following
 
-    def first(self, reg: Function) -> None:
-        """u₀, given z₁."""
-        stage = self.stages[0]
+    def _state(self, index: int, point: Tensor) -> Tensor:
+        """Prox of μB_l(·, v_l) after a gradient step on μB_{l+1}."""
+        mu, above, here = self.blocks.mu, self.stages[index + 1], self.stages[index]
+        fidelity = Fidelity(above.affine, above.activation, self.z[index + 1], mu)
+        step = 1 / max(fidelity.lipschitz, 1e-30)
+        v = here.affine(self.z[index - 1] if index else self.u)
+        return State(here.activation, v, mu).prox(point - step * fidelity.gradient(point), step)
+
+    def _input(self, reg: Function, point: Tensor) -> Tensor:
+        """A few steps on u₀, given z₁."""
+        stage, count = self.stages[0], self.blocks.first
         fidelity = Fidelity(stage.affine, stage.activation, self.z[0], self.blocks.mu)
-        method = "auto" if joined(reg, self.box) is not None else "pdhg"
-        watch = Watch(max_iter=self.blocks.first, every=self.blocks.first)
-        found = solve(fidelity, reg, self.box, self.u, watch, method=method, dual=self.dual, certify=False)
-        self.u, self.dual = found.x, found.dual
+        if not isinstance(reg, TV):
+            return solve(fidelity, reg, self.box, point, Watch(max_iter=count, every=count), certify=False).x
+        warm = Warm(reg, self.box, point, self.dual, 0.0)
+        step = 1 / max(fidelity.lipschitz, 1e-30)
+        operator, norm = warm.operator, warm.norm
+        x, self.dual = denoise(
+            operator,
+            norm,
+            point - step * fidelity.gradient(point),
+            warm.q,
+            step,
+            samples(point).sum(1) * 0,
+            box=self.box,
+            cap=count,
+        )
+        return x
 
 
 def descend(
@@ -135,7 +168,7 @@ def descend(
     watch: Watch,
     blocks: Blocks,
 ) -> Descent:
-    """Block-coordinate descent, α falling by tens to its value; stops on the relative change of u₀ and z per sweep."""
+    """Block-coordinate descent, α falling by tens; stops on the relative change of u₀ and z per sweep."""
     begun = time.perf_counter()
     alpha = float(getattr(reg, "alpha", 1.0))
     u, z = starts(stages, y, reweighted(reg, alpha * 10**blocks.decades), box, init, blocks)
@@ -147,8 +180,7 @@ def descend(
         part = 1.0 if decade == 0 else blocks.share * (blocks.decades - decade + 1)
         while done < part * watch.max_iter and not _late(begun, watch, part):
             last = [sweeps.u, *sweeps.z[:-1]]
-            sweeps.states()
-            sweeps.first(weighted)
+            sweeps(weighted)
             done += 1
             change = _change(last, [sweeps.u, *sweeps.z[:-1]])
             if done % watch.every == 0:

@@ -110,7 +110,7 @@ def _mended(operator: Differences, norm: GroupL1, dual: Tensor, r: Tensor) -> Te
 
 
 def _best_shift(fidelity: Fidelity, v: Tensor, ones: Tensor) -> Tensor:
-    """s with ⟨a, σ(v + s a) − y⟩ = 0, a = A1: increasing in s, so bracketed and bisected; ±inf if there is none."""
+    """s with ⟨a, σ(v + s a) − y⟩ = 0, a = A1: increasing in s: bracketed, bisected; inf if there is none."""
 
     def slope(s: Tensor) -> Tensor:
         moved = v + s.reshape(-1, *[1] * (v.ndim - 1)) * ones

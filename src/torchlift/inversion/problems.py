@@ -10,7 +10,7 @@ from torch import Tensor
 from torchlift.convex.activations import Linear
 from torchlift.convex.descent import Certificate, Descent, Watch, fista
 from torchlift.convex.functions import Box, Function, Zero, samples
-from torchlift.inversion import deep, rival, single
+from torchlift.inversion import deep, forward, rival, single
 from torchlift.inversion.fidelity import Fidelity
 from torchlift.inversion.reading import Stage, run
 from torchlift.inversion.residual import Energy, MonotoneResidual, States
@@ -50,17 +50,29 @@ class Chain:
 
     @property
     def method(self) -> str:
-        """ "bcd" for several stages, else the convex solver."""
-        return "bcd" if len(self.stages) > 1 else self.wanted
+        """Of several stages: "bcd", or "bcd+lbfgs" unless asked otherwise; of one the convex solver."""
+        if len(self.stages) == 1:
+            return self.wanted
+        return "bcd" if self.wanted == "bcd" or self._readout else "bcd+lbfgs"
+
+    @property
+    def _readout(self) -> bool:
+        """One layer and a linear combination of its units: the lifted energy itself is minimised."""
+        return len(self.stages) == 2 and isinstance(self.stages[1].activation, Linear)
 
     def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
         """See ``single`` and ``deep``."""
         if len(self.stages) > 1:
-            return deep.descend(self.stages, self.y, reg, self.box, start, watch, self.blocks)
+            return self._deep(reg, start, watch)
         zero = self.y.new_zeros(len(self.y), *self.stages[0].affine.shape)
         first = start if start is not None else zero if self.box is None else self.box.prox(zero)
         fidelity = Fidelity(self.stages[0].affine, self.stages[0].activation, self.y)
         return single.solve(fidelity, reg, self.box, first, watch, method=self.wanted)
+
+    def _deep(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
+        if self.method == "bcd":
+            return deep.descend(self.stages, self.y, reg, self.box, start, watch, self.blocks)
+        return forward.descend(self.stages, self.y, reg, self.box, start, watch, self.blocks)
 
     def output(self, x: Tensor) -> Tensor:
         """The forward pass."""
@@ -86,7 +98,7 @@ class Residual:
     method = "convex"
 
     def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
-        """FISTA on (u₀, z). Without a regulariser the energy is its own gap: it is ≥ 0, and 0 at the preimage."""
+        """FISTA on (u₀, z). Without a regulariser the energy, ≥ 0 and 0 at the preimage, is the gap."""
         first = single.joined(reg, self.box) if not isinstance(reg, Zero) else (self.box or reg)
         if first is None:
             raise InversionError(

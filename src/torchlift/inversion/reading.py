@@ -32,8 +32,7 @@ class Stage:
 def leaves(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     """The modules in the order they run: nested Sequentials, or the chain torch.fx finds."""
     if type(model).forward is nn.Sequential.forward:
-        for name, child in model._modules.items():  # named_children would drop a module used twice
-            assert child is not None
+        for name, child in vars(model)["_modules"].items():  # named_children would drop a module used twice
             yield from leaves(child, f"{prefix}{name}.")
     elif known(model) or next(model.children(), None) is None:
         yield prefix.removesuffix("."), model
@@ -66,8 +65,8 @@ def _traced(model: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
             continue
         if node.op != "call_module" or node.all_input_nodes != [last]:
             raise InversionError(
-                f"tl.invert: {prefix}{kind} computes {node.name!r} outside a plain chain of modules; skips are "
-                "inverted as torchlift.inversion.MonotoneResidual, all else with method='adam' or 'lbfgs'"
+                f"tl.invert: {prefix}{kind} computes {node.name!r} outside a plain chain of modules; skips "
+                "are inverted as torchlift.inversion.MonotoneResidual, all else with method='adam' or 'lbfgs'"
             )
         last = node
         yield from leaves(model.get_submodule(str(node.target)), f"{prefix}{node.target}.")
@@ -110,8 +109,8 @@ def _next(name: str, module: nn.Module, size: Shape, like: Tensor) -> Affine:
         ) from None
     if found is None:
         raise InversionError(
-            f"tl.invert: {name!r} ({kind}) cannot be run backward; known are Linear, Conv2d with zero padding, "
-            "average pooling, Flatten, batch norm and dropout in eval mode, and the activations of tl.lifted"
+            f"tl.invert: {name!r} ({kind}) cannot be run backward; known are Linear, Conv2d with zero "
+            "padding, average pooling, Flatten, batch norm in eval mode, and the activations of tl.lifted"
         )
     return found
 

@@ -59,13 +59,13 @@ class Trajectory(Operator):
     def A_adjoint(self, y: Tensor) -> Tensor:
         """Sums of everything that comes later."""
         later = y.flip(1).cumsum(1).flip(1)
-        parts = [later[:, l + 1] @ w.mT for l, w in enumerate(self.weights)]
+        parts = [later[:, k + 1] @ w.mT for k, w in enumerate(self.weights)]
         return torch.cat([later[:, 0], *parts], 1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Energy:
-    """The smooth part of the energy in (u₀, z): Σf*_l(v_l) + ½Σ‖u_l − u_{l−1}‖² + ½‖u₀‖² − ½‖u_L‖² + λ/2‖u_L − y‖²."""
+    """Σf*_l(v_l) + ½Σ‖u_l − u_{l−1}‖² + ½‖u₀‖² − ½‖u_L‖² + λ/2‖u_L − y‖²: the smooth part in (u₀, z)."""
 
     blocks: Sequence[MonotoneResidual]
     y: Tensor
@@ -77,7 +77,7 @@ class Energy:
         return Trajectory(tuple(block.weight.detach() for block in self.blocks))
 
     def _preactivations(self, u: Tensor) -> list[Tensor]:
-        return [u[:, l] @ b.weight.detach().mT + b.bias.detach() for l, b in enumerate(self.blocks)]
+        return [u[:, k] @ b.weight.detach().mT + b.bias.detach() for k, b in enumerate(self.blocks)]
 
     def value(self, x: Tensor) -> Tensor:
         """One number per sample."""
@@ -94,8 +94,8 @@ class Energy:
         """Slopes at every state, carried back to (u₀, z)."""
         u = self.trajectory.A(x)
         slope = torch.zeros_like(u)
-        for l, (block, v) in enumerate(zip(self.blocks, self._preactivations(u), strict=True)):
-            slope[:, l] += block.act(v) @ block.weight.detach()
+        for k, (block, v) in enumerate(zip(self.blocks, self._preactivations(u), strict=True)):
+            slope[:, k] += block.act(v) @ block.weight.detach()
         moves = u.diff(dim=1)
         slope[:, 1:] += moves
         slope[:, :-1] -= moves

@@ -39,7 +39,7 @@ def solve(
         operator, norm = reg.analysis(start.ndim) if isinstance(reg, TV) else (Identity(), reg)
         return condat_vu(fidelity, operator, norm, start, constraint=box, dual=dual, gap=gap, watch=watch)
     if isinstance(reg, TV):
-        relative = 1e-5 if gap is not None else watch.tol**2 / 10
+        relative = 1e-5 if gap is not None else max(watch.tol**2 / 10, torch.finfo(start.dtype).eps)
         return _with_inner_steps(fidelity, Warm(reg, box, start, dual, relative), start, gap, watch)
     if together is None:
         raise InversionError(

@@ -109,7 +109,7 @@ class Box(Function):
 
 @dataclasses.dataclass(frozen=True)
 class Boxed(Function):
-    """f + Box for f that is a sum over entries (L1, L2): in one dimension prox and clamp follow each other."""
+    """f + Box for f that is a sum over entries (L1, L2): prox, then clamp."""
 
     inner: L1 | L2
     box: Box

@@ -19,7 +19,7 @@ class TV(Function):
     """α Σ ‖(D x)ᵢ‖: samples of shape (n,) are signals, (h, w) images, (c, h, w) images with channels.
 
     ``isotropic`` takes the Euclidean length of a pixel's differences, else the sum of their sizes.
-    ``coupled`` lets the channels of a pixel share one length. ``dims`` overrides how many dimensions are space.
+    ``coupled`` lets the channels of a pixel share one length; ``dims`` says how many dimensions are space.
     """
 
     alpha: float = 1.0
@@ -62,10 +62,11 @@ def denoise(
     box: Box | None = None,
     cap: int = 5000,
 ) -> tuple[Tensor, Tensor]:
-    """argmin over z (in the box) of ½‖z − x‖² + γ‖Dz‖ and the dual variable, from ``q`` on, to a gap of ``tol``.
+    """argmin over z (in the box) of ½‖z − x‖² + γ‖Dz‖, and the dual variable, to a gap of ``tol``.
 
-    z = clamp(x − γDᵀq), q by accelerated projected gradient with restart (Beck & Teboulle 2009). The gap
-    γ(‖Dz‖ − ⟨q, Dz⟩) bounds ½‖z − argmin‖². It is looked at every ten steps, at most ``cap`` of them.
+    z = clamp(x − γDᵀq), q from the given one by accelerated projected gradient with restart (Beck & Teboulle
+    2009). The gap γ(‖Dz‖ − ⟨q, Dz⟩) bounds ½‖z − argmin‖². It is looked at
+    every ten steps of at most ``cap``.
     """
     size = max(operator.norm(x) ** 2, 1e-30)
     point, weight = q, 1.0

@@ -5,10 +5,9 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-from torch.nn.grad import conv2d_input
 
 from torchlift.convex.operators.base import Operator
+from torchlift.convex.operators.layers import Convolution
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -23,21 +22,21 @@ class Blur(Operator):
                 f"Blur: the kernel must be a matrix with odd sizes, got shape {tuple(self.kernel.shape)}"
             )
 
-    def _flat(self, x: Tensor) -> Tensor:
-        return x.reshape(-1, 1, *x.shape[-2:])
-
-    def _padding(self) -> tuple[int, int]:
-        return self.kernel.shape[0] // 2, self.kernel.shape[1] // 2
+    def _channelwise(self, x: Tensor) -> tuple[Convolution, Tensor]:
+        rows, columns = x.shape[-2:]
+        padding = self.kernel.shape[0] // 2, self.kernel.shape[1] // 2
+        one = Convolution(self.kernel.to(x)[None, None], (1, rows, columns), padding=padding)
+        return one, x.reshape(-1, 1, rows, columns)
 
     def A(self, x: Tensor) -> Tensor:
         """The blurred images."""
-        weight = self.kernel.to(x)[None, None]
-        return F.conv2d(self._flat(x), weight, padding=self._padding()).reshape(x.shape)
+        convolution, flat = self._channelwise(x)
+        return convolution.A(flat).reshape(x.shape)
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         """Correlation instead of convolution."""
-        flat, weight = self._flat(y), self.kernel.to(y)[None, None]
-        return conv2d_input(flat.shape, weight, flat, padding=self._padding()).reshape(y.shape)
+        convolution, flat = self._channelwise(y)
+        return convolution.A_adjoint(flat).reshape(y.shape)
 
     def norm(self, like: Tensor) -> float:
         """At most Σ|k| (Young)."""

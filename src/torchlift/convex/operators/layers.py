@@ -34,7 +34,7 @@ class Dense(Operator):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Convolution(Operator):
-    """x ↦ W ∗ x with zero padding, as ``F.conv2d``; ``shape`` is that of one input (channels, rows, columns)."""
+    """x ↦ W ∗ x with zero padding, as ``F.conv2d``; ``shape`` is that of one input (channels first)."""
 
     weight: Tensor
     shape: tuple[int, int, int]

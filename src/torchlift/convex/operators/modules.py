@@ -95,7 +95,7 @@ def _pool(module: nn.AvgPool2d, shape: Shape) -> Operator | None:
 
 def _adaptive(module: nn.AdaptiveAvgPool2d, shape: Shape) -> Operator | None:
     wanted = module.output_size
-    rows, columns = (wanted, wanted) if isinstance(wanted, int) else (wanted[0], wanted[1])
+    rows, columns = wanted if isinstance(wanted, tuple) else (wanted, wanted)
     rows, columns = rows or shape[1], columns or shape[2]
     if shape[1] % rows or shape[2] % columns:
         return None  # windows of unequal size
