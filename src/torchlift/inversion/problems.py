@@ -70,9 +70,13 @@ class Chain:
         return single.solve(fidelity, reg, self.box, first, watch, method=self.wanted)
 
     def _deep(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
-        if self.method == "bcd":
+        if self.wanted == "bcd":
             return deep.descend(self.stages, self.y, reg, self.box, start, watch, self.blocks)
-        return forward.descend(self.stages, self.y, reg, self.box, start, watch, self.blocks)
+        found = forward.descend(self.stages, self.y, reg, self.box, start, watch, self.blocks)
+        if not self._readout:
+            return found
+        near = dataclasses.replace(self.blocks, decades=0)
+        return deep.descend(self.stages, self.y, reg, self.box, found.x, watch, near)
 
     def output(self, x: Tensor) -> Tensor:
         """The forward pass."""

@@ -47,7 +47,7 @@ class TV(Function):
     def prox(self, x: Tensor, gamma: Weight = 1.0) -> Tensor:
         """To rounding: see :func:`denoise`."""
         operator, norm = self.analysis(x.ndim)
-        least = 16 * torch.finfo(x.dtype).eps * samples(x).square().sum(1)
+        least = 64 * torch.finfo(x.dtype).eps * samples(x).square().sum(1)
         return denoise(operator, norm, x, torch.zeros_like(operator.A(x)), gamma, least)[0]
 
 

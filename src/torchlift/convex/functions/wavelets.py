@@ -141,6 +141,6 @@ class Wavelets(Function):
         """0 where |details of Ψq| ≤ α and its coarse part is 0, up to rounding; else +inf."""
         transform = self.transform(q)
         c, details = transform.A(q), self._details(transform, q)
-        rounding = 64 * torch.finfo(q.dtype).eps * (self.alpha + samples(q).abs().amax(1))
+        rounding = 0.1 * torch.finfo(q.dtype).eps ** 0.5 * (self.alpha + samples(q).abs().amax(1))
         inside = (samples(c.abs() - self.alpha * details).amax(1)) <= rounding
         return torch.where(inside, 0.0, math.inf).to(q)
