@@ -92,7 +92,9 @@ FUNCTIONS: dict[str, tuple[functions.Function, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @given(
-    seed=st.integers(0, 10**6), gamma=st.sampled_from([0.1, 1.0, 5.0]), scale=st.sampled_from([0.1, 1.0, 10.0])
+    seed=st.integers(0, 10**6),
+    gamma=st.sampled_from([0.1, 1.0, 5.0]),
+    scale=st.sampled_from([0.1, 1.0, 10.0]),
 )
 @settings(deadline=None, max_examples=4)
 def test_moreau(name: str, seed: int, gamma: float, scale: float) -> None:

@@ -39,7 +39,7 @@ class Double(nn.Sequential):
 
 def hooked() -> nn.Module:
     net = model()
-    net[0].register_forward_hook(lambda module, given, out: out + 1)
+    net[0].register_forward_hook(lambda module, given, out: 2 * out)
     return net
 
 
@@ -77,7 +77,12 @@ def hooked() -> nn.Module:
         ("box", model(), Y, {"box": 3}),
         ("below", model(), Y, {"box": (1.0, 0.0)}),
         ("pass shape=", nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()), torch.rand(1, 2, 2, 2), {}),
-        ("MaxPool2d", nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2)), torch.rand(1, 2, 1, 1), {"shape": (1, 4, 4)}),
+        (
+            "MaxPool2d",
+            nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2)),
+            torch.rand(1, 2, 1, 1),
+            {"shape": (1, 4, 4)},
+        ),
         ("LayerNorm", nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6)), Y, {}),
         ("training mode", nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6)), Y, {}),
         ("training mode", nn.Sequential(nn.Linear(4, 6), nn.Dropout()), Y, {}),

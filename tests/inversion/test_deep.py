@@ -67,7 +67,14 @@ def test_a_deep_encoder_comes_back(method: str) -> None:
     y = model(x).detach()
     start = float(x.square().sum())
     found = tl.invert(
-        model, y, reg=tl.convex.TV(1e-5), shape=(1, 8, 8), box=(0.0, 1.0), method=method, max_iter=300, progress=False
+        model,
+        y,
+        reg=tl.convex.TV(1e-5),
+        shape=(1, 8, 8),
+        box=(0.0, 1.0),
+        method=method,
+        max_iter=300,
+        progress=False,
     )
     assert found.x.shape == x.shape
     assert found.gap is None
@@ -79,7 +86,13 @@ def test_a_deep_encoder_comes_back(method: str) -> None:
 def test_the_better_start_wins_sample_by_sample() -> None:
     model, x = encoder(), blob()
     y = model(x).detach()
-    options = {"reg": tl.convex.TV(1e-5), "shape": (1, 8, 8), "box": (0.0, 1.0), "max_iter": 60, "progress": False}
+    options = {
+        "reg": tl.convex.TV(1e-5),
+        "shape": (1, 8, 8),
+        "box": (0.0, 1.0),
+        "max_iter": 60,
+        "progress": False,
+    }
     raced = tl.invert(model, y, **options)
     zero = tl.invert(model, y, init=torch.zeros_like(x), **options)
     assert raced.objective <= 1.05 * zero.objective

@@ -1,5 +1,6 @@
 """tl.invert: run a network backward."""
 
+import dataclasses
 import itertools
 import math
 import time
@@ -188,8 +189,10 @@ def weigh(
     if noise is not None and alpha is not None:
         raise InversionError("tl.invert: alpha is chosen by noise; give one of the two")
 
+    rough = dataclasses.replace(watch, tol=max(watch.tol, 1e-4), max_iter=min(watch.max_iter, 2000))
+
     def solver(weighted: Function, warm: Tensor | None) -> choosing.Point:
-        found = problem.solve(weighted, start if warm is None else warm, watch)
+        found = problem.solve(weighted, start if warm is None else warm, rough)
         weight = float(getattr(weighted, "alpha", 1.0))
         size = float(weighted.fn(found.x).sum()) / weight
         return choosing.Point(weight, found.x, float(problem.fidelity(found.x).sum()), size)

@@ -11,6 +11,7 @@ from torchlift.inversion.result import InversionError
 
 _DECADES = 12
 _BISECTIONS = 12
+_SAME = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,27 +30,18 @@ Solver = Callable[[Function, Tensor | None], Point]
 
 def discrepancy(solver: Solver, reg: Function, target: float, first: float) -> float:
     """The largest α with fidelity ≤ target, by bisection on log α with warm starts."""
-    high = solver(reweighted(reg, first), None)
-    low = high
+    point = solver(reweighted(reg, first), None)
+    factor = 10.0 if point.fidelity <= target else 0.1
     for _ in range(_DECADES):
-        if high.fidelity > target:
+        other = solver(reweighted(reg, factor * point.alpha), point.x)
+        if (other.fidelity > target) == (factor > 1):
             break
-        high = solver(reweighted(reg, high.alpha * 10), high.x)
+        if abs(other.fidelity - point.fidelity) <= _SAME * point.fidelity:
+            raise _unreachable(target, other, factor > 1)
+        point = other
     else:
-        raise InversionError(
-            f"tl.invert: noise {math.sqrt(target):.3g} is larger than y itself calls for: every alpha up to "
-            f"{high.alpha:.1g} keeps the fidelity at {high.fidelity:.3g} or less; give alpha or less noise"
-        )
-    low = high if low.fidelity > target else low
-    for _ in range(_DECADES):
-        if low.fidelity <= target:
-            break
-        low = solver(reweighted(reg, low.alpha / 10), low.x)
-    else:
-        raise InversionError(
-            f"tl.invert: no alpha reaches noise {math.sqrt(target):.3g}: the fidelity stays at "
-            f"{low.fidelity:.3g} > {target:.3g} down to alpha {low.alpha:.1g}; y has more noise"
-        )
+        raise _unreachable(target, point, factor > 1)
+    low, high = (point, other) if factor > 1 else (other, point)
     below, above = low, high.alpha
     for _ in range(_BISECTIONS):
         middle = solver(reweighted(reg, math.sqrt(below.alpha * above)), below.x)
@@ -62,8 +54,21 @@ def discrepancy(solver: Solver, reg: Function, target: float, first: float) -> f
     return below.alpha
 
 
+def _unreachable(target: float, last: Point, large: bool) -> InversionError:
+    noise = math.sqrt(target)
+    if large:
+        return InversionError(
+            f"tl.invert: noise {noise:.3g} is larger than y itself calls for: alpha up to {last.alpha:.1g} keeps "
+            f"the fidelity at {last.fidelity:.3g} <= {target:.3g}; give alpha or less noise"
+        )
+    return InversionError(
+        f"tl.invert: no alpha reaches noise {noise:.3g}: the fidelity stays at {last.fidelity:.3g} > {target:.3g} "
+        f"down to alpha {last.alpha:.1g}; y has more noise"
+    )
+
+
 def corner(solver: Solver, reg: Function, first: float) -> float:
-    """The α of greatest curvature of (log fidelity, log J), over ten decades' thirds from large to small."""
+    """The α of greatest curvature of (log fidelity, log J), over half decades from large to small."""
     alphas = [first * 10 ** (k / 2) for k in range(4, -9, -1)]
     points: list[Point] = []
     for alpha in alphas:
