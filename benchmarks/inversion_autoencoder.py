@@ -109,9 +109,9 @@ def main() -> None:
     """Measure and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default=None)
-    parser.add_argument("--codes", type=int, nargs="+", default=[2, 4, 16])
+    parser.add_argument("--codes", type=int, nargs="+", default=[4, 16])
     parser.add_argument("--images", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=6.0, help="for every batch of 50")
+    parser.add_argument("--seconds", type=float, default=5.0, help="for every batch of 50")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--train", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)

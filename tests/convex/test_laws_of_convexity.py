@@ -103,7 +103,7 @@ def test_moreau(name: str, seed: int, gamma: float, scale: float) -> None:
 
 
 ACTIVATIONS = {
-    **dict.fromkeys(activations.names(), {}),
+    **{key: {} for key in activations.names()},
     "leaky_relu": {"slope": 0.2},
     "soft_threshold": {"t": 0.4},
     "clip": {"lo": -0.5, "hi": 2.0},

@@ -34,10 +34,14 @@ def test_the_worked_example() -> None:
 
 def encoder() -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(
+    model = nn.Sequential(
         nn.Conv2d(1, 6, 3, stride=2, padding=1), nn.LeakyReLU(0.2),
-        nn.AvgPool2d(2), nn.Flatten(), nn.Linear(24, 40), nn.ReLU(), nn.Linear(40, 80), nn.Sigmoid(),
-    ).double().eval()  # fmt: skip
+        nn.Flatten(), nn.Linear(96, 80), nn.Sigmoid(),
+    ).double()  # fmt: skip
+    with torch.no_grad():
+        model[0].weight.normal_(std=0.5)
+        model[3].weight.normal_(std=0.2)
+    return model.eval()
 
 
 def blob() -> torch.Tensor:
@@ -64,7 +68,8 @@ def test_sweeps_never_end_above_where_they_start() -> None:
 @pytest.mark.parametrize("method", ["auto", "bcd", "adam", "lbfgs"])
 def test_a_deep_encoder_comes_back(method: str) -> None:
     model, x = encoder(), blob()
-    y = model(x).detach()
+    with torch.no_grad():
+        y, blank = model(x), model(torch.zeros_like(x))
     start = float(x.square().sum())
     found = tl.invert(
         model,
@@ -78,7 +83,7 @@ def test_a_deep_encoder_comes_back(method: str) -> None:
     )
     assert found.x.shape == x.shape
     assert found.gap is None
-    assert found.residual < 0.1 * float((model(torch.zeros_like(x)) - y).norm())
+    assert found.residual < 0.2 * float((blank - y).norm())
     assert float((found.x - x).square().sum()) < start
     assert [row[0] for row in found.history] == sorted(row[0] for row in found.history)
 

@@ -85,10 +85,11 @@ def conic(
         penalty = cp.sum(cp.norm(both, 2, axis=0)) if reg == "tv" else cp.sum(cp.abs(both))
     objective = potential(name, data) + conic_conjugate(name, v) - data @ v + alpha * penalty
     problem = cp.Problem(cp.Minimize(objective))
-    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-10)
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
     return float(problem.value)
 
 
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")  # of the last digits asked for
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize(
     ("reg", "shape"), [("tv", (12,)), ("l1", (12,)), ("tv", (6, 6)), ("l1", (6, 6)), ("tv1", (6, 6))]
@@ -139,7 +140,7 @@ def test_the_gap_bounds_the_distance_to_the_minimum_everywhere(reg: tl.convex.Fu
 
 
 def test_the_noise_theorem() -> None:
-    """α = √2 δ/‖v⁺‖ and Wᵀv⁺ = u⁺ with v⁺ on active units: ½‖u − u⁺‖² ≤ 2√2 ‖v⁺‖ δ, and falls at least like δ."""
+    """α = √2 δ/‖v⁺‖, Wᵀv⁺ = u⁺ with v⁺ on active units: ½‖u − u⁺‖² ≤ 2√2 ‖v⁺‖ δ, at least like δ."""
     model = layer(20, 40, "relu", 7)
     w, b = model[0].weight.detach(), model[0].bias.detach()
     source = torch.randn(40, dtype=F64).abs()
@@ -182,9 +183,9 @@ def test_a_source_on_inactive_units_keeps_its_error() -> None:
 def test_alpha_by_the_discrepancy_principle() -> None:
     model = layer(16, 24, "relu", 2)
     x = scene((4, 4), 3)
-    clean = model(x.flatten(1)).detach()
     y = noisy(model, x, 0.05)
-    delta = float(torch.nn.functional.mse_loss(y, clean, reduction="sum") / 2 / len(y)) ** 0.5
+    exact = model[1].activation.penalty(y, model[0](x.flatten(1)).detach())
+    delta = float(exact.sum() / len(y)) ** 0.5
     found = tl.invert(model, y, reg=tl.convex.TV(1.0), shape=(4, 4), noise=delta, progress=False)
     assert found.fidelity <= len(y) * delta**2 * (1 + 1e-3)
     more = tl.invert(model, y, reg=tl.convex.TV(1.05 * found.alpha), shape=(4, 4), progress=False)
