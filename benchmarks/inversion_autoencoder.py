@@ -3,13 +3,14 @@
     python benchmarks/inversion_autoencoder.py --data FOLDER    # about ten minutes on one core
 
 The encoder is inverted on test digits by ``tl.invert`` with TV and a box, by Adam and by L-BFGS through
-autograd with the same regulariser, box and seconds; the three take turns batch by batch. α of each is the
+autograd with the same regulariser, box and CPU seconds; the three take turns batch by batch. α of each is the
 best of a grid on training digits. PSNR is the mean over images, sd over images.
 """
 
 import argparse
 import json
 import platform
+import time
 from pathlib import Path
 
 import torch
@@ -20,7 +21,7 @@ from torchlift.data.images import mnist
 
 RESULTS = Path(__file__).parent / "results"
 METHODS = ("auto", "adam", "lbfgs")
-GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+GRID = (3e-4, 1e-3, 3e-3, 1e-2)
 
 
 def encoder(code: int) -> nn.Sequential:
@@ -97,7 +98,7 @@ def row(
     code: int, method: str, alpha: float | None, psnr: Tensor, residual: float | None
 ) -> dict[str, object]:
     """One line of the table."""
-    name = {"auto": "torchlift (bcd)"}.get(method, method)
+    name = {"auto": "torchlift (bcd+lbfgs)"}.get(method, method)
     return {
         "code": code * 49, "method": name, "alpha": alpha, "psnr": float(psnr.mean()),
         "sd": float(psnr.std()),
@@ -111,19 +112,20 @@ def main() -> None:
     parser.add_argument("--data", default=None)
     parser.add_argument("--codes", type=int, nargs="+", default=[4, 16])
     parser.add_argument("--images", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=5.0, help="for every batch of 50")
+    parser.add_argument("--seconds", type=float, default=3.0, help="CPU seconds for every batch of 50")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--train", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     torch.set_num_threads(1)
+    time.perf_counter = time.process_time  # budgets in CPU seconds, so that a shared machine is fair to all
     (digits, _), (test, _) = mnist(given.data)
     digits, test = digits[: given.train] / 255, test[: given.images] / 255
     rows = [r for c in given.codes for r in measure(c, digits, test, given.seconds, given.epochs, given.seed)]
     result = {
         "what": "MNIST encoder inverted, against its decoder and autograd at equal seconds",
         "scale": f"{given.train} training digits, {given.epochs} epochs, {given.images} test digits, "
-        f"{given.seconds} s per batch of 50 and method, one thread",
+        f"{given.seconds} CPU s per batch of 50 and method, one thread",
         "seed": given.seed, "torch": torch.__version__, "machine": platform.machine(), "rows": rows,
     }  # fmt: skip
     (RESULTS / "inversion_autoencoder.json").write_text(json.dumps(result, indent=1) + "\n")

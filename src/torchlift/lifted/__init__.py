@@ -7,6 +7,7 @@ from torchlift.lifted import activations, penalties, solvers
 from torchlift.lifted.bcd import BCD
 from torchlift.lifted.contrastive import Contrastive
 from torchlift.lifted.history import Trained
+from torchlift.lifted.imaging import ProximalConvNet
 from torchlift.lifted.isgm import ISGM
 from torchlift.lifted.network import Network
 from torchlift.lifted.predict import predict
@@ -33,6 +34,7 @@ __all__ = [
     "Contrastive",
     "LayerParallel",
     "Network",
+    "ProximalConvNet",
     "ProximalNet",
     "ResidualNet",
     "Shard",
