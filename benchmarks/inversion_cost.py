@@ -2,13 +2,13 @@
 
     python benchmarks/inversion_cost.py --data FOLDER
 
-Seconds are of the machine as it was; its load average stands beside them.
+Seconds are CPU seconds, which do not depend on what else the machine does.
 """
 
 import argparse
 import json
-import os
 import platform
+import time
 from pathlib import Path
 
 import torch
@@ -67,7 +67,6 @@ def timed(
         "iterations": found.iterations, "converged": found.converged,
         "relative_gap": None if found.gap is None else found.gap / found.objective,
         "relative_residual": found.residual / float(y.norm()), "psnr": float(psnr.mean()),
-        "load": os.getloadavg()[0],
     }  # fmt: skip
 
 
@@ -93,11 +92,12 @@ def main() -> None:
     """Measure and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default=None)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-iter", type=int, default=100)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    time.perf_counter = time.process_time  # CPU seconds of all threads: what a shared machine can tell
     model = encoder(given.seed)
     digits = mnist(given.data)[1][0][:64].float() / 255
     rows = [
@@ -107,8 +107,8 @@ def main() -> None:
     ]
     print(rows[-1], flush=True)
     for size in (28, 64, 128):
-        x = crops(given.data, size, 8, given.seed)
-        rows.append(timed(model, x, f"8 crops of {size} × {size}", 1e-3, "auto", max_iter=given.max_iter))
+        x = crops(given.data, size, 4, given.seed)
+        rows.append(timed(model, x, f"4 crops of {size} × {size}", 1e-3, "auto", max_iter=given.max_iter))
         print(rows[-1], flush=True)
     layer = single(given.seed)
     for method in ("auto", "lbfgs"):
@@ -120,7 +120,7 @@ def main() -> None:
         )
         print(rows[-1], flush=True)
     result = {
-        "what": "seconds of inversions with TV in a box", "threads": given.threads, "seed": given.seed,
+        "what": "CPU seconds of inversions with TV in a box", "threads": given.threads, "seed": given.seed,
         "scale": f"at most {given.max_iter} quasi-Newton steps for the encoder", "torch": torch.__version__,
         "machine": platform.machine(), "rows": rows,
     }  # fmt: skip

@@ -167,7 +167,11 @@ class GroupL1(Function):
         positive("GroupL1", self.alpha)
 
     def _lengths(self, x: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(x, dim=self.dims, keepdim=True) if self.dims else x.abs()
+        if not self.dims:
+            return x.abs()
+        if x.requires_grad:  # its gradient at 0 is 0, where that of the root would be NaN
+            return torch.linalg.vector_norm(x, dim=self.dims, keepdim=True)
+        return x.square().sum(self.dims, keepdim=True).sqrt()
 
     def fn(self, x: Tensor) -> Tensor:
         """α Σ ‖x_g‖."""
