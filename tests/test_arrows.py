@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "torchlift"
 
-METHODS = {"core", "lifts", "train", "optim", "lifted", "analyze", "deploy"}
+METHODS = {"core", "convex", "lifts", "train", "optim", "lifted", "analyze", "deploy", "inversion"}
 LIBRARY = METHODS | {"recipes", "report", "models", "data", "testing", "run", "tune"}
 
 LEAVES = {"errors", "tree", "loss", "flops"}
@@ -25,12 +25,14 @@ ARROWS: dict[str, set[str]] = {
     "models": LEAVES,
     "data": LEAVES,
     "optim": LEAVES,
+    "convex": LEAVES,
     "lifts": LEAVES | {"core"},
     "train": LEAVES | {"core", "files"},
-    "lifted": LEAVES | {"core"},
+    "lifted": LEAVES | {"core", "convex"},
+    "inversion": LEAVES | {"core", "convex"},
     "analyze": LEAVES | {"core"},
     "deploy": LEAVES | {"core", "files"},
-    "testing": LEAVES | {"core"},
+    "testing": LEAVES | {"core", "convex"},
     "recipes": LEAVES | METHODS,
     "report": LEAVES | {"core", "files", "train", "analyze", "deploy"},
     "run": LEAVES | LIBRARY - {"tune"} | {"__init__", "files"},
@@ -47,6 +49,8 @@ OUTSIDE: dict[str, set[str]] = {
     "models": {"torch"},
     "data": {"torch", "numpy"},
     "optim": {"torch"},
+    "convex": {"torch"},
+    "inversion": {"torch", "rich"},
 }
 """Third-party packages of the parts that promise to need few."""
 

@@ -150,6 +150,20 @@ def test_lifted_networks(split):
         assert tl.lifted.predict(model, x, rule=rule, mus=1.0).shape == (32, 3)
 
 
+@pytest.mark.parametrize("reg", [tl.convex.TV(0.1), tl.lifted.L1(0.1), tl.convex.L2(0.1)])
+def test_inversion(reg):
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
+    y = model(torch.randn(3, 4)).detach()
+    found = tl.invert(
+        model, y, reg=reg, shape=(4,), noise=None, method="auto", init=torch.zeros(3, 4), box=(-1.0, 1.0),
+        tol=1e-4, max_iter=200, progress=False,
+    )  # fmt: skip
+    assert found.x.shape == (3, 4)
+    assert found.alpha == pytest.approx(0.1)
+    for name in ("objective", "residual", "iterations", "gap"):
+        assert getattr(found, name) >= 0
+
+
 def test_complexity_and_deployment(split, tmp_path):
     (x, _), _ = split
     model = net()

@@ -9,7 +9,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchlift import analyze, data, deploy, lifted, lifts, models, optim, recipes, report, testing, tune
+    from torchlift import (
+        analyze,
+        convex,
+        data,
+        deploy,
+        inversion,
+        lifted,
+        lifts,
+        models,
+        optim,
+        recipes,
+        report,
+        testing,
+        tune,
+    )
     from torchlift.core import (
         Dial,
         Lift,
@@ -24,6 +38,7 @@ if TYPE_CHECKING:
         groups,
     )
     from torchlift.errors import TorchliftError
+    from torchlift.inversion import Inversion, invert
     from torchlift.run import Comparison, Result, compare, fit
     from torchlift.train import until
 
@@ -32,6 +47,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Comparison",
     "Dial",
+    "Inversion",
     "Lift",
     "ModuleLift",
     "Node",
@@ -45,10 +61,13 @@ __all__ = [
     "chain",
     "compare",
     "constrain",
+    "convex",
     "data",
     "deploy",
     "fit",
     "groups",
+    "inversion",
+    "invert",
     "lifted",
     "lifts",
     "models",
@@ -62,10 +81,12 @@ __all__ = [
 
 HOMES = {
     "Comparison": "run",
+    "Inversion": "inversion",
     "Result": "run",
     "TorchliftError": "errors",
     "compare": "run",
     "fit": "run",
+    "invert": "inversion",
     "until": "train",
 }
 CORE = {

@@ -7,7 +7,7 @@ import pytest
 
 from torchlift.cli.program import build
 
-VERBS = ["demo", "fit", "compare", "tune", "measure", "export", "report", "reproduce", "doctor"]
+VERBS = ["demo", "fit", "compare", "tune", "invert", "measure", "export", "report", "reproduce", "doctor"]
 
 LIGHT = """
 import sys

@@ -10,8 +10,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import lambertw, spence
 from torch import Tensor
 
+from torchlift.convex.activations.scalar import dilog, wright_omega
 from torchlift.lifted import activations
-from torchlift.lifted.activations.scalar import dilog, wright_omega
 
 ELEMENTWISE = {
     "linear": {},

@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
+from torchlift.convex.functions import L1, L2, TV, Wavelets
 from torchlift.lifted import activations, penalties, solvers
 from torchlift.lifted.bcd import BCD
 from torchlift.lifted.contrastive import Contrastive
 from torchlift.lifted.history import Trained
+from torchlift.lifted.imaging import ProximalConvNet
 from torchlift.lifted.isgm import ISGM
 from torchlift.lifted.network import Network
 from torchlift.lifted.predict import predict
@@ -24,11 +26,15 @@ if TYPE_CHECKING:
 __all__ = [
     "BCD",
     "ISGM",
+    "L1",
+    "L2",
+    "TV",
     "Act",
     "Alone",
     "Contrastive",
     "LayerParallel",
     "Network",
+    "ProximalConvNet",
     "ProximalNet",
     "ResidualNet",
     "Shard",
@@ -38,6 +44,7 @@ __all__ = [
     "Trained",
     "Unified",
     "UnifiedISGM",
+    "Wavelets",
     "activations",
     "penalties",
     "predict",

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from torchlift.lifted.activations import Linear
+from torchlift.convex.activations import Linear
 from torchlift.lifted.layers import Layer
 from torchlift.lifted.network import Network
 from torchlift.lifted.penalties import Bregman, Classical, Penalty

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 from torch import Tensor, nn
 
-from torchlift.lifted.activations import Activation
+from torchlift.convex.activations import Activation
 from torchlift.lifted.predict import predict
 from torchlift.lifted.read import Act
 from torchlift.lifted.train import train

@@ -5,7 +5,7 @@ import abc
 import torch
 from torch import Tensor, nn
 
-from torchlift.lifted.activations import Activation, LeakyReLU
+from torchlift.convex.activations import Activation, LeakyReLU
 from torchlift.lifted.solvers.conv import Convolution, image_rows
 
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from torchlift.convex.activations import Activation, LeakyReLU, Linear, Sigmoid, Softmax
 from torchlift.lifted import penalties
-from torchlift.lifted.activations import Activation, LeakyReLU, Linear, Sigmoid, Softmax
 from torchlift.lifted.layers import Layer
 from torchlift.lifted.penalties import Bregman, Penalty
 from torchlift.lifted.read import read

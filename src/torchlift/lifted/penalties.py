@@ -16,8 +16,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from torchlift.lifted.activations import Activation
-from torchlift.lifted.activations.base import Scalar
+from torchlift.convex.activations import Activation
+from torchlift.convex.activations.base import Scalar
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from torchlift.lifted.activations import Activation
+from torchlift.convex.activations import Activation
 from torchlift.lifted.data import like_model
 from torchlift.lifted.network import Network
 from torchlift.lifted.solvers.joint import joint_x

@@ -4,29 +4,13 @@ import math
 from collections.abc import Iterator
 
 import torch.fx
-from torch import Tensor, nn
+from torch import nn
 
-from torchlift.lifted import activations
-from torchlift.lifted.activations import Activation
+from torchlift.convex import activations
+from torchlift.convex.activations import Act, Activation, recognise
 from torchlift.lifted.layers import Conv, Dense, Layer
 
 _FIXED = (nn.Flatten, nn.Unflatten, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
-
-
-class Act(nn.Module):
-    """Any activation of the table as a module: ``Act("soft_threshold", t=0.1)``."""
-
-    def __init__(self, name: str | Activation, **parameters: float) -> None:
-        super().__init__()
-        self.activation = activations.get(name, **parameters)
-
-    def forward(self, v: Tensor) -> Tensor:
-        """σ(v)."""
-        return self.activation(v)
-
-    def extra_repr(self) -> str:
-        """The activation."""
-        return repr(self.activation)
 
 
 class NotAChainError(ValueError):
@@ -44,33 +28,6 @@ def trace(model: nn.Module) -> torch.fx.GraphModule:
         return torch.fx.GraphModule(model, _Tracer().trace(model))
     except Exception as error:  # tracing a user's model may raise anything
         raise ValueError(f"lifted: {type(model).__name__} cannot be traced ({error})") from error
-
-
-def recognise(module: nn.Module) -> Activation | None:
-    """The table's activation that a torch module computes, or None."""
-    match module:
-        case Act():
-            return module.activation
-        case nn.ReLU():
-            return activations.get("relu")
-        case nn.LeakyReLU():
-            return activations.get("leaky_relu", slope=module.negative_slope)
-        case nn.Hardtanh():  # ReLU6 is one of these
-            return activations.get("clip", lo=module.min_val, hi=module.max_val)
-        case nn.Hardsigmoid():
-            return activations.get("hardsigmoid")
-        case nn.Sigmoid():
-            return activations.get("sigmoid")
-        case nn.Tanh():
-            return activations.get("tanh")
-        case nn.Softshrink():
-            return activations.get("soft_threshold", t=module.lambd)
-        case nn.Softplus() if module.beta == 1:
-            return activations.get("softplus")
-        case nn.Softmax() if module.dim in (-1, 1):
-            return activations.get("softmax")
-        case _:
-            return None
 
 
 def check_smooth(name: str, activation: Activation) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from torchlift.lifted.activations import Activation, Clip
-from torchlift.lifted.activations import get as get_activation
+from torchlift.convex.activations import Activation, Clip
+from torchlift.convex.activations import get as get_activation
 from torchlift.lifted.unified import Unified
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from torchlift.lifted.activations import Clip, Linear
+from torchlift.convex.activations import Clip, Linear
 from torchlift.lifted.layers import Layer
 from torchlift.lifted.network import Network
 from torchlift.lifted.solvers.ridge import Ridge

@@ -13,8 +13,8 @@ import torch.fx
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchlift.lifted.activations import Activation
-from torchlift.lifted.activations import get as get_activation
+from torchlift.convex.activations import Activation
+from torchlift.convex.activations import get as get_activation
 from torchlift.lifted.read import check_smooth, recognise, trace
 from torchlift.lifted.unified import Unified
 

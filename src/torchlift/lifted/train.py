@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.lifted.activations import Activation
+from torchlift.convex.activations import Activation
 from torchlift.lifted.bcd import BCD
 from torchlift.lifted.contrastive import Contrastive
 from torchlift.lifted.data import Data, as_pair, batches, metric, whole

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from torchlift.lifted.activations import Activation
+from torchlift.convex.activations import Activation
 from torchlift.lifted.data import Data, batches, metric
 from torchlift.lifted.history import Log, Trained
 from torchlift.lifted.network import loss_activation

@@ -32,7 +32,7 @@ from torchlift.report.page import (
     Table,
     Text,
 )
-from torchlift.report.story import comparison_page, reproduction_page, run_page
+from torchlift.report.story import comparison_page, inversion_page, reproduction_page, run_page
 
 __all__ = [
     "Bars",
@@ -58,6 +58,7 @@ __all__ = [
     "Table",
     "Text",
     "comparison_page",
+    "inversion_page",
     "render",
     "reproduction_page",
     "run_page",

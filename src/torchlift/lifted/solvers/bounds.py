@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchlift.lifted.activations.simplex import project_simplex
+from torchlift.convex.activations.simplex import project_simplex
 
 _CACHE = 2**17  # entries of a block of rows
 _RowSolver = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

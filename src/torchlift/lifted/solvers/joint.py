@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchlift.lifted.activations import Activation, Softmax
-from torchlift.lifted.activations import get as get_activation
+from torchlift.convex.activations import Activation, Softmax
+from torchlift.convex.activations import get as get_activation
 from torchlift.lifted.solvers.bounds import Bounds, project
 from torchlift.lifted.solvers.descent import constant_momentum
 from torchlift.lifted.solvers.output import as_targets

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from torchlift.lifted.activations import Activation
-from torchlift.lifted.activations import get as get_activation
+from torchlift.convex.activations import Activation
+from torchlift.convex.activations import get as get_activation
 
 _STEPS = 100
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from torchlift.lifted.activations import Activation, Clip, Linear, Simplex
-from torchlift.lifted.activations import get as get_activation
+from torchlift.convex.activations import Activation, Clip, Linear, Simplex
+from torchlift.convex.activations import get as get_activation
 from torchlift.lifted.solvers.bounds import Bounds
 from torchlift.lifted.solvers.quadratic import Method, quadratic
 

@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchlift.lifted.activations.base import Activation, Scalar
+from torchlift.convex.activations.base import Activation, Scalar
 
 
 def inside(value: Tensor, condition: Tensor) -> Tensor:

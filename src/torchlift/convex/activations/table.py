@@ -1,42 +1,19 @@
-"""Activations as gradients of conjugates: the table of lifted training, by name."""
+"""The table of activations, by name."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 
-from torchlift.lifted.activations.base import Activation
-from torchlift.lifted.activations.piecewise import Clip, Hardsigmoid, LeakyReLU, Linear
-from torchlift.lifted.activations.pooling import max_divergence, max_divergence_gradient
-from torchlift.lifted.activations.simplex import Simplex, Softmax, project_simplex
-from torchlift.lifted.activations.smooth import Sigmoid, Softplus, Tanh
-from torchlift.lifted.activations.threshold import (
+from torchlift.convex.activations.base import Activation
+from torchlift.convex.activations.piecewise import Clip, Hardsigmoid, LeakyReLU, Linear
+from torchlift.convex.activations.simplex import Simplex, Softmax
+from torchlift.convex.activations.smooth import Sigmoid, Softplus, Tanh
+from torchlift.convex.activations.threshold import (
     GroupSoftThreshold,
     NonnegSoftThreshold,
     Sign,
     SoftThreshold,
 )
-
-__all__ = [
-    "Activation",
-    "Clip",
-    "GroupSoftThreshold",
-    "Hardsigmoid",
-    "LeakyReLU",
-    "Linear",
-    "NonnegSoftThreshold",
-    "Sigmoid",
-    "Sign",
-    "Simplex",
-    "SoftThreshold",
-    "Softmax",
-    "Softplus",
-    "Tanh",
-    "get",
-    "max_divergence",
-    "max_divergence_gradient",
-    "names",
-    "project_simplex",
-]
 
 _TABLE: dict[str, Callable[..., Activation]] = {
     "linear": Linear,

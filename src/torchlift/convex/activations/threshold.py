@@ -6,8 +6,8 @@ import math
 import torch
 from torch import Tensor
 
-from torchlift.lifted.activations.base import Activation, Scalar
-from torchlift.lifted.activations.piecewise import Nonexpansive, inside
+from torchlift.convex.activations.base import Activation, Scalar
+from torchlift.convex.activations.piecewise import Nonexpansive, inside
 
 
 def _check(name: str, t: float) -> None:

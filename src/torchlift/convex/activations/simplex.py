@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.special import xlogy
 
-from torchlift.lifted.activations.base import Activation, Scalar
-from torchlift.lifted.activations.piecewise import Nonexpansive, inside
-from torchlift.lifted.activations.scalar import wright_omega
+from torchlift.convex.activations.base import Activation, Scalar
+from torchlift.convex.activations.piecewise import Nonexpansive, inside
+from torchlift.convex.activations.scalar import wright_omega
 
 _NEWTON_STEPS = 100
 

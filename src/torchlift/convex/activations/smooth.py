@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.special import xlogy
 
-from torchlift.lifted.activations.base import Activation, Scalar
-from torchlift.lifted.activations.piecewise import inside
-from torchlift.lifted.activations.scalar import dilog, increasing_root
+from torchlift.convex.activations.base import Activation, Scalar
+from torchlift.convex.activations.piecewise import inside
+from torchlift.convex.activations.scalar import dilog, increasing_root
 
 
 def softplus(v: Tensor) -> Tensor:

@@ -1,0 +1,39 @@
+"""Activations as gradients of conjugates: the table of lifted training, by name."""
+
+from torchlift.convex.activations.base import Activation
+from torchlift.convex.activations.modules import Act, recognise
+from torchlift.convex.activations.piecewise import Clip, Hardsigmoid, LeakyReLU, Linear
+from torchlift.convex.activations.pooling import max_divergence, max_divergence_gradient
+from torchlift.convex.activations.simplex import Simplex, Softmax, project_simplex
+from torchlift.convex.activations.smooth import Sigmoid, Softplus, Tanh
+from torchlift.convex.activations.table import get, names
+from torchlift.convex.activations.threshold import (
+    GroupSoftThreshold,
+    NonnegSoftThreshold,
+    Sign,
+    SoftThreshold,
+)
+
+__all__ = [
+    "Act",
+    "Activation",
+    "Clip",
+    "GroupSoftThreshold",
+    "Hardsigmoid",
+    "LeakyReLU",
+    "Linear",
+    "NonnegSoftThreshold",
+    "Sigmoid",
+    "Sign",
+    "Simplex",
+    "SoftThreshold",
+    "Softmax",
+    "Softplus",
+    "Tanh",
+    "get",
+    "max_divergence",
+    "max_divergence_gradient",
+    "names",
+    "project_simplex",
+    "recognise",
+]

@@ -1,0 +1,114 @@
+"""Affine modules as operators: v = A x + b for Linear, Conv2d, average pooling, Flatten, batch norm."""
+
+import dataclasses
+import functools
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.convex.operators.base import Identity, Operator, Reshape, compose
+from torchlift.convex.operators.layers import AveragePool, Convolution, Dense, Scale
+
+Shape = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Affine:
+    """x ↦ A x + b for samples of one shape; b is a sample of the outputs."""
+
+    linear: Operator
+    offset: Tensor
+    shape: Shape
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """A x + b."""
+        return self.linear.A(x) + self.offset
+
+    @functools.cached_property
+    def norm(self) -> float:
+        """‖A‖₂, worked out once."""
+        return self.linear.norm(self.offset.new_zeros(1, *self.shape))
+
+    def after(self, first: "Affine") -> "Affine":
+        """This map applied to the values of ``first``."""
+        offset = self.linear.A(first.offset[None])[0] + self.offset
+        return Affine(compose(first.linear, self.linear), offset, first.shape)
+
+
+def affine(module: nn.Module, shape: Shape, like: Tensor) -> Affine | None:
+    """The module as an affine map of samples of ``shape``, or None if it is none that is known."""
+    linear = linear_part(module, shape)
+    if linear is None:
+        return None
+    with torch.no_grad():
+        offset = module(like.new_zeros(1, *shape))[0].detach()
+    return Affine(linear, offset, shape)
+
+
+def linear_part(module: nn.Module, shape: Shape) -> Operator | None:
+    """A of v = A x + b."""
+    match module:
+        case nn.Identity() | nn.Dropout():
+            return None if module.training and isinstance(module, nn.Dropout) else Identity()
+        case nn.Flatten() if module.start_dim == 1 and module.end_dim == -1:
+            return Reshape(shape, (_entries(shape),))
+        case nn.Unflatten() if module.dim == 1 and len(shape) == 1:
+            return Reshape(shape, tuple(int(size) for size in module.unflattened_size))
+        case nn.Linear():
+            return Dense(module.weight.detach())
+        case nn.Conv2d() if module.padding_mode == "zeros" and len(shape) == 3:
+            return _convolution(module, shape)
+        case nn.AvgPool2d() if not module.ceil_mode and module.divisor_override is None and len(shape) == 3:
+            return _pool(module, shape)
+        case nn.AdaptiveAvgPool2d() if len(shape) == 3:
+            return _adaptive(module, shape)
+        case nn.BatchNorm1d() | nn.BatchNorm2d() if not module.training and module.running_var is not None:
+            return _norm(module, shape)
+        case _:
+            return None
+
+
+def _entries(shape: Shape) -> int:
+    return torch.Size(shape).numel()
+
+
+def _convolution(module: nn.Conv2d, shape: Shape) -> Operator | None:
+    if isinstance(module.padding, str):
+        return None
+    return Convolution(
+        module.weight.detach(),
+        (shape[0], shape[1], shape[2]),
+        _pair(module.stride),
+        _pair(module.padding),
+        _pair(module.dilation),
+        module.groups,
+    )
+
+
+def _pool(module: nn.AvgPool2d, shape: Shape) -> Operator | None:
+    padding = _pair(module.padding)
+    if padding != (0, 0) and not module.count_include_pad:
+        return None
+    size = (shape[0], shape[1], shape[2])
+    return AveragePool(size, _pair(module.kernel_size), _pair(module.stride), padding)
+
+
+def _adaptive(module: nn.AdaptiveAvgPool2d, shape: Shape) -> Operator | None:
+    wanted = module.output_size
+    rows, columns = wanted if isinstance(wanted, tuple) else (wanted, wanted)
+    rows, columns = rows or shape[1], columns or shape[2]
+    if shape[1] % rows or shape[2] % columns:
+        return None  # windows of unequal size
+    window = (shape[1] // rows, shape[2] // columns)
+    return AveragePool((shape[0], shape[1], shape[2]), window, window)
+
+
+def _norm(module: nn.BatchNorm1d | nn.BatchNorm2d, shape: Shape) -> Operator:
+    assert module.running_var is not None
+    scale = (module.running_var + module.eps).rsqrt()
+    scale = scale * module.weight if module.affine else scale
+    return Scale(scale.detach().reshape(-1, *([1] * (len(shape) - 1))))
+
+
+def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (value[0], value[1])

@@ -1,0 +1,165 @@
+"""The three kinds of inversion behind one face: chains of layers, convex residual networks, the rivals."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from torchlift.convex.activations import Linear
+from torchlift.convex.descent import Certificate, Descent, Watch, fista
+from torchlift.convex.functions import Box, Function, Zero, samples
+from torchlift.inversion import deep, forward, rival, single
+from torchlift.inversion.fidelity import Fidelity
+from torchlift.inversion.reading import Stage, run
+from torchlift.inversion.residual import Energy, MonotoneResidual, States
+from torchlift.inversion.result import InversionError
+
+
+class Problem(Protocol):
+    """What ``tl.invert`` needs of a kind of inversion."""
+
+    @property
+    def method(self) -> str:
+        """The solver's name."""
+        ...
+
+    def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
+        """The minimiser, from the start or from scratch."""
+        ...
+
+    def output(self, x: Tensor) -> Tensor:
+        """N(x)."""
+        ...
+
+    def fidelity(self, x: Tensor) -> Tensor:
+        """How far N(x) is from y, one number per sample."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chain:
+    """u_l = σ_l(A_l u_{l−1} + b_l): one stage is convex, several go block by block."""
+
+    stages: Sequence[Stage]
+    y: Tensor
+    box: Box | None
+    wanted: str
+    blocks: deep.Blocks
+
+    @property
+    def method(self) -> str:
+        """Of several stages: "bcd", or "bcd+lbfgs" unless asked otherwise; of one the convex solver."""
+        if len(self.stages) == 1:
+            return self.wanted
+        return "bcd" if self.wanted == "bcd" or self._readout else "bcd+lbfgs"
+
+    @property
+    def _readout(self) -> bool:
+        """One layer and a linear combination of its units: the lifted energy itself is minimised."""
+        return len(self.stages) == 2 and isinstance(self.stages[1].activation, Linear)
+
+    def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
+        """See ``single`` and ``deep``."""
+        if len(self.stages) > 1:
+            return self._deep(reg, start, watch)
+        zero = self.y.new_zeros(len(self.y), *self.stages[0].affine.shape)
+        first = start if start is not None else zero if self.box is None else self.box.prox(zero)
+        fidelity = Fidelity(self.stages[0].affine, self.stages[0].activation, self.y)
+        return single.solve(fidelity, reg, self.box, first, watch, method=self.wanted)
+
+    def _deep(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
+        if self.wanted == "bcd":
+            return deep.descend(self.stages, self.y, reg, self.box, start, watch, self.blocks)
+        found = forward.descend(self.stages, self.y, reg, self.box, start, watch, self.blocks)
+        if not self._readout:
+            return found
+        near = dataclasses.replace(self.blocks, decades=0)
+        return deep.descend(self.stages, self.y, reg, self.box, found.x, watch, near)
+
+    def output(self, x: Tensor) -> Tensor:
+        """The forward pass."""
+        return run(self.stages, x)[-1]
+
+    def fidelity(self, x: Tensor) -> Tensor:
+        """B of the last activation at the forward pass."""
+        last = self.stages[-1]
+        below = run(self.stages[:-1], x)[-1] if len(self.stages) > 1 else x
+        return Fidelity(last.affine, last.activation, self.y).value(below)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Residual:
+    """u ↦ u + Wᵀσ(W u + b), several times: jointly convex in u₀ and all states."""
+
+    blocks: Sequence[MonotoneResidual]
+    y: Tensor
+    box: Box | None
+    shape: tuple[int, ...]
+    weight: float
+
+    method = "convex"
+
+    def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
+        """FISTA on (u₀, z). Without a regulariser the energy, ≥ 0 and 0 at the preimage, is the gap."""
+        first = single.joined(reg, self.box) if not isinstance(reg, Zero) else (self.box or reg)
+        if first is None:
+            raise InversionError(
+                f"tl.invert: {type(reg).__name__} in a box has no prox here; use L1, L2 or no box"
+            )
+        energy, states = Energy(self.blocks, self.y, self.weight), States(self.blocks, first, self.shape)
+        u = samples(self.y if start is None else start)
+        z, state = list[Tensor](), u
+        for block in self.blocks:
+            z.append(block.act(state @ block.weight.detach().mT + block.bias.detach()))
+            state = state + z[-1] @ block.weight.detach()
+        exact = isinstance(reg, Zero) and self.box is None
+
+        def gap(x: Tensor, dual: Tensor | None) -> Certificate:
+            del dual
+            scale = self.y.square().sum(1) + x.square().sum(1)
+            return Certificate(
+                (energy.value(x) + states.fn(x)).clamp(min=0), 64 * torch.finfo(x.dtype).eps * scale
+            )
+
+        found = fista(energy, states, torch.cat([u, *z], 1), gap=gap if exact else None, watch=watch)
+        return dataclasses.replace(found, x=found.x[:, : u.shape[1]].reshape(len(u), *self.shape))
+
+    def output(self, x: Tensor) -> Tensor:
+        """The forward pass."""
+        x = samples(x)
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+    def fidelity(self, x: Tensor) -> Tensor:
+        """λ/2 ‖N(x) − y‖²."""
+        return self.weight * Linear().penalty(self.y, self.output(x)).sum(1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rival:
+    """½‖N(u) − y‖² through autograd."""
+
+    network: Callable[[Tensor], Tensor]
+    y: Tensor
+    box: Box | None
+    shape: tuple[int, ...]
+    method: str
+    lr: float | None
+
+    def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
+        """See ``rival``."""
+        zero = self.y.new_zeros(len(self.y), *self.shape)
+        first = start if start is not None else zero if self.box is None else self.box.prox(zero)
+        with torch.enable_grad():
+            return rival.descend(self.network, self.y, reg, self.box, first, watch, self.method, self.lr)
+
+    def output(self, x: Tensor) -> Tensor:
+        """The forward pass."""
+        return self.network(x)
+
+    def fidelity(self, x: Tensor) -> Tensor:
+        """½‖N(x) − y‖²."""
+        return samples(self.network(x) - self.y).square().sum(1) / 2

@@ -1,0 +1,107 @@
+"""min over u of B(y, A u + b) + αJ(u), one layer: convex, solved to a gap (spec/lifted §5.1–5.2)."""
+
+import dataclasses
+import functools
+
+import torch
+from torch import Tensor
+
+from torchlift.convex.descent import Certificate, Descent, Gap, Watch, condat_vu, fista
+from torchlift.convex.functions import L1, L2, TV, Box, Boxed, Function, denoise, samples
+from torchlift.convex.operators import Identity
+from torchlift.inversion.fidelity import Fidelity, boxed_variation_gap, separable_gap, variation_gap
+from torchlift.inversion.result import InversionError
+
+_INNER = 100
+_SHARE = 0.01
+
+
+def solve(
+    fidelity: Fidelity,
+    reg: Function,
+    box: Box | None,
+    start: Tensor,
+    watch: Watch,
+    *,
+    method: str = "auto",
+    dual: Tensor | None = None,
+    certify: bool = True,
+) -> Descent:
+    """The minimiser: "fista" with αJ + box by its prox, "pdhg" (Condat–Vũ) with J by its conjugate.
+
+    "auto" is FISTA wherever αJ + box has a prox: few products with A, which is what costs.
+    """
+    together = joined(reg, box)
+    if method == "auto":
+        method = "fista" if together is not None or isinstance(reg, TV) else "pdhg"
+    gap = _gap(fidelity, reg, box) if certify else None
+    if method == "pdhg":
+        operator, norm = reg.analysis(start.ndim) if isinstance(reg, TV) else (Identity(), reg)
+        return condat_vu(fidelity, operator, norm, start, constraint=box, dual=dual, gap=gap, watch=watch)
+    if isinstance(reg, TV):
+        relative = 1e-5 if gap is not None else max(watch.tol**2 / 10, torch.finfo(start.dtype).eps)
+        return _with_inner_steps(fidelity, Warm(reg, box, start, dual, relative), start, gap, watch)
+    if together is None:
+        raise InversionError(
+            f"tl.invert: {type(reg).__name__} in a box has no prox; use method='pdhg' or no box"
+        )
+    return fista(fidelity, together, start, gap=gap, watch=watch)
+
+
+def joined(reg: Function, box: Box | None) -> Function | None:
+    """αJ + box as one function with a prox in closed form, or None."""
+    if box is None:
+        return reg
+    return Boxed(reg, box) if isinstance(reg, L1 | L2) else None
+
+
+def _gap(fidelity: Fidelity, reg: Function, box: Box | None) -> Gap | None:
+    """The gap, where it has a formula."""
+    if isinstance(reg, TV):
+        if box is None:
+            return functools.partial(variation_gap, fidelity, reg)
+        return functools.partial(boxed_variation_gap, fidelity, reg, box) if box.bounded else None
+    together = joined(reg, box)
+    return (
+        functools.partial(separable_gap, fidelity, together)
+        if isinstance(together, L1 | L2 | Boxed)
+        else None
+    )
+
+
+class Warm(Function):
+    """αTV + box whose prox starts from the dual variable of the last one and is as exact as is useful."""
+
+    def __init__(self, tv: TV, box: Box | None, like: Tensor, dual: Tensor | None, relative: float) -> None:
+        self.tv, self.box = tv, box
+        self.operator, self.norm = tv.analysis(like.ndim)
+        self.q = torch.zeros_like(self.operator.A(like)) if dual is None else dual
+        self.relative = relative
+        self.allowed: Tensor | None = None
+
+    def fn(self, x: Tensor) -> Tensor:
+        """αTV(x) in the box."""
+        return self.tv.fn(x) + (0.0 if self.box is None else self.box.fn(x))
+
+    def prox(self, x: Tensor, gamma: float | Tensor = 1.0) -> Tensor:
+        """At most a hundred dual steps."""
+        allowed = self.relative * samples(x).square().sum(1) if self.allowed is None else self.allowed
+        z, self.q = denoise(self.operator, self.norm, x, self.q, gamma, allowed, box=self.box, cap=_INNER)
+        return z
+
+
+def _with_inner_steps(
+    fidelity: Fidelity, warm: Warm, start: Tensor, gap: Gap | None, watch: Watch
+) -> Descent:
+    """FISTA; an error ε of the inner problem costs Lε, which is held at a hundredth of the last gap."""
+
+    def watched(x: Tensor, dual: Tensor | None) -> Certificate:
+        del dual
+        assert gap is not None
+        found = gap(x, warm.q)
+        if bool(torch.isfinite(found.gap).all()):
+            warm.allowed = _SHARE * found.gap.clamp(min=found.rounding) / max(fidelity.lipschitz, 1e-30)
+        return found
+
+    found = fista(fidelity, warm, start, gap=None if gap is None else watched, watch=watch)
+    return dataclasses.replace(found, dual=warm.q)
