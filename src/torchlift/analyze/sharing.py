@@ -25,9 +25,13 @@ def similarity(problem: Problem) -> dict[str, Tensor]:
     return {name: part.similarity() for name, part in found.items()}
 
 
-def reuse(model: nn.Module) -> dict[str, list[str]]:
-    """The layers that use each weight that several use, in order of their place in the model."""
-    uses: dict[int, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        uses.setdefault(id(parameter), []).append(name.rpartition(".")[0].removesuffix(".inner"))
-    return {names[0]: names for names in uses.values() if len(names) > 1}
+def reuse(model: nn.Module) -> dict[str, dict[str, float]]:
+    """Weights that several layers use: ``{first layer: {layer: scale}}``, in the order of the model."""
+    named = dict(model.named_parameters(remove_duplicate=False))
+    uses: dict[int, dict[str, float]] = {}
+    for name, parameter in named.items():
+        place = name.rpartition(".")[0]
+        layer = place.removesuffix(".inner")
+        scale = named.get(f"{layer}.scale") if layer != place else None
+        uses.setdefault(id(parameter), {})[layer] = 1.0 if scale is None else scale.item()
+    return {next(iter(layers)): layers for layers in uses.values() if len(layers) > 1}

@@ -12,7 +12,7 @@ from torchlift.core.weights import fill
 from torchlift.core.zeros import owner_of
 from torchlift.lifts.repeats import label, parts
 from torchlift.lifts.templates import one_for_all
-from torchlift.lifts.uses import Blended, Scaled, scalable
+from torchlift.lifts.uses import Blended, Scaled, Use, scalable
 
 Slots = Mapping[str, list[str]]
 """All places of each weight in the problem: a tied one has several."""
@@ -94,7 +94,8 @@ def wrap(problem: Problem, names: Iterable[str], use: Callable[[nn.Module, str],
         if id(layer) not in made:
             made[id(layer)] = use(layer, leaf)
             made[id(layer)].train(layer.training)
-        problem.set_submodule(name.rpartition(".")[0], made[id(layer)])
+        parent, place = owner_of(problem, name.rpartition(".")[0])
+        setattr(parent.inner if isinstance(parent, Use) else parent, place, made[id(layer)])
 
 
 def refusal(problem: Problem, names: Iterable[str]) -> str:
