@@ -30,8 +30,22 @@ def reuse(model: nn.Module) -> dict[str, dict[str, float]]:
     named = dict(model.named_parameters(remove_duplicate=False))
     uses: dict[int, dict[str, float]] = {}
     for name, parameter in named.items():
-        place = name.rpartition(".")[0]
-        layer = place.removesuffix(".inner")
-        scale = named.get(f"{layer}.scale") if layer != place else None
+        layer = layer_of(name)
+        scale = named.get(f"{layer}.scale") if f"{layer}.inner." in name else None
         uses.setdefault(id(parameter), {})[layer] = 1.0 if scale is None else scale.item()
     return {next(iter(layers)): layers for layers in uses.values() if len(layers) > 1}
+
+
+def route(model: nn.Module) -> list[tuple[str, str]]:
+    """Layers with a matrix or kernel in the order of the model, each with the first that uses its weight."""
+    first: dict[int, str] = {}
+    found: dict[str, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if parameter.ndim > 1:
+            found[layer_of(name)] = first.setdefault(id(parameter), layer_of(name))
+    return list(found.items())
+
+
+def layer_of(name: str) -> str:
+    """The layer a parameter belongs to, whatever stands between them."""
+    return name.rpartition(".")[0].removesuffix(".inner")
