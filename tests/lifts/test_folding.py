@@ -65,6 +65,16 @@ def test_the_account_of_a_fold():
     assert max(row.error for row in rows) < 1e-6
 
 
+def test_the_account_follows_the_layers_whatever_the_sets():
+    lift, problem = lifted_with([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [0.0, 2.0]], grid(4), fold=1.0)
+    assert [(row.layer[7], row.stored[7]) for row in lift.folds(problem)] == [
+        ("0", "2"),
+        ("1", "3"),
+        ("2", "2"),
+        ("3", "3"),
+    ]
+
+
 def test_a_fold_that_is_not_exact_tells_the_error_of_each_layer():
     """The best one weight for two is that of rank one; what is lost is the second singular value."""
     task = grid(2)

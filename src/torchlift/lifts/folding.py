@@ -43,8 +43,7 @@ def fold(problem: Problem, group: str, names: list[str], slots: Slots) -> list[F
     made = [row for same in by_zeros(problem, good) for row in merge(problem, group, same, slots)]
     if len(good) > 1 and len(made) > 1 and all(row.stored == row.layer for row in made):
         made = [dataclasses.replace(row, why="its zeros are held and differ") for row in made]
-    order = {label(name): number for number, name in enumerate(names)}
-    return sorted([*made, *apart], key=lambda row: order[row.layer])
+    return [*made, *apart]
 
 
 def merge(problem: Problem, group: str, names: list[str], slots: Slots) -> list[Fold]:

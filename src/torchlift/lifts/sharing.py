@@ -13,7 +13,7 @@ from torchlift.errors import OrderError, TorchliftError
 from torchlift.lifts import templates as math
 from torchlift.lifts.banks import Bank, Mixed, banks
 from torchlift.lifts.folding import Fold, blend, fold, unblended
-from torchlift.lifts.repeats import chosen, found
+from torchlift.lifts.repeats import chosen, found, label
 
 Groups = Literal["auto"] | Mapping[str, Sequence[str]]
 
@@ -108,9 +108,17 @@ class Templates(WeightLift):
             if smaller and not any(unblended(plain, slots[name]) for name in bank.layers):
                 rows += blend(plain, bank.group, bank.layers, slots, bank.templates, bank.alpha)
             else:
-                for one in sets:
-                    rows += fold(plain, bank.group, [bank.layers[layer] for layer in one], slots)
+                named = ([bank.layers[layer] for layer in one] for one in sets)
+                rows += in_order(
+                    bank, [row for names in named for row in fold(plain, bank.group, names, slots)]
+                )
         return plain, rows
+
+
+def in_order(bank: Bank, rows: list[Fold]) -> list[Fold]:
+    """The account of a group, layer by layer."""
+    order = {label(name): number for number, name in enumerate(bank.layers)}
+    return sorted(rows, key=lambda row: order[row.layer])
 
 
 def reparameterize(
