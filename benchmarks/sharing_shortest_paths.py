@@ -109,20 +109,23 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run and write; what is finished is kept."""
+    """Run and write; runs that the file has already are kept."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/sharing_shortest_paths.json"))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--full", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
     scale = FULL if args.full else SMALL
-    runs: list[dict[str, Any]] = []
-    for seed in range(args.seeds):
+    known: dict[str, Any] = json.loads(args.json.read_text()) if args.json.exists() else {}
+    runs: list[dict[str, Any]] = known["runs"] if known.get("scale") == scale else []
+    for seed in args.seeds:
         for arm in ARMS:
-            runs.append(run(arm, seed, scale))
+            if not any((one["arm"], one["seed"]) == (arm, seed) for one in runs):
+                runs.append(run(arm, seed, scale))
             print(arm, seed, [round(row["f1"], 3) for row in runs[-1]["phases"]], flush=True)
-            result = {"scale": scale, "fold": FOLD, "seeds": seed + 1, "f1": summary(runs), "runs": runs}
+            seeds = sorted({one["seed"] for one in runs})
+            result = {"scale": scale, "fold": FOLD, "seeds": seeds, "f1": summary(runs), "runs": runs}
             args.json.write_text(json.dumps(result, indent=1) + "\n")
 
 

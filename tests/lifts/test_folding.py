@@ -299,6 +299,22 @@ def test_a_use_answers_for_its_layer():
         _ = use.colour
 
 
+def test_a_pruned_layer_without_its_like_stays_and_says_why():
+    task = grid(3)
+    with torch.no_grad():
+        task.model.blocks[0].conv.weight[0] = 0.0
+    mark_pruned(task)
+    lift, problem = lifted_with([[1.0], [2.0], [-1.0]], task, fold=1.0)
+    assert [bool(row.why) for row in lift.folds(problem)] == [True, False, False]
+
+
+def test_an_input_by_name_is_scaled_and_none_is_an_error():
+    use, x = Scaled(nn.Linear(3, 2), "weight", -2.0), torch.randn(4, 3)
+    assert torch.equal(use(input=x), use(x))
+    with pytest.raises(TypeError, match="without an input to scale"):
+        use(values=x)
+
+
 def test_training_moves_the_stored_weight_once(shared):
     model, x = shared
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

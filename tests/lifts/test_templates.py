@@ -138,6 +138,18 @@ def test_sets_of_layers(seed, threshold):
     assert all(len(templates.alike(alpha, level)) <= 5 - n for n, level in enumerate(levels))
 
 
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 1000), layers=st.integers(2, 7))
+def test_joining_is_complete_linkage(seed, layers):
+    from scipy.cluster.hierarchy import linkage
+
+    alpha = drawn(seed, layers, 3)
+    likeness = templates.similarity(alpha)
+    pairs = torch.triu_indices(layers, layers, 1)
+    theirs = linkage((1 - likeness[pairs[0], pairs[1]]).numpy(), "complete")[:, 2]
+    assert templates.joins(alpha) == pytest.approx((1 - theirs).tolist())
+
+
 def test_the_best_weight_for_all_is_the_best_of_rank_one():
     weights = drawn(9, 4, 3, 5)
     shared, scales, owner = templates.one_for_all(weights)

@@ -12,6 +12,9 @@ from torchlift.errors import SelectionError
 class Group(Protocol):
     """A lifted group of layers that knows how alike they are, as :class:`torchlift.lifts.Templates` makes."""
 
+    group: str
+    """Its name."""
+
     def similarity(self) -> Tensor:
         """|cosine| of the layers' coefficients, layers × layers."""
         ...
@@ -19,7 +22,7 @@ class Group(Protocol):
 
 def similarity(problem: Problem) -> dict[str, Tensor]:
     """S = |cos(α⁽ˡ⁾, α⁽ᵐ⁾)|, layers × layers, of every group of layers that share softly."""
-    found = {str(getattr(part, "group", "")): part for part in problem.modules() if isinstance(part, Group)}
+    found = {part.group: part for part in problem.modules() if isinstance(part, Group)}
     if not found:
         raise SelectionError("similarity: no layers share weights here; lift with torchlift.lifts.Templates.")
     return {name: part.similarity() for name, part in found.items()}

@@ -40,19 +40,18 @@ def fold(problem: Problem, group: str, names: list[str], slots: Slots) -> list[F
     reasons = {name: refusal(problem, slots[name]) for name in names} if len(names) > 1 else {}
     good = [name for name in names if not reasons.get(name)]
     apart = [Fold(group, label(n), label(n), 1.0, 0.0, reasons.get(n, "")) for n in names if n not in good]
-    made = [row for same in by_zeros(problem, good) for row in merge(problem, group, same, slots)]
-    if len(good) > 1 and len(made) > 1 and all(row.stored == row.layer for row in made):
-        made = [dataclasses.replace(row, why="its zeros are held and differ") for row in made]
+    alone = "its zeros are held and differ from the others'" if len(good) > 1 else ""
+    made = [row for same in by_zeros(problem, good) for row in merge(problem, group, same, slots, alone)]
     return [*made, *apart]
 
 
-def merge(problem: Problem, group: str, names: list[str], slots: Slots) -> list[Fold]:
+def merge(problem: Problem, group: str, names: list[str], slots: Slots, alone: str) -> list[Fold]:
     """One weight for all of these layers; the one with the largest weight uses it as it is."""
     if len(names) == 1:
-        return [Fold(group, label(names[0]), label(names[0]), 1.0, 0.0)]
+        return [Fold(group, label(names[0]), label(names[0]), 1.0, 0.0, alone)]
     weights = torch.stack([problem.get_parameter(name).detach() for name in names])
     shared, scales, owner = one_for_all(weights)
-    stored = nn.Parameter(shared.to(weights.dtype))
+    stored = nn.Parameter(shared.to(weights))
     rows: list[Fold] = []
     for name, weight, c in zip(names, weights, scales.tolist(), strict=True):
         fill(problem, slots[name], stored)

@@ -15,8 +15,8 @@ from torchlift.errors import TorchliftError
 PARALLEL = 1e-12
 """How far below a threshold a similarity may fall by rounding, in double precision."""
 
-NEVER = 2.0
-"""A threshold that no similarity reaches."""
+NEVER, GONE = 2.0, -1.0
+"""A threshold that no similarity reaches, and what is below every similarity."""
 
 
 def mix(templates: Tensor, alpha: Tensor) -> Tensor:
@@ -41,42 +41,46 @@ def factorise(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
     With the eigenvectors U of W Wᵀ, largest first: α = U_k Q, T = αᵀ W for any orthogonal Q; exact where
     k ≥ layers. Q is drawn at random, as coefficients are in the source: it prefers no template to another.
     """
-    rows = weights.detach().flatten(1).double()
-    layers = len(rows)
+    rows = weights.detach().flatten(1).double().cpu()
     vectors = torch.linalg.eigh(rows @ rows.T)[1].flip(1)
-    turn = torch.nn.init.orthogonal_(torch.empty(k, k, dtype=torch.float64)).to(rows.device)
-    alpha = vectors[:, :k] @ turn[: min(k, layers)]
-    templates = (alpha.T @ rows).reshape(k, *weights.shape[1:])
-    return templates.to(weights.dtype), alpha.to(weights.dtype)
+    turn = torch.nn.init.orthogonal_(torch.empty(k, k, dtype=torch.float64, device="cpu"))
+    alpha = vectors[:, :k] @ turn[: len(rows)]
+    return (alpha.T @ rows).reshape(k, *weights.shape[1:]).to(weights), alpha.to(weights)
+
+
+def linkage(alpha: Tensor) -> list[tuple[float, int, int]]:
+    """Complete linkage of the layers: (level, set, set) of each of layers − 1 joins, the most alike first.
+
+    Two sets are as alike as their least similar members, so that levels never rise. A set is called by its
+    first layer, and joined to the set that comes before it.
+    """
+    link = similarity(alpha.detach().double().cpu()).fill_diagonal_(GONE)
+    found: list[tuple[float, int, int]] = []
+    for _ in range(len(alpha) - 1):
+        first, second = sorted(divmod(int(link.argmax()), len(alpha)))
+        found.append((float(link[first, second]), first, second))
+        link[first] = torch.minimum(link[first], link[second])
+        link[second] = link[first, first] = GONE
+        link[:, first], link[:, second] = link[first].clone(), GONE
+    return found
 
 
 def alike(alpha: Tensor, threshold: float) -> list[list[int]]:
     """Sets of layers whose similarities all reach the threshold; a layer like no other is a set of its own.
 
-    Complete linkage: the two sets whose least similar members are most similar are joined, as long as these
-    reach the threshold. The sets at a lower threshold are unions of those at a higher one.
+    The sets at a lower threshold are unions of those at a higher one.
     """
-    likeness = similarity(alpha.detach().double())
-    sets = [[layer] for layer in range(len(alpha))]
-    while len(sets) > 1:
-        pairs = [(i, j) for i in range(len(sets)) for j in range(i + 1, len(sets))]
-        linked = [float(likeness[sets[i]][:, sets[j]].min()) for i, j in pairs]
-        best = max(range(len(pairs)), key=linked.__getitem__)
-        if linked[best] < threshold - PARALLEL:
+    sets = {layer: [layer] for layer in range(len(alpha))}
+    for level, first, second in linkage(alpha):
+        if level < threshold - PARALLEL:
             break
-        first, second = pairs[best]
-        sets[first] = sorted(sets[first] + sets.pop(second))
-    return sorted(sets)
+        sets[first] += sets.pop(second)
+    return sorted(sorted(one) for one in sets.values())
 
 
 def joins(alpha: Tensor) -> list[float]:
-    """The thresholds at which :func:`alike` joins two sets more, highest first: layers − 1 of them."""
-    known = {float(value) for value in similarity(alpha.detach().double()).flatten()}
-    levels: list[float] = []
-    for threshold in sorted(known | {0.0}, reverse=True):
-        joined = len(alpha) - len(alike(alpha, threshold))
-        levels += [threshold] * (joined - len(levels))
-    return levels
+    """The thresholds at which :func:`alike` joins two sets more, highest first."""
+    return [level for level, _, _ in linkage(alpha)]
 
 
 def reparameterize(
@@ -104,7 +108,7 @@ def one_for_all(weights: Tensor) -> tuple[Tensor, Tensor, int]:
     W ≈ v vᵀ W with v the first eigenvector of W Wᵀ: exact where the weights (layers × shape) are parallel. V
     is what the layer with the largest |v| makes of it, so that no scale is above 1.
     """
-    rows = weights.detach().flatten(1).double()
+    rows = weights.detach().flatten(1).double().cpu()
     v = torch.linalg.eigh(rows @ rows.T)[1][:, -1]
     owner = int(v.abs().argmax())
     shared = v[owner] * (v @ rows)

@@ -70,6 +70,10 @@ class Scaled(Use):
         def scaled(x: Tensor) -> Tensor:
             return made.setdefault(id(x), self.scale * x)
 
+        if not given and not set(self.inputs) & set(named):
+            raise TypeError(
+                f"{type(self.inner).__name__} was called without an input to scale: {list(named)}."
+            )
         head, rest = given[:count], given[count:]
         other = {name: scaled(x) if name in self.inputs else x for name, x in named.items()}
         return self.inner(*map(scaled, head), *rest, **other)
