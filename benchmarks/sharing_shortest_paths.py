@@ -123,10 +123,15 @@ def main() -> None:
         for arm in ARMS:
             if not any((one["arm"], one["seed"]) == (arm, seed) for one in runs):
                 runs.append(run(arm, seed, scale))
-            print(arm, seed, [round(row["f1"], 3) for row in runs[-1]["phases"]], flush=True)
-            seeds = sorted({one["seed"] for one in runs})
-            result = {"scale": scale, "fold": FOLD, "seeds": seeds, "f1": summary(runs), "runs": runs}
-            args.json.write_text(json.dumps(result, indent=1) + "\n")
+                print(arm, seed, [round(row["f1"], 3) for row in runs[-1]["phases"]], flush=True)
+            write(args.json, scale, runs)
+
+
+def write(path: Path, scale: dict[str, int], runs: list[dict[str, Any]]) -> None:
+    """All runs so far, and their summary."""
+    seeds = sorted({one["seed"] for one in runs})
+    result = {"scale": scale, "fold": FOLD, "seeds": seeds, "f1": summary(runs), "runs": runs}
+    path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
