@@ -5,6 +5,8 @@ import dataclasses
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 import torchlift as tl
@@ -27,7 +29,7 @@ def lifted_with(alpha, task, **options):
     problem = lift.lift(task).eval()
     (bank,) = banks(problem).values()
     with torch.no_grad():
-        bank.alpha.copy_(torch.tensor(alpha))
+        bank.alpha.copy_(torch.tensor(alpha, dtype=torch.float64))
     return lift, problem
 
 
@@ -54,6 +56,22 @@ def test_parallel_and_antiparallel_layers_fold_exactly():
     assert convs[0].inner.weight is convs[1].weight is convs[2].inner.weight
     assert convs[3].weight is convs[4].weight
     assert convs[1].weight is not convs[3].weight
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    scales=st.lists(st.floats(0.1, 3.0).flatmap(lambda c: st.sampled_from([c, -c])), min_size=2, max_size=5),
+    seed=st.integers(0, 1000),
+)
+def test_whatever_the_scales_and_signs_of_parallel_layers_one_weight_serves(scales, seed):
+    torch.manual_seed(seed)
+    direction = torch.randn(3, dtype=torch.float64)
+    task = tl.Task(nn.Sequential(*(nn.Linear(4, 4) for _ in scales)), "mse").double()
+    lift, problem = lifted_with([(c * direction).tolist() for c in scales], task, fold=1.0)
+    small, x = lift.project(problem), torch.randn(5, 4, dtype=torch.float64)
+    torch.testing.assert_close(small.predict(x), problem.predict(x))
+    assert len({id(p) for name, p in small.named_parameters() if name.endswith("weight")}) == 1
+    assert max(row.error for row in lift.folds(problem)) < 1e-7
 
 
 def test_the_account_of_a_fold():

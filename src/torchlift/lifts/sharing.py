@@ -39,9 +39,8 @@ class Templates(WeightLift):
     where: str = "*weight"
     groups: Groups = "auto"
     recurrence: float = 0.0
-    fold: float | None = dataclasses.field(
-        default=None, compare=False
-    )  # the way back is no part of the problem
+    # The way back is no part of the problem: what one threshold lifted, another may project.
+    fold: float | None = dataclasses.field(default=None, compare=False)
     store: Store = dataclasses.field(default="weights", compare=False)
 
     def __post_init__(self) -> None:

@@ -54,9 +54,8 @@ class Scaled(Use):
         super().__init__(inner, leaf)
         weight = inner.get_parameter(leaf)
         self.scale = nn.Parameter(weight.new_tensor(scale))
-        self.inputs = (
-            ("query", "key", "value") if isinstance(inner, nn.MultiheadAttention) else ("input", "x")
-        )
+        attends = isinstance(inner, nn.MultiheadAttention)
+        self.inputs = ("query", "key", "value") if attends else ("input", "x")
 
     def effective(self) -> Tensor:
         """c V."""
@@ -71,9 +70,8 @@ class Scaled(Use):
             return made.setdefault(id(x), self.scale * x)
 
         if not given and not set(self.inputs) & set(named):
-            raise TypeError(
-                f"{type(self.inner).__name__} was called without an input to scale: {list(named)}."
-            )
+            kind = type(self.inner).__name__
+            raise TypeError(f"{kind} was called without an input to scale: {list(named)}.")
         head, rest = given[:count], given[count:]
         other = {name: scaled(x) if name in self.inputs else x for name, x in named.items()}
         return self.inner(*map(scaled, head), *rest, **other)

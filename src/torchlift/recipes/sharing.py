@@ -87,9 +87,9 @@ class SoftSharing(Recipe):
     def size(self, problem: Problem) -> int:
         """What the target counts, of a plain task."""
         assert isinstance(problem, Task)
-        return (
-            sum(p.numel() for p in problem.parameters()) if self.bytes is None else file_size(problem.model)
-        )
+        if self.bytes is not None:
+            return file_size(problem.model)
+        return sum(p.numel() for p in problem.parameters())
 
     def beyond(self, lifted: Problem) -> str | None:
         """Why the target cannot be met by folding, or None."""
@@ -114,10 +114,10 @@ class SoftSharing(Recipe):
         return ways[low]
 
     def seen(self, problem: Problem) -> dict[str, Any]:
-        """For the history: how alike the layers are; at the end of a run without fine-tuning, the size."""
+        """For the history: how alike the layers are; without fine-tuning also the size as it would be now."""
         found = similarity(problem)
         pairs = [float((s.sum() - s.trace()) / (s.numel() - len(s))) for s in found.values()]
-        rows = {name: [[round(v, 4) for v in row] for row in s.tolist()] for name, s in found.items()}
+        rows = {name: [[round(v, 3) for v in row] for row in s.tolist()] for name, s in found.items()}
         size = {} if self.finetune else self.account(self.way(problem).project(problem))
         return {"mean_similarity": sum(pairs) / len(pairs), "similarity": rows, **size}
 
