@@ -20,6 +20,7 @@ from torchlift.lifts import (
     SoftMask,
     SoftThreshold,
     Standardise,
+    Templates,
 )
 
 Batch = Any
@@ -195,3 +196,53 @@ def case(lift_name: str, model_name: str) -> tuple[Lift, Task, Batch]:
         return auxiliary(batch[0])[lift_name], task, batch
     lift = copy.deepcopy(LIFTS[lift_name][model_name])
     return (dataclasses.replace(lift, batches=(batch,)) if isinstance(lift, Rotate) else lift), task, batch
+
+
+class Stages(nn.Module):
+    """Blocks of equal convolutions, as in the stages of a residual network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.blocks = nn.Sequential(
+            *(nn.Sequential(conv3(4), nn.BatchNorm2d(4), nn.Tanh()) for _ in range(4))
+        )
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.blocks(self.stem(x)).mean((2, 3)))
+
+
+def conv3(width: int) -> nn.Conv2d:
+    return nn.Conv2d(width, width, 3, padding=1, bias=False)
+
+
+class DeepTied(Tied):
+    """Three equal layers between an embedding and the output layer tied to it; two of the three are one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Sequential(*(nn.Linear(8, 8) for _ in range(4)))
+        self.mix[3].weight = self.mix[1].weight
+
+
+def stages() -> tuple[nn.Module, Batch]:
+    return Stages(), (torch.randn(8, 3, 6, 6), torch.arange(8) % 3)
+
+
+def deep_tied() -> tuple[nn.Module, Batch]:
+    x = torch.randint(0, 7, (8, 5))
+    return DeepTied(), (x, x.roll(1, 1))
+
+
+MODELS |= {"stages": stages, "deep tied": deep_tied}
+
+LIFTS |= {
+    "templates": dict.fromkeys(("stages", "vit", "deep tied"), Templates(k=None, recurrence=1e-3)),
+    "templates, few": dict.fromkeys(("stages", "vit", "deep tied"), Templates(k=2)),
+    "templates, folded": dict.fromkeys(("stages", "vit", "deep tied"), Templates(k=1, fold=1.0)),
+    "templates, stored": dict.fromkeys(("stages", "vit", "deep tied"), Templates(k=2, store="templates")),
+    "templates + mask": {
+        "stages": chain(Templates(k=None), SoftMask(where="*templates", variant="published")),
+    },
+}

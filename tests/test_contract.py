@@ -180,3 +180,21 @@ def test_complexity_and_deployment(split, tmp_path):
         assert getattr(measured, name) > 0
     tl.deploy.export(small, x, tmp_path / "small.onnx")
     assert (tmp_path / "small.onnx").exists()
+
+
+def test_sharing():
+    equal = nn.Sequential(nn.Linear(4, 6), *(nn.Linear(6, 6) for _ in range(3)), nn.Linear(6, 3))
+    lift = tl.lifts.Templates(
+        k=2, where="*weight", groups={"middle": ["[123].weight"]}, recurrence=0.1, fold=0.5
+    )
+    problem = lift.lift(tl.Task(equal, "cross_entropy"))
+    (node,) = [m for m in problem.modules() if {"templates", "alpha"} <= dict(m.named_parameters()).keys()]
+    assert (node.templates.shape, node.alpha.shape) == ((2, 6, 6), (3, 2))
+    (similarity,) = tl.analyze.similarity(problem).values()
+    torch.testing.assert_close(similarity, tl.lifts.templates.similarity(node.alpha.detach()))
+    assert tl.lifts.templates.mix(node.templates, node.alpha).shape == (3, 6, 6)
+    assert tl.lifts.templates.recurrence(node.alpha).shape == ()
+    new, turn = tl.lifts.templates.reparameterize(node.alpha.T, [[0, 2], [1]])
+    assert (new.shape, turn.shape) == ((2, 3), (2, 2))
+    assert tl.lifts.reparameterize(node.alpha.T, node.templates, [[0, 2], [1]])[1].shape == (2, 6, 6)
+    assert lift.project(problem).predict(torch.randn(2, 4)).shape == (2, 3)

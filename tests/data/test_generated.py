@@ -148,3 +148,34 @@ def test_normalise_gives_zero_mean_and_unit_variance():
     scaled = data.normalise(images, *data.statistics(images))
     torch.testing.assert_close(scaled.mean((0, 2, 3)), torch.zeros(3), atol=1e-6, rtol=0)
     torch.testing.assert_close(scaled.var((0, 2, 3), correction=0), torch.ones(3))
+
+
+def test_the_curriculum_gets_harder():
+    phases = data.curriculum(200, seed=3, size=16)
+    assert list(phases) == [2, 4, 6, 8, 10]
+    for distance, (x, _) in phases.items():
+        cells = x[:, 0].nonzero()[:, 1:].view(200, 2, 2)
+        assert int((cells[:, 0] - cells[:, 1]).abs().amax()) == distance
+    counts = [float(y.sum()) for _, y in phases.values()]
+    assert counts == sorted(counts)
+    again, other = data.curriculum(200, seed=3, size=16), data.curriculum(200, seed=4, size=16)
+    assert torch.equal(again[6][0], phases[6][0])
+    assert not any(torch.equal(one[0], two[0]) for one in other.values() for two in phases.values())
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000), size=st.integers(1, 40))
+def test_f1_is_the_harmonic_mean_of_precision_and_recall(seed, size):
+    generator = torch.Generator().manual_seed(seed)
+    scores, target = (
+        torch.randn(size, generator=generator),
+        torch.randint(2, (size,), generator=generator).float(),
+    )
+    found, true = scores > 0, target == 1
+    both = int((found & true).sum())
+    if both:
+        precision, recall = both / int(found.sum()), both / int(true.sum())
+        assert float(data.f1(scores, target)) == pytest.approx(2 / (1 / precision + 1 / recall))
+    elif found.any() or true.any():
+        assert float(data.f1(scores, target)) == 0.0
+    assert float(data.f1(target - 0.5, target)) == 1.0

@@ -1,3 +1,5 @@
+from fnmatch import fnmatchcase
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -147,3 +149,15 @@ def test_initial_scale():
 def test_refusals(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+@pytest.mark.parametrize(("templates", "millions"), [(1, 12), (2, 17), (6, 36)])
+def test_shared_wide_resnets_have_the_sizes_of_the_thesis(templates, millions):
+    """Table 3.1: SWRN-28-10-k; six convolutions a stage share k templates, by six rows of k coefficients."""
+    with torch.device("meta"):
+        model = models.swrn(28, 10)
+    weights = dict(model.named_parameters())
+    groups = {stage: [n for n in weights if fnmatchcase(n, glob)] for stage, (glob,) in models.SHARED.items()}
+    assert {stage: len(names) for stage, names in groups.items()} == {"stage1": 6, "stage2": 6, "stage3": 6}
+    saved = sum((6 - templates) * weights[names[0]].numel() - 6 * templates for names in groups.values())
+    assert round((count(model) - saved) / 1e6) == millions

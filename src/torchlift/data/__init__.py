@@ -2,7 +2,7 @@
 
 from torchlift.data.arrays import read_arrays
 from torchlift.data.augment import crop_flip
-from torchlift.data.grids import shortest_paths
+from torchlift.data.grids import curriculum, f1, shortest_paths
 from torchlift.data.images import cifar10, fashion_mnist, grey, mnist, normalise, statistics
 from torchlift.data.loading import NAMES, load
 from torchlift.data.small import digits, iris
@@ -22,7 +22,9 @@ __all__ = [
     "Translations",
     "cifar10",
     "crop_flip",
+    "curriculum",
     "digits",
+    "f1",
     "fashion_mnist",
     "grey",
     "iris",

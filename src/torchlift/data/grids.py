@@ -1,6 +1,8 @@
 """The synthetic shortest-paths task."""
 
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,6 +10,9 @@ from torch import Tensor
 from torchlift.data.splits import Pair
 
 FAR = 10_000
+
+DISTANCES = (2, 4, 6, 8, 10)
+"""The phases of the thesis' curriculum: how far apart query points may be."""
 
 
 def dilate(cells: Tensor, diagonal: bool) -> Tensor:
@@ -79,3 +84,26 @@ def shortest_paths(
         targets.append(paths[good].unsqueeze(1))
         missing -= int(good.sum())
     return torch.cat(inputs).float(), torch.cat(targets).float()
+
+
+def curriculum(
+    n: int = 5_000, distances: Sequence[int] = DISTANCES, seed: int = 0, **options: Any
+) -> dict[int, Pair]:
+    """A set of n samples for every phase, by the largest distance of its query points, each harder.
+
+    Savarese, thesis, section 3.3.1. ``options`` are those of :func:`shortest_paths`.
+    """
+    return {
+        d: shortest_paths(n, d, seed * len(DISTANCES) + place, **options) for place, d in enumerate(distances)
+    }
+
+
+def f1(scores: Tensor, target: Tensor) -> Tensor:
+    """F₁ = 2 Σ 1{y = ŷ = 1} / (Σ 1{y = 1} + Σ 1{ŷ = 1}) with ŷ = 1{score > 0}.
+
+    1 where there is nothing to find and nothing found. Thesis, eq. 3.20, which lacks the factor 2: without it
+    a perfect prediction would have ½.
+    """
+    found, true = scores > 0, target > 0.5
+    total = found.sum() + true.sum()
+    return torch.where(total > 0, 2 * (found & true).sum() / total.clamp(min=1), 1.0)

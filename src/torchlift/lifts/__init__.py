@@ -9,6 +9,7 @@ from torchlift.lifts.lifter import Lifter, deviation
 from torchlift.lifts.mask import SoftMask
 from torchlift.lifts.normalise import Normalise
 from torchlift.lifts.rotate import Rotate
+from torchlift.lifts.sharing import Templates, reparameterize
 from torchlift.lifts.slim import Slim
 from torchlift.lifts.soft_threshold import SoftThreshold
 from torchlift.lifts.standardise import Standardise
@@ -28,5 +29,7 @@ __all__ = [
     "SoftThreshold",
     "Standardise",
     "StochasticMask",
+    "Templates",
     "deviation",
+    "reparameterize",
 ]

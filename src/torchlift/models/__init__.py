@@ -10,11 +10,12 @@ from torchlift.models.residual import ResNet, resnet
 from torchlift.models.transformer import GPT
 from torchlift.models.vgg import VGG16
 from torchlift.models.weights import Init, initialise
-from torchlift.models.wide import WideResNet, wide_resnet
+from torchlift.models.wide import SHARED, WideResNet, swrn, wide_resnet
 
 __all__ = [
     "GPT",
     "MLP",
+    "SHARED",
     "VGG16",
     "Block",
     "BlockNet",
@@ -27,5 +28,6 @@ __all__ = [
     "WideResNet",
     "initialise",
     "resnet",
+    "swrn",
     "wide_resnet",
 ]

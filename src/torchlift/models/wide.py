@@ -2,6 +2,8 @@
 
 from torch import Tensor, nn
 
+from torchlift.models.weights import initialise
+
 
 class WideBlock(nn.Module):
     """x ↦ s(x) + conv₂(relu(bn₂(conv₁ a))), a = relu(bn₁ x); where the shape changes, s(x) = W a."""
@@ -51,6 +53,21 @@ class WideResNet(nn.Module):
         """Class scores, batch × classes."""
         x = self.stage3(self.stage2(self.stage1(self.conv(x))))
         return self.head(self.pool(self.bn(x).relu()).flatten(1))
+
+
+SHARED = {f"stage{n}": [f"stage{n}.[!0]*.conv?.weight"] for n in (1, 2, 3)}
+"""Which weights of a wide ResNet share templates in SWRN-L-w-k: those of a stage, without its first block.
+
+Savarese, thesis, section 3.3.2: (L − 10) / 3 convolutions in each of three groups, k templates for each, as
+``torchlift.lifts.Templates(k, groups=SHARED)`` makes them of ``swrn(L, w)``.
+"""
+
+
+def swrn(depth: int = 28, widen: int = 10, classes: int = 10) -> WideResNet:
+    """The network of SWRN-L-w before its weights are shared: a WRN with Kaiming's initialisation."""
+    model = WideResNet(depth, widen, classes)
+    initialise(model, "kaiming")
+    return model
 
 
 def wide_resnet(depth: int = 28, widen: int = 10, classes: int = 10) -> WideResNet:

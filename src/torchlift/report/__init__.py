@@ -19,6 +19,7 @@ from torchlift.report.figures import (
     Scatter,
 )
 from torchlift.report.html import render, write
+from torchlift.report.loops import Loops
 from torchlift.report.page import (
     Card,
     Cards,
@@ -48,6 +49,7 @@ __all__ = [
     "Images",
     "KeyValues",
     "Line",
+    "Loops",
     "Note",
     "Page",
     "Phase",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchlift import files
 from torchlift.report.figures import Bars, Chart, Dots, Heatmap, Image, Images, Scatter
+from torchlift.report.loops import Loops, loops_view
 from torchlift.report.page import Block, Cards, Details, KeyValues, Note, Page, Section, Table, Text
 from torchlift.report.palette import variables
 from torchlift.report.plots import chart_view
@@ -24,7 +25,7 @@ from torchlift.report.text import to_html
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-FIGURES = (Chart, Scatter, Dots, Bars, Heatmap)
+FIGURES = (Chart, Scatter, Dots, Bars, Heatmap, Loops)
 
 
 def render(page: Page) -> str:
@@ -73,6 +74,8 @@ def _view(block: Block) -> tuple[str, dict[str, Any]]:
             return "bars.html", bars_view(block)
         case Heatmap():
             return "heatmap.html", heatmap_view(block)
+        case Loops():
+            return "loops.html", loops_view(block)
         case Images():
             return "images.html", {
                 "figure": block,

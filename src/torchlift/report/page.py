@@ -1,7 +1,7 @@
 """What a page is made of: frozen values, without a word of HTML.
 
     Page → Section → Text · Note · Cards · Table · KeyValues · Chart · Scatter · Dots · Bars · Heatmap ·
-                     Images · Details
+                     Loops · Images · Details
 
 ``torchlift.report.render`` turns a page into one HTML file. All strings may come from users: they are
 escaped there, once, by the templates.
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from torchlift.report.figures import Bars, Chart, Dots, Heatmap, Images, Scatter
+from torchlift.report.loops import Loops
 from torchlift.report.numbers import Format
 
 
@@ -107,7 +108,9 @@ class Details:
     open: bool = False
 
 
-Block = Text | Note | Cards | Table | KeyValues | Chart | Scatter | Dots | Bars | Heatmap | Images | Details
+Figure = Chart | Scatter | Dots | Bars | Heatmap | Loops | Images
+
+Block = Text | Note | Cards | Table | KeyValues | Figure | Details
 
 
 @dataclass(frozen=True)

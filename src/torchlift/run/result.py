@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from torchlift.analyze import route
 from torchlift.core import Task
 from torchlift.train.batches import Source
 from torchlift.train.checkpoint import write
@@ -66,6 +67,7 @@ class Result:
                 for name, p in self.model.named_parameters()
                 if p.ndim > 1
             ],
+            "route": route(self.model),
             "lifts": [
                 {
                     "phase": phase["phase"],

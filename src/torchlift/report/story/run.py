@@ -31,6 +31,7 @@ from torchlift.report.story.rows import (
     sentence,
     wants_log,
 )
+from torchlift.report.story.sharing import sharing_blocks
 from torchlift.report.story.sparsity import sparsity_blocks
 
 MODEL: dict[str, tuple[str, Format, str]] = {
@@ -77,6 +78,7 @@ def run_page(history: Rows, summary: Data) -> Page:
             ("Model", model_cards(summary)),
             ("Curves", run_charts(history, metric)),
             ("Sparsity", sparsity_blocks(history, summary, metric)),
+            ("Sharing", sharing_blocks(history, summary)),
             ("Phases", phase_table(history, metric)),
             ("Cycles", keyed_table(cycle_rows(history), CYCLES, CAPTION)),
             ("Lifted and projected", lift_table(summary)),

@@ -1,0 +1,88 @@
+"""Which weights of a model could be one: equal shapes in parts that repeat, by names and shapes alone."""
+
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+
+from torch import Tensor
+
+from torchlift.core import Name, matches
+from torchlift.errors import SelectionError
+
+Signature = tuple[tuple[str, tuple[int, ...]], ...]
+"""Names and shapes of the weights inside a part: parts with equal ones could swap their weights."""
+
+
+def found(weights: Mapping[str, Tensor]) -> dict[str, list[str]]:
+    """Groups of two or more weights of one shape, in parts of one parent that are alike.
+
+    In a wide ResNet these are the convolutions of a stage without its first block, which differs; in a
+    transformer the projections of all blocks, by shape. Of parts inside one another the outermost count.
+    """
+    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+    inside = signatures(shapes)
+    alike: dict[tuple[str, Signature, str, tuple[int, ...]], list[str]] = {}
+    for name, shape in shapes.items():
+        place = repeated(name, inside)
+        if place is not None:
+            alike.setdefault((*place, name.rpartition(".")[2], shape), []).append(name)
+    kept = {key: names for key, names in alike.items() if len(names) > 1}
+    places = [place for place, *_ in kept]
+    return {title(key[0], names[0], shapes, places.count(key[0]) > 1): names for key, names in kept.items()}
+
+
+def signatures(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Signature]:
+    """What is inside every part, by the part's name."""
+    inside: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
+    for name, shape in shapes.items():
+        for part in parts(name):
+            inside.setdefault(part, []).append((name[len(part) :], shape))
+    return {part: tuple(held) for part, held in inside.items()}
+
+
+def parts(name: str) -> list[str]:
+    """a.b.c.weight → a, a.b, a.b.c."""
+    return list(accumulate(str(name).split(".")[:-1], "{}.{}".format))
+
+
+def repeated(name: str, inside: Mapping[str, Signature]) -> tuple[str, Signature] | None:
+    """The outermost parent on the way to a weight in which the next part stands beside its like."""
+    for part in parts(name):
+        parent = part.rpartition(".")[0]
+        twins = [p for p, held in inside.items() if p.rpartition(".")[0] == parent and held == inside[part]]
+        if len(twins) > 1:
+            return parent, inside[part]
+    return None
+
+
+def title(place: str, name: str, shapes: Mapping[str, tuple[int, ...]], several: bool) -> str:
+    """A group's name: its place in the user's words, with the shape where several groups are there."""
+    raw, own = name.split("."), label(name).split(".")
+    depth = len(place.split(".")) - (len(raw) - len(own)) if place else 0
+    where = ".".join(own[:depth]) or "model"
+    return f"{where} {'x'.join(map(str, shapes[name]))}" if several else where
+
+
+def chosen(
+    weights: Mapping[str, Tensor], groups: Mapping[str, Iterable[str]], who: str
+) -> dict[str, list[str]]:
+    """Groups by the user's globs: each weight in one group, all of a group of one shape."""
+    made: dict[str, list[str]] = {}
+    for group, given in groups.items():
+        globs = [given] if isinstance(given, str) else list(given)
+        names = [name for name in weights if any(matches(name, glob) for glob in globs)]
+        taken = [label(name) for name in names for other in made.values() if name in other]
+        if taken:
+            raise SelectionError(f"{who}: {taken[0]} is in two groups; a weight shares with one.")
+        if len(names) < 2:
+            have = ", ".join(map(label, names)) or "nothing"
+            raise SelectionError(f"{who}: group {group!r} needs two weights or more; {globs} picks {have}.")
+        shapes = {label(name): tuple(weights[name].shape) for name in names}
+        if len(set(shapes.values())) > 1:
+            raise SelectionError(f"{who}: weights of group {group!r} differ in shape: {shapes}.")
+        made[group] = names
+    return made
+
+
+def label(name: str) -> str:
+    """A weight's name in the user's words."""
+    return name.label if isinstance(name, Name) else name
