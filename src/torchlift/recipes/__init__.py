@@ -11,6 +11,7 @@ from torchlift.recipes.neural_lifting import NeuralLifting
 from torchlift.recipes.plain import Plain
 from torchlift.recipes.rotated import Rotated
 from torchlift.recipes.sequential import SequentialSparsification
+from torchlift.recipes.smol import Smol
 from torchlift.recipes.sparsify import ContinuousSparsification
 from torchlift.recipes.stochastic import IterativeStochastic
 from torchlift.recipes.tickets import TicketSearch
@@ -30,5 +31,6 @@ __all__ = [
     "Plain",
     "Rotated",
     "SequentialSparsification",
+    "Smol",
     "TicketSearch",
 ]
