@@ -3,14 +3,18 @@
 from torchlift.lifts.activation_precision import ActivationPrecision
 from torchlift.lifts.auxiliary import Auxiliary
 from torchlift.lifts.bernoulli import StochasticMask
+from torchlift.lifts.bit_planes import BitPlanes
 from torchlift.lifts.distil import Distil
+from torchlift.lifts.dorefa import DoReFa
 from torchlift.lifts.expand import Expand
 from torchlift.lifts.grid import KeepGrid
 from torchlift.lifts.hard_concrete import HardConcrete
 from torchlift.lifts.keep import KeepZeros
+from torchlift.lifts.learned_step import LearnedStep
 from torchlift.lifts.lifter import Lifter, deviation
 from torchlift.lifts.mask import SoftMask
 from torchlift.lifts.normalise import Normalise
+from torchlift.lifts.pact import Pact
 from torchlift.lifts.precision import Precision
 from torchlift.lifts.rotate import Rotate
 from torchlift.lifts.slim import Slim
@@ -20,13 +24,17 @@ from torchlift.lifts.standardise import Standardise
 __all__ = [
     "ActivationPrecision",
     "Auxiliary",
+    "BitPlanes",
     "Distil",
+    "DoReFa",
     "Expand",
     "HardConcrete",
     "KeepGrid",
     "KeepZeros",
+    "LearnedStep",
     "Lifter",
     "Normalise",
+    "Pact",
     "Precision",
     "Rotate",
     "Slim",

@@ -1,6 +1,7 @@
 """Recipes, one file per algorithm: ``recipe(task, fit) -> task``."""
 
 from torchlift.recipes.auto import Auto
+from torchlift.recipes.bsq import Bsq
 from torchlift.recipes.centred import Centred
 from torchlift.recipes.chain import Chain
 from torchlift.recipes.folded_norm import FoldedNorm
@@ -18,6 +19,7 @@ from torchlift.recipes.tickets import TicketSearch
 
 __all__ = [
     "Auto",
+    "Bsq",
     "Centred",
     "Chain",
     "ContinuousSparsification",
