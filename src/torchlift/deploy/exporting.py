@@ -17,19 +17,30 @@ from torchlift.errors import TorchliftError
 
 
 def export(
-    model: nn.Module, example: Example, path: str | os.PathLike[str], *, tolerance: float = 1e-4
+    model: nn.Module,
+    example: Example,
+    path: str | os.PathLike[str],
+    *,
+    tolerance: float = 1e-4,
+    quantised: bool = False,
+    opset: int | None = None,
 ) -> float:
     """Write the model as ONNX, for any batch size where it can be had; the largest error against torch.
 
     The file is run in ONNX Runtime on the example where that is installed, and refused if its outputs differ
-    by more than ``tolerance`` (relative to the largest of them).
+    by more than ``tolerance`` (relative to the largest of them). ``quantised=True`` stores weights as int4 or int8
+    where their values allow it exactly; :func:`export_quantised` tells which.
     """
+    if quantised:
+        from torchlift.deploy.quantised import export_quantised  # which exports, and rewrites what it gets
+
+        return export_quantised(model, example, path).error
     if importlib.util.find_spec("onnxscript") is None:
         raise TorchliftError("export needs onnxscript: pip install 'torchlift[export]'.")
     training = model.training
     model.eval()
     try:
-        convert(model, example, path)
+        convert(model, example, path, opset)
         expected = outputs(model, [example])
     finally:
         model.train(training)
@@ -39,7 +50,9 @@ def export(
     return error
 
 
-def convert(model: nn.Module, example: Example, path: str | os.PathLike[str]) -> None:
+def convert(
+    model: nn.Module, example: Example, path: str | os.PathLike[str], opset: int | None = None
+) -> None:
     """torch's ONNX export; a fixed batch size where a free one cannot be had."""
     args = () if isinstance(example, Mapping) else example if isinstance(example, tuple) else (example,)
     kwargs = dict(example) if isinstance(example, Mapping) else {}
@@ -47,7 +60,13 @@ def convert(model: nn.Module, example: Example, path: str | os.PathLike[str]) ->
         try:
             with quiet():
                 program = torch.onnx.export(
-                    model, args, kwargs=kwargs, dynamo=True, dynamic_shapes=shapes, verbose=False
+                    model,
+                    args,
+                    kwargs=kwargs,
+                    dynamo=True,
+                    dynamic_shapes=shapes,
+                    verbose=False,
+                    opset_version=opset,
                 )
             assert program is not None
             program.save(os.fspath(path), external_data=False)
