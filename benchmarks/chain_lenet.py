@@ -59,7 +59,9 @@ def run(name: str, recipe: Any, seed: int, data: Splits, options: argparse.Names
 def accuracy(model: torch.nn.Module, test: tuple[torch.Tensor, torch.Tensor]) -> float:
     """Of a loaded model, on the test images."""
     x, y = test
-    right = [(model.eval()(a).argmax(1) == b).float() for a, b in zip(x.split(500), y.split(500), strict=True)]
+    right = [
+        (model.eval()(a).argmax(1) == b).float() for a, b in zip(x.split(500), y.split(500), strict=True)
+    ]
     return float(torch.cat(right).mean())
 
 

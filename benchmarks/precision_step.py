@@ -55,7 +55,10 @@ def measure(model: nn.Module, batch: int, rounds: int) -> dict[str, object]:
     torch.manual_seed(0)
     data = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
     task, lift = Task(model), Precision()
-    problems = {"precision": lift.lift(task), "precision per channel": Precision(granularity="channel").lift(task)}
+    problems = {
+        "precision": lift.lift(task),
+        "precision per channel": Precision(granularity="channel").lift(task),
+    }
     problems["on the grid"] = KeepGrid().lift(lift.project(problems["precision"]))
     steps = {"dense": stepper(task, data)} | {name: stepper(p, data) for name, p in problems.items()}
     times = interleaved(steps, rounds)

@@ -44,7 +44,9 @@ def test_grids_that_fit_are_stored_as_integers_exactly(tmp_path, p, kind):
     for step in steps:
         whole = onnx.numpy_helper.to_array(stored[step.name.removesuffix(".step") + ".whole"])
         values = np.float32(onnx.numpy_helper.to_array(step)) * whole.astype(np.float32)
-        assert any(np.array_equal(values, w.detach().numpy()) for w in net.parameters() if w.shape == values.shape)
+        assert any(
+            np.array_equal(values, w.detach().numpy()) for w in net.parameters() if w.shape == values.shape
+        )
 
 
 def test_what_does_not_fit_stays_float_and_says_so(tmp_path):
@@ -66,7 +68,7 @@ def test_learned_steps_fit_too_and_the_option_of_export(tmp_path):
 
 
 def test_levels():
-    step, whole = levels(np.float32([[0.6, -1.0, 0.0]]) * np.float32(0.3))
+    _, whole = levels(np.float32([[0.6, -1.0, 0.0]]) * np.float32(0.3))
     assert whole.tolist() == [[3, -5, 0]]
     assert levels(np.random.default_rng(0).normal(size=(40, 40)).astype(np.float32)) is None
     assert levels(np.zeros((2, 2), np.float32)) is None

@@ -13,7 +13,15 @@ from torchlift.testing.laws import LAWS
 
 
 def model() -> nn.Module:
-    layers = [nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.Sigmoid(), nn.Linear(8, 8), nn.Tanh(), nn.ReLU6()]
+    layers = [
+        nn.Linear(4, 8),
+        nn.ReLU(),
+        nn.Linear(8, 8),
+        nn.Sigmoid(),
+        nn.Linear(8, 8),
+        nn.Tanh(),
+        nn.ReLU6(),
+    ]
     return nn.Sequential(*layers, nn.Linear(8, 3))
 
 
@@ -71,7 +79,7 @@ def test_units_have_precisions_of_their_own_and_the_file_keeps_them(tmp_path):
     result = tl.fit(model(), batch(), recipe=recipe, epochs=4, batch_size=16, progress=False)
     layers = [m for m in result.model.modules() if isinstance(m, GridActivation)]
     assert [tuple(m.bits.shape) for m in layers] == [(8,)] * 4
-    assert all(1 <= int(m.bits.min()) and int(m.bits.max()) <= 16 for m in layers)
+    assert all(int(m.bits.min()) >= 1 and int(m.bits.max()) <= 16 for m in layers)
     tl.deploy.save(result.model, tmp_path / "m.tl")
     again = tl.deploy.load(tmp_path / "m.tl")
     assert torch.equal(again(batch()[0]), result.model(batch()[0]))

@@ -40,7 +40,9 @@ def test_laws(law):
     LAWS[law](KeepGrid(), quantised(), batch())
 
 
-@pytest.mark.parametrize("optimizer", [partial(torch.optim.SGD, lr=0.5, momentum=0.9), partial(torch.optim.AdamW, lr=0.02)])
+@pytest.mark.parametrize(
+    "optimizer", [partial(torch.optim.SGD, lr=0.5, momentum=0.9), partial(torch.optim.AdamW, lr=0.02)]
+)
 def test_any_training_stays_on_the_grid(optimizer):
     start = quantised()
     grids = {n: grid_of(p) for n, p in start.model.named_parameters() if p.ndim > 1}

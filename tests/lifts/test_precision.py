@@ -22,7 +22,10 @@ REAL = st.floats(-3, 3, width=32)
 
 def grid(p: int) -> list[float]:
     """All sums of ±2^(1−j), j = 1, …, p, one by one."""
-    return [sum(b * 2.0 ** (1 - j) for j, b in enumerate(signs, 1)) for signs in itertools.product((-1, 1), repeat=p)]
+    return [
+        sum(b * 2.0 ** (1 - j) for j, b in enumerate(signs, 1))
+        for signs in itertools.product((-1, 1), repeat=p)
+    ]
 
 
 def noisy(weight: torch.Tensor, **options) -> Noisy:
@@ -163,7 +166,9 @@ def test_projected_weights_are_scale_times_grid_exactly(dtype, granularity):
     projected, p = node.project(), node.precision()
     exact = node.scale.double() * to_grid((node.weight.detach() / node.scale).double(), p)
     assert torch.equal(projected.double(), exact)
-    assert (projected - node.weight).abs().max().item() <= float(node.scale) * 2.0 ** (1 - int(p[p > 0].min()))
+    assert (projected - node.weight).abs().max().item() <= float(node.scale) * 2.0 ** (
+        1 - int(p[p > 0].min())
+    )
 
 
 def test_the_scale_holds_every_weight_and_has_few_digits():

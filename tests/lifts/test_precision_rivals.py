@@ -92,7 +92,8 @@ def test_bit_planes_start_at_the_rounded_weight_with_binary_planes():
 def test_bit_planes_pay_for_every_plane():
     node = planes()
     norms = [
-        math.sqrt(1e-8 + float(node.positive[b].square().sum() + node.negative[b].square().sum())) for b in range(4)
+        math.sqrt(1e-8 + (node.positive[b].square().sum() + node.negative[b].square().sum()).item())
+        for b in range(4)
     ]
     assert node.penalty().item() == pytest.approx(0.5 * 4 * 35 * sum(norms))
     lifted = BitPlanes(bits=4, strength=2.0).lift(Task(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))))

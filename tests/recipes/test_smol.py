@@ -109,11 +109,15 @@ def test_a_chain_of_zeros_and_bits_keeps_the_zeros():
         seen[row["phase"]] = row
 
     result = run(recipe, epochs=12, listener=spy)
-    zeros = sum(int((w == 0).sum()) for w in chosen(result.model)) / sum(w.numel() for w in chosen(result.model))
+    zeros = sum(int((w == 0).sum()) for w in chosen(result.model)) / sum(
+        w.numel() for w in chosen(result.model)
+    )
     assert seen["prune: finetune"]["sparsity"] == pytest.approx(0.7, abs=0.01)
     assert zeros >= 0.7
     assert all(grid_of(w) is not None for w in chosen(result.model))
-    again = tl.fit(result.model, data(), recipe=KeepGrid(), optimizer=SGD, epochs=2, batch_size=64, progress=False)
+    again = tl.fit(
+        result.model, data(), recipe=KeepGrid(), optimizer=SGD, epochs=2, batch_size=64, progress=False
+    )
     for before, after in zip(chosen(result.model), chosen(again.model), strict=True):
         assert not bool(after[before == 0].any())
         assert torch.equal(grid_of(before)[0] == 0, after == 0)
@@ -122,7 +126,9 @@ def test_a_chain_of_zeros_and_bits_keeps_the_zeros():
 def test_pruned_entries_stay_zero_in_every_step():
     recipe = Chain({"prune": ContinuousSparsification(sparsity=0.6), "bits": Smol(bits=2.0, zero=False)})
     result = run(recipe, epochs=8)
-    zeros = sum(int((w == 0).sum()) for w in chosen(result.model)) / sum(w.numel() for w in chosen(result.model))
+    zeros = sum(int((w == 0).sum()) for w in chosen(result.model)) / sum(
+        w.numel() for w in chosen(result.model)
+    )
     assert zeros == pytest.approx(0.6, abs=0.01)
 
 
@@ -179,7 +185,10 @@ def test_settings_that_make_no_sense(make, message):
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        (Smol(bits=0.05), r"bits=0.05 cannot be had: one bit where a weight is not zero is 0\.\d+.*prune first"),
+        (
+            Smol(bits=0.05),
+            r"bits=0.05 cannot be had: one bit where a weight is not zero is 0\.\d+.*prune first",
+        ),
         (Smol(bits=0.5, zero=False), r"is 1.00 on average; ask for more, with zero=True"),
         (Smol(bytes=300), r"bytes=300 is below the file's fixed part: \d+ bytes hold no quantised weight"),
         (Smol(where="*bias"), r"matches nothing"),

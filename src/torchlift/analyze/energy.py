@@ -31,12 +31,13 @@ class Arithmetic:
 def arithmetic(bits: Tensor | Mapping[int, float], *, overhead: float = 0.0) -> Arithmetic:
     """Σ_p share(p) · cost(p) over the precisions of weights that meet 4-bit activations.
 
-    ``bits``: the precision of every weight, or {precision: how many (or what share) have it}. Assumptions, those
-    of the source (thesis §5.4.4, after Brown and Vranesic 2009): multipliers of ripple-carry adders, power
-    1, 2.41, 3.83 and latency 1, 1.91, 2.10 for 1, 2, 3 bits; accumulation costs the same at any precision and is
-    left out; a weight of zero bits is skipped. ``overhead`` is that of controlling mixed precisions in hardware
-    (Park et al. 2018: 0.25), on both power and latency. Ours, beyond 3 bits: one more adder adds what the third
-    bit did, 1.42 in power and 0.19 in latency.
+    ``bits``: the precision of every weight, or {precision: how many (or what share) have it}.
+
+    Assumptions, those of the source (thesis §5.4.4, after Brown and Vranesic 2009): multipliers made of
+    ripple-carry adders, power 1, 2.41, 3.83 and latency 1, 1.91, 2.10 for 1, 2, 3 bits; accumulation costs
+    the same at any precision and is left out. A weight of zero bits is skipped. ``overhead`` is that of
+    controlling mixed precisions in hardware (Park et al. 2018: 0.25), on both power and latency. Ours, beyond
+    3 bits: one more adder adds what the third bit did, 1.42 in power and 0.19 in latency.
     """
     shares = counted(bits)
     total = sum(shares.values())

@@ -28,8 +28,8 @@ def export(
     """Write the model as ONNX, for any batch size where it can be had; the largest error against torch.
 
     The file is run in ONNX Runtime on the example where that is installed, and refused if its outputs differ
-    by more than ``tolerance`` (relative to the largest of them). ``quantised=True`` stores weights as int4 or int8
-    where their values allow it exactly; :func:`export_quantised` tells which.
+    by more than ``tolerance`` (relative to the largest of them). ``quantised=True`` stores weights as int4 or
+    int8 where their values allow it exactly; :func:`export_quantised` tells which. ``opset``: ONNX's version.
     """
     if quantised:
         from torchlift.deploy.quantised import export_quantised  # which exports, and rewrites what it gets

@@ -45,9 +45,10 @@ class Quantised:
 def export_quantised(model: nn.Module, example: Example, path: str | os.PathLike[str]) -> Quantised:
     """Write the model as ONNX with DequantizeLinear before every weight whose values are step · integer.
 
-    The integers of p bits of SMOL's grid are odd and at most 2^p − 1 in size: grids up to 3 bits fit int4, up to 7
-    bits int8; other weights stay float32, and ``gained_nothing`` says why. Runtimes without integer kernels for
-    float inputs unpack such weights at every call: the file is smaller, the call need not be faster.
+    The integers of p bits of SMOL's grid are odd and at most 2^p − 1 in size: grids up to 3 bits fit int4, up
+    to 7 bits int8; other weights stay float32, and ``gained_nothing`` says why. A runtime without integer
+    kernels for float inputs unpacks such weights at every call: the file is smaller, the call need not be
+    faster.
     """
     plain = Path(path).with_suffix(".float.onnx")
     try:
@@ -60,7 +61,9 @@ def export_quantised(model: nn.Module, example: Example, path: str | os.PathLike
         plain.unlink(missing_ok=True)
 
 
-def verified(model: nn.Module, example: Example, path: str | os.PathLike[str], tolerance: float = 1e-4) -> float:
+def verified(
+    model: nn.Module, example: Example, path: str | os.PathLike[str], tolerance: float = 1e-4
+) -> float:
     """The file's error against torch, or a refusal."""
     training = model.training
     model.eval()
@@ -82,7 +85,9 @@ def levels(values: Array) -> tuple[float, Array] | None:
     for part in (1, 2, 3, 4, 5, 6, 7, 8):  # the least value need not be one step
         step = np.float32(distinct[0] / part)
         whole = np.round(distinct / step)
-        if whole.max() <= 127 and np.array_equal((step * whole.astype(np.float32)).astype(np.float32), distinct):
+        if whole.max() <= 127 and np.array_equal(
+            (step * whole.astype(np.float32)).astype(np.float32), distinct
+        ):
             return float(step), np.round(values / step).astype(np.int64)
     return None
 

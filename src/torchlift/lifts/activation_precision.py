@@ -66,7 +66,7 @@ class GridActivation(nn.Module):
 
 
 class NoisyActivation(Node):
-    """u + (M/2) σ(s) ⊙ ε, ε ~ U(±1), M the activation's range; penalty λ Σ log₂(1 + e^(−s)) (thesis §5.4.3)."""
+    """u + (M/2) σ(s) ⊙ ε, ε ~ U(±1), M the activation's range; penalty λ Σ log₂(1 + e^(−s))."""
 
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"optimizer": ADAM, "weight_decay": 0.0}}
 
@@ -100,8 +100,8 @@ class ActivationPrecision(ModuleLift):
     """min over w, s, α of E f(u + (M/2) σ(s) ⊙ ε) + λ Σ log₂(1 + e^(−s)); then u on 2^p values of its range.
 
     Savarese, thesis §5.4.3 (SMOL-A). Activations that are modules: ReLU (clipped at a learned α that starts
-    at ``clip``), ReLU6, sigmoid, tanh. ``granularity``: one precision per ``"tensor"``, or per ``"unit"`` as in
-    the source, whose shape is read from a batch of ``fit``. Not function-preserving where a ReLU is clipped.
+    at ``clip``), ReLU6, sigmoid, tanh. ``granularity``: one precision per ``"tensor"``, or per ``"unit"`` as
+    in the source, whose shape is read from a batch of ``fit``. Not function-preserving: a ReLU is clipped.
     """
 
     where: str = "*"

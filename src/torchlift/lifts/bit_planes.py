@@ -47,7 +47,7 @@ class Requantise(Dial):
 
 
 class Planes(Node):
-    """w = c/(2^n − 1) [Σ_b 2^b (v⁺_b − v⁻_b)], planes in [0, 2], rounding straight through; group lasso on planes."""
+    """w = c/(2^n − 1) [Σ_b 2^b (v⁺_b − v⁻_b)], planes in [0, 2], under a group lasso; straight through."""
 
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "positive": {"weight_decay": 0.0},
@@ -87,7 +87,9 @@ class Planes(Node):
 
     def bits(self) -> int:
         """The planes between the lowest and the highest that is not empty."""
-        used = planes_of(torch.round(self.total().detach()).abs(), len(self.alive)).flatten(1).any(1).nonzero()
+        used = (
+            planes_of(torch.round(self.total().detach()).abs(), len(self.alive)).flatten(1).any(1).nonzero()
+        )
         return int(used.max() - used.min()) + 1 if used.numel() else 0
 
     def penalty(self) -> Tensor | float:

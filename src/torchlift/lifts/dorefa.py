@@ -23,7 +23,7 @@ def rounded(r: Tensor, bits: int) -> Tensor:
 
 
 def dorefa(w: Tensor, bits: int, scale: Tensor) -> Tensor:
-    """c (2 q_k(tanh(w) / (2 max |tanh(w)|) + ½) − 1); for one bit E|w| sign(w). The rounding has gradient 1."""
+    """c (2 q_k(tanh(w) / (2 max |tanh(w)|) + ½) − 1); for one bit E|w| sign(w). Rounding has gradient 1."""
     if bits == 1:
         value = w.abs().mean() * torch.where(w < 0, -1.0, 1.0)
         return value.detach() + (w - w.detach())

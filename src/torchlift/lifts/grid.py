@@ -22,7 +22,7 @@ def nearest(v: Tensor, half: Tensor, top: Tensor) -> Tensor:
 
 
 class OnGrid(Node):
-    """w = c Q(v/c, p), ∂w/∂v = 1: forward on the grid, backward straight through (Algorithm 5, lines 10–13)."""
+    """w = c Q(v/c, p), ∂w/∂v = 1: on the grid, and straight through (Algorithm 5, lines 10–13)."""
 
     unit: Tensor
     top: Tensor
@@ -45,7 +45,9 @@ class OnGrid(Node):
 
     def constrain(self) -> None:
         """Beyond the last value of its grid a weight would only get lost."""
-        torch.minimum(torch.maximum(self.weight, -self.top, out=self.weight.data), self.top, out=self.weight.data)
+        torch.minimum(
+            torch.maximum(self.weight, -self.top, out=self.weight.data), self.top, out=self.weight.data
+        )
 
     def bits(self) -> Tensor:
         """The bits of every entry: 1 + log₂(c / half), and 0."""

@@ -63,7 +63,9 @@ def logit(p: Tensor | float) -> Tensor | float:
     if not isinstance(p, Tensor):
         return float(logit(torch.tensor(float(p), dtype=torch.float64)))
     if not bool((p > 1).all()):
-        raise TorchliftError(f"a learned precision starts above 1 bit (at 1, s is infinite); got {float(p.min()):g}.")
+        raise TorchliftError(
+            f"a learned precision starts above 1 bit (at 1, s is infinite); got {float(p.min()):g}."
+        )
     above = (p - 1) * math.log(2)
     return -(above + torch.log1p(-torch.exp(-above)))
 
@@ -143,3 +145,12 @@ def grid_of(w: Tensor) -> tuple[Tensor, float] | None:
         return None
     found = torch.from_numpy(p[where].reshape(tuple(w.shape))).to(w.device, torch.int16)
     return found, math.ldexp(common, top)
+
+
+def precisions(w: Tensor) -> dict[int, int] | None:
+    """How many entries of a weight on a grid have how many bits; None where it lies on none."""
+    found = grid_of(w) if w.is_floating_point() else None
+    if found is None:
+        return None
+    bits, counts = found[0].unique(return_counts=True)
+    return dict(zip(bits.tolist(), counts.tolist(), strict=True))

@@ -13,7 +13,7 @@ from torchlift.errors import TorchliftError
 
 
 def lsq(v: Tensor, step: Tensor, low: int, high: int) -> Tensor:
-    """s [clip(v/s, low, high)]: gradient 1 to v inside and 0 outside; to s: [v/s] − v/s inside, low or high outside."""
+    """s [clip(v/s, low, high)]; gradient to v 1 inside, 0 outside; to s [v/s] − v/s inside, the end there."""
     ratio = (v / step).clamp(low, high)
     whole = torch.round(ratio).detach() + (ratio - ratio.detach())
     return whole * step
@@ -75,7 +75,9 @@ class LearnedStep(WeightLift):
 
     def __post_init__(self) -> None:
         if type(self.bits) is not int or not 2 <= self.bits <= 16:
-            raise TorchliftError(f"bits is a whole number from 2 to 16 (one bit has no step), got {self.bits!r}.")
+            raise TorchliftError(
+                f"bits is a whole number from 2 to 16 (one bit has no step), got {self.bits!r}."
+            )
 
     @property
     def preserving(self) -> bool:

@@ -68,7 +68,10 @@ def steer(problem: Problem, strength: float, goal: float) -> None:
 def least(nodes: list[Noisy], zero: bool) -> float:
     """The average at one bit each, less what is zero: no shift of precisions gives fewer."""
     ones = [torch.ones_like(node.weight, dtype=torch.int16) for node in nodes]
-    found = [allocate(n.weight.detach() / n.scale, one) if zero else one for n, one in zip(nodes, ones, strict=True)]
+    found = [
+        allocate(n.weight.detach() / n.scale, one) if zero else one
+        for n, one in zip(nodes, ones, strict=True)
+    ]
     return sum(float(p.sum(dtype=torch.float64)) for p in found) / sum(p.numel() for p in found)
 
 
@@ -104,8 +107,8 @@ def check(problem: Problem, lift: Precision, bits: float | None, bytes: float | 
     if bits < low:
         how = "" if lift.zero else "with zero=True, "
         raise TorchliftError(
-            f"bits={bits:g} cannot be had: one bit where a weight is not zero is {low:.2f} on average; ask for "
-            f"more, {how}or prune first (Chain of ContinuousSparsification and Smol)."
+            f"bits={bits:g} cannot be had: one bit where a weight is not zero is {low:.2f} on average; "
+            f"ask for more, {how}or prune first (Chain of ContinuousSparsification and Smol)."
         )
     return bits
 
@@ -121,4 +124,6 @@ def land(problem: Problem, now: Callable[[], float], asked: float, name: str) ->
     for node in nodes:
         node.shift = low
     if now() > 1.02 * asked:
-        warnings.warn(f"{name}={asked:g} was asked for, {now():.4g} is the least these weights have.", stacklevel=3)
+        warnings.warn(
+            f"{name}={asked:g} was asked for, {now():.4g} is the least these weights have.", stacklevel=3
+        )

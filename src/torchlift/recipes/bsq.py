@@ -46,7 +46,7 @@ class Levels(Node):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bsq(Recipe):
-    """Planes under the lasso (:class:`~torchlift.lifts.BitPlanes`), then the weights at the bits that are left.
+    """Planes under the lasso (:class:`~torchlift.lifts.BitPlanes`), then weights at the bits that are left.
 
     Yang et al. (2021). ``strength`` alone decides the bits, as in the source. ``finetune``: the part of the
     budget for the second fit.
@@ -76,7 +76,7 @@ class Bsq(Recipe):
 
 
 def settled(problem: Problem) -> Problem:
-    """A copy of the problem with every layer's planes requantised, and its weights on the levels they leave."""
+    """A copy of the problem with every layer's weights on the levels its planes leave."""
     problem = copy.deepcopy(problem)
     assert isinstance(problem, Reparametrised)
     for name, node in list(problem.nodes.items()):

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from torchlift.core import Fit, Problem, Task
+from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
 from torchlift.lifts.grid import OnGrid, settle
@@ -16,12 +17,12 @@ from torchlift.recipes.recipe import Recipe, made
 class Smol(Recipe):
     """min over v, s of E f(v + σ(s) ⊙ ε) + λ Σ p(s); whole bits p; min over v of f(Q(v, p)) straight through.
 
-    Savarese et al. (2022); thesis Algorithm 5. Options of :class:`~torchlift.lifts.Precision`. At most one target:
-    ``bits``, the average over the weights ``where`` picks, zeros counting nothing, or ``bytes`` of the packed
-    file; λ is then steered, and the last step of the way is a shift of all precisions. Without one,
+    Savarese et al. (2022); thesis Algorithm 5. Options of :class:`~torchlift.lifts.Precision`. At most one
+    target: ``bits``, the average over the weights ``where`` picks, zeros counting nothing, or ``bytes`` of
+    the packed file; λ is then steered, and the last step of the way shifts all precisions. Without one,
     ``strength`` decides. ``finetune``: the part of the budget for fine-tuning on the grid, through the run's
-    schedule once more at ``finetune_rate`` times its rates. ``logit_rate``: that of Adam for s; 1e-3 as in the
-    source, more in runs too short for that. The weights are projected at the very end.
+    schedule once more at ``finetune_rate`` times its rates. ``logit_rate``: that of Adam for s; 1e-3 as in
+    the source, more in runs too short for that. The weights are projected at the very end.
     """
 
     bits: float | None = None
@@ -85,11 +86,10 @@ class Smol(Recipe):
         return max(1e-3, 12 / max(1.0, (1 - self.finetune) * fit.epochs * fit.steps))
 
     def account(self, problem: Problem) -> dict[str, float]:
-        """For the history: bits per weight, zeros among them, what was asked for; on the grid the bytes too."""
+        """For the history: bits per weight, and the bytes if they were asked for."""
         found = noisy(problem)
         if found:
             return {"bits": average(found), **self.asked}
-        from torchlift.deploy.measuring import file_size
         held = [part for part in problem.modules() if isinstance(part, OnGrid)]
         total = sum(node.weight.numel() for node in held)
         numbers = {"bits": sum(float(node.bits().sum()) for node in held) / total}
