@@ -27,10 +27,10 @@ def chain(options: argparse.Namespace) -> Chain:
     """Zeros first, then bits until the file has the asked size."""
     return Chain(
         {
-            "prune": ContinuousSparsification(sparsity=options.sparsity, finetune=0.25),
-            "bits": Smol(bytes=options.bytes, finetune=0.5, finetune_rate=0.4),
+            "prune": ContinuousSparsification(sparsity=options.sparsity, finetune=0.0),
+            "bits": Smol(bytes=options.bytes, finetune=0.5),
         },
-        shares={"prune": 0.6, "bits": 0.4},
+        shares={"prune": 0.4, "bits": 0.6},
     )
 
 
@@ -84,7 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=float, default=12)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--sparsity", type=float, default=0.9)
+    parser.add_argument("--sparsity", type=float, default=0.8)
     parser.add_argument("--bytes", type=float, default=9300)
     parser.add_argument("--images", type=int, help="fewer training images, for a trial")
     parser.add_argument("--work", type=Path, default=Path("runs/chain_lenet"))

@@ -171,13 +171,13 @@ def test_projected_weights_are_scale_times_grid_exactly(dtype, granularity):
     )
 
 
-def test_the_scale_holds_every_weight_and_has_few_digits():
-    for w in (torch.randn(50, 40), torch.tensor([[0.1, -7.3, 0.0]])):
-        scale = auto_scale(w, 8)
-        assert scale * (2 - 2**-7) >= float(w.abs().max())
+def test_the_scale_holds_all_but_a_weight_in_a_thousand_and_has_few_digits():
+    for w in (torch.randn(50, 40), torch.randn(50, 40) ** 3, torch.tensor([[0.1, -7.3, 0.0]])):
+        scale = auto_scale(w)
+        assert float((w.abs() > 2 * scale).float().mean()) <= 1e-3
         assert scale >= 2 * float(w[w != 0].square().mean().sqrt())
         assert math.frexp(scale)[0] * 256 == int(math.frexp(scale)[0] * 256)
-    assert auto_scale(torch.zeros(3, 3), 8) == 1.0
+    assert auto_scale(torch.zeros(3, 3)) == 1.0
 
 
 def test_zeros_made_by_pruning_cost_nothing_and_stay():

@@ -110,16 +110,18 @@ def rounded_up(value: float, digits: int) -> float:
     return math.ldexp(math.ceil(mantissa * 2**digits), exponent - digits)
 
 
-def auto_scale(w: Tensor, p: float) -> float:
-    """c = 2 rms(w ≠ 0), or more where a weight would not fit: |w| ≤ c (2 − 2^(1−p)); 1 for a weight of zeros.
+def auto_scale(w: Tensor) -> float:
+    """c = 2 rms(w ≠ 0), or half of |w| at the 999th permille where that is more; 1 for a weight of zeros.
 
     At twice the deviation one bit is a ternary grid {−2, 0, 2} deviations and two bits {0, ±1, ±3}: near the
-    best uniform steps for a bell-shaped weight that is entropy-coded afterwards.
+    best uniform steps for a bell-shaped weight that is entropy-coded afterwards. A larger scale, up to the
+    largest weight, would spend a bit or two of every weight on a few.
     """
     alive = w[w != 0].double()
     if not alive.numel():
         return 1.0
-    need = max(2 * float(alive.square().mean().sqrt()), float(alive.abs().max()) / (2 - 2 ** (1 - p)))
+    tail = float(alive.abs().sort().values[math.ceil(0.999 * (alive.numel() - 1))])
+    need = max(2 * float(alive.square().mean().sqrt()), tail / 2)
     return rounded_up(need, significant(w.dtype))
 
 

@@ -30,8 +30,9 @@ class Precision(WeightLift):
     experiments, or ``"round"`` as in its algorithm box. ``zero``: an entry goes to zero, at no bits, where
     that is nearer. ``levels``: the bits there are, (1, 2, 4, 8) for hardware; zeros are then whole groups.
     ``scale``: c, by default per tensor from its weights, with 8 significant bits so that products with the
-    grid are exact. ``activations=True`` also learns the precision of activations (:class:`ActivationPrecision`). ``skip``: a
-    glob of weights to leave alone; the source leaves 1×1 shortcuts.
+    grid are exact; the first step clips a weight in a thousand. ``activations=True`` also learns the
+    precision of activations (:class:`ActivationPrecision`). ``skip``: a glob of weights to leave alone; the
+    source leaves 1×1 shortcuts.
 
     More fields than most lifts: each is a choice the source makes, or the hardware.
     """
@@ -112,7 +113,7 @@ class Precision(WeightLift):
             "channel": (1, *shape[1:]),
             "tensor": shape,
         }
-        scale = auto_scale(weight, self.p_init) if self.scale == "auto" else float(self.scale)
+        scale = auto_scale(weight) if self.scale == "auto" else float(self.scale)
         whole = Whole(self.rounding, self.zero, self.levels)
         return Noisy(weight, grains[self.granularity], scale, self.p_init, self.strength, whole)
 

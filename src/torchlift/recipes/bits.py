@@ -102,7 +102,7 @@ def check(problem: Problem, lift: Precision, bits: float | None, bytes: float | 
                 f"bytes={bytes:g} is below the file's fixed part: {floor} bytes hold no quantised weight; "
                 "ask for more, widen where=, or shrink the model first."
             )
-        bits = max(low, min(lift.p_init, 8 * 0.8 * (bytes - floor) / sum(n.weight.numel() for n in nodes)))
+        bits = max(low, bits_of_bytes(problem, lift, bytes))
     assert bits is not None
     if bits < low:
         how = "" if lift.zero else "with zero=True, "
@@ -111,6 +111,15 @@ def check(problem: Problem, lift: Precision, bits: float | None, bytes: float | 
             f"ask for more, {how}or prune first (Chain of ContinuousSparsification and Smol)."
         )
     return bits
+
+
+def bits_of_bytes(problem: Problem, lift: Precision, bytes: float) -> float:
+    """The average precision at which these weights, all precisions shifted alike, fill the asked file."""
+    trial = copy.deepcopy(problem)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        land(trial, lambda: size(trial, lift), bytes, "bytes")
+    return average(noisy(trial))
 
 
 def land(problem: Problem, now: Callable[[], float], asked: float, name: str) -> None:
