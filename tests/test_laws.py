@@ -12,6 +12,7 @@ COMPILED = [
     ("auxiliary + mask", "mlp"),
     ("lifter", "conv"),
     ("mask", "vit"),
+    ("precision", "mlp"),
 ]
 PARALLEL = [
     ("mask", "mlp"),
@@ -21,6 +22,7 @@ PARALLEL = [
     ("expand + mask", "tied"),
     ("auxiliary + mask", "mlp"),
     ("lifter + mask", "vit"),
+    ("precision", "mlp"),
 ]
 
 

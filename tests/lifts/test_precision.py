@@ -88,6 +88,13 @@ def test_zero_precision_of_the_source():
     assert allocate(torch.tensor([0.2, 0.25, 0.26]), 2).tolist() == [0, 0, 2]
 
 
+def test_the_functions_stand_where_the_lift_is():
+    assert tl.lifts.precision.to_grid is to_grid
+    assert tl.lifts.precision.allocate is allocate
+    assert (tl.lifts.precision.bits, tl.lifts.precision.logit) == (bits, logit)
+    assert tl.lifts.Precision is Precision
+
+
 def test_whole_bits():
     p = torch.tensor([1.0, 1.9, 2.5, 3.51, 7.99999, 40.0])
     assert integer(p, "floor").tolist() == [1, 1, 2, 3, 8, 16]

@@ -48,6 +48,13 @@ def test_the_asked_bytes_are_got():
     assert row["bytes"] == pytest.approx(tl.deploy.measure(result.model, data()[0][:1]).file_bytes, rel=0.01)
 
 
+def test_the_noisy_phase_keeps_its_last_weights_not_the_best_which_have_the_most_bits():
+    result = run(Smol(strength=1e-1), keep="best")
+    noise = [row["bits"] for row in result.history if row["phase"] == "noise"]
+    assert noise[0] > noise[-1] + 0.5
+    assert result.history[-1]["bits"] == pytest.approx(noise[-1], abs=1e-6)
+
+
 def test_without_a_target_the_strength_decides():
     light, heavy = (run(Smol(strength=s)).history[-1]["bits"] for s in (1e-6, 1e-1))
     assert heavy < light - 1

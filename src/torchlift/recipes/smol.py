@@ -60,7 +60,15 @@ class Smol(Recipe):
             steer(lifted, self.strength, goal)
         groups = {"*logit": {"lr_factor": self.rate(fit) / 1e-3}, "*": {}}
         share = 1 - self.finetune
-        fit(lifted, name="noise", share=share, groups=groups, preview=lift.project, log=self.account)
+        fit(
+            lifted,
+            name="noise",
+            share=share,
+            groups=groups,
+            keep="last",  # the best network of this phase is that with the most bits
+            preview=lift.project,
+            log=self.account,
+        )
         if self.bits is not None:
             land(lifted, lambda: average(noisy(lifted)), self.bits, "bits")
         if self.bytes is not None:
