@@ -126,8 +126,8 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main() -> None:
     """Tune, run, control; write after every run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=float, default=8)
-    parser.add_argument("--images", type=int, default=4000)
+    parser.add_argument("--epochs", type=float, default=6)
+    parser.add_argument("--images", type=int, default=3000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--work", type=Path, default=Path("runs/precision_cifar"))
     parser.add_argument("--out", type=Path)

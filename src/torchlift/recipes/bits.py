@@ -19,8 +19,9 @@ from torchlift.lifts.precision import Noisy
 class Steered(Dial):
     """λ(t): raised while the average precision is above its course, lowered while it is below.
 
-    The course falls from the start to the goal on a cubic ramp over three quarters of a fit; at a hundred
-    instants λ ← λ · e^(bits − course), by a factor of two at most. λ is saved with the problem.
+    The course falls from the start to the goal in a straight line over three quarters of a fit; at a hundred
+    instants λ ← λ · e^(bits − course), by a half at most: slower than precisions follow, or λ would run away
+    from the loss and all precisions fall alike. λ is saved with the problem.
     """
 
     cell: Tensor
@@ -41,8 +42,8 @@ class Steered(Dial):
         cell = math.floor(100 * t)
         if cell != int(self.cell):
             self.cell.fill_(cell)
-            course = self.goal + (self.first - self.goal) * (1 - min(1.0, t / 0.75)) ** 3
-            self.value.mul_(min(2.0, max(0.5, math.exp(average(self.nodes[0]) - course))))
+            course = self.goal + (self.first - self.goal) * (1 - min(1.0, t / 0.75))
+            self.value.mul_(min(1.5, max(0.5, math.exp(average(self.nodes[0]) - course))))
 
 
 def noisy(problem: Problem) -> list[Noisy]:
@@ -124,8 +125,8 @@ def bits_of_bytes(problem: Problem, lift: Precision, bytes: float) -> float:
 
 def land(problem: Problem, now: Callable[[], float], asked: float, name: str) -> None:
     """Shift all precisions by one number of bits, found by bisection, until ``now()`` is what was asked."""
-    nodes, low, high = noisy(problem), -16.0, 16.0
-    for _ in range(24 if name == "bits" else 14):
+    nodes, low, high = noisy(problem), -64.0, 16.0
+    for _ in range(26 if name == "bits" else 16):
         middle = 0.5 * (low + high)
         for node in nodes:
             node.shift = middle

@@ -88,10 +88,10 @@ class Smol(Recipe):
         return {f"{name}_asked": float(value) for name, value in known.items() if value is not None}
 
     def rate(self, fit: Fit) -> float:
-        """Adam moves s by about its rate: from 8 bits to 1 are five units, in half of the phase."""
+        """Adam moves s by about its rate: from 8 bits to 1 are five units, in a quarter of the phase."""
         if self.logit_rate is not None:
             return self.logit_rate
-        return max(1e-3, 12 / max(1.0, (1 - self.finetune) * fit.epochs * fit.steps))
+        return min(0.1, max(1e-3, 24 / max(1.0, (1 - self.finetune) * fit.epochs * fit.steps)))
 
     def account(self, problem: Problem) -> dict[str, float]:
         """For the history: bits per weight, and the bytes if they were asked for."""
