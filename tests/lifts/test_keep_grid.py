@@ -10,8 +10,8 @@ import torchlift as tl
 from torchlift.core import Task, constrain
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
-from torchlift.lifts.grid import OnGrid, nearest, settle
 from torchlift.lifts.grids import grid_of, half_step, to_grid
+from torchlift.lifts.keep_grid import OnGrid, nearest, settle
 from torchlift.testing.laws import LAWS
 
 

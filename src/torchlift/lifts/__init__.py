@@ -7,9 +7,9 @@ from torchlift.lifts.bit_planes import BitPlanes
 from torchlift.lifts.distil import Distil
 from torchlift.lifts.dorefa import DoReFa
 from torchlift.lifts.expand import Expand
-from torchlift.lifts.grid import KeepGrid
 from torchlift.lifts.hard_concrete import HardConcrete
 from torchlift.lifts.keep import KeepZeros
+from torchlift.lifts.keep_grid import KeepGrid
 from torchlift.lifts.learned_step import LearnedStep
 from torchlift.lifts.lifter import Lifter, deviation
 from torchlift.lifts.mask import SoftMask

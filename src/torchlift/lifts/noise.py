@@ -90,7 +90,7 @@ class Noisy(Node):
     def constrain(self) -> None:
         """Clip v to ±c (2 − σ(s))."""
         bound = self.over(self.scale * (2 - torch.sigmoid(self.logit)))
-        torch.minimum(torch.maximum(self.weight, -bound, out=self.weight.data), bound, out=self.weight.data)
+        self.weight.clamp_(-bound, bound)
 
     def precision(self) -> Tensor:
         """The integer bits of every entry, as the projection would allocate them; 0 where it is zero."""

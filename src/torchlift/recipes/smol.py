@@ -7,7 +7,7 @@ from torchlift.core import Fit, Problem, Task
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
-from torchlift.lifts.grid import OnGrid, settle
+from torchlift.lifts.keep_grid import OnGrid, settle
 from torchlift.lifts.precision import Granularity
 from torchlift.recipes.bits import average, check, land, noisy, size, steer
 from torchlift.recipes.recipe import Recipe, made

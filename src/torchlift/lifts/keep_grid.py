@@ -45,9 +45,7 @@ class OnGrid(Node):
 
     def constrain(self) -> None:
         """Beyond the last value of its grid a weight would only get lost."""
-        torch.minimum(
-            torch.maximum(self.weight, -self.top, out=self.weight.data), self.top, out=self.weight.data
-        )
+        self.weight.clamp_(-self.top, self.top)
 
     def bits(self) -> Tensor:
         """The bits of every entry: 1 + log₂(c / half), and 0."""
