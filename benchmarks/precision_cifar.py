@@ -24,7 +24,7 @@ from torchlift.core import Node, WeightLift
 from torchlift.data import Splits, crop_flip
 from torchlift.lifts import DoReFa, LearnedStep
 from torchlift.lifts.keep_grid import OnGrid
-from torchlift.lifts.grids import grid_of
+from torchlift.lifts.grid_reading import grid_of
 from torchlift.models import LeNet5
 from torchlift.recipes import Bsq, Chain, Plain, Smol
 

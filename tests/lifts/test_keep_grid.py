@@ -4,13 +4,16 @@ from functools import partial
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import torchlift as tl
 from torchlift.core import Task, constrain
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
-from torchlift.lifts.grids import grid_of, half_step, to_grid
+from torchlift.lifts.grid_reading import grid_of
+from torchlift.lifts.grids import half_step, on_grid, to_grid
 from torchlift.lifts.keep_grid import OnGrid, nearest, settle
 from torchlift.testing.laws import LAWS
 
@@ -88,6 +91,21 @@ def test_settling_keeps_where_between_two_values_a_weight_was():
         nodes[0].weight.fill_(100.0)
     constrain(held)
     assert torch.equal(nodes[0].weight, nodes[0].top)
+
+
+@given(st.floats(1e-6, 1e3), st.integers(0, 2**31), st.sampled_from([torch.float32, torch.float64]))
+def test_any_scale_is_read_from_the_values(scale, seed, dtype):
+    """The grid that is read holds the very values, and takes none of them to another."""
+    generator = torch.Generator().manual_seed(seed)
+    p = torch.randint(0, 9, (30, 4), generator=generator)
+    c = torch.tensor(scale, dtype=dtype)
+    w = on_grid(torch.randn(30, 4, generator=generator).to(dtype) * c, p, c)
+    found = grid_of(w)
+    assert found is not None
+    bits, read = found
+    assert torch.equal(on_grid(w, bits, read), w)
+    assert torch.equal(OnGrid(w, bits, read).project(), w)
+    assert bool((bits <= p).all()) or read > scale  # the least scale that fits: never more bits than it had
 
 
 def test_weights_on_no_grid_are_refused():

@@ -13,7 +13,8 @@ import torchlift as tl
 from torchlift.core import Task, constrain
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Precision
-from torchlift.lifts.grids import auto_scale, grid_of, integer
+from torchlift.lifts.grid_reading import grid_of
+from torchlift.lifts.grids import auto_scale, integer
 from torchlift.lifts.precision import Noisy, allocate, bits, logit, to_grid
 from torchlift.recipes.pruning import dropped, magnitudes, weights
 

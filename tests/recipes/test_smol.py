@@ -11,7 +11,7 @@ import torchlift as tl
 from torchlift.core import Task
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
-from torchlift.lifts.grids import grid_of
+from torchlift.lifts.grid_reading import grid_of
 from torchlift.lifts.precision import Noisy
 from torchlift.recipes import Bsq, Chain, ContinuousSparsification, Smol
 from torchlift.recipes.bits import average, noisy, steer

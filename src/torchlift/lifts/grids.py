@@ -4,7 +4,6 @@ import math
 from functools import partial
 from typing import Literal, overload
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -123,36 +122,3 @@ def auto_scale(w: Tensor) -> float:
     tail = float(alive.abs().sort().values[math.ceil(0.999 * (alive.numel() - 1))])
     need = max(2 * float(alive.square().mean().sqrt()), tail / 2)
     return rounded_up(need, significant(w.dtype))
-
-
-def grid_of(w: Tensor) -> tuple[Tensor, float] | None:
-    """The (p, c) of a weight that lies on a grid, read from its values; None where it lies on none.
-
-    Every value is odd · 2^k · g with one odd g: its own half step is 2^k g, which is 2^(1−p) c. Of the scales
-    that fit, the least.
-    """
-    values, where = np.unique(w.detach().abs().cpu().double().numpy(), return_inverse=True)
-    alive = values > 0
-    if not alive.any() or not np.isfinite(values).all():
-        return None
-    mantissa, exponent = np.frexp(values[alive])
-    whole = (mantissa * 2.0**53).astype(np.int64)
-    low = whole & -whole
-    odd, power = whole // low, exponent - 53 + np.round(np.log2(low.astype(np.float64))).astype(np.int64)
-    common = int(np.gcd.reduce(odd))
-    top = math.floor(math.log2(float(values.max()) / common))
-    p = np.zeros(values.shape, np.int64)
-    p[alive] = 1 + top - power
-    if int(p.max()) > MOST or int(odd.max()) // common >= 2**MOST:
-        return None
-    found = torch.from_numpy(p[where].reshape(tuple(w.shape))).to(w.device, torch.int16)
-    return found, math.ldexp(common, top)
-
-
-def precisions(w: Tensor) -> dict[int, int] | None:
-    """How many entries of a weight on a grid have how many bits; None where it lies on none."""
-    found = grid_of(w) if w.is_floating_point() else None
-    if found is None:
-        return None
-    bits, counts = found[0].unique(return_counts=True)
-    return dict(zip(bits.tolist(), counts.tolist(), strict=True))

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from torchlift.core import Node, Problem, Reparametrised, WeightLift, matches
 from torchlift.errors import TorchliftError
-from torchlift.lifts.grids import grid_of, half_step
+from torchlift.lifts.grid_reading import grid_of
+from torchlift.lifts.grids import half_step
 from torchlift.lifts.precision import Noisy, Precision
 
 
@@ -75,8 +76,8 @@ class KeepGrid(WeightLift):
         found = {n: w for n, w in known.items() if grid_of(w) is not None}
         if known and not found:
             raise TorchliftError(
-                f"no weight that {self.where!r} picks lies on a grid: quantise first (recipes.Smol, "
-                "lifts.Precision), with scale='auto', whose grids can be read from the weights."
+                f"no weight that {self.where!r} picks lies on a grid: "
+                "quantise first (recipes.Smol, lifts.Precision)."
             )
         return found
 

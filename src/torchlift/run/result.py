@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from torchlift.core import Task
-from torchlift.lifts.grids import precisions
+from torchlift.lifts.grid_reading import precisions
 from torchlift.train.batches import Source
 from torchlift.train.checkpoint import write
 from torchlift.train.engines import Engine
