@@ -10,11 +10,16 @@ from torch import Tensor, nn
 
 from torchlift.core import Lift, Task, chain
 from torchlift.lifts import (
+    ActivationPrecision,
     Auxiliary,
+    BitPlanes,
+    DoReFa,
     Expand,
     KeepZeros,
+    LearnedStep,
     Lifter,
     Normalise,
+    Precision,
     Rotate,
     Slim,
     SoftMask,
@@ -162,6 +167,23 @@ LIFTS: dict[str, dict[str, Lift]] = {
         "mlp": chain(Lifter("2", width=4), SoftMask(variant="published")),
         "vit": chain(Lifter("vit.layernorm", width=4), SoftMask(where="*fc*weight", variant="published")),
     },
+    "precision": dict.fromkeys(MODELS, Precision(strength=1e-3)),
+    "precision, channels": dict.fromkeys(
+        ("mlp", "conv"), Precision(granularity="channel", p_init=4, rounding="round", strength=1e-3)
+    ),
+    "precision, blocks": dict.fromkeys(
+        ("mlp", "conv"), Precision(granularity="block", size=4, levels=(1, 2, 4, 8), strength=1e-3)
+    ),
+    "precision, activations": dict.fromkeys(
+        ("mlp", "conv"), Precision(granularity="tensor", zero=False, activations=True, strength=1e-3)
+    ),
+    "activation precision": dict.fromkeys(("mlp", "conv"), ActivationPrecision(strength=1e-3)),
+    "dorefa": dict.fromkeys(("mlp", "conv", "lstm", "tied"), DoReFa(bits=3)),
+    "learned step": dict.fromkeys(("mlp", "conv", "lstm", "tied"), LearnedStep(bits=3)),
+    "bit planes": dict.fromkeys(("mlp", "conv", "lstm", "tied"), BitPlanes(bits=4)),
+    "expand + precision": dict.fromkeys(
+        ("mlp", "conv"), chain(Expand(rank=0.5), Precision(where="nodes.*", strength=1e-3))
+    ),
 }
 
 

@@ -13,6 +13,7 @@ COMPILED = [
     ("lifter", "conv"),
     ("mask", "vit"),
     ("templates", "stages"),
+    ("precision", "mlp"),
 ]
 PARALLEL = [
     ("mask", "mlp"),
@@ -23,6 +24,7 @@ PARALLEL = [
     ("auxiliary + mask", "mlp"),
     ("lifter + mask", "vit"),
     ("templates, few", "deep tied"),
+    ("precision", "mlp"),
 ]
 
 

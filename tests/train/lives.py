@@ -27,6 +27,7 @@ RECIPES = {
     "mask then tune": tl.recipes.Chain(
         {"mask": tl.lifts.SoftMask(strength=1e-4), "tune": tl.recipes.Plain()}
     ),
+    "bits": tl.recipes.Smol(bits=3),
 }
 
 

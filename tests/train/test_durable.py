@@ -29,7 +29,7 @@ def python(*arguments: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["plain", "two cycles", "mask then tune"])
+@pytest.mark.parametrize("recipe", ["plain", "two cycles", "mask then tune", "bits"])
 def test_twenty_kills_change_nothing(tmp_path: Path, recipe: str) -> None:
     killed, finished = map(int, python(str(HERE / "lives.py"), str(tmp_path), recipe, "20", "1").split())
     assert killed >= 20

@@ -18,20 +18,32 @@ from torchlift.errors import TorchliftError
 
 
 def export(
-    model: nn.Module, example: Example, path: str | os.PathLike[str], *, tolerance: float = 1e-4
+    model: nn.Module,
+    example: Example,
+    path: str | os.PathLike[str],
+    *,
+    tolerance: float = 1e-4,
+    quantised: bool = False,
+    opset: int | None = None,
 ) -> float:
     """Write the model, for any batch size where it can be had; the largest error against torch.
 
     The path's ending says what is written: ``.onnx`` is ONNX, ``.pt2`` a program that ``torch.export.load``
     reads. The file is run on the example (ONNX in ONNX Runtime, where that is installed) and refused if its
-    outputs differ by more than ``tolerance`` (relative to the largest of them).
+    outputs differ by more than ``tolerance`` (relative to the largest of them). ``quantised=True`` stores
+    weights as int4 or int8 where their values allow it exactly; :func:`export_quantised` tells which.
+    ``opset``: ONNX's version.
     """
     suffix = Path(path).suffix.lower()
-    if suffix not in WRITERS:
+    if suffix not in WRITERS or (suffix != ".onnx" and (quantised or opset is not None)):
         raise TorchliftError(f"export: {path} ends in {suffix!r}; it writes {' and '.join(WRITERS)}.")
+    if quantised:
+        from torchlift.deploy.quantised import export_quantised  # which exports, and rewrites what it gets
+
+        return export_quantised(model, example, path).error
     convert, run = WRITERS[suffix]
     with evaluating(model):
-        convert(model, example, path)
+        convert(model, example, path, opset)
         expected = outputs(model, [example])
     error = deviation(expected, run(path, example))
     if error > tolerance:
@@ -39,7 +51,9 @@ def export(
     return error
 
 
-def convert_onnx(model: nn.Module, example: Example, path: str | os.PathLike[str]) -> None:
+def convert_onnx(
+    model: nn.Module, example: Example, path: str | os.PathLike[str], opset: int | None = None
+) -> None:
     """torch's ONNX export; a fixed batch size where a free one cannot be had."""
     if importlib.util.find_spec("onnxscript") is None:
         raise TorchliftError("export needs onnxscript: pip install 'torchlift[export]'.")
@@ -49,7 +63,13 @@ def convert_onnx(model: nn.Module, example: Example, path: str | os.PathLike[str
         try:
             with quiet():
                 program = torch.onnx.export(
-                    model, args, kwargs=kwargs, dynamo=True, dynamic_shapes=shapes, verbose=False
+                    model,
+                    args,
+                    kwargs=kwargs,
+                    dynamo=True,
+                    dynamic_shapes=shapes,
+                    verbose=False,
+                    opset_version=opset,
                 )
             assert program is not None
             program.save(os.fspath(path), external_data=False)
@@ -59,8 +79,11 @@ def convert_onnx(model: nn.Module, example: Example, path: str | os.PathLike[str
     raise TorchliftError(f"export: the model cannot be traced ({type(error).__name__}: {error}).") from error
 
 
-def convert_program(model: nn.Module, example: Example, path: str | os.PathLike[str]) -> None:
+def convert_program(
+    model: nn.Module, example: Example, path: str | os.PathLike[str], opset: int | None = None
+) -> None:
     """torch.export's own file."""
+    del opset
     with quiet():
         torch.export.save(exported_program(model, example, "export"), os.fspath(path))
 

@@ -1,13 +1,20 @@
 """Lifts, one file per method."""
 
+from torchlift.lifts.activation_precision import ActivationPrecision
 from torchlift.lifts.auxiliary import Auxiliary
 from torchlift.lifts.bernoulli import StochasticMask
+from torchlift.lifts.bit_planes import BitPlanes
+from torchlift.lifts.dorefa import DoReFa
 from torchlift.lifts.expand import Expand
 from torchlift.lifts.hard_concrete import HardConcrete
 from torchlift.lifts.keep import KeepZeros
+from torchlift.lifts.keep_grid import KeepGrid
+from torchlift.lifts.learned_step import LearnedStep
 from torchlift.lifts.lifter import Lifter, deviation
 from torchlift.lifts.mask import SoftMask
 from torchlift.lifts.normalise import Normalise
+from torchlift.lifts.pact import Pact
+from torchlift.lifts.precision import Precision
 from torchlift.lifts.rotate import Rotate
 from torchlift.lifts.sharing import Templates, reparameterize
 from torchlift.lifts.slim import Slim
@@ -16,13 +23,20 @@ from torchlift.lifts.standardise import Standardise
 from torchlift.lifts.tools.distil import Distil
 
 __all__ = [
+    "ActivationPrecision",
     "Auxiliary",
+    "BitPlanes",
     "Distil",
+    "DoReFa",
     "Expand",
     "HardConcrete",
+    "KeepGrid",
     "KeepZeros",
+    "LearnedStep",
     "Lifter",
     "Normalise",
+    "Pact",
+    "Precision",
     "Rotate",
     "Slim",
     "SoftMask",

@@ -1,6 +1,7 @@
 """Recipes, one file per algorithm: ``recipe(task, fit) -> task``."""
 
 from torchlift.recipes.auto import Auto
+from torchlift.recipes.bsq import Bsq
 from torchlift.recipes.centred import Centred
 from torchlift.recipes.chain import Chain
 from torchlift.recipes.folded_norm import FoldedNorm
@@ -12,12 +13,14 @@ from torchlift.recipes.plain import Plain
 from torchlift.recipes.rotated import Rotated
 from torchlift.recipes.sequential import SequentialSparsification
 from torchlift.recipes.sharing import SoftSharing
+from torchlift.recipes.smol import Smol
 from torchlift.recipes.sparsify import ContinuousSparsification
 from torchlift.recipes.stochastic import IterativeStochastic
 from torchlift.recipes.tickets import TicketSearch
 
 __all__ = [
     "Auto",
+    "Bsq",
     "Centred",
     "Chain",
     "ContinuousSparsification",
@@ -31,6 +34,7 @@ __all__ = [
     "Plain",
     "Rotated",
     "SequentialSparsification",
+    "Smol",
     "SoftSharing",
     "TicketSearch",
 ]

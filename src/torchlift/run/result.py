@@ -10,6 +10,7 @@ from torch import nn
 
 from torchlift.analyze import route
 from torchlift.core import Task
+from torchlift.lifts.grid_reading import precisions
 from torchlift.train.batches import Source
 from torchlift.train.checkpoint import write
 from torchlift.train.engines import Engine
@@ -63,7 +64,7 @@ class Result:
             "before": dataclasses.asdict(measure(copy.deepcopy(self.before), self.example)),
             "after": dataclasses.asdict(measure(copy.deepcopy(self.model), self.example)),
             "layers": [
-                {"name": name, "entries": p.numel(), "zeros": int((p == 0).sum())}
+                {"name": name, "entries": p.numel(), "zeros": int((p == 0).sum()), "bits": precisions(p)}
                 for name, p in self.model.named_parameters()
                 if p.ndim > 1
             ],

@@ -19,6 +19,7 @@ from torchlift.report.page import (
     Text,
 )
 from torchlift.report.story.lifting import CAPTION, CYCLES, cycle_rows
+from torchlift.report.story.precision import precision_blocks
 from torchlift.report.story.rows import (
     COST,
     Data,
@@ -79,6 +80,7 @@ def run_page(history: Rows, summary: Data) -> Page:
             ("Curves", run_charts(history, metric)),
             ("Sparsity", sparsity_blocks(history, summary, metric)),
             ("Sharing", sharing_blocks(history, summary)),
+            ("Precision", precision_blocks(history, summary, metric)),
             ("Phases", phase_table(history, metric)),
             ("Cycles", keyed_table(cycle_rows(history), CYCLES, CAPTION)),
             ("Lifted and projected", lift_table(summary)),

@@ -1,0 +1,98 @@
+"""What learned precision adds to a training step: noisy over dense, interleaved, medians.
+
+python benchmarks/precision_step.py --out benchmarks/results/precision_step.json
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.core import Problem, Task, constrained
+from torchlift.lifts import KeepGrid, Precision
+from torchlift.models import LeNet5, resnet
+from torchlift.train import Settings
+
+Step = Callable[[], None]
+
+
+def stepper(problem: Problem, batch: tuple[Tensor, Tensor]) -> Step:
+    """One step as the library's loop takes it: objective, gradients, SGD (and Adam for s), constraints."""
+    settings = Settings(optimizer=partial(torch.optim.SGD, lr=1e-3, momentum=0.9))
+    optimizer, held = settings.make_optimizer(problem.train()), constrained(problem)
+
+    def step() -> None:
+        problem(batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for node in held:
+                node.constrain()
+
+    return step
+
+
+def interleaved(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
+    """Process time of each step, taking turns."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(rounds + 3):
+        for name, step in steps.items():
+            start = time.process_time()
+            step()
+            if number >= 3:
+                times[name].append(time.process_time() - start)
+    return times
+
+
+def measure(model: nn.Module, batch: int, rounds: int) -> dict[str, object]:
+    """Ratios to dense steps: of medians, and the quartiles of paired ratios."""
+    torch.manual_seed(0)
+    data = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
+    task, lift = Task(model), Precision()
+    problems = {
+        "precision": lift.lift(task),
+        "precision per channel": Precision(granularity="channel").lift(task),
+    }
+    problems["on the grid"] = KeepGrid().lift(lift.project(problems["precision"]))
+    steps = {"dense": stepper(task, data)} | {name: stepper(p, data) for name, p in problems.items()}
+    times = interleaved(steps, rounds)
+    dense = times["dense"]
+    rows: dict[str, object] = {"dense_ms": 1e3 * statistics.median(dense)}
+    for name in problems:
+        ratios = sorted(a / b for a, b in zip(times[name], dense, strict=True))
+        quarter = len(ratios) // 4
+        rows[name] = {
+            "ratio": round(statistics.median(times[name]) / statistics.median(dense), 4),
+            "paired_quartiles": [round(ratios[quarter], 4), round(ratios[-1 - quarter], 4)],
+        }
+    return rows
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--batch", type=int, default=128)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    result = {
+        "what": "process time of a training step with learned precision over a dense one",
+        "batch": args.batch, "rounds": args.rounds, "threads": 1, "torch": torch.__version__,
+        "LeNet-5": measure(LeNet5(), args.batch, args.rounds),
+        "ResNet-20": measure(resnet(20), args.batch, max(5, args.rounds // 6)),
+    }  # fmt: skip
+    text = json.dumps(result, indent=1)
+    print(text)
+    if args.out:
+        args.out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

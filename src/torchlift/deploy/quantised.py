@@ -1,0 +1,149 @@
+"""ONNX with integer weights: int4 or int8 and one scale per tensor, where the values allow it exactly."""
+
+import dataclasses
+import importlib
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from torchlift.deploy.exporting import deviation, export, run_onnx
+from torchlift.deploy.probing import Example, outputs, tensors
+from torchlift.errors import TorchliftError
+
+Array = np.ndarray[Any, Any]
+
+OPSET = 21
+"""The first whose DequantizeLinear takes int4."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantised:
+    """What became of a model's weights in an ONNX file, checked in ONNX Runtime."""
+
+    weights: dict[str, str]
+    """Each weight of the file: "int4", "int8", or why it stayed float32."""
+    error: float
+    """The largest difference to torch's outputs, relative to the largest of them."""
+    file_bytes: int
+    float_bytes: int
+    """Of the same model with float weights."""
+    latency_ms: float | None
+    """Median of a call in ONNX Runtime, and of the float file; None without it."""
+    float_latency_ms: float | None
+
+    @property
+    def gained_nothing(self) -> dict[str, str]:
+        """The weights that stayed as they were, and why."""
+        return {name: kind for name, kind in self.weights.items() if not kind.startswith("int")}
+
+
+def export_quantised(model: nn.Module, example: Example, path: str | os.PathLike[str]) -> Quantised:
+    """Write the model as ONNX with DequantizeLinear before every weight whose values are step · integer.
+
+    The integers of p bits of SMOL's grid are odd and at most 2^p − 1 in size: grids up to 3 bits fit int4, up
+    to 7 bits int8; other weights stay float32, and ``gained_nothing`` says why. A runtime without integer
+    kernels for float inputs unpacks such weights at every call: the file is smaller, the call need not be
+    faster.
+    """
+    plain = Path(path).with_suffix(".float.onnx")
+    try:
+        export(model, example, plain, opset=OPSET)
+        weights = rewrite(plain, Path(path))
+        error = verified(model, example, path)
+        times = [latency(file, example) for file in (path, plain)]
+        return Quantised(weights, error, Path(path).stat().st_size, plain.stat().st_size, *times)
+    finally:
+        plain.unlink(missing_ok=True)
+
+
+def verified(
+    model: nn.Module, example: Example, path: str | os.PathLike[str], tolerance: float = 1e-4
+) -> float:
+    """The file's error against torch, or a refusal."""
+    training = model.training
+    model.eval()
+    try:
+        error = deviation(outputs(model, [example]), run_onnx(path, example))
+    finally:
+        model.train(training)
+    if error > tolerance:
+        raise TorchliftError(f"export: {path} differs from the model by {error:.1e} in ONNX Runtime.")
+    return error
+
+
+def levels(values: Array) -> tuple[float, Array] | None:
+    """(step, k) with float32(step · k) = values exactly and small integers k; None where there are none."""
+    distinct = np.unique(np.abs(values))
+    distinct = distinct[distinct > 0]
+    if not distinct.size or distinct.size > 256:
+        return None
+    for part in (1, 2, 3, 4, 5, 6, 7, 8):  # the least value need not be one step
+        step = np.float32(distinct[0] / part)
+        whole = np.round(distinct / step)
+        if whole.max() <= 127 and np.array_equal(
+            (step * whole.astype(np.float32)).astype(np.float32), distinct
+        ):
+            return float(step), np.round(values / step).astype(np.int64)
+    return None
+
+
+def rewrite(source: Path, target: Path) -> dict[str, str]:
+    """The ONNX file with integer weights where they are exact; what became of each weight."""
+    onnx: Any = importlib.import_module("onnx")
+    graph_file = onnx.load(str(source))
+    graph, kinds = graph_file.graph, dict[str, str]()
+    for tensor in list(graph.initializer):
+        values = onnx.numpy_helper.to_array(tensor)
+        if values.dtype != np.float32 or values.ndim < 2:
+            continue
+        found = levels(values)
+        if found is None:
+            kinds[tensor.name] = "float32: its values are no step times integers up to 127"
+            continue
+        step, whole = found
+        narrow = int(whole.min()) >= -8 and int(whole.max()) <= 7
+        kinds[tensor.name] = "int4" if narrow else "int8"
+        name = tensor.name
+        graph.initializer.remove(tensor)
+        kind = onnx.TensorProto.INT4 if narrow else onnx.TensorProto.INT8
+        graph.initializer.append(integers(onnx, f"{name}.whole", whole, kind))
+        graph.initializer.append(onnx.numpy_helper.from_array(np.float32(step), f"{name}.step"))
+        node = onnx.helper.make_node("DequantizeLinear", [f"{name}.whole", f"{name}.step"], [name])
+        graph.node.insert(0, node)
+    stale = [info for info in graph.value_info if info.name in kinds]
+    for info in stale:
+        graph.value_info.remove(info)
+    onnx.checker.check_model(graph_file)
+    onnx.save(graph_file, str(target))
+    return kinds
+
+
+def integers(onnx: Any, name: str, whole: Array, kind: int) -> Any:
+    """An initializer of int8, or of int4 with two to a byte."""
+    flat = whole.ravel()
+    if kind == onnx.TensorProto.INT8:
+        return onnx.helper.make_tensor(name, kind, whole.shape, flat.astype(np.int8).tobytes(), raw=True)
+    nibbles = (np.append(flat, 0) if flat.size % 2 else flat) & 15
+    packed = (nibbles[0::2] | nibbles[1::2] << 4).astype(np.uint8)
+    return onnx.helper.make_tensor(name, kind, whole.shape, packed.tobytes(), raw=True)
+
+
+def latency(path: str | os.PathLike[str], example: Example, repeats: int = 21) -> float | None:
+    """Median milliseconds of a call in ONNX Runtime."""
+    try:
+        runtime: Any = importlib.import_module("onnxruntime")
+    except ImportError:
+        return None
+    session = runtime.InferenceSession(os.fspath(path), providers=["CPUExecutionProvider"])
+    given = {node.name: x.numpy() for node, x in zip(session.get_inputs(), tensors(example), strict=True)}
+    seconds: list[float] = []
+    for _ in range(repeats + 3):
+        start = time.perf_counter()
+        session.run(None, given)
+        seconds.append(time.perf_counter() - start)
+    return 1000 * statistics.median(seconds[3:])

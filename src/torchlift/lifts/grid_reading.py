@@ -1,0 +1,67 @@
+"""Reading a weight's grid from its values: on SMOL's grids a value says its precision."""
+
+import torch
+from torch import Tensor
+
+from torchlift.lifts.grids import MOST, half_step
+
+
+def grid_of(w: Tensor) -> tuple[Tensor, float] | None:
+    """The (p, c) of a weight that lies on a grid, read from its values; None where it lies on none.
+
+    Every value is odd · 2^k · g for one g: its own half step is 2^k g, which is 2^(1−p) c. Of the scales that
+    fit, the least. Values are compared to the last bit, so that what is read projects to what was given.
+    """
+    values, where = w.detach().abs().unique(return_inverse=True)
+    alive = values[values > 0]
+    if not alive.numel() or alive.numel() > 2**MOST or not bool(torch.isfinite(alive).all()):
+        return None
+    whole = multiples(alive.double(), torch.finfo(w.dtype).eps)
+    if whole is None:
+        return None
+    low = whole & -whole
+    top = int(whole.max()).bit_length() - 1
+    scale = exact_scale(alive, whole, top)
+    if scale is None:
+        return None
+    p = 1 + top - torch.log2(low.double()).round().to(torch.int16)
+    bits = torch.cat([p.new_zeros(len(values) - len(alive)), p])
+    return bits[where].view_as(w), scale
+
+
+def multiples(values: Tensor, eps: float) -> Tensor | None:
+    """Positive values, in order, as whole multiples of their largest common unit; None without one."""
+    most = int(2**MOST * float(values[0] / values[-1]))
+    parts = torch.arange(1, most + 1, dtype=values.dtype, device=values.device)  # of the least value
+    few = values[:: max(1, len(values) // 8)]
+    for part in parts[fits(parts[:, None] * (few / values[0]), eps).all(1)]:
+        ratio = values * (part / values[0])
+        if bool(fits(ratio, eps).all()):
+            return ratio.round().long()
+    return None
+
+
+def fits(ratio: Tensor, eps: float) -> Tensor:
+    """Where a ratio of rounded numbers is a whole one."""
+    return (ratio - ratio.round()).abs() <= 2 * eps * ratio
+
+
+def exact_scale(values: Tensor, whole: Tensor, top: int) -> float | None:
+    """The c with c · (whole / 2^top) = values in their own number type, to the last bit."""
+    grid = (whole.double() * half_step(torch.tensor(1 + top, device=whole.device))).to(values.dtype)
+    place = int((whole // (whole & -whole)).argmin())  # the least odd part loses the fewest digits
+    guess, eps = values[place].double() / grid[place].double(), torch.finfo(values.dtype).eps
+    for ulps in (0, -0.5, 0.5, -1, 1):
+        near = (guess * (1 + ulps * eps)).to(values.dtype)
+        if torch.equal(near * grid, values):
+            return float(near)
+    return None
+
+
+def precisions(w: Tensor) -> dict[int, int] | None:
+    """How many entries of a weight on a grid have how many bits; None where it lies on none."""
+    found = grid_of(w) if w.is_floating_point() else None
+    if found is None:
+        return None
+    bits, counts = found[0].unique(return_counts=True)
+    return dict(zip(bits.tolist(), counts.tolist(), strict=True))

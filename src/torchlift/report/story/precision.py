@@ -1,0 +1,69 @@
+"""What quantising did: bits by layer, how many weights have how many, the metric against bits and bytes."""
+
+import math
+from collections.abc import Mapping
+
+from torchlift.report.figures import Bars, Points, Scatter
+from torchlift.report.page import Block
+from torchlift.report.story.rows import Data, Rows, fits, number, sentence
+
+
+def precision_blocks(history: Rows, summary: Data, metric: str) -> list[Block]:
+    """All there is to tell of precisions; nothing for a run that quantised nothing."""
+    return [*layer_bits(summary), *histogram(summary), *trade_off(history, metric)]
+
+
+def counts(layer: Data) -> dict[int, int]:
+    """How many weights of a layer have how many bits."""
+    return {int(p): int(n) for p, n in (layer.get("bits") or {}).items()}
+
+
+def layer_bits(summary: Data) -> list[Block]:
+    """The average bits of every layer that lies on a grid; zeros count as no bits."""
+    layers = [(str(one["name"]), counts(one)) for one in summary.get("layers") or []]
+    known = [(name, found) for name, found in layers if found]
+    if not known:
+        return []
+    means = [sum(p * n for p, n in found.items()) / sum(found.values()) for _, found in known]
+    caption = "Bits per weight of each layer that lies on a grid; a zero has none."
+    return [Bars([name for name, _ in known], {"bits": means}, title="Bits per layer", caption=caption)]
+
+
+def histogram(summary: Data) -> list[Block]:
+    """The share of weights at each precision, over all layers on a grid."""
+    total: dict[int, int] = {}
+    for layer in summary.get("layers") or []:
+        for p, n in counts(layer).items():
+            total[p] = total.get(p, 0) + n
+    if not total:
+        return []
+    whole = sum(total.values())
+    bits = range(max(total) + 1)
+    shares = [100 * total.get(p, 0) / whole for p in bits]
+    names = [f"{p} bit{'' if p == 1 else 's'}" for p in bits]
+    return [Bars(names, {"weights": shares}, title="Weights by precision", caption="In percent.")]
+
+
+def trade_off(history: Rows, metric: str) -> list[Block]:
+    """The metric against bits per weight, a point per epoch; of noisy weights that of the quantised ones."""
+    points: list[Points] = []
+    for rows in fits(history):
+        pairs = [
+            (number(row.get("bits")), number(row.get("projected_metric", row.get("metric")))) for row in rows
+        ]
+        known = [(x, y) for x, y in pairs if math.isfinite(x) and math.isfinite(y)]
+        if known:
+            points.append(Points(str(rows[0].get("phase", "")), [x for x, _ in known], [y for _, y in known]))
+    if len({x for one in points for x in one.x}) < 2:
+        return []
+    return [Scatter(points, f"{sentence(metric)} against bits", "bits per weight", metric)]
+
+
+def size_scatter(arms: Mapping[str, list[tuple[float, float, float]]], metric: str) -> Scatter:
+    """The metric against the size of the file, a set of points (bytes, metric, spread) per method."""
+    points = [
+        Points(name, [b / 1000 for b, _, _ in rows], [m for _, m, _ in rows], y_error=[e for _, _, e in rows])
+        for name, rows in arms.items()
+    ]
+    title = f"{sentence(metric)} against file size"
+    return Scatter(points, title, "packed file (kB)", metric, log_x=True)

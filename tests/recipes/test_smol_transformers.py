@@ -1,0 +1,51 @@
+"""Zeros, then bits, on models of transformers: runs, saves, loads, exports."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import torchlift as tl
+from torchlift.lifts.grid_reading import grid_of
+from torchlift.recipes import Chain, ContinuousSparsification, Smol
+
+transformers = pytest.importorskip("transformers")
+
+
+def vit() -> nn.Module:
+    config = transformers.ViTConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=16,
+        patch_size=8, num_labels=3,
+    )  # fmt: skip
+    return transformers.ViTForImageClassification(config)
+
+
+def mobile() -> nn.Module:
+    config = transformers.MobileNetV2Config(image_size=32, depth_multiplier=0.25, num_labels=3)
+    return transformers.MobileNetV2ForImageClassification(config)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:every gate of")  # two epochs are few
+@pytest.mark.parametrize(("make", "size"), [(vit, 16), (mobile, 32)])
+def test_a_chain_on_transformers(make, size, tmp_path):
+    torch.manual_seed(0)
+    x = {"pixel_values": torch.randn(32, 3, size, size), "labels": torch.arange(32) % 3}
+    recipe = Chain({"prune": ContinuousSparsification(sparsity=0.8), "bits": Smol(bits=0.5)})
+    optimizer = partial(torch.optim.SGD, lr=0.01)
+    result = tl.fit(make(), x, recipe=recipe, epochs=4, batch_size=16, progress=False, optimizer=optimizer)
+    weights = {n: p for n, p in result.model.named_parameters() if n.endswith("weight") and p.ndim > 1}
+    total = sum(p.numel() for p in weights.values())
+    assert sum(int((p == 0).sum()) for p in weights.values()) / total >= 0.795
+    assert all(grid_of(p) is not None for p in weights.values() if bool(p.any()))
+    assert result.history[-1]["bits"] <= 0.5
+    example = {"pixel_values": x["pixel_values"][:2]}
+    dense = tl.deploy.save(make(), tmp_path / "d.tl")
+    assert tl.deploy.save(result.model, tmp_path / "m.tl") < 0.25 * dense
+    again = tl.deploy.load(tmp_path / "m.tl")
+    with torch.no_grad():
+        assert torch.equal(again(**example).logits, result.model(**example).logits)
+    found = tl.deploy.export_quantised(result.model, example, tmp_path / "m.onnx")
+    assert found.error < 1e-4
+    assert found.file_bytes < found.float_bytes

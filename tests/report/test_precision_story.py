@@ -1,0 +1,54 @@
+"""What a page tells of precisions: layers, histogram, trade-off, sizes."""
+
+import pytest
+
+from torchlift import report
+from torchlift.report.story.precision import histogram, layer_bits, precision_blocks, size_scatter, trade_off
+
+
+def row(phase, epoch, **more):
+    return {"fit": phase, "phase": phase, "epoch": epoch, "cost": float(epoch), **more}
+
+
+LAYERS = [
+    {"name": "a", "entries": 10, "zeros": 5, "bits": {0: 5, 2: 5}},
+    {"name": "b", "entries": 4, "zeros": 0, "bits": {"4": 4}},
+    {"name": "c", "entries": 4, "zeros": 0, "bits": None},
+]
+
+
+def test_layers_and_histogram():
+    (bars,) = layer_bits({"layers": LAYERS})
+    assert (bars.names, list(bars.series["bits"])) == (["a", "b"], [1.0, 4.0])
+    (bars,) = histogram({"layers": LAYERS})
+    assert bars.names == ["0 bits", "1 bit", "2 bits", "3 bits", "4 bits"]
+    assert list(bars.series["weights"]) == pytest.approx([500 / 14, 0, 500 / 14, 0, 400 / 14])
+    assert layer_bits({"layers": LAYERS[2:]}) == histogram({}) == []
+
+
+def test_the_trade_off_takes_the_quantised_network_where_it_is_known():
+    history = [
+        row("noise", 1, bits=7.0, metric=0.9, projected_metric=0.3),
+        row("noise", 2, bits=2.5, metric=0.9, projected_metric=0.7),
+        row("finetune", 3, bits=2.0, metric=0.85),
+    ]
+    (scatter,) = trade_off(history, "accuracy")
+    assert [(one.name, list(one.x), list(one.y)) for one in scatter.points] == [
+        ("noise", [7.0, 2.5], [0.3, 0.7]),
+        ("finetune", [2.0], [0.85]),
+    ]
+    assert trade_off(history[2:], "accuracy") == []
+    assert precision_blocks([row("base", 1, metric=0.9)], {}, "accuracy") == []
+
+
+def test_sizes_of_methods():
+    scatter = size_scatter({"SMOL": [(9000.0, 0.7, 0.01)], "LSQ": [(18000.0, 0.71, 0.02)]}, "accuracy")
+    assert [(one.name, one.x, one.y, one.y_error) for one in scatter.points] == [
+        ("SMOL", [9.0], [0.7], [0.01]),
+        ("LSQ", [18.0], [0.71], [0.02]),
+    ]
+
+
+def test_a_page_has_a_section_on_precision():
+    page = report.run_page([row("noise", 1, bits=3.0, metric=0.5)], {"layers": LAYERS, "metric": "accuracy"})
+    assert "Precision" in [section.title for section in page.sections]
