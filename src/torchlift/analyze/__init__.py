@@ -1,6 +1,30 @@
-"""Looking at what was learnt: functions, layers, phases."""
+"""Looking at what was learnt: functions, layers, phases, curvature."""
 
+from torchlift.analyze.alignment import cka
+from torchlift.analyze.curvature import Inertia, Spectrum, inertia, spectrum
+from torchlift.analyze.lifting import Lifting, is_lifted, lifting, radius
+from torchlift.analyze.neurons import Neurons, linearity, neurons
 from torchlift.analyze.phases import Cycle, cycles
 from torchlift.analyze.smoothness import complexity, critical_sample_ratio, rkhs_norm
+from torchlift.analyze.tracking import Depth
 
-__all__ = ["Cycle", "complexity", "critical_sample_ratio", "cycles", "rkhs_norm"]
+__all__ = [
+    "Cycle",
+    "Depth",
+    "Inertia",
+    "Lifting",
+    "Neurons",
+    "Spectrum",
+    "cka",
+    "complexity",
+    "critical_sample_ratio",
+    "cycles",
+    "inertia",
+    "is_lifted",
+    "lifting",
+    "linearity",
+    "neurons",
+    "radius",
+    "rkhs_norm",
+    "spectrum",
+]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from torch import nn
 
 import torchlift
-from torchlift.core import Lift, Loss, Supervised, Task, mark_pruned, release_zeros
+from torchlift.core import Lift, Loss, Problem, Supervised, Task, mark_pruned, release_zeros
 from torchlift.errors import TorchliftError
 from torchlift.recipes.recipe import RecipeLike, as_recipe
 from torchlift.run.checks import as_task, check
@@ -58,6 +58,7 @@ def fit(
     overwrite: bool = False,
     save_every: float = 20.0,
     tensorboard: bool = False,
+    log: Callable[[Problem], Mapping[str, float]] | None = None,
     listener: Callable[[dict[str, Any]], None] | None = None,
     progress: bool = True,
 ) -> Result:
@@ -67,7 +68,8 @@ def fit(
     DataLoader. ``recipe``: a recipe, a single lift (lift → fit → project), or None for plain training.
     ``epochs`` are passes over the data, or with ``equal_cost`` the cost of so many plain ones.
     With ``out`` the run is durable: killed at any moment, it goes on with ``resume=True`` to the same
-    result, bit for bit on a CPU. ``listener(row)`` is told every new row of the history; what it raises
+    result, bit for bit on a CPU. ``log(problem)`` gives more numbers for every row of the history (such as
+    :class:`torchlift.analyze.Depth`) of fits for which the recipe has none. ``listener(row)`` is told every new row of the history; what it raises
     ends the run.
     """
     runner = engine(device, precision, compile)
@@ -93,7 +95,9 @@ def fit(
             train=data,
             valid=held_out,
             engine=runner,
-            settings=Settings(optimizer=optimizer, schedule=schedule, clip=clip, groups=groups, keep=keep),
+            settings=Settings(
+                optimizer=optimizer, schedule=schedule, clip=clip, groups=groups, keep=keep, log=log
+            ),
             epochs=epochs,
             seed=seed,
             metric=metric,

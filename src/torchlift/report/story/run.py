@@ -18,6 +18,7 @@ from torchlift.report.page import (
     Table,
     Text,
 )
+from torchlift.report.story.depth import depth_blocks
 from torchlift.report.story.lifting import CAPTION, CYCLES, cycle_rows
 from torchlift.report.story.rows import (
     COST,
@@ -75,6 +76,7 @@ def run_page(history: Rows, summary: Data) -> Page:
             ("Result", [*result_cards(summary, metric)]),
             ("Model", model_cards(summary)),
             ("Curves", run_charts(history, metric)),
+            ("Depth", depth_blocks(history)),
             ("Sparsity", sparsity_blocks(history, summary, metric)),
             ("Phases", phase_table(history, metric)),
             ("Cycles", keyed_table(cycle_rows(history), CYCLES, CAPTION)),
