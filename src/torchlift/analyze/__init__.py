@@ -2,7 +2,8 @@
 
 from torchlift.analyze.alignment import cka
 from torchlift.analyze.curvature import Inertia, Spectrum, inertia, spectrum
-from torchlift.analyze.lifting import Lifting, is_lifted, lifting, radius
+from torchlift.analyze.lifting import Lifting, is_lifted, lifting
+from torchlift.analyze.neighbourhood import radius
 from torchlift.analyze.neurons import Neurons, linearity, neurons
 from torchlift.analyze.phases import Cycle, cycles
 from torchlift.analyze.smoothness import complexity, critical_sample_ratio, rkhs_norm

@@ -1,6 +1,5 @@
 """Centred kernel alignment: how alike two representations of the same inputs are."""
 
-import torch
 from torch import Tensor
 
 from torchlift.errors import DataError

@@ -58,8 +58,8 @@ def inertia(
 ) -> Inertia:
     """(positive, negative, zero) eigenvalues of the Hessian of ``problem(batch)``; see :func:`spectrum`.
 
-    Critical lifting preserves the first two at critical points of the shallow network, where both factors have
-    full rank. At other points it does not: the paper's Proposition 4.3 for "any parameter" is too strong.
+    Critical lifting preserves the first two at critical points of the shallow network, where both factors
+    have full rank. Elsewhere it does not: the paper's Proposition 4.3 for "any parameter" is too strong.
     """
     options = {"tolerance": tolerance, "similarities": similarities, "largest": largest}
     return spectrum(problem, batch, rank=rank, seed=seed, **options).inertia  # pyright: ignore[reportArgumentType]
@@ -77,10 +77,10 @@ def spectrum(
 ) -> Spectrum:
     """The eigenvalues of ∇² problem(batch), in float64, with a line at the widest gap between zero and not.
 
-    Up to ``largest`` parameters the whole Hessian is diagonalised; with ``similarities`` the mean is taken over
-    so many random orthogonal similarity transformations (Bai et al., 2024, appendix C: 100). Beyond, only
-    products with vectors are formed: a random basis of the Hessian's range, doubled until it holds all of it
-    (Halko et al., 2011), at most ``rank`` wide. ``tolerance``: the line, instead of the gap.
+    Up to ``largest`` parameters the whole Hessian is diagonalised; with ``similarities`` the mean is taken
+    over so many random orthogonal similarity transformations (Bai et al., 2024, appendix C: 100). Beyond,
+    only products with vectors are formed: a random basis of the Hessian's range, doubled until it holds all
+    of it (Halko et al., 2011), at most ``rank`` wide. ``tolerance``: the line, instead of the gap.
     """
     exact = copy.deepcopy(problem).double().eval()
     parameters = [p for p in exact.parameters() if p.requires_grad]

@@ -94,8 +94,9 @@ def norms(weight: Tensor) -> Tensor:
 def linearity(model: nn.Module, x: Any, zero: float = 0.0) -> dict[str, float]:
     """min over neurons of |ρ(input, output)|, layer by layer: 1 where a layer acts linearly on the data.
 
-    Bai et al. (2024), eq. 5.1; ``x`` in pieces, so that any number of inputs will do. Constant neurons have no
-    correlation and are passed over: :func:`neurons` names them. A layer is called as the Linear or convolution
-    before the activation; an activation after anything else by the module that computes it.
+    Bai et al. (2024), eq. 5.1; ``x`` is taken in pieces, or from a loader, so that any number of inputs will
+    do. Constant neurons have no correlation and are passed over: :func:`neurons` names them. A layer is
+    called as the Linear or convolution before the activation; an activation after anything else by the module
+    that computes it.
     """
     return {name: found.linearity for name, found in neurons(model, x, zero).items()}

@@ -10,7 +10,7 @@ from torchlift.analyze.alignment import cka
 from torchlift.analyze.neurons import neurons
 from torchlift.core import Problem
 from torchlift.core.activity import pieces, visit
-from torchlift.core.flow import Op
+from torchlift.core.ops import Op
 from torchlift.tree import each
 
 
@@ -20,7 +20,7 @@ class Depth:
 
     ``tl.fit(model, train, log=tl.analyze.Depth(x))``. The columns are called ``linearity <layer>`` and
     ``cka <layer>``; the report draws them as maps of layers over epochs. ``x`` are the inputs to look at,
-    ``samples`` of them for CKA. Problems whose weights are lifted have no layers to look at and get no columns.
+    ``samples`` of them for CKA. Problems whose weights are lifted have no layers to look at: no columns.
     """
 
     x: Any = dataclasses.field(repr=False, compare=False)

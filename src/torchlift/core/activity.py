@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core.affine import Moments, rows
-from torchlift.core.flow import Op, chunks, recording
+from torchlift.core.flow import chunks, recording
 from torchlift.core.loss import call
+from torchlift.core.ops import Op
 from torchlift.errors import DataError
 from torchlift.tree import like
 
@@ -31,7 +32,7 @@ def label(op: Op) -> str:
 
 
 def axis(op: Op, model: nn.Module, z: Tensor) -> int:
-    """Where the neurons of a value run: as its layer says, else along axis 1 of maps and the last of others."""
+    """Where the neurons of a value run: as its layer says, else along axis 1 of maps, the last of others."""
     if op.layer:
         return -1 if isinstance(model.get_submodule(op.layer), nn.Linear) else 1
     return 1 if z.ndim > 3 else -1

@@ -1,9 +1,9 @@
-"""Which layer feeds which: the operations of one call of a model, in order, as values that flow between them."""
+"""Which layer feeds which: a call of a model watched from outside, whatever its code looks like."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,63 +11,18 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from torchlift.core.loss import call
+from torchlift.core.ops import Flow, Function, Kind, Op
 from torchlift.tree import each, leaves
-
-Kind = Literal["layer", "norm", "activation", "add", "other"]
 
 LAYERS = frozenset({"linear", "conv1d", "conv2d", "conv3d"})
 ACTIVATIONS = frozenset(
-    "relu relu6 leaky_relu prelu rrelu elu selu celu gelu silu mish softplus softsign sigmoid tanh logsigmoid "
-    "hardtanh hardsigmoid hardswish hardshrink softshrink tanhshrink threshold clamp clip".split()
+    "relu relu6 leaky_relu prelu rrelu elu selu celu threshold clamp clip gelu silu mish softplus softsign "  # noqa: SIM905
+    "sigmoid tanh logsigmoid hardtanh hardsigmoid hardswish hardshrink softshrink tanhshrink".split()
 )
-PASSIVE = frozenset({"__get", "__set", "dropout", "contiguous", "detach", "clone"})
-ADDITIONS = frozenset({"add", "__add", "__radd", "__iadd"})
+PASSIVE = frozenset({"get", "set", "dropout", "contiguous", "detach", "clone"})
+ADDITIONS = frozenset({"add", "radd", "iadd"})
 
-Function = Callable[[Tensor], Tensor]
-Watch = Callable[["Op", Tensor, Tensor], None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Op:
-    """One operation: ``output`` = function(``inputs``), values by number; 0 is nobody's."""
-
-    kind: Kind
-    function: str
-    name: str
-    """Of the module whose weights it uses (layer, norm), else of the innermost module that called it."""
-    inputs: tuple[int, ...]
-    output: int
-    layer: str
-    """An activation's: the layer whose output it bends, through norms; empty if that is no layer's."""
-    bend: Function | None = None
-    """An activation as a pure function."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Flow:
-    """The operations of a call in order, and the values that the call gave back."""
-
-    ops: tuple[Op, ...]
-    outputs: frozenset[int]
-
-    def users(self, value: int) -> list[Op]:
-        """The operations that take a value."""
-        return [op for op in self.ops if value in op.inputs]
-
-    def maker(self, value: int) -> Op | None:
-        """The operation that made a value; None for what was given."""
-        return next((op for op in self.ops if op.output == value), None)
-
-    def of(self, kind: Kind) -> list[Op]:
-        """The operations of a kind."""
-        return [op for op in self.ops if op.kind == kind]
-
-    def next(self, op: Op) -> Op | str:
-        """The one operation that takes an operation's value, or a word on why there is no such one."""
-        users = self.users(op.output)
-        if op.output in self.outputs:
-            return "the model's output"
-        return users[0] if len(users) == 1 else f"{len(users)} operations"
+Watch = Callable[[Op, Tensor, Tensor], None]
 
 
 class Recorder(TorchFunctionMode):
@@ -100,7 +55,7 @@ class Recorder(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", str(func)).rstrip("_")
+        name = getattr(func, "__name__", str(func)).strip("_")
         if name in PASSIVE or (name == "pad" and not any(args[1])):
             return self.passed(func, args, kwargs)
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
@@ -153,7 +108,7 @@ class Recorder(TorchFunctionMode):
             )
         plus = name in ADDITIONS and len(inputs) == 2 and kwargs.get("alpha", 1) == 1
         kind: Kind = "add" if plus else "other"
-        return Op(kind, name.strip("_"), self.stack[-1], inputs, 0, "")
+        return Op(kind, name, self.stack[-1], inputs, 0, "")
 
     def source(self, inputs: tuple[int, ...]) -> str:
         """The layer that made a value, through norms."""
@@ -170,7 +125,7 @@ def pure(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
 
 
 @contextmanager
-def recording(model: nn.Module, watch: Watch | None = None) -> Iterator[Recorder]:
+def recording(model: nn.Module, watch: Watch | None = None) -> Generator[Recorder]:
     """Record what the model does inside the block; it is in evaluation mode there, without gradients."""
     recorder = Recorder(model, watch)
     training = [part for part in model.modules() if part.training]
@@ -205,4 +160,4 @@ def flow(model: nn.Module, x: Any) -> Flow:
 def chunks(x: Any, size: int = 512) -> Iterator[Any]:
     """Inputs in memory (a tensor, or a tree of them) in pieces of so many samples."""
     for start in range(0, len(next(leaves(x))), size):
-        yield each(lambda t: t[start : start + size], x)
+        yield each(lambda t, start=start: t[start : start + size], x)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit, nodes, zero_masks
-from torchlift.core.flow import Flow, chunks, flow
+from torchlift.core.flow import chunks, flow
 from torchlift.core.loss import output, split
+from torchlift.core.ops import Flow
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.lifts.deeper import Deeper, Gather
 from torchlift.lifts.segments import FUNCTIONS, segments
@@ -32,11 +33,11 @@ class CriticalLayer(ModuleLift):
 
     ``width``: neurons of the new layer, at least min(in, out); more are zero neurons. ``residual``: the new
     layer has a skip connection, σ(W′ h + b′) + h (Definition A.2). ``seed`` picks a member of the manifold of
-    lifted points by a random rotation between the factors; None is the proof's own point. ``activation``: that
-    of the network near the layer unless given. Smooth activations are straight only nearly: ``tolerance`` is
-    how nearly, relative to the range of the neurons (None: as the precision allows; larger is easier to train);
-    :meth:`gap` measures what comes of it. ``margin``: how far
-    from the ends of a piece, in lengths of the inputs' range.
+    lifted points by a random rotation between the factors; None is the proof's own point. ``activation``: by
+    default that of the network near the layer. Smooth activations are straight only nearly: ``tolerance`` is
+    how nearly, relative to the range of the neurons (None: as the precision allows; larger is easier to
+    train); :meth:`gap` measures what comes of it. ``margin``: how far from the ends of a piece, in lengths of
+    the inputs' range.
 
     The way back multiplies the layers with λ, μ fitted by least squares on the data: exact while the layer is
     linear there. ``fade=True`` makes it exact for good: σ turns into its straight pieces as t goes to 1.
@@ -59,6 +60,11 @@ class CriticalLayer(ModuleLift):
             raise TorchliftError(
                 f"CriticalLayer needs tolerance > 0 and margin > 0, got {self.tolerance} and {self.margin}."
             )
+
+    @property
+    def preserving(self) -> bool:
+        """To rounding, unless a coarser tolerance is asked for (which counts for smooth activations)."""
+        return self.tolerance is None or self.tolerance <= TOLERANCE[torch.float32]
 
     @property
     def where(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  (its name here is ``after``)

@@ -86,16 +86,16 @@ class Deeper(Node):
 
         slope, offset = of("slope"), of("offset")
         scale, shift = place(seen.low.cpu(), seen.high.cpu(), of("low"), of("high"), margin)
-        inner = by_row(scale, exact(self.inner.weight))
-        weight, bias = exact(layer.weight), exact(layer.bias)
+        inner = by_row(scale, exact(self.inner.get_parameter("weight")))
+        weight, bias = exact(layer.get_parameter("weight")), exact(layer.get_parameter("bias"))
         if self.residual:
             back = torch.linalg.inv(
                 slope[:, None] * inner.flatten(1) + torch.eye(features, dtype=torch.float64)
             )
             outer = compose(weight, back.view_as(inner))
         else:
-            each = (slope * scale).view(1, -1, *[1] * (self.outer.weight.ndim - 2))
-            outer = exact(self.outer.weight) / each
+            each = (slope * scale).view(1, -1, *[1] * (weight.ndim - 2))
+            outer = exact(self.outer.get_parameter("weight")) / each
         fill(self.inner.get_parameter("weight"), inner)
         fill(self.inner.get_parameter("bias"), shift)
         fill(self.outer.get_parameter("weight"), outer)
@@ -107,13 +107,13 @@ class Deeper(Node):
         """The merged layer; λ and μ are those of the straight pieces, or of the fit last made to data."""
         layer = copy.deepcopy(self.template[0]).to_empty(device=self.slope.device).to(self.slope.dtype)
         slope, offset = exact(self.slope), exact(self.offset)
-        inner, outer = exact(self.inner.weight), exact(self.outer.weight)
-        shift = slope * exact(self.inner.bias) + offset
+        inner, outer = exact(self.inner.get_parameter("weight")), exact(self.outer.get_parameter("weight"))
+        shift = slope * exact(self.inner.get_parameter("bias")) + offset
         with torch.no_grad():
             weight = compose(outer, by_row(slope, inner))
             weight = weight + outer if self.residual else weight
             fill(layer.get_parameter("weight"), weight)
-            fill(layer.get_parameter("bias"), through(outer, shift) + exact(self.outer.bias))
+            fill(layer.get_parameter("bias"), through(outer, shift) + exact(self.outer.get_parameter("bias")))
         return layer
 
     @torch.no_grad()

@@ -54,8 +54,6 @@ def exact(module: nn.Module) -> tuple[Segment, ...]:
         case nn.Softshrink():
             edge = module.lambd
             return Segment(edge, INF, 1.0, -edge), Segment(-INF, -edge, 1.0, edge)
-        case nn.Softplus():  # torch computes it so from there on
-            return (Segment(module.threshold / module.beta, INF),)
         case nn.Threshold():
             return (Segment(module.threshold, INF),)
         case _:
@@ -65,8 +63,8 @@ def exact(module: nn.Module) -> tuple[Segment, ...]:
 def nearly(module: nn.Module, tolerance: float) -> tuple[Segment, ...]:
     """A piece of a smooth activation that is straight up to ``tolerance`` of the length used of it.
 
-    tanh(z) = z − z³/3 + … on |z| ≤ r: error r²/3 per unit; sigmoid: r²/12, softsign: r. GELU, SiLU and
-    Mish approach z: from the point taken on, less than ``tolerance`` is missing.
+    tanh(z) = z − z³/3 + … on |z| ≤ r: error r²/3 per unit; sigmoid: r²/12, softsign: r. GELU, SiLU, softplus
+    and Mish approach z: from the point taken on, less than ``tolerance`` is missing.
     """
     far = -math.log(tolerance) + 4.0  # e^(−far) · far < tolerance, with room
     match module:
@@ -80,6 +78,9 @@ def nearly(module: nn.Module, tolerance: float) -> tuple[Segment, ...]:
             return (Segment(-tolerance, tolerance, 1.0, 0.0, tolerance),)
         case nn.SiLU() | nn.Mish():
             return (Segment(far, INF, 1.0, 0.0, tolerance),)
+        case nn.Softplus():  # log(1 + e^(−z)) ≤ e^(−z) is missing, from the threshold on nothing
+            start = min(-math.log(tolerance), module.threshold)
+            return (Segment(start / module.beta, INF, 1.0, 0.0, tolerance / module.beta),)
         case nn.GELU():
             return (Segment(math.sqrt(2 * far), INF, 1.0, 0.0, tolerance),)
         case _:

@@ -76,10 +76,10 @@ def merging(
     """W₂ σ(W₁ h + b₁) + b₂ → W₂ diag(λ) W₁ h + W₂ (λ ∘ b₁ + μ) + b₂ where σ(z_j) ≈ λ_j z_j + μ_j on the data.
 
     Bai et al. (2024), section 5.4: a layer is linear if its least |ρ| reaches ``threshold``; λ and μ are
-    least-squares fits, neuron by neuron, so that a layer short of perfect is merged as well as a line can. With
-    ``layers`` the most linear go, whatever the threshold, until so many that bend are left. Linear and
+    least-squares fits, neuron by neuron, so that a layer short of perfect is merged as well as a line can.
+    With ``layers`` the most linear go, whatever the threshold, until so many that bend are left. Linear and
     convolution layers, batch norms between them, residual blocks x + σ(W x + b); neighbours with nothing
-    between them are multiplied too. What would need more multiplications than before is left, unless ``grow``.
+    between them are multiplied too. What would need more multiplications than before stays, unless ``grow``.
     Each merge is checked: the model must compute what it would with the line in place of the activation.
     """
     was, mode = copy.deepcopy(model).eval(), model.training

@@ -5,7 +5,7 @@ from collections import Counter
 
 from torch import nn
 
-from torchlift.core.flow import Flow, Op
+from torchlift.core.ops import Flow, Op
 
 Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -14,7 +14,7 @@ KINDS = (nn.Linear, *CONVOLUTIONS)
 
 @dataclasses.dataclass(frozen=True)
 class Spot:
-    """A layer, the norms and the activation after it, and what takes the result; or why it cannot be merged."""
+    """A layer, the norms and the activation after it, and what takes the result; or why it must stay."""
 
     layer: str
     norms: tuple[str, ...] = ()
@@ -57,7 +57,8 @@ def spot(parts: dict[str, nn.Module], shape: Flow, op: Op) -> Spot:
         return dataclasses.replace(one, into=after.name)
     if after.kind == "add" and op.inputs[0] in after.inputs:
         return residual(parts, shape, one, op, after)
-    return dataclasses.replace(one, refusal=f"what follows is no layer but {after.function}")
+    why = "padding comes" if after.function == "pad" else f"{after.function} comes"
+    return dataclasses.replace(one, refusal=f"{why} between it and the next layer")
 
 
 def through_norms(shape: Flow, after: Op | str) -> tuple[tuple[str, ...], Op | str]:
@@ -83,7 +84,7 @@ def residual(parts: dict[str, nn.Module], shape: Flow, one: Spot, op: Op, plus: 
 
 
 def keeps_size(layer: nn.Module) -> bool:
-    """Whether a convolution has an identity of its own shape: odd kernel, stride 1, as much padding as needed."""
+    """Whether a convolution has an identity of its shape: odd kernel, stride 1, as much padding as needed."""
     assert isinstance(layer, CONVOLUTIONS)
     kernels, padding = layer.kernel_size, layer.padding
     same = padding == "same" or tuple(padding) == tuple(k // 2 for k in kernels)

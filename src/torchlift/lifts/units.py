@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.core.flow import Flow, chunks, flow
+from torchlift.core.flow import chunks, flow
 from torchlift.core.loss import call, output
+from torchlift.core.ops import Flow
 from torchlift.lifts.splice import remove
 from torchlift.lifts.spots import KINDS, spots
 
@@ -35,7 +36,7 @@ class Unit:
 
 
 def units(model: nn.Module, x: Any) -> list[Unit]:
-    """What can be left out: items of sequences and lists, and square layers of sequences; tried one by one."""
+    """What can be left out: items of sequences and lists, square layers of sequences; tried one by one."""
     example = next(chunks(x, 4))
     shape = flow(model, example)
     found = [Unit((name,)) for name in blocks(model, shape)]

@@ -10,10 +10,10 @@ from torchlift.recipes.recipe import Recipe, made
 
 @dataclasses.dataclass(frozen=True)
 class Deepened(Recipe):
-    """min over W′, W″ of f(W″ σ(W′ h + b′) + b″), σ fading to its straight piece; W = W″ diag(λ) W′; then W alone.
+    """min over W′, W″ of f(W″ σ(W′ h + b′) + b″), σ fading to a line; then W = W″ diag(λ) W′ alone.
 
-    A layer is inserted by critical lifting (Bai et al., 2024), so that training starts at the same function on
-    the data, and as the activation fades the deeper network becomes the given one: merging loses nothing.
+    A layer is inserted by critical lifting (Bai et al., 2024), so that training starts at the same function
+    on the data, and as the activation fades the deeper network becomes the given one: merging loses nothing.
     ``base`` and ``finetune`` are the parts of the budget before and after. The other fields are those of
     :class:`~torchlift.lifts.CriticalLayer`.
     """

@@ -69,8 +69,8 @@ def fit(
     ``epochs`` are passes over the data, or with ``equal_cost`` the cost of so many plain ones.
     With ``out`` the run is durable: killed at any moment, it goes on with ``resume=True`` to the same
     result, bit for bit on a CPU. ``log(problem)`` gives more numbers for every row of the history (such as
-    :class:`torchlift.analyze.Depth`) of fits for which the recipe has none. ``listener(row)`` is told every new row of the history; what it raises
-    ends the run.
+    :class:`torchlift.analyze.Depth`) of fits for which the recipe has none. ``listener(row)`` is told every
+    new row of the history; what it raises ends the run.
     """
     runner = engine(device, precision, compile)
     data = on_device(source(train, batch_size, augment), runner)

@@ -18,7 +18,7 @@ MAPS = {
 
 
 def depth_blocks(history: Rows) -> list[Block]:
-    """The maps of what was logged, and the losses beside the linearity; nothing for runs that logged neither."""
+    """The maps of what was logged, the losses beside the linearity; nothing for runs that logged neither."""
     found = [heat for kind in MAPS if (heat := heat_map(history, kind)) is not None]
     return [*side_by_side(history), *found] if found else []
 
@@ -45,7 +45,7 @@ def spaced(rows: Sequence[Data]) -> list[Data]:
 
 
 def side_by_side(history: Rows) -> list[Block]:
-    """Plateaus and linearity over the same axis: the loss in one chart, each layer's linearity in the next."""
+    """Plateaus and linearity over the same axis: the loss in one chart, that of layers in the next."""
     keys = dict.fromkeys(key for row in history for key in row if key.startswith("linearity "))
     lines = [curve(history, key, key.removeprefix("linearity ")) for key in keys]
     known: list[Line] = [line for line in lines if line is not None and any(map(math.isfinite, line.y))]
