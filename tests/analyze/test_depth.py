@@ -1,5 +1,7 @@
 """Linearity, alignment, signatures and lifted points, against independent formulas."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -46,7 +48,7 @@ def test_linearity_of_channels() -> None:
 def test_a_loader_gives_what_the_tensor_gives() -> None:
     model, x = MLP(5, 9, 3), torch.randn(100, 5)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, x), batch_size=7)
-    assert analyze.linearity(model, loader) == pytest.approx(analyze.linearity(model, x), abs=1e-12)
+    assert analyze.linearity(model, loader) == pytest.approx(analyze.linearity(model, x), abs=1e-6)
 
 
 def test_dead_and_constant_neurons_are_named() -> None:
@@ -183,10 +185,10 @@ def test_a_hessian_of_full_rank_is_too_much_for_a_small_basis() -> None:
 def test_the_boundary_is_the_widest_gap() -> None:
     sizes = torch.tensor([3.0, 1.0, 0.2, 1e-7, 3e-8, 0.0], dtype=torch.float64)
     line, ratio = boundary(sizes, 6)
-    assert 1e-7 < line < 0.2 or line < 1e-7
-    assert boundary(sizes[:5], 5)[1] == pytest.approx(0.2 / 1e-7)
-    assert ratio >= 10
-    assert boundary(torch.tensor([3.0, 1.0, 0.2], dtype=torch.float64), 3)[1] == 1, "no gap: nothing is zero"
+    assert 1e-7 < line < 0.2
+    assert ratio == pytest.approx(0.2 / 1e-7)
+    assert boundary(sizes[:3], 3)[1] == 1, "no gap: nothing is zero"
+    assert boundary(sizes[:3], 3)[0] < 1e-9
 
 
 def critical(seed: int) -> tuple[Task, tuple[Tensor, Tensor]]:
@@ -216,7 +218,7 @@ def test_each_inserted_layer_adds_its_parameters_as_zero_eigenvalues(
 
 
 def test_at_ordinary_points_the_signature_changes() -> None:
-    """Proposition 4.3 for any parameter is too strong: without a critical point, negative eigenvalues appear."""
+    """Proposition 4.3 for any parameter is too strong: elsewhere negative eigenvalues appear."""
     x = torch.randn(30, 1, dtype=torch.float64)
     task, batch = Task(MLP(1, 2, 1, activation=nn.ELU).double(), "mse"), (x, torch.sin(3 * x))
     deep = CriticalLayer("head", x, width=2).lift(task)
@@ -265,20 +267,18 @@ def test_more_data_can_undo_a_lifting() -> None:
 
 
 def test_the_radius_is_where_a_neuron_leaves_its_piece() -> None:
-    """One input, one neuron: z = x + shift, so the networks part at x = −shift exactly."""
-    task = Task(nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1)).double(), "mse")
+    """One input, one neuron: y = x, lifted to relu(x − edge) + edge, so they part at x = edge exactly."""
+    task = Task(nn.Sequential(nn.Linear(1, 1)).double(), "mse")
     with torch.no_grad():
-        for layer in (task.model[0], task.model[2]):
-            layer.weight.fill_(1.0)
-            layer.bias.zero_()
+        task.model[0].weight.fill_(1.0)
+        task.model[0].bias.zero_()
     x = torch.linspace(1, 2, 11, dtype=torch.float64).unsqueeze(1)
-    deep = CriticalLayer("0", x, seed=None, margin=2.0).lift(task)
-    edge = -deep.model.get_submodule("0.inner").bias.item()
-    assert edge == pytest.approx(1 - 2.0)
-    found = analyze.radius(deep, task, x, largest=100, steps=400)
-    far = x.squeeze() - edge  # beyond zero the ReLU hides the difference: both give the outer bias
-    assert bool((found <= 1.04 * far).all())
-    assert bool((found > 0.5).all())
+    deep = CriticalLayer("0", x, seed=None, margin=2.0, activation=nn.ReLU()).lift(task)
+    edge = 1 - 2.0 * (2 - 1)
+    found = analyze.radius(deep, task, x, largest=100, steps=700)
+    want = x.squeeze() - edge
+    assert bool((found <= want * 1.0001).all())
+    assert bool((found >= want / 1.03).all()), "steps are 2 % apart"
 
 
 def test_depth_logs_what_the_functions_say() -> None:
@@ -293,7 +293,7 @@ def test_depth_logs_what_the_functions_say() -> None:
     assert found["cka linear2"] == pytest.approx(analyze.cka(h1, h2))
 
 
-def test_one_fit_shows_plateaus_and_linearity_side_by_side(tmp_path) -> None:
+def test_one_fit_shows_plateaus_and_linearity_side_by_side(tmp_path: Path) -> None:
     x = torch.randn(64, 3)
     data = (x, x.sum(1, keepdim=True))
     model = MLP(3, 5, 5, 1, activation=nn.Tanh)
@@ -301,10 +301,9 @@ def test_one_fit_shows_plateaus_and_linearity_side_by_side(tmp_path) -> None:
     assert [sorted(key for key in row if key.startswith("linearity")) for row in result.history] == [
         ["linearity linear1", "linearity linear2"]
     ] * 3
-    page = result.report(tmp_path / "report.html")
+    result.report(tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     assert "Linearity of layers" in text
     assert "Alignment of layers" in text
     assert "Loss: plateaus" in text
     assert "Cka linear1" not in text, "no chart of its own for each layer"
-    del page

@@ -144,11 +144,11 @@ def range_eigenvalues(product: Product, size: int, rank: int, seed: int, gradien
 def boundary(sizes: Tensor, total: int) -> tuple[float, float]:
     """The line between zero and not among |eigenvalues|, and the ratio across it: the widest gap.
 
-    A gap may open where its lower side is below 1e-3 of the largest, and is one from a factor of ten on; what
-    rounding leaves (total · ε of the largest) is zero anyway. No gap: only that is zero.
+    A gap may open where its lower side is below 1e-3 of the largest, and is one from a factor of ten on.
+    What is below 1e-10 of the largest is rounding, and zero anyway; without a gap, only that is zero.
     """
     ordered = sizes.sort(descending=True).values
-    floor = float(total * torch.finfo(ordered.dtype).eps * ordered[0])
+    floor = 1e-10 * float(ordered[0])
     above = ordered.clamp(min=floor)
     if len(ordered) < total:
         above = torch.cat([above, above.new_tensor([floor])])

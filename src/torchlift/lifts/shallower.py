@@ -9,13 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.core.activity import moments, pieces
-from torchlift.core.affine import Moments
-from torchlift.core.flow import chunks, flow
+from torchlift.core.activity import pieces
 from torchlift.core.loss import call, output
-from torchlift.errors import TorchliftError
-from torchlift.lifts.splice import Line, growth, merged, spliced
-from torchlift.lifts.spots import Spot, spots
+from torchlift.lifts.reduce import reduced
 
 LOG = logging.getLogger("torchlift")
 
@@ -82,97 +78,15 @@ def merging(
     between them are multiplied too. What would need more multiplications than before stays, unless ``grow``.
     Each merge is checked: the model must compute what it would with the line in place of the activation.
     """
-    was, mode = copy.deepcopy(model).eval(), model.training
-    model = copy.deepcopy(model)
-    gone: list[str] = []
-    scores: dict[str, float] = {}
-    banned: dict[str, str] = {}
-    start = depth(model, x)
-    while True:
-        open_, seen, refused = candidates(model, x, banned)
-        scores |= {name: score(one) for name, one in seen.items()}
-        free = [spot for spot in open_ if spot.bend is None]
-        best = max((s for s in open_ if s.bend is not None), key=lambda s: scores[s.layer], default=None)
-        wanted = best is not None and (
-            scores[best.layer] >= threshold if layers is None else depth(model, x) > layers
-        )
-        spot = free[0] if free else best if wanted else None
-        if spot is None:
-            break
-        try:
-            model = shallower(model, spot, seen.get(spot.layer), x, grow)
-        except TorchliftError as reason:
-            banned[spot.layer] = str(reason)
-            continue
-        gone.append(spot.layer)
-    enough = "" if layers is None else f"{layers} that bend were asked for"
-    kept = refused | {s.layer: enough or short(seen[s.layer], threshold) for s in open_ if s.bend is not None}
-    model.train(mode)
-    moved = compared(was, model, x if held_out is None else held_out)
-    return Merging(model, tuple(gone), kept, scores, *moved, depth=(start, depth(model, x)))
-
-
-def candidates(
-    model: nn.Module, x: Any, banned: Mapping[str, str]
-) -> tuple[list[Spot], dict[str, Moments], dict[str, str]]:
-    """What can be merged as far as the structure goes, what neurons do, and why the rest cannot."""
-    shape = flow(model, next(chunks(next(pieces(x, model)), 32)))
-    found = spots(model, shape)
-    refused = {s.layer: banned.get(s.layer) or s.refusal for s in found if s.refusal or s.layer in banned}
-    refused = {n: why for n, why in refused.items() if any(s.layer == n and s.bend for s in found)}
-    for op in shape.of("activation"):
-        if not op.layer:
-            refused[f"{op.name}.{op.function}".strip(".")] = "it bends what is no layer's own output"
-    open_ = [s for s in found if not s.refusal and s.layer not in banned]
-    return open_, moments(model, x), refused
-
-
-def score(seen: Moments) -> float:
-    """The least |ρ| of a layer; constant neurons are lines."""
-    known = seen.correlation[~seen.correlation.isnan()]
-    return float(known.min()) if known.numel() else 1.0
-
-
-def short(seen: Moments, threshold: float) -> str:
-    """Why a layer is not linear enough."""
-    known = torch.nan_to_num(seen.correlation, nan=2.0)
-    return f"neuron {int(known.argmin())} bends: |ρ| {float(known.min()):.4f} < {threshold}"
-
-
-def depth(model: nn.Module, x: Any) -> int:
-    """How many layers bend: activations in one call."""
-    return len(flow(model, next(chunks(next(pieces(x, model)), 2))).of("activation"))
-
-
-def shallower(model: nn.Module, spot: Spot, seen: Moments | None, x: Any, grow: bool) -> nn.Module:
-    """A copy of the model with one spot merged, or an error that says why not."""
-    layer = merged(model, spot, seen if spot.bend is not None else None)
-    if spot.into and not grow:
-        ratio = growth(model.get_submodule(spot.layer), model.get_submodule(spot.into), layer)
-        if ratio > 1:
-            raise TorchliftError(f"merged, it would take {ratio:.2g} times the multiplications")
-    small, lined = copy.deepcopy(model), copy.deepcopy(model)
-    spliced(small, spot, layer)
-    if spot.bend is not None and seen is not None:
-        axis = -1 if isinstance(model.get_submodule(spot.layer), nn.Linear) else 1
-        lined.set_submodule(spot.bend.name, Line(*seen.fit(), axis))
-    example = next(chunks(next(pieces(x, model)), 32))
-    with torch.no_grad():
-        want = output(call(lined.eval(), example))
-        try:
-            got = output(call(small.eval(), example))
-        except (AttributeError, TypeError, RuntimeError) as error:
-            raise TorchliftError(f"the model's own code needs the module: {error}") from error
-    if float((got - want).abs().max()) > 1e-3 * max(1.0, float(want.abs().max())):
-        raise TorchliftError("something else in the model takes what lies between")
-    return small
+    done = reduced(model, x, threshold, layers, grow)
+    moved = compared(model, done.model, x if held_out is None else held_out)
+    return Merging(done.model, done.merged, done.kept, done.linearity, *moved, depth=done.depth)
 
 
 def compared(before: nn.Module, after: nn.Module, x: Any) -> tuple[float, float, float]:
-    """Relative error, largest difference and agreement of two models' outputs."""
+    """Relative error, largest difference and agreement of two models' outputs, in evaluation mode."""
+    before, after = copy.deepcopy(before).eval(), copy.deepcopy(after).eval()
     off, size, largest, same, count = 0.0, 0.0, 0.0, 0, 0
-    mode = after.training
-    after.eval()
     with torch.no_grad():
         for part in pieces(x, before):
             want: Tensor = output(call(before, part))
@@ -181,5 +95,4 @@ def compared(before: nn.Module, after: nn.Module, x: Any) -> tuple[float, float,
             largest = max(largest, float((got - want).abs().max()))
             same += int((got.argmax(-1) == want.argmax(-1)).sum())
             count += want[..., 0].numel()
-    after.train(mode)
     return (off / size) ** 0.5 if size else 0.0, largest, same / count

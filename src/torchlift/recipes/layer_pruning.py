@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torchlift.analyze.tracking import Depth
 from torchlift.core import Fit, Task
 from torchlift.errors import TorchliftError
-from torchlift.lifts.shallower import depth, merging
+from torchlift.lifts.reduce import depth, reduced
 from torchlift.lifts.units import units
 from torchlift.recipes.recipe import Recipe
 from torchlift.recipes.thinning import CRITERIA, Criterion, Thinning, inputs, latency
@@ -81,41 +81,46 @@ class LayerPruning(Recipe):
         x = inputs(fit, 8)
         if self.criterion != "linearity":
             return None if units(task.model, x) else "LayerPruning: no block or square layer can be left out."
-        done = merging(task.model, x, layers=0, grow=self.grow)
-        return None if done.merged else f"LayerPruning can merge nothing here: {done}"
+        done = reduced(task.model, x, layers=0, grow=self.grow)
+        why = "; ".join(f"{name}: {reason}" for name, reason in done.kept.items())
+        return None if done.merged else f"LayerPruning can merge nothing here ({why or 'no layer bends'})."
 
     def pruned(self, task: Task, fit: Fit, x: Any) -> Task:
         """The task with fewer layers; how many is decided once in a run: a measured time never repeats."""
-        if not self.targeted:
-            return Task(merging(task.model, x, self.threshold, grow=self.grow).model, task.loss)
         thinning = Thinning(self.criterion, x, fit, self.grow)
-        note = Task(Note(), task.loss)
+        note, found = Task(Note(), task.loss), list[Task]()
 
         def decide(remembered: Any) -> None:
-            remembered.model.value.fill_(self.steps(task, thinning))
+            number, small = self.chosen(task, thinning)
+            remembered.model.value.fill_(number)
+            found.append(small)
 
         fit.once("choose the depth", decide, note)
+        if found:
+            return found[0]
         assert isinstance(note.model, Note)
-        wanted = int(note.model.value)
-        return next(small for number, small in enumerate(thinning.sequence(task)) if number == wanted)
+        return thinning.after(task, int(note.model.value), self.threshold)
 
-    def steps(self, task: Task, thinning: Thinning) -> int:
-        """How many layers to take out to reach the target."""
-        fit, x, number = thinning.fit, thinning.x, 0
-        start = fit.evaluate(task)
+    def chosen(self, task: Task, thinning: Thinning) -> tuple[int, Task]:
+        """How many layers go to reach the target (−1: by the threshold), and the task without them."""
+        if not self.targeted:
+            return -1, thinning.after(task, -1, self.threshold)
+        fit, x, number, before = thinning.fit, thinning.x, 0, task
+        start = None if self.drop is None else fit.evaluate(task)
         for number, small in enumerate(thinning.sequence(task)):
             if self.layers is not None and depth(small.model, x) <= self.layers:
-                return number
+                return number, small
             if self.latency is not None and latency(small.model, x) <= self.latency:
-                return number
-            if self.drop is not None:
-                score = fit.evaluate(small)
-                fallen = (
-                    start.metric - score.metric if start.higher_is_better else score.metric - start.metric
-                )
-                if fallen > self.drop:
-                    return max(0, number - 1)
+                return number, small
+            if start is not None and self.drop is not None and fallen(start, fit.evaluate(small)) > self.drop:
+                return max(0, number - 1), before
+            before = small
         if self.drop is None:
             why = thinning.reasons(task)
             raise TorchliftError(f"{self!r} is out of reach: no more than {number} layers can go. {why}")
-        return number
+        return number, before
+
+
+def fallen(start: Any, score: Any) -> float:
+    """How much worse a metric is than it was."""
+    return start.metric - score.metric if start.higher_is_better else score.metric - start.metric

@@ -11,7 +11,7 @@ from torchlift.analyze.alignment import cka
 from torchlift.core import Fit, Task
 from torchlift.core.loss import split
 from torchlift.deploy.measuring import measure
-from torchlift.lifts.shallower import depth, merging
+from torchlift.lifts.reduce import depth, reduced
 from torchlift.lifts.units import Unit, ends, units, without
 from torchlift.tree import each
 
@@ -37,6 +37,12 @@ class Thinning:
                 return
             task = smaller
 
+    def after(self, task: Task, number: int, threshold: float) -> Task:
+        """The task without so many layers; with −1, without those whose linearity reaches the threshold."""
+        if number < 0:
+            return Task(reduced(task.model, self.x, threshold, grow=self.grow).model, task.loss)
+        return next(small for place, small in enumerate(self.sequence(task)) if place == number)
+
     def one_less(self, task: Task) -> Task | None:
         """Without the layer that the criterion names; None if none can go."""
         if self.criterion == "linearity":
@@ -52,7 +58,7 @@ class Thinning:
     def merged(self, task: Task) -> Task | None:
         """With the most linear layer merged into the next."""
         before = depth(task.model, self.x)
-        done = merging(task.model, self.x, layers=before - 1, grow=self.grow)
+        done = reduced(task.model, self.x, layers=before - 1, grow=self.grow)
         return Task(done.model, task.loss) if done.depth[1] < before else None
 
     def most_alike(self, task: Task, found: list[Unit]) -> Task:
@@ -65,7 +71,7 @@ class Thinning:
         """Why the rest must stay."""
         if self.criterion != "linearity":
             return "No other block has an output of its input's shape."
-        kept = merging(task.model, self.x, layers=0, grow=self.grow).kept
+        kept = reduced(task.model, self.x, layers=0, grow=self.grow).kept
         return " ".join(f"{name}: {why}." for name, why in kept.items())
 
 
