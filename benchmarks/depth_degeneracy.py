@@ -129,7 +129,7 @@ def main() -> None:
     nearly = [row for row in rows if row["gradient"] < 1e-4]
     record = {
         "title": "Six more zero eigenvalues for each inserted layer of two neurons",
-        "scale": f"width 2, {int(100 * given.scale)} similarity transformations, critical points by Levenberg and Marquardt",
+        "scale": f"width 2, {int(100 * given.scale)} similarity transformations",
         "seeds": list(range(given.seeds)),
         "command": f"python benchmarks/depth_degeneracy.py --seeds {given.seeds} --scale {given.scale:g}",
         "torch": torch.__version__,

@@ -4,8 +4,8 @@ python benchmarks/depth_pays.py --seeds 5 --scale 1 --out benchmarks/results/dep
 
 The teacher–student task of neural lifting's Table 3 (a student of one block, 8,769 parameters; a teacher of
 seven). Layers are inserted by critical lifting, their activation fades to a line, and they are merged. Every
-arm gets the cost of so many plain epochs, Adam with a cosine, and the learning rate that is best on validation
-data over all teachers; test errors are of the best epoch on validation data, paired by teacher.
+arm gets the cost of so many plain epochs, Adam with a cosine, and the learning rate that is best on
+validation data over all teachers; test errors are of the best epoch there, paired by teacher.
 """
 
 import argparse

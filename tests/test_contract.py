@@ -166,3 +166,24 @@ def test_complexity_and_deployment(split, tmp_path):
         assert getattr(measured, name) > 0
     tl.deploy.export(small, x, tmp_path / "small.onnx")
     assert (tmp_path / "small.onnx").exists()
+
+
+def test_depth(split):
+    (x, y), _ = split
+    task = tl.Task(net(), "cross_entropy")
+    for residual in (False, True):
+        lift = tl.lifts.CriticalLayer("2", x, width=None, residual=residual, seed=0)
+        deep = lift.lift(task)
+        torch.testing.assert_close(deep.predict(x), task.predict(x), rtol=0, atol=1e-5)
+        assert tl.analyze.is_lifted(deep, task, x) is True
+        assert not tl.analyze.is_lifted(task, task, x)
+        back = lift.project(deep)
+        torch.testing.assert_close(back.predict(x), task.predict(x), rtol=0, atol=1e-5)
+    assert list(tl.analyze.linearity(task.model, x)) == ["0", "2"]
+    assert tl.analyze.cka(x, 2 * x) == pytest.approx(1)
+    positive, negative, zero = tl.analyze.inertia(task, (x, y))
+    assert positive + negative + zero == sum(p.numel() for p in task.parameters())
+    small = tl.lifts.merge_linear(task.model, x, threshold=0.0)
+    assert sum(isinstance(part, nn.Linear) for part in small.modules()) == 1
+    recipe = tl.recipes.LayerPruning(threshold=0.99, layers=1, finetune=0.5)
+    assert tl.fit(task, (x, y), recipe=recipe, epochs=2, progress=False).cost > 0

@@ -12,6 +12,7 @@ COMPILED = [
     ("auxiliary + mask", "mlp"),
     ("lifter", "conv"),
     ("mask", "vit"),
+    ("critical layer, fading", "mlp"),
 ]
 PARALLEL = [
     ("mask", "mlp"),
