@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Lift, Task, chain
+from torchlift.core import Chain, Lift, Task, chain
 from torchlift.lifts import (
     ActivationPrecision,
     Auxiliary,
     BitPlanes,
+    CriticalLayer,
     DoReFa,
     Expand,
     KeepZeros,
@@ -184,6 +185,22 @@ LIFTS: dict[str, dict[str, Lift]] = {
     "expand + precision": dict.fromkeys(
         ("mlp", "conv"), chain(Expand(rank=0.5), Precision(where="nodes.*", strength=1e-3))
     ),
+    "critical layer": {
+        "mlp": CriticalLayer("2", activation=nn.ELU()),
+        "conv": CriticalLayer("3", activation=nn.LeakyReLU()),
+        "tied": CriticalLayer("mix", activation=nn.ReLU()),
+        "vit": CriticalLayer("*fc1"),
+        "attention": CriticalLayer("enter", activation=nn.ReLU(), width=10),
+    },
+    "critical layer, residual": {"mlp": CriticalLayer("[024]", residual=True, activation=nn.ELU())},
+    "critical layer, fading": {"mlp": CriticalLayer("2", tolerance=1e-2, fade=True)},
+    "critical layer, twice + mask": {
+        "mlp": chain(
+            CriticalLayer("2", activation=nn.ELU()),
+            CriticalLayer("2.outer", activation=nn.ELU(), seed=1),
+            SoftMask(where="*2*weight", variant="published", strength=1e-3),
+        )
+    },
 }
 
 
@@ -216,8 +233,16 @@ def case(lift_name: str, model_name: str) -> tuple[Lift, Task, Batch]:
     if lift_name.startswith("auxiliary"):
         batch = (*batch, torch.arange(len(batch[0])))
         return auxiliary(batch[0])[lift_name], task, batch
-    lift = copy.deepcopy(LIFTS[lift_name][model_name])
-    return (dataclasses.replace(lift, batches=(batch,)) if isinstance(lift, Rotate) else lift), task, batch
+    return with_data(copy.deepcopy(LIFTS[lift_name][model_name]), batch), task, batch
+
+
+def with_data(lift: Lift, batch: Batch) -> Lift:
+    """Lifts that look at data get the batch."""
+    if isinstance(lift, Rotate):
+        return dataclasses.replace(lift, batches=(batch,))
+    if isinstance(lift, CriticalLayer):
+        return dataclasses.replace(lift, x=batch[0])
+    return chain(*(with_data(part, batch) for part in lift.lifts)) if isinstance(lift, Chain) else lift
 
 
 class Stages(nn.Module):

@@ -12,14 +12,15 @@ ROOT = Path(__file__).parent.parent / "src" / "torchlift"
 METHODS = {"core", "convex", "lifts", "train", "optim", "lifted", "analyze", "deploy", "inversion"}
 LIBRARY = METHODS | {"recipes", "report", "models", "data", "testing", "run", "tune"}
 
-LEAVES = {"errors", "tree", "loss", "flops"}
-"""Errors, trees of tensors, losses by name, counting: what everything may use."""
+LEAVES = {"errors", "tree", "loss", "flops", "flow"}
+"""Errors, trees of tensors, losses by name, counting, watching a call: what everything may use."""
 
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "tree": {"errors"},
     "loss": {"errors"},
     "flops": set(),
+    "flow": {"errors", "tree", "loss"},
     "files": set(),
     "core": LEAVES,
     "models": LEAVES,

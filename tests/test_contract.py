@@ -198,3 +198,24 @@ def test_sharing():
     assert (new.shape, turn.shape) == ((2, 3), (2, 2))
     assert tl.lifts.reparameterize(node.alpha.T, node.templates, [[0, 2], [1]])[1].shape == (2, 6, 6)
     assert lift.project(problem).predict(torch.randn(2, 4)).shape == (2, 3)
+
+
+def test_depth(split):
+    (x, y), _ = split
+    task = tl.Task(net(), "cross_entropy")
+    for residual in (False, True):
+        lift = tl.lifts.CriticalLayer("2", x, width=None, residual=residual, seed=0)
+        deep = lift.lift(task)
+        torch.testing.assert_close(deep.predict(x), task.predict(x), rtol=0, atol=1e-5)
+        assert tl.analyze.is_lifted(deep, task, x) is True
+        assert not tl.analyze.is_lifted(task, task, x)
+        back = lift.project(deep)
+        torch.testing.assert_close(back.predict(x), task.predict(x), rtol=0, atol=1e-5)
+    assert list(tl.analyze.linearity(task.model, x)) == ["0", "2"]
+    assert tl.analyze.cka(x, 2 * x) == pytest.approx(1)
+    positive, negative, zero = tl.analyze.inertia(task, (x, y))
+    assert positive + negative + zero == sum(p.numel() for p in task.parameters())
+    small = tl.lifts.merge_linear(task.model, x, threshold=0.0)
+    assert sum(isinstance(part, nn.Linear) for part in small.modules()) == 1
+    recipe = tl.recipes.LayerPruning(threshold=0.99, layers=1, finetune=0.5)
+    assert tl.fit(task, (x, y), recipe=recipe, epochs=2, progress=False).cost > 0

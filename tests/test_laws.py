@@ -14,6 +14,7 @@ COMPILED = [
     ("mask", "vit"),
     ("templates", "stages"),
     ("precision", "mlp"),
+    ("critical layer, fading", "mlp"),
 ]
 PARALLEL = [
     ("mask", "mlp"),

@@ -1,19 +1,38 @@
-"""Looking at what was learnt: functions, layers, phases."""
+"""Looking at what was learnt: functions, layers, phases, curvature."""
 
+from torchlift.analyze.alignment import cka
+from torchlift.analyze.curvature import Inertia, Spectrum, inertia, spectrum
 from torchlift.analyze.energy import Arithmetic, arithmetic
+from torchlift.analyze.lifting import Lifting, is_lifted, lifting
+from torchlift.analyze.neighbourhood import radius
+from torchlift.analyze.neurons import Neurons, linearity, neurons
 from torchlift.analyze.phases import Cycle, cycles
 from torchlift.analyze.sharing import reuse, route, similarity
 from torchlift.analyze.smoothness import complexity, critical_sample_ratio, rkhs_norm
+from torchlift.analyze.tracking import Depth
 
 __all__ = [
     "Arithmetic",
     "Cycle",
+    "Depth",
+    "Inertia",
+    "Lifting",
+    "Neurons",
+    "Spectrum",
     "arithmetic",
+    "cka",
     "complexity",
     "critical_sample_ratio",
     "cycles",
+    "inertia",
+    "is_lifted",
+    "lifting",
+    "linearity",
+    "neurons",
+    "radius",
     "reuse",
     "rkhs_norm",
     "route",
     "similarity",
+    "spectrum",
 ]

@@ -4,6 +4,7 @@ from torchlift.lifts.activation_precision import ActivationPrecision
 from torchlift.lifts.auxiliary import Auxiliary
 from torchlift.lifts.bernoulli import StochasticMask
 from torchlift.lifts.bit_planes import BitPlanes
+from torchlift.lifts.critical import CriticalLayer
 from torchlift.lifts.dorefa import DoReFa
 from torchlift.lifts.expand import Expand
 from torchlift.lifts.hard_concrete import HardConcrete
@@ -16,6 +17,7 @@ from torchlift.lifts.normalise import Normalise
 from torchlift.lifts.pact import Pact
 from torchlift.lifts.precision import Precision
 from torchlift.lifts.rotate import Rotate
+from torchlift.lifts.shallower import Merging, merge_linear, merging
 from torchlift.lifts.sharing import Templates, reparameterize
 from torchlift.lifts.slim import Slim
 from torchlift.lifts.soft_threshold import SoftThreshold
@@ -26,6 +28,7 @@ __all__ = [
     "ActivationPrecision",
     "Auxiliary",
     "BitPlanes",
+    "CriticalLayer",
     "Distil",
     "DoReFa",
     "Expand",
@@ -34,6 +37,7 @@ __all__ = [
     "KeepZeros",
     "LearnedStep",
     "Lifter",
+    "Merging",
     "Normalise",
     "Pact",
     "Precision",
@@ -45,5 +49,7 @@ __all__ = [
     "StochasticMask",
     "Templates",
     "deviation",
+    "merge_linear",
+    "merging",
     "reparameterize",
 ]

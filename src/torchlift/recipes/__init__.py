@@ -4,7 +4,9 @@ from torchlift.recipes.auto import Auto
 from torchlift.recipes.bsq import Bsq
 from torchlift.recipes.centred import Centred
 from torchlift.recipes.chain import Chain
+from torchlift.recipes.deepened import Deepened
 from torchlift.recipes.folded_norm import FoldedNorm
+from torchlift.recipes.layer_pruning import LayerPruning
 from torchlift.recipes.lifted_init import LiftedInit
 from torchlift.recipes.linear_lifting import LinearLifting
 from torchlift.recipes.magnitude import IterativeMagnitude, MagnitudePruning
@@ -24,9 +26,11 @@ __all__ = [
     "Centred",
     "Chain",
     "ContinuousSparsification",
+    "Deepened",
     "FoldedNorm",
     "IterativeMagnitude",
     "IterativeStochastic",
+    "LayerPruning",
     "LiftedInit",
     "LinearLifting",
     "MagnitudePruning",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from torchlift.core import Lift, Loss, Supervised, Task, mark_pruned, release_zeros
+from torchlift.core import Lift, Loss, Problem, Supervised, Task, mark_pruned, release_zeros
 from torchlift.errors import DivergedError, TorchliftError
 from torchlift.recipes.tools.recipe import RecipeLike, as_recipe
 from torchlift.run.checks import as_task, check
@@ -62,6 +62,7 @@ def fit(
     overwrite: bool = False,
     save_every: float = 20.0,
     tensorboard: bool = False,
+    log: Callable[[Problem], Mapping[str, float]] | None = None,
     listener: Callable[[dict[str, Any]], None] | None = None,
     progress: bool = True,
 ) -> Result:
@@ -96,6 +97,8 @@ def fit(
         overwrite: start anew in ``out``.
         save_every: seconds between checkpoints inside a fit.
         tensorboard: write the history for TensorBoard too.
+        log: ``log(problem)`` gives more numbers for every row of the history (such as
+            :class:`torchlift.analyze.Depth`) of fits for which the recipe has none.
         listener: ``listener(row)`` is told every new row of the history; what it raises ends the run.
         progress: show a bar on a terminal.
     """
@@ -134,7 +137,9 @@ def fit(
             train=data,
             valid=held_out,
             engine=runner,
-            settings=Settings(optimizer=optimizer, schedule=schedule, clip=clip, groups=groups, keep=keep),
+            settings=Settings(
+                optimizer=optimizer, schedule=schedule, clip=clip, groups=groups, keep=keep, log=log
+            ),
             epochs=epochs,
             seed=seed,
             metric=metric,

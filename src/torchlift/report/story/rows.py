@@ -59,8 +59,13 @@ def curve(history: Rows, key: str, name: str, style: int | None = None) -> Line 
 
 def extras(history: Rows) -> list[str]:
     """The further numeric keys a recipe logged, those that change, in order of appearance."""
-    keys = dict.fromkeys(key for row in history for key in row if key not in KNOWN)
+    keys = dict.fromkeys(key for row in history for key in row if key not in KNOWN and not mapped(key))
     return [key for key in keys if len({value for value in column(history, key) if math.isfinite(value)}) > 1]
+
+
+def mapped(key: str) -> bool:
+    """Whether a key is one of a map's rows: a number of one layer among many."""
+    return key.startswith(("linearity ", "cka "))
 
 
 def mean_curve(histories: Iterable[Rows], key: str, name: str, style: int | None = None) -> Line | None:

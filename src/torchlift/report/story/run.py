@@ -18,6 +18,7 @@ from torchlift.report.page import (
     Table,
     Text,
 )
+from torchlift.report.story.depth import depth_blocks
 from torchlift.report.story.lifting import CAPTION, CYCLES, cycle_rows
 from torchlift.report.story.precision import precision_blocks
 from torchlift.report.story.rows import (
@@ -78,6 +79,7 @@ def run_page(history: Rows, summary: Data) -> Page:
             ("Result", [*result_cards(summary, metric)]),
             ("Model", model_cards(summary)),
             ("Curves", run_charts(history, metric)),
+            ("Depth", depth_blocks(history)),
             ("Sparsity", sparsity_blocks(history, summary, metric)),
             ("Sharing", sharing_blocks(history, summary)),
             ("Precision", precision_blocks(history, summary, metric)),

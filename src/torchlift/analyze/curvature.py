@@ -1,0 +1,159 @@
+"""The signature of the Hessian: how many directions curve up, down, and not at all."""
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchlift.core import Batch, Problem
+from torchlift.errors import TorchliftError
+from torchlift.tree import like
+
+Product = Callable[[Tensor], Tensor]
+
+
+class Inertia(NamedTuple):
+    """The number of positive, negative and zero eigenvalues."""
+
+    positive: int
+    negative: int
+    zero: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Spectrum:
+    """Eigenvalues of the Hessian at the present weights, and the line drawn between zero and not."""
+
+    values: Tensor
+    """Ascending; of a large problem only those of the range that was found, the others being zero."""
+    size: int
+    """How many eigenvalues there are in all."""
+    boundary: float
+    """Eigenvalues of a smaller modulus count as zero."""
+    ratio: float
+    """The gap: the smallest that counts over the largest that does not. Near 1 the line is arbitrary."""
+    gradient: float
+    """The largest entry of the gradient: the signature speaks of critical points."""
+
+    @property
+    def inertia(self) -> Inertia:
+        """The signature."""
+        positive = int((self.values > self.boundary).sum())
+        negative = int((self.values < -self.boundary).sum())
+        return Inertia(positive, negative, self.size - positive - negative)
+
+
+def inertia(
+    problem: Problem,
+    batch: Batch,
+    *,
+    tolerance: float | None = None,
+    similarities: int = 0,
+    largest: int = 1000,
+    rank: int = 256,
+    seed: int = 0,
+) -> Inertia:
+    """(positive, negative, zero) eigenvalues of the Hessian of ``problem(batch)``; see :func:`spectrum`.
+
+    Critical lifting preserves the first two at critical points of the shallow network, where both factors
+    have full rank. Elsewhere it does not: the paper's Proposition 4.3 for "any parameter" is too strong.
+    """
+    options = {"tolerance": tolerance, "similarities": similarities, "largest": largest}
+    return spectrum(problem, batch, rank=rank, seed=seed, **options).inertia  # pyright: ignore[reportArgumentType]
+
+
+def spectrum(
+    problem: Problem,
+    batch: Batch,
+    *,
+    tolerance: float | None = None,
+    similarities: int = 0,
+    largest: int = 1000,
+    rank: int = 256,
+    seed: int = 0,
+) -> Spectrum:
+    """The eigenvalues of ∇² problem(batch), in float64, with a line at the widest gap between zero and not.
+
+    Up to ``largest`` parameters the whole Hessian is diagonalised; with ``similarities`` the mean is taken
+    over so many random orthogonal similarity transformations (Bai et al., 2024, appendix C: 100). Beyond,
+    only products with vectors are formed: a random basis of the Hessian's range, doubled until it holds all
+    of it (Halko et al., 2011), at most ``rank`` wide. ``tolerance``: the line, instead of the gap.
+    """
+    exact = copy.deepcopy(problem).double().eval()
+    parameters = [p for p in exact.parameters() if p.requires_grad]
+    size = sum(p.numel() for p in parameters)
+    loss = exact(like(batch, parameters[0]))
+    slopes = torch.autograd.grad(
+        loss, parameters, create_graph=True, materialize_grads=True, allow_unused=True
+    )
+    gradient = torch.cat([slope.reshape(-1) for slope in slopes])
+
+    def product(vector: Tensor) -> Tensor:
+        again = torch.autograd.grad(
+            gradient, parameters, vector, retain_graph=True, materialize_grads=True, allow_unused=True
+        )
+        return torch.cat([part.reshape(-1) for part in again])
+
+    if not gradient.requires_grad:
+        raise TorchliftError("the loss has no second derivative: its gradient is constant.")
+    if size <= largest:
+        dense = torch.stack([product(row) for row in torch.eye(size).to(gradient)])
+        values = eigenvalues((dense + dense.T) / 2, similarities, seed)
+    else:
+        values = range_eigenvalues(product, size, rank, seed, gradient)
+    line, ratio = boundary(values.abs(), size) if tolerance is None else (tolerance, float("nan"))
+    return Spectrum(values, size, line, ratio, float(gradient.detach().abs().max()))
+
+
+def eigenvalues(matrix: Tensor, similarities: int, seed: int) -> Tensor:
+    """Ascending; the mean over random orthogonal similarity transformations if so many are asked for."""
+    if not similarities:
+        return torch.linalg.eigvalsh(matrix)
+    generator = torch.Generator().manual_seed(seed)
+    found: list[Tensor] = []
+    for _ in range(similarities):
+        q = torch.linalg.qr(torch.randn(matrix.shape, generator=generator, dtype=torch.float64))[0].to(matrix)
+        found.append(torch.linalg.eigvalsh(q @ matrix @ q.T))
+    return torch.stack(found).mean(0)
+
+
+def range_eigenvalues(product: Product, size: int, rank: int, seed: int, gradient: Tensor) -> Tensor:
+    """The eigenvalues that are not zero, if there are fewer than ``rank``: H = Q (QᵀHQ) Qᵀ."""
+    generator = torch.Generator().manual_seed(seed)
+    width, images = min(16, rank), list[Tensor]()
+    while True:
+        while len(images) < width:
+            images.append(product(torch.randn(size, generator=generator, dtype=torch.float64).to(gradient)))
+        basis, sizes, _ = torch.linalg.svd(torch.stack(images, 1), full_matrices=False)
+        held = int((sizes > 1e-10 * sizes[0]).sum())
+        if held < width:
+            basis = basis[:, :held]
+            small = basis.T @ torch.stack([product(column) for column in basis.T], 1)
+            return torch.linalg.eigvalsh((small + small.T) / 2)
+        if width >= min(rank, size):
+            raise TorchliftError(
+                f"the Hessian has rank {rank} or more: raise rank= (products with vectors), or largest= "
+                f"(the whole matrix of {size} parameters)."
+            )
+        width = min(2 * width, rank)
+
+
+def boundary(sizes: Tensor, total: int) -> tuple[float, float]:
+    """The line between zero and not among |eigenvalues|, and the ratio across it: the widest gap.
+
+    A gap may open where its lower side is below 1e-3 of the largest, and is one from a factor of ten on.
+    What is below 1e-10 of the largest is rounding, and zero anyway; without a gap, only that is zero.
+    """
+    ordered = sizes.sort(descending=True).values
+    floor = 1e-10 * float(ordered[0])
+    above = ordered.clamp(min=floor)
+    if len(ordered) < total:
+        above = torch.cat([above, above.new_tensor([floor])])
+    ratios = torch.where(above[1:] < 1e-3 * above[0], above[:-1] / above[1:], 1.0)
+    if len(ratios) == 0 or float(ratios.max()) < 10:
+        return floor, 1.0
+    place = int(ratios.argmax())
+    return float((above[place] * above[place + 1]).sqrt()), float(ratios[place])

@@ -1,0 +1,123 @@
+"""Layers of a deep network held against those of a shallow one: runs of layers that stand for one layer."""
+
+import dataclasses
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.flow.activity import axis, label, visit
+from torchlift.flow.affine import by_row, compose, rows, through
+from torchlift.flow.ops import Flow, Op
+
+
+@dataclasses.dataclass
+class Slopes:
+    """The range of σ′ of each neuron over the data, and the offset of its line."""
+
+    low: Tensor
+    high: Tensor
+    offset: Tensor
+
+
+def straightness(model: nn.Module, x: Any) -> dict[str, Slopes]:
+    """The slopes of every neuron's activation over the data, by layer."""
+    found: dict[str, Slopes] = {}
+
+    def see(_: str, op: Op, z: Tensor, a: Tensor) -> None:
+        assert op.bend is not None
+        place = axis(op, model, z)
+        with torch.enable_grad():
+            at = z.detach().requires_grad_()
+            slope = torch.autograd.grad(op.bend(at).sum(), at)[0]
+        s = rows(slope, place).double()
+        offset = (rows(a, place).double() - s * rows(z, place).double()).mean(0)
+        old = found.get(label(op), Slopes(s.amin(0), s.amax(0), offset))
+        found[label(op)] = Slopes(
+            torch.minimum(old.low, s.amin(0)), torch.maximum(old.high, s.amax(0)), offset
+        )
+
+    visit(model, x, see)
+    return found
+
+
+Run = tuple[Sequence[Op], nn.Module]
+
+
+def aligned(
+    deep: nn.Module,
+    ops: list[Op],
+    small: list[nn.Module],
+    slopes: dict[str, Slopes],
+    shape: Flow,
+    allowed: float,
+) -> list[Run] | None:
+    """Each layer of the shallow network with the run of deep layers that stands for it; None if none fits.
+
+    The shortest run that multiplies to the layer is taken; where none does, one that has its shape.
+    """
+    if not small:
+        return [] if not ops else None
+    layer, rest = small[0], small[1:]
+    longest = len(ops) - len(rest)
+    runs = [ops[:length] for length in range(1, longest + 1)]
+    right = [r for r in runs if stands_for(run_affine(deep, r, slopes, shape), layer, allowed)]
+    alike = [r for r in runs if len(r) > 1 and ends_alike(deep, r, layer) and r not in right]
+    for run in [*right, *alike]:
+        others = aligned(deep, ops[len(run) :], rest, slopes, shape, allowed)
+        if others is not None:
+            return [(run, layer), *others]
+    return None
+
+
+def ends_alike(deep: nn.Module, ops: Sequence[Op], layer: nn.Module) -> bool:
+    """Whether a run has as many inputs and outputs as the layer."""
+    first, last = (deep.get_submodule(op.name).get_parameter("weight") for op in (ops[0], ops[-1]))
+    weight = layer.get_parameter("weight")
+    return first.shape[1] == weight.shape[1] and last.shape[0] == weight.shape[0]
+
+
+def run_affine(
+    deep: nn.Module, ops: Sequence[Op], slopes: dict[str, Slopes], shape: Flow
+) -> tuple[Tensor, Tensor] | None:
+    """Weight and bias of a run of layers with their activations replaced by their lines."""
+    weight, bias = affine(deep.get_submodule(ops[0].name))
+    for before, op in pairwise(ops):
+        line = slopes.get(before.name)
+        second, shift = affine(deep.get_submodule(op.name))
+        if line is None or second.ndim != weight.ndim or second.shape[1] != weight.shape[0]:
+            return None
+        middle = (line.low + line.high) / 2
+        weight, bias = by_row(middle, weight), middle * bias + line.offset
+        if skips(shape, before, op):
+            if weight.shape[0] != weight.shape[1] or weight.shape[2:].numel() > 1:
+                return None
+            weight = weight + torch.eye(len(weight)).to(weight).view_as(weight)
+        weight, bias = compose(second, weight), through(second, bias) + shift
+    return weight, bias
+
+
+def skips(shape: Flow, before: Op, op: Op) -> bool:
+    """Whether a layer also takes what the layer before it took: a residual connection around that one."""
+    maker = shape.maker(op.inputs[0])
+    return maker is not None and maker.kind == "add" and before.inputs[0] in maker.inputs
+
+
+def affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
+    """Weight and bias in float64."""
+    weight = layer.get_parameter("weight").detach().double()
+    bias = layer.bias
+    return weight, bias.detach().double() if isinstance(bias, Tensor) else weight.new_zeros(len(weight))
+
+
+def stands_for(found: tuple[Tensor, Tensor] | None, layer: nn.Module, allowed: float) -> bool:
+    """Whether a run's weight and bias are the layer's."""
+    if found is None:
+        return False
+    return all(
+        got.shape == want.shape
+        and float((got - want).abs().max()) <= allowed * max(1.0, float(want.abs().max()))
+        for got, want in zip(found, affine(layer), strict=True)
+    )

@@ -1,0 +1,68 @@
+"""What the activations of a network take and give on data, layer by layer, piece by piece."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.errors import DataError
+from torchlift.flow.affine import Moments, rows
+from torchlift.flow.ops import Op
+from torchlift.flow.watching import chunks, recording
+from torchlift.loss import call
+from torchlift.tree import like
+
+
+def pieces(x: Any, model: nn.Module) -> Iterator[Any]:
+    """Inputs, piece by piece, in the model's precision: tensors in memory, or a loader of batches."""
+    example = next(model.parameters(), torch.zeros(()))
+    held = isinstance(x, Tensor | Mapping)
+    found = False
+    for part in chunks(x) if held else x:
+        found = True
+        yield like(part if held or isinstance(part, Tensor) else part[0], example)
+    if not found:
+        raise DataError("there are no inputs to look at.")
+
+
+def label(op: Op) -> str:
+    """What an activation is called: the layer before it, else where it is computed."""
+    return op.layer or f"{op.name}.{op.function}".strip(".")
+
+
+def axis(op: Op, model: nn.Module, z: Tensor) -> int:
+    """Where the neurons of a value run: as its layer says, else along axis 1 of maps, the last of others."""
+    if op.layer:
+        return -1 if isinstance(model.get_submodule(op.layer), nn.Linear) else 1
+    return 1 if z.ndim > 3 else -1
+
+
+Visit = Callable[[str, Op, Tensor, Tensor], None]
+
+
+def visit(model: nn.Module, x: Any, see: Visit) -> None:
+    """Run the model over the inputs and show ``see(layer, op, input, output)`` every activation."""
+    for part in pieces(x, model):
+        seen: dict[str, int] = {}
+
+        def watch(op: Op, z: Tensor, a: Tensor, seen: dict[str, int] = seen) -> None:
+            name = label(op)
+            seen[name] = seen.get(name, 0) + 1
+            see(name if seen[name] == 1 else f"{name} ({seen[name]})", op, z, a)
+
+        with recording(model, watch):
+            call(model, part)
+
+
+def moments(model: nn.Module, x: Any) -> dict[str, Moments]:
+    """The moments of inputs and outputs of every layer's activation, in order."""
+    found: dict[str, Moments] = {}
+
+    def see(name: str, op: Op, z: Tensor, a: Tensor) -> None:
+        place = axis(op, model, z)
+        seen = Moments.of(rows(z, place), rows(a, place))
+        found[name] = found[name] + seen if name in found else seen
+
+    visit(model, x, see)
+    return found

@@ -1,0 +1,163 @@
+"""Which layer feeds which: a call of a model watched from outside, whatever its code looks like."""
+
+import dataclasses
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from torchlift.flow.ops import Flow, Function, Kind, Op
+from torchlift.loss import call
+from torchlift.tree import each, leaves
+
+LAYERS = frozenset({"linear", "conv1d", "conv2d", "conv3d"})
+ACTIVATIONS = frozenset(
+    "relu relu6 leaky_relu prelu rrelu elu selu celu threshold clamp clip gelu silu mish softplus softsign "  # noqa: SIM905
+    "sigmoid tanh logsigmoid hardtanh hardsigmoid hardswish hardshrink softshrink tanhshrink".split()
+)
+PASSIVE = frozenset({"get", "set", "dropout", "contiguous", "detach", "clone"})
+ADDITIONS = frozenset({"add", "radd", "iadd"})
+
+Watch = Callable[[Op, Tensor, Tensor], None]
+
+
+class Recorder(TorchFunctionMode):
+    """Notes every operation; a tensor changed in place is a new value."""
+
+    def __init__(self, model: nn.Module, watch: Watch | None) -> None:
+        super().__init__()
+        self.owners = {
+            id(p): name for name, part in model.named_modules() for p in part.parameters(recurse=False)
+        }
+        self.owners |= {
+            id(b): name for name, part in model.named_modules() for b in part.buffers(recurse=False)
+        }
+        self.watch = watch
+        self.ops: list[Op] = []
+        self.stack: list[str] = [""]
+        self.numbers: dict[int, int] = {}
+        self.alive: list[Tensor] = []
+        self.calls: dict[str, int] = {}
+        self.made: dict[int, Op] = {}
+
+    def number(self, tensor: Tensor, anew: bool = False) -> int:
+        """The value a tensor holds now."""
+        if anew or id(tensor) not in self.numbers:
+            self.alive.append(tensor)  # or its id would be given to another
+            self.numbers[id(tensor)] = len(self.alive)
+        return self.numbers[id(tensor)]
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", str(func)).strip("_")
+        if name in PASSIVE or (name == "pad" and not any(args[1])):
+            return self.passed(func, args, kwargs)
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        flowing = [t for t in given if id(t) not in self.owners]
+        inputs = tuple(self.number(t) for t in flowing)
+        versions = {id(t): t._version for t in given}  # pyright: ignore[reportPrivateUsage]
+        op = self.op(name, func, args, kwargs, given, inputs)
+        if self.watch is not None and op.bend is not None:
+            self.watch(op, flowing[0], op.bend(flowing[0]))
+        result = func(*args, **kwargs)
+        fresh = [
+            t
+            for t in tree_leaves(result)
+            if isinstance(t, Tensor) and versions.get(id(t)) != t._version  # pyright: ignore[reportPrivateUsage]
+        ]
+        for tensor in fresh:
+            done = dataclasses.replace(op, output=self.number(tensor, anew=True))
+            self.ops.append(done)
+            self.made[done.output] = done
+        return result
+
+    def passed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operation that gives back the values it takes."""
+        result = func(*args, **kwargs)
+        if isinstance(result, Tensor) and args and isinstance(args[0], Tensor) and result is not args[0]:
+            known = self.number(args[0])
+            self.alive.append(result)
+            self.numbers[id(result)] = known
+        return result
+
+    def op(
+        self,
+        name: str,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        given: list[Tensor],
+        inputs: tuple[int, ...],
+    ) -> Op:
+        """What an operation is."""
+        place = next((self.owners[id(t)] for t in given[1:] if id(t) in self.owners), None)
+        if name in LAYERS and place is not None:
+            self.calls[place] = self.calls.get(place, 0) + 1
+            return Op("layer", name, place, inputs, 0, place)
+        if name == "batch_norm" and place is not None and isinstance(args[1], Tensor):  # running statistics
+            return Op("norm", name, place, inputs, 0, self.source(inputs[:1]))
+        if name in ACTIVATIONS:
+            return Op(
+                "activation", name, self.stack[-1], inputs, 0, self.source(inputs), pure(func, args, kwargs)
+            )
+        plus = name in ADDITIONS and len(inputs) == 2 and kwargs.get("alpha", 1) == 1
+        kind: Kind = "add" if plus else "other"
+        return Op(kind, name, self.stack[-1], inputs, 0, "")
+
+    def source(self, inputs: tuple[int, ...]) -> str:
+        """The layer that made a value, through norms."""
+        op = self.made.get(inputs[0]) if inputs else None
+        return op.layer if op is not None and op.kind in ("layer", "norm") else ""
+
+
+def pure(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
+    """An activation with its settings, as a function that changes nothing."""
+    name = func.__name__
+    plain = getattr(Tensor, name[:-1]) if name.endswith("_") else func
+    settings = {key: False if key == "inplace" else value for key, value in kwargs.items() if key != "input"}
+    return lambda z: plain(z, *args[1:], **settings)
+
+
+@contextmanager
+def recording(model: nn.Module, watch: Watch | None = None) -> Generator[Recorder]:
+    """Record what the model does inside the block; it is in evaluation mode there, without gradients."""
+    recorder = Recorder(model, watch)
+    training = [part for part in model.modules() if part.training]
+
+    def enter(name: str) -> Any:
+        return lambda *_: recorder.stack.append(name)
+
+    def leave(*_: Any) -> None:
+        recorder.stack.pop()
+
+    hooks = [part.register_forward_pre_hook(enter(name)) for name, part in model.named_modules()]
+    hooks += [part.register_forward_hook(leave) for part in model.modules()]
+    try:
+        model.eval()
+        with torch.no_grad(), recorder:
+            yield recorder
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for part in training:
+            part.training = True
+
+
+def flow(model: nn.Module, x: Any) -> Flow:
+    """The operations of ``model(x)``."""
+    with recording(model) as recorder:
+        result = call(model, x)
+    ends = {recorder.numbers[id(t)] for t in tree_leaves(result) if id(t) in recorder.numbers}
+    return Flow(tuple(recorder.ops), frozenset(ends))
+
+
+def chunks(x: Any, size: int = 512) -> Iterator[Any]:
+    """Inputs in memory (a tensor, or a tree of them) in pieces of so many samples."""
+    for start in range(0, len(next(leaves(x))), size):
+        yield each(lambda t, start=start: t[start : start + size], x)

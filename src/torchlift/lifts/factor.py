@@ -1,0 +1,56 @@
+"""A layer as two: W = W″ diag(λ) W′ with every neuron between them on a straight piece of its activation."""
+
+import torch
+from torch import Tensor
+
+from torchlift.errors import TorchliftError
+
+
+def orthogonal(size: int, generator: torch.Generator | None, like: Tensor) -> Tensor:
+    """A random rotation; the identity without a generator."""
+    if generator is None:
+        return torch.eye(size, dtype=like.dtype, device=like.device)
+    drawn = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64))[0]
+    return drawn.to(like)
+
+
+def factors(weight: Tensor, width: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    """A, B with A B = W (m × n) and ``width`` ≥ min(m, n) neurons between them (Lemma A.1, both cases).
+
+    Without a generator the proof's own: B = W, A = I if m ≤ n, B = I, A = W otherwise. With one, B is rotated
+    and A turned back. More neurons than min(m, n) are zero neurons, with no weights in or out.
+    """
+    m, n = weight.shape
+    rank = min(m, n)
+    if width < rank:
+        raise TorchliftError(
+            f"an inserted layer needs at least min({m}, {n}) = {rank} neurons to keep the function, "
+            f"got width={width}."
+        )
+    mix = orthogonal(rank, generator, weight)
+    inner, outer = (mix @ weight, mix.T) if m <= n else (mix, weight @ mix.T)
+    extra = width - rank
+    return (
+        torch.cat([outer, outer.new_zeros(m, extra)], 1),
+        torch.cat([inner, inner.new_zeros(extra, n)]),
+    )
+
+
+def place(low: Tensor, high: Tensor, lower: Tensor, upper: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """ζ, β with ζ z + β inside (lower, upper) for all z in [low, high], ``margin`` times their length apart.
+
+    Inputs are shrunk (ζ < 1) only where a piece is too short for them, moved to the middle of a bounded piece
+    and just inside an unbounded one. An input that is constant may lie anywhere inside.
+    """
+    size = torch.maximum(low.abs(), high.abs())
+    length = torch.maximum(high - low, 1e-3 * size)
+    length = torch.where(length > 0, length, torch.ones_like(length))
+    room = upper - lower
+    scale = (room / ((1 + 2 * margin) * length)).clamp(max=1.0)
+    middle = torch.where(room.isfinite(), (lower + upper) / 2 - scale * (low + high) / 2, 0.0)
+    right = lower + margin * length - low
+    left = upper - margin * length - high
+    shift = torch.where(
+        upper.isinf(), torch.where(lower.isinf(), 0.0, right), torch.where(lower.isinf(), left, middle)
+    )
+    return scale, shift

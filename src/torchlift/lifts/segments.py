@@ -1,0 +1,115 @@
+"""Where an activation is a straight line: exactly (ReLU, hard tanh, …), or nearly (tanh, GELU, …)."""
+
+import dataclasses
+import math
+
+from torch import nn
+
+from torchlift.errors import TorchliftError
+
+INF = math.inf
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """σ(z) = slope · z + offset for low < z < high.
+
+    Up to ``error``: relative to the length of a bounded piece, absolute on an unbounded one.
+    """
+
+    low: float
+    high: float
+    slope: float = 1.0
+    offset: float = 0.0
+    error: float = 0.0
+
+    @property
+    def bounded(self) -> bool:
+        """Whether inputs may have to be shrunk to fit in."""
+        return self.high - self.low < INF
+
+
+RIGHT = Segment(0.0, INF)
+
+
+def exact(module: nn.Module) -> tuple[Segment, ...]:
+    """The straight, sloping pieces of a piecewise linear activation; none for other modules."""
+    match module:
+        case nn.ReLU() | nn.ELU() | nn.CELU() | nn.RReLU():
+            return (RIGHT,)
+        case nn.LeakyReLU():
+            return RIGHT, Segment(-INF, 0.0, module.negative_slope)
+        case nn.SELU():
+            return (Segment(0.0, INF, 1.0507009873554805),)
+        case nn.ReLU6():
+            return (Segment(0.0, 6.0),)
+        case nn.Hardtanh():
+            return (Segment(module.min_val, module.max_val),)
+        case nn.Hardsigmoid():
+            return (Segment(-3.0, 3.0, 1 / 6, 1 / 2),)
+        case nn.Hardswish():
+            return (Segment(3.0, INF),)
+        case nn.Hardshrink():
+            return Segment(module.lambd, INF), Segment(-INF, -module.lambd)
+        case nn.Softshrink():
+            edge = module.lambd
+            return Segment(edge, INF, 1.0, -edge), Segment(-INF, -edge, 1.0, edge)
+        case nn.Threshold():
+            return (Segment(module.threshold, INF),)
+        case _:
+            return ()
+
+
+def nearly(module: nn.Module, tolerance: float) -> tuple[Segment, ...]:
+    """A piece of a smooth activation that is straight up to ``tolerance`` of the length used of it.
+
+    tanh(z) = z − z³/3 + … on |z| ≤ r: error r²/3 per unit; sigmoid: r²/12, softsign: r. GELU, SiLU, softplus
+    and Mish approach z: from the point taken on, less than ``tolerance`` is missing.
+    """
+    far = -math.log(tolerance) + 4.0  # e^(−far) · far < tolerance, with room
+    match module:
+        case nn.Tanh():
+            reach = math.sqrt(3 * tolerance)
+            return (Segment(-reach, reach, 1.0, 0.0, tolerance),)
+        case nn.Sigmoid():
+            reach = math.sqrt(12 * tolerance)
+            return (Segment(-reach, reach, 1 / 4, 1 / 2, tolerance),)
+        case nn.Softsign():
+            return (Segment(-tolerance, tolerance, 1.0, 0.0, tolerance),)
+        case nn.SiLU() | nn.Mish():
+            return (Segment(far, INF, 1.0, 0.0, tolerance),)
+        case nn.Softplus():  # log(1 + e^(−z)) ≤ e^(−z) is missing, from the threshold on nothing
+            start = min(-math.log(tolerance), module.threshold)
+            return (Segment(start / module.beta, INF, 1.0, 0.0, tolerance / module.beta),)
+        case nn.GELU():
+            return (Segment(math.sqrt(2 * far), INF, 1.0, 0.0, tolerance),)
+        case _:
+            return ()
+
+
+FUNCTIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "relu6": nn.ReLU6,
+    "elu": nn.ELU,
+    "selu": nn.SELU,
+    "leaky_relu": nn.LeakyReLU,
+    "hardtanh": nn.Hardtanh,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "mish": nn.Mish,
+    "softplus": nn.Softplus,
+}
+"""Activations that models call as functions, as modules with their default settings."""
+
+
+def segments(module: nn.Module, tolerance: float, who: str) -> tuple[Segment, ...]:
+    """The pieces to put neurons on; an error for an activation that is straight nowhere."""
+    found = exact(module) or nearly(module, tolerance)
+    if not found:
+        raise TorchliftError(
+            f"{who}: {type(module).__name__} has no known straight piece; "
+            "pass activation=nn.ReLU() or another of torch.nn that has one."
+        )
+    return found
