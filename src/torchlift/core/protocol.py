@@ -100,7 +100,7 @@ class Lift(abc.ABC):
     @property
     def reversible(self) -> bool:
         """Whether projecting at once, before any step, gives the problem back."""
-        return not self.learns
+        return self.preserving and not self.learns
 
     @property
     def reshapes(self) -> bool:

@@ -140,6 +140,10 @@ class ActivationPrecision(ModuleLift):
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem whose activations are noisy."""
         lifted = super().lift(problem, fit)
+        like = next((p for p in problem.parameters() if p.is_floating_point()), torch.empty(0))
+        for node in lifted.modules():
+            if isinstance(node, NoisyActivation):
+                node.to(like.device, like.dtype)
         if self.granularity == "unit":
             if fit is None:
                 raise needs_fit(self, "reads the shapes of activations from data:")

@@ -68,6 +68,11 @@ class Precision(WeightLift):
             raise TorchliftError(f"levels are bits from 1 to 16, such as (1, 2, 4, 8); got {self.levels!r}.")
 
     @property
+    def reversible(self) -> bool:
+        """No: the projection rounds."""
+        return False
+
+    @property
     def preserving(self) -> bool:
         """The weights start where they are; activations are clipped."""
         return not self.activations
