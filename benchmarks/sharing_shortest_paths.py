@@ -20,7 +20,7 @@ import torch
 import torchlift as tl
 from torchlift.models import GridNet
 
-SMALL = {"size": 12, "width": 12, "layers": 20, "samples": 800, "held_out": 400, "epochs": 12, "batch": 32}
+SMALL = {"size": 12, "width": 8, "layers": 16, "samples": 800, "held_out": 400, "epochs": 8, "batch": 32}
 FULL = {"size": 32, "width": 32, "layers": 20, "samples": 5000, "held_out": 1000, "epochs": 50, "batch": 64}
 ARMS: dict[str, tl.lifts.Templates | None] = {
     "cnn": None,
@@ -114,9 +114,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/sharing_shortest_paths.json"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--full", action="store_true")
+    for name in ("layers", "width", "epochs"):
+        parser.add_argument(f"--{name}", type=int)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    scale = FULL if args.full else SMALL
+    given = {name: value for name, value in vars(args).items() if name in SMALL and value is not None}
+    scale = (FULL if args.full else SMALL) | given
     known: dict[str, Any] = json.loads(args.json.read_text()) if args.json.exists() else {}
     runs: list[dict[str, Any]] = known["runs"] if known.get("scale") == scale else []
     for seed in args.seeds:
