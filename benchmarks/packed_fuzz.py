@@ -29,7 +29,7 @@ LIMIT = 64 * 2**20
 MEMORY = 8 * 2**30
 SECONDS = 20
 """Of the processor: a busy machine is no hang."""
-BATCH = 2500
+BATCH = 1000
 
 
 def say(where: Path, value: object) -> None:

@@ -122,6 +122,8 @@ def used(model: nn.Module, example: Any) -> str:
 
 def damage(data: bytes, rng: random.Random) -> bytes:
     """Truncated, flipped or spliced, the seal left as it is."""
+    if not data:
+        return data
     at, end = sorted(rng.randrange(len(data) + 1) for _ in range(2))
     kind = rng.randrange(4)
     if kind == 0:
