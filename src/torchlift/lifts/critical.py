@@ -41,6 +41,8 @@ class CriticalLayer(ModuleLift):
 
     The way back multiplies the layers with λ, μ fitted by least squares on the data: exact while the layer is
     linear there. ``fade=True`` makes it exact for good: σ turns into its straight pieces as t goes to 1.
+
+    More than eight fields: the contract's five, the activation, and how straight it has to be.
     """
 
     rewrites: ClassVar[bool] = True

@@ -73,6 +73,8 @@ class Lifter(ModuleLift):
     With ``init="zeros"`` exactly the identity at first; ``"xavier"`` and ``"kaiming"`` are masked
     (``sparsity``) and multiplied by ``scale``. ``match``, ``mix`` and ``freeze_head`` are those of
     :class:`~torchlift.lifts.tools.distil.Distil`.
+
+    More than eight fields: the lifter's shape, its start and its way back are the paper's three choices.
     """
 
     where: str

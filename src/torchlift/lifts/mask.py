@@ -37,6 +37,8 @@ class SoftMask(WeightLift):
     ``sparsity`` asks for a fraction of zeros: gates then count from a threshold τ that rises until the lowest
     logits, over all layers, are worth that fraction, and projection closes exactly so many. The source has no
     such control. ``costs`` (by glob; 1 otherwise) say what a weight of a layer is worth, such as its MACs.
+
+    More than eight fields: those of the source, of its published code, and of the target that neither has.
     """
 
     where: str = "*weight"

@@ -34,7 +34,7 @@ class Precision(WeightLift):
     precision of activations (:class:`ActivationPrecision`). ``skip``: a glob of weights to leave alone; the
     source leaves 1×1 shortcuts.
 
-    More fields than most lifts: each is a choice the source makes, or the hardware.
+    More than eight fields: each is a choice the source makes, or the hardware.
     """
 
     where: str = "*weight"

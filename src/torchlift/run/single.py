@@ -31,6 +31,23 @@ from torchlift.train.settings import Schedule
 from torchlift.train.workers import watched
 from torchlift.tree import move
 
+SHAPING = (
+    "optimizer",
+    "schedule",
+    "epochs",
+    "seed",
+    "batch_size",
+    "clip",
+    "groups",
+    "keep",
+    "augment",
+    "metric",
+    "precision",
+    "keep_zeros",
+    "equal_cost",
+)
+"""The settings that shape a result: a run is resumed only with the same ones."""
+
 
 @claims()
 @watched()
@@ -102,77 +119,94 @@ def fit(
         listener: ``listener(row)`` is told every new row of the history; what it raises ends the run.
         progress: show a bar on a terminal.
     """
+    given = dict(locals())
+    chosen = {name: given[name] for name in SHAPING}
     runner = engine(device, precision, compile)
     data = on_device(source(train, batch_size, augment), runner)
-    held_out = None if valid is None else on_device(source(valid, batch_size, shuffle=False), runner)
-    tested = None if test is None else on_device(source(test, batch_size, shuffle=False), runner)
+    held_out, tested = (
+        None if part is None else on_device(source(part, batch_size, shuffle=False), runner)
+        for part in (valid, test)
+    )
     task = copy.deepcopy(as_task(problem, loss)).to(runner.device)
     (mark_pruned if keep_zeros else release_zeros)(task)
     example = check(task, data, runner.device)
-    chosen = {
-        "optimizer": optimizer,
-        "schedule": schedule,
-        "epochs": epochs,
-        "seed": seed,
-        "batch_size": batch_size,
-        "clip": clip,
-        "groups": groups,
-        "keep": keep,
-        "augment": augment,
-        "metric": metric,
-        "precision": precision,
-        "keep_zeros": keep_zeros,
-        "equal_cost": equal_cost,
-    }
-    folder, owner = None if out is None else Path(out), ""
+    folder, store = None if out is None else Path(out), None
     if folder is not None:
         full = functools.partial(fit_record, task, as_recipe(recipe), data, held_out, chosen)
-        owner = open_fit(folder, runner, full, resume=resume, overwrite=overwrite)
+        store = Store(folder, open_fit(folder, runner, full, resume=resume, overwrite=overwrite))
     before = copy.deepcopy(task.model)
-    listeners = () if listener is None or runner.rank > 0 else (listener,)
-    if tensorboard and runner.rank == 0:
-        listeners = (*listeners, board(folder))
     with rng.scope(seed), graceful(folder is not None) as interrupted:
-        run = Run(
-            train=data,
-            valid=held_out,
-            engine=runner,
-            settings=Settings(
-                optimizer=optimizer, schedule=schedule, clip=clip, groups=groups, keep=keep, log=log
-            ),
-            epochs=epochs,
-            seed=seed,
-            metric=metric,
-            store=None if folder is None else Store(folder, owner),
-            history=History(None if folder is None else folder / "history.jsonl", runner.rank == 0),
-            progress=Progress(progress and runner.rank == 0),
-            unit=probe(task, first_batch(data, runner)).flops * data.steps(),
-            equal_cost=equal_cost,
-            save_every=save_every,
-            interrupted=interrupted,
-            listeners=listeners,
-        )
+        run = new_run(task, data, held_out, runner, store, interrupted, given)
         answer, fitter = follow(recipe, task, run, folder)
-    parts = {"valid": held_out, "test": tested}
-    result = Result(
+    said = in_words(task, recipe, chosen) | {"steps_per_epoch": data.steps()}
+    result = new_result(answer, before, example, fitter, tested, said)
+    if folder is not None and runner.rank == 0:
+        save(folder / "model.safetensors", answer.model.state_dict())
+        result.to_json(folder / "result.json")
+    return result
+
+
+def new_result(
+    answer: Task,
+    before: nn.Module,
+    example: Any,
+    fitter: DurableFit,
+    tested: Source | None,
+    settings: dict[str, Any],
+) -> Result:
+    """The plain model, scored, and the account of how it was found."""
+    run = fitter.run
+    parts = {"valid": run.valid, "test": tested}
+    return Result(
         task=answer,
         before=before,
         history=run.history.rows,
         cost=fitter.flops / run.unit,
         flops=fitter.flops,
         seconds=fitter.seconds,
-        metric=metric_name(task, metric),
-        settings=in_words(task, recipe, chosen) | {"steps_per_epoch": data.steps()},
+        metric=metric_name(answer, run.metric),
+        settings=settings,
         phases=run.phases,
         example=example,
-        scores={n: evaluate(answer, part, runner, metric) for n, part in parts.items() if part is not None},
-        engine=runner,
-        measure_with=metric,
+        scores={n: evaluate(answer, p, run.engine, run.metric) for n, p in parts.items() if p is not None},
+        engine=run.engine,
+        measure_with=run.metric,
     )
-    if folder is not None and runner.rank == 0:
-        save(folder / "model.safetensors", answer.model.state_dict())
-        result.to_json(folder / "result.json")
-    return result
+
+
+def new_run(
+    task: Task,
+    data: Source,
+    held_out: Source | None,
+    runner: Engine,
+    store: Store | None,
+    interrupted: Callable[[], bool],
+    given: Mapping[str, Any],
+) -> Run:
+    """What all fits of the run share, from the arguments :func:`fit` was given."""
+    first = runner.rank == 0
+    folder, listener = None if store is None else store.folder, given["listener"]
+    listeners = () if listener is None or not first else (listener,)
+    if given["tensorboard"] and first:
+        listeners = (*listeners, board(folder))
+    names = ("optimizer", "schedule", "clip", "groups", "keep", "log")
+    return Run(
+        train=data,
+        valid=held_out,
+        engine=runner,
+        settings=Settings(**{name: given[name] for name in names}),
+        epochs=given["epochs"],
+        seed=given["seed"],
+        metric=given["metric"],
+        store=store,
+        history=History(None if folder is None else folder / "history.jsonl", first),
+        progress=Progress(given["progress"] and first),
+        unit=probe(task, first_batch(data, runner)).flops * data.steps(),
+        equal_cost=given["equal_cost"],
+        save_every=given["save_every"],
+        interrupted=interrupted,
+        listeners=listeners,
+    )
 
 
 def in_words(task: Task, recipe: Any, settings: Mapping[str, Any]) -> dict[str, str | int | float]:
