@@ -4,6 +4,7 @@ from torchlift.deploy.couplings import channel_groups
 from torchlift.deploy.exporting import export
 from torchlift.deploy.measuring import Measured, measure
 from torchlift.deploy.packing import load, save
+from torchlift.deploy.pruning import prune
 from torchlift.deploy.shrinking import shrink, shrinkable
 from torchlift.deploy.sparse_kernels import sparse
 
@@ -13,6 +14,7 @@ __all__ = [
     "export",
     "load",
     "measure",
+    "prune",
     "save",
     "shrink",
     "shrinkable",

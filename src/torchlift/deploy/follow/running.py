@@ -1,0 +1,186 @@
+"""Running a model under a follower, several times, with several inputs and with weights drawn anew."""
+
+import contextlib
+import copy
+import dataclasses
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from torchlift.deploy.follow import contracting, mixing, moving, norming
+from torchlift.deploy.follow.follower import Follower, Known, Norm, Shape
+from torchlift.deploy.follow.labels import Labels, compressed, varying
+from torchlift.deploy.follow.rms import rms_form
+from torchlift.deploy.follow.watching import Still, Watch
+from torchlift.deploy.probing import Example, call, tensors
+
+_ = (contracting, mixing, moving, norming)  # imported for their rules
+
+OUTPUT = "the model's output has these channels"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trace:
+    """What was learnt about a model's channels."""
+
+    labels: Labels
+    watch: Watch
+    still: Still
+    norms: tuple[Norm, ...]
+    shapes: tuple[Shape, ...]
+    samples: int
+    """How many samples the multiplications were counted for."""
+
+
+def trace(
+    model: nn.Module, examples: list[Example], generic: list[Example], tolerance: float, redraws: int = 2
+) -> Trace:
+    """Follow a model (in evaluation mode, in its own number type) through the examples.
+
+    Weights drawn anew, zeros kept, tell channels that are constant because of zeros from those that happen
+    to be so at these weights, such as an activation that never fires; these run on ``generic`` examples.
+    """
+    labels = Labels()
+    cores = {
+        name: labels.add(name, tensor)
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]
+        if tensor.is_floating_point()
+    }
+    recurrent(model, labels)
+    watches = [Watch(len(labels.parent))]
+    first: Follower | None = None
+    spread: list[Tensor] = []
+    for example in examples:
+        f = run(model, example, labels, cores, watches[0])
+        first, spread = first or f, spread + f.spread
+        watches[0].counting = False
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(redraws):
+        watches.append(Watch(len(labels.parent)))
+        other = redrawn(model, generator)
+        for example in generic:
+            run(other, example, labels, cores, watches[-1])
+    straighten(labels, spread)
+    assert first is not None
+    samples = next((len(x) for x in tensors(examples[0]) if x.ndim), 1)
+    still = Still.of(watches, tolerance)
+    return Trace(labels, watches[0], still, tuple(first.norms), tuple(first.shapes), samples)
+
+
+def run(
+    model: nn.Module, example: Example, labels: Labels, cores: dict[str, list[Tensor]], watch: Watch
+) -> Follower:
+    """One run."""
+    f = Follower(model, labels, watch)
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        f.known[id(tensor)] = Known(tensor, cores.get(name, []), pure=True)
+    with hooked(f), plainly(), f:
+        out = call(model, example)
+    for tensor in tensors(out):
+        for core in f.look(tensor).cores:
+            labels.freeze(core, OUTPUT)
+    return f
+
+
+@contextlib.contextmanager
+def plainly() -> Iterator[None]:
+    """Without gradients and without kernels that do many operations at once."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with warnings.catch_warnings(), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+            warnings.simplefilter("ignore")
+            with torch.backends.mkldnn.flags(enabled=False):
+                yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+@contextlib.contextmanager
+def hooked(f: Follower) -> Iterator[None]:
+    """Keep the stack of modules at work, and look at root-mean-square norms as a whole."""
+    handles: list[Any] = []
+    for name, part in f.parts.items():
+        inner = rms_form(part) is not None
+
+        def enter(_m: Any, _given: Any, name: str = name, inner: bool = inner) -> None:
+            f.stack.append(name)
+            f.silent += inner
+
+        def leave(m: Any, given: Any, out: Any, inner: bool = inner) -> None:
+            f.silent -= inner
+            if inner and isinstance(out, Tensor) and not f.silent:
+                through_rms(f, m, given[0], out)
+            f.stack.pop()
+
+        handles.append(part.register_forward_pre_hook(enter))
+        handles.append(part.register_forward_hook(leave))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def through_rms(f: Follower, module: Any, x: Tensor, out: Tensor) -> None:
+    """Labels through a module that is x / √(mean x² + ε) · w, if it is."""
+    form = rms_form(module)
+    assert form is not None
+    f.silent += 1  # what is computed here is not the model's
+    with torch.no_grad():
+        kind = form.kind(module, x.detach(), out.detach())
+        if kind is None:
+            f.give_up([x, module.weight], f"{type(module).__name__} is a norm of unknown form")
+        f.put(out, [] if kind is None else norming.averaged(f, kind, x, [module.weight]))
+    f.silent -= 1
+
+
+def redrawn(model: nn.Module, generator: torch.Generator) -> nn.Module:
+    """A copy with every weight times a random factor of either sign: zeros stay, all else is generic.
+
+    Shifts are made small, so that no activation is off at all inputs because of them.
+    """
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if p.is_floating_point():
+                factor = 0.5 + torch.rand(p.shape, generator=generator, dtype=torch.float64)
+                sign = torch.randint(2, p.shape, generator=generator) * 2 - 1
+                p.mul_((factor * sign * (0.05 if name.endswith("bias") else 1.0)).to(p))
+        for name, buffer in model.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.mul_(0.05)
+    return model
+
+
+def recurrent(model: nn.Module, labels: Labels) -> None:
+    """All layers and directions of a torch RNN have one size: unit j of each stays or goes with the others."""
+    places = {(place.name, place.dim): place for place in labels.places}
+    for name, part in model.named_modules():
+        if isinstance(part, nn.RNNBase):
+            prefix = f"{name}." if name else ""
+            units = [
+                places[n, 1].labels
+                for key, _ in part.named_parameters()
+                if key.startswith("weight_hh") and ((n := f"{prefix}{key}"), 1) in places
+            ]
+            for other in units[1:]:
+                labels.unite(units[0], other)
+            if part.proj_size:
+                for unit in units:
+                    labels.freeze(unit, "an LSTM with projections")
+
+
+def straighten(labels: Labels, spread: list[Tensor]) -> None:
+    """No tensor may become ragged: labels that differ along two dimensions are united along the inner ones."""
+    before = None
+    while before is None or not torch.equal(before, labels.parent):
+        before = labels.parent.clone()
+        for core in spread:
+            own = varying(compressed(labels.roots(core)))
+            if len(own) > 1:
+                labels.along(core, own - {min(own)})
