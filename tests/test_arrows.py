@@ -23,7 +23,7 @@ ARROWS: dict[str, set[str]] = {
     "lifted": {"core"},
     "analyze": {"core"},
     "deploy": {"core", "files"},
-    "testing": {"core"},
+    "testing": {"core", "deploy"},
     "recipes": METHODS,
     "report": {"core", "files", "train", "analyze", "deploy"},
     "run": LIBRARY - {"tune"} | {"__init__"},

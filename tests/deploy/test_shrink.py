@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from torchlift.deploy.couplings import channel_groups
+from torchlift.deploy.groups import channel_groups
 from torchlift.deploy.shrinking import shrink, shrinkable
 from torchlift.models import GPT, VGG16, LeNet5, ResNet
 

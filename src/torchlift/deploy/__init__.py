@@ -1,7 +1,7 @@
 """From a trained model to a small one: its real size, cost and speed."""
 
-from torchlift.deploy.couplings import channel_groups
 from torchlift.deploy.exporting import export
+from torchlift.deploy.groups import channel_groups
 from torchlift.deploy.measuring import Measured, measure
 from torchlift.deploy.packing import load, save
 from torchlift.deploy.pruning import prune

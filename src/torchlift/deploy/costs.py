@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.deploy.follow import Place, Trace
-from torchlift.deploy.follow.watching import Extent
+from torchlift.deploy.follow.labels import Labels, compressed, varying
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -17,7 +17,7 @@ class Costs:
 
     sizes: Mapping[str, tuple[int, ...]]
     places: Mapping[str, tuple[tuple[Place, Tensor], ...]]
-    products: tuple[tuple[Extent, ...], ...]
+    products: tuple[tuple[tuple[int, Tensor | None], ...], ...]
     samples: int
 
     def parameters(self, gone: Tensor) -> float:
@@ -47,8 +47,16 @@ def costs_of(model: nn.Module, found: Trace) -> Costs:
     for place in found.labels.places:
         places.setdefault(place.name, []).append((place, found.labels.roots(place.labels)))
     products = tuple(
-        tuple((size, None if own is None else found.labels.roots(own)) for size, own in extents)
+        tuple((size, line(found.labels, core, dim)) for size, core, dim in extents)
         for extents in found.watch.products
     )
     sizes = {name: tuple(p.shape) for name, p in model.named_parameters()}
     return Costs(sizes, {n: tuple(own) for n, own in places.items()}, products, found.samples)
+
+
+def line(labels: Labels, core: Tensor | None, dim: int) -> Tensor | None:
+    """The channels along a dimension, by representatives; None where they turned out to be one."""
+    core = None if core is None else compressed(labels.roots(core))
+    if core is None or dim not in varying(core):
+        return None
+    return core.transpose(0, dim).reshape(core.shape[dim], -1)[:, 0]

@@ -5,11 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchlift.deploy.follow import Place, Trace
-from torchlift.deploy.probing import Example
-from torchlift.deploy.tracking import traced
 
 Role = Literal["writes", "reads"]
 
@@ -76,9 +74,7 @@ def coupling(
     for place in places:
         index = torch.isin(roots[place], own).nonzero().flatten()
         channel = torch.searchsorted(own, roots[place][index])
-        members.append(
-            Member(place.name, place.dim, place.size, role(found, place), index, channel)
-        )
+        members.append(Member(place.name, place.dim, place.size, role(found, place), index, channel))
     writer = next((m for m in members if m.role == "writes"), members[0])
     seen = any(m.role == "reads" for m in members) or bool(found.watch.reader[own].any())
     read = seen or any(bool(found.watch.reader[p.labels].any()) for p in places)
@@ -90,34 +86,3 @@ def role(found: Trace, place: Place) -> Role:
     """Whether a dimension is summed over, or holds what is computed."""
     read = found.watch.reader[place.labels] & ~found.watch.looked_up[place.labels]
     return "reads" if bool(read.any()) else "writes"
-
-
-def channel_groups(model: nn.Module, example: Example) -> dict[str, dict[str, int]]:
-    """Groups for :class:`~torchlift.lifts.SoftMask`: what must be zero for a channel to be cut exactly.
-
-    ``{coupling: {parameter: dimension}}`` with all that writes or scales the channels, one slice for each.
-    Couplings that cannot be cut, or whose channels are several slices of a weight, are left out.
-    """
-    parameters = dict(model.named_parameters())
-    groups: dict[str, dict[str, int]] = {}
-    for found in couplings(traced(model, example)):
-        members = [m for m in found.of("writes") if m.name in parameters]
-        whole = all(m.size == found.channels == len(m.index) and in_order(m.channel) for m in members)
-        if found.blocked or not whole or found.channels < 2 or not members:
-            continue
-        groups[unused(found.name, groups)] = {m.name: m.dim for m in members}
-    return groups
-
-
-def in_order(channel: Tensor) -> bool:
-    """Whether slice k is channel k."""
-    return torch.equal(channel, torch.arange(len(channel)))
-
-
-def unused(name: str, taken: Mapping[str, object]) -> str:
-    """A name not yet taken."""
-    number = 2
-    fresh = name
-    while fresh in taken:
-        fresh, number = f"{name}#{number}", number + 1
-    return fresh

@@ -64,7 +64,14 @@ def cut(model: nn.Module, cuts: Cuts) -> nn.Module:
 
 def check_optimizer(optimizer: Optimizer | None) -> None:
     """Refuse optimisers whose state cannot be cut slice by slice."""
-    if isinstance(optimizer, LBFGS | Adafactor):
+    if optimizer is None:
+        return
+    odd = any(
+        isinstance(value, Tensor) and value.numel() > 1 and value.shape != parameter.shape
+        for parameter, state in optimizer.state.items()
+        for value in state.values()
+    )
+    if odd or isinstance(optimizer, LBFGS | Adafactor):
         raise TorchliftError(
             f"the state of {type(optimizer).__name__} mixes all entries of a weight and cannot be cut: shrink "
             "without it and make a new one."

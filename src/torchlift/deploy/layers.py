@@ -83,7 +83,9 @@ class FewerHeads(nn.Module):
         mask = merged_mask(attn_mask, key_padding_mask, scores)
         weights = torch.softmax(scores if mask is None else scores + mask, -1)
         weights = functional.dropout(weights, self.dropout, self.training)
-        out = functional.linear((weights @ v).transpose(-2, -3).flatten(-2), self.out_proj.weight, self.out_proj.bias)
+        out = functional.linear(
+            (weights @ v).transpose(-2, -3).flatten(-2), self.out_proj.weight, self.out_proj.bias
+        )
         if not self.batch_first and query.ndim == 3:
             out = out.transpose(0, 1)
         if not need_weights:

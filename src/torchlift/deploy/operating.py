@@ -6,14 +6,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from torchlift.deploy.cuts import cut
+from torchlift.deploy.cuts import Cuts, cut
 from torchlift.deploy.dead import Surgery
 from torchlift.deploy.folding import fold_in
 from torchlift.deploy.follow import Shape, Trace
-from torchlift.deploy.follow.labels import varying
+from torchlift.deploy.follow.labels import compressed, varying
 from torchlift.deploy.follow.rms import rms_form, scaled_rms
 from torchlift.deploy.layers import CountedLayerNorm
-from torchlift.deploy.resizing import count_again
+from torchlift.deploy.resizing import count_again, is_conv1d
 
 
 def operate(model: nn.Module, found: Trace, done: Surgery, *, exact: bool = True) -> nn.Module:
@@ -21,9 +21,20 @@ def operate(model: nn.Module, found: Trace, done: Surgery, *, exact: bool = True
     folded = copy.deepcopy(model)
     fold_in(folded, done.folds)
     adjust_norms(folded, found, done.roots, exact=exact)
-    small = cut(folded, done.cuts)
+    small = cut(folded, done.cuts | made_biases(model, done))
     recount(small, found, done.roots)
     return small
+
+
+def made_biases(model: nn.Module, done: Surgery) -> Cuts:
+    """The cuts of biases that folding made: those of the rows beside them."""
+    found: Cuts = {}
+    for name in done.folds:
+        layer = model.get_submodule(name)
+        rows = f"{name}.weight".removeprefix("."), int(is_conv1d(layer))
+        if layer.bias is None and rows in done.cuts:
+            found[f"{name}.bias".removeprefix("."), 0] = done.cuts[rows]
+    return found
 
 
 def adjust_norms(model: nn.Module, found: Trace, gone: Tensor, *, exact: bool) -> None:
@@ -37,7 +48,7 @@ def adjust_norms(model: nn.Module, found: Trace, gone: Tensor, *, exact: bool) -
         if kind == "layer":
             if exact and isinstance(norm, nn.LayerNorm):
                 model.set_submodule(name, CountedLayerNorm.of(norm, before)) if name else None
-        else:
+        elif kind != "counted":
             form = rms_form(norm)
             assert form is not None
             weight = norm.get_parameter("weight")
@@ -50,22 +61,21 @@ def adjust_norms(model: nn.Module, found: Trace, gone: Tensor, *, exact: bool) -
 
 def recount(model: nn.Module, found: Trace, gone: Tensor) -> None:
     """Numbers of heads and of channels that the model's own code uses, wherever it asked for such a size."""
-    asked: dict[tuple[str, int], set[int]] = {}
+    asked: dict[str, dict[int, set[int]]] = {}
     for shape in found.shapes:
         for old, new in sizes(shape, found, gone):
-            asked.setdefault((shape.module, old), set()).add(new)
-    for (name, old), new in asked.items():
-        changed = new - {old}
-        if len(changed) == 1:
-            count_again(model, name, old, changed.pop())
+            asked.setdefault(shape.module, {}).setdefault(old, set()).add(new)
+    for name, pairs in asked.items():
+        clear = {old: min(new - {old}) for old, new in pairs.items() if len(new - {old}) == 1}
+        count_again(model.get_submodule(name), clear)
 
 
 def sizes(shape: Shape, found: Trace, gone: Tensor) -> list[tuple[int, int]]:
     """(old, new) size of each dimension along which channels lie."""
-    core = found.labels.roots(shape.core)
+    core = compressed(found.labels.roots(shape.core))
     result: list[tuple[int, int]] = []
     for dim in varying(core):
-        flat = core.transpose(0, dim).flatten(1)[:, 0]
+        flat = core.transpose(0, dim).reshape(core.shape[dim], -1)[:, 0]
         lost = int(torch.isin(flat, gone).sum())
         result.append((shape.sizes[dim], shape.sizes[dim] - lost))
     return result

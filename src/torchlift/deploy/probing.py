@@ -46,6 +46,16 @@ def as_type(example: Example, dtype: torch.dtype) -> Example:
     return changed(example, lambda x: x.to(dtype) if x.is_floating_point() else x)
 
 
+def precise(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """A copy for evaluation with numbers of another type; an ε that depends on the type stays what it was."""
+    twin = copy.deepcopy(model).eval()
+    for part in twin.modules():
+        if isinstance(part, nn.RMSNorm) and part.eps is None:  # pyright: ignore[reportUnnecessaryComparison]
+            like = next(part.parameters(), torch.zeros(()))
+            part.eps = torch.finfo(like.dtype).eps
+    return twin.to(dtype)
+
+
 def variations(model: nn.Module, example: Example) -> list[Example]:
     """The example; noise in its place, small and large; a batch of another size; larger and smaller sizes.
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torchlift.core import TorchliftError, matches
 from torchlift.deploy import criteria
 from torchlift.deploy.costs import Costs, costs_of
-from torchlift.deploy.couplings import Coupling, couplings
+from torchlift.deploy.couplings import Coupling
+from torchlift.deploy.feasible import usable
 from torchlift.deploy.masking import masked
 from torchlift.deploy.probing import Example
 from torchlift.deploy.shrinking import shrink
@@ -41,7 +42,9 @@ class Choice:
         if self.scope not in ("local", "global"):
             raise TorchliftError(f"scope is 'local' or 'global', got {self.scope!r}.")
         if self.criterion == "taylor" and self.loss is None:
-            raise TorchliftError("criterion='taylor' needs loss=, a function of the model that gives a number.")
+            raise TorchliftError(
+                "criterion='taylor' needs loss=, a function of the model that gives a number."
+            )
         for ratio in self.ratio.values() if isinstance(self.ratio, Mapping) else [self.ratio]:
             if not 0 <= ratio < 1:
                 raise TorchliftError(f"a ratio lies in [0, 1), got {ratio}: 0.5 cuts half of the channels.")
@@ -78,14 +81,14 @@ def prune(
     """
     choice = Choice(ratio=ratio, criterion=criterion, scope=scope, loss=loss, skip=skip, round_to=round_to)
     found = traced(model, example)
-    usable = [c for c in couplings(found) if not c.blocked and c.channels > 1 and not left_out(c, choice)]
-    scores = [score(model, c, choice) for c in usable]
+    free = [c for c in usable(model, found, example) if not c.blocked and not left_out(c, choice)]
+    scores = [score(model, c, choice) for c in free]
     if parameters is not None or macs is not None:
         costs = costs_of(model, found)
-        gone = aimed(usable, scores, choice, costs, parameters, macs)
+        gone = aimed(free, scores, choice, costs, parameters, macs)
     else:
-        gone = chosen(usable, scores, choice)
-    return shrink(masked(model, usable, gone), example, exact=exact)
+        gone = chosen(free, scores, choice)
+    return shrink(masked(model, free, gone), example, exact=exact)
 
 
 def left_out(coupling: Coupling, choice: Choice) -> bool:
@@ -93,7 +96,7 @@ def left_out(coupling: Coupling, choice: Choice) -> bool:
     return bool(choice.skip) and any(matches(m.name, str(choice.skip)) for m in coupling.of("writes"))
 
 
-def chosen(usable: list[Coupling], scores: list[Tensor], choice: Choice) -> list[Tensor]:
+def chosen(free: list[Coupling], scores: list[Tensor], choice: Choice) -> list[Tensor]:
     """Boolean, for each coupling: the channels that go."""
     if choice.scope == "global":
         ratio = choice.of("*")
@@ -102,10 +105,8 @@ def chosen(usable: list[Coupling], scores: list[Tensor], choice: Choice) -> list
         parts = list(gone.split([len(s) for s in scores]))
         counts = [min(int(p.sum()), len(p) - 1) for p in parts]
     else:
-        counts = [
-            min(round(choice.of(c.name) * c.channels), c.channels - 1) for c in usable
-        ]
-    counts = [rounded_count(c.channels, n, choice.round_to) for c, n in zip(usable, counts, strict=True)]
+        counts = [min(round(choice.of(c.name) * c.channels), c.channels - 1) for c in free]
+    counts = [rounded_count(c.channels, n, choice.round_to) for c, n in zip(free, counts, strict=True)]
     return criteria.lowest(scores, counts)
 
 
@@ -118,7 +119,7 @@ def rounded_count(channels: int, gone: int, round_to: int) -> int:
 
 
 def aimed(
-    usable: list[Coupling],
+    free: list[Coupling],
     scores: list[Tensor],
     choice: Choice,
     costs: Costs,
@@ -130,8 +131,8 @@ def aimed(
     assert asked is not None
 
     def left(ratio: float) -> tuple[float, list[Tensor]]:
-        gone = chosen(usable, scores, dataclasses.replace(choice, ratio=ratio))
-        roots = torch.cat([c.roots[g] for c, g in zip(usable, gone, strict=True)])
+        gone = chosen(free, scores, dataclasses.replace(choice, ratio=ratio))
+        roots = torch.cat([c.roots[g] for c, g in zip(free, gone, strict=True)])
         return (costs.parameters(roots) if name == "parameters" else costs.macs(roots)), gone
 
     low, high = 0.0, 0.999999

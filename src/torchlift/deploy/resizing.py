@@ -1,11 +1,11 @@
 """Telling layers, after a cut, how wide they are now."""
 
+from collections.abc import Mapping
 from typing import Any, cast
 
-import torch
 from torch import nn
 
-from torchlift.deploy.layers import FewerHeads
+from torchlift.deploy.layers import CountedLayerNorm, FewerHeads
 
 CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -80,26 +80,38 @@ def refit_attention(model: nn.Module) -> nn.Module:
                 layer.num_heads = width // layer.head_dim
             elif layer.bias_k is None and layer.bias_v is None and not layer.add_zero_attn:
                 model.set_submodule(name, FewerHeads(layer, layer.head_dim))
+    for layer in model.modules():  # torch's fused kernel would take the norm for one of its own
+        if isinstance(layer, nn.TransformerEncoderLayer) and isinstance(layer.norm1, CountedLayerNorm):
+            layer.activation_relu_or_gelu = 0
     return model
 
 
-def count_again(model: nn.Module, name: str, old: int, new: int) -> None:
+def count_again(layer: nn.Module, sizes: Mapping[int, int]) -> None:
     """Numbers that a module's own code puts into a view or a split: heads, widths, the sizes of parts."""
-    layer = model.get_submodule(name)
     if isinstance(layer, nn.MultiheadAttention | FewerHeads | nn.RNNBase | nn.GroupNorm):
         return
     for key, value in list(vars(layer).items()):
-        if type(value) is int and value == old and countable(key):
-            setattr(layer, key, new)
+        if type(value) is int and value in sizes and countable(key):
+            setattr(layer, key, sizes[value])
 
 
 def countable(key: str) -> bool:
     """Whether an attribute's name says a number of heads, groups or channels, not of one head's features."""
     inner = ("head_dim", "head_size", "dim_head", "per_head", "d_head", "_layers")
-    outer = ("head", "split", "size", "dim", "width", "channels", "features", "hidden", "inner", "embd", "group", "d_model")
+    outer = (
+        "head",
+        "split",
+        "size",
+        "dim",
+        "width",
+        "channels",
+        "features",
+        "hidden",
+        "inner",
+        "embd",
+        "group",
+        "d_model",
+    )
     return key == "all_head_size" or (
         not any(part in key for part in inner) and any(part in key for part in outer)
     )
-
-
-_ = torch

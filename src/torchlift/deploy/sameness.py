@@ -1,11 +1,9 @@
 """Whether two models compute the same: on several inputs, in double precision where they bear it."""
 
-import copy
-
 import torch
 from torch import Tensor, nn
 
-from torchlift.deploy.probing import Example, as_type, outputs
+from torchlift.deploy.probing import Example, as_type, outputs, precise
 
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 
@@ -38,11 +36,11 @@ def both(
     for dtype in TOLERANCE:
         given = [as_type(e, dtype) for e in examples]
         try:
-            ours = outputs(copy.deepcopy(model).to(dtype).eval(), given)
+            ours = outputs(precise(model, dtype), given)
         except (RuntimeError, ValueError, IndexError, TypeError):
             continue
         try:
-            theirs = outputs(copy.deepcopy(other).to(dtype).eval(), given)
+            theirs = outputs(precise(other, dtype), given)
         except Exception:  # a cut that the model's own code does not bear may raise anything
             return None
         return ours, theirs, dtype

@@ -3,14 +3,15 @@
 import copy
 import dataclasses
 import logging
+from collections.abc import Callable
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from torchlift.deploy.couplings import couplings
 from torchlift.deploy.cuts import carry, check_optimizer
 from torchlift.deploy.dead import Surgery, Verdict, judge, surgery
+from torchlift.deploy.feasible import FIXED, runs
 from torchlift.deploy.follow import Trace
 from torchlift.deploy.layout import lay_channels_last
 from torchlift.deploy.operating import operate
@@ -96,11 +97,20 @@ def once(
     active = [verdict for verdict in verdicts if verdict.cut]
     refused: list[Verdict] = []
     if active and not fine(active):
-        good = [verdict for verdict in active if fine([verdict])]
-        good = good if fine(good) else []
+        good = sound(active, fine)
         refused, active = [v for v in active if v not in good], good
-    rows = [row(verdict, refused=verdict in refused) for verdict in verdicts]
+    reasons = {id(v): REFUSED if runs(model, found, v.coupling, examples[0]) else FIXED for v in refused}
+    rows = [row(verdict, reasons.get(id(verdict), "")) for verdict in verdicts]
     return found, (surgery(model, found, active) if active else None), rows
+
+
+def sound(verdicts: list[Verdict], fine: Callable[[list[Verdict]], bool]) -> list[Verdict]:
+    """As many of the verdicts as hold together, by halving."""
+    if len(verdicts) < 2:
+        return verdicts if fine(verdicts) else []
+    half = len(verdicts) // 2
+    first, second = (part if fine(part) else sound(part, fine) for part in (verdicts[:half], verdicts[half:]))
+    return first + second if fine(first + second) else max(first, second, key=len)
 
 
 def spared(verdicts: list[Verdict]) -> list[Verdict]:
@@ -134,11 +144,8 @@ def rounded(verdict: Verdict, round_to: int) -> Verdict:
     return dataclasses.replace(verdict, dead=dead, why=why)
 
 
-def row(verdict: Verdict, *, refused: bool) -> Row:
+def row(verdict: Verdict, refused: str) -> Row:
     """A verdict as a line of the report."""
     coupling = verdict.coupling
-    cut, why = (0, REFUSED) if refused else (verdict.cut, verdict.why)
+    cut, why = (0, refused) if refused else (verdict.cut, verdict.why)
     return Row(coupling.name, coupling.channels, int(verdict.silent.sum()), cut, why)
-
-
-_ = torch

@@ -7,14 +7,14 @@ from torch import nn
 
 from torchlift.core import TorchliftError
 from torchlift.deploy.follow import Trace, trace
-from torchlift.deploy.probing import Example, as_type, call, many, variations
+from torchlift.deploy.probing import Example, as_type, call, many, precise, variations
 
 
 def traced(model: nn.Module, example: Example) -> Trace:
     """Follow a copy of the model, in double precision where it bears that, in single where it casts."""
     errors: list[str] = []
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
-        twin = copy.deepcopy(model).to(dtype).eval()
+        twin = precise(model, dtype)
         try:
             examples = [as_type(e, dtype) for e in variations(model, example)]
             wide = [as_type(e, dtype) for e in many(model, example)]

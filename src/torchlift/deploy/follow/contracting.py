@@ -172,4 +172,3 @@ def grouped(
     f.labels.unite(first, first[:, :1])
     per_group = kernel.shape[1] if transposed else kernel.shape[0] // groups
     return first[:, :1].expand(groups, per_group).flatten() if transposed else own
-

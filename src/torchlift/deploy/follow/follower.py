@@ -134,7 +134,9 @@ class Follower(TorchDispatchMode):
         self.labels.freeze(core, why)
         return None
 
-    def merge(self, shape: Sequence[int], parts: Sequence[tuple[list[Tensor], Sequence[int], bool]]) -> list[Tensor]:
+    def merge(
+        self, shape: Sequence[int], parts: Sequence[tuple[list[Tensor], Sequence[int], bool]]
+    ) -> list[Tensor]:
         """The cores of what is computed entry by entry from parts, each (cores, shape, wild), broadcast."""
         n = len(shape)
         padded = [

@@ -54,7 +54,9 @@ def reduce(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     if isinstance(dims, bool) or (dims is None and len(tensors_in(args)) > 1):
         entry_by_entry(f, func, args, kwargs, out)  # max of two tensors
         return
-    over = set(range(n)) if dims in (None, []) else {d % n for d in ([dims] if isinstance(dims, int) else dims)}
+    over = (
+        set(range(n)) if dims in (None, []) else {d % n for d in ([dims] if isinstance(dims, int) else dims)}
+    )
     known = f.look(source)
     why = f"{func.overloadpacket.__name__} mixes the channels"
     kept = [core for c in known.cores if (core := f.settle(c, over, why)) is not None]
@@ -109,4 +111,3 @@ def arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict
     found = {a.name: a.default_value for a in schema if a.has_default_value()}
     found |= {a.name: value for a, value in zip(schema, args, strict=False)}
     return found | dict(kwargs)
-

@@ -132,9 +132,7 @@ def pick(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
 def write(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """Writing into a tensor, or into a part of one whose labels then hold for the whole."""
     target, source = f.look(args[0]), f.look(args[1])
-    cores = f.merge(
-        out.shape, [(target.cores, out.shape, True), (source.cores, args[1].shape, source.wild)]
-    )
+    cores = f.merge(out.shape, [(target.cores, out.shape, True), (source.cores, args[1].shape, source.wild)])
     f.put(out, cores, pure=source.pure)
     base = out._base  # pyright: ignore[reportPrivateUsage]
     if base is None:

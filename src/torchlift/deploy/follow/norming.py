@@ -9,7 +9,12 @@ from torchlift.deploy.follow.follower import Follower, Norm, rule, tensors_in
 from torchlift.deploy.follow.labels import varying
 
 
-@rule("native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit", "cudnn_batch_norm")
+@rule(
+    "native_batch_norm",
+    "_native_batch_norm_legit_no_training",
+    "_native_batch_norm_legit",
+    "cudnn_batch_norm",
+)
 def by_channel(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Each channel by itself: weight, bias and statistics go with it."""
     x = args[0]
@@ -53,7 +58,9 @@ def over_features(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[s
     f.put(out[0], averaged(f, "layer", args[0], list(args[2:4]), len(args[1])))
 
 
-def averaged(f: Follower, kind: str, x: Tensor, affine: Sequence[Tensor | None], count: int = 1) -> list[Tensor]:
+def averaged(
+    f: Follower, kind: str, x: Tensor, affine: Sequence[Tensor | None], count: int = 1
+) -> list[Tensor]:
     """A norm over the last dimensions; channels go with its weight and bias if what they carry is zero."""
     known, last = f.look(x), set(range(x.ndim - count, x.ndim))
     kept: list[Tensor] = []
@@ -71,4 +78,3 @@ def averaged(f: Follower, kind: str, x: Tensor, affine: Sequence[Tensor | None],
         if tensor is not None:
             parts.append((f.look(tensor).cores, tensor.shape, False))
     return f.merge(x.shape, parts)
-

@@ -13,9 +13,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from torchlift.deploy.follow import contracting, mixing, moving, norming
 from torchlift.deploy.follow.follower import Follower, Known, Norm, Shape
+from torchlift.deploy.follow.glancing import Glance
 from torchlift.deploy.follow.labels import Labels, compressed, varying
 from torchlift.deploy.follow.rms import rms_form
 from torchlift.deploy.follow.watching import Still, Watch
+from torchlift.deploy.layers import CountedLayerNorm
 from torchlift.deploy.probing import Example, call, tensors
 
 _ = (contracting, mixing, moving, norming)  # imported for their rules
@@ -36,13 +38,12 @@ class Trace:
     """How many samples the multiplications were counted for."""
 
 
-def trace(
-    model: nn.Module, examples: list[Example], generic: list[Example], tolerance: float, redraws: int = 2
-) -> Trace:
+def trace(model: nn.Module, examples: list[Example], generic: list[Example], tolerance: float) -> Trace:
     """Follow a model (in evaluation mode, in its own number type) through the examples.
 
     Weights drawn anew, zeros kept, tell channels that are constant because of zeros from those that happen
-    to be so at these weights, such as an activation that never fires; these run on ``generic`` examples.
+    to be so at these weights, such as an activation that never fires; they run on the ``generic`` examples,
+    one set of weights on each. Couplings come from the first and the last example.
     """
     labels = Labels()
     cores = {
@@ -54,16 +55,14 @@ def trace(
     watches = [Watch(len(labels.parent))]
     first: Follower | None = None
     spread: list[Tensor] = []
-    for example in examples:
-        f = run(model, example, labels, cores, watches[0])
+    for number, example in enumerate(examples):
+        f = run(model, example, labels, cores, watches[0], light=0 < number < len(examples) - 1)
         first, spread = first or f, spread + f.spread
         watches[0].counting = False
     generator = torch.Generator().manual_seed(0)
-    for _ in range(redraws):
+    for example in generic:
         watches.append(Watch(len(labels.parent)))
-        other = redrawn(model, generator)
-        for example in generic:
-            run(other, example, labels, cores, watches[-1])
+        run(redrawn(model, generator), example, labels, cores, watches[-1], light=True)
     straighten(labels, spread)
     assert first is not None
     samples = next((len(x) for x in tensors(examples[0]) if x.ndim), 1)
@@ -72,15 +71,21 @@ def trace(
 
 
 def run(
-    model: nn.Module, example: Example, labels: Labels, cores: dict[str, list[Tensor]], watch: Watch
+    model: nn.Module,
+    example: Example,
+    labels: Labels,
+    cores: dict[str, list[Tensor]],
+    watch: Watch,
+    *,
+    light: bool = False,
 ) -> Follower:
-    """One run."""
-    f = Follower(model, labels, watch)
+    """One run, followed or only glanced at."""
+    f = (Glance if light else Follower)(model, labels, watch)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         f.known[id(tensor)] = Known(tensor, cores.get(name, []), pure=True)
     with hooked(f), plainly(), f:
         out = call(model, example)
-    for tensor in tensors(out):
+    for tensor in [] if light else tensors(out):
         for core in f.look(tensor).cores:
             labels.freeze(core, OUTPUT)
     return f
@@ -102,10 +107,10 @@ def plainly() -> Iterator[None]:
 
 @contextlib.contextmanager
 def hooked(f: Follower) -> Iterator[None]:
-    """Keep the stack of modules at work, and look at root-mean-square norms as a whole."""
+    """Keep the stack of modules at work, and look at some norms as a whole."""
     handles: list[Any] = []
     for name, part in f.parts.items():
-        inner = rms_form(part) is not None
+        inner = rms_form(part) is not None or isinstance(part, CountedLayerNorm)
 
         def enter(_m: Any, _given: Any, name: str = name, inner: bool = inner) -> None:
             f.stack.append(name)
@@ -114,7 +119,7 @@ def hooked(f: Follower) -> Iterator[None]:
         def leave(m: Any, given: Any, out: Any, inner: bool = inner) -> None:
             f.silent -= inner
             if inner and isinstance(out, Tensor) and not f.silent:
-                through_rms(f, m, given[0], out)
+                through_norm(f, m, given[0], out)
             f.stack.pop()
 
         handles.append(part.register_forward_pre_hook(enter))
@@ -126,16 +131,20 @@ def hooked(f: Follower) -> Iterator[None]:
             handle.remove()
 
 
-def through_rms(f: Follower, module: Any, x: Tensor, out: Tensor) -> None:
-    """Labels through a module that is x / √(mean x² + ε) · w, if it is."""
+def through_norm(f: Follower, module: Any, x: Tensor, out: Tensor) -> None:
+    """Labels through a module that is x / √(mean x² + ε) · w, if it is, or a layer norm that counts."""
     form = rms_form(module)
-    assert form is not None
     f.silent += 1  # what is computed here is not the model's
     with torch.no_grad():
-        kind = form.kind(module, x.detach(), out.detach())
-        if kind is None:
+        if isinstance(f, Glance):
+            f.norm(x, module.weight)
+        elif form is None:
+            f.put(out, norming.averaged(f, "counted", x, [module.weight, module.bias]))
+        elif (kind := form.kind(module, x.detach(), out.detach())) is None:
             f.give_up([x, module.weight], f"{type(module).__name__} is a norm of unknown form")
-        f.put(out, [] if kind is None else norming.averaged(f, kind, x, [module.weight]))
+            f.put(out, [])
+        else:
+            f.put(out, norming.averaged(f, kind, x, [module.weight]))
     f.silent -= 1
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from torchlift.deploy.follow.labels import varying
 
-Extent = tuple[int, Tensor | None]
-"""A size, and the labels along it where it is followed."""
+Extent = tuple[int, Tensor | None, int]
+"""A size, the core of the labels along it where it is followed, and its dimension there."""
 
 
 class Watch:
@@ -18,6 +18,8 @@ class Watch:
     def __init__(self, labels: int) -> None:
         self.low = torch.full((labels,), torch.inf, dtype=torch.float64)
         self.high = -self.low
+        self.scale = torch.zeros(labels, dtype=torch.float64)
+        """The largest input of the reader, over all its slices."""
         self.zero = torch.ones(labels, dtype=torch.bool)
         """The reader's own slice is zero: it ignores what comes."""
         self.folds = torch.ones(labels, dtype=torch.bool)
@@ -36,6 +38,7 @@ class Watch:
         values, slices = values.detach(), slices.detach()
         self.low.scatter_reduce_(0, labels, values.amin(0).double().cpu(), "amin")
         self.high.scatter_reduce_(0, labels, values.amax(0).double().cpu(), "amax")
+        self.scale[labels] = torch.maximum(self.scale[labels], values.abs().max().double().cpu())
         self.zero[labels] &= (slices == 0).all(0).cpu()
         self.folds[labels] &= foldable
         self.reader[labels] = True
@@ -46,19 +49,17 @@ class Watch:
         """A norm at work."""
         self.averaged[labels] |= (values != 0).any(0).cpu()
 
-    def count(
-        self, a: Any, b: Any, left: list[Tensor], right: list[Tensor], over: Tensor | None
-    ) -> None:
+    def count(self, a: Any, b: Any, left: list[Tensor], right: list[Tensor], over: Tensor | None) -> None:
         """The multiplications of a product (b, m, k) × (b, k, n)."""
         if not self.counting:
             return
         batch, rows, columns = a.tensor.shape[:-2].numel(), a.tensor.shape[-2], b.tensor.shape[-1]
         self.products.append(
             (
-                (batch, side([*left, *right], 0)),
-                (rows, side(left, 1)),
-                (columns, side(right, 2)),
-                (a.tensor.shape[-1], over),
+                (batch, side([*left, *right], 0), 0),
+                (rows, side(left, 1), 1),
+                (columns, side(right, 2), 2),
+                (a.tensor.shape[-1], over, 0),
             )
         )
 
@@ -77,18 +78,17 @@ class Watch:
         places = kernel[0, 0].numel() * out.numel() // out.shape[1]
         inputs = kernel.shape[0] // groups if transposed else kernel.shape[1]
         self.products.append(
-            ((places, None), (out.shape[1], made), (inputs, channels if groups == 1 else None))
+            (
+                (places, None, 0),
+                (out.shape[1], made, 0),
+                (inputs, channels if groups == 1 else None, 0),
+            )
         )
 
 
 def side(cores: list[Tensor], dim: int) -> Tensor | None:
-    """The labels along a dimension."""
-    for core in cores:
-        if dim in varying(core):
-            for other in range(core.ndim):
-                core = core if other == dim else core.narrow(other, 0, 1)
-            return core.flatten()
-    return None
+    """The core that differs along a dimension."""
+    return next((core for core in cores if dim in varying(core)), None)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -103,8 +103,7 @@ class Still:
         """From watches of one set of weights each; the first set is the model's own."""
         constant = torch.ones(len(watches[0].low), dtype=torch.bool)
         for watch in watches:
-            size = torch.maximum(watch.low.abs(), watch.high.abs()).clamp(min=1.0)
-            constant &= watch.high - watch.low <= tolerance * size
+            constant &= watch.high - watch.low <= tolerance * watch.scale
         first = watches[0]
         exact = first.low == first.high
         return cls(constant, torch.where(exact, first.low, 0.5 * (first.low + first.high)))
