@@ -1,7 +1,7 @@
 """From a trained model to a small one: its real size, cost and speed."""
 
 from torchlift.deploy.exporting import export
-from torchlift.deploy.groups import channel_groups
+from torchlift.deploy.groups import Plan, channel_groups, plan
 from torchlift.deploy.measuring import Measured, measure
 from torchlift.deploy.packing import load, save
 from torchlift.deploy.pruning import prune
@@ -10,10 +10,12 @@ from torchlift.deploy.sparse_kernels import sparse
 
 __all__ = [
     "Measured",
+    "Plan",
     "channel_groups",
     "export",
     "load",
     "measure",
+    "plan",
     "prune",
     "save",
     "shrink",

@@ -94,7 +94,7 @@ class Gate(Node):
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"weight_decay": 0.0, "eps": 1e-3}}
     carries: ClassVar[str | None] = "weight"
 
-    def __init__(self, weight: Tensor, switches: Switches, grain: tuple[int, ...], strength: float) -> None:
+    def __init__(self, weight: Tensor, switches: Switches, grain: gates.Grain, strength: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight.clone())
         self.switches, self.grain, self.strength = switches, grain, strength
