@@ -1,6 +1,7 @@
 """Picking parts of a model: always a glob on dotted names, always called ``where``."""
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -12,10 +13,15 @@ from torchlift.core.node import optimizer_options
 
 PREFIXES = ("model.", "base.", "student.")
 
+RECURRENT = re.compile(r"\b(weight|bias)_(ih|hh|hr)_l\d+(_reverse)?$")
+"""How torch's recurrent layers name their weights; ``rnn.weight_ih_l0`` answers to ``rnn.weight`` too."""
+
 
 def matches(name: str, where: str) -> bool:
     """Whether the glob fits the dotted name, with or without the problem's own prefixes (``model.``, …)."""
     if fnmatchcase(name, where):
+        return True
+    if (plain := RECURRENT.sub(r"\1", name)) != name and fnmatchcase(plain, where):
         return True
     prefix = next((p for p in PREFIXES if name.startswith(p)), None)
     return prefix is not None and matches(name[len(prefix) :], where)

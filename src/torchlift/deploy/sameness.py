@@ -22,9 +22,9 @@ def same(model: nn.Module, other: nn.Module, examples: list[Example]) -> bool:
 
 
 def difference(model: nn.Module, other: nn.Module, examples: list[Example]) -> float:
-    """The largest difference of any output."""
+    """The largest difference of any output; infinite where shapes differ or the second model fails."""
     found = both(model, other, examples)
-    if found is None:
+    if found is None or [a.shape for a in found[0]] != [b.shape for b in found[1]]:
         return float("inf")
     return max((distance(a, b) for a, b in zip(*found[:2], strict=True) if a.numel()), default=0.0)
 

@@ -15,9 +15,9 @@ from torchlift.deploy.feasible import FIXED, runs
 from torchlift.deploy.follow import Trace
 from torchlift.deploy.layout import lay_channels_last
 from torchlift.deploy.operating import operate
-from torchlift.deploy.probing import Example, variations
+from torchlift.deploy.probing import Example
 from torchlift.deploy.sameness import difference, same
-from torchlift.deploy.tracking import traced
+from torchlift.deploy.tracking import Probe, traced
 
 log = logging.getLogger(__name__)
 
@@ -51,55 +51,71 @@ def shrink(
     ``exact=False`` lets layer norms forget the features that went, which is faster and changes the output; by
     how much is logged. ``round_to``: widths stay multiples of it where they were.
     """
+    small, rows = shrunk(model, example, optimizer, exact=exact, round_to=round_to)
+    for row in rows:
+        if row.zero > row.cut and row.why:
+            log.warning("%s: %s", row.layer, row.why)
+    return small
+
+
+def shrunk(
+    model: nn.Module,
+    example: Example,
+    optimizer: Optimizer | None = None,
+    *,
+    exact: bool = True,
+    round_to: int = 1,
+) -> tuple[nn.Module, list[Row]]:
+    """As :func:`shrink`, with the rows of what is left."""
     check_optimizer(optimizer)
-    examples = variations(model, example)
+    probe = Probe.of(model, example)
     small = model
     rows: list[Row] = []
     for _ in range(100):  # a cut can make the layer before it useless: repeat until nothing moves
-        found, done, rows = once(small, example, examples, exact=exact, round_to=round_to)
+        found, done, rows = once(small, example, probe, exact=exact, round_to=round_to)
         if done is None:
             break
         after = operate(small, found, done, exact=exact)
         if optimizer is not None:
             carry(optimizer, small, after, done.cuts)
         small = after
-    for row in rows:
-        if row.zero > row.cut and row.why:
-            log.warning("%s: %s", row.layer, row.why)
     if not exact:
-        log.warning("inexact by request: outputs move by up to %.2g", difference(model, small, examples))
+        moved = difference(model, small, probe.examples)
+        log.warning("inexact by request: outputs move by up to %.2g", moved)
     if small is model:
         small = copy.deepcopy(model)
         if optimizer is not None:
             carry(optimizer, model, small, {})
-        return small
+        return small, rows
     quick = lay_channels_last(copy.deepcopy(small))  # a model that calls view() may not bear it
-    return lay_channels_last(small) if same(small, quick, examples) else small
+    return (lay_channels_last(small) if same(small, quick, probe.examples) else small), rows
 
 
 def shrinkable(model: nn.Module, example: Example, *, exact: bool = True) -> list[Row]:
     """What :func:`shrink` would cut in its first pass, group by group, and why it leaves the rest."""
-    return once(model, example, variations(model, example), exact=exact)[2]
+    return once(model, example, Probe.of(model, example), exact=exact)[2]
 
 
 def once(
-    model: nn.Module, example: Example, examples: list[Example], *, exact: bool = True, round_to: int = 1
+    model: nn.Module, example: Example, probe: Probe, *, exact: bool = True, round_to: int = 1
 ) -> tuple[Trace, Surgery | None, list[Row]]:
     """One pass: the surgery that is exact (None where there is nothing to do), and the rows of the report."""
-    found = traced(model, example)
+    found = traced(model, example, probe)
     verdicts = [judge(model, found, coupling, exact=exact) for coupling in couplings(found)]
     verdicts = [rounded(verdict, round_to) for verdict in spared(verdicts)]
 
     def fine(some: list[Verdict]) -> bool:
         done = surgery(model, found, some)
-        return not exact or same(model, operate(model, found, done), examples)
+        after = operate(model, found, done, exact=exact)
+        agree = same(model, after, probe.examples)
+        return agree or (not exact and difference(model, after, probe.examples) < float("inf"))
 
     active = [verdict for verdict in verdicts if verdict.cut]
     refused: list[Verdict] = []
     if active and not fine(active):
         good = sound(active, fine)
         refused, active = [v for v in active if v not in good], good
-    reasons = {id(v): REFUSED if runs(model, found, v.coupling, examples[0]) else FIXED for v in refused}
+    reasons = {id(v): REFUSED if runs(model, found, v.coupling, probe.examples[0]) else FIXED for v in refused}
     rows = [row(verdict, reasons.get(id(verdict), "")) for verdict in verdicts]
     return found, (surgery(model, found, active) if active else None), rows
 

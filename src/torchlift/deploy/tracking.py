@@ -1,6 +1,7 @@
 """A trace of a user's model: a copy in double precision, run on inputs of several kinds and sizes."""
 
 import copy
+import dataclasses
 
 import torch
 from torch import nn
@@ -10,17 +11,31 @@ from torchlift.deploy.follow import Trace, trace
 from torchlift.deploy.probing import Example, as_type, call, many, precise, variations
 
 
-def traced(model: nn.Module, example: Example) -> Trace:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Probe:
+    """The inputs a model is tried on."""
+
+    examples: list[Example]
+    generic: list[Example]
+
+    @classmethod
+    def of(cls, model: nn.Module, example: Example) -> "Probe":
+        """Variations of an example that the model takes; an example that it does not take raises as it does."""
+        with torch.no_grad():
+            call(copy.deepcopy(model).eval(), example)
+        return cls(variations(model, example), many(model, example))
+
+
+def traced(model: nn.Module, example: Example, probe: Probe | None = None) -> Trace:
     """Follow a copy of the model, in double precision where it bears that, in single where it casts."""
+    probe = probe or Probe.of(model, example)
     errors: list[str] = []
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
-        twin = precise(model, dtype)
+        examples, generic = (
+            [as_type(e, dtype) for e in some] for some in (probe.examples, probe.generic)
+        )
         try:
-            examples = [as_type(e, dtype) for e in variations(model, example)]
-            wide = [as_type(e, dtype) for e in many(model, example)]
-            return trace(twin, examples, wide, tolerance)
+            return trace(precise(model, dtype), examples, generic, tolerance)
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             errors.append(f"{type(error).__name__}: {error}")
-    with torch.no_grad():
-        call(copy.deepcopy(model).eval(), example)  # an example the model does not take: let the user see why
     raise TorchliftError(f"{type(model).__name__} runs, but not while it is followed: {errors[-1]}")

@@ -49,6 +49,8 @@ class ContinuousSparsification(Masking):
     def __post_init__(self) -> None:
         if len(self.aims) > 1:
             raise TorchliftError(f"give one target, not {len(self.aims)}: {', '.join(self.aims)}.")
+        if self.latency is not None and self.granularity != "channel":
+            raise TorchliftError('latency= needs granularity="channel": scattered zeros do not run faster.')
         if not 0 <= self.finetune < 1:
             raise TorchliftError(f"finetune is a part of the budget in [0, 1), got {self.finetune}.")
         _ = self.soft_mask(sparsity=self.sparsity)
@@ -108,6 +110,8 @@ class ContinuousSparsification(Masking):
         if plan is not None:
             options |= self.coupled(plan)
         ((name, asked),) = self.aims.items() or ((None, 0.0),)
+        if plan is None and name == "latency":
+            raise TorchliftError("latency= needs a model whose channels can be followed.")
         if plan is not None and name not in (None, "sparsity"):
             goal = shrunk_target(task, plan, example, name, asked)
         else:

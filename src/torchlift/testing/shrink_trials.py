@@ -11,7 +11,7 @@ from torchlift.deploy.couplings import Coupling
 from torchlift.deploy.feasible import usable
 from torchlift.deploy.probing import variations
 from torchlift.deploy.sameness import both, distance
-from torchlift.deploy.shrinking import shrink, shrinkable
+from torchlift.deploy.shrinking import shrunk
 from torchlift.deploy.tracking import traced
 from torchlift.testing.random_cnns import RandomCNN
 from torchlift.testing.random_transformers import random_transformer
@@ -49,13 +49,13 @@ def trial(kind: str, seed: int) -> Trial:
     dice = random.Random(seed)
     whole = dice.random() < 0.7
     masked, count = masked_at_random(model, usable(model, traced(model, x), x), dice, whole=whole)
-    small = shrink(masked, x)
+    small, rows = shrunk(masked, x)
     examples = variations(masked, x)
     found = both(masked, small, examples)
     error = float("inf")
     if found is not None:
         error = max(distance(a, b) / max(1.0, float(a.abs().max())) for a, b in zip(*found[:2], strict=True))
-    rows = [row for row in shrinkable(small, x) if row.zero > row.cut]
+    rows = [row for row in rows if row.zero > row.cut]
     sizes = [sum(p.numel() for p in m.parameters()) for m in (masked, small)]
     return Trial(
         seed=seed,
