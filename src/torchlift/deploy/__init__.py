@@ -7,6 +7,7 @@ from torchlift.deploy.packing import load, save
 from torchlift.deploy.pruning import prune
 from torchlift.deploy.shrinking import shrink, shrinkable
 from torchlift.deploy.sparse_kernels import sparse
+from torchlift.deploy.weighing import mask_weights
 
 __all__ = [
     "Measured",
@@ -14,6 +15,7 @@ __all__ = [
     "channel_groups",
     "export",
     "load",
+    "mask_weights",
     "measure",
     "plan",
     "prune",
