@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from torchlift.deploy.costs import Costs, costs_of
 from torchlift.deploy.couplings import Coupling, Member
+from torchlift.deploy.criteria import slices
 from torchlift.deploy.feasible import usable
 from torchlift.deploy.probing import Example
 from torchlift.deploy.tracking import traced
@@ -40,9 +41,9 @@ class Plan:
         found: dict[str, Tensor] = {}
         for name, coupling in self.couplings.items():
             gone = torch.ones(coupling.channels, dtype=torch.bool)
-            for member in coupling.members:
+            for member in coupling.of("writes"):
                 if member.name in self.groups[name]:
-                    rows = known[member.name].detach().transpose(0, member.dim).flatten(1)
+                    rows = slices(known[member.name].detach(), member.dim)
                     zero = (rows == 0).all(1).cpu()[member.index]
                     gone[member.channel[~zero]] = False
             if bool(gone.all()):

@@ -3,6 +3,7 @@
 from torchlift.recipes.auto import Auto
 from torchlift.recipes.centred import Centred
 from torchlift.recipes.chain import Chain
+from torchlift.recipes.channels import ChannelPruning
 from torchlift.recipes.folded_norm import FoldedNorm
 from torchlift.recipes.lifted_init import LiftedInit
 from torchlift.recipes.linear_lifting import LinearLifting
@@ -19,6 +20,7 @@ __all__ = [
     "Auto",
     "Centred",
     "Chain",
+    "ChannelPruning",
     "ContinuousSparsification",
     "FoldedNorm",
     "IterativeMagnitude",

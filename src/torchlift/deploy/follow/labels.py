@@ -55,18 +55,13 @@ class Labels:
         low, high = torch.minimum(a, b)[differ], torch.maximum(a, b)[differ]
         lost = low == 0
         self.freeze(high[lost], why)
-        pairs = torch.stack([low[~lost], high[~lost]], 1).unique(dim=0).tolist()
-        for x, y in pairs:
-            x, y = self.find(x), self.find(y)
-            if x != y:
-                self.parent[max(x, y)] = min(x, y)
-        self.flatten()
-
-    def find(self, label: int) -> int:
-        """The representative of a label while pairs are being united."""
-        while (up := int(self.parent[label])) != label:
-            label = up
-        return label
+        low, high = low[~lost], high[~lost]
+        while len(low):  # every class takes the least label it meets, until none meets another
+            self.parent.scatter_reduce_(0, high, low, "amin")
+            self.flatten()
+            a, b = self.roots(low), self.roots(high)
+            open_ = a != b
+            low, high = torch.minimum(a, b)[open_], torch.maximum(a, b)[open_]
 
     def flatten(self) -> None:
         """Point every label at its representative."""
