@@ -1,4 +1,4 @@
-"""Random networks, random channels masked, shrunk, and compared with the masked network at several input sizes.
+"""Random networks with random channels masked are shrunk and compared with the masked ones at several sizes.
 
     python benchmarks/shrink_fuzz.py --cnns 2000 --transformers 300 --out benchmarks/results/shrink_fuzz.json
 

@@ -108,9 +108,7 @@ def test_the_default_picks_recurrent_weights_too():
         "weight",
     }
     x, y = torch.randn(32, 5, 8), torch.arange(32) % 2
-    result = tl.fit(
-        task.model, (x, y), recipe=MagnitudePruning(0.9), epochs=2, optimizer=SGD, progress=False
-    )
+    result = tl.fit(task.model, (x, y), recipe=MagnitudePruning(0.9), epochs=2, optimizer=SGD, progress=False)
     zeros = [float((p == 0).double().mean()) for n, p in result.model.named_parameters() if p.ndim > 1]
     assert sum(zeros) / len(zeros) > 0.5
     assert result.history[-1]["sparsity"] == pytest.approx(0.9, abs=0.01)

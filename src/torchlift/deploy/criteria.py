@@ -34,7 +34,7 @@ def lamp(weight: Tensor) -> Tensor:
 
 
 def n_of_m(scores: Tensor, n: int, m: int, dim: int = 1) -> Tensor:
-    """Boolean: the ``n`` largest of every ``m`` in a row along a dimension; 2 of 4 is what GPUs run faster."""
+    """Boolean: the ``n`` largest of every ``m`` in a row along a dimension; GPUs run 2 of 4 faster."""
     size = scores.shape[dim]
     if not 0 < n < m or size % m:
         raise TorchliftError(f"{n} of {m} needs 0 < n < m and a dimension that {m} divides; got {size}.")

@@ -73,8 +73,8 @@ def check_optimizer(optimizer: Optimizer | None) -> None:
     )
     if odd or isinstance(optimizer, LBFGS | Adafactor):
         raise TorchliftError(
-            f"the state of {type(optimizer).__name__} mixes all entries of a weight and cannot be cut: shrink "
-            "without it and make a new one."
+            f"the state of {type(optimizer).__name__} mixes all entries of a weight and cannot be cut: "
+            "shrink without it and make a new one."
         )
 
 

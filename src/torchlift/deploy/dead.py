@@ -1,9 +1,9 @@
 """Which channels can be cut without changing what the model computes, and what must be folded for it.
 
 A channel is cut where every layer that reads it either ignores it (a zero column), or is given a constant c
-whatever the input and whatever the weights that are not zero. c = 0 adds nothing. c ≠ 0 goes into the reader's
-bias, b ← b + c·Σ W[:, i], which is exact for linear layers and unpadded convolutions; at the border of a
-zero-padded one it is not, and the channel stays. Norms over all channels must find exact zeros.
+whatever the input and whatever the weights that are not zero. c = 0 adds nothing. c ≠ 0 goes into the
+reader's bias, b ← b + c·Σ W[:, i], which is exact for linear layers and unpadded convolutions; at the border
+of a zero-padded one it is not, and the channel stays. Norms over all channels must find exact zeros.
 """
 
 import dataclasses
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from torchlift.deploy.couplings import Coupling, Member
 from torchlift.deploy.cuts import Cuts, cuts_of, merged
-from torchlift.deploy.follow import Trace
 from torchlift.deploy.folding import Folds, fold, target
+from torchlift.deploy.follow import Trace
 
 Reasons = dict[str, str]
 
@@ -25,7 +25,7 @@ class Verdict:
 
     coupling: Coupling
     silent: Tensor
-    """Boolean: channels that carry nothing but a constant, or that nobody wrote: what a mask meant to remove."""
+    """Boolean: channels that carry a constant, or that nobody writes: what a mask meant to remove."""
     dead: Tensor
     """Boolean: the channels that go."""
     why: str = ""
@@ -56,8 +56,8 @@ def judge(model: nn.Module, found: Trace, coupling: Coupling, *, exact: bool = T
         stay = ~fine & constant
         if not why and bool(stay.any()):
             why = (
-                f"{len(place.channel[stay].unique())} zero channels stay: {place.name} cannot take the constant "
-                "they emit into a bias (it pads with zeros, or has none to take it)"
+                f"{len(place.channel[stay].unique())} zero channels stay: {place.name} cannot take the "
+                "constant they emit into a bias (it pads with zeros, or has none to take it)"
             )
         if not why and bool((silent[place.channel] & ~fine).any()):
             why = f"zero channels stay: what reaches {place.name} from them is not constant"

@@ -32,7 +32,7 @@ def made_biases(model: nn.Module, done: Surgery) -> Cuts:
     for name in done.folds:
         layer = model.get_submodule(name)
         rows = f"{name}.weight".removeprefix("."), int(is_conv1d(layer))
-        if layer.bias is None and rows in done.cuts:
+        if dict(layer.named_parameters()).get("bias") is None and rows in done.cuts:
             found[f"{name}.bias".removeprefix("."), 0] = done.cuts[rows]
     return found
 

@@ -171,6 +171,6 @@ def score(model: nn.Module, coupling: Coupling, choice: Choice) -> Tensor:
 def gradients(model: nn.Module, loss: Loss) -> dict[str, Tensor]:
     """∂f/∂w of every parameter."""
     named = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    found = torch.autograd.grad(loss(model), list(named.values()), allow_unused=True)
+    found = torch.autograd.grad(loss(model), list(named.values()), allow_unused=True, materialize_grads=True)
     every = {n: torch.zeros_like(p) for n, p in model.named_parameters()}
-    return every | {n: g for n, g in zip(named, found, strict=True) if g is not None}
+    return every | dict(zip(named, found, strict=True))

@@ -43,7 +43,7 @@ def shrink(
     exact: bool = True,
     round_to: int = 1,
 ) -> nn.Module:
-    """A copy of the model without the channels, neurons, units and heads that do nothing; same outputs to 1e-6.
+    """A copy of the model without the channels, units and heads that do nothing; same outputs to 1e-6.
 
     ``example``: an input tensor, a tuple of arguments or a dict of keyword arguments. A cut is exact or not
     made: what stays although it is zero is logged with the reason, and listed by :func:`shrinkable`. An
@@ -115,7 +115,9 @@ def once(
     if active and not fine(active):
         good = sound(active, fine)
         refused, active = [v for v in active if v not in good], good
-    reasons = {id(v): REFUSED if runs(model, found, v.coupling, probe.examples[0]) else FIXED for v in refused}
+    reasons = {
+        id(v): REFUSED if runs(model, found, v.coupling, probe.examples[0]) else FIXED for v in refused
+    }
     rows = [row(verdict, reasons.get(id(verdict), "")) for verdict in verdicts]
     return found, (surgery(model, found, active) if active else None), rows
 

@@ -20,7 +20,7 @@ class Probe:
 
     @classmethod
     def of(cls, model: nn.Module, example: Example) -> "Probe":
-        """Variations of an example that the model takes; an example that it does not take raises as it does."""
+        """Variations of an example that the model takes; one that it does not take raises as it does."""
         with torch.no_grad():
             call(copy.deepcopy(model).eval(), example)
         return cls(variations(model, example), many(model, example))
@@ -31,9 +31,7 @@ def traced(model: nn.Module, example: Example, probe: Probe | None = None) -> Tr
     probe = probe or Probe.of(model, example)
     errors: list[str] = []
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
-        examples, generic = (
-            [as_type(e, dtype) for e in some] for some in (probe.examples, probe.generic)
-        )
+        examples, generic = ([as_type(e, dtype) for e in some] for some in (probe.examples, probe.generic))
         try:
             return trace(precise(model, dtype), examples, generic, tolerance)
         except (RuntimeError, TypeError, ValueError, IndexError) as error:

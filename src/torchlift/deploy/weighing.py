@@ -48,9 +48,7 @@ def mask_weights(
     return model
 
 
-def worth(
-    model: nn.Module, name: str, criterion: str, loss: Callable[[nn.Module], Tensor] | None
-) -> Tensor:
+def worth(model: nn.Module, name: str, criterion: str, loss: Callable[[nn.Module], Tensor] | None) -> Tensor:
     """The scores of a weight's entries."""
     weight = model.get_parameter(name)
     if criterion == "magnitude":

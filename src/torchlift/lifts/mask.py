@@ -41,8 +41,8 @@ class SoftMask(WeightLift):
 
     granularity: ``"weight"``; ``"channel"`` (rows: output channels, neurons); ``"head"`` (``size`` rows);
     ``"block"`` (``size`` × ``size`` of the first two dimensions); or groups of your own that open and close
-    together, ``{group: {glob of parameters: dimension}}``, with ``size`` entries of the dimension per gate, or
-    ``(dimension, gate of each slice)`` in place of the dimension.
+    together, ``{group: {glob of parameters: dimension}}``, with ``size`` entries of the dimension per gate;
+    or ``(dimension, gate of each slice)`` in place of the dimension.
     ``frozen=True`` learns the mask alone (a supermask). ``skip`` is a glob of weights to leave unmasked.
 
     ``sparsity`` asks for a fraction of zeros: gates then count from a threshold τ that rises until the lowest

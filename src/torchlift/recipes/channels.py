@@ -15,9 +15,9 @@ from torchlift.train import Fit
 class ChannelPruning:
     """Train; cut the channels, units and heads worth least; train what is left, which is really smaller.
 
-    Li et al. (2017) with ``criterion="magnitude"``, Molchanov et al. (2019) with ``"taylor"``, Liu et al. (2017,
-    without its penalty) with ``"norm"``. ``ratio`` of each group of coupled channels goes; or what leaves
-    ``parameters`` or ``macs`` (of one sample). ``share`` of the budget trains the network before the cut.
+    Li et al. (2017) with ``criterion="magnitude"``, Molchanov et al. (2019) with ``"taylor"``, Liu et al.
+    (2017, without its penalty) with ``"norm"``. ``ratio`` of each group of coupled channels goes; or what
+    leaves ``parameters`` or ``macs`` (of one sample). ``share`` of the budget trains before the cut.
     See :func:`torchlift.deploy.prune`.
     """
 

@@ -19,7 +19,7 @@ from torchlift.recipes.targets import Target, reach
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ShrunkTarget(Target):
-    """What is asked of the shrunken model; ``plan`` knows its channels, ``seen`` what was measured already."""
+    """What is asked of the shrunken model; ``plan`` knows its channels, ``seen`` what was measured."""
 
     plan: Plan
     example: Any
@@ -107,7 +107,9 @@ def settle(lifted: Problem, mask: SoftMask, goal: ShrunkTarget) -> None:
         task = task_at(target)
         if not counted:
             return goal.reached(task)[goal.name]
-        return goal.plan.left("parameters" if goal.name == "parameters" else "macs", goal.plan.closed(task.model))
+        return goal.plan.left(
+            "parameters" if goal.name == "parameters" else "macs", goal.plan.closed(task.model)
+        )
 
     best = bisected(left, goal.asked, 30 if counted else 10)
     got = goal.reached(task_at(best))[goal.name]
@@ -117,7 +119,8 @@ def settle(lifted: Problem, mask: SoftMask, goal: ShrunkTarget) -> None:
     _ = task_at(best)
     if abs(got - goal.asked) > 0.02 * goal.asked:
         warnings.warn(
-            f"{goal.name}={goal.asked:g} was asked; the nearest that whole channels allow is {got:g}.", stacklevel=3
+            f"{goal.name}={goal.asked:g} was asked; the nearest that whole channels allow is {got:g}.",
+            stacklevel=3,
         )
 
 

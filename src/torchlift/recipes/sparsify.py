@@ -136,8 +136,10 @@ class ContinuousSparsification(Masking):
         """Gates over whole coupled channels."""
         groups = groups_of(
             plan,
-            lambda members: any(matches(p, self.where) for p in members)
-            and not any(matches(p, self.skip or "") for p in members),
+            lambda members: (
+                any(matches(p, self.where) for p in members)
+                and not any(matches(p, self.skip or "") for p in members)
+            ),
         )
         if not groups:
             raise TorchliftError(f"no channels that {self.where!r} picks can be removed from this model.")

@@ -2,10 +2,13 @@
 
 import random
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+Padding = Literal["zeros", "circular", "reflect"]
 
 ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
     nn.ReLU,
@@ -104,7 +107,8 @@ class RandomCNN:
     def conv(self, inputs: int, outputs: int, stride: int = 1) -> nn.Module:
         """A convolution that keeps the size of maps (but for the stride)."""
         kernel = self.dice.choice([1, 3])
-        mode = self.dice.choice(["zeros", "zeros", "zeros", "circular", "reflect"])
+        modes: tuple[Padding, ...] = ("zeros", "zeros", "zeros", "circular", "reflect")
+        mode = self.dice.choice(modes)
         bias = self.dice.random() < 0.5
         return nn.Conv2d(
             inputs, outputs, kernel, stride=stride, padding=kernel // 2, padding_mode=mode, bias=bias

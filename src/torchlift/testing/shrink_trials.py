@@ -72,7 +72,7 @@ def trial(kind: str, seed: int) -> Trial:
 def masked_at_random(
     model: nn.Module, groups: list[Coupling], dice: random.Random, *, whole: bool
 ) -> tuple[nn.Module, int]:
-    """A copy with random channels zero, with norms and biases (``whole``) or in the matrices alone; how many."""
+    """A copy with random channels zero, with norms and biases (``whole``) or matrices alone; how many."""
     model = copy.deepcopy(model)
     known = dict(model.named_parameters())
     count = 0

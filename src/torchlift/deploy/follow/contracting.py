@@ -123,9 +123,11 @@ def convolve(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
             foldable = not transposed and not any(padding)
             values = args[0].transpose(1, -1).reshape(-1, args[0].shape[1])
             f.watch.reads(f, reads, values, slices, foldable=foldable)
-        elif reads is not None or channels is not None:
-            f.watch.reader[reads if reads is not None else 0] = True
-            f.labels.freeze(reads if channels is None else channels, UNFOLLOWED)
+        elif reads is not None:
+            f.watch.reader[reads] = True
+            f.labels.freeze(reads, UNFOLLOWED)
+        elif channels is not None:
+            f.labels.freeze(channels, UNFOLLOWED)
     f.watch.count_maps(out, args[1], made, channels, groups, transposed)
     cores = [] if made is None else [made.reshape(1, -1, *(1,) * (out.ndim - 2))]
     bias = args[2]

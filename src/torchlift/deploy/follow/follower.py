@@ -181,6 +181,11 @@ class Follower(TorchDispatchMode):
         return torch.where(a.expand_as(b) == 0, b, a)
 
 
+def words(text: str) -> list[str]:
+    """Names, one after the other."""
+    return text.split()
+
+
 def pad(core: Tensor, n: int) -> Tensor:
     """A core with dimensions of size 1 put in front."""
     return core.reshape((1,) * (n - core.ndim) + tuple(core.shape))

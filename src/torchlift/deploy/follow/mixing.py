@@ -5,29 +5,36 @@ from typing import Any
 
 from torch import Tensor
 
-from torchlift.deploy.follow.follower import Follower, rule, tensors_in
+from torchlift.deploy.follow.follower import Follower, rule, tensors_in, words
 from torchlift.deploy.follow.labels import varying
 
-POINTWISE = """add hardswish hardswish_ _prelu_kernel _to_copy clone contiguous detach alias lift masked_fill
+POINTWISE = words(
+    """add hardswish hardswish_ _prelu_kernel _to_copy clone contiguous detach alias lift masked_fill
     masked_fill_ where native_dropout dropout bernoulli rrelu_with_noise hardtanh hardtanh_ gelu silu_ tril
-    triu celu hardsigmoid log_sigmoid_forward glu_jvp nan_to_num addcmul addcdiv lerp
-    type_as to copy expand_as""".split()
+    triu celu hardsigmoid log_sigmoid_forward nan_to_num addcmul addcdiv lerp type_as to copy expand_as"""
+)
 
-REDUCE = """sum mean amax amin var var_mean std std_mean any all prod logsumexp linalg_vector_norm norm max min
-    argmax argmin median nansum count_nonzero""".split()
+REDUCE = words(
+    """sum mean amax amin var var_mean std std_mean any all prod logsumexp linalg_vector_norm norm max min
+    argmax argmin median nansum count_nonzero"""
+)
 
-SCAN = """_softmax _log_softmax _safe_softmax softmax log_softmax cumsum cumprod sort topk argsort logcumsumexp
-    kthvalue""".split()
+SCAN = words(
+    """_softmax _log_softmax _safe_softmax softmax log_softmax cumsum cumprod sort topk argsort logcumsumexp
+    kthvalue"""
+)
 
-SPATIAL = """max_pool{n}d_with_indices max_pool{n}d avg_pool{n}d _adaptive_avg_pool{n}d adaptive_max_pool{n}d
+SPATIAL = words(
+    """max_pool{n}d_with_indices max_pool{n}d avg_pool{n}d _adaptive_avg_pool{n}d adaptive_max_pool{n}d
     upsample_nearest{n}d _upsample_nearest_exact{n}d upsample_bilinear{n}d upsample_linear{n}d
     upsample_trilinear{n}d upsample_bicubic{n}d _upsample_bilinear{n}d_aa reflection_pad{n}d
-    replication_pad{n}d adaptive_avg_pool{n}d""".split()
+    replication_pad{n}d adaptive_avg_pool{n}d"""
+)
 
 
 @rule("lift_fresh")
 def constant(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
-    """A constant written in the model's code, or values that took a way around torch: of a size that stays."""
+    """A constant in the model's code, or values that took a way around torch: of a size that stays."""
     f.put_all(out)
 
 

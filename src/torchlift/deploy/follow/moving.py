@@ -6,13 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchlift.deploy.follow.follower import Follower, Shape, pad, replayed, rule, tensors_in
+from torchlift.deploy.follow.follower import Follower, Shape, pad, replayed, rule, tensors_in, words
 from torchlift.deploy.follow.labels import varying
 
-PLAIN = """view _unsafe_view reshape _reshape_alias permute transpose t expand squeeze unsqueeze slice select
+PLAIN = words(
+    """view _unsafe_view reshape _reshape_alias permute transpose t expand squeeze unsqueeze slice select
     split split_with_sizes unbind chunk unsafe_chunk unsafe_split unsafe_split_with_sizes flip roll repeat
     pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle diagonal unfold repeat_interleave
-    narrow movedim""".split()
+    narrow movedim"""
+)
 
 SIZED = {"view", "_unsafe_view", "reshape", "split", "unsafe_split", "split_with_sizes", "expand"}
 

@@ -28,7 +28,8 @@ class Form:
             return None
         scaled = x.double() * torch.rsqrt(x.double().square().mean(-1, keepdim=True) + self.value(module, x))
         weight = module.weight.detach().double()
-        for kind, factor in (("rms", weight), ("rms+1", 1 + weight)):
+        kinds: tuple[tuple[Kind, Tensor], ...] = ("rms", weight), ("rms+1", 1 + weight)
+        for kind, factor in kinds:
             if torch.allclose(scaled * factor, out.double(), rtol=1e-4, atol=1e-5):
                 return kind
         return None

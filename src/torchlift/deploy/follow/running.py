@@ -4,7 +4,7 @@ import contextlib
 import copy
 import dataclasses
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import torch
@@ -92,7 +92,7 @@ def run(
 
 
 @contextlib.contextmanager
-def plainly() -> Iterator[None]:
+def plainly() -> Generator[None]:
     """Without gradients and without kernels that do many operations at once."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -106,7 +106,7 @@ def plainly() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def hooked(f: Follower) -> Iterator[None]:
+def hooked(f: Follower) -> Generator[None]:
     """Keep the stack of modules at work, and look at some norms as a whole."""
     handles: list[Any] = []
     for name, part in f.parts.items():
@@ -167,7 +167,7 @@ def redrawn(model: nn.Module, generator: torch.Generator) -> nn.Module:
 
 
 def recurrent(model: nn.Module, labels: Labels) -> None:
-    """All layers and directions of a torch RNN have one size: unit j of each stays or goes with the others."""
+    """All layers and directions of a torch RNN have one size: unit j of one goes with those of the others."""
     places = {(place.name, place.dim): place for place in labels.places}
     for name, part in model.named_modules():
         if isinstance(part, nn.RNNBase):
@@ -185,7 +185,7 @@ def recurrent(model: nn.Module, labels: Labels) -> None:
 
 
 def straighten(labels: Labels, spread: list[Tensor]) -> None:
-    """No tensor may become ragged: labels that differ along two dimensions are united along the inner ones."""
+    """No tensor may become ragged: what differs along two dimensions is united along the inner one."""
     before = None
     while before is None or not torch.equal(before, labels.parent):
         before = labels.parent.clone()
