@@ -105,20 +105,25 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, Any]]] = {
 }
 
 
-def ours(model: nn.Module, x: Any) -> tuple[nn.Module, nn.Module | None]:
-    """Half of every group of channels by magnitude; the masked model beside it."""
+def ours(model: nn.Module, x: Any) -> nn.Module:
+    """Half of every group of channels by magnitude."""
     from torchlift.deploy import prune
+
+    return prune(model, x, 0.5)
+
+
+def masked_by_us(model: nn.Module, x: Any) -> nn.Module:
+    """The dense model with the channels that :func:`ours` cuts set to zero."""
     from torchlift.deploy.feasible import usable
     from torchlift.deploy.masking import masked
     from torchlift.deploy.pruning import Choice, chosen, score
     from torchlift.deploy.tracking import traced
 
-    small = prune(model, x, 0.5)
     free = [c for c in usable(model, traced(model, x), x) if not c.blocked]
-    return small, masked(model, free, chosen(free, [score(model, c, Choice()) for c in free], Choice()))
+    return masked(model, free, chosen(free, [score(model, c, Choice()) for c in free], Choice()))
 
 
-def theirs(model: nn.Module, x: Any) -> tuple[nn.Module, nn.Module | None]:
+def theirs(model: nn.Module, x: Any) -> nn.Module:
     """Torch-Pruning's magnitude pruner with its options for attention heads."""
     import torch_pruning
 
@@ -144,7 +149,7 @@ def theirs(model: nn.Module, x: Any) -> tuple[nn.Module, nn.Module | None]:
         if hasattr(part, "attention_head_size") and hasattr(part, "query"):
             part.num_attention_heads = pruner.num_heads[part.query]
             part.all_head_size = part.query.out_features
-    return model, None
+    return model
 
 
 def logits(model: nn.Module, x: Any) -> Tensor:
@@ -162,7 +167,7 @@ def work(name: str, tool: str, out: Any) -> None:
     torch.manual_seed(0)
     model, x = MODELS[name]()
     start = time.process_time()
-    small, masked = (ours if tool == "torchlift" else theirs)(model, x)
+    small = (ours if tool == "torchlift" else theirs)(model, x)
     seconds = time.process_time() - start
     small = small.eval()
     for part in small.modules():  # both in the same layout
@@ -176,8 +181,8 @@ def work(name: str, tool: str, out: Any) -> None:
         "seconds": seconds,
     }
     logits(small, x)  # must run
-    if masked is not None:
-        reference = logits(masked, x)
+    if tool == "torchlift":
+        reference = logits(masked_by_us(model, x), x)
         scale = max(1.0, float(reference.abs().max()))
         numbers["largest_difference"] = float((logits(small, x) - reference).abs().max()) / scale
     numbers["latency"] = latency(model, small, x)

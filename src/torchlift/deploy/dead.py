@@ -107,10 +107,10 @@ class Surgery:
     """The labels of all channels that go."""
 
 
-def surgery(model: nn.Module, found: Trace, verdicts: list[Verdict]) -> Surgery:
-    """The cuts and folds of all verdicts together."""
+def surgery(model: nn.Module, found: Trace, verdicts: list[Verdict], *, folding: bool = True) -> Surgery:
+    """The cuts and folds of all verdicts together; without ``folding``, for channels that carry zero."""
     folds: Folds = {}
-    for verdict in verdicts:
+    for verdict in verdicts if folding else []:
         for member, labels in readers(found, verdict.coupling):
             extra = fold(model, found, member, labels, verdict.dead)
             if extra is not None:

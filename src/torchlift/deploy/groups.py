@@ -54,7 +54,7 @@ class Plan:
 
 def plan(model: nn.Module, example: Example) -> Plan:
     """Follow a model and gather its groups of channels."""
-    found = traced(model, example)
+    found = traced(model, example, brief=True)
     twin = copy.deepcopy(model).eval()
     parameters = dict(model.named_parameters())
     groups: dict[str, dict[str, Slices]] = {}

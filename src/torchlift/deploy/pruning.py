@@ -11,11 +11,14 @@ from torchlift.core import TorchliftError, matches
 from torchlift.deploy import criteria
 from torchlift.deploy.costs import Costs, costs_of
 from torchlift.deploy.couplings import Coupling
+from torchlift.deploy.dead import Verdict, surgery
 from torchlift.deploy.feasible import usable
 from torchlift.deploy.masking import masked
+from torchlift.deploy.operating import operate
 from torchlift.deploy.probing import Example
-from torchlift.deploy.shrinking import shrink
-from torchlift.deploy.tracking import traced
+from torchlift.deploy.sameness import same
+from torchlift.deploy.shrinking import laid_out, shrink
+from torchlift.deploy.tracking import Probe, traced
 
 Criterion = Literal["magnitude", "taylor", "norm", "random"]
 Scope = Literal["local", "global"]
@@ -80,7 +83,8 @@ def prune(
     channels set to zero computes; ``exact`` and ``round_to`` as of :func:`shrink`.
     """
     choice = Choice(ratio=ratio, criterion=criterion, scope=scope, loss=loss, skip=skip, round_to=round_to)
-    found = traced(model, example)
+    probe = Probe.of(model, example)
+    found = traced(model, example, probe, brief=True)
     free = [c for c in usable(model, found, example) if not c.blocked and not left_out(c, choice)]
     scores = [score(model, c, choice) for c in free]
     if parameters is not None or macs is not None:
@@ -88,7 +92,12 @@ def prune(
         gone = aimed(free, scores, choice, costs, parameters, macs)
     else:
         gone = chosen(free, scores, choice)
-    return shrink(masked(model, free, gone), example, exact=exact)
+    closed = masked(model, free, gone)
+    verdicts = [Verdict(c, dead, dead) for c, dead in zip(free, gone, strict=True) if bool(dead.any())]
+    small = operate(closed, found, surgery(closed, found, verdicts, folding=False), exact=exact)
+    if exact and same(closed, small, probe.examples):
+        return laid_out(small, probe.examples)
+    return shrink(closed, example, exact=exact)  # constants to fold, or a cut that is refused with its reason
 
 
 def left_out(coupling: Coupling, choice: Choice) -> bool:

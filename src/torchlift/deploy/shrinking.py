@@ -87,8 +87,15 @@ def shrunk(
         if optimizer is not None:
             carry(optimizer, model, small, {})
         return small, rows
-    quick = lay_channels_last(copy.deepcopy(small))  # a model that calls view() may not bear it
-    return (lay_channels_last(small) if same(small, quick, probe.examples) else small), rows
+    return laid_out(small, probe.examples), rows
+
+
+def laid_out(small: nn.Module, examples: list[Example]) -> nn.Module:
+    """The model with its channels last, unless it calls view() and does not bear that."""
+    if not any(isinstance(part, nn.Conv2d | nn.ConvTranspose2d) for part in small.modules()):
+        return small
+    quick = lay_channels_last(copy.deepcopy(small))
+    return lay_channels_last(small) if same(small, quick, examples) else small
 
 
 def shrinkable(model: nn.Module, example: Example, *, exact: bool = True) -> list[Row]:

@@ -26,9 +26,14 @@ class Probe:
         return cls(variations(model, example), many(model, example))
 
 
-def traced(model: nn.Module, example: Example, probe: Probe | None = None) -> Trace:
-    """Follow a copy of the model, in double precision where it bears that, in single where it casts."""
+def traced(model: nn.Module, example: Example, probe: Probe | None = None, *, brief: bool = False) -> Trace:
+    """Follow a copy of the model, in double precision where it bears that, in single where it casts.
+
+    ``brief``: couplings alone, from two inputs; what the channels carry is not looked at.
+    """
     probe = probe or Probe.of(model, example)
+    if brief:
+        probe = Probe([probe.examples[0], probe.examples[-1]], [])
     errors: list[str] = []
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
         examples, generic = ([as_type(e, dtype) for e in some] for some in (probe.examples, probe.generic))
