@@ -87,8 +87,7 @@ def read(f: Follower, a: Known, b: Known, over_a: Tensor | None, over_b: Tensor 
             values, slices = along_k(x, x is a), along_k(weight, weight is a)
             f.watch.reads(f, labels, values, slices, foldable=not x.pure)
         else:
-            f.labels.along(over_a, {0})
-            f.labels.freeze(over_a[:1], WHOLE)
+            f.labels.freeze(over_a, WHOLE)
         return
     lone, other = (over_a, b) if over_a is not None else (over_b, a)
     assert lone is not None

@@ -128,9 +128,8 @@ class Follower(TorchDispatchMode):
         own = varying(core)
         if not own & mixed:
             return core
-        core = self.labels.along(core, own & mixed)
-        if varying(core):
-            return core
+        if own - mixed:
+            return self.labels.along(core, own & mixed)
         self.labels.freeze(core, why)
         return None
 

@@ -42,6 +42,13 @@ def move(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
             f.shapes += [Shape(f.module, tuple(tensor.shape), core) for core in cores]
 
 
+@rule("transpose_", "t_", "unsqueeze_", "squeeze_")
+def turn(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+    """A tensor turned in place: its shape is new already, its labels follow."""
+    known = f.look(args[0])
+    f.put(out, [func(core.clone(), *args[1:]) for core in known.cores], wild=known.wild, pure=known.pure)
+
+
 def apart(f: Follower, cores: list[Tensor]) -> list[Tensor]:
     """Two directions of labels that fall on one dimension (a flattened matrix) cannot be told apart."""
     kept: list[Tensor] = []
