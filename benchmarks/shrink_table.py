@@ -116,11 +116,11 @@ def masked_by_us(model: nn.Module, x: Any) -> nn.Module:
     """The dense model with the channels that :func:`ours` cuts set to zero."""
     from torchlift.deploy.feasible import usable
     from torchlift.deploy.masking import masked
-    from torchlift.deploy.pruning import Choice, chosen, score
+    from torchlift.deploy.scoring import Choice, chosen, scores_of
     from torchlift.deploy.tracking import traced
 
     free = [c for c in usable(model, traced(model, x), x) if not c.blocked]
-    return masked(model, free, chosen(free, [score(model, c, Choice()) for c in free], Choice()))
+    return masked(model, free, chosen(free, scores_of(model, free, Choice()), Choice()))
 
 
 def theirs(model: nn.Module, x: Any) -> nn.Module:

@@ -9,7 +9,7 @@ from torchlift.core import TorchliftError
 from torchlift.deploy import criteria, mask_weights, plan, prune
 from torchlift.deploy.masking import masked
 from torchlift.deploy.measuring import count_macs
-from torchlift.deploy.pruning import Choice, chosen, score
+from torchlift.deploy.scoring import Choice, chosen, scores_of
 from torchlift.models import ResNet
 
 
@@ -67,7 +67,7 @@ def test_half_of_the_channels_go_and_the_rest_computes_what_the_masked_model_doe
     small = prune(model, x, 0.5, criterion=criterion, scope=scope, loss=loss)
     choice = Choice(ratio=0.5, criterion=criterion, scope=scope, loss=loss)
     free = list(plan(model, x).couplings.values())
-    gone = chosen(free, [score(model, c, choice) for c in free], choice)
+    gone = chosen(free, scores_of(model, free, choice), choice)
     assert_close(small(x), masked(model, free, gone)(x), atol=1e-5, rtol=1e-5)
     total = sum(c.channels for c in free)
     assert sum(int(g.sum()) for g in gone) == pytest.approx(total / 2, abs=len(free))

@@ -66,6 +66,8 @@ def judge(model: nn.Module, found: Trace, coupling: Coupling, *, exact: bool = T
         why = why or "a norm over all channels averages over them, and they are not zero"
         dead &= ~averaged
     silent |= still
+    if not bool(silent.any() or dead.any()):
+        why = "all channels are in use"
     if bool(dead.all()):
         dead[0] = False
         why = why or "all channels are dead: one is kept"

@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import logging
-from collections.abc import Callable
 
 from torch import nn
 from torch.optim import Optimizer
@@ -18,6 +17,7 @@ from torchlift.deploy.operating import operate
 from torchlift.deploy.probing import Example
 from torchlift.deploy.sameness import difference, same
 from torchlift.deploy.tracking import Probe, traced
+from torchlift.deploy.verdicts import rounded, sound, spared
 
 log = logging.getLogger(__name__)
 
@@ -127,46 +127,6 @@ def once(
     }
     rows = [row(verdict, reasons.get(id(verdict), "")) for verdict in verdicts]
     return found, (surgery(model, found, active) if active else None), rows
-
-
-def sound(verdicts: list[Verdict], fine: Callable[[list[Verdict]], bool]) -> list[Verdict]:
-    """As many of the verdicts as hold together, by halving."""
-    if len(verdicts) < 2:
-        return verdicts if fine(verdicts) else []
-    half = len(verdicts) // 2
-    first, second = (part if fine(part) else sound(part, fine) for part in (verdicts[:half], verdicts[half:]))
-    return first + second if fine(first + second) else max(first, second, key=len)
-
-
-def spared(verdicts: list[Verdict]) -> list[Verdict]:
-    """No dimension loses all its slices, whatever couplings share it: the first channel stays."""
-    left: dict[tuple[str, int], int] = {}
-    for verdict in verdicts:
-        for member in verdict.coupling.members:
-            gone = int(verdict.dead[member.channel].sum())
-            left[member.name, member.dim] = left.get((member.name, member.dim), member.size) - gone
-    done: list[Verdict] = []
-    for verdict in verdicts:
-        empty = any(left[m.name, m.dim] == 0 for m in verdict.coupling.members)
-        dead = verdict.dead.clone()
-        if empty and bool(dead.any()):
-            dead[int(dead.nonzero()[0])] = False
-            for m in verdict.coupling.members:
-                left[m.name, m.dim] += 1
-        done.append(dataclasses.replace(verdict, dead=dead))
-    return done
-
-
-def rounded(verdict: Verdict, round_to: int) -> Verdict:
-    """Fewer cuts, so that the channels left are a multiple, where they were one."""
-    left = verdict.coupling.channels - verdict.cut
-    if round_to < 2 or not verdict.cut or verdict.coupling.channels % round_to:
-        return verdict
-    back = -left % round_to
-    dead = verdict.dead.clone()
-    dead[dead.nonzero().flatten()[:back]] = False
-    why = verdict.why or (f"{back} stay to leave a multiple of {round_to}" if back else "")
-    return dataclasses.replace(verdict, dead=dead, why=why)
 
 
 def row(verdict: Verdict, refused: str) -> Row:

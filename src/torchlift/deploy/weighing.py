@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.core import TorchliftError, matches, select
 from torchlift.deploy import criteria
+from torchlift.deploy.scoring import gradients
 
 
 def mask_weights(
@@ -38,7 +39,10 @@ def mask_weights(
         apply(dict(model.named_parameters()), masks)
         return model
     chosen = [n for n in select(known, where, "mask_weights") if not (skip and matches(n, skip))]
-    scores = {name: worth(model, name, criterion, loss) for name in chosen}
+    if criterion == "taylor" and loss is None:
+        raise TorchliftError("criterion='taylor' needs loss=, a function of the model that gives a number.")
+    grads = gradients(model, loss) if criterion == "taylor" and loss is not None else {}
+    scores = {name: worth(known[name].detach(), criterion, grads.get(name)) for name in chosen}
     if pattern is not None:
         keep = {name: criteria.n_of_m(score, *pattern) for name, score in scores.items()}
     else:
@@ -48,21 +52,17 @@ def mask_weights(
     return model
 
 
-def worth(model: nn.Module, name: str, criterion: str, loss: Callable[[nn.Module], Tensor] | None) -> Tensor:
+def worth(weight: Tensor, criterion: str, gradient: Tensor | None) -> Tensor:
     """The scores of a weight's entries."""
-    weight = model.get_parameter(name)
     if criterion == "magnitude":
-        return weight.detach().abs()
+        return weight.abs()
     if criterion == "lamp":
-        return criteria.lamp(weight.detach())
+        return criteria.lamp(weight)
     if criterion == "random":
         return torch.rand(weight.shape, generator=torch.Generator().manual_seed(weight.numel()))
-    if criterion != "taylor":
+    if criterion != "taylor" or gradient is None:
         raise TorchliftError(f"criterion {criterion!r} is not known: magnitude, lamp, taylor or random.")
-    if loss is None:
-        raise TorchliftError("criterion='taylor' needs loss=, a function of the model that gives a number.")
-    (gradient,) = torch.autograd.grad(loss(model), [weight])
-    return (weight.detach() * gradient).abs()
+    return (weight * gradient).abs()
 
 
 def dropped(scores: list[Tensor], ratio: float, scope: str) -> list[Tensor]:

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torchlift.core import Problem, Task, TorchliftError
 from torchlift.core.loss import split
 from torchlift.deploy.measuring import count_macs
-from torchlift.deploy.pruning import Criterion, Scope, prune
+from torchlift.deploy.pruning import prune
+from torchlift.deploy.scoring import Criterion, Scope
 from torchlift.train import Fit
 
 

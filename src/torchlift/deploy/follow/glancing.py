@@ -6,8 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchlift.deploy.follow.contracting import along_k, directions, parted
-from torchlift.deploy.follow.follower import Follower, Known, pad, tensors_in
+from torchlift.deploy.follow.contracting import along_k, parted
+from torchlift.deploy.follow.convolving import directions
+from torchlift.deploy.follow.follower import Follower
+from torchlift.deploy.follow.known import Known, pad, tensors_in
 
 aten = torch.ops.aten
 PRODUCTS = {aten.mm: 0, aten.bmm: 0, aten.addmm: 1, aten.baddbmm: 1}

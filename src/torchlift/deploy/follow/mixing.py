@@ -5,7 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from torchlift.deploy.follow.follower import Follower, rule, tensors_in, words
+from torchlift.deploy.follow.follower import Follower
+from torchlift.deploy.follow.known import rule, tensors_in, words
 from torchlift.deploy.follow.labels import varying
 
 POINTWISE = words(

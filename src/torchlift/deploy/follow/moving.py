@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchlift.deploy.follow.follower import Follower, Shape, pad, replayed, rule, tensors_in, words
+from torchlift.deploy.follow.follower import Follower
+from torchlift.deploy.follow.known import Shape, pad, replayed, rule, tensors_in, words
 from torchlift.deploy.follow.labels import varying
 
 PLAIN = words(

@@ -5,7 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from torchlift.deploy.follow.follower import Follower, Norm, rule, tensors_in
+from torchlift.deploy.follow.follower import Follower
+from torchlift.deploy.follow.known import Norm, rule, tensors_in
 from torchlift.deploy.follow.labels import varying
 
 

@@ -1,26 +1,25 @@
 """Running a model under a follower, several times, with several inputs and with weights drawn anew."""
 
 import contextlib
-import copy
 import dataclasses
 import warnings
 from collections.abc import Generator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from torchlift.deploy.follow import contracting, mixing, moving, norming
-from torchlift.deploy.follow.follower import Follower, Known, Norm, Shape
+from torchlift.deploy.follow import contracting, convolving, mixing, moving, norming
+from torchlift.deploy.follow.follower import Follower
 from torchlift.deploy.follow.glancing import Glance
+from torchlift.deploy.follow.hooking import hooked
+from torchlift.deploy.follow.known import Known, Norm, Shape
 from torchlift.deploy.follow.labels import Labels, compressed, varying
-from torchlift.deploy.follow.rms import rms_form
+from torchlift.deploy.follow.redrawing import redrawn
 from torchlift.deploy.follow.watching import Still, Watch
-from torchlift.deploy.layers import CountedLayerNorm
 from torchlift.deploy.probing import Example, call, tensors
 
-_ = (contracting, mixing, moving, norming)  # imported for their rules
+_ = (contracting, convolving, mixing, moving, norming)  # imported for their rules
 
 OUTPUT = "the model's output has these channels"
 
@@ -103,69 +102,6 @@ def plainly() -> Generator[None]:
                 yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-
-
-@contextlib.contextmanager
-def hooked(f: Follower) -> Generator[None]:
-    """Keep the stack of modules at work, and look at some norms as a whole."""
-    handles: list[Any] = []
-    for name, part in f.parts.items():
-        inner = rms_form(part) is not None or isinstance(part, CountedLayerNorm)
-
-        def enter(_m: Any, _given: Any, name: str = name, inner: bool = inner) -> None:
-            f.stack.append(name)
-            f.silent += inner
-
-        def leave(m: Any, given: Any, out: Any, inner: bool = inner) -> None:
-            f.silent -= inner
-            if inner and isinstance(out, Tensor) and not f.silent:
-                through_norm(f, m, given[0], out)
-            f.stack.pop()
-
-        handles.append(part.register_forward_pre_hook(enter))
-        handles.append(part.register_forward_hook(leave))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def through_norm(f: Follower, module: Any, x: Tensor, out: Tensor) -> None:
-    """Labels through a module that is x / √(mean x² + ε) · w, if it is, or a layer norm that counts."""
-    form = rms_form(module)
-    f.silent += 1  # what is computed here is not the model's
-    with torch.no_grad():
-        if isinstance(f, Glance):
-            f.norm(x, module.weight)
-        elif form is None:
-            f.put(out, norming.averaged(f, "counted", x, [module.weight, module.bias]))
-        elif (kind := form.kind(module, x.detach(), out.detach())) is None:
-            f.give_up([x, module.weight], f"{type(module).__name__} is a norm of unknown form")
-            f.put(out, [])
-        else:
-            f.put(out, norming.averaged(f, kind, x, [module.weight]))
-    f.silent -= 1
-
-
-def redrawn(model: nn.Module, generator: torch.Generator) -> nn.Module:
-    """A copy with every weight that is not zero drawn anew, of either sign and of its tensor's usual size.
-
-    Shifts are made small, so that no activation is off at all inputs because of them.
-    """
-    model = copy.deepcopy(model)
-    with torch.no_grad():
-        shifts = [b for name, b in model.named_buffers() if name.endswith("running_mean")]
-        shifts += [p for name, p in model.named_parameters() if name.endswith("bias")]
-        for tensor in [*model.parameters(), *shifts]:
-            if tensor.is_floating_point():
-                usual = float(tensor.square().sum() / tensor.count_nonzero().clamp(min=1)) ** 0.5
-                small = any(tensor is shift for shift in shifts)
-                factor = 0.5 + torch.rand(tensor.shape, generator=generator, dtype=torch.float64)
-                sign = torch.randint(2, tensor.shape, generator=generator) * 2 - 1
-                drawn = (min(usual, 0.05) if small else usual) * factor * sign
-                tensor.copy_(torch.where(tensor != 0, drawn.to(tensor), tensor))
-    return model
 
 
 def recurrent(model: nn.Module, labels: Labels) -> None:
