@@ -121,3 +121,18 @@ def test_iterative_pruning_removes_no_less_than_the_fraction():
         task = IterativeMagnitude(fraction=0.145).cut(task)
         left.append(sum(int((w != 0).sum()) for w in weights(task, "*weight").values()))
     assert left == [273, 233, 199]
+
+
+@pytest.mark.filterwarnings("ignore:every gate of")
+def test_latency_is_met_on_the_shrunken_model(monkeypatch):
+    """A clock that goes by parameters: what is measured is what is steered by."""
+
+    def clock(net: nn.Module, example: object, repeats: int, warmup: int) -> float:
+        return 1e-6 * size(net)
+
+    monkeypatch.setattr("torchlift.recipes.shrunk.median_latency", clock)
+    net = resnet()
+    asked = 0.5e-3 * size(net)  # milliseconds
+    result = run(ContinuousSparsification(granularity="channel", latency=asked), net)
+    assert 1e-3 * size(shrink(result.model, images()[0][:2])) == pytest.approx(asked, rel=0.03)
+    assert result.history[-1]["latency"] == pytest.approx(asked, rel=0.03)
