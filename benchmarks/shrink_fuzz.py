@@ -60,7 +60,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run what is missing, and write after every fifty trials."""
+    """Run what is missing, and write after every twenty-three trials."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cnns", type=int, default=2000)
     parser.add_argument("--transformers", type=int, default=300)
@@ -77,7 +77,7 @@ def main() -> None:
     end = time.monotonic() + 60 * options.minutes
     while time.monotonic() < end and any(len(rows[kind]) < wanted[kind] for kind in rows):
         for kind in rows:
-            upto = min(wanted[kind], len(rows[kind]) + (50 if kind == "cnn" else 8))
+            upto = min(wanted[kind], len(rows[kind]) + (20 if kind == "cnn" else 3))
             rows[kind] += [attempt(kind, seed) for seed in range(len(rows[kind]), upto)]
         counts = {kind: summary(found) for kind, found in rows.items()}
         options.out.write_text(json.dumps({"counts": counts, "rows": rows}, indent=None) + "\n")
