@@ -33,7 +33,7 @@ ARROWS: dict[str, set[str]] = {
     "inversion": LEAVES | {"core", "convex"},
     "analyze": LEAVES | {"core"},
     "deploy": LEAVES | {"core", "files"},
-    "testing": LEAVES | {"core", "convex"},
+    "testing": LEAVES | {"core", "convex", "deploy"},
     "recipes": LEAVES | METHODS,
     "report": LEAVES | {"core", "files", "train", "analyze", "deploy"},
     "run": LEAVES | LIBRARY - {"tune"} | {"__init__", "files"},

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from torchlift.deploy.couplings import channel_groups
+from torchlift.deploy.groups import channel_groups, plan
 from torchlift.deploy.shrinking import shrink, shrinkable
 from torchlift.models import GPT, VGG16, LeNet5, ResNet
 
@@ -171,16 +171,25 @@ def test_concatenation_and_depthwise_convolutions():
     assert_close(small(x), model(x), atol=1e-6, rtol=0)
 
 
-def test_layer_norm_and_tied_weights_are_refused_with_a_reason():
+def test_tied_and_normed_streams_go_and_what_the_output_needs_stays_with_a_reason():
+    """A token model whose embedding is its output layer: features go, tokens do not."""
     model, x = GPT(20, 8, 16, 2, 2).eval(), torch.randint(20, (2, 8))
-    dead_rows(model, ["blocks.0.up", "blocks.1.up"])
+    plan_of = plan(model, x)
+    name = next(group for group, members in plan_of.groups.items() if "token.weight" in str(members))
     with torch.no_grad():
-        model.blocks[0].up.bias[:32] = 0
-    rows = {row.layer: row for row in shrinkable(model, x)}
-    assert any(row.cut == 0 and ("LayerNorm" in row.why or "tied" in row.why) for row in rows.values())
+        for member in plan_of.couplings[name].of("writes"):
+            model.get_parameter(member.name).index_fill_(member.dim, torch.arange(5), 0)
     small = shrink(model, x)
     assert_close(small(x), model(x), atol=1e-6, rtol=0)
-    assert small.blocks[0].up.out_features == small.blocks[1].up.out_features == 32
+    embedding = next(part for part in small.modules() if isinstance(part, nn.Embedding))
+    assert embedding.weight.shape == (20, 11)
+    assert sum(p is embedding.weight for _, p in small.named_parameters(remove_duplicate=False)) == sum(
+        p is next(m for m in model.modules() if isinstance(m, nn.Embedding)).weight
+        for _, p in model.named_parameters(remove_duplicate=False)
+    )
+    kept = [row for row in shrinkable(small, x) if not row.cut]
+    assert kept
+    assert any("output" in row.why or "looked up" in row.why for row in kept)
 
 
 def test_one_channel_always_stays():
@@ -230,7 +239,7 @@ def test_optimiser_state_follows_the_kept_rows(make):
 
 
 class Opaque(nn.Module):
-    """Leaves autograd in the middle, so that no tracer gets through."""
+    """Leaves torch in the middle, so that no tracer gets through."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -242,14 +251,15 @@ class Opaque(nn.Module):
         return torch.from_numpy(self.second(torch.from_numpy(middle.detach().numpy())).detach().numpy())
 
 
-def test_what_cannot_be_traced_is_shrunk_in_parts(caplog):
-    model = dead_rows(Opaque(), ["first.0", "second.0"])
+def test_what_leaves_torch_on_the_way_stays_and_the_rest_goes():
+    model = dead_rows(Opaque(), ["first.0", "second.0", "first.2"])
     x = torch.randn(3, 4)
-    with caplog.at_level(logging.WARNING):
-        small = shrink(model, x)
+    small = shrink(model, x)
     assert small.first[0].out_features == small.second[0].out_features == 4
+    assert small.first[2].out_features == 4
     assert_close(small(x), model(x), atol=1e-6, rtol=0)
-    assert "one by one" in caplog.text
+    why = {row.layer: row.why for row in shrinkable(model, x)}
+    assert "nothing that reads these channels was seen" in why["first.2"]
 
 
 def test_attention_heads_go():

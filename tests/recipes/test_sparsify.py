@@ -189,7 +189,7 @@ def test_channels_are_masked_layer_by_layer_where_no_graph_can_be_followed(monke
     def untraceable(*_):
         raise RuntimeError("no way through")
 
-    monkeypatch.setattr("torchlift.deploy.channel_groups", untraceable)
+    monkeypatch.setattr("torchlift.deploy.plan", untraceable)
     with pytest.warns(UserWarning, match=r"cannot be followed \(no way through\): channels are masked layer"):
         result = run(ContinuousSparsification(granularity="channel", sparsity=0.5, where="0.*"), epochs=2)
     rows = (result.model[0].weight == 0).all(1)

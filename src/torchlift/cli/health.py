@@ -15,7 +15,7 @@ import torchlift
 EXTRAS = {
     "tune": ("optuna",),
     "report": ("jinja2",),
-    "export": ("onnx", "onnxscript", "onnxruntime", "torch-pruning"),
+    "export": ("onnx", "onnxscript", "onnxruntime"),
     "dist": ("lightning-fabric",),
     "data": ("scikit-learn", "pillow"),
     "tensorboard": ("tensorboard",),

@@ -1,18 +1,15 @@
 """Picking parts of a model: always a glob on dotted names, always called ``where``."""
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from torch import nn
 
 from torchlift.core.node import optimizer_options
 from torchlift.errors import SelectionError
-
-if TYPE_CHECKING:
-    from torchlift.core.problem import Problem
-
 
 N = TypeVar("N", bound=str)
 
@@ -20,7 +17,6 @@ N = TypeVar("N", bound=str)
 class Name(str):
     """A parameter's name in a problem that also knows what the user calls it (``label``)."""
 
-    __slots__ = ("label",)
     label: str
 
     def __new__(cls, raw: str, label: str) -> "Name":
@@ -33,15 +29,19 @@ class Name(str):
         return Name, (str(self), self.label)
 
 
-def named(problem: "nn.Module | Problem") -> dict[Name, nn.Parameter]:
+def named(problem: nn.Module) -> dict[Name, nn.Parameter]:
     """The parameters of a problem (tied ones once) by names a glob can pick in the user's words too."""
     label = getattr(problem, "label", lambda raw: raw)  # a bare module's names are the user's
     return {Name(raw, label(raw)): parameter for raw, parameter in problem.named_parameters()}
 
 
+RECURRENT = re.compile(r"\b(weight|bias)_(ih|hh|hr)_l\d+(_reverse)?$")  # rnn.weight_ih_l0: rnn.weight too
+
+
 def matches(name: str, where: str) -> bool:
     """Whether the glob fits a dotted name, or what the user calls it."""
-    return fnmatchcase(name, where) or (isinstance(name, Name) and fnmatchcase(name.label, where))
+    labels = {str(name), name.label if isinstance(name, Name) else name}
+    return any(fnmatchcase(one, where) for label in labels for one in (label, RECURRENT.sub(r"\1", label)))
 
 
 def select(names: Iterable[N], where: str, who: str) -> list[N]:

@@ -1,41 +1,26 @@
 """Cutting channels out of tensors, layers and optimiser state. Nothing here decides what to cut."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Adafactor, Optimizer
 
-from torchlift.deploy.couplings import CONV, NORM, TRANSPOSED, Member
+from torchlift.deploy.couplings import Member
+from torchlift.deploy.resizing import refit_attention, resize
+from torchlift.errors import TorchliftError
 
 Cuts = dict[tuple[str, int], Tensor]
 """What goes: (name of a parameter or buffer, dimension) → sorted indices."""
 
 
-def cuts_of(model: nn.Module, member: Member, dead: Tensor) -> Cuts:
-    """The cuts in one layer when the channels ``dead`` (Boolean, by root) of its coupling go."""
-    index = member.index[dead[member.root]]
-    layer = model.get_submodule(member.layer)
-    cuts: Cuts = {}
-    for name, tensor in [*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)]:
-        if tensor.ndim:
-            dim = dimension(layer, name, member.role)
-            if dim is not None and tensor.shape[dim] > 1:
-                cuts[f"{member.layer}.{name}", dim] = index
-    return cuts
+def cuts_of(members: Iterable[Member], dead: Tensor) -> Cuts:
+    """The cuts when the channels ``dead`` (Boolean) of a coupling go."""
+    return {(m.name, m.dim): m.index[dead[m.channel]] for m in members}
 
 
-def dimension(layer: nn.Module, name: str, role: str) -> int | None:
-    """The dimension of a layer's tensor that holds the channels it writes, reads or passes."""
-    if role == "reads":
-        return None if name != "weight" else (0 if isinstance(layer, TRANSPOSED) else 1)
-    if isinstance(layer, (*TRANSPOSED, nn.Embedding)) and name == "weight" and role == "writes":
-        return 1
-    return 0
-
-
-def merged(cuts: list[Cuts]) -> Cuts:
+def merged(cuts: Iterable[Cuts]) -> Cuts:
     """All cuts together; a dimension cut by several couplings (a concatenation) loses the union."""
     total: Cuts = {}
     for part in cuts:
@@ -55,43 +40,49 @@ def without(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
 def cut(model: nn.Module, cuts: Cuts) -> nn.Module:
     """A copy of the model with the slices cut out of its tensors, and its layers' sizes put right."""
     model = copy.deepcopy(model)
-    for (name, dim), index in cuts.items():
-        owner, _, leaf = name.rpartition(".")
-        layer = model.get_submodule(owner)
-        old = getattr(layer, leaf)
-        new = without(old.detach(), dim, index).clone(memory_format=torch.contiguous_format)
-        setattr(layer, leaf, nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new)
+    named = [*model.named_parameters(), *model.named_buffers()]
+    places: dict[int, list[str]] = {}
+    both = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+    for name, tensor in (pair for part in both for pair in part):
+        places.setdefault(id(tensor), []).append(name)
+    for name, old in named:
+        mine = {dim: index for (owner, dim), index in cuts.items() if owner == name}
+        if not mine:
+            continue
+        new = old.detach()
+        for dim, index in mine.items():
+            new = without(new, dim, index)
+        new = new.clone(memory_format=torch.contiguous_format)
+        made = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
+        for alias in places[id(old)]:  # a tied weight stays tied
+            owner, _, leaf = alias.rpartition(".")
+            setattr(model.get_submodule(owner), leaf, made)
     for module in model.modules():
         resize(module)
-    return model
+    return refit_attention(model)
 
 
-def resize(layer: nn.Module) -> None:
-    """Make a layer's sizes those of its weight."""
-    if isinstance(layer, (*CONV, *TRANSPOSED)):
-        rows, columns = layer.weight.shape[:2]
-        if layer.groups == layer.in_channels == layer.out_channels and layer.groups > 1:
-            layer.groups = layer.in_channels = layer.out_channels = rows
-        elif layer.groups == 1:
-            layer.in_channels, layer.out_channels = (
-                (rows, columns) if isinstance(layer, TRANSPOSED) else (columns, rows)
-            )
-    elif isinstance(layer, nn.Linear):
-        layer.out_features, layer.in_features = layer.weight.shape
-    elif isinstance(layer, nn.Embedding):
-        layer.embedding_dim = layer.weight.shape[1]
-    elif isinstance(layer, NORM):
-        known = layer.weight if layer.affine else layer.running_mean
-        if known is not None:
-            layer.num_features = len(known)
-    elif isinstance(layer, nn.PReLU):
-        layer.num_parameters = layer.weight.numel()
+def check_optimizer(optimizer: Optimizer | None) -> None:
+    """Refuse optimisers whose state cannot be cut slice by slice."""
+    if optimizer is None:
+        return
+    odd = any(
+        isinstance(value, Tensor) and value.numel() > 1 and value.shape != parameter.shape
+        for parameter, state in optimizer.state.items()
+        for value in state.values()
+    )
+    if odd or isinstance(optimizer, LBFGS | Adafactor):
+        raise TorchliftError(
+            f"the state of {type(optimizer).__name__} mixes all entries of a weight and cannot be cut: "
+            "shrink without it and make a new one."
+        )
 
 
 def carry(optimizer: Optimizer, before: nn.Module, after: nn.Module, cuts: Cuts) -> None:
-    """Point the optimiser at the parameters of the cut model, its state cut alike."""
+    """Point the optimiser at the parameters of the cut model, its state cut alike; new biases join."""
     names = {parameter: name for name, parameter in before.named_parameters()}
     new = dict(after.named_parameters())
+    held: dict[str, dict[str, object]] = {}
     for group in optimizer.param_groups:
         moved: list[nn.Parameter] = []
         for parameter in group["params"]:
@@ -99,18 +90,24 @@ def carry(optimizer: Optimizer, before: nn.Module, after: nn.Module, cuts: Cuts)
                 moved.append(parameter)
                 continue
             name = names[parameter]
+            held[name] = group
             moved.append(new[name])
             state = optimizer.state.pop(parameter, None)
             if state is not None:
                 optimizer.state[new[name]] = cut_state(state, parameter, name, cuts)
         group["params"] = moved
+    for name, parameter in new.items():
+        if name not in set(names.values()):  # a bias made by folding trains with the weight beside it
+            group = held.get(f"{name.rpartition('.')[0]}.weight".removeprefix("."))
+            if group is not None:
+                group["params"].append(parameter)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def cut_state(state: Mapping[str, object], parameter: Tensor, name: str, cuts: Cuts) -> dict[str, object]:
     """One parameter's state with the tensors of its shape cut."""
     made: dict[str, object] = {}
     for key, value in state.items():
-        if isinstance(value, Tensor) and value.shape == parameter.shape:
+        if isinstance(value, Tensor) and value.ndim and value.shape == parameter.shape:
             for (owner, dim), index in cuts.items():
                 if owner == name:
                     value = without(value, dim, index)

@@ -1,10 +1,9 @@
 """Which channels can be cut without changing what the model computes, and what must be folded for it.
 
-A channel is cut where every layer that reads it either ignores it (a zero column), or is given a constant:
-all layers that write it have zero rows, so that norms, activations and sums behind them emit one number c
-whatever the input. c = 0 adds nothing. c ≠ 0 goes into the reader's bias, b ← b + c·Σ W[:, i], which is exact
-for linear layers and unpadded convolutions; at the border of a zero-padded one it is not, and the channel
-stays.
+A channel is cut where every layer that reads it either ignores it (a zero column), or is given a constant c
+whatever the input and whatever the weights that are not zero. c = 0 adds nothing. c ≠ 0 goes into the
+reader's bias, b ← b + c·Σ W[:, i], which is exact for linear layers and unpadded convolutions; at the border
+of a zero-padded one it is not, and the channel stays. Norms over all channels must find exact zeros.
 """
 
 import dataclasses
@@ -12,21 +11,21 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from torchlift.deploy.couplings import CONV, Coupling, Member
-from torchlift.deploy.cuts import Cuts, cuts_of, dimension, merged
+from torchlift.deploy.couplings import Coupling, Member
+from torchlift.deploy.cuts import Cuts, cuts_of, merged
+from torchlift.deploy.folding import Folds, fold, target
+from torchlift.deploy.follow import Trace
 
-Folds = dict[str, Tensor]
-"""What is added to the bias of a layer."""
+Reasons = dict[str, str]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Verdict:
     """What becomes of one coupling."""
 
-    name: str
-    channels: int
-    silent: int
-    """Channels whose writers are all zero: what a mask meant to remove."""
+    coupling: Coupling
+    silent: Tensor
+    """Boolean: channels that carry a constant, or that nobody writes: what a mask meant to remove."""
     dead: Tensor
     """Boolean: the channels that go."""
     why: str = ""
@@ -38,6 +37,67 @@ class Verdict:
         return int(self.dead.sum())
 
 
+def judge(model: nn.Module, found: Trace, coupling: Coupling, *, exact: bool = True) -> Verdict:
+    """Decide for each channel of a coupling."""
+    silent = unwritten(model, coupling)
+    if coupling.blocked:
+        return Verdict(coupling, silent, torch.zeros_like(silent), coupling.blocked)
+    dead = torch.ones_like(silent)
+    still = torch.ones_like(silent)
+    why = ""
+    for place, labels in readers(found, coupling):
+        constant, zero = found.still.constant[labels], found.watch.zero[labels]
+        seen = found.watch.reader[labels]
+        folds = found.watch.folds[labels] & (target(model, found, place) is not None)
+        quiet = constant & ((found.still.value[labels] == 0) | folds)
+        fine = ~seen | zero | quiet
+        still[place.channel[~(zero | constant) & seen]] = False
+        dead[place.channel[~fine]] = False
+        stay = ~fine & constant
+        if not why and bool(stay.any()):
+            why = (
+                f"{len(place.channel[stay].unique())} zero channels stay: {place.name} cannot take the "
+                "constant they emit into a bias (it pads with zeros, or has none to take it)"
+            )
+        if not why and bool((silent[place.channel] & ~fine).any()):
+            why = f"zero channels stay: what reaches {place.name} from them is not constant"
+    averaged = averages(found, coupling)
+    if exact and bool((averaged & dead).any()):
+        why = why or "a norm over all channels averages over them, and they are not zero"
+        dead &= ~averaged
+    silent |= still
+    if not bool(silent.any() or dead.any()):
+        why = "all channels are in use"
+    if bool(dead.all()):
+        dead[0] = False
+        why = why or "all channels are dead: one is kept"
+    return Verdict(coupling, silent, dead, why)
+
+
+def unwritten(model: nn.Module, coupling: Coupling) -> Tensor:
+    """Channels whose slices of all weight matrices that write them are exactly zero."""
+    silent = torch.ones(coupling.channels, dtype=torch.bool)
+    known = dict(model.named_parameters())
+    matrices = [m for m in coupling.of("writes") if m.name in known and known[m.name].ndim > 1]
+    for member in matrices:
+        slices = (known[member.name].detach().transpose(0, member.dim).flatten(1) == 0).all(1).cpu()
+        silent[member.channel[~slices[member.index]]] = False
+    return silent & bool(matrices)
+
+
+def readers(found: Trace, coupling: Coupling) -> list[tuple[Member, Tensor]]:
+    """The members that some layer reads, with the labels of their slices."""
+    start = {(place.name, place.dim): place.start for place in found.labels.places}
+    pairs = [(m, start[m.name, m.dim] + m.index) for m in coupling.members]
+    return [(m, labels) for m, labels in pairs if bool(found.watch.reader[labels].any())]
+
+
+def averages(found: Trace, coupling: Coupling) -> Tensor:
+    """Channels that reach a norm over all channels as something other than zero."""
+    roots = found.labels.roots(found.watch.averaged.nonzero().flatten())
+    return torch.isin(coupling.roots, roots)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Surgery:
     """The verdicts on some couplings, and what they mean for the tensors."""
@@ -45,103 +105,19 @@ class Surgery:
     verdicts: tuple[Verdict, ...]
     cuts: Cuts
     folds: Folds
+    roots: Tensor
+    """The labels of all channels that go."""
 
 
-def judge(model: nn.Module, coupling: Coupling, seen: dict[str, list[Tensor]]) -> Verdict:
-    """Decide for each channel of a coupling; ``seen`` are the inputs of the layers that read."""
-    silent = torch.ones(coupling.channels, dtype=torch.bool)
-    for writer in coupling.of("writes"):
-        by_root(silent, writer, zero_slices(model, writer))
-    dead = torch.full_like(silent, not coupling.blocked)
-    why = coupling.blocked
-    if coupling.blocked:
-        return Verdict(coupling.name, coupling.channels, int(silent.sum()), dead, why)
-    for reader in coupling.of("reads"):
-        layer = model.get_submodule(reader.layer)
-        low, high = extent(layer, reader, seen[reader.layer])
-        still = high - low <= 1e-6 * high.abs().clamp(min=1.0)
-        absorbed = still & ((low == 0) & (high == 0) | folds_exactly(layer))
-        fine = zero_slices(model, reader) | (silent[reader.root] & absorbed)
-        by_root(dead, reader, fine)
-        if not why and bool((silent[reader.root] & ~fine).any()):
-            why = reason(reader.layer, silent[reader.root] & ~fine, still)
-    if bool(dead.all()):
-        dead[0] = False
-        why = why or "all channels are dead: one is kept"
-    return Verdict(coupling.name, coupling.channels, int(silent.sum()), dead, why)
-
-
-def reason(reader: str, stay: Tensor, still: Tensor) -> str:
-    """Why silent channels stay."""
-    if bool(still[stay].all()):
-        cause = f"{reader} pads with zeros and cannot take the constant they emit into its bias"
-    else:
-        cause = f"what reaches {reader} from them is not constant"
-    return f"{int(stay.sum())} zero channels stay: {cause}"
-
-
-def by_root(status: Tensor, member: Member, fine: Tensor) -> None:
-    """Unset the channels of a coupling for which some slice of a member is not fine."""
-    status[member.root[~fine]] = False
-
-
-def zero_slices(model: nn.Module, member: Member) -> Tensor:
-    """Which of a member's slices of weights are exactly zero."""
-    layer = model.get_submodule(member.layer)
-    weight = layer.get_parameter("weight").detach()
-    dim = dimension(layer, "weight", member.role)
-    assert dim is not None
-    return (weight.transpose(0, dim).flatten(1) == 0).all(1).cpu()[member.index]
-
-
-def extent(layer: nn.Module, reader: Member, inputs: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """The least and the greatest value each channel has, over samples, places and calls."""
-    lows: list[Tensor] = []
-    highs: list[Tensor] = []
-    for x in inputs:
-        weight = layer.get_parameter("weight")
-        dim = -1 if isinstance(layer, nn.Linear) else x.ndim - weight.ndim + 1
-        rows = x.transpose(dim, -1).reshape(-1, x.shape[dim])
-        lows.append(rows.amin(0))
-        highs.append(rows.amax(0))
-    low, high = torch.stack(lows).amin(0).cpu(), torch.stack(highs).amax(0).cpu()
-    return low[reader.index], high[reader.index]
-
-
-def folds_exactly(layer: nn.Module) -> bool:
-    """Whether a constant input channel can go into the layer's bias without error."""
-    if isinstance(layer, nn.Linear):
-        return True
-    if not isinstance(layer, CONV):
-        return False
-    padded = layer.padding != "valid" if isinstance(layer.padding, str) else any(layer.padding)
-    return not padded or layer.padding_mode != "zeros"
-
-
-def surgery(
-    model: nn.Module, pairs: list[tuple[Coupling, Verdict]], seen: dict[str, list[Tensor]]
-) -> Surgery:
-    """The cuts and folds of all verdicts together."""
-    cuts: list[Cuts] = []
+def surgery(model: nn.Module, found: Trace, verdicts: list[Verdict], *, folding: bool = True) -> Surgery:
+    """The cuts and folds of all verdicts together; without ``folding``, for channels that carry zero."""
     folds: Folds = {}
-    for coupling, verdict in pairs:
-        for member in coupling.members:
-            cuts.append(cuts_of(model, member, verdict.dead))
-            if member.role == "reads":
-                extra = fold(model, member, verdict.dead, seen[member.layer])
-                if extra is not None:
-                    folds[member.layer] = folds[member.layer] + extra if member.layer in folds else extra
-    return Surgery(tuple(verdict for _, verdict in pairs), merged(cuts), folds)
-
-
-def fold(model: nn.Module, reader: Member, dead: Tensor, inputs: list[Tensor]) -> Tensor | None:
-    """c·Σ W[:, i] over the dead channels i that carry a constant c; None where all are zero."""
-    layer = model.get_submodule(reader.layer)
-    low, high = extent(layer, reader, inputs)
-    gone = dead[reader.root] & ~zero_slices(model, reader)
-    constant = torch.where(gone, 0.5 * (low + high), 0.0).double()
-    if not bool(constant.any()):
-        return None
-    weight = layer.get_parameter("weight").detach().double()
-    sums = weight.reshape(*weight.shape[:2], -1).sum(2)
-    return sums[:, reader.index] @ constant.to(weight.device)
+    for verdict in verdicts if folding else []:
+        for member, labels in readers(found, verdict.coupling):
+            extra = fold(model, found, member, labels, verdict.dead)
+            if extra is not None:
+                name, amount = extra
+                folds[name] = folds[name] + amount if name in folds else amount
+    cuts = merged(cuts_of(v.coupling.members, v.dead) for v in verdicts)
+    roots = [v.coupling.roots[v.dead] for v in verdicts]
+    return Surgery(tuple(verdicts), cuts, folds, torch.cat([torch.zeros(0, dtype=torch.int64), *roots]))

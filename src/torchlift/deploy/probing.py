@@ -1,6 +1,7 @@
-"""Calling a model on examples of any form, and looking at what its layers are given."""
+"""Calling a model on examples of any form, and the inputs that an exact cut must survive."""
 
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ def tensors(value: Any) -> Iterator[Tensor]:
             yield from tensors(part)
 
 
-def changed(example: Example, function: Any) -> Example:
+def changed(example: Example, function: Callable[[Tensor], Tensor]) -> Example:
     """The example with a function applied to each of its tensors."""
     if isinstance(example, Tensor):
         return function(example)
@@ -40,19 +41,92 @@ def changed(example: Example, function: Any) -> Example:
     return example
 
 
-def variations(example: Example) -> list[Example]:
-    """The example, and noise in its place, small and large: inputs that an exact cut must survive."""
-    generator = torch.Generator().manual_seed(0)
+def as_type(example: Example, dtype: torch.dtype) -> Example:
+    """The example with its numbers of another type."""
+    return changed(example, lambda x: x.to(dtype) if x.is_floating_point() else x)
 
-    def noise(scale: float) -> Any:
-        def draw(x: Tensor) -> Tensor:
-            if not x.is_floating_point():
-                return x.roll(1, -1) if x.ndim else x
+
+def precise(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """A copy for evaluation with numbers of another type; an ε that depends on the type stays what it was."""
+    twin = copy.deepcopy(model).eval()
+    for part in twin.modules():
+        if isinstance(part, nn.RMSNorm) and part.eps is None:  # pyright: ignore[reportUnnecessaryComparison]
+            like = next(part.parameters(), torch.zeros(()))
+            part.eps = torch.finfo(like.dtype).eps
+    return twin.to(dtype)
+
+
+def variations(model: nn.Module, example: Example) -> list[Example]:
+    """The example; noise in its place, small and large; a batch of another size; larger and smaller sizes.
+
+    Only what the model itself takes: where it is made for one image size, there is one.
+    """
+    twin = copy.deepcopy(model).eval()
+    small = changed(example, lambda x: x[:2] if x.ndim else x)
+    base = small if accepts(twin, small) else example
+    found = [base, changed(base, noise(1.0)), changed(base, noise(10.0))]
+    for change in (batch_of_three, *(resized(base, factor) for factor in (0.5, 1.5, 2.0))):
+        other = changed(base, change)
+        if accepts(twin, other) and len(found) < 6 and differ(base, other):
+            found.append(changed(other, noise(1.0)))
+    return found
+
+
+def many(model: nn.Module, example: Example) -> list[Example]:
+    """Noise in place of the example, for eight samples where the model takes so many."""
+    wide = changed(example, lambda x: torch.cat([x] * 8)[:8] if x.ndim else x)
+    given = wide if accepts(copy.deepcopy(model).eval(), wide) else example
+    return [changed(given, noise(2.0)), changed(given, noise(20.0))]
+
+
+def noise(scale: float) -> Callable[[Tensor], Tensor]:
+    """Random numbers in place of numbers; whole numbers keep to those that are there."""
+    generator = torch.Generator().manual_seed(int(scale))
+
+    def draw(x: Tensor) -> Tensor:
+        if x.is_floating_point():
             return (scale * torch.randn(x.shape, generator=generator, dtype=torch.float64)).to(x)
+        return x.roll(1, -1) if x.ndim else x
 
-        return draw
+    return draw
 
-    return [example, changed(example, noise(1.0)), changed(example, noise(10.0))]
+
+def batch_of_three(x: Tensor) -> Tensor:
+    """Three samples."""
+    return torch.cat([x, x, x])[:3] if x.ndim else x
+
+
+def resized(example: Example, factor: float) -> Callable[[Tensor], Tensor]:
+    """Another image size or sequence length: maps in their last dimensions, sequences in their second."""
+    lengths = {x.shape[1] for x in tensors(example) if x.ndim in (2, 3) and not x.is_floating_point()}
+    lengths |= {x.shape[1] for x in tensors(example) if x.ndim == 3 and x.is_floating_point()}
+
+    def change(x: Tensor) -> Tensor:
+        dims = range(2, x.ndim) if x.ndim >= 4 else [d for d in (1,) if x.ndim > 1 and x.shape[1] in lengths]
+        if x.ndim == 2 and x.is_floating_point():
+            dims = [d for d in dims if len(lengths) and x.shape[1] in lengths]
+        for dim in dims:
+            size = max(1, int(x.shape[dim] * factor))
+            index = torch.arange(size, device=x.device) % x.shape[dim]
+            x = x.index_select(dim, index)
+        return x
+
+    return change
+
+
+def accepts(model: nn.Module, example: Example) -> bool:
+    """Whether a model takes an example at all."""
+    try:
+        with torch.no_grad():
+            call(model, example)
+    except Exception:  # whatever a user's model raises at a size it is not made for
+        return False
+    return True
+
+
+def differ(example: Example, other: Example) -> bool:
+    """Whether two examples differ in shape."""
+    return [x.shape for x in tensors(example)] != [x.shape for x in tensors(other)]
 
 
 def inputs_of(model: nn.Module, names: set[str], examples: list[Example]) -> dict[str, list[Tensor]]:

@@ -13,7 +13,9 @@ from torchlift.errors import TorchliftError
 from torchlift.lifts.tools import gates
 from torchlift.lifts.tools.switches import Gate, Ranked, Stairs, Switches, aimed, spared
 
-Granularity = Literal["weight", "channel", "head", "block"] | Mapping[str, Mapping[str, int]]
+Groups = Mapping[str, Mapping[str, int | tuple[int, tuple[int, ...]]]]
+
+Granularity = Literal["weight", "channel", "head", "block"] | Groups
 
 Variant = Literal["thesis", "published"]
 
@@ -31,7 +33,8 @@ class SoftMask(WeightLift):
 
     granularity: ``"weight"``; ``"channel"`` (rows: output channels, neurons); ``"head"`` (``size`` rows);
     ``"block"`` (``size`` × ``size`` of the first two dimensions); or groups of your own that open and close
-    together, ``{group: {glob of parameters: dimension}}``, with ``size`` entries of the dimension per gate.
+    together, ``{group: {glob of parameters: dimension}}``, with ``size`` entries of the dimension per gate;
+    or ``(dimension, gate of each slice)`` in place of the dimension.
     ``frozen=True`` learns the mask alone (a supermask). ``skip`` is a glob of weights to leave unmasked.
 
     ``sparsity`` asks for a fraction of zeros: gates then count from a threshold τ that rises until the lowest
@@ -144,12 +147,14 @@ class SoftMask(WeightLift):
             scale = 1.0 / float(gates.soft(self.gate, torch.ones(()).double(), first))
         return Switches(logit, beta, self.gate, inclusive=self.variant == "thesis", scale=scale)
 
-    def place(self, name: str, weight: Tensor) -> tuple[str, tuple[int, ...]]:
+    def place(self, name: str, weight: Tensor) -> tuple[str, gates.Grain]:
         """The group a weight's gates belong to, and how many entries of each dimension share one."""
         if not isinstance(self.granularity, str):
             found = group_of(self.granularity, name)
             assert found is not None
             group, dim = found
+            if not isinstance(dim, int):
+                return group, gates.Slices(*dim)
             return group, tuple(self.size if d == dim else n for d, n in enumerate(weight.shape))
         if self.granularity == "weight":
             return name, (1,) * weight.ndim
@@ -164,7 +169,7 @@ class SoftMask(WeightLift):
         return super().project(problem if self.granularity == "weight" else spared(problem), fit)
 
 
-def group_of(groups: Mapping[str, Mapping[str, int]], name: str) -> tuple[str, int] | None:
+def group_of(groups: Groups, name: str) -> tuple[str, int | tuple[int, tuple[int, ...]]] | None:
     """The first group, and the dimension, whose globs fit the name."""
     return next(
         ((g, dim) for g, members in groups.items() for where, dim in members.items() if matches(name, where)),

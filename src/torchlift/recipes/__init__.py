@@ -4,6 +4,7 @@ from torchlift.recipes.auto import Auto
 from torchlift.recipes.bsq import Bsq
 from torchlift.recipes.centred import Centred
 from torchlift.recipes.chain import Chain
+from torchlift.recipes.channels import ChannelPruning
 from torchlift.recipes.deepened import Deepened
 from torchlift.recipes.folded_norm import FoldedNorm
 from torchlift.recipes.layer_pruning import LayerPruning
@@ -25,6 +26,7 @@ __all__ = [
     "Bsq",
     "Centred",
     "Chain",
+    "ChannelPruning",
     "ContinuousSparsification",
     "Deepened",
     "FoldedNorm",

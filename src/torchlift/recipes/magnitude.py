@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 
 from torch import nn
@@ -113,10 +114,14 @@ class IterativeMagnitude(Recipe):
         ]
 
     def cut(self, task: Task) -> Task:
-        """The task after one round's cut."""
+        """The task after one round's cut: of n weights left ⌈τ n⌉ go."""
         for rate, part in self.parts(task):
-            goal = 1 - (1 - rate) * (1 - sparsity(part))
-            task = dropped(task, magnitudes(part), goal, self.scope)
+            alone = [{name: w} for name, w in part.items()]
+            for some in [part] if self.scope == "global" else alone:
+                total = sum(w.numel() for w in some.values())
+                left = round(total * (1 - sparsity(some)))
+                goal = (total - left + math.ceil(rate * left - 1e-9)) / total
+                task = dropped(task, magnitudes(some), goal, self.scope)
         return task
 
     def asked(self, task: Task) -> float:

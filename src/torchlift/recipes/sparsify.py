@@ -4,7 +4,9 @@ import dataclasses
 import warnings
 from typing import Any
 
+from torchlift import deploy
 from torchlift.core import Fit, Problem, Task, matches
+from torchlift.deploy.groups import Plan
 from torchlift.errors import TorchliftError
 from torchlift.lifts import SoftMask
 from torchlift.lifts.tools.switches import spared
@@ -12,6 +14,7 @@ from torchlift.loss import split
 from torchlift.recipes.tools.accounts import account, closed, itself, quietly, settled
 from torchlift.recipes.tools.masking import Masking
 from torchlift.recipes.tools.pruning import logger
+from torchlift.recipes.tools.shrunk import ShrunkTarget, groups_of, settle, shrunk_target
 from torchlift.recipes.tools.targets import Target, target, weigh
 
 
@@ -22,6 +25,9 @@ class ContinuousSparsification(Masking):
     Savarese, Silva, Maire (2020); thesis Algorithm 1. Options of :class:`~torchlift.lifts.SoftMask`. At most
     one target: ``sparsity`` (the part of the weights ``where`` picks), ``parameters``, ``macs`` or
     ``bytes`` of the whole model; without one, ``s_init`` decides (lower is sparser) as in the source.
+    With ``granularity="channel"`` these three, and ``latency`` (milliseconds of a call on one of the run's
+    batches), are of the model that :func:`~torchlift.deploy.shrink` leaves, met to 2 % or as near as whole
+    channels allow; ``sparsity`` is the part of the gated weights, those of channels that can go.
     ``finetune``: the part of the budget spent on the pruned network, through the run's schedule once more at
     ``finetune_rate`` times its rates.
     With ``granularity="channel"`` layers coupled by sums and norms share their gates, so that
@@ -35,6 +41,7 @@ class ContinuousSparsification(Masking):
     parameters: int | None = None
     macs: float | None = None
     bytes: int | None = None
+    latency: float | None = None
     finetune: float = 0.25
     finetune_rate: float = 1.0
     logit_rate: float | None = None
@@ -42,6 +49,8 @@ class ContinuousSparsification(Masking):
     def __post_init__(self) -> None:
         if len(self.aims) > 1:
             raise TorchliftError(f"give one target, not {len(self.aims)}: {', '.join(self.aims)}.")
+        if self.latency is not None and self.granularity != "channel":
+            raise TorchliftError('latency= needs granularity="channel": scattered zeros do not run faster.')
         if not 0 <= self.finetune < 1:
             raise TorchliftError(f"finetune is a part of the budget in [0, 1), got {self.finetune}.")
         _ = self.soft_mask(sparsity=self.sparsity)
@@ -54,6 +63,7 @@ class ContinuousSparsification(Masking):
             "parameters": self.parameters,
             "macs": self.macs,
             "bytes": self.bytes,
+            "latency": self.latency,
         }
         return {name: value for name, value in known.items() if value is not None}
 
@@ -64,7 +74,9 @@ class ContinuousSparsification(Masking):
         groups = {"*.logit": {"lr_factor": self.rate(fit)}, "*": {}}
         log = account(goal) if self.finetune else settled(account(goal), plain, goal)
         fit(lifted, name="lifted", share=1 - self.finetune, groups=groups, preview=plain, log=log)
-        if self.bytes is not None:
+        if isinstance(goal, ShrunkTarget):
+            settle(lifted, mask, goal)
+        elif self.bytes is not None:
             weigh(lifted, mask, self.bytes)
         small = mask.project(lifted if goal else checked(lifted, mask.s_init))
         assert isinstance(small, Task)
@@ -92,32 +104,41 @@ class ContinuousSparsification(Masking):
         if self.rescale is None and self.aims:
             options["rescale"] = True
         example = split(next(iter(fit.batches())))[0] if self.granularity == "channel" or self.macs else None
-        if self.granularity == "channel":
-            options |= self.coupled(task, example)
-        goal = target(task, self.soft_mask(**options), example, self.aims)
+        plan = self.plan(task, example) if self.granularity == "channel" else None
+        if plan is not None:
+            options |= self.coupled(plan)
+        ((name, asked),) = self.aims.items() or ((None, 0.0),)
+        if plan is None and name == "latency":
+            raise TorchliftError("latency= needs a model whose channels can be followed.")
+        if plan is not None and name not in (None, "sparsity"):
+            goal = shrunk_target(task, plan, example, name, asked)
+        else:
+            goal = target(task, self.soft_mask(**options), example, self.aims)
         if goal is not None:
             options |= {"sparsity": goal.sparsity, "costs": goal.costs}
         return self.soft_mask(**options), goal
 
-    def coupled(self, task: Task, example: Any) -> dict[str, Any]:
-        """Gates over whole coupled channels where the graph can be followed; per layer otherwise."""
-        from torchlift.deploy import channel_groups
-
+    def plan(self, task: Task, example: Any) -> Plan | None:
+        """The groups of channels that can be cut; None where the model cannot be followed."""
         try:
-            found = channel_groups(task.model, example)
+            return deploy.plan(task.model, example)
         except Exception as error:  # following a user's graph may raise anything; a coarser mask serves
             warnings.warn(
                 f"the model's graph cannot be followed ({error}): channels are masked layer by layer, "
                 "and shrink may have to keep some of them.",
                 stacklevel=2,
             )
-            return {}
-        groups = {
-            name: {f"model.{p}": dim for p, dim in members.items()}
-            for name, members in found.items()
-            if any(matches(p, self.where) for p in members)
-            and not any(matches(p, self.skip or "") for p in members)
-        }
+            return None
+
+    def coupled(self, plan: Plan) -> dict[str, Any]:
+        """Gates over whole coupled channels."""
+        groups = groups_of(
+            plan,
+            lambda members: (
+                any(matches(p, self.where) for p in members)
+                and not any(matches(p, self.skip or "") for p in members)
+            ),
+        )
         if not groups:
             raise TorchliftError(f"no channels that {self.where!r} picks can be removed from this model.")
         return {"where": "*", "granularity": groups, "skip": None}

@@ -1,5 +1,6 @@
 """Gates b(β, s) that tend to the step 1{s > 0} as β grows, and how they spread over weights."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -37,21 +38,47 @@ def check(gate: str) -> None:
         raise TorchliftError(f"gate {gate!r} is not known: one of {', '.join(SHAPES)}.")
 
 
-def tiles(shape: Sequence[int], grain: Sequence[int]) -> tuple[int, ...]:
+@dataclasses.dataclass(frozen=True)
+class Slices:
+    """Slices of one dimension that share gates: slice k has the gate ``index[k]``."""
+
+    dim: int
+    index: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many gates there are."""
+        return max(self.index) + 1
+
+
+Grain = Sequence[int] | Slices
+"""How many entries of each dimension share a gate, or which slices do."""
+
+
+def tiles(shape: Sequence[int], grain: Grain) -> tuple[int, ...]:
     """How many tiles of the grain cover each dimension."""
+    if isinstance(grain, Slices):
+        return (grain.count,)
     return tuple(-(-n // size) for n, size in zip(shape, grain, strict=True))
 
 
-def spread(values: Tensor, shape: Sequence[int], grain: Sequence[int]) -> Tensor:
+def spread(values: Tensor, shape: Sequence[int], grain: Grain) -> Tensor:
     """One value per tile, repeated over its tile; dimensions with a single tile are left to broadcasting."""
+    if isinstance(grain, Slices):
+        index = torch.tensor(grain.index, device=values.device)
+        return values.flatten()[index].reshape([n if d == grain.dim else 1 for d, n in enumerate(shape)])
     for dim, (n, size) in enumerate(zip(shape, grain, strict=True)):
         if 1 < size < n:
             values = values.repeat_interleave(size, dim).narrow(dim, 0, n)
     return values
 
 
-def gather(entries: Tensor, grain: Sequence[int]) -> Tensor:
+def gather(entries: Tensor, grain: Grain) -> Tensor:
     """Sums of the entries over each tile: the transpose of :func:`spread`."""
+    if isinstance(grain, Slices):
+        rows = entries.transpose(0, grain.dim).reshape(entries.shape[grain.dim], -1).sum(1)
+        index = torch.tensor(grain.index, device=entries.device)
+        return rows.new_zeros(grain.count).index_add_(0, index, rows)
     for dim, size in enumerate(grain):
         n = entries.shape[dim]
         if size >= n:

@@ -106,7 +106,7 @@ class Gate(Node):
 
     switches: Switches
 
-    def __init__(self, weight: Tensor, switches: Switches, grain: tuple[int, ...], strength: float) -> None:
+    def __init__(self, weight: Tensor, switches: Switches, grain: gates.Grain, strength: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight.clone())
         if switches.weights == 0:

@@ -1,0 +1,88 @@
+"""Random networks with random channels masked are shrunk and compared with the masked ones at several sizes.
+
+    python benchmarks/shrink_fuzz.py --cnns 2000 --transformers 300 --out benchmarks/results/shrink_fuzz.json
+
+Every trial has a time limit; trials that are in the file already are not run again. A trial passes if outputs
+agree to 1e-6 of the largest and every masked channel that stays has a reason.
+"""
+
+import argparse
+import dataclasses
+import json
+import logging
+import signal
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchlift.testing.shrink_trials import trial
+
+LIMIT = 120
+"""Seconds for a trial."""
+
+
+def attempt(kind: str, seed: int) -> dict[str, Any]:
+    """A trial's numbers, or what went wrong."""
+    signal.alarm(LIMIT)
+    try:
+        return dataclasses.asdict(trial(kind, seed))
+    except TimeoutError:
+        return {"seed": seed, "failed": f"no end within {LIMIT} s"}
+    except Exception as error:
+        return {"seed": seed, "failed": f"{type(error).__name__}: {error}"}
+    finally:
+        signal.alarm(0)
+
+
+def ring(_number: int, _frame: Any) -> None:
+    """The trial's time is up."""
+    raise TimeoutError
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counts over all trials of a kind."""
+    done = [row for row in rows if "failed" not in row]
+    left = sorted(row["left"] for row in done)
+    return {
+        "trials": len(rows),
+        "failed": len(rows) - len(done),
+        "equal": sum(row["error"] <= 1e-6 for row in done),
+        "largest_error": max((row["error"] for row in done), default=0.0),
+        "all_masked_channels_cut": sum(not row["kept"] for row in done),
+        "some_kept_with_reason": sum(bool(row["kept"]) and not row["unexplained"] for row in done),
+        "some_kept_without_reason": sum(bool(row["unexplained"]) for row in done),
+        "median_parameters_left": left[len(left) // 2] if left else None,
+        "at_three_input_shapes_or_more": sum(row["shapes"] >= 3 for row in done),
+    }
+
+
+def main() -> None:
+    """Run what is missing, and write after every twenty-three trials."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cnns", type=int, default=2000)
+    parser.add_argument("--transformers", type=int, default=300)
+    parser.add_argument("--minutes", type=float, default=1e9)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/shrink_fuzz.json"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    signal.signal(signal.SIGALRM, ring)
+    known = json.loads(options.out.read_text())["rows"] if options.out.exists() else {}
+    rows: dict[str, list[dict[str, Any]]] = {kind: known.get(kind, []) for kind in ("cnn", "transformer")}
+    wanted = {"cnn": options.cnns, "transformer": options.transformers}
+    end = time.monotonic() + 60 * options.minutes
+    while time.monotonic() < end and any(len(rows[kind]) < wanted[kind] for kind in rows):
+        for kind in rows:
+            upto = min(wanted[kind], len(rows[kind]) + (20 if kind == "cnn" else 3))
+            rows[kind] += [attempt(kind, seed) for seed in range(len(rows[kind]), upto)]
+        counts = {kind: summary(found) for kind, found in rows.items()}
+        options.out.write_text(json.dumps({"counts": counts, "rows": rows}, indent=None) + "\n")
+        print(json.dumps(counts), flush=True)
+
+
+if __name__ == "__main__":
+    main()

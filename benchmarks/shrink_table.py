@@ -1,0 +1,238 @@
+"""Half of all channels cut, by torchlift and by Torch-Pruning, on models people use (random weights).
+
+    python benchmarks/shrink_table.py --out benchmarks/results/shrink_table.json
+
+Each tool runs in a process of its own with a time limit. Parameters and file relative to the dense model;
+latency of one call in the layout both get (no channels-last), interleaved with the dense model, medians of
+paired ratios; exactness: the largest difference from the dense model whose channels that went are zero (for
+torchlift; Torch-Pruning makes no such promise); seconds to shrink.
+"""
+
+import argparse
+import copy
+import json
+import logging
+import multiprocessing
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.models import resnet
+
+LIMIT = 300
+"""Seconds for one tool on one model."""
+
+
+def stirred(model: nn.Module) -> nn.Module:
+    """Norms as after training, so that signals neither vanish nor explode."""
+    for part in model.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.running_mean.normal_(0, 0.1)  # pyright: ignore[reportOptionalMemberAccess]
+            part.running_var.uniform_(0.01, 0.1)  # pyright: ignore[reportOptionalMemberAccess]
+    return model.eval()
+
+
+def vit() -> tuple[nn.Module, Any]:
+    """A ViT of 5.5 million parameters on 32 × 32 images."""
+    import transformers
+
+    config = transformers.ViTConfig(
+        hidden_size=192, num_hidden_layers=12, num_attention_heads=4, intermediate_size=768, image_size=32,
+        patch_size=4,
+    )  # fmt: skip
+    return transformers.ViTForImageClassification(config).eval(), torch.randn(2, 3, 32, 32)
+
+
+def mobilenet() -> tuple[nn.Module, Any]:
+    """MobileNetV2 on 64 × 64 images."""
+    import transformers
+
+    config = transformers.MobileNetV2Config(image_size=64)
+    return stirred(transformers.MobileNetV2ForImageClassification(config)), torch.randn(2, 3, 64, 64)
+
+
+def resnet20() -> tuple[nn.Module, Any]:
+    """ResNet-20."""
+    return stirred(resnet(20)), torch.randn(2, 3, 32, 32)
+
+
+def bert() -> tuple[nn.Module, Any]:
+    """A BERT of 4 layers with a vocabulary of 1000."""
+    import transformers
+
+    config = transformers.BertConfig(
+        vocab_size=1000, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    return transformers.BertForSequenceClassification(config).eval(), torch.randint(1000, (2, 32))
+
+
+def gpt2() -> tuple[nn.Module, Any]:
+    """A GPT-2 of 4 layers with a vocabulary of 1000, tied."""
+    import transformers
+
+    config = transformers.GPT2Config(
+        vocab_size=1000, n_embd=256, n_layer=4, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=1,
+        use_cache=False,
+    )  # fmt: skip
+    return transformers.GPT2LMHeadModel(config).eval(), torch.randint(1000, (2, 32))
+
+
+def llama() -> tuple[nn.Module, Any]:
+    """A Llama of 4 layers with grouped heads and a vocabulary of 1000."""
+    import transformers
+
+    config = transformers.LlamaConfig(
+        vocab_size=1000, hidden_size=256, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=4,
+        intermediate_size=688, bos_token_id=0, eos_token_id=1, use_cache=False,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config).eval(), torch.randint(1000, (2, 32))
+
+
+MODELS: dict[str, Callable[[], tuple[nn.Module, Any]]] = {
+    "ResNet-20": resnet20,
+    "MobileNetV2": mobilenet,
+    "ViT": vit,
+    "BERT": bert,
+    "GPT-2": gpt2,
+    "Llama": llama,
+}
+
+
+def ours(model: nn.Module, x: Any) -> nn.Module:
+    """Half of every group of channels by magnitude."""
+    from torchlift.deploy import prune
+
+    return prune(model, x, 0.5)
+
+
+def masked_by_us(model: nn.Module, x: Any) -> nn.Module:
+    """The dense model with the channels that :func:`ours` cuts set to zero."""
+    from torchlift.deploy.feasible import usable
+    from torchlift.deploy.masking import masked
+    from torchlift.deploy.scoring import Choice, chosen, scores_of
+    from torchlift.deploy.tracking import traced
+
+    free = [c for c in usable(model, traced(model, x), x) if not c.blocked]
+    return masked(model, free, chosen(free, scores_of(model, free, Choice()), Choice()))
+
+
+def theirs(model: nn.Module, x: Any) -> nn.Module:
+    """Torch-Pruning's magnitude pruner with its options for attention heads."""
+    import torch_pruning
+
+    model = copy.deepcopy(model)
+    heads = {
+        part: int(getattr(parent, "num_attention_heads", getattr(parent, "num_heads", 0)) or 0)
+        for parent in model.modules()
+        for part in parent.children()
+        if isinstance(part, nn.Linear)
+    }
+    pruner = torch_pruning.pruner.MagnitudePruner(
+        model,
+        x,
+        importance=torch_pruning.importance.MagnitudeImportance(p=2),
+        pruning_ratio=0.5,
+        ignored_layers=[m for n, m in model.named_modules() if n in ("classifier", "lm_head", "head", "fc")],
+        num_heads={part: count for part, count in heads.items() if count},
+        prune_num_heads=True,
+        output_transform=lambda out: out.logits.sum() if hasattr(out, "logits") else out.sum(),
+    )
+    pruner.step()
+    for part in model.modules():  # as its own examples for ViT and BERT do
+        if hasattr(part, "attention_head_size") and hasattr(part, "query"):
+            part.num_attention_heads = pruner.num_heads[part.query]
+            part.all_head_size = part.query.out_features
+    return model
+
+
+def logits(model: nn.Module, x: Any) -> Tensor:
+    """The output that counts."""
+    with torch.no_grad():
+        out = model(x)
+    return out if isinstance(out, Tensor) else out.logits
+
+
+def work(name: str, tool: str, out: Any) -> None:
+    """Shrink a model by a tool, and measure."""
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    torch.manual_seed(0)
+    model, x = MODELS[name]()
+    start = time.process_time()
+    small = (ours if tool == "torchlift" else theirs)(model, x)
+    seconds = time.process_time() - start
+    small = small.eval()
+    for part in small.modules():  # both in the same layout
+        if isinstance(part, nn.Conv2d):
+            part.weight.data = part.weight.data.contiguous(memory_format=torch.contiguous_format)
+    from torchlift.deploy.packing import tensor_bytes
+
+    numbers: dict[str, Any] = {
+        "parameters": sum(p.numel() for p in small.parameters()) / sum(p.numel() for p in model.parameters()),
+        "tensor_bytes": tensor_bytes(small) / tensor_bytes(model),
+        "seconds": seconds,
+    }
+    logits(small, x)  # must run
+    if tool == "torchlift":
+        reference = logits(masked_by_us(model, x), x)
+        scale = max(1.0, float(reference.abs().max()))
+        numbers["largest_difference"] = float((logits(small, x) - reference).abs().max()) / scale
+    numbers["latency"] = latency(model, small, x)
+    out.put(numbers)
+
+
+def latency(model: nn.Module, small: nn.Module, x: Any, rounds: int = 25) -> float:
+    """The median of paired ratios of time."""
+    ratios: list[float] = []
+    with torch.inference_mode():
+        for number in range(rounds + 3):
+            times: list[float] = []
+            for net in (model, small):
+                start = time.perf_counter()
+                net(x)
+                times.append(time.perf_counter() - start)
+            if number >= 3:
+                ratios.append(times[1] / times[0])
+    return statistics.median(ratios)
+
+
+def limited(name: str, tool: str) -> dict[str, Any]:
+    """The numbers, or what happened instead."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=work, args=(name, tool, queue))
+    process.start()
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        if not queue.empty():
+            return queue.get()
+        if not process.is_alive() and queue.empty():
+            return {"failed": f"ended with code {process.exitcode}"}
+        time.sleep(0.2)
+    process.kill()
+    return {"failed": f"no end within {LIMIT} s"}
+
+
+def main() -> None:
+    """One row for each model and tool."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="*", default=list(MODELS))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/shrink_table.json"))
+    options = parser.parse_args()
+    known: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
+    for name in options.models:
+        known[name] = {tool: limited(name, tool) for tool in ("torchlift", "torch-pruning")}
+        options.out.write_text(json.dumps(known, indent=2) + "\n")
+        print(name, json.dumps(known[name]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

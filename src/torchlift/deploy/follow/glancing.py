@@ -1,0 +1,57 @@
+"""A cheaper look: once couplings are known, only what readers and norms are given is watched."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchlift.deploy.follow.contracting import along_k, parted
+from torchlift.deploy.follow.convolving import directions
+from torchlift.deploy.follow.follower import Follower
+from torchlift.deploy.follow.known import Known, pad, tensors_in
+
+aten = torch.ops.aten
+PRODUCTS = {aten.mm: 0, aten.bmm: 0, aten.addmm: 1, aten.baddbmm: 1}
+
+
+class Glance(Follower):
+    """Labels of weights alone are followed, to the products that use them."""
+
+    def follow(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        """Weights on their way, products, convolutions and norms; nothing else."""
+        packet = func.overloadpacket
+        if packet in PRODUCTS:
+            first = PRODUCTS[packet]
+            self.product(self.look(args[first]), self.look(args[first + 1]))
+        elif packet is aten.convolution:
+            self.maps(args)
+        elif packet is aten.native_layer_norm and len(args[1]) == 1:
+            self.norm(args[0], args[2])
+        if all(self.look(t).pure for t in tensors_in([*args, *kwargs.values()])):
+            super().follow(func, args, kwargs, out)
+
+    def product(self, a: Known, b: Known) -> None:
+        """What a weight's columns meet."""
+        if not (a.pure or b.pure):
+            return
+        weight, x = (b, a) if b.pure else (a, b)
+        cores = [pad(core, 3) for core in weight.cores]
+        _, over, _ = parted(self, cores, 1 if weight is b else 2)
+        if over is not None:
+            values, slices = along_k(x, x is a), along_k(weight, weight is a)
+            self.watch.reads(self, over, values, slices, foldable=not x.pure)
+
+    def maps(self, args: Sequence[Any]) -> None:
+        """What a kernel's inputs are."""
+        x, kernel, padding, transposed, groups = args[0], args[1], args[4], bool(args[6]), int(args[8])
+        reads = directions(self, self.look(kernel))[0 if transposed else 1]
+        if groups == 1 and reads is not None:
+            slices = kernel.transpose(0, 0 if transposed else 1).flatten(1).t()
+            values = x.transpose(1, -1).reshape(-1, x.shape[1])
+            self.watch.reads(self, reads, values, slices, foldable=not transposed and not any(padding))
+
+    def norm(self, x: Tensor, weight: Tensor | None) -> None:
+        """What a norm averages over, by the labels of its weight."""
+        for core in [] if weight is None else self.look(weight).cores:
+            self.watch.averages(core.flatten(), x.reshape(-1, x.shape[-1]))

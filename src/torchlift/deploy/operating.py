@@ -1,0 +1,81 @@
+"""The surgery carried out: constants folded, norms told what they lost, slices cut, sizes put right."""
+
+import copy
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.deploy.cuts import Cuts, cut
+from torchlift.deploy.dead import Surgery
+from torchlift.deploy.folding import fold_in
+from torchlift.deploy.follow import Shape, Trace
+from torchlift.deploy.follow.labels import compressed, varying
+from torchlift.deploy.follow.rms import rms_form, scaled_rms
+from torchlift.deploy.layers import CountedLayerNorm
+from torchlift.deploy.resizing import count_again, is_conv1d
+
+
+def operate(model: nn.Module, found: Trace, done: Surgery, *, exact: bool = True) -> nn.Module:
+    """A copy of the model after the surgery."""
+    folded = copy.deepcopy(model)
+    fold_in(folded, done.folds)
+    adjust_norms(folded, found, done.roots, exact=exact)
+    small = cut(folded, done.cuts | made_biases(model, done))
+    recount(small, found, done.roots)
+    return small
+
+
+def made_biases(model: nn.Module, done: Surgery) -> Cuts:
+    """The cuts of biases that folding made: those of the rows beside them."""
+    found: Cuts = {}
+    for name in done.folds:
+        layer = model.get_submodule(name)
+        rows = f"{name}.weight".removeprefix("."), int(is_conv1d(layer))
+        if dict(layer.named_parameters()).get("bias") is None and rows in done.cuts:
+            found[f"{name}.bias".removeprefix("."), 0] = done.cuts[rows]
+    return found
+
+
+def adjust_norms(model: nn.Module, found: Trace, gone: Tensor, *, exact: bool) -> None:
+    """Norms over all channels go on as if the channels that go were there, as zeros."""
+    for name, (kind, labels) in {n.module: (n.kind, n.labels) for n in found.norms}.items():
+        before = len(labels)
+        after = before - int(torch.isin(found.labels.roots(labels), gone).sum())
+        norm = model.get_submodule(name)
+        if after == before:
+            continue
+        if kind == "layer":
+            if exact and isinstance(norm, nn.LayerNorm):
+                model.set_submodule(name, CountedLayerNorm.of(norm, before)) if name else None
+        elif kind != "counted":
+            form = rms_form(norm)
+            assert form is not None
+            weight = norm.get_parameter("weight")
+            scaled, eps = scaled_rms(
+                weight.detach().double(), form.value(norm, weight), before, after, cast(Any, kind)
+            )
+            norm.weight = nn.Parameter(scaled.to(weight), weight.requires_grad)
+            setattr(norm, form.eps, eps)
+
+
+def recount(model: nn.Module, found: Trace, gone: Tensor) -> None:
+    """Numbers of heads and of channels that the model's own code uses, wherever it asked for such a size."""
+    asked: dict[str, dict[int, set[int]]] = {}
+    for shape in found.shapes:
+        for old, new in sizes(shape, found, gone):
+            asked.setdefault(shape.module, {}).setdefault(old, set()).add(new)
+    for name, pairs in asked.items():
+        clear = {old: min(new - {old}) for old, new in pairs.items() if len(new - {old}) == 1}
+        count_again(model.get_submodule(name), clear)
+
+
+def sizes(shape: Shape, found: Trace, gone: Tensor) -> list[tuple[int, int]]:
+    """(old, new) size of each dimension along which channels lie."""
+    core = compressed(found.labels.roots(shape.core))
+    result: list[tuple[int, int]] = []
+    for dim in varying(core):
+        flat = core.transpose(0, dim).reshape(core.shape[dim], -1)[:, 0]
+        lost = int(torch.isin(flat, gone).sum())
+        result.append((shape.sizes[dim], shape.sizes[dim] - lost))
+    return result

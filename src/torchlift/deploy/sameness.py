@@ -1,0 +1,54 @@
+"""Whether two models compute the same: on several inputs, in double precision where they bear it."""
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.deploy.probing import Example, as_type, outputs, precise
+
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
+
+
+def same(model: nn.Module, other: nn.Module, examples: list[Example]) -> bool:
+    """Whether two models agree on the examples to 1e-6 of the largest output."""
+    found = both(model, other, examples)
+    if found is None:
+        return False
+    ours, theirs, dtype = found
+    return len(ours) == len(theirs) and all(
+        a.shape == b.shape
+        and (a.numel() == 0 or distance(a, b) <= TOLERANCE[dtype] * max(1.0, float(a.abs().max())))
+        for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+def difference(model: nn.Module, other: nn.Module, examples: list[Example]) -> float:
+    """The largest difference of any output; infinite where shapes differ or the second model fails."""
+    found = both(model, other, examples)
+    if found is None or [a.shape for a in found[0]] != [b.shape for b in found[1]]:
+        return float("inf")
+    return max((distance(a, b) for a, b in zip(*found[:2], strict=True) if a.numel()), default=0.0)
+
+
+def both(
+    model: nn.Module, other: nn.Module, examples: list[Example]
+) -> tuple[list[Tensor], list[Tensor], torch.dtype] | None:
+    """The outputs of two models; in single precision where a model casts; None where the second fails."""
+    for dtype in TOLERANCE:
+        given = [as_type(e, dtype) for e in examples]
+        try:
+            ours = outputs(precise(model, dtype), given)
+        except (RuntimeError, ValueError, IndexError, TypeError):
+            continue
+        try:
+            theirs = outputs(precise(other, dtype), given)
+        except Exception:  # a cut that the model's own code does not bear may raise anything
+            return None
+        return ours, theirs, dtype
+    return None
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """max |a − b|; equal infinities and equal not-a-numbers do not count."""
+    a, b = a.double(), b.double()
+    differ = ~((a == b) | (a.isnan() & b.isnan()))
+    return float((a - b)[differ].abs().max()) if bool(differ.any()) else 0.0
