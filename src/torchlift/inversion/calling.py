@@ -75,7 +75,7 @@ def invert(
     with torch.no_grad():
         problem, start = pose(model, y, method, shape, init, box, blocks or Blocks(mu=mu), lr)
         function = regulariser(reg, alpha, problem)
-        limit = max_iter or _LIMITS.get(problem.method, 10_000)
+        limit = max_iter or _LIMITS.get(problem.method(function), 10_000)
         with bar(progress, limit) as report:
             watch = Watch(tol, limit, 10, seconds, report)
             weighted = weigh(problem, function, y, noise, alpha, start, watch)
@@ -90,7 +90,7 @@ def invert(
             alpha=None if isinstance(weighted, Zero) else float(getattr(weighted, "alpha", 1.0)),
             gap=None if found.gap is None else float(found.gap.sum()),
             converged=found.converged,
-            method=problem.method,
+            method=problem.method(weighted),
             seconds=time.perf_counter() - begun,
             history=found.history,
         )

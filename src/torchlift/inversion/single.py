@@ -32,8 +32,7 @@ def solve(
     "auto" is FISTA wherever αJ + box has a prox: few products with A, which is what costs.
     """
     together = joined(reg, box)
-    if method == "auto":
-        method = "fista" if together is not None or isinstance(reg, TV) else "pdhg"
+    method = chosen(reg, box) if method == "auto" else method
     gap = _gap(fidelity, reg, box) if certify else None
     if method == "pdhg":
         operator, norm = reg.analysis(start.ndim) if isinstance(reg, TV) else (Identity(), reg)
@@ -46,6 +45,11 @@ def solve(
             f"tl.invert: {type(reg).__name__} in a box has no prox; use method='pdhg' or no box"
         )
     return fista(fidelity, together, start, gap=gap, watch=watch)
+
+
+def chosen(reg: Function, box: Box | None) -> str:
+    """The solver behind "auto"."""
+    return "fista" if joined(reg, box) is not None or isinstance(reg, TV) else "pdhg"
 
 
 def joined(reg: Function, box: Box | None) -> Function | None:
