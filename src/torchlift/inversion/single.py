@@ -14,6 +14,7 @@ from torchlift.inversion.result import InversionError
 
 _INNER = 100
 _SHARE = 0.01
+_LEAST = 1e-8
 
 
 def solve(
@@ -97,14 +98,22 @@ class Warm(Function):
 def _with_inner_steps(
     fidelity: Fidelity, warm: Warm, start: Tensor, gap: Gap | None, watch: Watch
 ) -> Descent:
-    """FISTA; an error ε of the inner problem costs Lε, which is held at a hundredth of the last gap."""
+    """FISTA; an error ε of the inner problem costs Lε, which is held at a share of the last gap.
+
+    The gap itself sees errors of q at first order: where it stops falling, the share is cut.
+    """
+    share, before = _SHARE, float("inf")
 
     def watched(x: Tensor, dual: Tensor | None) -> Certificate:
+        nonlocal share, before
         del dual
         assert gap is not None
         found = gap(x, warm.q)
         if bool(torch.isfinite(found.gap).all()):
-            warm.allowed = _SHARE * found.gap.clamp(min=found.rounding) / max(fidelity.lipschitz, 1e-30)
+            size = float(found.gap.sum())
+            share = max(share / 4, _LEAST) if size > 0.8 * before else share
+            before = size
+            warm.allowed = share * found.gap.clamp(min=found.rounding) / max(fidelity.lipschitz, 1e-30)
         return found
 
     found = fista(fidelity, warm, start, gap=None if gap is None else watched, watch=watch)
