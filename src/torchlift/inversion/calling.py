@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.convex.descent import Watch
+from torchlift.convex.descent import Descent, Watch
 from torchlift.convex.functions import Function, Zero, as_function, reweighted
 from torchlift.inversion import checks, choosing, rival
 from torchlift.inversion.deep import Blocks
@@ -80,20 +80,24 @@ def invert(
             watch = Watch(tol, limit, 10, seconds, report)
             weighted = weigh(problem, function, y, noise, alpha, start, watch)
             found = problem.solve(weighted, start, watch)
-        residual = float((problem.output(found.x) - y).norm())
-        return Inversion(
-            x=found.x,
-            objective=float(found.objective.sum()),
-            fidelity=float(problem.fidelity(found.x).sum()),
-            residual=residual,
-            iterations=found.iterations,
-            alpha=None if isinstance(weighted, Zero) else float(getattr(weighted, "alpha", 1.0)),
-            gap=None if found.gap is None else float(found.gap.sum()),
-            converged=found.converged,
-            method=problem.method(weighted),
-            seconds=time.perf_counter() - begun,
-            history=found.history,
-        )
+        return told(problem, weighted, found, y, begun)
+
+
+def told(problem: Problem, reg: Function, found: Descent, y: Tensor, begun: float) -> Inversion:
+    """What the solver found, in numbers."""
+    return Inversion(
+        x=found.x,
+        objective=float(found.objective.sum()),
+        fidelity=float(problem.fidelity(found.x).sum()),
+        residual=float((problem.output(found.x) - y).norm()),
+        iterations=found.iterations,
+        alpha=None if isinstance(reg, Zero) else float(getattr(reg, "alpha", 1.0)),
+        gap=None if found.gap is None else float(found.gap.sum()),
+        converged=found.converged,
+        method=problem.method(reg),
+        seconds=time.perf_counter() - begun,
+        history=found.history,
+    )
 
 
 def pose(
