@@ -119,6 +119,8 @@ def test_both_solvers_agree(reg: tl.convex.Function, box: tuple[float, float] | 
         for m in ("auto", "pdhg")
     }
     assert all(one.converged for one in found.values())
+    assert found["pdhg"].method == "pdhg"
+    assert found["auto"].method == ("pdhg" if box and isinstance(reg, tl.convex.Wavelets) else "fista")
     assert found["auto"].objective == pytest.approx(found["pdhg"].objective, rel=2e-6)
     if box is not None:
         assert found["auto"].x.min() >= 0

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.convex.descent import Watch
+from torchlift.convex.descent import Descent, Watch
 from torchlift.convex.functions import Function, Zero, as_function, reweighted
 from torchlift.inversion import checks, choosing, rival
 from torchlift.inversion.deep import Blocks
@@ -75,25 +75,29 @@ def invert(
     with torch.no_grad():
         problem, start = pose(model, y, method, shape, init, box, blocks or Blocks(mu=mu), lr)
         function = regulariser(reg, alpha, problem)
-        limit = max_iter or _LIMITS.get(problem.method, 10_000)
+        limit = max_iter or _LIMITS.get(problem.method(function), 10_000)
         with bar(progress, limit) as report:
             watch = Watch(tol, limit, 10, seconds, report)
             weighted = weigh(problem, function, y, noise, alpha, start, watch)
             found = problem.solve(weighted, start, watch)
-        residual = float((problem.output(found.x) - y).norm())
-        return Inversion(
-            x=found.x,
-            objective=float(found.objective.sum()),
-            fidelity=float(problem.fidelity(found.x).sum()),
-            residual=residual,
-            iterations=found.iterations,
-            alpha=None if isinstance(weighted, Zero) else float(getattr(weighted, "alpha", 1.0)),
-            gap=None if found.gap is None else float(found.gap.sum()),
-            converged=found.converged,
-            method=problem.method,
-            seconds=time.perf_counter() - begun,
-            history=found.history,
-        )
+        return told(problem, weighted, found, y, begun)
+
+
+def told(problem: Problem, reg: Function, found: Descent, y: Tensor, begun: float) -> Inversion:
+    """What the solver found, in numbers."""
+    return Inversion(
+        x=found.x,
+        objective=float(found.objective.sum()),
+        fidelity=float(problem.fidelity(found.x).sum()),
+        residual=float((problem.output(found.x) - y).norm()),
+        iterations=found.iterations,
+        alpha=None if isinstance(reg, Zero) else float(getattr(reg, "alpha", 1.0)),
+        gap=None if found.gap is None else float(found.gap.sum()),
+        converged=found.converged,
+        method=problem.method(reg),
+        seconds=time.perf_counter() - begun,
+        history=found.history,
+    )
 
 
 def pose(

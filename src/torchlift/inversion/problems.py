@@ -20,9 +20,8 @@ from torchlift.inversion.result import InversionError
 class Problem(Protocol):
     """What ``tl.invert`` needs of a kind of inversion."""
 
-    @property
-    def method(self) -> str:
-        """The solver's name."""
+    def method(self, reg: Function) -> str:
+        """The name of the solver for this regulariser."""
         ...
 
     def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
@@ -48,11 +47,10 @@ class Chain:
     wanted: str
     blocks: deep.Blocks
 
-    @property
-    def method(self) -> str:
+    def method(self, reg: Function) -> str:
         """Of several stages: "bcd", or "bcd+lbfgs" unless asked otherwise; of one the convex solver."""
         if len(self.stages) == 1:
-            return self.wanted
+            return single.chosen(reg, self.box) if self.wanted == "auto" else self.wanted
         return "bcd" if self.wanted == "bcd" or self._readout else "bcd+lbfgs"
 
     @property
@@ -99,7 +97,10 @@ class Residual:
     shape: tuple[int, ...]
     weight: float
 
-    method = "convex"
+    def method(self, reg: Function) -> str:
+        """Always the same."""
+        del reg
+        return "convex"
 
     def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
         """FISTA on (u₀, z). Without a regulariser the energy, ≥ 0 and 0 at the preimage, is the gap."""
@@ -146,15 +147,20 @@ class Rival:
     y: Tensor
     box: Box | None
     shape: tuple[int, ...]
-    method: str
+    wanted: str
     lr: float | None
+
+    def method(self, reg: Function) -> str:
+        """As asked for."""
+        del reg
+        return self.wanted
 
     def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
         """See ``rival``."""
         zero = self.y.new_zeros(len(self.y), *self.shape)
         first = start if start is not None else zero if self.box is None else self.box.prox(zero)
         with torch.enable_grad():
-            return rival.descend(self.network, self.y, reg, self.box, first, watch, self.method, self.lr)
+            return rival.descend(self.network, self.y, reg, self.box, first, watch, self.wanted, self.lr)
 
     def output(self, x: Tensor) -> Tensor:
         """The forward pass."""

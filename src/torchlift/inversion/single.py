@@ -14,6 +14,7 @@ from torchlift.inversion.result import InversionError
 
 _INNER = 100
 _SHARE = 0.01
+_LEAST = 1e-8
 
 
 def solve(
@@ -32,8 +33,7 @@ def solve(
     "auto" is FISTA wherever αJ + box has a prox: few products with A, which is what costs.
     """
     together = joined(reg, box)
-    if method == "auto":
-        method = "fista" if together is not None or isinstance(reg, TV) else "pdhg"
+    method = chosen(reg, box) if method == "auto" else method
     gap = _gap(fidelity, reg, box) if certify else None
     if method == "pdhg":
         operator, norm = reg.analysis(start.ndim) if isinstance(reg, TV) else (Identity(), reg)
@@ -46,6 +46,11 @@ def solve(
             f"tl.invert: {type(reg).__name__} in a box has no prox; use method='pdhg' or no box"
         )
     return fista(fidelity, together, start, gap=gap, watch=watch)
+
+
+def chosen(reg: Function, box: Box | None) -> str:
+    """The solver behind "auto"."""
+    return "fista" if joined(reg, box) is not None or isinstance(reg, TV) else "pdhg"
 
 
 def joined(reg: Function, box: Box | None) -> Function | None:
@@ -93,14 +98,22 @@ class Warm(Function):
 def _with_inner_steps(
     fidelity: Fidelity, warm: Warm, start: Tensor, gap: Gap | None, watch: Watch
 ) -> Descent:
-    """FISTA; an error ε of the inner problem costs Lε, which is held at a hundredth of the last gap."""
+    """FISTA; an error ε of the inner problem costs Lε, which is held at a share of the last gap.
+
+    The gap itself sees errors of q at first order: where it stops falling, the share is cut.
+    """
+    share, before = _SHARE, float("inf")
 
     def watched(x: Tensor, dual: Tensor | None) -> Certificate:
+        nonlocal share, before
         del dual
         assert gap is not None
         found = gap(x, warm.q)
         if bool(torch.isfinite(found.gap).all()):
-            warm.allowed = _SHARE * found.gap.clamp(min=found.rounding) / max(fidelity.lipschitz, 1e-30)
+            size = float(found.gap.sum())
+            share = max(share / 4, _LEAST) if size > 0.8 * before else share
+            before = size
+            warm.allowed = share * found.gap.clamp(min=found.rounding) / max(fidelity.lipschitz, 1e-30)
         return found
 
     found = fista(fidelity, warm, start, gap=None if gap is None else watched, watch=watch)
