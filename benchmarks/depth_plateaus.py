@@ -94,8 +94,10 @@ def network(setting: Setting, hidden: int, seed: int) -> nn.Module:
 
 
 def plateaus(losses: list[float], factor: float = 1.3) -> list[tuple[int, float]]:
-    """(epoch, loss) in the middle of each stall that ends: the loss falls by less than 2 % while the time grows
-    by ``factor``, and later by a fifth or more."""
+    """(epoch, loss) in the middle of each stall that ends.
+
+    The loss falls by less than 2 % while the time grows by ``factor``, and later by a fifth or more.
+    """
     found: list[tuple[int, float]] = []
     start = 2
     while start < len(losses) * 0.9:
