@@ -1,6 +1,7 @@
 """What a model's call looks like from outside: layers, activations, sums, and who takes what."""
 
 import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -67,6 +68,22 @@ def test_an_activation_in_place_shows_its_input() -> None:
     seen = moments(model, x)["0"]
     torch.testing.assert_close(seen.x, model[0](x).double().mean(0).detach())
     torch.testing.assert_close(seen.y, model[0](x).relu().double().mean(0).detach())
+
+
+@pytest.mark.parametrize(
+    "bend", [torch.tanh_, functional.elu_, functional.leaky_relu_, functional.relu6, Tensor.relu_]
+)
+def test_every_spelling_of_an_activation(bend: Callable[[Tensor], Tensor]) -> None:
+    class Bent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return bend(self.layer(x))
+
+    model, x = Bent(), torch.randn(20, 3)
+    torch.testing.assert_close(moments(model, x)["layer"].y, model(x).detach().double().mean(0))
 
 
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 7), min_size=1, max_size=6))

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -125,9 +126,10 @@ class Recorder(TorchFunctionMode):
 def pure(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
     """An activation with its settings, as a function that changes nothing (and holds no input)."""
     name, others = func.__name__, args[1:]
-    plain = getattr(Tensor, name[:-1]) if name.endswith("_") else func
+    if name.endswith("_"):
+        func = getattr(Tensor, name[:-1], None) or getattr(functional, name[:-1])
     settings = {key: False if key == "inplace" else value for key, value in kwargs.items() if key != "input"}
-    return lambda z: plain(z, *others, **settings)
+    return lambda z: func(z, *others, **settings)
 
 
 @contextmanager
