@@ -23,12 +23,10 @@ import torchlift as tl
 from torchlift.recipes import Deepened
 from torchlift.run.comparison import T975
 
-RATES = (3e-3, 6e-3, 1e-2)
+RATES = (1e-3, 3e-3, 6e-3)
 ARMS: dict[str, Any] = {
     "plain": None,
     "deeper after linear2": Deepened("trunk.block1.linear2", finetune=0.25),
-    "deeper after both": Deepened("trunk.block1.linear?", finetune=0.25),
-    "deeper, wide": Deepened("trunk.block1.linear2", width=128, finetune=0.25),
     "deeper, halfway": Deepened("trunk.block1.linear2", base=0.25, finetune=0.5),
 }
 

@@ -69,15 +69,16 @@ class Setting:
 
     data: Any
     activation: type[nn.Module]
-    std: float
+    std: tuple[float, float]
+    """Of the initial weights of the shallow and of the deep network: both have to start near a constant."""
     lr: float
     steps: int
 
 
 SETTINGS = {
-    "steps, tanh": Setting(steps, nn.Tanh, 0.1, 0.05, 12_000),
-    "sine, tanh": Setting(sine, nn.Tanh, 0.1, 0.05, 6_000),
-    "iris, tanh": Setting(flowers, nn.Tanh, 0.07, 0.05, 6_000),
+    "steps, tanh": Setting(steps, nn.Tanh, (0.1, 0.1), 0.05, 12_000),
+    "sine, tanh": Setting(sine, nn.Tanh, (0.1, 0.1), 0.05, 6_000),
+    "iris, tanh": Setting(flowers, nn.Tanh, (0.003, 0.03), 0.1, 6_000),
 }
 PER_EPOCH = 100
 
@@ -89,13 +90,15 @@ def network(setting: Setting, hidden: int, seed: int) -> nn.Module:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_(setting.std * torch.randn(parameter.shape, generator=generator))
+            parameter.copy_(setting.std[hidden > 1] * torch.randn(parameter.shape, generator=generator))
     return model
 
 
 def plateaus(losses: list[float], factor: float = 1.3) -> list[tuple[int, float]]:
-    """(epoch, loss) in the middle of each stall that ends: the loss falls by less than 2 % while the time grows
-    by ``factor``, and later by a fifth or more."""
+    """(epoch, loss) in the middle of each stall that ends.
+
+    The loss falls by less than 2 % while the time grows by ``factor``, and later by a fifth or more.
+    """
     found: list[tuple[int, float]] = []
     start = 2
     while start < len(losses) * 0.9:
@@ -183,7 +186,7 @@ def main() -> None:
     parser.add_argument("--data", help="not needed: Iris comes with scikit-learn")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="1: 6,000 to 12,000 full-batch steps")
-    parser.add_argument("--only", help="one setting by name")
+    parser.add_argument("--only", help="one setting by name; the others of --out are left as they are")
     parser.add_argument("--report", type=Path, help="a folder for the pages of seed 0")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/depth_plateaus.json"))
     given = parser.parse_args()
@@ -197,6 +200,8 @@ def main() -> None:
         "cores": os.cpu_count(),
         "settings": {},
     }
+    if given.only and given.out.exists():
+        record["settings"] = json.loads(given.out.read_text())["settings"]
     for name, setting in SETTINGS.items():
         if given.only and name != given.only:
             continue

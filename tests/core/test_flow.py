@@ -1,5 +1,8 @@
 """What a model's call looks like from outside: layers, activations, sums, and who takes what."""
 
+import weakref
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given
@@ -67,6 +70,22 @@ def test_an_activation_in_place_shows_its_input() -> None:
     torch.testing.assert_close(seen.y, model[0](x).relu().double().mean(0).detach())
 
 
+@pytest.mark.parametrize(
+    "bend", [torch.tanh_, functional.elu_, functional.leaky_relu_, functional.relu6, Tensor.relu_]
+)
+def test_every_spelling_of_an_activation(bend: Callable[[Tensor], Tensor]) -> None:
+    class Bent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return bend(self.layer(x))
+
+    model, x = Bent(), torch.randn(20, 3)
+    torch.testing.assert_close(moments(model, x)["layer"].y, model(x).detach().double().mean(0))
+
+
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 7), min_size=1, max_size=6))
 def test_moments_do_not_depend_on_the_pieces(seed: int, sizes: list[int]) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -90,3 +109,18 @@ def test_two_convolutions_are_one(k1: int, s1: int, p1: int, k2: int, s2: int) -
     two = functional.conv2d(functional.conv2d(x, w1, b1, s1, p1), w2, b2, s2)
     one = functional.conv2d(x, compose(w2, w1, s1), through(w2, b1) + b2, s1 * s2, p1)
     torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-10)
+
+
+def test_watching_keeps_no_tensor_alive() -> None:
+    """A pass over many inputs costs the memory of a pass: what the model drops is gone."""
+    seen: list[weakref.ref[Tensor]] = []
+
+    class Spy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            assert not any(ref() is not None for ref in seen[:-1]), "an earlier value is still held"
+            seen.append(weakref.ref(x))
+            return x
+
+    layers = [part for _ in range(4) for part in (nn.Linear(3, 3), Spy(), nn.Tanh())]
+    model = nn.Sequential(*layers)
+    assert [op.kind for op in flow(model, torch.randn(2, 3)).ops] == ["layer", "activation"] * 4

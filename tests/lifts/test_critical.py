@@ -271,3 +271,22 @@ def test_any_network_any_seed(seed: int, a: int, b: int, c: int) -> None:
     lift = CriticalLayer("*", x, seed=seed)
     assert lift.gap(task, lift.lift(task)) <= 1e-10
     assert analyze.is_lifted(lift.lift(task), task, x)
+
+
+def test_layers_read_past_their_call_are_refused() -> None:
+    model = nn.Sequential(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), nn.ReLU())
+    with pytest.raises(SelectionError, match="without calling it"):
+        CriticalLayer("0.linear1", torch.randn(2, 3, 4)).lift(Task(model, "mse"))
+
+
+def test_a_layer_nobody_calls_is_named() -> None:
+    class Idle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.used(x).relu()
+
+    with pytest.raises(SelectionError, match="'idle' is never called"):
+        CriticalLayer("idle", torch.randn(2, 4)).lift(Task(Idle(), "mse"))

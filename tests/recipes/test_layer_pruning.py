@@ -13,7 +13,7 @@ import torchlift as tl
 from torchlift.core import Task
 from torchlift.errors import TorchliftError
 from torchlift.lifts.reduce import depth
-from torchlift.lifts.units import units, without
+from torchlift.lifts.units import ends, units, without
 from torchlift.models import MLP
 from torchlift.models.residual import resnet
 from torchlift.recipes import Deepened, LayerPruning
@@ -159,7 +159,10 @@ def test_blocks_of_transformers_can_be_left_out() -> None:
     from cases import mobilenet, vit
 
     model, (x, _) = vit()
-    assert [unit.name for unit in units(model, x)] == ["vit.layers.0", "vit.layers.1"]
+    found = units(model, x)
+    assert [unit.name for unit in found] == ["vit.layers.0", "vit.layers.1"]
+    taken, given = ends(model, found[1], x)
+    assert taken.shape == given.shape == (8, 5 * 16)
     model, (x, _) = mobilenet()
     assert len(units(model.eval(), x)) >= 5
 

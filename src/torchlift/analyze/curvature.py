@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -46,23 +46,23 @@ class Spectrum:
         return Inertia(positive, negative, self.size - positive - negative)
 
 
-def inertia(
-    problem: Problem,
-    batch: Batch,
-    *,
-    tolerance: float | None = None,
-    similarities: int = 0,
-    largest: int = 1000,
-    rank: int = 256,
-    seed: int = 0,
-) -> Inertia:
+class Options(TypedDict, total=False):
+    """How :func:`spectrum` goes about it."""
+
+    tolerance: float | None
+    similarities: int
+    largest: int
+    rank: int
+    seed: int
+
+
+def inertia(problem: Problem, batch: Batch, **options: Unpack[Options]) -> Inertia:
     """(positive, negative, zero) eigenvalues of the Hessian of ``problem(batch)``; see :func:`spectrum`.
 
     Critical lifting preserves the first two at critical points of the shallow network, where both factors
     have full rank. Elsewhere it does not: the paper's Proposition 4.3 for "any parameter" is too strong.
     """
-    options = {"tolerance": tolerance, "similarities": similarities, "largest": largest}
-    return spectrum(problem, batch, rank=rank, seed=seed, **options).inertia  # pyright: ignore[reportArgumentType]
+    return spectrum(problem, batch, **options).inertia
 
 
 def spectrum(

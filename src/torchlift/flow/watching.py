@@ -1,12 +1,14 @@
 """Which layer feeds which: a call of a model watched from outside, whatever its code looks like."""
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -40,16 +42,23 @@ class Recorder(TorchFunctionMode):
         self.ops: list[Op] = []
         self.stack: list[str] = [""]
         self.numbers: dict[int, int] = {}
-        self.alive: list[Tensor] = []
+        self.guards: dict[int, weakref.ref[Tensor]] = {}
+        self.count = 0
         self.calls: dict[str, int] = {}
         self.made: dict[int, Op] = {}
 
     def number(self, tensor: Tensor, anew: bool = False) -> int:
         """The value a tensor holds now."""
         if anew or id(tensor) not in self.numbers:
-            self.alive.append(tensor)  # or its id would be given to another
-            self.numbers[id(tensor)] = len(self.alive)
+            self.count += 1
+            self.remember(tensor, self.count)
         return self.numbers[id(tensor)]
+
+    def remember(self, tensor: Tensor, number: int) -> None:
+        """Until the tensor is gone: its id may then be another's."""
+        key = id(tensor)
+        self.numbers[key] = number
+        self.guards[key] = weakref.ref(tensor, lambda _: self.numbers.pop(key, None))
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -81,9 +90,7 @@ class Recorder(TorchFunctionMode):
         """An operation that gives back the values it takes."""
         result = func(*args, **kwargs)
         if isinstance(result, Tensor) and args and isinstance(args[0], Tensor) and result is not args[0]:
-            known = self.number(args[0])
-            self.alive.append(result)
-            self.numbers[id(result)] = known
+            self.remember(result, self.number(args[0]))
         return result
 
     def op(
@@ -117,11 +124,12 @@ class Recorder(TorchFunctionMode):
 
 
 def pure(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
-    """An activation with its settings, as a function that changes nothing."""
-    name = func.__name__
-    plain = getattr(Tensor, name[:-1]) if name.endswith("_") else func
+    """An activation with its settings, as a function that changes nothing (and holds no input)."""
+    name, others = func.__name__, args[1:]
+    if name.endswith("_"):
+        func = getattr(Tensor, name[:-1], None) or getattr(functional, name[:-1])
     settings = {key: False if key == "inplace" else value for key, value in kwargs.items() if key != "input"}
-    return lambda z: plain(z, *args[1:], **settings)
+    return lambda z: func(z, *others, **settings)
 
 
 @contextmanager

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit, nodes, zero_masks
 from torchlift.errors import SelectionError, TorchliftError
-from torchlift.flow.ops import Flow
 from torchlift.flow.watching import chunks, flow
 from torchlift.lifts.deeper import Deeper, Gather
-from torchlift.lifts.segments import FUNCTIONS, segments
+from torchlift.lifts.lifter import BYPASSING
+from torchlift.lifts.segments import near, segments
 from torchlift.loss import output, split
 from torchlift.tree import like
 
@@ -79,19 +79,14 @@ class CriticalLayer(ModuleLift):
             return "not a Linear or Conv2d layer"
         if not isinstance(module.bias, Tensor):
             return "without a bias to take the shift"
-        if not isinstance(module, nn.Conv2d):
-            square = self.width in (None, module.in_features)
-        else:
-            square = self.width in (None, module.in_channels)
-            if module.groups != 1:
-                return f"a convolution with groups={module.groups} does not mix channels"
-            if self.residual and module.padding not in (0, (0, 0)):
-                return "a residual layer before padding would change the border"
-        return (
-            None
-            if square or not self.residual
-            else "a residual layer is as wide as its input: leave width out"
-        )
+        if isinstance(module, nn.Conv2d) and module.groups != 1:
+            return f"a convolution with groups={module.groups} does not mix channels"
+        if not self.residual:
+            return None
+        if isinstance(module, nn.Conv2d) and module.padding not in (0, (0, 0)):
+            return "a residual layer before padding would change the border"
+        square = self.width in (None, module.get_parameter("weight").shape[1])
+        return None if square else "a residual layer is as wide as its input: leave width out"
 
     def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
         """Two layers for one, still to be settled."""
@@ -101,25 +96,34 @@ class CriticalLayer(ModuleLift):
         }
 
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
-        """A copy of the problem with the new layers."""
+        """A copy of the problem with the new layers; data are looked at in evaluation mode."""
         inputs = self.inputs(fit)
         if inputs is None:
             raise needs_fit(self, "looks at the training inputs: pass x=, or")
-        lifted = super().lift(problem)
-        mine, pruned = self.mine(lifted), zero_masks(self.body(problem))
-        if cut := [name for name in mine if f"{name}.weight" in pruned]:
-            raise SelectionError(f"{self!r}: merging would fill the pruned weight of {cut[0]!r}.")
+        lifted, body = super().lift(problem), self.body(problem)
+        mine = self.mine(lifted)
+        self.check(body, list(mine))
         inputs = iter(inputs)
         first = next(inputs)
-        example = like(first, next(iter(mine.values())).slope)
-        shape = flow(self.body(problem), next(chunks(example, 8)))
+        shape = flow(body, next(chunks(like(first, next(iter(mine.values())).slope), 8)))
         seen = self.watched(lifted, mine, itertools.chain([first], inputs))
         for name, node in mine.items():
-            activation = self.activation or near(self.body(problem), shape, name, repr(self))
+            activation = self.activation or near(body, shape, name, repr(self))
             nearly = self.tolerance or TOLERANCE.get(node.slope.dtype, 1e-3)
             node.settle(activation, segments(activation, nearly, repr(self)), seen[name], self.margin)
             node.train(problem.training)
         return lifted
+
+    def check(self, body: nn.Module, names: list[str]) -> None:
+        """Errors for layers that cannot come back, or that nobody calls."""
+        pruned = zero_masks(body)
+        for name in names:
+            if f"{name}.weight" in pruned:
+                raise SelectionError(f"{self!r}: merging would fill the pruned weight of {name!r}.")
+            parts = name.split(".")
+            above = [body.get_submodule(".".join(parts[:depth])) for depth in range(len(parts))]
+            if culprit := next((type(part).__name__ for part in above if isinstance(part, BYPASSING)), None):
+                raise SelectionError(f"{self!r}: {culprit} reads the weight of {name!r} without calling it.")
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem with each pair merged: by fits on the data where there are any."""
@@ -169,21 +173,6 @@ class CriticalLayer(ModuleLift):
             node.watch = None
         for part in training:
             part.training = True
+        if silent := [name for name, gather in gathered.items() if gather.seen is None]:
+            raise SelectionError(f"{self!r}: {silent[0]!r} is never called on these inputs.")
         return {name: gather.seen for name, gather in gathered.items()}
-
-
-def near(body: nn.Module, shape: Flow, name: str, who: str) -> nn.Module:
-    """The activation after the named layer, or else the last one before it, or the first after it."""
-    places = [place for place, op in enumerate(shape.ops) if op.kind == "layer" and op.name == name]
-    here = places[0] if places else 0
-    bends = [(place, op) for place, op in enumerate(shape.ops) if op.kind == "activation"]
-    own = [op for _, op in bends if op.layer == name]
-    before = [op for place, op in reversed(bends) if place < here]
-    found = next(iter([*own, *before, *(op for _, op in bends)]), None)
-    if found is not None:
-        module = body.get_submodule(found.name)
-        if type(module).__module__.startswith("torch.nn.modules.activation"):
-            return module
-        if found.function in FUNCTIONS:
-            return FUNCTIONS[found.function]()
-    raise TorchliftError(f"{who}: found no activation near {name!r}; pass activation=nn.ReLU() or the like.")

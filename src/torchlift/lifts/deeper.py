@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Dial, Node
 from torchlift.flow.affine import Moments, by_row, compose, rows, through
-from torchlift.lifts.factor import factors, orthogonal, place
+from torchlift.lifts.factor import exact, factors, fill, orthogonal, place, pointwise, resized
 from torchlift.lifts.segments import Segment
 
 
@@ -135,34 +135,3 @@ class Gather:
         """One call's inputs and outputs of the activation."""
         found = Moments.of(rows(z, self.axis), rows(a, self.axis))
         self.seen = found if self.seen is None else self.seen + found
-
-
-def resized(layer: nn.Module, features: int) -> nn.Module:
-    """The layer with another number of outputs, all zero."""
-    assert isinstance(layer, nn.Linear | nn.Conv2d)
-    weight = layer.weight.new_zeros(features, *layer.weight.shape[1:])
-    made = copy.copy(layer)
-    made._parameters = {"weight": nn.Parameter(weight), "bias": nn.Parameter(weight.new_zeros(features))}  # pyright: ignore[reportPrivateUsage]
-    setattr(made, "out_features" if isinstance(layer, nn.Linear) else "out_channels", features)
-    return made
-
-
-def pointwise(layer: nn.Module, inputs: int, outputs: int) -> nn.Module:
-    """A Linear, or a 1×1 convolution, of the layer's kind, all zero."""
-    like = layer.get_parameter("weight")
-    with torch.random.fork_rng(devices=[]):
-        kind = nn.Linear(inputs, outputs) if isinstance(layer, nn.Linear) else nn.Conv2d(inputs, outputs, 1)
-    for parameter in kind.parameters():
-        nn.init.zeros_(parameter)
-    return kind.to(like)
-
-
-def exact(tensor: Tensor) -> Tensor:
-    """In float64, off the graph."""
-    return tensor.detach().double().cpu()
-
-
-def fill(target: Tensor, values: Tensor) -> None:
-    """Copy values of the same number into a tensor."""
-    with torch.no_grad():
-        target.copy_(values.view_as(target))

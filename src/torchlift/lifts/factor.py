@@ -1,7 +1,9 @@
 """A layer as two: W = W″ diag(λ) W′ with every neuron between them on a straight piece of its activation."""
 
+import copy
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchlift.errors import TorchliftError
 
@@ -44,7 +46,7 @@ def place(low: Tensor, high: Tensor, lower: Tensor, upper: Tensor, margin: float
     """
     size = torch.maximum(low.abs(), high.abs())
     length = torch.maximum(high - low, 1e-3 * size)
-    length = torch.where(length > 0, length, torch.ones_like(length))
+    length = torch.where(length > 1e-30, length, torch.ones_like(length))  # as good as constant
     room = upper - lower
     scale = (room / ((1 + 2 * margin) * length)).clamp(max=1.0)
     middle = torch.where(room.isfinite(), (lower + upper) / 2 - scale * (low + high) / 2, 0.0)
@@ -54,3 +56,34 @@ def place(low: Tensor, high: Tensor, lower: Tensor, upper: Tensor, margin: float
         upper.isinf(), torch.where(lower.isinf(), 0.0, right), torch.where(lower.isinf(), left, middle)
     )
     return scale, shift
+
+
+def resized(layer: nn.Module, features: int) -> nn.Module:
+    """The layer with another number of outputs, all zero."""
+    assert isinstance(layer, nn.Linear | nn.Conv2d)
+    weight = layer.weight.new_zeros(features, *layer.weight.shape[1:])
+    made = copy.copy(layer)
+    made._parameters = {"weight": nn.Parameter(weight), "bias": nn.Parameter(weight.new_zeros(features))}  # pyright: ignore[reportPrivateUsage]
+    setattr(made, "out_features" if isinstance(layer, nn.Linear) else "out_channels", features)
+    return made
+
+
+def pointwise(layer: nn.Module, inputs: int, outputs: int) -> nn.Module:
+    """A Linear, or a 1×1 convolution, of the layer's kind, all zero."""
+    like = layer.get_parameter("weight")
+    with torch.random.fork_rng(devices=[]):
+        kind = nn.Linear(inputs, outputs) if isinstance(layer, nn.Linear) else nn.Conv2d(inputs, outputs, 1)
+    for parameter in kind.parameters():
+        nn.init.zeros_(parameter)
+    return kind.to(like)
+
+
+def exact(tensor: Tensor) -> Tensor:
+    """In float64, off the graph."""
+    return tensor.detach().double().cpu()
+
+
+def fill(target: Tensor, values: Tensor) -> None:
+    """Copy values of the same number into a tensor."""
+    with torch.no_grad():
+        target.copy_(values.view_as(target))

@@ -6,6 +6,7 @@ import math
 from torch import nn
 
 from torchlift.errors import TorchliftError
+from torchlift.flow.ops import Flow
 
 INF = math.inf
 
@@ -113,3 +114,20 @@ def segments(module: nn.Module, tolerance: float, who: str) -> tuple[Segment, ..
             "pass activation=nn.ReLU() or another of torch.nn that has one."
         )
     return found
+
+
+def near(body: nn.Module, shape: Flow, name: str, who: str) -> nn.Module:
+    """The activation after the named layer, or else the last one before it, or the first after it."""
+    places = [place for place, op in enumerate(shape.ops) if op.kind == "layer" and op.name == name]
+    here = places[0] if places else 0
+    bends = [(place, op) for place, op in enumerate(shape.ops) if op.kind == "activation"]
+    own = [op for _, op in bends if op.layer == name]
+    before = [op for place, op in reversed(bends) if place < here]
+    found = next(iter([*own, *before, *(op for _, op in bends)]), None)
+    if found is not None:
+        module = body.get_submodule(found.name)
+        if type(module).__module__.startswith("torch.nn.modules.activation"):
+            return module
+        if found.function in FUNCTIONS:
+            return FUNCTIONS[found.function]()
+    raise TorchliftError(f"{who}: found no activation near {name!r}; pass activation=nn.ReLU() or the like.")

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -98,17 +97,16 @@ def works(small: nn.Module, model: nn.Module, x: Any) -> bool:
 
 def ends(model: nn.Module, unit: Unit, x: Any) -> tuple[Tensor, Tensor]:
     """What a unit takes and gives on the inputs, samples as rows."""
-    seen: dict[str, list[Tensor]] = {"in": [], "out": []}
+    taken, given = list[Tensor](), list[Tensor]()
 
-    def note(key: str, pick: Callable[..., Any]) -> Any:
-        def hook(*args: Any) -> None:
-            seen[key].append(output(pick(*args)).detach().flatten(1))
+    def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        taken.append(next(leaf for leaf in (*args, *kwargs.values()) if isinstance(leaf, Tensor)).flatten(1))
 
-        return hook
+    def leave(_: nn.Module, __: Any, result: Any) -> None:
+        given.append(output(result).flatten(1))
 
     first, last = model.get_submodule(unit.parts[0]), model.get_submodule(unit.parts[-1])
-    hooks = [first.register_forward_pre_hook(note("in", lambda _, given: given[0]))]
-    hooks += [last.register_forward_hook(note("out", lambda _, __, result: result))]
+    hooks = [first.register_forward_pre_hook(enter, with_kwargs=True), last.register_forward_hook(leave)]
     mode = model.training
     try:
         with torch.no_grad():
@@ -118,4 +116,4 @@ def ends(model: nn.Module, unit: Unit, x: Any) -> tuple[Tensor, Tensor]:
         model.train(mode)
         for hook in hooks:
             hook.remove()
-    return torch.cat(seen["in"]), torch.cat(seen["out"])
+    return torch.cat(taken), torch.cat(given)
