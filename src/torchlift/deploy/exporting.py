@@ -34,7 +34,7 @@ def export(
     if quantised:
         from torchlift.deploy.quantised import export_quantised  # which exports, and rewrites what it gets
 
-        return export_quantised(model, example, path).error
+        return export_quantised(model, example, path, tolerance=tolerance).error
     if importlib.util.find_spec("onnxscript") is None:
         raise TorchliftError("export needs onnxscript: pip install 'torchlift[export]'.")
     training = model.training
