@@ -48,4 +48,5 @@ def test_a_chain_on_transformers(make, size, tmp_path):
         assert torch.equal(again(**example).logits, result.model(**example).logits)
     found = tl.deploy.export_quantised(result.model, example, tmp_path / "m.onnx")
     assert found.error < 1e-4
+    assert found.runtime_error < 0.1
     assert found.file_bytes < found.float_bytes

@@ -40,7 +40,7 @@ def export(
     if quantised:
         from torchlift.deploy.quantised import export_quantised  # which exports, and rewrites what it gets
 
-        return export_quantised(model, example, path).error
+        return export_quantised(model, example, path, tolerance=tolerance).error
     convert, run = WRITERS[suffix]
     with evaluating(model):
         convert(model, example, path, opset)
