@@ -1,9 +1,9 @@
-"""Pruned, then quantised: LeNet-5 on CIFAR-10 with crops and flips, against the dense model of the same budget.
+"""Pruned, then quantised: LeNet-5 on CIFAR-10, crops and flips, against the dense model of the same budget.
 
 python benchmarks/chain_lenet.py --work runs/chain_lenet --out benchmarks/results/chain_lenet.json
 
-Sizes are those of packed files on disk, loaded again before they are tested. Every arm is a durable run: started
-again, the script goes on where it stopped, and finished arms are packed and measured anew.
+Sizes are those of packed files on disk, loaded again before they are tested. Every arm is a durable run:
+started again, the script goes on where it stopped, and finished arms are packed and measured anew.
 """
 
 import argparse
@@ -38,21 +38,35 @@ def run(name: str, recipe: Any, seed: int, data: Splits, options: argparse.Names
     """One arm: trained, packed, loaded, tested."""
     torch.manual_seed(seed)
     result = tl.fit(
-        LeNet5(init="xavier"), data.train, data.valid, recipe=recipe, epochs=options.epochs, seed=seed,
-        optimizer=partial(torch.optim.SGD, lr=RATE, momentum=0.9, weight_decay=DECAY), schedule="cosine",
-        augment=crop_flip, equal_cost=True, batch_size=128, progress=False,
-        out=options.work / f"{name}-{seed}", resume=True,
-    )  # fmt: skip
+        LeNet5(init="xavier"),
+        data.train,
+        data.valid,
+        recipe=recipe,
+        epochs=options.epochs,
+        seed=seed,
+        optimizer=partial(torch.optim.SGD, lr=RATE, momentum=0.9, weight_decay=DECAY),
+        schedule="cosine",
+        augment=crop_flip,
+        equal_cost=True,
+        batch_size=128,
+        progress=False,
+        out=options.work / f"{name}-{seed}",
+        resume=True,
+    )
     path = options.work / f"{name}-{seed}.tl"
     size = tl.deploy.save(result.model, path)
     assert size == path.stat().st_size
     weights = [p for p in result.model.parameters() if p.ndim > 1]
     return {
-        "arm": name, "seed": seed, "file_bytes": size, "accuracy": round(accuracy(tl.deploy.load(path), data.test), 4),
+        "arm": name,
+        "seed": seed,
+        "file_bytes": size,
+        "accuracy": round(accuracy(tl.deploy.load(path), data.test), 4),
         "zeros": round(sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights), 4),
-        "values": [int(w.unique().numel()) for w in weights], "cost_epochs": round(result.cost, 3),
+        "values": [int(w.unique().numel()) for w in weights],
+        "cost_epochs": round(result.cost, 3),
         "bits": result.history[-1].get("bits"),
-    }  # fmt: skip
+    }
 
 
 @torch.no_grad()
@@ -74,9 +88,12 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     if not seeds:
         return {}
     return {
-        "seeds": seeds, "ratio": [round(r, 2) for r in ratios], "points_lost": [round(p, 2) for p in lost],
-        "mean_ratio": round(statistics.fmean(ratios), 2), "mean_points_lost": round(statistics.fmean(lost), 2),
-    }  # fmt: skip
+        "seeds": seeds,
+        "ratio": [round(r, 2) for r in ratios],
+        "points_lost": [round(p, 2) for p in lost],
+        "mean_ratio": round(statistics.fmean(ratios), 2),
+        "mean_points_lost": round(statistics.fmean(lost), 2),
+    }
 
 
 def main() -> None:
@@ -103,13 +120,19 @@ def main() -> None:
             whole = len(rows) == 2 * options.seeds
             text = json.dumps(
                 {
-                    "what": "LeNet-5, CIFAR-10, crops and flips: Chain(ContinuousSparsification, Smol) against dense",
-                    "scale": f"{options.epochs:g} epochs of {len(data.train[0])} images for each arm, one thread",
-                    "complete": whole, "sparsity_asked": options.sparsity, "bytes_asked": options.bytes,
-                    "rate": RATE, "decay": DECAY, "torch": torch.__version__, **summary(rows), "rows": rows,
+                    "what": "LeNet-5, CIFAR-10, crops, flips: Chain(ContinuousSparsification, Smol) against dense",
+                    "scale": f"{options.epochs:g} epochs of {len(data.train[0])} images for an arm, one thread",
+                    "complete": whole,
+                    "sparsity_asked": options.sparsity,
+                    "bytes_asked": options.bytes,
+                    "rate": RATE,
+                    "decay": DECAY,
+                    "torch": torch.__version__,
+                    **summary(rows),
+                    "rows": rows,
                 },
                 indent=1,
-            )  # fmt: skip
+            )
             if options.out:
                 options.out.write_text(text + "\n")
 

@@ -2,9 +2,10 @@
 
 python benchmarks/precision_cifar.py --out benchmarks/results/precision_cifar.json
 
-Every method has the same number of trials, judged on validation data with a seed of their own; then every size is
-run with each seed and tested. The control retrains from the start with SMOL's precisions, in place and shuffled
-within each layer (thesis, Table 5.6). Runs are durable: started again, the script goes on where it stopped.
+Every method has the same number of trials, judged on validation data with a seed of their own; then every
+size is run with each seed and tested. The control retrains from the start with SMOL's precisions, in place
+and shuffled within each layer (thesis, Table 5.6). Runs are durable: started again, the script goes on where
+it stopped.
 """
 
 import argparse
@@ -82,23 +83,38 @@ class Bench:
         """One durable run, and its row: file on disk, validation and test accuracy."""
         torch.manual_seed(seed)
         result = tl.fit(
-            LeNet5(init="xavier"), self.data.train, self.data.valid, test=self.data.test, recipe=recipe,
-            epochs=share * self.epochs, optimizer=partial(torch.optim.SGD, lr=5e-2, momentum=0.9, weight_decay=5e-4),
-            schedule="cosine", augment=crop_flip, equal_cost=True, batch_size=128, seed=seed, progress=False,
-            out=self.work / f"{name} {seed}".replace(" ", "_"), resume=True,
-        )  # fmt: skip
+            LeNet5(init="xavier"),
+            self.data.train,
+            self.data.valid,
+            test=self.data.test,
+            recipe=recipe,
+            epochs=share * self.epochs,
+            optimizer=partial(torch.optim.SGD, lr=5e-2, momentum=0.9, weight_decay=5e-4),
+            schedule="cosine",
+            augment=crop_flip,
+            equal_cost=True,
+            batch_size=128,
+            seed=seed,
+            progress=False,
+            out=self.work / f"{name} {seed}".replace(" ", "_"),
+            resume=True,
+        )
         path = self.work / "last.tl"
         row = {
-            "run": name, "seed": seed, "file_bytes": tl.deploy.save(result.model, path),
-            "valid": round(result.scores["valid"].metric, 4), "test": round(result.scores["test"].metric, 4),
-            "cost_epochs": round(result.cost, 3), "bits": result.history[-1].get("bits"),
-        }  # fmt: skip
+            "run": name,
+            "seed": seed,
+            "file_bytes": tl.deploy.save(result.model, path),
+            "valid": round(result.scores["valid"].metric, 4),
+            "test": round(result.scores["test"].metric, 4),
+            "cost_epochs": round(result.cost, 3),
+            "bits": result.history[-1].get("bits"),
+        }
         print(json.dumps(row), flush=True)
         return result.model, row
 
 
 def tuned(bench: Bench, method: str, rows: list[dict[str, Any]]) -> Any:
-    """The best of three trials at the larger size, by accuracy on validation data (ties: the smaller file)."""
+    """The best of three trials at the larger size, by accuracy on validation data (ties: smaller file)."""
     trials, sizes, make = METHODS[method]
     found = [bench.run(f"tune {method} {t}", make(t, sizes[1]), TUNING_SEED)[1] for t in trials]
     rows += found
@@ -115,11 +131,13 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         tests = [row["test"] for row in own]
         found.append(
             {
-                "run": arm, "seeds": len(own), "file_bytes": round(statistics.fmean(r["file_bytes"] for r in own)),
+                "run": arm,
+                "seeds": len(own),
+                "file_bytes": round(statistics.fmean(r["file_bytes"] for r in own)),
                 "test": round(statistics.fmean(tests), 4),
                 "sd": round(statistics.stdev(tests), 4) if len(tests) > 1 else None,
             }
-        )  # fmt: skip
+        )
     return found
 
 
@@ -145,11 +163,15 @@ def main() -> None:
         text = json.dumps(
             {
                 "what": "LeNet-5 on CIFAR-10, crops and flips: test accuracy against packed file",
-                "scale": f"{options.images} images, {options.epochs:g} epochs for each run, {options.seeds} seeds",
-                "complete": complete, "chosen": chosen, "torch": torch.__version__, "arms": summary(rows), "rows": rows,
+                "scale": f"{options.images} images, {options.epochs:g} epochs a run, {options.seeds} seeds",
+                "complete": complete,
+                "chosen": chosen,
+                "torch": torch.__version__,
+                "arms": summary(rows),
+                "rows": rows,
             },
             indent=1,
-        )  # fmt: skip
+        )
         if options.out:
             options.out.write_text(text + "\n")
 
