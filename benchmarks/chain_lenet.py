@@ -120,8 +120,8 @@ def main() -> None:
             whole = len(rows) == 2 * options.seeds
             text = json.dumps(
                 {
-                    "what": "LeNet-5, CIFAR-10, crops, flips: Chain(ContinuousSparsification, Smol) against dense",
-                    "scale": f"{options.epochs:g} epochs of {len(data.train[0])} images for an arm, one thread",
+                    "what": "LeNet-5, CIFAR-10, crops, flips: pruned and quantised against dense",
+                    "scale": f"{options.epochs:g} epochs of {len(data.train[0])} images an arm, one thread",
                     "complete": whole,
                     "sparsity_asked": options.sparsity,
                     "bytes_asked": options.bytes,
