@@ -88,7 +88,11 @@ def test_a_model_of_another_shape(refused, blobs, tmp_path):
         "from torch import nn\nnarrow = nn.Linear(3, 2)\none = nn.Linear(4, 1)\n"
     )
     refused("fit --model mine.py:narrow --data blobs.npz --out a", "shape (4,)")
-    refused("fit --model mine.py:one --data blobs.npz --out a", "labels run over 0..1", "1 outputs")
+    refused(
+        "fit --model mine.py:one --data blobs.npz --out a",
+        "an output per class, the model has one",
+        "loss='bce'",
+    )
     assert not (tmp_path / "a").exists()
 
 

@@ -140,15 +140,21 @@ class ActivationPrecision(ModuleLift):
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem whose activations are noisy."""
         lifted = super().lift(problem, fit)
-        like = next((p for p in problem.parameters() if p.is_floating_point()), torch.empty(0))
-        for node in lifted.modules():
-            if isinstance(node, NoisyActivation):
-                node.to(like.device, like.dtype)
+        match_model(lifted, NoisyActivation)
         if self.granularity == "unit":
             if fit is None:
                 raise needs_fit(self, "reads the shapes of activations from data:")
             shape_units(lifted, split(next(iter(fit.batches())))[0], self.p_init)
         return lifted
+
+
+def match_model(lifted: Problem, kind: type[Node]) -> None:
+    """Put nodes around modules without weights on the model's device and in its precision."""
+    added = {id(p) for node in lifted.modules() if isinstance(node, kind) for p in node.parameters()}
+    like = next((p for p in lifted.parameters() if p.is_floating_point() and id(p) not in added), None)
+    for node in lifted.modules():
+        if isinstance(node, kind) and like is not None:
+            node.to(like.device, like.dtype)
 
 
 def shape_units(lifted: Problem, x: Any, p_init: float) -> None:

@@ -25,6 +25,8 @@ def nearest(v: Tensor, half: Tensor, top: Tensor) -> Tensor:
 class OnGrid(Node):
     """w = c Q(v/c, p), ∂w/∂v = 1: on the grid, and straight through (Algorithm 5, lines 10–13)."""
 
+    settled: ClassVar[tuple[str, ...]] = ("weight",)
+
     unit: Tensor
     top: Tensor
 

@@ -27,6 +27,8 @@ def scaled_gradient(x: Tensor, factor: float) -> Tensor:
 class Stepped(Node):
     """w = s [clip(v/s, −2^(k−1), 2^(k−1) − 1)], s learned with its gradient times 1/√(n (2^(k−1) − 1))."""
 
+    settled: ClassVar[tuple[str, ...]] = ("weight", "step")
+
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"step": {"weight_decay": 0.0}}
 
     def __init__(self, weight: Tensor, bits: int) -> None:

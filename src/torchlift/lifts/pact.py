@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import ModuleLift, Node
+from torchlift.core import Fit, ModuleLift, Node, Problem
 from torchlift.errors import TorchliftError
-from torchlift.lifts.activation_precision import RANGES, GridActivation, Ranged
+from torchlift.lifts.activation_precision import RANGES, GridActivation, Ranged, match_model
 
 
 class Clipped(Node):
@@ -64,6 +64,12 @@ class Pact(ModuleLift):
     def refuses(self, module: nn.Module) -> str | None:
         """Only activations with a range."""
         return None if type(module) in (nn.ReLU, *RANGES) else "is no ReLU, ReLU6, sigmoid or tanh"
+
+    def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
+        """A copy of the problem whose activations are quantised."""
+        lifted = super().lift(problem, fit)
+        match_model(lifted, Clipped)
+        return lifted
 
     def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
         """A quantised activation each."""

@@ -228,7 +228,8 @@ class DurableFit(Fit):
         flops, seconds = self.bill()
 
         def row(row: Row) -> None:
-            head: Row = {"fit": ".".join(map(str, (*self.path, self.calls))), "phase": loop.settings.name}
+            number = ".".join(map(str, (*self.path, self.calls))) if self.path else self.calls
+            head: Row = {"fit": number, "phase": loop.settings.name}
             row |= {"cost": (flops + loop.at.flops) / run.unit, "seconds": seconds + loop.at.seconds}
             run.history.append(head | row)
             for listener in run.listeners:
