@@ -23,7 +23,7 @@ from torch import Tensor, nn
 import torchlift as tl
 from torchlift.core import Fit, Task
 from torchlift.data import mnist
-from torchlift.recipes.thinning import inputs
+from torchlift.recipes.tools.thinning import inputs
 
 Pair = tuple[Tensor, Tensor]
 CRITERIA = ("linearity", "removal", "cka")

@@ -24,8 +24,8 @@ import torchlift as tl
 from torchlift.core import Node, WeightLift
 from torchlift.data import Splits, crop_flip
 from torchlift.lifts import DoReFa, LearnedStep
-from torchlift.lifts.grid_reading import grid_of
 from torchlift.lifts.keep_grid import OnGrid
+from torchlift.lifts.tools.grid_reading import grid_of
 from torchlift.models import LeNet5
 from torchlift.recipes import Bsq, Chain, Plain, Smol
 

@@ -12,8 +12,8 @@ from torchlift import analyze
 from torchlift.core import Task, anneal, chain
 from torchlift.errors import NeedsFitError, OrderError, SelectionError, TorchliftError
 from torchlift.lifts import CriticalLayer
-from torchlift.lifts.factor import factors, place
-from torchlift.lifts.segments import exact, nearly
+from torchlift.lifts.tools.factor import factors, place
+from torchlift.lifts.tools.segments import exact, nearly
 
 STRAIGHT = [
     nn.ReLU(), nn.LeakyReLU(0.1), nn.ELU(), nn.CELU(), nn.SELU(), nn.Hardtanh(), nn.ReLU6(), nn.Hardsigmoid(),

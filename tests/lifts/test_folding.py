@@ -13,7 +13,7 @@ import torchlift as tl
 from torchlift.core import mark_pruned
 from torchlift.errors import OrderError
 from torchlift.lifts import Templates
-from torchlift.lifts.banks import banks
+from torchlift.lifts.tools.banks import banks
 from torchlift.lifts.uses import Blended, Scaled
 
 

@@ -12,9 +12,9 @@ import torchlift as tl
 from torchlift.core import Task, constrain
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
-from torchlift.lifts.grid_reading import grid_of
-from torchlift.lifts.grids import half_step, on_grid, to_grid
 from torchlift.lifts.keep_grid import OnGrid, nearest, settle
+from torchlift.lifts.tools.grid_reading import grid_of
+from torchlift.lifts.tools.grids import half_step, on_grid, to_grid
 from torchlift.testing.laws import LAWS
 
 

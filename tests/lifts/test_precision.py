@@ -13,9 +13,9 @@ import torchlift as tl
 from torchlift.core import Task, constrain
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Precision
-from torchlift.lifts.grid_reading import grid_of
-from torchlift.lifts.grids import auto_scale, integer
 from torchlift.lifts.precision import Noisy, allocate, bits, logit, to_grid
+from torchlift.lifts.tools.grid_reading import grid_of
+from torchlift.lifts.tools.grids import auto_scale, integer
 from torchlift.recipes.tools.pruning import dropped, magnitudes, weights
 
 REAL = st.floats(-3, 3, width=32)

@@ -10,7 +10,7 @@ import torchlift as tl
 from torchlift.core.node import optimizer_options
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Templates, templates
-from torchlift.lifts.banks import banks
+from torchlift.lifts.tools.banks import banks
 
 ALPHA = torch.tensor(
     [

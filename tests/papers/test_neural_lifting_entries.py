@@ -56,7 +56,7 @@ def test_what_was_tried_is_told_best_first(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("name", "cycles"), [("figure2", 1), ("figure4", 2)])
 def test_figures_have_curves_and_a_row_per_cycle(name, cycles, monkeypatch, tmp_path):
-    result = entry(name, monkeypatch, tmp_path, seeds=1, scale=6 / 249)
+    result = entry(name, monkeypatch, tmp_path, seeds=1, scale=20 * cycles / 249)
     assert [row["cycle"] for row in result["rows"]] == list(range(1, cycles + 1))
     assert {line["panel"] for line in result["curves"]} == {"validation accuracy", "validation loss"}
     first = result["rows"][0]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import torchlift as tl
 from torchlift.core import Task
 from torchlift.errors import TorchliftError
-from torchlift.lifts.reduce import depth
-from torchlift.lifts.units import ends, units, without
+from torchlift.lifts.tools.reduce import depth
+from torchlift.lifts.tools.units import ends, units, without
 from torchlift.models import MLP
 from torchlift.models.residual import resnet
 from torchlift.recipes import Deepened, LayerPruning

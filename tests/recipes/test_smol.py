@@ -11,10 +11,10 @@ import torchlift as tl
 from torchlift.core import Task
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
-from torchlift.lifts.grid_reading import grid_of
 from torchlift.lifts.precision import Noisy
+from torchlift.lifts.tools.grid_reading import grid_of
 from torchlift.recipes import Bsq, Chain, ContinuousSparsification, Smol
-from torchlift.recipes.bits import average, noisy, steer
+from torchlift.recipes.tools.bits import average, noisy, steer
 from torchlift.train.optimizers import make_optimizer
 
 

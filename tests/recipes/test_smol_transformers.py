@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import torchlift as tl
-from torchlift.lifts.grid_reading import grid_of
+from torchlift.lifts.tools.grid_reading import grid_of
 from torchlift.recipes import Chain, ContinuousSparsification, Smol
 
 transformers = pytest.importorskip("transformers")

@@ -34,7 +34,7 @@ def public_layers() -> dict[str, Kind]:
 
 LAYERS = public_layers()
 REGISTERED: dict[str, Kind] = {}
-OURS = re.compile(r"torchlift\.(models|deploy|lifts|lifted|core)(\.[a-z0-9_]+)?")
+OURS = re.compile(r"torchlift\.(models|deploy|lifts|lifted|core)(\.[a-z0-9_]+){0,2}")
 THEIRS = re.compile(
     r"transformers\.(models\.[a-z0-9_]+\.(modeling|configuration)_[a-z0-9_]+"
     r"|activations|pytorch_utils|generation\.configuration_utils)"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit
 from torchlift.errors import TorchliftError
-from torchlift.lifts.grids import ADAM, bits, integer, logit
+from torchlift.lifts.tools.grids import ADAM, bits, integer, logit
 from torchlift.loss import split
 
 RANGES: dict[type[nn.Module], tuple[float, float]] = {

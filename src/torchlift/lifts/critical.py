@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit, nodes, zero_masks
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.flow.watching import chunks, flow
-from torchlift.lifts.deeper import Deeper, Gather
 from torchlift.lifts.lifter import BYPASSING
-from torchlift.lifts.segments import near, segments
+from torchlift.lifts.tools.deeper import Deeper, Gather
+from torchlift.lifts.tools.segments import near, segments
 from torchlift.loss import output, split
 from torchlift.tree import like
 

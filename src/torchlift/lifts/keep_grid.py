@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from torchlift.core import Node, Problem, Reparametrised, WeightLift, matches
 from torchlift.errors import TorchliftError
-from torchlift.lifts.grid_reading import grid_of
-from torchlift.lifts.grids import half_step
 from torchlift.lifts.precision import Noisy, Precision
+from torchlift.lifts.tools.grid_reading import grid_of
+from torchlift.lifts.tools.grids import half_step
 
 
 def nearest(v: Tensor, half: Tensor, top: Tensor) -> Tensor:

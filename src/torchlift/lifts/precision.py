@@ -10,8 +10,8 @@ from torch import Tensor
 from torchlift.core import Fit, Node, Problem, WeightLift, matches, named
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.lifts.activation_precision import ActivationPrecision
-from torchlift.lifts.grids import allocate, auto_scale, bits, logit, to_grid
-from torchlift.lifts.noise import Noisy, Whole
+from torchlift.lifts.tools.grids import allocate, auto_scale, bits, logit, to_grid
+from torchlift.lifts.tools.noise import Noisy, Whole
 
 __all__ = ["Noisy", "Precision", "allocate", "bits", "logit", "to_grid"]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.flow.activity import pieces
-from torchlift.lifts.reduce import reduced
+from torchlift.lifts.tools.reduce import reduced
 from torchlift.loss import call, output
 
 LOG = logging.getLogger("torchlift")

@@ -11,9 +11,9 @@ from torchlift.core import Fit, Node, Problem, WeightLift
 from torchlift.core.zeros import owner_of
 from torchlift.errors import OrderError, TorchliftError
 from torchlift.lifts import templates as math
-from torchlift.lifts.banks import Bank, Mixed, banks
-from torchlift.lifts.folding import Fold, blend, fold, unblended
-from torchlift.lifts.repeats import chosen, found, label
+from torchlift.lifts.tools.banks import Bank, Mixed, banks
+from torchlift.lifts.tools.folding import Fold, blend, fold, unblended
+from torchlift.lifts.tools.repeats import chosen, found, label
 
 Groups = Literal["auto"] | Mapping[str, Sequence[str]]
 

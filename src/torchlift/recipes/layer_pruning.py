@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torchlift.analyze.tracking import Depth
 from torchlift.core import Fit, Task
 from torchlift.errors import TorchliftError
-from torchlift.lifts.reduce import depth, reduced
-from torchlift.lifts.units import units
-from torchlift.recipes.thinning import CRITERIA, Criterion, Thinning, inputs, latency
+from torchlift.lifts.tools.reduce import depth, reduced
+from torchlift.lifts.tools.units import units
 from torchlift.recipes.tools.recipe import Recipe
+from torchlift.recipes.tools.thinning import CRITERIA, Criterion, Thinning, inputs, latency
 
 
 class Note(nn.Module):

@@ -12,10 +12,10 @@ from torchlift.core import Fit, Problem, Task
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Templates
-from torchlift.lifts.banks import banks
-from torchlift.lifts.folding import Fold
 from torchlift.lifts.sharing import Groups, Store
 from torchlift.lifts.templates import joins
+from torchlift.lifts.tools.banks import banks
+from torchlift.lifts.tools.folding import Fold
 from torchlift.recipes.tools.recipe import Recipe, made
 
 LOG = logging.getLogger("torchlift")

@@ -9,7 +9,7 @@ from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
 from torchlift.lifts.keep_grid import OnGrid, settle
 from torchlift.lifts.precision import Granularity
-from torchlift.recipes.bits import average, check, land, noisy, size, steer
+from torchlift.recipes.tools.bits import average, check, land, noisy, size, steer
 from torchlift.recipes.tools.recipe import Recipe, made
 
 

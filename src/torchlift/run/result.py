@@ -10,7 +10,7 @@ from torch import nn
 
 from torchlift.analyze import route
 from torchlift.core import Task
-from torchlift.lifts.grid_reading import precisions
+from torchlift.lifts.tools.grid_reading import precisions
 from torchlift.train.batches import Source
 from torchlift.train.checkpoint import write
 from torchlift.train.engines import Engine

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torchlift.core import Node, Problem, zero_masks
 from torchlift.core.weights import fill
 from torchlift.core.zeros import owner_of
-from torchlift.lifts.repeats import label, parts
 from torchlift.lifts.templates import one_for_all
+from torchlift.lifts.tools.repeats import label, parts
 from torchlift.lifts.uses import Blended, Scaled, Use, scalable
 
 Slots = Mapping[str, list[str]]

@@ -12,8 +12,8 @@ from torchlift.errors import TorchliftError
 from torchlift.flow.activity import moments, pieces
 from torchlift.flow.affine import Moments
 from torchlift.flow.watching import chunks, flow
-from torchlift.lifts.splice import Line, growth, merged, spliced
-from torchlift.lifts.spots import Spot, spots
+from torchlift.lifts.tools.splice import Line, growth, merged, spliced
+from torchlift.lifts.tools.spots import Spot, spots
 from torchlift.loss import call, output
 
 

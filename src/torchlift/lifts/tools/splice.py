@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from torchlift.flow.affine import Moments, by_row, compose, through
 from torchlift.lifts.normalise import fold
-from torchlift.lifts.spots import CONVOLUTIONS, Layer, Spot
+from torchlift.lifts.tools.spots import CONVOLUTIONS, Layer, Spot
 
 
 class Line(nn.Module):

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torchlift.analyze.alignment import cka
 from torchlift.core import Fit, Task
 from torchlift.deploy.measuring import measure
-from torchlift.lifts.reduce import depth, reduced
-from torchlift.lifts.units import Unit, ends, units, without
+from torchlift.lifts.tools.reduce import depth, reduced
+from torchlift.lifts.tools.units import Unit, ends, units, without
 from torchlift.loss import split
 from torchlift.tree import each
 

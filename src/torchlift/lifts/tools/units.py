@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from torchlift.flow.ops import Flow
 from torchlift.flow.watching import chunks, flow
-from torchlift.lifts.splice import remove
-from torchlift.lifts.spots import KINDS, spots
+from torchlift.lifts.tools.splice import remove
+from torchlift.lifts.tools.spots import KINDS, spots
 from torchlift.loss import call, output
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Dial, Node
-from torchlift.lifts.grids import ADAM, allocate, bits, integer, logit, most_bits, on_grid, to_grid
 from torchlift.lifts.tools import gates
+from torchlift.lifts.tools.grids import ADAM, allocate, bits, integer, logit, most_bits, on_grid, to_grid
 
 GONE = 1e4
 """The logit of an entry that was cut before: it has no price and no gradient."""

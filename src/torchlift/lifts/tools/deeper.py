@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from torchlift.core import Dial, Node
 from torchlift.flow.affine import Moments, by_row, compose, rows, through
-from torchlift.lifts.factor import exact, factors, fill, orthogonal, place, pointwise, resized
-from torchlift.lifts.segments import Segment
+from torchlift.lifts.tools.factor import exact, factors, fill, orthogonal, place, pointwise, resized
+from torchlift.lifts.tools.segments import Segment
 
 
 class Deeper(Node):

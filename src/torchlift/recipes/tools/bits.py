@@ -12,8 +12,8 @@ from torchlift.core import Dial, Problem, Task
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Precision
-from torchlift.lifts.grids import allocate
 from torchlift.lifts.precision import Noisy
+from torchlift.lifts.tools.grids import allocate
 
 
 class Steered(Dial):

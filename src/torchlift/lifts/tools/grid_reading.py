@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchlift.lifts.grids import MOST, half_step
+from torchlift.lifts.tools.grids import MOST, half_step
 
 
 def grid_of(w: Tensor) -> tuple[Tensor, float] | None:
