@@ -9,18 +9,26 @@ from any_models import ANY, any_model
 from torchlift.core import Lift, Task, chain
 from torchlift.errors import TorchliftError
 from torchlift.lifts import (
+    ActivationPrecision,
     Auxiliary,
+    BitPlanes,
+    CriticalLayer,
+    DoReFa,
     Expand,
     HardConcrete,
     KeepZeros,
+    LearnedStep,
     Lifter,
     Normalise,
+    Pact,
+    Precision,
     Rotate,
     Slim,
     SoftMask,
     SoftThreshold,
     Standardise,
     StochasticMask,
+    Templates,
 )
 from torchlift.testing import laws
 from torchlift.testing.steps import Steps
@@ -40,6 +48,14 @@ EVERYWHERE: dict[str, Lift] = {
     "rotate": Rotate(largest=40),
     "linear lifter on the head": Lifter("*head", kind="linear", width=2),
     "auxiliary": Auxiliary(),
+    "precision": Precision(),
+    "dorefa": DoReFa(bits=3),
+    "learned step": LearnedStep(bits=3),
+    "bit planes": BitPlanes(bits=4),
+    "activation precision": ActivationPrecision(),
+    "pact": Pact(),
+    "templates": Templates(k=None),
+    "critical layer": CriticalLayer("*"),
     "mask of a rotation": chain(SoftMask(sparsity=0.5), Rotate("*", largest=40)),
     "norm, then mask": chain(Normalise(), SoftMask(variant="published", s_init=0.1)),
 }
@@ -53,6 +69,16 @@ REFUSED = {
     **dict.fromkeys(
         [("normalise", "gpt2"), ("standardise", "gpt2"), ("norm, then mask", "gpt2")], "can lift none"
     ),
+    **{
+        (lift, model): "is no ReLU"
+        for lift in ("activation precision", "pact")
+        for model in ("mixed", "lstm", "vit", "gpt2")
+    },
+    **dict.fromkeys(
+        [("templates", "mixed"), ("templates", "lstm"), ("templates", "gpt2")], "finds no weight to lift"
+    ),
+    ("critical layer", "lstm"): "found no activation",
+    ("critical layer", "gpt2"): "not a Linear or Conv2d layer",
 }
 """What cannot be done right, and the reason that must be given."""
 

@@ -21,6 +21,7 @@ from torchlift.core import (
     groups,
     named,
     original_parameters,
+    penalty,
     select,
 )
 from torchlift.errors import DataError, NeedsFitError, OrderError, SelectionError, TorchliftError
@@ -244,3 +245,19 @@ def test_dict_batches_and_sequence_targets() -> None:
     loss = task({"input_ids": tokens, "labels": tokens})
     flat = nn.functional.cross_entropy(task.model(tokens).flatten(0, 1), tokens.flatten())
     torch.testing.assert_close(loss, flat)
+
+
+def test_dials_are_as_exact_as_a_double_model_whatever_it_is_cast_to() -> None:
+    dial = Dial(1.0, 200.0)
+    module = nn.ModuleList([dial, nn.Linear(2, 2)]).float()
+    anneal(module, 1 / 3)
+    assert dial.value.dtype == torch.float64
+    assert dial().item() == pytest.approx(200 ** (1 / 3), rel=1e-15)
+    assert (dial() * torch.ones(2)).dtype == torch.float32
+    assert copy.deepcopy(module).half()[0].value.dtype == torch.float64
+
+
+def test_a_penalty_counts_a_node_once_however_often_it_is_used() -> None:
+    node = Square(torch.full((2, 2), 2.0), 1.0)
+    shared = nn.Sequential(node, nn.ReLU(), node)
+    assert float(penalty(shared).detach()) == float(node.penalty().detach())

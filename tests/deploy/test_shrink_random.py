@@ -7,7 +7,7 @@ from torchlift.testing.shrink_trials import trial
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cnn", "transformer"])
-@pytest.mark.parametrize("start", range(0, 60, 10))
+@pytest.mark.parametrize("start", range(0, 40, 10))
 def test_random_networks(kind, start):
     cut = 0
     for seed in range(10_000 + start, 10_010 + start):
