@@ -203,6 +203,6 @@ def test_mutated_files_are_refused_or_harmless():
     for seed in range(800):
         counts[mutator.attempt(seed, 64 * 2**20)] += 1
     assert counts["wrong load"] == 0
-    assert counts["refused"] > 1500
-    assert counts["loaded"] > 50
+    assert counts["refused"] > 600
+    assert counts["loaded"] > 20
     assert json.dumps(counts)
