@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cases import mobilenet, recurrent, vit
+
 Batch = Any
 
 
@@ -26,28 +28,12 @@ class Mixed(nn.Module):
         return self.head(torch.relu(self.point(h)).mean((2, 3)))
 
 
-class Recurrent(nn.Module):
-    """An LSTM and a head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rnn = nn.LSTM(4, 8, batch_first=True)
-        self.head = nn.Linear(8, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.rnn(x)[0][:, -1])
-
-
 def labels(n: int) -> Tensor:
     return torch.arange(n) % 3
 
 
 def mixed() -> tuple[nn.Module, Batch]:
     return Mixed(), (torch.randn(6, 3, 8, 8), labels(6))
-
-
-def lstm() -> tuple[nn.Module, Batch]:
-    return Recurrent(), (torch.randn(6, 5, 4), labels(6))
 
 
 def bert() -> tuple[nn.Module, Batch]:
@@ -66,23 +52,6 @@ def bert() -> tuple[nn.Module, Batch]:
     )
     ids = torch.randint(1, 20, (6, 7))
     return BertForSequenceClassification(config), {"input_ids": ids, "labels": labels(6)}
-
-
-def vit() -> tuple[nn.Module, Batch]:
-    from transformers import ViTConfig, ViTForImageClassification
-
-    config = ViTConfig(
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=24,
-        image_size=8,
-        patch_size=4,
-        num_labels=3,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    return ViTForImageClassification(config), (torch.randn(6, 3, 8, 8), labels(6))
 
 
 def gpt2() -> tuple[nn.Module, Batch]:
@@ -104,18 +73,9 @@ def gpt2() -> tuple[nn.Module, Batch]:
     return GPT2LMHeadModel(config), {"input_ids": ids, "labels": ids}
 
 
-def mobilenet() -> tuple[nn.Module, Batch]:
-    from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
-
-    config = MobileNetV2Config(
-        image_size=32, depth_multiplier=0.25, num_labels=3, classifier_dropout_prob=0.0
-    )
-    return MobileNetV2ForImageClassification(config), (torch.randn(4, 3, 32, 32), labels(4))
-
-
 ANY: dict[str, Callable[[], tuple[nn.Module, Batch]]] = {
     "mixed": mixed,
-    "lstm": lstm,
+    "lstm": recurrent,
     "bert": bert,
     "vit": vit,
     "gpt2": gpt2,
