@@ -92,6 +92,17 @@ def test_a_dead_worker_is_one_line_that_names_the_fix(kind: type[Exception]) -> 
         raise kind("DataLoader worker (pid 7) exited unexpectedly\nmore")
     with pytest.raises(RuntimeError, match="else"), watched():
         raise RuntimeError("something else")
+    with pytest.raises(EOFError), watched():
+        raise EOFError
+
+
+def test_a_worker_that_hangs_up_while_it_sends_is_told_alike() -> None:
+    from multiprocessing import Pipe
+
+    ours, theirs = Pipe()
+    theirs.close()
+    with pytest.raises(DataError, match=r"worker died \(it hung up\)"), watched():
+        ours.recv()
 
 
 def test_a_loss_that_leaves_the_numbers_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:

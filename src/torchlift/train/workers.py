@@ -21,15 +21,25 @@ def watched() -> Generator[None]:
     """Turn the death of a worker into one line that names the fix."""
     try:
         yield
-    except (RuntimeError, ConnectionError) as error:
-        first = str(error).splitlines()[0]
-        if isinstance(error, RuntimeError) and "DataLoader worker" not in first:
+    except (RuntimeError, ConnectionError, EOFError) as error:
+        if isinstance(error, RuntimeError) and "DataLoader worker" not in str(error):
             raise
         with contextlib.suppress(RuntimeError):
             time.sleep(0.5)  # torch may tell of the same death a second time, by a signal
+        if isinstance(error, EOFError) and not between_processes(error):
+            raise
+        first = next(iter(str(error).splitlines()), "it hung up")
         raise DataError(
             f"a DataLoader worker died ({first}): set num_workers=0 to see its own error."
         ) from error
+
+
+def between_processes(error: Exception) -> bool:
+    """Whether it comes from Python's own talk between processes: a worker died while it sent a batch."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is not None and "multiprocessing" in last.tb_frame.f_code.co_filename
 
 
 def waiting() -> bool:
