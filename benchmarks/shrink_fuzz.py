@@ -31,7 +31,7 @@ def attempt(kind: str, seed: int) -> dict[str, Any]:
         return dataclasses.asdict(trial(kind, seed))
     except TimeoutError:
         return {"seed": seed, "failed": f"no end within {LIMIT} s"}
-    except Exception as error:
+    except Exception as error:  # whatever a random network raises is the finding
         return {"seed": seed, "failed": f"{type(error).__name__}: {error}"}
     finally:
         signal.alarm(0)

@@ -74,6 +74,7 @@ REFUSED = {
     ("lifted init", "pruned"): "is pruned",
     ("lifted init", "own"): "needs loss=",
     ("deepened", "pruned"): "merging would",
+    ("layers", "pruned"): "would fill the zeros",
 }
 """What cannot be done right, and the reason that must be given."""
 
@@ -170,3 +171,10 @@ def test_the_best_weights_are_those_of_the_users_loss() -> None:
     rows = [row for row in result.history if row["phase"] == "project"]
     assert min(row["valid_loss"] for row in rows) == pytest.approx(result.scores["valid"].loss, rel=1e-4)
     assert all(row["valid_loss"] > 0.5 for row in result.history)
+
+
+def test_what_is_lifted_already_is_no_model_to_fit() -> None:
+    task = tl.Task(model())
+    for lifted in (tl.lifts.SoftMask().lift(task), tl.lifts.Normalise().lift(task).model):
+        with pytest.raises(TorchliftError, match="this one is lifted"):
+            tl.fit(lifted, data(1), epochs=1, progress=False)

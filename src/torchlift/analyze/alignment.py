@@ -5,10 +5,10 @@ from torch import Tensor
 from torchlift.errors import DataError
 
 
-def unbiased_hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741
+def unbiased_hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741  (K and L of the paper)
     """HSIC₁ (Song et al., 2012; Nguyen et al., 2021, eq. 3): unbiased, so it may be averaged over batches."""
     n = len(k)
-    k, l = k - k.diag().diag(), l - l.diag().diag()  # noqa: E741
+    k, l = k - k.diag().diag(), l - l.diag().diag()  # noqa: E741  (K and L of the paper)
     sums = k.sum() * l.sum() / ((n - 1) * (n - 2))
     return ((k * l).sum() + sums - 2 * (k.sum(0) @ l.sum(0)) / (n - 2)) / (n * (n - 3))
 
@@ -39,7 +39,7 @@ def whole(x: Tensor, y: Tensor) -> float:
     """Of centred representations, through whichever product is smaller."""
     if x.shape[1] + y.shape[1] <= 2 * len(x):
         return ratio(float((y.T @ x).square().sum()), float((x.T @ x).norm() * (y.T @ y).norm()))
-    k, l = x @ x.T, y @ y.T  # noqa: E741
+    k, l = x @ x.T, y @ y.T  # noqa: E741  (K and L of the paper)
     return ratio(float((k * l).sum()), float(k.norm() * l.norm()))
 
 

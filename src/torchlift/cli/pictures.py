@@ -24,7 +24,7 @@ def read_array(path: Path) -> Tensor:
         return _image(path)
     except ModuleNotFoundError:
         raise
-    except Exception as error:
+    except Exception as error:  # readers of arrays and images raise anything on damaged files
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(
             f"{path} is not an array (.npy, .pt) or an image that can be read: {reason}"

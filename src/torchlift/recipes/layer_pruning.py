@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.analyze.tracking import Depth
-from torchlift.core import Fit, Task
-from torchlift.errors import TorchliftError
+from torchlift.core import Fit, Task, zero_masks
+from torchlift.errors import SelectionError, TorchliftError
 from torchlift.lifts.tools.reduce import depth, reduced
 from torchlift.lifts.tools.units import units
 from torchlift.recipes.tools.recipe import Recipe
@@ -66,6 +66,9 @@ class LayerPruning(Recipe):
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Train, prune, train."""
+        reason = self.accepts(task)
+        if reason is not None:
+            raise SelectionError(reason)
         x = inputs(fit, self.samples)
         log = Depth(x)
         fit(task, name="train", share=1 - self.finetune, log=log)
@@ -76,6 +79,9 @@ class LayerPruning(Recipe):
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """Whether there is anything that could go, by the structure of the network."""
+        pruned = next(iter(zero_masks(task)), None) if self.criterion == "linearity" else None
+        if pruned is not None:
+            return f"LayerPruning would fill the zeros of {task.label(pruned)}: use criterion='removal'."
         if fit is None:
             return None
         x = inputs(fit, 8)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchlift.core import Batch, Fit, Problem, Supervised, Task
+from torchlift.core import Batch, Fit, Problem, Supervised, Task, nodes
 from torchlift.errors import DataError
 from torchlift.loss import output, split
 from torchlift.train import rng
@@ -112,6 +112,11 @@ def shapes(x: Any) -> str:
 
 def as_task(problem: nn.Module, loss: Any) -> Task:
     """The user's problem: a task as it is, or a model with a loss."""
+    lifted = isinstance(problem, Problem) and not isinstance(problem, Task)
+    if lifted or (isinstance(problem, nn.Module) and next(nodes(problem), None) is not None):
+        raise DataError(
+            "fit takes a plain model or Task, this one is lifted: project it, or pass recipe=lift."
+        )
     if isinstance(problem, Task):
         return problem
     if not isinstance(problem, nn.Module):
