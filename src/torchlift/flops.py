@@ -1,5 +1,6 @@
 """Counting operations where torch's own counter looks away."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -29,17 +30,32 @@ def attention_backward(gradient: Shape, query: Shape, key: Shape, value: Shape, 
     return sdpa_backward_flop_count(gradient, query, key, value)
 
 
+def qr(matrices: Shape, *_: Any, **__: Any) -> int:
+    """4 n² (m − n/3) of each: Householder's reduction and its orthogonal factor (Golub and Van Loan, 5.2)."""
+    *batch, m, n = matrices
+    m, n = max(m, n), min(m, n)
+    return math.prod(batch) * round(4 * n**2 * (m - n / 3))
+
+
+def eigh(matrices: Shape, *_: Any, **__: Any) -> int:
+    """9 n³ of each: eigenvalues and eigenvectors of symmetric matrices (Golub and Van Loan, 8.3)."""
+    return math.prod(matrices[:-2]) * 9 * matrices[-1] ** 3
+
+
 FUSED: dict[Any, Callable[..., int]] = {
     torch.ops.aten.mkldnn_rnn_layer: rnn,
     torch.ops.aten.mkldnn_rnn_layer_backward: rnn_backward,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,
+    torch.ops.aten.linalg_qr: qr,
+    torch.ops.aten._linalg_eigh: eigh,
 }
-"""Kernels of LSTMs and attention on the CPU, which torch counts as nothing."""
+"""LSTMs and attention on the CPU, and decompositions, which torch counts as nothing."""
 
 
 def count_flops(function: Callable[[], object]) -> int:
-    """Floating-point operations of a call: matrix products, convolutions, attention, recurrence."""
+    """Floating-point operations of a call: matrix products, convolutions, attention, recurrence,
+    QR and eigenvectors."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # whole encoder layers in one kernel
     try:

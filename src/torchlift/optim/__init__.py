@@ -1,9 +1,12 @@
-"""Optimisers and tuners: AvaGrad, Delayed Adam, Adam with growing ε, gradientless descent, line searches."""
+"""Optimisers and tuners: AvaGrad, Delayed Adam, growing ε, Muon, SOAP, gradientless descent, line searches."""
 
 from .avagrad import AvaGrad, AvaGradW
 from .delayed import DelayedAdam
 from .epsilon import AdamEps
+from .muon import Muon
+from .names import named
 from .separable import line_searches
+from .soap import Soap
 from .zeroth_order import Search, gld
 
-__all__ = ["AdamEps", "AvaGrad", "AvaGradW", "DelayedAdam", "Search", "gld", "line_searches"]
+__all__ = ["AdamEps", "AvaGrad", "AvaGradW", "DelayedAdam", "Muon", "Search", "Soap", "gld", "line_searches", "named"]

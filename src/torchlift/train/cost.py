@@ -2,9 +2,11 @@
 
 import copy
 import dataclasses
+import math
 from collections.abc import Callable
 
 import torch
+from torch.optim import Optimizer
 
 from torchlift.core import Batch, Problem
 from torchlift.flops import count_flops
@@ -20,13 +22,27 @@ class Probe:
     """Trainable parameters the objective does not reach."""
 
 
-def probe(problem: Problem, batch: Batch) -> Probe:
-    """FLOPs of one forward and backward pass, and what got no gradient; the problem is left alone."""
+def probe(problem: Problem, batch: Batch, optimizer: Callable[[Problem], Optimizer] | None = None) -> Probe:
+    """FLOPs of one step, and what got no gradient; the problem is left alone.
+
+    A step is a forward and a backward pass and, where it is given, that of the ``optimizer`` made for the copy.
+    """
     trial = copy.deepcopy(problem).train()
     with rng.scope():
         flops = count(lambda: trial(batch).backward())
+        flops += 0 if optimizer is None else step_flops(optimizer(trial))
     unused = tuple(n for n, p in trial.named_parameters() if p.requires_grad and p.grad is None)
     return Probe(max(flops, 1), unused)
+
+
+def step_flops(optimizer: Optimizer) -> int:
+    """What a step takes on average after the first, which may prepare more than it does.
+
+    An optimiser whose groups have an ``every`` does part of its work only every so many steps.
+    """
+    optimizer.step()
+    period = math.lcm(*(int(group.get("every", 1)) for group in optimizer.param_groups))
+    return round(sum(count_flops(optimizer.step) for _ in range(period)) / period)
 
 
 def count(function: Callable[[], object]) -> int:

@@ -77,10 +77,10 @@ class Loop:
         self.at = Position()
         self.change = 0.0
         """What is left of the allowance because it does not pay for another step."""
-        trial = probe(problem, self.example())
+        trial = probe(problem, self.example(), settings.make_optimizer)
         if self.train.fixed and (allowance is None or allowance >= trial.flops * train.steps()):
             self.prepare()
-            trial = probe(problem, self.example())
+            trial = probe(problem, self.example(), settings.make_optimizer)
         self.flops = trial.flops
         self.idle = [problem.get_parameter(name) for name in trial.unused] if engine.world > 1 else []
         self.total = self.affordable(rule, allowance)
