@@ -1,4 +1,4 @@
-"""Optimisers and tuners: AvaGrad, Delayed Adam, growing ε, Muon, SOAP, gradientless descent, line searches."""
+"""Optimisers and tuners: AvaGrad, Delayed Adam, growing ε, Muon, SOAP, gradientless descent."""
 
 from .avagrad import AvaGrad, AvaGradW
 from .delayed import DelayedAdam
@@ -9,4 +9,15 @@ from .separable import line_searches
 from .soap import Soap
 from .zeroth_order import Search, gld
 
-__all__ = ["AdamEps", "AvaGrad", "AvaGradW", "DelayedAdam", "Muon", "Search", "Soap", "gld", "line_searches", "named"]
+__all__ = [
+    "AdamEps",
+    "AvaGrad",
+    "AvaGradW",
+    "DelayedAdam",
+    "Muon",
+    "Search",
+    "Soap",
+    "gld",
+    "line_searches",
+    "named",
+]

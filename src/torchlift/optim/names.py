@@ -25,5 +25,5 @@ NAMED: dict[str, partial[Optimizer]] = {
 def named(name: str, **options: Any) -> partial[Optimizer]:
     """The factory of that name with these options: ``named("muon", lr=2e-3)``."""
     if name not in NAMED:
-        raise TorchliftError(f"there is no optimiser {name!r}; by name: {', '.join(NAMED)}; or pass a factory.")
+        raise TorchliftError(f"there is no optimiser {name!r}: take {', '.join(NAMED)}, or a factory.")
     return partial(NAMED[name], **options)

@@ -1,8 +1,8 @@
 """SOAP: Adam in the eigenbasis of Shampoo's preconditioner, W ← (1 − α λ) W − α L [m / (√v + ε)] Rᵀ.
 
-P ← β P + (1 − β) G Gᵀ and Q ← β Q + (1 − β) Gᵀ G; L and R are their eigenvectors, and m, v are Adam's moments of
-Lᵀ G R. Every ``every`` steps the bases follow by one round of power iteration, L ← qr(P L). Vyas et al., "SOAP:
-improving and stabilizing Shampoo using Adam" (2025), Algorithms 3 and 4.
+P ← β P + (1 − β) G Gᵀ and Q ← β Q + (1 − β) Gᵀ G; L and R are their eigenvectors, m and v are Adam's moments
+of Lᵀ G R. Every ``every`` steps the bases follow by one round of power iteration, L ← qr(P L). Vyas et al.,
+"SOAP: improving and stabilizing Shampoo using Adam" (2025), Algorithms 3 and 4.
 """
 # The foreach operations are what torch's own optimisers are written in; torch has no public name for them.
 # pyright: reportPrivateUsage=false
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .matrices import Group, MatrixOptimizer, gradients, sides, stacked, unstacked
+from .matrices import Group, MatrixOptimizer, gradients, stacked, unstacked
 
 SIDES = ("left", "right")
 
@@ -64,8 +64,9 @@ class Soap(MatrixOptimizer):
         state["step"] = torch.zeros((), dtype=torch.float32)
         state |= {name: torch.zeros_like(param) for name in ("exp_avg", "exp_avg_sq")}
         matrix = grad.flatten(1)
-        for side, size, moment in zip(SIDES, sides(param), (matrix @ matrix.mT, matrix.mT @ matrix), strict=True):
-            if size <= group["largest"]:
+        for side, own in zip(SIDES, (matrix, matrix.mT), strict=True):
+            if len(own) <= group["largest"]:
+                moment = own @ own.mT
                 state[f"{side}_moment"] = (1 - group["basis_beta"]) * moment
                 state[side] = torch.linalg.eigh(moment.double())[1].to(param)
 

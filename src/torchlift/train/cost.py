@@ -25,7 +25,7 @@ class Probe:
 def probe(problem: Problem, batch: Batch, optimizer: Callable[[Problem], Optimizer] | None = None) -> Probe:
     """FLOPs of one step, and what got no gradient; the problem is left alone.
 
-    A step is a forward and a backward pass and, where it is given, that of the ``optimizer`` made for the copy.
+    A step is a forward and a backward pass and, where given, that of the ``optimizer`` made for the copy.
     """
     trial = copy.deepcopy(problem).train()
     with rng.scope():
