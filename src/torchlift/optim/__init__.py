@@ -4,7 +4,6 @@ from .avagrad import AvaGrad, AvaGradW
 from .delayed import DelayedAdam
 from .epsilon import AdamEps
 from .muon import Muon
-from .names import named
 from .separable import line_searches
 from .soap import Soap
 from .zeroth_order import Search, gld
@@ -19,5 +18,4 @@ __all__ = [
     "Soap",
     "gld",
     "line_searches",
-    "named",
 ]

@@ -9,6 +9,7 @@ from torchlift.core import Batch, Fit, Problem, Task
 from torchlift.flops import count_flops
 from torchlift.lifts.rotate import Rotate, gradient_moments, parts
 from torchlift.lifts.standardise import Standardise
+from torchlift.recipes.tools.begun import Begun
 from torchlift.recipes.tools.recipe import Recipe, made
 
 CENTRE = Standardise()
@@ -62,6 +63,10 @@ class Rotated(Recipe):
             assert isinstance(projected, Task)
             task = projected
         return task
+
+    def begin(self, task: Task, fit: Fit) -> Begun:
+        """One stage, in the first basis; what comes after takes new ones."""
+        return dataclasses.replace(self, stages=(1.0,)).carry_on(Begun(task, task), fit)
 
     def affordable(self, lifted: Problem, fit: Fit, share: float) -> list[Batch]:
         """The first samples in eight parts, or as many of these as ``share`` of what is left pays for."""

@@ -11,7 +11,6 @@ from torch import nn
 
 from torchlift.core import Lift, Loss, Problem, Supervised, Task, mark_pruned, release_zeros
 from torchlift.errors import DivergedError, TorchliftError
-from torchlift.optim import named
 from torchlift.recipes.tools.recipe import RecipeLike, as_recipe
 from torchlift.run.checks import as_task, check
 from torchlift.run.folder import forget_unstarted, has_checkpoint, open_fit
@@ -60,7 +59,7 @@ def fit(
     test: Any = None,
     recipe: RecipeLike | Lift | None = None,
     loss: str | Loss = "cross_entropy",
-    optimizer: str | OptimizerFactory = ADAMW,
+    optimizer: OptimizerFactory = ADAMW,
     schedule: Literal["constant", "cosine"] | Schedule = "constant",
     epochs: float = 10,
     batch_size: int = 128,
@@ -94,8 +93,7 @@ def fit(
         recipe: a recipe, a single lift (lift → fit → project), ``function(task, fit) -> task``, or None for
             plain training.
         loss: ``"cross_entropy"``, ``"mse"``, ``"bce"``, or ``callable(model, batch) -> scalar``.
-        optimizer: a factory, called with parameter groups: ``partial(torch.optim.SGD, lr=0.1)``; or a name:
-            ``"sgd"``, ``"adamw"``, ``"muon"``, ``"soap"``, … (:func:`torchlift.optim.named`).
+        optimizer: a factory, called with parameter groups: ``partial(torch.optim.SGD, lr=0.1)``.
         schedule: the learning rate's factor over a fit: ``"constant"``, ``"cosine"`` or ``callable(t)``.
         epochs: passes over the data; with ``equal_cost``, the cost of so many passes of plain training.
         batch_size: samples in a step, for data in memory and Datasets.
@@ -121,7 +119,6 @@ def fit(
         listener: ``listener(row)`` is told every new row of the history; what it raises ends the run.
         progress: show a bar on a terminal.
     """
-    optimizer = named(optimizer) if isinstance(optimizer, str) else optimizer
     given = dict(locals())
     chosen = {name: given[name] for name in SHAPING}
     runner = engine(device, precision, compile)
