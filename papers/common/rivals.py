@@ -32,6 +32,8 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "AdamW": partial(torch.optim.AdamW, weight_decay=0.0),
     "Muon": tl.optim.Muon,
     "SOAP": tl.optim.Soap,
+    "Adam": torch.optim.Adam,
+    "paper's SGD": partial(torch.optim.SGD, weight_decay=1e-4),
 }
 
 
