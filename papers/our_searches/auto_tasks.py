@@ -181,7 +181,7 @@ def told(rows: list[Row], numbers: range, factor: float) -> Row:
         ],
         "rows": rows,
         "notes": [
-            "Test loss. Noise: twice the standard deviation over seeds of the logarithm of the best candidate's. "
+            "Test loss. Noise: twice the standard deviation over seeds of the logarithm of the best one's. "
             "The best candidate is the best on test data, so it has luck on its side; alone it spends the "
             "whole budget."
         ],

@@ -13,6 +13,7 @@ from torchlift.lifts import Rotate
 from torchlift.models import GPT
 from torchlift.optim import Muon, Soap
 from torchlift.optim.muon import COEFFICIENTS, orthogonalised
+from torchlift.optim.soap import steadied
 from torchlift.train.cost import probe
 from torchlift.train.optimizers import make_optimizer
 
@@ -68,7 +69,7 @@ def slow_soap(
     products = [grads[0] @ grads[0].T, grads[0].T @ grads[0]]
     moments = [(1 - beta2) * product for product in products]
     bases = [
-        torch.linalg.eigh(p)[1] if n <= largest else torch.eye(n, dtype=w.dtype)
+        torch.linalg.eigh(steadied(p))[1] if n <= largest else torch.eye(n, dtype=w.dtype)
         for p, n in zip(products, sizes, strict=True)
     ]
     for count, g in enumerate(grads[1:], 1):
@@ -80,7 +81,7 @@ def slow_soap(
         moments = [beta2 * p + (1 - beta2) * new for p, new in zip(moments, (g @ g.T, g.T @ g), strict=True)]
         if count % every == 0:
             bases = [
-                torch.linalg.qr(p @ q)[0] if n <= largest else q
+                torch.linalg.qr(steadied(p) @ q)[0] if n <= largest else q
                 for p, q, n in zip(moments, bases, sizes, strict=True)
             ]
     return w

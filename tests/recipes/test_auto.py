@@ -28,7 +28,7 @@ def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2))
 
 
-def run(candidates, epochs: float = 40, **changes) -> tl.Result:
+def run(candidates, epochs: float = 20, **changes) -> tl.Result:
     recipe = Auto(candidates, trials=0.4, **{k: changes.pop(k) for k in ("margin",) if k in changes})
     return tl.fit(net(), data(), data(), recipe=recipe, epochs=epochs, **SETTINGS | changes)
 
@@ -100,7 +100,7 @@ def test_the_winner_goes_on_from_its_weights_and_its_optimiser(name: str) -> Non
     ages: list[float] = []
     run({"watched": Candidate(Watched(), optimizer=partial(torch.optim.Adam, lr=0.02))}, margin=0.0)
     assert len(ages) == 3
-    assert ages[0] < ages[1] < ages[2] == pytest.approx(0.8 * 400, abs=3)
+    assert ages[0] < ages[1] < ages[2] == pytest.approx(0.8 * 200, abs=3)
     assert torch.equal(seen[1], seen[2])
     assert torch.equal(seen[3], seen[4])
 
@@ -113,7 +113,7 @@ def test_staged_recipes_are_tried_in_one_stage_and_whole_ones_start_again() -> N
 
 
 def test_the_last_candidates_wait_where_the_budget_is_small() -> None:
-    result = run({"one": Candidate(rate=2.0), "two": Candidate(rate=3.0)}, epochs=20)
+    result = run({"one": Candidate(rate=2.0), "two": Candidate(rate=3.0)}, epochs=10)
     assert "one" in words(result)
     assert "two" not in words(result)
 
@@ -125,7 +125,7 @@ def test_it_resumes_bit_for_bit(tmp_path) -> None:
         "centred": Centred(),
     }
     whole = run(candidates)
-    for stop_at in (5, 30):
+    for stop_at in (4, 15):
         rows: list[object] = []
 
         def stop(row, rows=rows, stop_at=stop_at) -> None:

@@ -68,7 +68,7 @@ class Soap(MatrixOptimizer):
             if len(own) <= group["largest"]:
                 moment = own @ own.mT
                 state[f"{side}_moment"] = (1 - group["basis_beta"]) * moment
-                state[side] = torch.linalg.eigh(moment.double())[1].to(param)
+                state[side] = torch.linalg.eigh(steadied(moment.double()))[1].to(param)
 
     def move(self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], count: int) -> None:
         """One step of Adam in the present bases; then, now and then, new bases."""
@@ -102,7 +102,7 @@ class Soap(MatrixOptimizer):
             moments = [state[f"{side}_moment"] for state in states]
             torch._foreach_lerp_(moments, list(matrix @ matrix.mT), 1 - group["basis_beta"])
             if renew:
-                new = torch.linalg.qr(stacked(moments) @ old)[0]
+                new = torch.linalg.qr(steadied(stacked(moments)) @ old)[0]
                 torch._foreach_copy_([state[side] for state in states], list(new))
                 changes.append(old.mT @ new)
         if renew:
@@ -112,6 +112,13 @@ class Soap(MatrixOptimizer):
     def bases(self, states: Sequence[Group], side: str) -> Tensor | None:
         """The bases of one side as a batch; None where it does not turn."""
         return torch.stack([state[side] for state in states]) if side in states[0] else None
+
+
+def steadied(moments: Tensor) -> Tensor:
+    """P + 10⁻⁶ t diag(0 … 1), t its mean diagonal: where P is zero, rounding does not choose the basis."""
+    ramp = torch.linspace(0, 1e-6, moments.shape[-1], dtype=moments.dtype, device=moments.device)
+    mean = moments.diagonal(dim1=-2, dim2=-1).mean(-1)
+    return moments + torch.diag_embed(mean[..., None] * ramp)
 
 
 def turn(matrices: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:

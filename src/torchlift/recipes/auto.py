@@ -25,7 +25,7 @@ from torchlift.train.settings import Times
 LOG = logging.getLogger("torchlift")
 
 OTHERWISE = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention)
-PLAIN, FINALISTS, LEAST = "plain", 3, 20
+PLAIN, FINALISTS, LEAST = "plain", 3, 10
 """The name of plain training; candidates of the second round, plain among them; steps of a trial at least."""
 
 
@@ -62,13 +62,13 @@ class Auto(Recipe):
     with what is left of the budget; plain training unless another is better by ``margin`` of its loss. What
     is lost against the best candidate alone are the trials of the others. ``candidates``: names to
     :class:`Candidate`, recipes or lifts; :func:`suggestions` for the model at hand unless given; the later
-    ones are left out where a trial would have fewer than 20 steps. One that refuses the model, fails or
+    ones are left out where a trial would have fewer than 10 steps. One that refuses the model, fails or
     diverges is out, with its reason; reasons and scores are in the report. A recipe that only runs as a whole
     (one that prunes, say) is tried on a part of the budget and, if chosen, starts again.
     """
 
     candidates: Mapping[str, Candidate | RecipeLike | Lift] | None = None
-    trials: float = 0.25
+    trials: float = 0.2
     margin: float = 0.01
 
     def __post_init__(self) -> None:
@@ -175,19 +175,18 @@ def suggestions(model: nn.Module) -> dict[str, Candidate]:
     """What is worth a trial on a model: all start as plain training does and end exactly.
 
     Rotated coordinates for networks that normalise already, attend or recur; centred coordinates and folded
-    normalisation for the others; Muon, alone and in centred coordinates; twice and half the rate.
+    normalisation for the others; higher and lower rates; Muon, alone and in centred coordinates.
     """
-    muon = functools.partial(Muon, lr=5e-3)
-    if any(isinstance(part, OTHERWISE) for part in model.modules()):
-        lifts = {"rotated": Candidate(Rotated(), 2.0)}
-    else:
-        lifts = {"centred": Candidate(Centred()), "folded norm": Candidate(FoldedNorm(), 2.0)}
+    muon = functools.partial(Muon, lr=1e-2)
+    normalises = any(isinstance(part, OTHERWISE) for part in model.modules())
+    first = {"rotated": Rotated()} if normalises else {"centred": Centred(), "folded norm": FoldedNorm()}
+    second = {"rotated, rate × 6": Candidate(Rotated(), 6.0)} if normalises else {}
     return {
-        **lifts,
-        "Muon": Candidate(optimizer=muon),
-        "centred, Muon": Candidate(Centred(), optimizer=muon),
+        **{name: Candidate(recipe, 2.0) for name, recipe in first.items()},
         "rate × 3": Candidate(rate=3.0),
+        "Muon": Candidate(optimizer=muon),
+        **second,
         "rate / 3": Candidate(rate=1 / 3),
-        "Muon, rate × 3": Candidate(rate=3.0, optimizer=muon),
-        "rotated, rate × 6": Candidate(Rotated(), 6.0),
+        "centred, Muon": Candidate(Centred(), optimizer=muon),
+        "Muon, rate / 3": Candidate(rate=1 / 3, optimizer=muon),
     }
