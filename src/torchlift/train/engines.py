@@ -40,6 +40,10 @@ class Engine:
         """The sum over processes."""
         return values
 
+    def mean(self, value: float) -> float:
+        """The mean over processes."""
+        return value
+
     def barrier(self) -> None:
         """Wait for the other processes."""
 
@@ -79,6 +83,10 @@ class FabricEngine(Engine):
     def total(self, values: Tensor) -> Tensor:
         """The sum over processes."""
         return self.fabric.all_reduce(values, reduce_op="sum")
+
+    def mean(self, value: float) -> float:
+        """The mean over processes."""
+        return float(self.total(torch.tensor(value, dtype=torch.float64))) / self.world
 
     def barrier(self) -> None:
         """Wait for the other processes."""
