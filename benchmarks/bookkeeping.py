@@ -6,8 +6,8 @@ Epochs: a network of 51 parameters on 64 samples, two steps an epoch, evaluated 
 training per row of the history as there can be; and LeNet-5 on one batch of 128 images. Modules: a chain of
 2 × 2 layers in ``SoftMask``: its lift, its record and one checkpoint. Bookkeeping is timed inside the run,
 where it is called, in seconds of this thread's processor, which a busy machine does not blur; waiting for the
-disk counts in wall time only. Measuring the model for ``result.json`` (its size packed, its latency) happens once a
-run, however long, and stands by itself.
+disk counts in wall time only. Measuring the model for ``result.json`` (its size packed, its latency) happens
+once a run, however long, and stands by itself.
 """
 
 import argparse

@@ -5,13 +5,14 @@
 
 Counts go to ``--out`` after every batch; a run that was stopped goes on where it was. A crash, a hang, a load
 of a damaged file, memory beyond the limit or a write outside is counted by name and makes the exit code 1.
-Seeds repeat a case. Writes outside: an audit hook notes every file opened for writing, removed or renamed, every
-process and every connection; arguments lie between sentinels that must not change; and the whole runs under
-glibc's checking allocator where there is one, which aborts on a block that was written past its end.
+Seeds repeat a case. Writes outside: an audit hook notes every file opened for writing, removed or renamed,
+every process and every connection; arguments lie between sentinels that must not change; and the whole runs
+under glibc's checking allocator where there is one, which aborts on a block that was written past its end.
 """
 
 import argparse
 import collections
+import contextlib
 import ctypes
 import json
 import os
@@ -80,12 +81,11 @@ def checking() -> bool:
     library, level = CHECKING
     if os.environ.get("MALLOC_CHECK_") == level:
         return library in os.environ.get("LD_PRELOAD", "")
-    try:
+    with contextlib.suppress(OSError):
         ctypes.CDLL(library)
-    except OSError:
-        return False
-    os.environ |= {"MALLOC_CHECK_": level, "LD_PRELOAD": library}
-    os.execv(sys.executable, [sys.executable, *sys.argv])
+        os.environ |= {"MALLOC_CHECK_": level, "LD_PRELOAD": library}
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    return False
 
 
 def try_files(seeds: range, note: Path) -> dict[str, object]:

@@ -2,12 +2,13 @@
 
     python benchmarks/soak.py [--minutes 30] [--seed 0]
 
-A case is a model, a recipe, a kind of data and settings, drawn from the seed. One long-lived process runs every
-case undisturbed (the reference) and is watched for memory, open files and threads. Then other lives run the
-same case and are hurt: SIGKILL, SIGTERM or SIGINT at a random moment, or a fault of the disk at a random
-operation (``tests/run/faults.py``), again and again, each followed by ``resume=True``, until one comes to the
-end. It must have the reference's weights, history, cost and scores, bit for bit, pass ``doctor --run``, pack
-and load as the same network, and leave no file and no process. Written to ``results/soak.json`` every minute.
+A case is a model, a recipe, a kind of data and settings, drawn from the seed. One long-lived process runs
+every case undisturbed (the reference) and is watched for memory, open files and threads. Then other lives
+run the same case and are hurt: SIGKILL, SIGTERM or SIGINT at a random moment, or a fault of the disk at a
+random operation (``tests/run/faults.py``), again and again, each followed by ``resume=True``, until one
+comes to the end. It must have the reference's weights, history, cost and scores, bit for bit, pass ``doctor
+--run``, pack and load as the same network, and leave no file and no process. Written to
+``results/soak.json`` every minute.
 """
 
 import argparse

@@ -23,7 +23,7 @@ from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Sto
 from torchlift.train.batches import Augment, Source, Tensors, source
 from torchlift.train.checkpoint import save
 from torchlift.train.cost import probe
-from torchlift.train.engines import Engine
+from torchlift.train.engines import Engine, connected
 from torchlift.train.evaluation import Metric, evaluate
 from torchlift.train.optimizers import ADAMW, OptimizerFactory
 from torchlift.train.progress import Progress
@@ -51,6 +51,7 @@ SHAPING = (
 
 @claims()
 @watched()
+@connected()
 def fit(
     problem: nn.Module,
     train: Any,

@@ -38,13 +38,13 @@ class History:
         self.handle, self.waiting, self.written = -1, bytearray(), -WAIT
 
     def append(self, row: Row) -> None:
-        """Add a row; the file has it within :data:`WAIT` of rows that come fast, at once where they are slow."""
+        """Add a row; the file has it at once, or within :data:`WAIT` where rows come fast."""
         self.rows.append({name: tidy(value) for name, value in row.items()})
         if self.path is not None and time.monotonic() - self.written >= WAIT:
             self.catch_up()
 
     def catch_up(self, flush: bool = False) -> None:
-        """Count the rows that wait, and write them: as lines of JSON, to the disk where ``flush`` is asked."""
+        """Count the rows that wait, and write them as lines; ``flush`` takes them to the disk."""
         for row in self.rows[self.told :]:
             line = json.dumps(row).encode() + b"\n"
             self.advance(line)

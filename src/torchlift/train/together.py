@@ -22,7 +22,7 @@ NOISE: tuple[Callable[..., Tensor], ...] = (
     functional.alpha_dropout,
     functional.feature_alpha_dropout,
 )
-"""``function(x, p, training, inplace)``: the rows of what they give are those of x, each with noise of its own."""
+"""``function(x, p, training, inplace)``: rows of the result are rows of x, each with noise of its own."""
 
 
 class Together(TorchFunctionMode):
