@@ -7,8 +7,8 @@ every case undisturbed (the reference) and is watched for memory, open files and
 run the same case and are hurt: SIGKILL, SIGTERM or SIGINT at a random moment, or a fault of the disk at a
 random operation (``tests/run/faults.py``), again and again, each followed by ``resume=True``, until one
 comes to the end. It must have the reference's weights, history, cost and scores, bit for bit, pass ``doctor
---run``, pack and load as the same network, and leave no file and no process. Written to
-``results/soak.json`` every minute.
+--run``, pack and load as the same network, and leave no file and no process. A soak that was stopped goes on
+to its minutes. Written to ``results/soak.json`` every minute.
 """
 
 import argparse
@@ -253,16 +253,20 @@ def told(state: dict[str, Any], seed: int, started: float) -> dict[str, Any]:
         for span, rows in spans.items()
         if rows
     }
+    minutes = round((time.monotonic() - started) / 60, 1)
     return {
         "seed": seed,
-        "minutes": round((time.monotonic() - started) / 60, 1),
+        "minutes": round(state["minutes"] + minutes, 1),
         "cases": state["cases"],
         "compared": sum(state["recipes"].values()),
         "harms": dict(sorted(state["harms"].items())),
         "recipes": dict(sorted(state["recipes"].items())),
         "refused": dict(state["refused"]),
         "wrong": state["wrong"],
-        "long-lived process": {"fits": len(growth), "medians": medians},
+        "long-lived processes": [
+            *state["long-lived processes"],
+            {"minutes": minutes, "fits": len(growth), "medians": medians},
+        ],
         "torch": torch.__version__,
     }
 
@@ -276,11 +280,16 @@ def main() -> int:
     given = parser.parse_args()
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans of our lives become ours
     started, shown = time.monotonic(), 0.0
-    state: dict[str, Any] = {"cases": 0, "wrong": [], "growth": []}
-    state |= {name: collections.Counter() for name in ("harms", "recipes", "refused")}
+    before = json.loads(given.out.read_text()) if given.out.exists() else {}
+    before = before if before.get("seed") == given.seed else {}
+    state: dict[str, Any] = {"cases": 0, "minutes": 0.0, "wrong": [], "long-lived processes": []}
+    state = {name: before.get(name, value) for name, value in state.items()} | {"growth": []}
+    state |= {name: collections.Counter(before.get(name, {})) for name in ("harms", "recipes", "refused")}
+    if state["minutes"] >= given.minutes:
+        return int(bool(state["wrong"]))
     watched = Steady()
     with tempfile.TemporaryDirectory() as root:
-        while time.monotonic() - started < 60 * given.minutes:
+        while time.monotonic() - started < 60 * (given.minutes - state["minutes"]):
             round_of(state["cases"], given.seed, Path(root), watched, state)
             if time.monotonic() - shown > 60:
                 shown = time.monotonic()

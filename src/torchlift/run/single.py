@@ -43,10 +43,11 @@ SHAPING = (
     "augment",
     "metric",
     "precision",
+    "compile",
     "keep_zeros",
     "equal_cost",
 )
-"""The settings that shape a result: a run is resumed only with the same ones."""
+"""The settings that shape a result: a run is resumed only with the same ones, on the same kind of device."""
 
 
 @claims()
@@ -121,8 +122,8 @@ def fit(
         progress: show a bar on a terminal.
     """
     given = dict(locals())
-    chosen = {name: given[name] for name in SHAPING}
     runner = engine(device, precision, compile)
+    chosen = {name: given[name] for name in SHAPING} | {"device": runner.device.type}
     data = on_device(source(train, batch_size, augment), runner)
     held_out, tested = (
         None if part is None else on_device(source(part, batch_size, shuffle=False), runner)
