@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
 
 from torchlift.core import Fit, Lift, Task
-from torchlift.errors import DivergedError, TorchliftError
+from torchlift.errors import CheckpointError, DataError, DivergedError, TorchliftError
 from torchlift.optim import Muon
 from torchlift.recipes.centred import Centred
 from torchlift.recipes.folded_norm import FoldedNorm
@@ -126,6 +126,8 @@ class Auto(Recipe):
             loss = fit.evaluate(recipe(mine, short) if begun is None else begun.task).loss
             if not math.isfinite(loss):
                 raise DivergedError(f"its validation loss is {loss}.")
+        except (CheckpointError, DataError, OSError):
+            raise  # a full disk or bad data are no candidate's fault
         except Exception as error:  # whatever is wrong with a candidate, the others go on
             reason = str(error).partition("\n")[0] or type(error).__name__
             LOG.warning("Auto drops %s: %s", name, reason)
