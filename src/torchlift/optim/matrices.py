@@ -30,7 +30,7 @@ class MatrixOptimizer(Optimizer, abc.ABC):
         super().__init__(params, options | {"matrices": True})
 
     @abc.abstractmethod
-    def advance(self, group: Group, params: Sequence[Tensor]) -> None:
+    def advance(self, group: Group, params: list[Tensor]) -> None:
         """One step of the weights of one shape."""
 
     def add_param_group(self, param_group: Group) -> None:
@@ -55,7 +55,7 @@ class MatrixOptimizer(Optimizer, abc.ABC):
                 self.advance(group, params)
         return loss
 
-    def adamw(self, group: Group, params: Sequence[Tensor]) -> None:
+    def adamw(self, group: Group, params: list[Tensor]) -> None:
         """The step of what is no matrix."""
         if not params:
             return
@@ -104,6 +104,6 @@ def unstacked(batch: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [part.view_as(tensor) for part, tensor in zip(batch, like, strict=True)]
 
 
-def gradients(params: Sequence[Tensor]) -> list[Tensor]:
+def gradients(params: list[Tensor]) -> list[Tensor]:
     """The gradients of weights that have one."""
     return [p.grad.to_dense() if p.grad.is_sparse else p.grad for p in params if p.grad is not None]

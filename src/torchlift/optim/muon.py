@@ -8,8 +8,6 @@ one rate serves matrices and the rest: Liu et al., "Muon is scalable for LLM tra
 # The foreach operations are what torch's own optimisers are written in; torch has no public name for them.
 # pyright: reportPrivateUsage=false
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
@@ -47,7 +45,7 @@ class Muon(MatrixOptimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def advance(self, group: Group, params: Sequence[Tensor]) -> None:
+    def advance(self, group: Group, params: list[Tensor]) -> None:
         """Momentum, orthogonalisation, step."""
         for param in params:
             if not self.state[param]:

@@ -45,7 +45,7 @@ class Soap(MatrixOptimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def advance(self, group: Group, params: Sequence[Tensor]) -> None:
+    def advance(self, group: Group, params: list[Tensor]) -> None:
         """The weights that have bases take a step in them; the others get theirs."""
         grads = dict(zip(params, gradients(params), strict=True))
         fresh = [param for param in params if not self.state[param]]
@@ -70,7 +70,7 @@ class Soap(MatrixOptimizer):
                 state[f"{side}_moment"] = (1 - group["basis_beta"]) * moment
                 state[side] = torch.linalg.eigh(steadied(moment.double()))[1].to(param)
 
-    def move(self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], count: int) -> None:
+    def move(self, group: Group, params: list[Tensor], grads: Sequence[Tensor], count: int) -> None:
         """One step of Adam in the present bases; then, now and then, new bases."""
         states = [self.state[param] for param in params]
         beta1, beta2 = group["betas"]
@@ -90,7 +90,7 @@ class Soap(MatrixOptimizer):
             state["step"] += 1
         self.follow(group, params, gradient, renew=count % group["every"] == 0)
 
-    def follow(self, group: Group, params: Sequence[Tensor], gradient: Tensor, *, renew: bool) -> None:
+    def follow(self, group: Group, params: list[Tensor], gradient: Tensor, *, renew: bool) -> None:
         """Update the preconditioners; with ``renew`` their bases too, m going along."""
         states = [self.state[param] for param in params]
         changes: list[Tensor | None] = []

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 
@@ -184,7 +184,7 @@ class DurableFit(Fit):
         self.spend(flops, time.perf_counter() - started)
         return found[0]
 
-    def branch(self, name: str, share: float = 1.0, **settings: Unpack[Choices]) -> "DurableFit":
+    def branch(self, name: str, share: float = 1.0, **settings: Any) -> "DurableFit":
         """A fit of its own for a part of the work, with its share of this one's budget and its settings."""
         if not 0 < share <= 1:
             raise BudgetError(f"branch {name!r}: a share of the budget lies in (0, 1], got {share}.")
