@@ -48,6 +48,7 @@ RECIPES = {
     "folded norm": FoldedNorm(),
     "centred": Centred(),
     "rotated": Rotated(),
+    "rotated, centred": Rotated(centred=True),
     "lifted init": LiftedInit(epochs=1, batch_size=32),
     "sparsification": ContinuousSparsification(sparsity=0.6),
     "tickets": TicketSearch(rounds=1, rewind=1, s_init=0.01),
