@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from torchlift.core import Task, chain, nodes
+from torchlift.core import Task, chain, mark_pruned, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Expand, Standardise
 from torchlift.lifts.standardise import from_plain, to_plain, whitening
@@ -62,6 +62,15 @@ def test_whitened_inputs_are_uncorrelated_and_of_one_variance():
     assert_close(covariance, covariance[0, 0] * torch.eye(4, dtype=torch.float64))
     constant = whitening(torch.ones(8, 3))
     assert_close(constant @ constant.T, torch.eye(3))
+
+
+def test_whitened_coordinates_leave_pruned_layers_alone():
+    task = Task(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)))
+    with torch.no_grad():
+        task.model[0].weight[0, 1:] = 0
+    mark_pruned(task)
+    lifted = Standardise(x=torch.randn(9, 4), scaled="whitened").lift(task)
+    assert [name for name, _ in nodes(lifted)] == ["model.1"]
 
 
 def test_coordinates_and_back():

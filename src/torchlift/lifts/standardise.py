@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import linear
 
-from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit, nodes
+from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit, nodes, zero_masks
 from torchlift.loss import split
 from torchlift.tree import like
 
@@ -141,8 +141,9 @@ class Standardise(ModuleLift):
     after every ReLU, one direction of W is far steeper than all others (LeCun et al., 1998, section 4.3;
     Schraudolph, 1998; Desjardins et al., 2015). ``x`` are inputs of the model on which μ and σ are taken,
     at the weights the lift finds; without them, the first training batch of ``fit``. Without ``scaled`` σ is
-    one; with it, σ relative to its mean over the inputs of a layer. Layers without bias are not centred, and
-    those whose weights others share are left alone.
+    one; with it, σ relative to its mean over the inputs of a layer; ``"whitened"`` takes the whole
+    covariance: W = V T with T (x − μ) uncorrelated and of one variance. Layers without bias are not centred,
+    and those whose weights others share are left alone.
     """
 
     rewrites: ClassVar[bool] = True
@@ -161,6 +162,8 @@ class Standardise(ModuleLift):
             return "not a Linear, or a convolution of one group"
         if not self.scaled and not isinstance(module.bias, Tensor):
             return "without a bias there is nothing to centre"
+        if self.scaled == "whitened" and zero_masks(module):
+            return "pruned, and zeros of the weight are none of its whitened coordinates"
         return None
 
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
