@@ -115,7 +115,7 @@ def affordable(cells: Cells, place: Place, way: Way) -> float:
     return max(0.05 * place.budget, (start + slope * place.budget - own_start) / own_slope)
 
 
-def calibrated(place: Place, way: Way, repeats: int = 2) -> list[float]:
+def calibrated(place: Place, way: Way, repeats: int = 6) -> list[float]:
     """Seconds of a start and of an epoch: plain AdamW's, then the way's; run in turn, the least of each."""
     short, long = place.probes
     plain = Way("AdamW", 1e-4)
