@@ -34,7 +34,10 @@ def inside(target: str, options: list[str]) -> None:
         include=["torchlift", "tomllib", "json", "zipfile"], enable_loader_override=False
     ):
         from fuzz_targets import TARGETS as READERS
+        from fuzz_targets import seeds
     reader = READERS[target]
+    for data in seeds()[target]:
+        reader(data)  # what is loaded at first use is no input's fault
 
     def one(data: bytes) -> None:
         reader(data)
