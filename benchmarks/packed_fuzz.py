@@ -159,7 +159,7 @@ def fuzz_files(total: int, out: Path, checked: bool) -> dict[str, Any]:
     from packed_mutations import Mutator
 
     mutator = Mutator(older())
-    mutator.attempt(0, LIMIT)  # what torch reads at first use is read once, not by every child
+    mutator.use_all(LIMIT)  # what torch reads at first use is read once, not by every child
     state = json.loads(out.read_text()) if out.exists() else {}
     state = {"files": 0, "counts": {}, "bad": [], "writes": [], "grown": 0, "limit": LIMIT, **state}
     state["checking allocator"] = checked
