@@ -18,7 +18,7 @@ from torchlift.recipes import (
     IterativeStochastic,
     MagnitudePruning,
 )
-from torchlift.recipes.lifted import Lifted
+from torchlift.recipes.one_lift import LiftThenTune
 from torchlift.train.settings import cosine
 
 PAPER = {"ℓ₀": 0.136, "MP": 0.80, "GMP": 0.86, "slimming": 0.85, "CS": 0.944}  # Table 4.1, ResNet-20
@@ -44,9 +44,9 @@ def methods(level: float, where: str = "*weight") -> dict[str, Any]:
         "IMP": imp(rewind=0),
         "IMP-C": imp(),
         "ISS": IterativeStochastic(rounds=(2, 3, 4, 5, 7, 9, 11, 13, 15)[rank], where=where),
-        "slimming": Lifted(Slim(where, level, strength=1e-3)),
-        "ℓ₀": Lifted(HardConcrete(where, HARD[rank]), groups=faster(300.0)),
-        "STR": Lifted(SoftThreshold(where, s_init=-6.0), groups=decay),
+        "slimming": LiftThenTune(Slim(where, level, strength=1e-3)),
+        "ℓ₀": LiftThenTune(HardConcrete(where, HARD[rank]), groups=faster(300.0)),
+        "STR": LiftThenTune(SoftThreshold(where, s_init=-6.0), groups=decay),
     }
 
 

@@ -13,11 +13,12 @@ from torchlift.core import Batch, Problem, constrained, dials, held_weights
 from torchlift.errors import DivergedError
 from torchlift.train import rng
 from torchlift.train.batches import Source, Tensors, share
-from torchlift.train.cost import count, probe
+from torchlift.train.cost import Probe, count, probe
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate, gradient_norm
 from torchlift.train.history import Row
 from torchlift.train.settings import Settings
+from torchlift.train.stepping import Place, Stepper, make_optimizer
 from torchlift.train.until import Rule
 from torchlift.tree import move
 
@@ -77,10 +78,12 @@ class Loop:
         self.at = Position()
         self.change = 0.0
         """What is left of the allowance because it does not pay for another step."""
-        trial = probe(problem, self.example())
+        self.counted = isinstance(problem, Stepper) and allowance is None and train.steps() == 1
+        """Whether every step is counted as it is taken: a trial would cost as much as an epoch."""
+        trial = Probe(0, ()) if self.counted else probe(problem, self.example(), train.steps())
         if self.train.fixed and (allowance is None or allowance >= trial.flops * train.steps()):
             self.prepare()
-            trial = probe(problem, self.example())
+            trial = trial if self.counted else probe(problem, self.example(), train.steps())
         self.flops = trial.flops
         self.idle = [problem.get_parameter(name) for name in trial.unused] if engine.world > 1 else []
         self.total = self.affordable(rule, allowance)
@@ -89,7 +92,7 @@ class Loop:
         self.held, self.constrained = held_weights(problem), constrained(problem)
         annealed = any(dial.moves for dial in dials(problem))
         self.keep = "last" if annealed else settings.keep  # an annealed problem is itself at t = 1
-        self.optimizer = settings.make_optimizer(problem)
+        self.optimizer = make_optimizer(problem, settings)
         if settings.warm is not None:
             self.optimizer.load_state_dict(copy.deepcopy(settings.warm.optimizer))
 
@@ -118,11 +121,14 @@ class Loop:
 
     def run(self, hooks: Hooks) -> None:
         """Train to the end."""
+        self.dials, self.factor = list(dials(self.problem)), self.settings.factor()
         for parameter in self.idle:  # data-parallel torch waits for a gradient of every trainable parameter
             parameter.requires_grad_(False)
-        self.objective, self.stepper = self.engine.setup(self.problem, self.optimizer)
+        if isinstance(self.problem, Stepper):
+            self.problem.begin(self.place())
+        else:
+            self.objective, self.stepper = self.engine.setup(self.problem, self.optimizer)
         self.on_device = isinstance(self.train, Tensors) and self.train.device == self.engine.device
-        self.dials, self.factor = list(dials(self.problem)), self.settings.factor()
         self.problem.train()
         while not self.at.stopped:
             self.run_epoch(hooks)
@@ -156,19 +162,19 @@ class Loop:
         t = self.at.step / max(1, self.total - 1)
         for dial in self.dials:
             dial.turn(t)
+        if not self.on_device:
+            batch = move(batch, self.engine.device)
+        if isinstance(self.problem, Stepper):
+            return self.finite(self.advance(self.problem, batch))
         if self.factor is not None:
             factor = self.factor(t)
             for group in self.optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * factor
-        if not self.on_device:
-            batch = move(batch, self.engine.device)
         if self.engine.world > 1:
             loss = self.objective(*share(batch, self.engine.rank, self.engine.world))
         else:
             loss = self.objective(batch)
-        value = loss.item()
-        if not math.isfinite(value):
-            raise DivergedError(self.diverged(value))
+        value = self.finite(loss.item())
         self.engine.backward(loss)
         for parameter, mask in self.held:
             if parameter.grad is not None:
@@ -179,6 +185,28 @@ class Loop:
         self.stepper.zero_grad()
         if self.held or self.constrained:
             self.constrain()
+        return value
+
+    def advance(self, problem: Stepper, batch: Batch) -> float:
+        """A step that the problem takes by itself."""
+        if not self.counted:
+            return problem.advance(batch, self.place()).item()
+        values: list[float] = []
+        self.at.flops += count(lambda: values.append(problem.advance(batch, self.place()).item()))
+        return values[0]
+
+    def place(self) -> Place:
+        """Where the next step stands, for a problem that takes it by itself."""
+        at, batches = self.at, self.train.steps()
+        t = at.step / max(1, self.total - 1)
+        last = at.batch + 1 >= batches or at.step + 1 >= self.total
+        rate = 1.0 if self.factor is None else self.factor(t)
+        return Place(t, rate, at.batch, batches, last, self.engine.rank, self.engine.world)
+
+    def finite(self, value: float) -> float:
+        """The objective, if it is a number."""
+        if not math.isfinite(value):
+            raise DivergedError(self.diverged(value))
         return value
 
     @torch.no_grad()
@@ -206,6 +234,7 @@ class Loop:
         score = None if self.valid is None else evaluate(self.problem, self.valid, self.engine, self.metric)
         judged = score or Score(loss, loss, higher_is_better=False)
         stop = self.rule.update(self.watched(judged))
+        stop |= isinstance(self.problem, Stepper) and self.problem.settled
         if at.step >= self.total:
             at.stopped = "cap"
         elif stop:
