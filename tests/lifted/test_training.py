@@ -232,7 +232,7 @@ def test_contrastive_gradients_tend_to_back_propagation() -> None:
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "softplus", "softmax"])
 def test_contrastive_gradients_of_the_defaults(activation: str) -> None:
-    """They were 6 to 29 % off those of back-propagation; beside the minima's, the last layer has β's error."""
+    """They were 6 to 29 % off those of back-propagation; of the minima's, the last layer has β's error."""
     model, (x, labels) = mlp(activation, (4, 12, 12, 12, 3)), task()
     nn.functional.cross_entropy(model(x), labels).backward()
     found = lifted_gradients(model, x, labels, Contrastive())

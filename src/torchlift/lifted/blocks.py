@@ -15,6 +15,7 @@ from torchlift.lifted.network import Network
 from torchlift.lifted.problem import LiftedProblem, energy_row, mean_loss
 from torchlift.lifted.shard import Shard, Slice
 from torchlift.train.stepping import Place, Stepper
+from torchlift.tree import each
 
 
 class BlockTask(LiftedProblem, Stepper):
@@ -66,6 +67,8 @@ class BlockTask(LiftedProblem, Stepper):
         if place.batch == 0:
             self.sums = torch.zeros_like(self.sums)
         self.step(batch, place)
+        for layer in self.network.layers:
+            layer.theta = layer.theta.contiguous()  # as a checkpoint holds it: strides are part of the bits
         self.write_back()
         return torch.tensor(self.row()["objective"])
 
@@ -104,6 +107,7 @@ class BlockTask(LiftedProblem, Stepper):
     @torch.no_grad()
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`get_extra_state`."""
+        state = each(torch.clone, state)  # where torch puts tensors: their alignment is part of the bits
         self.network.mus, self.sums = list(state["mus"]), state["sums"]
         for i, (theta, slope) in enumerate(zip(state["theta"], state["slopes"], strict=True)):
             self.network.layers[i].theta = theta.to(self.network.layers[i].theta)
@@ -112,7 +116,8 @@ class BlockTask(LiftedProblem, Stepper):
                 if i < self.network.hidden:
                     self.network.penalties[i] = type(self.network.penalties[i])(LeakyReLU(slope))
         for name in self.memory():
-            setattr(self, name, state[name])
+            value = state[name]
+            setattr(self, name, list(value) if isinstance(value, tuple) else value)
         self.write_back()
 
 

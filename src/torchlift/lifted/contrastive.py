@@ -28,7 +28,8 @@ class Contrastive:
 
     Without ``sweeps`` and ``rule`` every state is found to first order in one pass down
     (:mod:`torchlift.lifted.nudge`), for any graph that ``lifted.Traced`` reads and the Bregman penalty; as
-    β → 0 the gradient becomes that of back-propagation. Otherwise ``sweeps`` descending passes (5) of the ``rule``
+    β → 0 the gradient becomes that of back-propagation.
+    Otherwise ``sweeps`` descending passes (5) of the ``rule``
     (20 accelerated steps) find either minimum of a chain of layers.
     ``lr`` and ``batch_size`` None are the run's (1e-3 and 100 in ``lifted.train``).
     """

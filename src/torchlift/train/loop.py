@@ -192,7 +192,8 @@ class Loop:
         if not self.counted:
             return problem.advance(batch, self.place()).item()
         values: list[float] = []
-        self.at.flops += count(lambda: values.append(problem.advance(batch, self.place()).item()))
+        flops = count(lambda: values.append(problem.advance(batch, self.place()).item()))
+        self.at.flops += float(self.engine.total(torch.tensor(float(flops), dtype=torch.float64)))
         return values[0]
 
     def place(self) -> Place:
