@@ -36,26 +36,26 @@ def patches(images: list[Tensor], generator: torch.Generator) -> Tensor:
 
 
 def train(
-    method: str, images: list[Tensor], seconds: float, lr: float, seed: int
+    arm: str, images: list[Tensor], seconds: float, lr: float, seed: int
 ) -> tuple[tl.lifted.ProximalConvNet, int]:
     """Adam on ½‖N(x + noise) − x‖², or on the lifted energy after one descending sweep of the states."""
     torch.manual_seed(seed)
     net = tl.lifted.ProximalConvNet(filters=16, kernel=5, depth=4)
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(net.parameters(), lr=lr)
-    lifted = tl.lifted.UnifiedISGM(lr=lr, rounds=1, inner=1)
-    loss = tl.lifted.activations.get("linear")
+    method, loss = tl.lifted.UnifiedISGM(rounds=1, inner=1), tl.lifted.activations.get("linear")
+    problem = method.problem(tl.Task(net, "mse"), "bregman", 1.0, loss)
     begun, steps = time.process_time(), 0
     while (spent := time.process_time() - begun) < seconds:
         optimizer.param_groups[0]["lr"] = lr * (1 - spent / seconds)
         x = patches(images, generator)
         noisy = x + SIGMA * torch.randn(x.shape, generator=generator)
-        if method == "lifted":
-            lifted.batch(net, noisy, x, 1.0, loss, optimizer)
+        optimizer.zero_grad()
+        if arm == "lifted":
+            problem((noisy, x)).backward()
         else:
-            optimizer.zero_grad()
             (0.5 * (net(noisy) - x).square().sum() / len(x)).backward()
-            optimizer.step()
+        optimizer.step()
         steps += 1
     return net, steps
 

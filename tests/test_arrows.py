@@ -29,7 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "convex": LEAVES,
     "lifts": LEAVES | {"core"},
     "train": LEAVES | {"core", "files"},
-    "lifted": LEAVES | {"core", "convex"},
+    "lifted": LEAVES | {"core", "convex", "train"},
     "inversion": LEAVES | {"core", "convex"},
     "analyze": LEAVES | {"core"},
     "deploy": LEAVES | {"core", "files"},

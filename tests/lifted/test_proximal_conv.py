@@ -35,9 +35,12 @@ def test_lifted_steps_lower_the_denoising_error() -> None:
     linear = tl.lifted.activations.get("linear")
     before = float((net(noisy) - x).detach().square().sum())
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
-    trainer = tl.lifted.UnifiedISGM(rounds=1, inner=1)
+    method = tl.lifted.UnifiedISGM(rounds=1, inner=1)
+    problem = method.problem(tl.Task(net, "mse"), "bregman", 1.0, linear)
     for _ in range(15):
-        trainer.batch(net, noisy, x, 1.0, linear, optimizer)
+        optimizer.zero_grad()
+        problem((noisy, x)).backward()
+        optimizer.step()
     assert float((net(noisy) - x).detach().square().sum()) < before
     with torch.no_grad():
         parts = energy(net, noisy, x, net.states(noisy), 1.0, linear)
