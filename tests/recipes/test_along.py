@@ -36,7 +36,7 @@ def test_a_chain_follows_the_schedule_once():
 def test_branches_epochs_and_spans_of_their_own_lie_inside():
     def halves(task, fit):
         inside = fit.branch("inside", 0.5)
-        inside(task, name="first", epochs=2)
+        inside(task, name="first", epochs=4)
         inside(task, name="second", share=0.5, span=(0.5, 1.0))
         fit(task, name="third", share=0.5)
         return task

@@ -10,18 +10,22 @@ from torchlift.loss import Batch
 class Along(Fit):
     """A fit whose calls follow the run's schedule once, from ``start`` to ``end``, instead of once each.
 
-    A call covers as much of that stretch as its share of the budget. A call that lasts until a rule says so
-    covers what its share (the whole, unless given) would be.
+    A call covers as much of that stretch as its share of the budget; with ``epochs``, which branches shorten
+    as they are shorter themselves, their part of ``whole``. A call that lasts until a rule says so covers
+    what its share (all, unless given) would be.
     """
 
-    def __init__(self, inner: Fit, start: float = 0.0, end: float = 1.0) -> None:
+    def __init__(
+        self, inner: Fit, start: float = 0.0, end: float = 1.0, *, whole: float | None = None
+    ) -> None:
         self.inner, self.at, self.length, self.end = inner, start, end - start, end
+        self.whole = inner.epochs if whole is None else whole
         self.epochs, self.steps = inner.epochs, inner.steps
 
     def __call__(self, problem: Problem, **settings: Any) -> Any:
         """The inner fit over the next part of the stretch."""
         epochs, share = settings.get("epochs"), float(settings.get("share") or 1.0)
-        start, stop = self.next(share if epochs is None else epochs / self.epochs)
+        start, stop = self.next(share if epochs is None else epochs / self.whole)
         low, high = settings.get("span") or (0.0, 1.0)
         settings["span"] = (start + low * (stop - start), start + high * (stop - start))
         return self.inner(problem, **settings)
@@ -41,7 +45,7 @@ class Along(Fit):
 
     def branch(self, name: str, share: float = 1.0) -> "Along":
         """The inner fit's branch over the next part of the stretch."""
-        return Along(self.inner.branch(name, share), *self.next(share))
+        return Along(self.inner.branch(name, share), *self.next(share), whole=self.whole)
 
     def left(self) -> float:
         """The inner fit's."""
