@@ -54,17 +54,15 @@ class Choice:
         return Chain(parts, shares={"prune": self.prune, "bits": 1 - self.prune}, restart=self.restart)
 
 
-CHOSEN = Choice()
+CHOSEN = Choice(prune=0.7, finetune=0.6)
 TRIED = (
     CHOSEN,
     Choice(sparsity=0.8, prune=0.4, p_init=8.0, restart=True),
-    Choice(sparsity=0.85),
-    Choice(sparsity=0.91),
-    Choice(prune=0.7),
-    Choice(prune=0.3),
-    Choice(p_init=4.0),
-    Choice(finetune=0.75),
-    Choice(granularity="tensor"),
+    Choice(prune=0.85, finetune=0.6),
+    Choice(prune=0.85, finetune=0.6, p_init=4.0),
+    Choice(sparsity=0.85, prune=0.85, finetune=0.6),
+    Choice(sparsity=0.91, prune=0.85, finetune=0.6),
+    Choice(finetune=0.8, p_init=4.0),
 )
 
 
@@ -184,8 +182,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/chain_lenet.json"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    options.epochs = options.epochs or (12 if options.tune else 24)
-    options.images = options.images or (20_000 if options.tune else 40_000)
+    options.epochs = options.epochs or 12
+    options.images = options.images or (10_000 if options.tune else 40_000)
     options.work = options.work / f"{options.images}-{options.epochs:g}"
     data = tl.data.load("cifar10")
     train = tuple(t[: options.images] for t in data.train)

@@ -58,8 +58,8 @@ def dropping(t: float) -> float:
 
 
 SMALL = Plan(
-    {"WRN-16-1": Net(16, 1), "SWRN-28-1-2": Net(28, 1, 2), "WRN-28-1": Net(28, 1)},
-    "WRN-16-1", "SWRN-28-1-2", 4000, 16, 9.0, 64, (0.05, 0.1, 0.2), "cosine",
+    {"WRN-16-1": Net(16, 1), "SWRN-28-1-2": Net(28, 1, 2)},
+    "WRN-16-1", "SWRN-28-1-2", 2500, 16, 8.0, 32, (0.02, 0.05, 0.1), "cosine",
 )  # fmt: skip
 FULL = Plan(
     {
