@@ -6,6 +6,7 @@ from typing import Any
 
 from torchlift.core import Fit, Lift, Task
 from torchlift.errors import TorchliftError
+from torchlift.recipes.tools.along import Along
 from torchlift.recipes.tools.recipe import Recipe, RecipeLike, as_recipe
 
 
@@ -14,11 +15,14 @@ class Chain(Recipe):
     """task → recipe₁ → recipe₂ → …: each takes the last one's task and its share of the run's epochs.
 
     ``recipes``: names to recipes or single lifts, in order. ``shares``: names to parts of the budget (equal).
+    ``restart=False``: all fits follow the run's schedule once, one after another; by default each starts it
+    anew, which anneals as often as there are fits.
     (Lifts at the same time, not one after another, are ``torchlift.chain``.)
     """
 
     recipes: Mapping[str, RecipeLike | Lift]
     shares: Mapping[str, float] | None = None
+    restart: bool = True
 
     def __post_init__(self) -> None:
         if not self.recipes:
@@ -30,7 +34,7 @@ class Chain(Recipe):
     def __call__(self, task: Task, fit: Fit) -> Task:
         """All recipes in turn; each is asked whether it takes what the last one left."""
         shares: Mapping[str, Any] = self.shares or dict.fromkeys(self.recipes, 1.0)
-        total = sum(shares.values())
+        total, fit = sum(shares.values()), fit if self.restart else Along(fit)
         for name, step in self.recipes.items():
             recipe, part = as_recipe(step), fit.branch(name, shares[name] / total)
             reason = recipe.accepts(task, part)
