@@ -50,7 +50,7 @@ def test_an_even_kernel_is_refused() -> None:
 
 
 def test_unrolled_with_differences_it_is_total_variation_of_a_blurred_image() -> None:
-    """1,500 unrolled steps end at the minimum of ½‖A u − y‖² + t·TV: it is convex, and all around is higher."""
+    """1,500 unrolled steps end at the minimum of ½‖A u − y‖² + t·TV: convex, and all around is higher."""
     blur = tl.convex.operators.Blur(tl.convex.operators.gaussian_kernel(1.0, 2))
     net = tl.lifted.UnrolledNet(blur, 2, 3, depth=1500, threshold=0.02, step=0.06).double()
     with torch.no_grad():
