@@ -82,10 +82,10 @@ class Loop:
         """What is left of the allowance because it does not pay for another step."""
         self.counted = isinstance(problem, Stepper) and allowance is None and train.steps() == 1
         """Whether every step is counted as it is taken: a trial would cost as much as an epoch."""
-        trial = Probe(0, ()) if self.counted else probe(problem, self.example(), train.steps())
+        trial = Probe(0, ()) if self.counted else self.trial()
         if self.train.fixed and (allowance is None or allowance >= trial.flops * train.steps()):
             self.prepare()
-            trial = trial if self.counted else probe(problem, self.example(), train.steps())
+            trial = trial if self.counted else self.trial()
         self.flops = trial.flops
         self.idle = [problem.get_parameter(name) for name in trial.unused] if engine.world > 1 else []
         self.total = self.affordable(rule, allowance)
@@ -97,6 +97,10 @@ class Loop:
         self.optimizer = make_optimizer(problem, settings)
         if settings.warm is not None:
             self.optimizer.load_state_dict(copy.deepcopy(settings.warm.optimizer))
+
+    def trial(self) -> Probe:
+        """What a step costs, on a copy."""
+        return probe(self.problem, self.example(), self.settings.make_optimizer, self.train.steps())
 
     def example(self) -> Batch:
         """A training batch to try the problem on; no random stream moves."""
