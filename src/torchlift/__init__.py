@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     )
     from torchlift.errors import TorchliftError
     from torchlift.inversion import Inversion, invert
-    from torchlift.run import Comparison, Result, compare, fit
+    from torchlift.run import Comparison, Result, fit
+    from torchlift.search import compare
     from torchlift.train import until
 
 __version__ = "0.1.0"
@@ -84,7 +85,7 @@ HOMES = {
     "Inversion": "inversion",
     "Result": "run",
     "TorchliftError": "errors",
-    "compare": "run",
+    "compare": "search",
     "fit": "run",
     "invert": "inversion",
     "until": "train",

@@ -1,0 +1,170 @@
+"""Jobs on engines that exist: anything with ``submit(function, argument) -> future`` and ``future.result()``.
+
+A process pool of our own (``"processes"``, or how many), ``concurrent.futures``, Dask's ``Client``, submitit.
+A job whose worker is lost is submitted again; a durable run then goes on from its folder.
+"""
+
+import concurrent.futures
+import contextlib
+import importlib.util
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from torchlift.errors import TorchliftError
+
+LOG = logging.getLogger("torchlift")
+ATTEMPTS = 4
+"""How often a job may lose its worker; one that ends its own worker (memory, a crash in C) stops at this."""
+LOST = {
+    "BrokenExecutor",
+    "CancelledError",
+    "InUseError",
+    "Interrupted",
+    "KilledWorker",
+    "UncompletedJobError",
+}
+"""Errors, by the names of their classes, that tell of the worker and not of the job."""
+ONE = threading.Lock()
+"""One job at a time in a process: jobs seed torch's random streams, which all threads share."""
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+
+class Submits(Protocol):
+    """What a job is given to."""
+
+    @property
+    def submit(self) -> Callable[..., Any]:
+        """``submit(function, argument)``: something with ``result()``."""
+        ...
+
+
+Executor = Submits | str | int | None
+"""None: this process, one job after the other. ``"processes"``: one process per core; a number: so many."""
+
+
+def run_all(function: Callable[[J], R], jobs: Iterable[J], executor: Executor = None) -> list[R]:
+    """``function(job)`` of every job, in the order of the jobs."""
+    listed = list(jobs)
+    if executor is None:
+        return [function(job) for job in listed]
+    payloads = {number: packed((function, job)) for number, job in enumerate(listed)}
+    done: dict[int, R] = {}
+    for attempt in range(ATTEMPTS):
+        left = {number: payload for number, payload in payloads.items() if number not in done}
+        lost = collect(left, executor, done)
+        if lost is None:
+            return [done[number] for number in range(len(listed))]
+        LOG.warning("a worker was lost (%s); %d jobs are submitted again.", lost, len(listed) - len(done))
+        time.sleep(0.2 * attempt)
+    raise TorchliftError(
+        f"jobs lost their worker {ATTEMPTS} times over: look at its memory and logs; resume=True goes on."
+    )
+
+
+def collect(left: dict[int, bytes], executor: Submits | str | int, done: dict[int, Any]) -> str | None:
+    """Submit, wait, and fill ``done``; what was said when a worker was lost."""
+    lost: str | None = None
+    futures: dict[int, Any] = {}
+    with opened(executor, len(left)) as pool:
+        try:
+            for number, payload in left.items():
+                futures[number] = pool.submit(invoke, payload)
+        except Exception as error:
+            lost = blame(error, futures.values())
+        for number, future in futures.items():
+            try:
+                done[number] = pickle.loads(future.result())
+            except BaseException as error:
+                lost = blame(error, futures.values())
+    return lost
+
+
+def blame(error: BaseException, futures: Iterable[Any]) -> str:
+    """What to say of a lost worker; any other error ends all jobs, those that an engine wraps in one line."""
+    if any(kind.__name__ in LOST for kind in type(error).__mro__):
+        return f"{type(error).__name__} {error}".strip().splitlines()[0]
+    for future in futures:
+        with contextlib.suppress(Exception):
+            future.cancel()  # nobody waits for it any more
+    if type(error).__name__ == "FailedJobError":  # submitit: the traceback as text
+        raise TorchliftError(str(error).strip().splitlines()[-1]) from error
+    raise error
+
+
+def invoke(payload: bytes) -> bytes:
+    """In a worker: one job."""
+    with ONE:
+        function, job = pickle.loads(payload)
+        return packed(function(job))
+
+
+def packed(value: Any) -> bytes:
+    """A job or its result as bytes: with cloudpickle where it is there, which also takes lambdas."""
+    try:
+        if importlib.util.find_spec("cloudpickle") is not None:
+            import cloudpickle
+
+            return cloudpickle.dumps(value)
+        return pickle.dumps(value)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise TorchliftError(
+            f"executor= sends models, recipes and data to other processes, which cannot be done: {reason}."
+        ) from error
+
+
+@contextlib.contextmanager
+def opened(executor: Submits | str | int, jobs: int) -> Generator[Submits]:
+    """The caller's engine as it is; our own processes, which end with us."""
+    if not isinstance(executor, str | int):
+        if not callable(getattr(executor, "submit", None)):
+            raise TorchliftError(f"executor is 'processes', a number, or has submit(); got {executor!r:.60}.")
+        yield executor
+        return
+    count = processes(executor)
+    threads = max(1, (os.cpu_count() or 1) // count)
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(min(count, max(1, jobs)), context, begin, (threads,))
+    try:
+        yield pool
+    except BaseException:
+        for process in list((getattr(pool, "_processes", None) or {}).values()):
+            process.terminate()  # a durable run saves first
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def processes(executor: str | int) -> int:
+    """How many: one per core, unless a number is given."""
+    if executor == "processes":
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if isinstance(executor, bool) or not isinstance(executor, int) or executor < 1:
+        raise TorchliftError(f"executor is 'processes', a number, or has submit(); got {executor!r}.")
+    return executor
+
+
+def begin(threads: int) -> None:
+    """A worker process: its share of the cores, Ctrl-C left to the parent, and an end with it."""
+    torch.set_num_threads(threads)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """Wait for the parent's death, then die: nobody would collect what this process finds."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker has a parent"
+    parent.join()
+    os._exit(1)
