@@ -40,12 +40,13 @@ if TYPE_CHECKING:
     from torchlift.errors import TorchliftError
     from torchlift.inversion import Inversion, invert
     from torchlift.run import Comparison, Result, fit
-    from torchlift.search import compare
+    from torchlift.search import AutoResult, auto, compare
     from torchlift.train import until
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AutoResult",
     "Comparison",
     "Dial",
     "Inversion",
@@ -59,6 +60,7 @@ __all__ = [
     "WeightLift",
     "analyze",
     "anneal",
+    "auto",
     "chain",
     "compare",
     "constrain",
@@ -85,6 +87,8 @@ HOMES = {
     "Inversion": "inversion",
     "Result": "run",
     "TorchliftError": "errors",
+    "AutoResult": "search",
+    "auto": "search",
     "compare": "search",
     "fit": "run",
     "invert": "inversion",

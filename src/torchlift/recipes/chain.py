@@ -4,9 +4,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 from torchlift.core import Fit, Lift, Task
+from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.recipes.tools.recipe import Recipe, RecipeLike, as_recipe
+from torchlift.train import DurableFit
+
+
+def count(model: nn.Module) -> int:
+    """Parameters that are not zero."""
+    return sum(int(p.count_nonzero()) for p in model.parameters())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,7 +23,8 @@ class Chain(Recipe):
     """task → recipe₁ → recipe₂ → …: each takes the last one's task and its share of the run's epochs.
 
     ``recipes``: names to recipes or single lifts, in order. ``shares``: names to parts of the budget (equal).
-    (Lifts at the same time, not one after another, are ``torchlift.chain``.)
+    (Lifts at the same time, not one after another, are ``torchlift.chain``.) The report shows what each stage
+    cost and did.
     """
 
     recipes: Mapping[str, RecipeLike | Lift]
@@ -37,6 +47,8 @@ class Chain(Recipe):
             if reason is not None:
                 raise TorchliftError(f"Chain stops at {name!r}: {reason}")
             task = recipe(task, part)
+            if isinstance(fit, DurableFit):
+                fit.stage(name, task, parameters=count(task.model), file_bytes=file_size(task.model))
         return task
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:

@@ -92,14 +92,22 @@ def collect(left: dict[int, bytes], executor: Submits | str | int, done: dict[in
 
 def blame(error: BaseException, futures: Iterable[Any]) -> str:
     """What to say of a lost worker; any other error ends all jobs, those that an engine wraps in one line."""
-    if any(kind.__name__ in LOST for kind in type(error).__mro__):
+    failed = type(error).__name__ == "FailedJobError"  # submitit: the job's own traceback, as text
+    if not failed and any(kind.__name__ in LOST for kind in type(error).__mro__):
         return f"{type(error).__name__} {error}".strip().splitlines()[0]
     for future in futures:
         with contextlib.suppress(Exception):
             future.cancel()  # nobody waits for it any more
-    if type(error).__name__ == "FailedJobError":  # submitit: the traceback as text
-        raise TorchliftError(str(error).strip().splitlines()[-1]) from error
+    if failed:
+        raise TorchliftError(last_line(str(error))) from error
     raise error
+
+
+def last_line(traceback: str) -> str:
+    """What a traceback says at its end, before what submitit adds about its logs."""
+    lines = [line.strip() for line in traceback.splitlines() if line.strip() and not set(line) <= {"-", " "}]
+    told = [number for number, line in enumerate(lines) if line.startswith("You can check full logs")]
+    return lines[(told[0] if told else len(lines)) - 1]
 
 
 def invoke(payload: bytes) -> bytes:

@@ -189,6 +189,13 @@ class DurableFit(Fit):
         prefix, path = f"{self.prefix}{name}: ", (*self.path, number)
         return DurableFit(self.run, whole=self, share=share * self.share, prefix=prefix, path=path)
 
+    def stage(self, name: str, problem: Problem, **sizes: float) -> None:
+        """For the report: what the run has cost, and what the network is, after a stage of a chain."""
+        flops, seconds = self.bill()
+        score = self.evaluate(problem)
+        row: Row = {"stage": self.prefix + name, "cost": flops / self.run.unit, "seconds": seconds}
+        self.run.phases.append(row | {"loss": score.loss, "metric": score.metric} | sizes)
+
     def left(self) -> float:
         """FLOPs that may still be spent: without equal cost there is no end."""
         if not self.run.equal_cost:
