@@ -56,37 +56,37 @@ Executor = Submits | str | int | None
 def run_all(function: Callable[[J], R], jobs: Iterable[J], executor: Executor = None) -> list[R]:
     """``function(job)`` of every job, in the order of the jobs."""
     listed = list(jobs)
-    if executor is None:
-        return [function(job) for job in listed]
-    payloads = {number: packed((function, job)) for number, job in enumerate(listed)}
-    done: dict[int, R] = {}
-    for attempt in range(ATTEMPTS):
-        left = {number: payload for number, payload in payloads.items() if number not in done}
-        lost = collect(left, executor, done)
-        if lost is None:
-            return [done[number] for number in range(len(listed))]
-        LOG.warning("a worker was lost (%s); %d jobs are submitted again.", lost, len(listed) - len(done))
-        time.sleep(0.2 * attempt)
+    with opened(executor) as pool:
+        if pool is None:
+            return [function(job) for job in listed]
+        payloads = {number: packed((function, job)) for number, job in enumerate(listed)}
+        done: dict[int, R] = {}
+        for attempt in range(ATTEMPTS):
+            left = {number: payload for number, payload in payloads.items() if number not in done}
+            lost = collect(left, pool, done)
+            if lost is None:
+                return [done[number] for number in range(len(listed))]
+            LOG.warning("a worker was lost (%s); %d jobs are submitted again.", lost, len(listed) - len(done))
+            time.sleep(0.2 * attempt)
     raise TorchliftError(
         f"jobs lost their worker {ATTEMPTS} times over: look at its memory and logs; resume=True goes on."
     )
 
 
-def collect(left: dict[int, bytes], executor: Submits | str | int, done: dict[int, Any]) -> str | None:
+def collect(left: dict[int, bytes], pool: Submits, done: dict[int, Any]) -> str | None:
     """Submit, wait, and fill ``done``; what was said when a worker was lost."""
     lost: str | None = None
     futures: dict[int, Any] = {}
-    with opened(executor, len(left)) as pool:
+    try:
+        for number, payload in left.items():
+            futures[number] = pool.submit(invoke, payload)
+    except Exception as error:
+        lost = blame(error, futures.values())
+    for number, future in futures.items():
         try:
-            for number, payload in left.items():
-                futures[number] = pool.submit(invoke, payload)
-        except Exception as error:
+            done[number] = pickle.loads(future.result())
+        except BaseException as error:
             lost = blame(error, futures.values())
-        for number, future in futures.items():
-            try:
-                done[number] = pickle.loads(future.result())
-            except BaseException as error:
-                lost = blame(error, futures.values())
     return lost
 
 
@@ -132,26 +132,57 @@ def packed(value: Any) -> bytes:
         ) from error
 
 
+class Processes:
+    """A pool of our own processes: started when first used, anew after one of them was lost."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.pool: concurrent.futures.ProcessPoolExecutor | None = None
+
+    def submit(self, function: Callable[[bytes], bytes], payload: bytes) -> Any:
+        """A future."""
+        try:
+            return self.started().submit(function, payload)
+        except concurrent.futures.BrokenExecutor:
+            self.end()  # waits for the others, who save before they go
+            return self.started().submit(function, payload)
+
+    def started(self) -> concurrent.futures.ProcessPoolExecutor:
+        """The pool, each process with its share of the cores."""
+        if self.pool is None:
+            threads = max(1, (os.cpu_count() or 1) // self.count)
+            context = multiprocessing.get_context("spawn")
+            self.pool = concurrent.futures.ProcessPoolExecutor(self.count, context, begin, (threads,))
+        return self.pool
+
+    def end(self, now: bool = False) -> None:
+        """Wait for what runs, or have it save and stop."""
+        if self.pool is None:
+            return
+        if now:
+            for process in list((getattr(self.pool, "_processes", None) or {}).values()):
+                process.terminate()
+        self.pool.shutdown(cancel_futures=True)
+        self.pool = None
+
+
 @contextlib.contextmanager
-def opened(executor: Submits | str | int, jobs: int) -> Generator[Submits]:
-    """The caller's engine as it is; our own processes, which end with us."""
-    if not isinstance(executor, str | int):
+def opened(executor: Executor) -> Generator[Submits | None]:
+    """The caller's engine as it is; our own processes to the end of this stretch of code; None for none."""
+    if executor is None:
+        yield None
+    elif not isinstance(executor, str | int):
         if not callable(getattr(executor, "submit", None)):
             raise TorchliftError(f"executor is 'processes', a number, or has submit(); got {executor!r:.60}.")
         yield executor
-        return
-    count = processes(executor)
-    threads = max(1, (os.cpu_count() or 1) // count)
-    context = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(min(count, max(1, jobs)), context, begin, (threads,))
-    try:
-        yield pool
-    except BaseException:
-        for process in list((getattr(pool, "_processes", None) or {}).values()):
-            process.terminate()  # a durable run saves first
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    else:
+        pool = Processes(processes(executor))
+        try:
+            yield pool
+        except BaseException:
+            pool.end(now=True)
+            raise
+        pool.end()
 
 
 def processes(executor: str | int) -> int:

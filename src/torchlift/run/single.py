@@ -138,6 +138,8 @@ def fit(
     (mark_pruned if keep_zeros else release_zeros)(task)
     example = check(task, data, runner.device)
     refuse(recipe, task, data, seed)
+    with one_line_steps():
+        given["unit"] = probe(task, first_batch(data, runner)).flops * data.steps()
     folder, store = None if out is None else Path(out), None
     if folder is not None:
         full = functools.partial(fit_record, task, recipe, data, held_out, chosen)
@@ -198,8 +200,6 @@ def new_run(
     if given["tensorboard"] and first:
         listeners = (*listeners, board(folder))
     names = ("optimizer", "schedule", "clip", "groups", "keep", "log")
-    with one_line_steps():
-        unit = probe(task, first_batch(data, runner)).flops * data.steps()
     return Run(
         train=data,
         valid=held_out,
@@ -211,7 +211,7 @@ def new_run(
         store=store,
         history=History(None if folder is None else folder / "history.jsonl", first),
         progress=Progress(given["progress"] and first),
-        unit=unit,
+        unit=given["unit"],
         equal_cost=given["equal_cost"],
         save_every=given["save_every"],
         interrupted=interrupted,

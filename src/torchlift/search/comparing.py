@@ -1,6 +1,5 @@
 """``compare``: equal cost, paired seeds, one data order, plain training always in it."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from torchlift.errors import TorchliftError
 from torchlift.recipes.tools.recipe import RecipeLike, as_recipe
 from torchlift.run.checks import Look, as_task
 from torchlift.run.comparison import PLAIN, Comparison
-from torchlift.run.executors import Executor, run_all
+from torchlift.run.executors import Executor, opened, run_all
 from torchlift.run.folder import open_run
 from torchlift.run.labels import places
 from torchlift.run.lock import claims
@@ -88,23 +87,19 @@ def compare(
         open_run(folder, "comparison", lambda: record, resume=resume, overwrite=overwrite)
     if executor is not None:  # a job that lost its worker goes on from its folder
         resume, overwrite, progress = folder is not None, False, False
-    shared = {"resume": resume, "overwrite": overwrite, "progress": progress}
+    shared = {"resume": resume, "overwrite": overwrite}
     arms = {name: Job(make, (train, valid, test), entries[name], 0, None, settings) for name in entries}
-    found = tuned(arms, trials, budget, folder and {n: folder / folders[n, "tuning"] for n in trials.counts},
-                  resume=resume, overwrite=overwrite, executor=executor)  # fmt: skip
-    arms = {name: found[name].applied(arm) if name in found else arm for name, arm in arms.items()}
-    budgets, seconds = priced(arms, budget, time, trials.seed, folder, executor)
-    jobs = [
-        dataclasses.replace(
-            arms[name],
-            seed=seed,
-            out=folder and folder / folders[name, seed],
-            settings={**arms[name].settings, "epochs": budgets[name], **shared},
-        )
-        for seed in numbers
-        for name in entries
-    ]
-    runs = run_all(run_job, jobs, executor)
+    spots = {key: None if folder is None else folder / name for key, name in folders.items()}
+    with opened(executor) as pool:
+        found = tuned(arms, trials, budget, spots, pool, **shared)
+        arms = {name: found[name].applied(arm) if name in found else arm for name, arm in arms.items()}
+        budgets, seconds = priced(arms, budget, time, trials.seed, folder, pool)
+        jobs = [
+            arms[name].changed(seed, spots[name, seed], epochs=budgets[name], progress=progress, **shared)
+            for seed in numbers
+            for name in entries
+        ]
+        runs = run_all(run_job, jobs, pool)
     results = {name: runs[place :: len(entries)] for place, name in enumerate(entries)}
     plain = results[PLAIN][0]
     tuning = {name: one.summary() for name, one in found.items()}

@@ -37,9 +37,8 @@ class AutoResult:
     budget: float
     unit: str
     folder: Path
+    """Where the files are; without ``out`` it goes with this object."""
     job: Job
-    temporary: Any = None
-    """Where there is no ``out``: a folder that goes with this object."""
 
     @property
     def file(self) -> Path:

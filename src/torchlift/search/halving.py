@@ -39,7 +39,7 @@ def plan(
     could be tried, a rung less.
     """
     for rungs in (3, 2, 1):
-        for first in range(points, LAST - 1, -1):
+        for first in range(max(points, LAST), LAST - 1, -1):
             counts = [first] + [max(LAST, math.ceil(first / ETA**k)) for k in range(1, rungs)]
             units = sum(n * ETA**k for k, n in enumerate(counts))
             shortest = (budget - overhead * sum(counts)) / units

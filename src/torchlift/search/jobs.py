@@ -38,6 +38,10 @@ class Job:
     out: Path | None
     settings: Mapping[str, Any]
 
+    def changed(self, seed: int, out: Path | None, **settings: Any) -> "Job":
+        """The run of another seed, in its own folder."""
+        return dataclasses.replace(self, seed=seed, out=out, settings={**self.settings, **settings})
+
     def __call__(self) -> Result:
         """Train."""
         train, valid, test = self.data

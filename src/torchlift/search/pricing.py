@@ -1,6 +1,5 @@
 """Time as the price: what each recipe's plain epoch's worth of FLOPs takes on this machine."""
 
-import dataclasses
 import json
 import re
 from collections.abc import Mapping
@@ -37,10 +36,8 @@ def priced(
     file = None if folder is None else folder / FILE
     speeds: dict[str, float] = json.loads(file.read_text()) if file is not None and file.exists() else {}
     new = [name for name in arms if name not in speeds]
-    trial = {"epochs": min(budget, max(1.0, PART * budget)), "progress": False}
-    jobs = [
-        dataclasses.replace(arms[n], seed=seed, out=None, settings={**arms[n].settings, **trial}) for n in new
-    ]
+    part = min(budget, max(1.0, PART * budget))
+    jobs = [arms[name].changed(seed, None, epochs=part, progress=False) for name in new]
     speeds |= dict(zip(new, run_all(speed, jobs, executor), strict=True))
     if file is not None and new:
         write(file, json.dumps(speeds).encode())

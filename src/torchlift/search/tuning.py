@@ -129,23 +129,15 @@ def tuned(
     arms: Mapping[str, Job],
     trials: Trials,
     budget: float,
-    places: Mapping[str, Path] | None,
+    places: Mapping[tuple[str, Any], Path | None],
+    executor: Executor,
     *,
     resume: bool,
     overwrite: bool,
-    executor: Executor,
 ) -> dict[str, Found]:
     """The best settings of every recipe that is given trials, and has something to try."""
     searches = [
-        Search(
-            arms[name],
-            count,
-            trials.seed,
-            budget,
-            None if places is None else places[name],
-            resume,
-            overwrite,
-        )
+        Search(arms[name], count, trials.seed, budget, places[name, "tuning"], resume, overwrite)
         for name, count in trials.counts.items()
     ]
     found = run_all(run_search, searches, executor)

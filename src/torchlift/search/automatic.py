@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from torchlift.errors import TorchliftError
 from torchlift.loss import split
 from torchlift.recipes.tools.recipe import Recipe, RecipeLike
 from torchlift.run.checks import as_task, check
-from torchlift.run.executors import Executor, processes, run_all
+from torchlift.run.executors import Executor, Submits, opened, processes, run_all
 from torchlift.run.folder import open_run
 from torchlift.run.identity import describe, describe_data, describe_model
 from torchlift.run.labels import folder_name
@@ -96,7 +98,9 @@ def auto(
         raise TorchliftError(f"the budget is above 0, got {minutes if budget is None else budget!r}.")
     started = time.time()
     optimizer = named_optimizer(settings.get("optimizer", ADAMW))
-    chosen = {"schedule": "cosine", "keep": "best"} | settings | {"optimizer": optimizer, "progress": False}
+    chosen: dict[str, Any] = (
+        {"schedule": "cosine", "keep": "best"} | settings | {"optimizer": optimizer, "progress": False}
+    )
     task = as_task(model, chosen.pop("loss", "cross_entropy"))
     batch = int(chosen.get("batch_size", 128))
     data = source(train, batch)
@@ -104,18 +108,27 @@ def auto(
     higher, rate = direction(task, chosen)
     wish = Wish(bytes, latency, accuracy, higher)
     kept, dropped = accepted(candidates, task, wish, data, batch, seed)
-    temporary = tempfile.TemporaryDirectory(prefix="torchlift-auto-") if out is None else None
-    folder = Path(out) if temporary is None else Path(temporary.name)
-    names = {"folders": [], "wish": str(wish), "budget": budget or 0.0, "minutes": minutes or 0.0}
+    folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="torchlift-auto-"))
+    names: Record = {"folders": [], "wish": str(wish), "budget": budget or 0.0, "minutes": minutes or 0.0}
     names["seed"] = seed
     record = functools.partial(describe_auto, task, (train, valid), kept, chosen, batch, names)
-    open_run(folder, "auto", record, resume=resume, overwrite=overwrite)
-    job = Job(Given(task), (train, valid, test), None, seed, None, chosen)
-    ledger = Ledger(folder / "ledger.jsonl")
-    search = Search(job, kept, wish, folder, ledger, executor, started, budget, minutes)
-    search.run()
-    held = source(train if valid is None else valid, batch, shuffle=False)
-    return search.finish(dropped, predictions(held, batch) if rate else 0, rate, temporary)
+    try:
+        open_run(folder, "auto", record, resume=resume, overwrite=overwrite)
+        job = Job(Given(task), (train, valid, test), None, seed, None, chosen)
+        with opened(executor) as pool:
+            workers = processes(executor) if isinstance(executor, str | int) else 1
+            ledger = Ledger(folder / "ledger.jsonl")
+            search = Search(job, kept, wish, folder, ledger, pool, workers, started, budget, minutes)
+            search.run()
+        held = source(train if valid is None else valid, batch, shuffle=False)
+        found = search.finish(dropped, predictions(held, batch) if rate else 0, rate)
+    except BaseException:
+        if out is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if out is None:  # the files live as long as what names them
+        weakref.finalize(found, shutil.rmtree, folder, ignore_errors=True)
+    return found
 
 
 def direction(task: Task, settings: Mapping[str, Any]) -> tuple[bool, bool]:
@@ -161,7 +174,8 @@ class Search:
     wish: Wish
     folder: Path
     ledger: Ledger
-    executor: Executor
+    pool: Submits | None
+    workers: int
     started: float
     budget: float | None
     """Plain epochs; without it, minutes."""
@@ -170,7 +184,6 @@ class Search:
     def __post_init__(self) -> None:
         self.before = self.ledger.spent()
         """Seconds that earlier lives of this search took."""
-        self.workers = processes(self.executor) if isinstance(self.executor, str | int) else 1
 
     @property
     def seconds(self) -> float:
@@ -228,13 +241,13 @@ class Search:
         """The rows of these points, from the ledger or from runs; ``rest``: all that this rung has left."""
         done = {(row.name, row.rate, row.rung): row for row in self.ledger.rows}
         new = [point for point in points if (point.name, point.rate, level) not in done]
-        batches = [[point] for point in new] if self.executor is None else [new]
+        batches = [[point] for point in new] if self.pool is None else [new]
         left = max(len(rest), len(points)) - (len(points) - len(new))
         for batch in batches:
             if not batch:
                 continue
             trials = [self.trial(point, level, rungs, left) for point in batch]
-            for row in run_all(run_trial, trials, self.executor):
+            for row in run_all(run_trial, trials, self.pool):
                 self.ledger.add(row)
                 done[row.name, row.rate, row.rung] = row
             left -= len(batch)
@@ -270,7 +283,7 @@ class Search:
         here = rungs[level].epochs * speed + overhead
         return max(self.left(), 0.0) * here / (left * here + later), overhead, speed
 
-    def finish(self, dropped: dict[str, str], samples: int, rate: bool, temporary: Any) -> AutoResult:
+    def finish(self, dropped: dict[str, str], samples: int, rate: bool) -> AutoResult:
         """The front, the choice, and its file."""
         done = [row for row in self.ledger.rows if not row.reason]
         rows = [row for row in done if row.rung >= 0] or done
@@ -297,5 +310,4 @@ class Search:
             unit="minutes" if timed else "plain epochs",
             folder=self.folder,
             job=self.job,
-            temporary=temporary,
         ).saved()
