@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from torchlift.convex.activations import Clip, Linear
+from torchlift.convex.solvers.ridge import Ridge
 from torchlift.lifted.layers import Layer
 from torchlift.lifted.network import Network
-from torchlift.lifted.solvers.ridge import Ridge
 from torchlift.lifted.solvers.splitting import activation_step, relu_preactivation
 
 

@@ -34,6 +34,7 @@ from torchlift.search.ledger import Ledger
 from torchlift.search.wishes import Delivered, Wish, choose, front
 from torchlift.train import engine
 from torchlift.train.batches import Source, Tensors, source
+from torchlift.train.engines import processes as processes_of_run
 from torchlift.train.optimizers import ADAMW
 from torchlift.tune.objective import with_options
 
@@ -90,6 +91,8 @@ def auto(
         settings: further settings of :func:`torchlift.fit` (``schedule="cosine"``, ``keep="best"`` unless
             given).
     """
+    if processes_of_run() > 1:
+        raise TorchliftError("auto shares its trials by executor=: start it without torchrun.")
     if minutes is not None and budget is not None:
         raise TorchliftError("give one budget: minutes= of time, or budget= of plain epochs by FLOPs.")
     if budget is None:

@@ -20,6 +20,7 @@ from torchlift.search.jobs import Given, Job, run_job
 from torchlift.search.pricing import priced
 from torchlift.search.tuning import Trials, tuned
 from torchlift.train import rng
+from torchlift.train.engines import first_process
 from torchlift.train.optimizers import ADAMW
 
 AnyRecipe = str | RecipeLike | Lift | None
@@ -82,7 +83,7 @@ def compare(
     folder = None if out is None else Path(out)
     trials = Trials.of(tune, entries, max(numbers) + 1)
     folders = places(entries, numbers) | trials.places(entries)
-    if folder is not None:
+    if folder is not None and first_process():
         record = {"folders": list(folders.values())}
         open_run(folder, "comparison", lambda: record, resume=resume, overwrite=overwrite)
     if executor is not None:  # a job that lost its worker goes on from its folder
@@ -107,7 +108,7 @@ def compare(
     comparison = Comparison(
         results, numbers, budget, plain.metric, plain.scores["test"].higher_is_better, tuning, seconds, notes
     )
-    if folder is not None:
+    if folder is not None and first_process():
         comparison.write(folder)
     return comparison
 
