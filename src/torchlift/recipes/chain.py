@@ -4,10 +4,19 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 from torchlift.core import Fit, Lift, Task
+from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.recipes.tools.along import Along
 from torchlift.recipes.tools.recipe import Recipe, RecipeLike, as_recipe
+from torchlift.train import DurableFit
+
+
+def count(model: nn.Module) -> int:
+    """Parameters that are not zero."""
+    return sum(int(p.count_nonzero()) for p in model.parameters())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +25,7 @@ class Chain(Recipe):
 
     ``recipes``: names to recipes or single lifts, in order. ``shares``: names to parts of the budget (equal).
     ``restart=False``: all fits follow the run's schedule once, one after another; by default each starts it
-    anew, which anneals as often as there are fits.
+    anew, which anneals as often as there are fits. The report shows what each stage cost and did.
     (Lifts at the same time, not one after another, are ``torchlift.chain``.)
     """
 
@@ -34,13 +43,15 @@ class Chain(Recipe):
     def __call__(self, task: Task, fit: Fit) -> Task:
         """All recipes in turn; each is asked whether it takes what the last one left."""
         shares: Mapping[str, Any] = self.shares or dict.fromkeys(self.recipes, 1.0)
-        total, fit = sum(shares.values()), fit if self.restart else Along(fit)
+        total, inner = sum(shares.values()), fit if self.restart else Along(fit)
         for name, step in self.recipes.items():
-            recipe, part = as_recipe(step), fit.branch(name, shares[name] / total)
+            recipe, part = as_recipe(step), inner.branch(name, shares[name] / total)
             reason = recipe.accepts(task, part)
             if reason is not None:
                 raise TorchliftError(f"Chain stops at {name!r}: {reason}")
             task = recipe(task, part)
+            if isinstance(fit, DurableFit):
+                fit.stage(name, task, parameters=count(task.model), file_bytes=file_size(task.model))
         return task
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:

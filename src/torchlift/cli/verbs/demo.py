@@ -47,7 +47,7 @@ def demo(
     from torchlift import data
     from torchlift.cli.output import note, show
     from torchlift.cli.pages import read_json, try_rebuild
-    from torchlift.run import compare
+    from torchlift.search import compare
 
     torch.set_num_threads(1)  # a network this small is slower on two
     splits = data.digits(0)
