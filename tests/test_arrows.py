@@ -38,6 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "report": LEAVES | {"core", "files", "train", "analyze", "deploy"},
     "run": LEAVES | LIBRARY - {"tune"} | {"__init__", "files"},
     "tune": LEAVES | {"core", "optim", "recipes", "report", "run", "train"},
+    "integrations": LEAVES | {"core", "train", "run", "recipes"},
     "reproduce": set(),
     "cli": LEAVES | LIBRARY | {"__init__", "reproduce"},
     "__init__": LEAVES | LIBRARY,
