@@ -72,5 +72,5 @@ def penalty_gradients(problem: Problem) -> list[tuple[Tensor, Tensor]]:
     if not isinstance(extra, Tensor) or not extra.requires_grad:
         return []
     parameters = [p for p in problem.parameters() if p.requires_grad]
-    found = torch.autograd.grad(extra, parameters, allow_unused=True)
+    found: Any = torch.autograd.grad(extra, parameters, allow_unused=True)
     return [(p, g) for p, g in zip(parameters, found, strict=True) if g is not None]
