@@ -39,6 +39,7 @@ ARROWS: dict[str, set[str]] = {
     "run": LEAVES | LIBRARY - {"tune", "search"} | {"__init__", "files"},
     "tune": LEAVES | {"core", "optim", "recipes", "report", "run", "train"},
     "search": LEAVES | {"core", "deploy", "files", "recipes", "report", "run", "train", "tune"},
+    "integrations": LEAVES | {"core", "train", "run", "recipes"},
     "reproduce": set(),
     "cli": LEAVES | LIBRARY | {"__init__", "reproduce"},
     "__init__": LEAVES | LIBRARY,
