@@ -21,9 +21,9 @@ class Chain(Recipe):
     """task → recipe₁ → recipe₂ → …: each takes the last one's task and its share of the run's epochs.
 
     ``Chain(a, b)``, or ``Chain({"prune": a, "polish": b})`` to name the stages: recipes or single lifts, in
-    order. ``shares``: parts of the budget (equal), in order or by name. ``restart=False``: all fits follow the
-    run's schedule once, one after another; by default each starts it anew, which anneals as often as there
-    are fits. The report shows what each stage cost and did.
+    order. ``shares``: parts of the budget (equal), in order or by name. ``restart=False``: all fits follow
+    the run's schedule once, one after another; by default each starts it anew, which anneals as often as
+    there are fits. The report shows what each stage cost and did.
     (Lifts at the same time, not one after another, are ``torchlift.chain``.)
     """
 

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 
@@ -37,7 +38,7 @@ def probe(
     trial = copy.deepcopy(problem).train()
     if isinstance(trial, Stepper):
         places = [Place(batches=steps, last=steps == 1), Place(batch=steps - 1, batches=steps)]
-        first, last = (count(lambda p=p: trial.advance(batch, p)) for p in places)
+        first, last = (count(functools.partial(trial.advance, batch, place)) for place in places)
         return Probe(max(1, round(((steps - 1) * first + last) / steps)), ())
     with rng.scope():
         flops = count(lambda: trial(batch).backward())
