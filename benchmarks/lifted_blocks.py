@@ -4,7 +4,7 @@ python benchmarks/lifted_blocks.py --data DATA --out benchmarks/results/lifted_b
 
 MNIST digits as rows in float64, 784-300-10 ReLU network with Xavier weights, cross-entropy, mu = 1 and
 rho = 1e-3 (the defaults of method "bcd"), one thread. Every block's gradient is worked out again after its
-step, from plain sums over all samples: of the states, μ|x − σ(v − ∇g(x)/μ)|, which is 0 at the minimiser alone.
+step, from plain sums over all samples; that of the states is μ|x − σ(v − ∇g(x)/μ)|, 0 at the minimiser alone.
 """
 
 import argparse

@@ -125,11 +125,8 @@ class _Units:
             if step == steps or not bool(wrong.any()):
                 return Solved(theta, not bool(wrong.any()), float(residual.max()), step)
             if not bool(wrong.all()):
-                left, some, gradient = (
-                    left[wrong],
-                    _Line(self, left[wrong], theta[left[wrong]]),
-                    gradient[wrong],
-                )
+                left, gradient = left[wrong], gradient[wrong]
+                some = _Line(self, left, theta[left])
             if step == 0:
                 self._start(some.bend)
             move = self._direction(some, gradient)
@@ -145,7 +142,7 @@ class _Units:
             self.weights = torch.where(most, lipschitz, self.weights)
 
     def _direction(self, some: "_Line", gradient: Tensor) -> Tensor:
-        """−∇²⁻¹∇: by the factors if they are exact, by conjugate gradients if they serve, else by new ones."""
+        """−∇²⁻¹∇: by the factors if they are exact, else by conjugate gradients, or by new factors."""
         if self._refresh(some.left, some.bend, _STALE, _SLIGHT) and not self.activation.vector:
             return self._solver(some.left)(-gradient)
         d, solved = some.conjugate(-gradient, self._solver(some.left))
