@@ -36,7 +36,7 @@ def network_of(units: int, seed: int) -> Network:
     """A ReLU network with Xavier weights and biases 0.1."""
     generator = torch.Generator().manual_seed(seed)
     model = nn.Sequential(nn.Linear(784, units), nn.ReLU(), nn.Linear(units, 10)).double()
-    for layer in (model[0], model[2]):
+    for layer in [m for m in model if isinstance(m, nn.Linear)]:
         nn.init.xavier_uniform_(layer.weight, generator=generator)
         nn.init.constant_(layer.bias, 0.1)
     return Network.of(model, "bregman", 1.0, "cross_entropy")
