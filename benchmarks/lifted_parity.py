@@ -109,6 +109,7 @@ def main() -> None:
     )
     parser.add_argument("--data", default=os.environ.get("TORCHLIFT_DATA"))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--nets", nargs="*", choices=NETS, default=list(NETS))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/lifted_parity.json"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -125,7 +126,7 @@ def main() -> None:
         return cells[key]
 
     small, held = (x[:TUNING], y[:TUNING]), (x[-VALID:], y[-VALID:])
-    for name, net in NETS.items():
+    for name, net in ((name, NETS[name]) for name in arguments.nets):
         chosen: dict[str, dict[str, float]] = {}
         for arm in SECOND:
             tried = [

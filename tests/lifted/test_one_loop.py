@@ -1,4 +1,4 @@
-"""Lifted training in the one loop: it goes on where it was stopped, stands in compare, and drops no option."""
+"""Lifted training in the one loop: it goes on where it stopped, stands in compare, drops no option."""
 
 import os
 import subprocess
@@ -215,7 +215,7 @@ def test_frozen_layers_stay(name: str) -> None:
 
 def test_slopes_without_a_module_are_not_learned() -> None:
     model = nn.Sequential(nn.Linear(4, 5), lifted.Act("leaky_relu", slope=0.1), nn.Linear(5, 3)).double()
-    with pytest.raises(TorchliftError, match="no module to go to: use nn.LeakyReLU"):
+    with pytest.raises(TorchliftError, match=r"no module to go to: use nn\.LeakyReLU"):
         lifted.train(model, task(), method="bcd", learn_slopes=True, progress=False)
 
 
@@ -242,7 +242,7 @@ def test_the_runs_batches_are_the_batches() -> None:
 def test_pruned_weights_and_other_losses_are_refused() -> None:
     model = net()
     model[0].weight.data[:, :2] = 0.0
-    with pytest.raises(TorchliftError, match="fill the zeros of 0.weight"):
+    with pytest.raises(TorchliftError, match=r"fill the zeros of 0\.weight"):
         tl.fit(model, task(), recipe=tl.recipes.Lifted(), progress=False)
     with pytest.raises(TorchliftError, match="Lifted needs loss="):
         tl.fit(

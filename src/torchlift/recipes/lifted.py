@@ -37,7 +37,10 @@ class Lifted(Recipe):
         method = as_method(self.method, self.options)
         if getattr(method, "batch_size", None) is not None:
             raise TorchliftError("Lifted takes the run's batches: give batch_size to fit, not to its method.")
-        return method.problem(task, self.penalty, self.mu, named_loss(task.loss.name))
+        try:
+            return method.problem(task, self.penalty, self.mu, named_loss(task.loss.name))
+        except ValueError as error:
+            raise SelectionError(str(error)) from error
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """Models that the method can read."""
