@@ -20,6 +20,7 @@ from torchlift.lifted.methods import Method, as_method, named_loss
 from torchlift.lifted.problem import LiftedProblem, energies, mean_loss
 from torchlift.lifted.read import NotAChainError, read
 from torchlift.lifted.shard import Shard
+from torchlift.lifted.soft import Soft
 from torchlift.lifted.splitting import Splitting
 from torchlift.lifted.unified import Unified, UnifiedISGM
 from torchlift.loss import split
@@ -44,8 +45,8 @@ def train(
 ) -> Trained:
     """min loss(y, v_{L+1}) + Σ_l μ_l P_l(u_l, v_l) over weights and states; the weights end in ``model``.
 
-    ``method``: "bcd" (all samples, exact blocks), "isgm" (mini-batches), "contrastive", "splitting" or
-    "unified", with its options as further keywords (``order=``, …), or a value such as ``BCD(...)``.
+    ``method``: "bcd" (all samples, exact blocks), "isgm" (mini-batches), "contrastive", "splitting",
+    "unified" or "soft", with its options as keywords (``order=``, …), or a value such as ``BCD(...)``.
     ``loss``: "cross_entropy", "mse" (½‖v − y‖²), "bce", or any activation, whose Bregman penalty it is.
     Networks with skip connections are read as K u, M u = V z, z = σ(W u + b) and trained by ``UnifiedISGM``.
 
@@ -84,7 +85,8 @@ class OutputLoss:
 def as_chain(model: nn.Module, method: str | Method, penalty: str) -> str | Method:
     """The method; plain ISGM of a model that is no chain of layers means the unified form."""
     if method != "isgm" or penalty != "bregman":
-        if isinstance(model, Unified) and not isinstance(method, UnifiedISGM) and method != "unified":
+        known = isinstance(method, UnifiedISGM | Soft) or method in ("unified", "soft")
+        if isinstance(model, Unified) and not known:
             raise ValueError(
                 "lifted.train: networks in the unified form need method 'isgm', penalty 'bregman' and "
                 f"one mu, got {method!r}, {penalty!r}"
