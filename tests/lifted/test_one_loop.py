@@ -252,3 +252,9 @@ def test_pruned_weights_and_other_losses_are_refused() -> None:
             loss=lambda m, b: m(b[0]).square().mean(),
             progress=False,
         )
+
+
+def test_the_report_shows_the_energy_of_every_layer(tmp_path: Path) -> None:
+    result = tl.fit(net(), **settings("isgm"))
+    page = result.report(tmp_path / "report.html").read_text()
+    assert "Energy of each layer" in page
