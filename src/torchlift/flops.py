@@ -1,10 +1,11 @@
 """Counting operations where torch's own counter looks away."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, cast
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes as disabled
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 Shape = torch.Size
@@ -73,6 +74,13 @@ class Everywhere(contextlib.nullcontext[None]):
     """In place of torch's tracker of modules, whose hooks do not bear gradients inside gradients."""
 
     parents = ("Global",)
+
+
+@contextlib.contextmanager
+def uncounted() -> Generator[None]:
+    """Checks are no part of what a method costs."""
+    with disabled():
+        yield
 
 
 def count_flops(function: Callable[[], object]) -> int:

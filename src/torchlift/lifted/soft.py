@@ -168,7 +168,7 @@ class SoftTask(LiftedProblem):
         x, y = self.pair(batch)
         with torch.no_grad():
             states = States.of(self.net, x)
-            y = as_targets(y, self.net.readout(states.u[-1], x))
+            y = as_targets(y, self.net.readout(states.u[-1], x), self.output)
             energy = SoftEnergy(self.net, x, y, self.output, self.mu, self.method.rho)
             for _ in range(self.method.sweeps):
                 energy.sweep(states, self.method.inner)

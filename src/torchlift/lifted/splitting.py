@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from torchlift.convex.activations import Activation, Clip, Linear
+from torchlift.convex.solvers.ridge import Ridge
 from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
 from torchlift.lifted.bcd import places
 from torchlift.lifted.blocks import BlockTask
 from torchlift.lifted.network import Network
 from torchlift.lifted.shard import Shard, Slice
-from torchlift.lifted.solvers.ridge import Ridge
 from torchlift.lifted.solvers.splitting import activation_step, relu_preactivation
 from torchlift.train.stepping import Place
 
@@ -104,7 +104,7 @@ class SplittingTask(BlockTask):
     @torch.no_grad()
     def prepare(self, batches: Iterable[Batch]) -> None:
         """Variables of the forward pass."""
-        found = [Variables.start(self.network, self.pair(batch)[0]).tensors() for batch in batches]
+        found = [Variables.start(self.network, self.checked(batch)).tensors() for batch in batches]
         self.kept = [torch.cat(parts) for parts in zip(*found, strict=True)]
         self.indexed = True
 

@@ -13,7 +13,7 @@ from torchlift.convex.activations import Activation
 from torchlift.core import Batch, Problem, Task
 from torchlift.errors import TorchliftError
 from torchlift.lifted.bcd import BCD
-from torchlift.lifted.data import Data, as_pair, like_model, metric, whole
+from torchlift.lifted.data import Data, as_pair, like_model, metric, pairs, whole
 from torchlift.lifted.history import Trained, told
 from torchlift.lifted.isgm import ISGM
 from torchlift.lifted.methods import Method, as_method, named_loss
@@ -25,6 +25,7 @@ from torchlift.lifted.splitting import Splitting
 from torchlift.lifted.unified import Unified, UnifiedISGM
 from torchlift.loss import split
 from torchlift.train import DurableFit, Engine, Run, Settings, Source, engine, rng, source
+from torchlift.train.batches import Loader
 from torchlift.train.progress import Progress
 
 
@@ -156,14 +157,24 @@ def batches_of(model: nn.Module, data: Data, method: Method) -> Source:
         while 1 < size < len(x) and len(x) % size == 1:  # a last batch of one sample would be left out
             size += 1
         return source((x, y), max(size, 1))
-    if isinstance(data, Dataset | DataLoader):
-        return source(data, chunk or size_of(method))
+    if isinstance(data, DataLoader):
+        return Checked(data)
+    if isinstance(data, Dataset):
+        return Checked(DataLoader(data, chunk or size_of(method), shuffle=True))
     return Given(data)
 
 
 def size_of(method: Method) -> int:
     """Samples in a batch."""
     return getattr(method, "batch_size", None) or (200 if isinstance(method, ISGM) else 100)
+
+
+class Checked(Loader):
+    """A loader whose batches are looked at."""
+
+    def ordered(self) -> Iterator[Batch]:
+        """One pass."""
+        return pairs(super().ordered(), 0, None)
 
 
 class Given(Source):
@@ -173,7 +184,7 @@ class Given(Source):
     skips = False
 
     def __init__(self, data: Any) -> None:
-        self.data = [(x, y) for x, y in data]
+        self.data = list(pairs(data, 0, None))
 
     def steps(self) -> int:
         """How many were given."""

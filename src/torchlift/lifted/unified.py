@@ -108,7 +108,7 @@ class UnifiedTask(LiftedProblem):
         net, method = self.net(), self.method
         with torch.no_grad():
             z = net.states(x)
-            y = as_targets(y, net.preactivations(x, z)[-1])
+            y = as_targets(y, net.preactivations(x, z)[-1], self.output)
             for _ in range(method.rounds):
                 for index in reversed(range(len(z))):
                     z[index] = method.state(net, index, x, y, z, self.mu, self.output)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
 
 from torchlift.core import Fit, Lift, Task
-from torchlift.errors import TorchliftError
+from torchlift.errors import CheckpointError, DataError, TorchliftError
 from torchlift.recipes.centred import Centred
 from torchlift.recipes.folded_norm import FoldedNorm
 from torchlift.recipes.plain import Plain
@@ -59,6 +59,8 @@ class Auto(Recipe):
         short = fit.branch(f"trial of {name}", self.trials / count)
         try:
             return fit.evaluate(recipe(copy.deepcopy(task), short))
+        except (CheckpointError, DataError):
+            raise  # a full disk or bad data are no candidate's fault
         except TorchliftError as reason:
             LOG.warning("Auto drops %s: %s", name, reason)
             return None

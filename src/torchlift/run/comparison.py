@@ -21,6 +21,7 @@ from torchlift.run.result import Result
 from torchlift.run.single import fit
 from torchlift.train import rng
 from torchlift.train.checkpoint import write
+from torchlift.train.engines import first_process
 
 PLAIN = "plain"
 
@@ -152,7 +153,7 @@ def compare(
     refuse_early(make_model, entries, train, numbers[0], settings)
     results: dict[str, list[Result]] = {name: [] for name in entries}
     folders = places(entries, numbers)
-    if out is not None:
+    if out is not None and first_process():
         record = {"folders": list(folders.values())}
         open_run(Path(out), "comparison", lambda: record, resume=resume, overwrite=overwrite)
     for seed in numbers:
@@ -178,7 +179,7 @@ def compare(
             results[name].append(run)
     score = results[PLAIN][0].scores["test"]
     comparison = Comparison(results, numbers, budget, results[PLAIN][0].metric, score.higher_is_better)
-    if out is not None:
+    if out is not None and first_process():
         write(Path(out) / "comparison.json", json.dumps(comparison.data(), default=str).encode())
     return comparison
 

@@ -23,7 +23,7 @@ from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Sto
 from torchlift.train.batches import Augment, Source, Tensors, source
 from torchlift.train.checkpoint import save
 from torchlift.train.cost import probe
-from torchlift.train.engines import Engine
+from torchlift.train.engines import Engine, connected
 from torchlift.train.evaluation import Metric, evaluate
 from torchlift.train.optimizers import ADAMW, OptimizerFactory
 from torchlift.train.progress import Progress
@@ -43,14 +43,16 @@ SHAPING = (
     "augment",
     "metric",
     "precision",
+    "compile",
     "keep_zeros",
     "equal_cost",
 )
-"""The settings that shape a result: a run is resumed only with the same ones."""
+"""The settings that shape a result: a run is resumed only with the same ones, on the same kind of device."""
 
 
 @claims()
 @watched()
+@connected()
 def fit(
     problem: nn.Module,
     train: Any,
@@ -120,8 +122,8 @@ def fit(
         progress: show a bar on a terminal.
     """
     given = dict(locals())
-    chosen = {name: given[name] for name in SHAPING}
     runner = engine(device, precision, compile)
+    chosen = {name: given[name] for name in SHAPING} | {"device": runner.device.type}
     data = on_device(source(train, batch_size, augment), runner)
     held_out, tested = (
         None if part is None else on_device(source(part, batch_size, shuffle=False), runner)

@@ -156,13 +156,16 @@ def with_index(batch: Batch, index: Tensor) -> Batch:
     return {**batch, "index": index} if isinstance(batch, Mapping) else (*batch, index)
 
 
-def share(batch: Batch, rank: int, world: int) -> tuple[Batch, float]:
-    """A process's part of a global batch, and the weight that makes the average over processes the mean."""
+def share(batch: Batch, rank: int, world: int) -> tuple[Batch, float, tuple[int, int, int]]:
+    """A process's part of a global batch, the weight that makes the average over processes the mean, and
+    its place: the first row, the one after the last, and how many there are. Fewer samples than processes are
+    every process's own."""
     whole = len(next(leaves(batch)))
     if whole < world:
-        return batch, 1.0
-    index = torch.arange(whole).tensor_split(world)[rank].to(next(leaves(batch)).device)
-    return select(batch, index), len(index) * world / whole
+        return batch, 1.0, (0, whole, whole)
+    index = torch.arange(whole).tensor_split(world)[rank]
+    place = int(index[0]), int(index[-1]) + 1, whole
+    return select(batch, index.to(next(leaves(batch)).device)), len(index) * world / whole, place
 
 
 def check(tree: Any) -> int:

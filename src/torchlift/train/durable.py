@@ -142,6 +142,7 @@ class DurableFit(Fit):
             loop.run(self.hooks(loop))
         finally:
             self.run.progress.stop()
+            self.run.history.settle()
         at = loop.at
         if at.stopped == "budget":
             LOG.warning("fit %r: nothing is left of the budget, so it takes no step.", settings.name)
@@ -237,9 +238,10 @@ class DurableFit(Fit):
             run.progress.update(loop.at.step, note(row))
 
         def pause(loop: Loop) -> None:
-            stop = self.agreed(run.interrupted(), loop)
+            due = time.monotonic() - saved[0] >= run.save_every
+            stop, due = self.agreed(run.interrupted(), due, loop)
             savable = run.train.skips or loop.at.batch == 0
-            if self.store is not None and savable and (stop or time.monotonic() - saved[0] >= run.save_every):
+            if self.store is not None and savable and (stop or due):
                 self.store.save(self.calls, loop.at.step, self.tree(loop), run.engine)
                 saved[0] = time.monotonic()
             if stop:
@@ -247,12 +249,15 @@ class DurableFit(Fit):
 
         return Hooks(row, run.progress.update, pause)
 
-    def agreed(self, stop: bool, loop: Loop) -> bool:
-        """Whether to stop here: several processes ask one another, once an epoch."""
+    def agreed(self, stop: bool, due: bool, loop: Loop) -> tuple[bool, bool]:
+        """Whether to stop here, and to save: several processes ask one another, once an epoch."""
         engine = self.run.engine
         if engine.world == 1:
-            return stop
-        return loop.at.batch == 0 and bool(engine.total(torch.tensor(float(stop))) > 0)
+            return stop, due
+        if loop.at.batch:
+            return False, False
+        asked = engine.total(torch.tensor([float(stop), float(due)])).tolist()
+        return asked[0] > 0, asked[1] > 0
 
     def tree(self, loop: Loop) -> Tree:
         """A checkpoint inside a fit."""

@@ -1,5 +1,6 @@
 """The one loop: minimise a problem step by step, and be able to stop and go on anywhere."""
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -19,6 +20,7 @@ from torchlift.train.evaluation import Metric, Score, evaluate, gradient_norm
 from torchlift.train.history import Row
 from torchlift.train.settings import Settings
 from torchlift.train.stepping import Place, Stepper, make_optimizer
+from torchlift.train.together import Together
 from torchlift.train.until import Rule
 from torchlift.tree import move
 
@@ -170,12 +172,7 @@ class Loop:
             factor = self.factor(t)
             for group in self.optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * factor
-        if self.engine.world > 1:
-            loss = self.objective(*share(batch, self.engine.rank, self.engine.world))
-        else:
-            loss = self.objective(batch)
-        value = self.finite(loss.item())
-        self.engine.backward(loss)
+        value = self.descend(batch) if self.engine.world == 1 else self.descend_together(batch)
         for parameter, mask in self.held:
             if parameter.grad is not None:
                 parameter.grad.mul_(mask)
@@ -210,6 +207,19 @@ class Loop:
             raise DivergedError(self.diverged(value))
         return value
 
+    def descend(self, *batch: Any) -> float:
+        """Gradients of the objective; its value."""
+        loss = self.objective(*batch)
+        value = self.finite(loss.item())
+        self.engine.backward(loss)
+        return value
+
+    def descend_together(self, batch: Batch) -> float:
+        """The same for this process's part of a batch: all of them do what one would do on the whole."""
+        part, weight, place = share(batch, self.engine.rank, self.engine.world)
+        with Together(*place) if place[:2] != (0, place[2]) else contextlib.nullcontext():
+            return self.descend(part, weight)
+
     @torch.no_grad()
     def constrain(self) -> None:
         """Momentum and weight decay do not bring back what was cut; coordinates stay in their range."""
@@ -230,7 +240,7 @@ class Loop:
         """Evaluate, ask the rule, write a row."""
         at, started = self.at, time.perf_counter()
         steps = at.batch
-        loss = at.loss / max(1, steps)
+        loss = self.engine.mean(at.loss) / max(1, steps)
         at.epoch, at.batch, at.loss = at.epoch + 1, 0, 0.0
         score = None if self.valid is None else evaluate(self.problem, self.valid, self.engine, self.metric)
         judged = score or Score(loss, loss, higher_is_better=False)

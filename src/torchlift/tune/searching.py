@@ -19,6 +19,7 @@ from torchlift.run.lock import Lock, claim, claims
 from torchlift.run.record import Record, flat, headed, read_record, refuse_another
 from torchlift.run.values import encode
 from torchlift.train import rng, source
+from torchlift.train.engines import processes
 from torchlift.train.settings import ADAMW, OptimizerFactory
 from torchlift.tune.extra import optuna
 from torchlift.tune.journal import open_journal, try_one
@@ -62,6 +63,10 @@ def search(
     ``workers`` processes share it, and ``join=True`` adds this process to a search that is running.
     ``method="lines"``: one axis of a grid after the other, for separable optimisers such as AvaGrad.
     """
+    if processes() > 1:
+        raise TorchliftError(
+            "search shares its trials among workers=N of its own: start it without torchrun."
+        )
     if valid is None and folds is None:
         raise TorchliftError("search needs validation data, or folds=K to set them aside in turn.")
     pairs = ((train, valid),) if folds is None else tuple(k_folds(train, valid, folds, seed))

@@ -8,8 +8,8 @@ single precision; the residuals that correct and check them are in the data's ow
 import torch
 from torch import Tensor
 
-from torchlift.lifted.solvers.bounds import Bounds, exchange, in_cache, project, sides, violations
-from torchlift.lifted.solvers.gradient import Spectrum
+from torchlift.convex.solvers.bounds import Bounds, exchange, in_cache, project, sides, violations
+from torchlift.convex.solvers.gradient import Spectrum
 
 _ROUNDS = 10
 _STEPS = 100
@@ -58,7 +58,8 @@ def _rows(
         slope[moved] = x[moved] @ h - g[moved]
         size = slope.abs().amax(1, keepdim=True)
         enough = (steep / 2 * scale / size).float()
-        x = x - size * _face_step(single, (slope / size).float(), (side == 0).float(), enough).to(x.dtype)
+        move = size * _face_step(single, (slope / size).float(), (side == 0).float(), enough).to(x.dtype)
+        x = x - move.where(move.isfinite().all(1, keepdim=True), 0.0)
     return result, done
 
 
@@ -68,10 +69,13 @@ def _face_step(h: Tensor, slope: Tensor, free: Tensor, enough: Tensor) -> Tensor
     x, residual = torch.zeros_like(slope), slope * free
     direction = residual.clone()
     energy = residual.square().sum(1, keepdim=True)
+    rounding = torch.finfo(slope.dtype).eps
     stop, tiny = torch.maximum(_REDUCTION**2 * energy, enough.square()), torch.finfo(slope.dtype).tiny
     for step in range(_STEPS):
         image = (direction @ h).mul_(free)
-        rate = energy / (direction * image).sum(1, keepdim=True).clamp(min=tiny)
+        bend = (direction * image).sum(1, keepdim=True)
+        flat = bend <= rounding * direction.square().sum(1, keepdim=True)  # lost in single precision: stay
+        rate = torch.where(flat, 0.0, energy / bend.clamp(min=tiny))
         x.addcmul_(rate, direction)
         residual.addcmul_(rate, image, value=-1)
         following = residual.square().sum(1, keepdim=True)

@@ -1,14 +1,20 @@
 """min ½xᵀHx − gᵀx over a box or the simplex by projected gradient with constant momentum, batched."""
 
 import dataclasses
+import math
 
 import torch
 from torch import Tensor
 
-from torchlift.lifted.solvers.bounds import Bounds, in_cache, project, sides
-from torchlift.lifted.solvers.descent import constant_momentum
+from torchlift.convex.solvers.bounds import Bounds, in_cache, project, sides
 
 _CHECK = 10  # iterations between looks at which samples have converged
+
+
+def constant_momentum(condition: float) -> float:
+    """(√κ − 1)/(√κ + 1)."""
+    root = math.sqrt(max(condition, 1.0))
+    return (root - 1) / (root + 1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,9 +1,8 @@
 """min ½xᵀHx − gᵀx over a box or the simplex, one H for all samples: the choice among the algorithms.
 
 All are batched over the rows of g. ``gradient``: accelerated projected gradient with constant momentum;
-``coordinate``: cyclic sweeps (HALS); ``admm``: splitting with one cached factor; ``pivot``: exact active
-sets. ``auto`` finds the active set by the first in single precision, solves on it by conjugate gradients,
-hands what is left to the last, and what cycles there to a primal active-set method.
+``pivot``: exact active sets. ``auto`` finds the active set by the first in single precision, solves on it by
+conjugate gradients, hands what is left to the second, and what cycles there to an interior point method.
 """
 
 import math
@@ -12,15 +11,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from torchlift.lifted.solvers.active import active_set
-from torchlift.lifted.solvers.bounds import Bounds, project, sides
-from torchlift.lifted.solvers.faces import faces
-from torchlift.lifted.solvers.gradient import Spectrum, projected_gradient
-from torchlift.lifted.solvers.pivoting import pivot, rows_at_once
-from torchlift.lifted.solvers.sweeps import admm, coordinate_descent
+from torchlift.convex.solvers.bounds import Bounds, project, sides
+from torchlift.convex.solvers.faces import faces
+from torchlift.convex.solvers.gradient import Spectrum, projected_gradient
+from torchlift.convex.solvers.interior import interior_point
+from torchlift.convex.solvers.pivoting import pivot, rows_at_once
+from torchlift.convex.solvers.solved import Solved
 
-Method = Literal["auto", "gradient", "coordinate", "admm", "pivot"]
-_EXACT = 1024  # largest number of unknowns pivoting is used for unasked
+Method = Literal["auto", "gradient", "pivot"]
+_EXCHANGES = 10  # before an interior point is sought
+_EXACT = 4096  # largest number of unknowns pivoting is used for unasked
 
 
 def quadratic(
@@ -32,11 +32,14 @@ def quadratic(
     start: Tensor | None = None,
     tolerance: float | None = None,
     steps: int = 20_000,
-) -> Tensor:
+) -> Solved:
     """argmin ½xᵀHx − gᵀx within the bounds for every row of g.
 
     Boxes are solved in the coordinates that give H a unit diagonal, so badly scaled columns cost nothing.
+    The residual is that of x = P(x − (Hx − g)) in them, relative to the row's x and g.
     """
+    if not (bool(torch.isfinite(h).all()) and bool(torch.isfinite(g).all())):
+        raise ValueError("quadratic: H or g holds NaN or infinite values")
     if tolerance is None:
         tolerance = 1e-8 if g.dtype == torch.float64 else 1e-4
     scale = torch.ones_like(h[0]) if bounds.total is not None else h.diagonal().rsqrt()
@@ -48,16 +51,23 @@ def quadratic(
         x = _auto(h, g, scaled, x, spectrum, tolerance, steps)
     elif method == "gradient":
         x, _ = projected_gradient(h, g, scaled, x, spectrum, tolerance=tolerance, steps=steps)
-    elif method == "coordinate":
-        x = coordinate_descent(h, g, scaled, x, tolerance=tolerance / 100, steps=steps)
-    elif method == "admm":
-        x = admm(h, g, scaled, x, spectrum, tolerance=tolerance / 100, steps=steps)
     elif method == "pivot":
         x, done = pivot(h, g, scaled, x)
         x = _finish(h, g, scaled, x, done, spectrum, tolerance, steps)
     else:
-        raise ValueError(f"method: no algorithm {method!r}; known: auto, gradient, coordinate, admm, pivot")
-    return _snap(x * scale, sides(x, scaled), bounds)
+        raise ValueError(f"method: no algorithm {method!r}; known: auto, gradient, pivot")
+    left = _residual(h, g, scaled, x, spectrum)
+    return Solved(_snap(x * scale, sides(x, scaled), bounds), left <= tolerance, left, steps)
+
+
+def _residual(h: Tensor, g: Tensor, bounds: Bounds, x: Tensor, spectrum: Spectrum) -> float:
+    """The largest relative step of one projected gradient; +inf for anything that is not a number."""
+    if len(g) == 0:
+        return 0.0
+    move = (x - project(x - (x @ h - g) / spectrum.high, bounds)).abs().amax(1)
+    size = x.abs().amax(1) + g.abs().amax(1) / spectrum.high
+    relative = move / size.clamp(min=torch.finfo(g.dtype).tiny)
+    return float(relative.nan_to_num(math.inf).max())
 
 
 def _snap(x: Tensor, side: Tensor, bounds: Bounds) -> Tensor:
@@ -78,7 +88,7 @@ def _auto(
         few = int(min(40 * root, 1000))
         x, done = projected_gradient(h, g, bounds, x, spectrum, tolerance=tolerance, steps=min(steps, few))
     if len(h) <= _EXACT and not bool(done.all()):
-        x[~done], done[~done] = pivot(h, g[~done], bounds, x[~done])
+        x[~done], done[~done] = pivot(h, g[~done], bounds, x[~done], _EXCHANGES)
     return _finish(h, g, bounds, x, done, spectrum, tolerance, steps)
 
 
@@ -102,20 +112,15 @@ def _finish(
     tolerance: float,
     steps: int,
 ) -> Tensor:
-    """Rows left over: gradient steps to their active set, then, on a box, an active-set method to the end."""
-    if bool(done.all()):
+    """Rows left over: on a box an interior point and pivoting from there, else gradient steps."""
+    left = ~done
+    if not bool(left.any()):
         return x
-    left = ~done
-    x[left], done[left] = projected_gradient(
-        h, g[left], bounds, x[left], spectrum, tolerance=tolerance, steps=steps
-    )
-    left = ~done
-    if len(h) <= _EXACT and bounds.total is None and bool(left.any()):
-        size = rows_at_once(h)
-        x[left] = torch.cat(
-            [
-                active_set(h, gs, bounds.lo, bounds.hi, xs)
-                for gs, xs in zip(g[left].split(size), x[left].split(size), strict=True)
-            ]
+    if bounds.total is not None or len(h) > _EXACT:
+        x[left], _ = projected_gradient(
+            h, g[left], bounds, x[left], spectrum, tolerance=tolerance, steps=steps
         )
+        return x
+    near = torch.cat([interior_point(h, gs, bounds) for gs in g[left].split(rows_at_once(h))])
+    x[left], _ = pivot(h, g[left], bounds, near)
     return x

@@ -3,27 +3,32 @@
 import torch
 from torch import Tensor
 
-from torchlift.lifted.solvers.active import masked_system
-from torchlift.lifted.solvers.bounds import Bounds, exchange, sides, violations
+from torchlift.convex.solvers.bounds import Bounds, exchange, sides, violations
+from torchlift.convex.solvers.interior import factor
 
 _PATIENCE = 3  # full exchanges allowed without progress before Murty's single exchange
-_EXCHANGES = 30
 _CHUNK = 2**24  # entries of the batched systems held at once
 
 
-def pivot(h: Tensor, g: Tensor, bounds: Bounds, start: Tensor) -> tuple[Tensor, Tensor]:
+def pivot(h: Tensor, g: Tensor, bounds: Bounds, start: Tensor, exchanges: int = 30) -> tuple[Tensor, Tensor]:
     """argmin ½xᵀHx − gᵀx within the bounds, for every row of g: H positive definite, shared.
 
     Guess which coordinates sit at a bound, solve for the free ones, exchange every coordinate that
     violates its sign condition; after three exchanges without progress only the last one (Murty's rule).
     ``start`` supplies the first guess. Also returns which rows are solved: where H is nearly singular some
-    may still be cycling after thirty exchanges.
+    may still be cycling after the last exchange.
     """
     parts = [
-        _pivot(h, gs, bounds, xs)
+        _pivot(h, gs, bounds, xs, exchanges)
         for gs, xs in zip(g.split(rows_at_once(h)), start.split(rows_at_once(h)), strict=True)
     ]
     return torch.cat([x for x, _ in parts]), torch.cat([done for _, done in parts])
+
+
+def masked_system(h: Tensor, free: Tensor) -> Tensor:
+    """H on the free coordinates of every row and the identity elsewhere, one matrix per row."""
+    pair = free[:, :, None] & free[:, None, :]
+    return torch.where(pair, h, torch.eye(len(h), dtype=h.dtype, device=h.device))
 
 
 def rows_at_once(h: Tensor) -> int:
@@ -31,14 +36,14 @@ def rows_at_once(h: Tensor) -> int:
     return max(1, _CHUNK // h.shape[0] ** 2)
 
 
-def _pivot(h: Tensor, g: Tensor, bounds: Bounds, start: Tensor) -> tuple[Tensor, Tensor]:
+def _pivot(h: Tensor, g: Tensor, bounds: Bounds, start: Tensor, exchanges: int) -> tuple[Tensor, Tensor]:
     n, p = g.shape
     result = start.clone()
     rows = torch.arange(n, device=g.device)
     side = sides(start, bounds)
     fewest = torch.full((n,), p + 1, device=g.device)
     patience = torch.full((n,), _PATIENCE, device=g.device)
-    for _ in range(_EXCHANGES):
+    for _ in range(exchanges):
         x, slope = _solve_free(h, g[rows], side, bounds)
         wrong = _violations(x, slope, side, bounds)
         count = wrong.sum(1)
@@ -69,11 +74,11 @@ def _solve_free(h: Tensor, g: Tensor, side: Tensor, bounds: Bounds) -> tuple[Ten
     free = side == 0
     fixed = torch.where(free, 0.0, torch.where(side < 0, bounds.lo, bounds.hi))
     right = torch.where(free, g - fixed @ h, 0.0)[:, :, None]
-    factor = torch.linalg.cholesky(masked_system(h, free))
+    root = factor(masked_system(h, free))
     if bounds.total is None:
-        x = torch.where(free, torch.cholesky_solve(right, factor)[:, :, 0], fixed)
+        x = torch.where(free, torch.cholesky_solve(right, root)[:, :, 0], fixed)
         return x, x @ h - g
-    both = torch.cholesky_solve(torch.cat([right, free[:, :, None].to(h.dtype)], 2), factor)
+    both = torch.cholesky_solve(torch.cat([right, free[:, :, None].to(h.dtype)], 2), root)
     plain, ones = torch.where(free[:, :, None], both, 0.0).unbind(2)
     nu = (plain.sum(1) + fixed.sum(1) - bounds.total) / ones.sum(1)
     x = fixed + plain - nu[:, None] * ones

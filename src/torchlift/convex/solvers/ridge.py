@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchlift.lifted.shard import Alone, Shard
+from torchlift.convex.solvers.solved import Here, Sums
 
 
 class Ridge:
@@ -14,10 +14,10 @@ class Ridge:
     A~ᵀ(A~A~ᵀ + ρ)⁻¹ = (A~ᵀA~ + ρ)⁻¹A~ᵀ. Rank-deficient problems without ρ get the solution of least norm.
     """
 
-    def __init__(self, a: Tensor, rho: float, *, bias: bool = True, shard: Shard | None = None) -> None:
+    def __init__(self, a: Tensor, rho: float, *, bias: bool = True, shard: Sums | None = None) -> None:
         if rho < 0:
             raise ValueError(f"ridge: the weight rho must not be negative, got {rho}")
-        self.shard = shard or Alone()
+        self.shard = shard or Here()
         self.bias, self.rho = bias, rho
         self.mean = self._average(a) if bias else a.new_zeros(a.shape[1])
         self.centred = a - self.mean if bias else a
@@ -62,9 +62,11 @@ class Ridge:
 
 
 def ridge(
-    A: Tensor, U: Tensor, lam: float, rho: float, *, shard: Shard | None = None
+    A: Tensor, U: Tensor, lam: float, rho: float, *, shard: Sums | None = None
 ) -> tuple[Tensor, Tensor]:
     """argmin over W, b of λ‖AWᵀ + 1bᵀ − U‖² + ρ‖W‖²; samples are rows, the bias is free."""
+    if not (bool(torch.isfinite(A).all()) and bool(torch.isfinite(U).all())):
+        raise ValueError("ridge: A or U holds NaN or infinite values")
     if lam <= 0:
         raise ValueError(f"ridge: the weight lam must be positive, got {lam}")
     return Ridge(A, rho / lam, shard=shard).solve(U)

@@ -1,4 +1,4 @@
-"""Boxes and simplices: where the states of classical lifted networks live."""
+"""Boxes and simplices."""
 
 import dataclasses
 from collections.abc import Callable
