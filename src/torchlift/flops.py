@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator
 from typing import Any, cast
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes as disabled
+from torch.utils import _python_dispatch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 Shape = torch.Size
@@ -79,7 +79,7 @@ class Everywhere(contextlib.nullcontext[None]):
 @contextlib.contextmanager
 def uncounted() -> Generator[None]:
     """Checks are no part of what a method costs."""
-    with disabled():
+    with _python_dispatch._disable_current_modes():  # pyright: ignore[reportPrivateUsage]  (no other way)
         yield
 
 

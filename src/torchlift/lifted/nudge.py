@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.fx
 from torch import Tensor, nn
 
 from torchlift.convex.activations import Activation

@@ -28,8 +28,9 @@ def probe(problem: Problem, batch: Batch, steps: int = 1) -> Probe:
     """
     trial = copy.deepcopy(problem).train()
     if isinstance(trial, Stepper):
+        stepper: Stepper = trial
         places = [Place(batches=steps, last=steps == 1), Place(batch=steps - 1, batches=steps)]
-        first, last = (count(lambda p=p: trial.advance(batch, p)) for p in places)
+        first, last = (count(lambda p=p: stepper.advance(batch, p)) for p in places)
         return Probe(max(1, round(((steps - 1) * first + last) / steps)), ())
     with rng.scope():
         flops = count(lambda: trial(batch).backward())
