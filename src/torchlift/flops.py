@@ -1,6 +1,7 @@
 """Counting operations where torch's own counter looks away."""
 
 import contextlib
+import math
 from collections.abc import Callable, Generator
 from typing import Any, cast
 
@@ -51,9 +52,16 @@ def solved(matrix: Shape, right: Shape, *_: Any, **__: Any) -> int:
     return inverted(matrix) + substituted(right, matrix)
 
 
-def eigen(matrix: Shape, *_: Any, **__: Any) -> int:
-    """4n³/3 for the reduction to three diagonals, which eigenvalues are cheap from."""
-    return 4 * matrix.numel() * matrix[-1] // 3
+def qr(matrices: Shape, *_: Any, **__: Any) -> int:
+    """4 n² (m − n/3) of each: Householder's reduction and its orthogonal factor (Golub and Van Loan, 5.2)."""
+    *batch, m, n = matrices
+    m, n = max(m, n), min(m, n)
+    return math.prod(batch) * round(4 * n**2 * (m - n / 3))
+
+
+def eigh(matrices: Shape, uplo: str = "L", vectors: bool = True, **_: Any) -> int:
+    """9 n³ of each symmetric matrix with its eigenvectors, 4/3 n³ without (Golub and Van Loan, 8.3)."""
+    return round(math.prod(matrices[:-2]) * (9 if vectors else 4 / 3) * matrices[-1] ** 3)
 
 
 FUSED: dict[Any, Callable[..., int]] = {
@@ -65,7 +73,8 @@ FUSED: dict[Any, Callable[..., int]] = {
     torch.ops.aten.cholesky_inverse: inverted,
     torch.ops.aten.cholesky_solve: substituted,
     torch.ops.aten._linalg_solve_ex: solved,
-    torch.ops.aten._linalg_eigh: eigen,
+    torch.ops.aten.linalg_qr: qr,
+    torch.ops.aten._linalg_eigh: eigh,
 }
 """Kernels of LSTMs and attention on the CPU, and of linear algebra, which torch counts as nothing."""
 
@@ -84,7 +93,8 @@ def uncounted() -> Generator[None]:
 
 
 def count_flops(function: Callable[[], object]) -> int:
-    """Floating-point operations of a call: matrix products, convolutions, attention, recurrence."""
+    """Floating-point operations of a call: matrix products, convolutions, attention, recurrence,
+    QR and eigenvectors."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # whole encoder layers in one kernel
     try:

@@ -32,7 +32,7 @@ class Lifted(Recipe):
         pruned = next(iter(zero_masks(task)), None)
         if pruned is not None:
             raise SelectionError(f"Lifted would fill the zeros of {task.label(pruned)}, which is pruned.")
-        if not isinstance(task.loss, Supervised) or task.loss.causal:
+        if not isinstance(task.loss, Supervised) or task.loss.causal or task.loss.module is not None:
             raise SelectionError(f"Lifted needs loss='cross_entropy', 'mse' or 'bce', got {task.loss!r}.")
         method = as_method(self.method, self.options)
         if getattr(method, "batch_size", None) is not None:

@@ -82,10 +82,10 @@ class Loop:
         """What is left of the allowance because it does not pay for another step."""
         self.counted = isinstance(problem, Stepper) and allowance is None and train.steps() == 1
         """Whether every step is counted as it is taken: a trial would cost as much as an epoch."""
-        trial = Probe(0, ()) if self.counted else probe(problem, self.example(), train.steps())
+        trial = Probe(0, ()) if self.counted else self.trial()
         if self.train.fixed and (allowance is None or allowance >= trial.flops * train.steps()):
             self.prepare()
-            trial = trial if self.counted else probe(problem, self.example(), train.steps())
+            trial = trial if self.counted else self.trial()
         self.flops = trial.flops
         self.idle = [problem.get_parameter(name) for name in trial.unused] if engine.world > 1 else []
         self.total = self.affordable(rule, allowance)
@@ -97,6 +97,10 @@ class Loop:
         self.optimizer = make_optimizer(problem, settings)
         if settings.warm is not None:
             self.optimizer.load_state_dict(copy.deepcopy(settings.warm.optimizer))
+
+    def trial(self) -> Probe:
+        """What a step costs, on a copy."""
+        return probe(self.problem, self.example(), self.settings.make_optimizer, self.train.steps())
 
     def example(self) -> Batch:
         """A training batch to try the problem on; no random stream moves."""
@@ -184,6 +188,19 @@ class Loop:
             self.constrain()
         return value
 
+    def descend(self, *batch: Any) -> float:
+        """Gradients of the objective; its value."""
+        loss = self.objective(*batch)
+        value = self.finite(loss.item())
+        self.engine.backward(loss)
+        return value
+
+    def descend_together(self, batch: Batch) -> float:
+        """The same for this process's part of a batch: all of them do what one would do on the whole."""
+        part, weight, place = share(batch, self.engine.rank, self.engine.world)
+        with Together(*place) if place[:2] != (0, place[2]) else contextlib.nullcontext():
+            return self.descend(part, weight)
+
     def advance(self, problem: Stepper, batch: Batch) -> float:
         """A step that the problem takes by itself."""
         if not self.counted:
@@ -206,19 +223,6 @@ class Loop:
         if not math.isfinite(value):
             raise DivergedError(self.diverged(value))
         return value
-
-    def descend(self, *batch: Any) -> float:
-        """Gradients of the objective; its value."""
-        loss = self.objective(*batch)
-        value = self.finite(loss.item())
-        self.engine.backward(loss)
-        return value
-
-    def descend_together(self, batch: Batch) -> float:
-        """The same for this process's part of a batch: all of them do what one would do on the whole."""
-        part, weight, place = share(batch, self.engine.rank, self.engine.world)
-        with Together(*place) if place[:2] != (0, place[2]) else contextlib.nullcontext():
-            return self.descend(part, weight)
 
     @torch.no_grad()
     def constrain(self) -> None:
