@@ -19,13 +19,19 @@ class Probe:
 
     @classmethod
     def of(cls, model: nn.Module, example: Example, *, brief: bool = False) -> "Probe":
-        """Variations of an example that the model takes; one that it does not take raises as it does.
+        """Variations of an example that the model takes; one that it does not take is refused in one line.
 
         ``brief``: fewer of them, and none for weights drawn anew.
         """
         twin = copied(model).eval()
-        with torch.no_grad():
-            call(twin, example)
+        try:
+            with torch.no_grad():
+                call(twin, example)
+        except (RuntimeError, TypeError, IndexError) as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise TorchliftError(
+                f"{type(model).__name__} does not take this example ({why}): pass one that it does."
+            ) from error
         return cls(variations(twin, example, 5 if brief else 6), [] if brief else many(twin, example))
 
     @property
