@@ -1,8 +1,10 @@
-"""Every fault of every verb: the n-th touch of the disk, for all n, in four kinds (``tests/run/faults.py``).
+"""Every fault of every verb: the n-th touch of the disk in four kinds, a dying worker, a dying process.
 
-    python benchmarks/fault_matrix.py [--samples 0] [--verbs fit compare tune overwrite]
+    python benchmarks/fault_matrix.py [--samples 0] [--verbs fit auto …] [--who disk worker rank]
 
-``samples`` of each kind, 0 for all. CI takes six (``tests/run/test_faults.py``).
+``samples`` of each kind, 0 for all n. CI takes a few (``tests/run/test_faults.py``, whose scripts these
+are). Rows of ``results/fault_matrix.json`` with the same verb, column and samples are kept: a run that was
+stopped goes on.
 """
 
 import argparse
@@ -12,35 +14,49 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-SCRIPT = Path(__file__).parents[1] / "tests" / "run" / "faults.py"
+SCRIPTS = Path(__file__).parents[1] / "tests" / "run"
+RESULTS = Path(__file__).parent / "results" / "fault_matrix.json"
+VERBS, WHO = ("fit", "auto", "compare", "tune", "overwrite"), ("disk", "worker", "rank")
 
 
-def tried(verb: str, samples: int) -> dict[str, object]:
+def tried(verb: str, who: str, samples: int) -> dict[str, Any]:
     """One verb through its faults: what was said, and how long it took."""
+    script, how = ("faults.py", []) if who == "disk" else ("deaths.py", [who])
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as place:
         done = subprocess.run(
-            [sys.executable, str(SCRIPT), place, verb, str(samples), "0"],
+            [sys.executable, str(SCRIPTS / script), place, verb, *how, str(samples), "0"],
             capture_output=True,
             text=True,
             check=False,
         )
-    *wrong, said = done.stdout.strip().splitlines() or [done.stderr.strip()]
-    return {"verb": verb, "tried": said, "wrong": wrong, "seconds": round(time.perf_counter() - started, 1)}
+    lines = [line for line in done.stdout.splitlines() if line.startswith(verb)]
+    *wrong, said = lines or [done.stderr.strip()]
+    wrong = wrong if done.returncode == 0 or wrong else [done.stderr.strip()[-500:]]
+    seconds = round(time.perf_counter() - started, 1)
+    return {"verb": verb, "who": who, "samples": samples, "tried": said, "wrong": wrong, "seconds": seconds}
 
 
 def main() -> int:
-    """Try, and write ``results/fault_matrix.json``."""
-    parser = argparse.ArgumentParser(description="faults at every touch of the disk")
+    """Try, and write ``results/fault_matrix.json`` after each row."""
+    parser = argparse.ArgumentParser(description="faults at every touch of the disk, and deaths")
     parser.add_argument("--samples", type=int, default=0)
-    parser.add_argument("--verbs", nargs="+", default=["fit", "compare", "tune", "overwrite"])
-    arguments = parser.parse_args()
-    found = [tried(verb, arguments.samples) for verb in arguments.verbs]
-    path = Path(__file__).parent / "results" / "fault_matrix.json"
-    path.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
-    return int(any(row["wrong"] for row in found))
+    parser.add_argument("--verbs", nargs="+", default=VERBS, choices=VERBS)
+    parser.add_argument("--who", nargs="+", default=WHO, choices=WHO)
+    given = parser.parse_args()
+    rows: list[dict[str, Any]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    for who in given.who:
+        for verb in given.verbs:
+            key = (verb, who, given.samples)
+            if any((row["verb"], row["who"], row["samples"]) == key and not row["wrong"] for row in rows):
+                continue
+            rows = [row for row in rows if (row["verb"], row["who"]) != key[:2]]
+            rows.append(tried(*key))
+            print(json.dumps(rows[-1]), flush=True)
+            RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+    return int(any(row["wrong"] for row in rows))
 
 
 if __name__ == "__main__":

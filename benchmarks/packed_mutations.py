@@ -94,17 +94,22 @@ class Mutator:
 
     def attempt(self, seed: int, limit: int) -> str:
         """Load one mutated file, use what comes out; what happened in a word."""
+        return self.labelled(seed, limit).partition(": ")[2]
+
+    def labelled(self, seed: int, limit: int) -> str:
+        """What happened, after how the file was changed: ``damaged: …`` or ``resealed: …``."""
         rng = random.Random(seed)
         data, example = rng.choice(self.files)
         damaged = rng.random() < 0.3
         changed = damage(data, rng) if damaged else reseal(data, rng)
+        kind = "damaged" if damaged else "resealed"
         try:
             model = unpacked(changed, limit=limit)
         except PackedError:
-            return "refused"
+            return f"{kind}: refused"
         if damaged and changed != data:
-            return "wrong load"
-        return used(model, example)
+            return f"{kind}: wrong load"
+        return f"{kind}: {used(model, example)}"
 
 
 def used(model: nn.Module, example: Any) -> str:

@@ -25,7 +25,7 @@ def run(
     out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
 ) -> dict[str, Any]:
     """Every (α, ε) trained once per seed; ``scale`` 1 is the thesis' models, grids and epochs."""
-    numbers = range(seeds or 1)
+    numbers = range(seeds or 3)
     benches = [images(data, scale), characters(data, scale)]
     grids = {
         (bench.name, name): grid(bench, name, numbers, out, scale) for bench in benches for name in METHODS

@@ -10,17 +10,14 @@ from scipy.optimize import nnls as scipy_nnls
 from solving import ATOL, KINDS, close, hard_matrix, randn, rng, solve
 from torch import Tensor
 
+from torchlift.convex.solvers import Bounds, quadratic
 from torchlift.lifted import solvers
-from torchlift.lifted.solvers.bounds import Bounds
-from torchlift.lifted.solvers.quadratic import quadratic
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("out", "p"), [(12, 6), (5, 14)])
-@pytest.mark.parametrize("method", ["auto", "gradient", "coordinate", "admm", "pivot"])
+@pytest.mark.parametrize("method", ["auto", "gradient", "pivot"])
 def test_nnls_against_scipy(kind: str, out: int, p: int, method: str) -> None:
-    if method == "coordinate" and kind == "badly scaled" and p > out:
-        pytest.skip("cyclic sweeps need more than a million steps here")
     weight, bias = hard_matrix(kind, out, p), randn(out, seed=1)
     u_next, v, mu_next, mu = randn(12, out, seed=2), randn(12, p, seed=3), 1.3, 0.05
     x = solvers.nnls(weight, bias, u_next, v, mu_next, mu, method=method)
@@ -61,7 +58,7 @@ def test_faces_keep_to_the_box_and_its_conditions(seed: int, p: int, kind: str) 
     a = hard_matrix(kind, 5, p, seed)
     h, g = a.mT @ a + 0.1 * torch.eye(p, dtype=torch.float64), 3 * randn(20, p, seed=seed + 1)
     lo, hi = -0.5 * torch.rand(p, generator=rng(seed)).double(), torch.rand(p, generator=rng(seed)).double()
-    x = quadratic(h, g, Bounds(lo, hi))
+    x = quadratic(h, g, Bounds(lo, hi)).x
     slope = (x @ h - g) / (x.abs() @ h.abs() + g.abs())
     assert (x >= lo).all()
     assert (x <= hi).all()
@@ -77,23 +74,23 @@ def cvx_rows(h: Tensor, g: Tensor, constrain: object) -> np.ndarray:
     return np.asarray(x.value)
 
 
-@pytest.mark.parametrize("method", ["auto", "gradient", "coordinate", "admm", "pivot"])
+@pytest.mark.parametrize("method", ["auto", "gradient", "pivot"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_box_least_squares_against_cvxpy(method: str, kind: str) -> None:
     a = hard_matrix(kind, 6, 8)
     h, g = a.mT @ a + 0.1 * torch.eye(8, dtype=torch.float64), 3 * randn(10, 8, seed=1)
     lo, hi = torch.full((8,), -0.3, dtype=torch.float64), torch.full((8,), 0.8, dtype=torch.float64)
-    x = quadratic(h, g, Bounds(lo, hi), method=method)
+    x = quadratic(h, g, Bounds(lo, hi), method=method).x
     close(x, cvx_rows(h, g, lambda z: [z >= -0.3, z <= 0.8]))
 
 
-@pytest.mark.parametrize("method", ["auto", "gradient", "admm", "pivot"])
+@pytest.mark.parametrize("method", ["auto", "gradient", "pivot"])
 @pytest.mark.parametrize("kind", KINDS[:2])
 def test_simplex_least_squares_against_cvxpy(method: str, kind: str) -> None:
     a = hard_matrix(kind, 6, 8)
     h, g = a.mT @ a + 0.1 * torch.eye(8, dtype=torch.float64), 3 * randn(10, 8, seed=1)
     zero, far = torch.zeros(8, dtype=torch.float64), torch.full((8,), torch.inf, dtype=torch.float64)
-    x = quadratic(h, g, Bounds(zero, far, total=1.0), method=method)
+    x = quadratic(h, g, Bounds(zero, far, total=1.0), method=method).x
     close(x, cvx_rows(h, g, lambda z: [z >= 0, cp.sum(z, axis=1) == 1]))
 
 
@@ -103,7 +100,7 @@ def test_badly_scaled_simplex_least_squares_meet_their_conditions(method: str) -
     a = hard_matrix("badly scaled", 6, 8)
     h, g = a.mT @ a + 0.1 * torch.eye(8, dtype=torch.float64), 3 * randn(10, 8, seed=1)
     zero, far = torch.zeros(8, dtype=torch.float64), torch.full((8,), torch.inf, dtype=torch.float64)
-    x = quadratic(h, g, Bounds(zero, far, total=1.0), method=method)
+    x = quadratic(h, g, Bounds(zero, far, total=1.0), method=method).x
     slope = x @ h - g
     level = slope.gather(1, x.argmax(1, keepdim=True))
     size = x @ h.abs() + g.abs() + level.abs()
@@ -116,8 +113,6 @@ def test_badly_scaled_simplex_least_squares_meet_their_conditions(method: str) -
 def test_the_algorithms_refuse_what_they_cannot_do() -> None:
     h, g = torch.eye(3, dtype=torch.float64), randn(2, 3)
     bounds = Bounds(torch.zeros(3).double(), torch.ones(3).double(), total=1.0)
-    with pytest.raises(ValueError, match="keeps to boxes"):
-        quadratic(h, g, bounds, method="coordinate")
     with pytest.raises(ValueError, match="no algorithm 'newton'"):
         quadratic(h, g, bounds, method="newton")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no box or simplex domain"):

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchlift.optim import AvaGrad, AvaGradW
+from torchlift.optim import AvaGrad, AvaGradW, compiled
 
 from .references import RULES
 
@@ -37,14 +37,22 @@ def set_grads(params: list[torch.Tensor], step: int, *, missing: bool = True) ->
         w.grad = None if absent else (index + 1) * w.detach() + 0.3 * noise
 
 
-@pytest.mark.parametrize("foreach", [None, False])
 @pytest.mark.parametrize("skip_dead", [True, False])
 @pytest.mark.parametrize("decoupled", [True, False])
-@pytest.mark.parametrize("rule", ["published", "thesis"])
-def test_follows_its_source_over_fifty_steps(rule, decoupled, skip_dead, foreach):
+@pytest.mark.parametrize(
+    ("rule", "how"),
+    [
+        ("published", {}),
+        ("published", {"foreach": False}),
+        ("published", {"fused": True}),
+        ("thesis", {}),
+        ("thesis", {"foreach": False}),
+    ],
+)
+def test_follows_its_source_over_fifty_steps(rule, decoupled, skip_dead, how):
     options = {"betas": (0.9, 0.99), "weight_decay": 0.01, "decoupled": decoupled}
     ours, theirs = weights(), weights()
-    optimizer = AvaGrad(as_groups(ours, options), rule=rule, skip_dead=skip_dead, foreach=foreach)
+    optimizer = AvaGrad(as_groups(ours, options), rule=rule, skip_dead=skip_dead, **how)
     reference = RULES[rule](as_groups(theirs, options))
     for step in range(50):
         for group, twin in zip(optimizer.param_groups, reference.groups, strict=True):
@@ -133,6 +141,76 @@ def test_a_weight_that_wakes_late_takes_no_leap():
         optimizer.step()
         assert (w - before).abs().max() < 0.5
     assert w[0] < 1
+
+
+@pytest.mark.parametrize("how", [{}, {"fused": True}, {"rule": "thesis"}])
+def test_weights_masked_after_they_lived_do_not_slow_the_rest(how):
+    """m fades to zero long before v does: from then on they count for nothing."""
+
+    def moved(masked: bool) -> float:
+        w = torch.ones(100)
+        optimizer = AvaGrad([w], lr=1e-3, betas=(0.5, 0.9), eps=1e-8, **how)
+        generator = torch.Generator().manual_seed(0)
+        for step in range(600):
+            w.grad = 1 + 0.1 * torch.randn(100, generator=generator)
+            if masked and step >= 20:
+                w.grad[:50] = 0
+            before = w.clone()
+            optimizer.step()
+        assert not masked or (optimizer.state[w]["exp_avg_sq"][:50] > 0).all()
+        return (w - before)[50:].abs().mean().item()
+
+    assert moved(True) == pytest.approx(moved(False), rel=0.2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_pass_equals_many(dtype):
+    """Decay, dead entries, weights in channels-last order, gradients in another, a tensor with gaps."""
+    shapes = [(40, 30), (8, 4, 3, 3), (6, 5), (), (0,), (40_000,)]
+    steps: list[list[torch.Tensor]] = []
+    for fused in (False, True):
+        generator = torch.Generator().manual_seed(0)
+        made = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+        made[1] = made[1].to(memory_format=torch.channels_last)
+        made[2] = made[2][:, ::2]
+        options = {"weight_decay": 0.01, "maximize": True, "fused": fused}
+        optimizer = AvaGrad([{"params": made[:3]}, {"params": made[3:], "decoupled": True}], **options)
+        for step in range(12):
+            for w in made:
+                w.grad = torch.randn(w.shape, generator=generator).to(dtype)
+                w.grad[..., :1].zero_() if w.ndim else None
+            optimizer.step()
+            if step == 6:
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        steps.append(made)
+    close = 2e-5 if dtype == torch.float32 else 1e-12
+    assert all(torch.allclose(a, b, rtol=close, atol=close) for a, b in zip(*steps, strict=True))
+
+
+def test_a_fused_step_refuses_what_it_cannot_do():
+    w = torch.ones(3)
+    for options, word in (
+        ({"rule": "thesis"}, "published"),
+        ({"capturable": True}, "capturable"),
+        ({"differentiable": True}, "differentiable"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            AvaGrad([w], fused=True, **options)
+    with pytest.raises(ValueError, match="bfloat16"):
+        AvaGrad([w.bfloat16()], fused=True)
+
+
+def test_without_a_compiler_the_fused_step_says_so(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CC", raising=False)
+    compiled.library.cache_clear()
+    w = torch.ones(3)
+    optimizer = AvaGrad([w], fused=True)
+    w.grad = torch.ones(3)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="C compiler"):
+        optimizer.step()
+    compiled.library.cache_clear()
 
 
 def test_all_zero_gradients_leave_the_weights_finite():

@@ -1,11 +1,11 @@
-"""Faults at the n-th touch of the disk: ``python faults.py FOLDER VERB SAMPLES SEED``.
+"""Faults at the n-th touch of the disk: ``python faults.py FOLDER VERBS SAMPLES SEED``.
 
-VERB: fit, compare, tune or overwrite; of each kind of fault so many SAMPLES, 0 for all: ``exit`` (the process
-is gone before the n-th operation), ``cut`` (gone after half of the n-th write), ``error`` (the n-th operation
-fails once), ``full`` (from the n-th on no write succeeds). Every faulty life is followed by one with
-``resume=True``, which must end as if nothing had happened, with nothing left over. Prints how many faults
-were tried, and every one that made a difference, with which it exits 1. Lives are forked from one process
-that has torch loaded.
+VERBS: some of fit, auto, compare, tune and overwrite, with commas; of each kind of fault so many SAMPLES, 0
+for all: ``exit`` (the process is gone before the n-th operation), ``cut`` (gone after half of the n-th
+write), ``error`` (the n-th operation fails once), ``full`` (from the n-th on no write succeeds). Every
+faulty life is followed by one with ``resume=True``, which must end as if nothing had happened, with nothing
+left over. Prints how many faults were tried, and every one that made a difference, with which it exits 1.
+Lives are forked from one process that has torch loaded.
 """
 
 import contextlib
@@ -31,7 +31,8 @@ from run.runs import data, model, run
 from torchlift import deploy, report  # noqa: F401  (loaded once, before the first life)
 from torchlift.train.checkpoint import load
 from torchlift.train.history import read
-from tune.test_search import quick
+from torchlift.tune import Range, search
+from tune.test_search import DATA, SetWeight, linear
 
 WRITES = ("write", "fsync", "pwrite", "mkdir")
 OTHERS = ("replace", "unlink", "truncate", "ftruncate", "rmdir")
@@ -107,26 +108,35 @@ def install(disk: Disk, below: Path) -> None:
         setattr(os, name, wrapped(name, getattr(os, name)))
 
 
-def fit(out: Path, **how: bool) -> None:
-    run(out, recipe=tl.recipes.NeuralLifting("0", width=4, mix=0.5), epochs=3, batch_size=32, **how)
+def fit(out: Path, train: Any = None, **how: bool) -> None:
+    recipe = tl.recipes.NeuralLifting("0", width=4, mix=0.5)
+    run(out, train=train or data(), recipe=recipe, epochs=3, batch_size=32, **how)
 
 
-def compare(out: Path, **how: bool) -> None:
+def auto(out: Path, train: Any = None, **how: bool) -> None:
+    candidates = {"mask": tl.lifts.SoftMask(), "prune": tl.recipes.MagnitudePruning(sparsity=0.5)}
+    recipe = tl.recipes.Auto(candidates, trials=0.5)
+    run(out, train=train or data(), recipe=recipe, epochs=2, batch_size=32, **how)
+
+
+def compare(out: Path, train: Any = None, **how: bool) -> None:
     settings = {"seeds": 1, "budget": 1, "batch_size": 32, "progress": False, "save_every": 0.0}
     recipes = {"mask": tl.lifts.SoftMask()}
-    tl.compare(model, data(), data(), data(), recipes=recipes, out=out, **settings, **how)
+    tl.compare(model, train or data(), data(), data(), recipes=recipes, out=out, **settings, **how)
 
 
-def tune(out: Path, **how: bool) -> None:
-    quick(out=out, trials=2, **how)
+def tune(out: Path, train: Any = None, **how: bool) -> None:
+    settings = {"recipe": SetWeight, "space": {"weight": Range(0.0, 6.0)}, "optimizer": torch.optim.SGD}
+    settings |= {"loss": "mse", "trials": 2, "prune": False}
+    search(linear, train or DATA, DATA, out=out, **settings, **how)
 
 
-def overwrite(out: Path, **how: bool) -> None:
-    """A run with another seed is there already."""
-    run(out, batch_size=32, **(how or {"overwrite": True}))
+def overwrite(out: Path, train: Any = None, **how: bool) -> None:
+    """A run with another recipe is there already."""
+    run(out, train=train or data(), batch_size=32, **(how or {"overwrite": True}))
 
 
-VERBS = {"fit": fit, "compare": compare, "tune": tune, "overwrite": overwrite}
+VERBS = {"fit": fit, "auto": auto, "compare": compare, "tune": tune, "overwrite": overwrite}
 
 
 def life(verb: str, out: Path, disk: Disk | None = None, **how: bool) -> int:
@@ -214,11 +224,19 @@ def trial(verb: str, place: Path, disk: Disk, expected: Any) -> str:
     return "another result" if found != expected else f"left {rest}" if rest else ""
 
 
-def main(root: Path, verb: str, samples: int, seed: int) -> int:
-    with contextlib.redirect_stderr(sys.stdout):
-        *wrong, last = faults(verb, root, samples, seed)
-    print("\n".join([*wrong, last]))
-    return int(bool(wrong))
+def told(verbs: str, trials: Callable[[str], Iterator[str]]) -> int:
+    """Print what is wrong with each verb, and how much was tried; whether anything was."""
+    bad = False
+    for verb in verbs.split(","):
+        with contextlib.redirect_stderr(sys.stdout):
+            *wrong, last = trials(verb)
+        print("\n".join([*wrong, f"{verb}: {last}"]), flush=True)
+        bad |= bool(wrong)
+    return int(bad)
+
+
+def main(root: Path, verbs: str, samples: int, seed: int) -> int:
+    return told(verbs, lambda verb: faults(verb, root / verb, samples, seed))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Resume refuses what is not the same run, and names the first difference."""
 
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,7 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "schedule": ({"schedule": lambda t: 1 - t}, {"schedule": lambda t: 1 + t}, r"settings\.schedule\.digest"),
     "seed": ({}, {"seed": 1}, r"settings\.seed = 0, now it is 1"),
+    "compiled": ({}, {"compile": True}, r"settings\.compile = False, now it is True"),
 }
 
 
@@ -115,6 +117,25 @@ def test_another_run_is_refused_by_name(tmp_path: Path, name: str) -> None:
     assert "\n" not in str(caught.value)
     if name != "loss by name":  # its models are made anew, as users do by mistake
         assert same(run(tmp_path, resume=True, **first).model, made.model)
+
+
+def test_another_kind_of_device_is_refused(tmp_path: Path) -> None:
+    """Compiled or on another device, the same steps end in other bits."""
+    run(tmp_path)
+    record = tmp_path / "run.toml"
+    record.write_text(record.read_text().replace('device = "cpu"', 'device = "cuda"'))
+    with pytest.raises(CheckpointError, match=r"settings\.device = 'cuda', now it is 'cpu'"):
+        run(tmp_path, resume=True)
+
+
+def test_test_data_shape_no_weight_and_are_scored_anew(tmp_path: Path) -> None:
+    made = run(tmp_path, test=data(seed=2))
+    again = run(tmp_path, test=data(seed=3), resume=True)
+    assert same(again.model, made.model)
+    assert again.scores["test"] == run(None, test=data(seed=3)).scores["test"] != made.scores["test"]
+    assert (
+        json.loads((tmp_path / "result.json").read_text())["results"]["test"] == again.scores["test"].metric
+    )
 
 
 def test_code_and_globals_of_a_named_function_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

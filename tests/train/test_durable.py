@@ -15,8 +15,10 @@ import torchlift as tl
 from torchlift.errors import CheckpointError
 from torchlift.train import Interrupted
 from torchlift.train.checkpoint import load
+from torchlift.train.history import read
 
 HERE = Path(__file__).parent
+LIFTED = ("contrastive", "contrastive sweeps", "isgm", "bcd", "bcd in one batch", "splitting")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
@@ -29,7 +31,7 @@ def python(*arguments: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["plain", "two cycles", "mask then tune", "bits"])
+@pytest.mark.parametrize("recipe", ["plain", "two cycles", "mask then tune", "bits", *LIFTED])
 def test_twenty_kills_change_nothing(tmp_path: Path, recipe: str) -> None:
     killed, finished = map(int, python(str(HERE / "lives.py"), str(tmp_path), recipe, "20", "1").split())
     assert killed >= 20
@@ -38,14 +40,24 @@ def test_twenty_kills_change_nothing(tmp_path: Path, recipe: str) -> None:
 
 @pytest.mark.slow
 def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
+    """Batch statistics and dropout too; dropout inside torch's own recurrent layer is each process's own."""
     script = str(HERE / "ranks.py")
     python(script, str(tmp_path / "one"))
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     python(*launch, script, str(tmp_path / "two"))
-    for name in ("plain", "penalty", "learning projection"):
-        one, two = (load(tmp_path / folder / name / "model.safetensors") for folder in ("one", "two"))
-        worst = max(float((one[key] - two[key]).abs().max()) for key in one)
-        assert worst <= 1e-6, f"{name}: {worst}"
+    apart = {}
+    for folder in sorted((tmp_path / "one").iterdir()):
+        one, two = (load(place / "model.safetensors") for place in (folder, tmp_path / "two" / folder.name))
+        apart[folder.name] = max(float((one[key] - two[key]).abs().max()) for key in one)
+        losses = [
+            [row["train_loss"] for row in read(tmp_path / n / folder.name / "history.jsonl")]
+            for n in ("one", "two")
+        ]
+        if folder.name != "recurrent dropout":
+            assert losses[0] == pytest.approx(losses[1], abs=1e-6), folder.name
+    assert apart.pop("recurrent dropout") > 1e-3, "no exception any more: say so in docs/runs.md"
+    assert len(apart) == 13
+    assert max(apart.values()) <= 1e-6, apart
 
 
 def data() -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,7 +7,7 @@ from torchlift.lifted import activations, penalties, solvers
 from torchlift.lifted.bcd import BCD
 from torchlift.lifted.contrastive import Contrastive
 from torchlift.lifted.history import Trained
-from torchlift.lifted.imaging import ProximalConvNet
+from torchlift.lifted.imaging import ProximalConvNet, UnrolledNet
 from torchlift.lifted.isgm import ISGM
 from torchlift.lifted.network import Network
 from torchlift.lifted.predict import predict
@@ -44,6 +44,7 @@ __all__ = [
     "Trained",
     "Unified",
     "UnifiedISGM",
+    "UnrolledNet",
     "Wavelets",
     "activations",
     "penalties",

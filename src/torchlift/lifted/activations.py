@@ -1,45 +1,4 @@
 """The activation table under its public name ``torchlift.lifted.activations``; it lives in ``convex``."""
 
-from torchlift.convex.activations import (
-    Activation,
-    Clip,
-    GroupSoftThreshold,
-    Hardsigmoid,
-    LeakyReLU,
-    Linear,
-    NonnegSoftThreshold,
-    Sigmoid,
-    Sign,
-    Simplex,
-    Softmax,
-    Softplus,
-    SoftThreshold,
-    Tanh,
-    get,
-    max_divergence,
-    max_divergence_gradient,
-    names,
-    project_simplex,
-)
-
-__all__ = [
-    "Activation",
-    "Clip",
-    "GroupSoftThreshold",
-    "Hardsigmoid",
-    "LeakyReLU",
-    "Linear",
-    "NonnegSoftThreshold",
-    "Sigmoid",
-    "Sign",
-    "Simplex",
-    "SoftThreshold",
-    "Softmax",
-    "Softplus",
-    "Tanh",
-    "get",
-    "max_divergence",
-    "max_divergence_gradient",
-    "names",
-    "project_simplex",
-]
+from torchlift.convex.activations import *  # noqa: F403
+from torchlift.convex.activations import __all__ as __all__

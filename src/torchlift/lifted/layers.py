@@ -1,11 +1,14 @@
 """v = A u + b, u⁺ = σ(v): one layer of an ordinary module as the block solvers see it."""
 
 import abc
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from torchlift.convex.activations import Activation, LeakyReLU
+from torchlift.convex.activations import Act, Activation, LeakyReLU, PReLU
+from torchlift.errors import TorchliftError
 from torchlift.lifted.solvers.conv import Convolution, image_rows
 
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d
@@ -16,11 +19,41 @@ _SAFETY = 1.02
 def folded(norm: BatchNorm) -> tuple[Tensor, Tensor]:
     """A batch norm in eval mode is v ↦ scale·v + shift."""
     if norm.running_mean is None or norm.running_var is None:
-        raise ValueError(f"{norm} keeps no running statistics: it cannot be read as an affine map")
+        raise TorchliftError(f"{norm} keeps no running statistics: it cannot be read as an affine map")
     scale = (norm.running_var + norm.eps).rsqrt()
     scale = scale * norm.weight if norm.affine else scale
     shift = -norm.running_mean * scale
     return scale.detach(), (shift + norm.bias if norm.affine else shift).detach()
+
+
+class _Selection(nn.Module):
+    """The entries a max-pooling picked, picked again."""
+
+    def __init__(self, index: Tensor) -> None:
+        super().__init__()
+        self.index = index
+
+    def forward(self, u: Tensor) -> Tensor:
+        """One entry per window."""
+        return u.flatten(2).gather(2, self.index.flatten(2)).reshape(self.index.shape)
+
+
+def _selections(before: nn.Sequential, like: Tensor) -> Iterator[nn.Module]:
+    for module in before:
+        if isinstance(module, nn.MaxPool2d):
+            index = functional.max_pool2d(
+                like,
+                module.kernel_size,
+                module.stride,
+                module.padding,
+                module.dilation,
+                module.ceil_mode,
+                return_indices=True,
+            )[1]
+            yield _Selection(index)
+        else:
+            yield module
+        like = module(like)
 
 
 class Layer(abc.ABC):
@@ -35,14 +68,14 @@ class Layer(abc.ABC):
     ) -> None:
         self.name, self.module, self.before, self.norm = name, module, before, norm
         self.activation: Activation | None = None
-        self.leaky: nn.LeakyReLU | None = None
+        self.source: nn.Module | None = None
         self.bias = module.bias is not None or (norm is not None and norm.affine)
         weight = module.weight.detach().flatten(1)
         bias = weight.new_zeros(len(weight)) if module.bias is None else module.bias.detach()
         if norm is not None:
             scale, shift = folded(norm)
             if bool((scale == 0).any()):
-                raise ValueError(f"layer {name!r}: its batch norm switches a unit off (weight 0)")
+                raise TorchliftError(f"layer {name!r}: its batch norm switches a unit off (weight 0)")
             weight, bias = scale[:, None] * weight, scale * bias + shift
         self.theta = torch.cat([weight, bias[:, None]], 1).clone()
 
@@ -59,33 +92,66 @@ class Layer(abc.ABC):
     def rows_of(self, v: Tensor) -> Tensor:
         """A state of this layer as rows."""
 
-    @abc.abstractmethod
     def forward(self, u: Tensor) -> Tensor:
         """v = A u + b."""
+        return self._apply(self.before(u))
+
+    @abc.abstractmethod
+    def _apply(self, below: Tensor) -> Tensor:
+        """The trained map alone."""
 
     @abc.abstractmethod
     def _adjoint(self, out: Tensor, shape: torch.Size) -> Tensor:
-        """The adjoint of the trained map alone."""
+        """The adjoint of its linear part."""
 
     def adjoint(self, out: Tensor, like: Tensor) -> Tensor:
-        """Aᵀ out, in the shape of ``like``."""
+        """Aᵀ out, in the shape of ``like`` (at ``like``, where maxima are taken)."""
         if len(self.before) == 0:
             return self._adjoint(out, like.shape)
         inner = torch.func.vjp(self.before, like)
         return inner[1](self._adjoint(out, inner[0].shape))[0]
 
+    @property
+    def pooled(self) -> bool:
+        """Whether maxima are taken before the trained map, so that A depends on the state."""
+        return any(isinstance(m, nn.MaxPool2d) for m in self.before)
+
+    def frozen(self, like: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+        """The affine map u ↦ A u + b and its adjoint with maxima taken where ``like`` has them."""
+        if not self.pooled:
+            return self.forward, lambda out: self.adjoint(out, like[: len(out)])
+        select = nn.Sequential(*_selections(self.before, like))
+        picked = torch.func.vjp(select, like)
+        back = lambda out: picked[1](self._adjoint(out, picked[0].shape))[0]  # noqa: E731
+        return lambda u: self._apply(select(u)), back
+
     def norm_of(self, like: Tensor) -> float:
-        """‖A‖₂ for inputs like the given one: exact for matrices, else by power iteration and 2 % more."""
+        """‖A‖₂ for inputs like the given one: exact for matrices, else by power iteration and 2 % more.
+
+        A maximum picks an entry once for every window it is in: its norm is the root of that number.
+        """
         if self.flat:
             w = self.weight
             gram = w @ w.mT if len(w) < w.shape[1] else w.mT @ w
             return float(torch.linalg.eigvalsh(gram)[-1].clamp(min=0).sqrt())
+        if self.pooled:
+            windows = 1
+            for pool in [m for m in self.before if isinstance(m, nn.MaxPool2d)]:
+                for kernel, stride in zip(_two(pool.kernel_size), _two(pool.stride), strict=True):
+                    windows *= -(-kernel // stride)
+            some = self.before(like[:1])
+            return windows**0.5 * self._power(self._apply, lambda out: self._adjoint(out, some.shape), some)
+        return self._power(self.forward, lambda out: self.adjoint(out, like[:1]), like[:1])
+
+    def _power(
+        self, forward: Callable[[Tensor], Tensor], adjoint: Callable[[Tensor], Tensor], like: Tensor
+    ) -> float:
         generator = torch.Generator().manual_seed(0)
-        x = torch.randn(1, *like.shape[1:], generator=generator).to(like)
-        origin = self.forward(torch.zeros_like(x))
+        x = torch.randn(like.shape, generator=generator).to(like)
+        origin = forward(torch.zeros_like(x))
         size = x.norm()
         for _ in range(_POWER_STEPS):
-            x = self.adjoint(self.forward(x / size) - origin, x)
+            x = adjoint(forward(x / size) - origin)
             size = x.norm()
             if float(size) == 0:
                 return 0.0
@@ -99,8 +165,7 @@ class Layer(abc.ABC):
     def write_back(self) -> None:
         """Put θ into the module, unfolding the batch norm."""
         weight, bias = self.weight, self.theta[:, -1]
-        if self.leaky is not None and isinstance(self.activation, LeakyReLU):
-            self.leaky.negative_slope = self.activation.slope
+        self._write_slopes()
         if self.norm is not None:
             scale, shift = folded(self.norm)
             weight = weight / scale[:, None]
@@ -110,6 +175,17 @@ class Layer(abc.ABC):
         self.module.weight.detach().copy_(weight.reshape(self.module.weight.shape))
         if self.module.bias is not None:
             self.module.bias.detach().copy_(bias)
+
+    def _write_slopes(self) -> None:
+        match self.source, self.activation:
+            case nn.LeakyReLU(), LeakyReLU():
+                self.source.negative_slope = self.activation.slope
+            case nn.PReLU(), PReLU():
+                self.source.weight.detach().copy_(self.activation.slopes)
+            case Act(), LeakyReLU():
+                self.source.activation = self.activation
+            case _:
+                pass
 
 
 class Dense(Layer):
@@ -128,9 +204,9 @@ class Dense(Layer):
         """The samples."""
         return v
 
-    def forward(self, u: Tensor) -> Tensor:
-        """u Wᵀ + b."""
-        return torch.addmm(self.theta[:, -1], self.before(u), self.weight.mT)
+    def _apply(self, below: Tensor) -> Tensor:
+        """U Wᵀ + b."""
+        return torch.addmm(self.theta[:, -1], below, self.weight.mT)
 
     def _adjoint(self, out: Tensor, shape: torch.Size) -> Tensor:
         return out @ self.weight
@@ -144,7 +220,7 @@ class Conv(Layer):
         kernel, stride, dilation = module.kernel_size, module.stride, module.dilation
         padding = module.padding
         if isinstance(padding, str):
-            raise ValueError(f"layer {name!r}: padding={padding!r} is not supported; give it in numbers")
+            raise TorchliftError(f"layer {name!r}: padding={padding!r} is not supported; give it in numbers")
         self.geometry = Convolution(_pair(kernel), _pair(stride), _pair(padding), _pair(dilation))
         self.kernel_shape = module.weight.shape
 
@@ -164,9 +240,9 @@ class Conv(Layer):
     def _kernel(self) -> Tensor:
         return self.weight.reshape(self.kernel_shape)
 
-    def forward(self, u: Tensor) -> Tensor:
+    def _apply(self, below: Tensor) -> Tensor:
         """W * u + b."""
-        return self.geometry.forward(self.before(u), self._kernel()) + self.theta[:, -1, None, None]
+        return self.geometry.forward(below, self._kernel()) + self.theta[:, -1, None, None]
 
     def _adjoint(self, out: Tensor, shape: torch.Size) -> Tensor:
         return self.geometry.adjoint_input(shape, self._kernel(), out)
@@ -174,3 +250,7 @@ class Conv(Layer):
 
 def _pair(value: tuple[int, ...]) -> tuple[int, int]:
     return value[0], value[1]
+
+
+def _two(value: int | tuple[int, ...]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else _pair(value)

@@ -9,14 +9,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from torchlift.convex.activations import Activation, LeakyReLU, Linear, Sigmoid, Softmax
+from torchlift.convex.activations import (
+    Activation,
+    Channelwise,
+    LeakyReLU,
+    Linear,
+    PReLU,
+    Sigmoid,
+    Softmax,
+)
+from torchlift.errors import TorchliftError
 from torchlift.lifted import penalties
-from torchlift.lifted.layers import Layer
+from torchlift.lifted.layers import Conv, Layer
 from torchlift.lifted.penalties import Bregman, Penalty
-from torchlift.lifted.read import read
+from torchlift.lifted.read import agree, read
 from torchlift.lifted.shard import Shard
 from torchlift.lifted.solvers.output import as_targets
-from torchlift.lifted.solvers.robust import leaky_slope
+from torchlift.lifted.solvers.robust import leaky_slope, leaky_slopes
 from torchlift.lifted.solvers.states import Above
 
 _LOSSES: dict[str, Activation] = {"cross_entropy": Softmax(), "mse": Linear(), "bce": Sigmoid()}
@@ -27,7 +36,7 @@ def loss_activation(loss: str | Activation) -> Activation:
     if isinstance(loss, Activation):
         return loss
     if loss not in _LOSSES:
-        raise ValueError(f"lifted: no loss {loss!r}; known: {', '.join(_LOSSES)}")
+        raise TorchliftError(f"lifted: no loss {loss!r}; known: {', '.join(_LOSSES)}")
     return _LOSSES[loss]
 
 
@@ -38,6 +47,8 @@ class Network:
     layers: list[Layer]
     penalties: list[Penalty]
     mus: list[float]
+    unchecked: nn.Module | None = None
+    """The model these layers were read from, until both were compared on data."""
 
     @classmethod
     def of(
@@ -48,10 +59,18 @@ class Network:
         hidden = len(layers) - 1
         mus = [float(mu)] * hidden if isinstance(mu, int | float) else [float(m) for m in mu]
         if len(mus) != hidden or min(mus, default=1.0) <= 0:
-            raise ValueError(f"lifted: mu needs one positive number or {hidden} of them, got {mu!r}")
-        output = Bregman(loss_activation(loss))
+            raise TorchliftError(f"lifted: mu needs one positive number or {hidden} of them, got {mu!r}")
+        last = loss_activation(loss)
+        if last.vector and isinstance(layers[-1], Conv):
+            last = Channelwise(last)
         inner = [penalties.get(penalty, layer.activation or Linear()) for layer in layers[:-1]]
-        return cls(layers, [*inner, output], [*mus, 1.0])
+        return cls(layers, [*inner, Bregman(last)], [*mus, 1.0], model)
+
+    def check(self, x: Tensor) -> None:
+        """Compare the forward pass with the model's own, once, before anything is trained."""
+        model, self.unchecked = self.unchecked, None
+        if model is not None:
+            agree(model, lambda some: self.output((self.states(some) or [some])[-1]), x)
 
     @property
     def hidden(self) -> int:
@@ -59,8 +78,10 @@ class Network:
         return len(self.layers) - 1
 
     def targets(self, y: Tensor, x: Tensor) -> Tensor:
-        """Labels as states of the output layer."""
-        return as_targets(y, self.output(self.states(x[:1])[-1] if self.hidden else x[:1]).expand(len(y), -1))
+        """Labels as states of the output layer; the first call compares the network with its model."""
+        self.check(x)
+        like = self.output((self.states(x[:1]) or [x[:1]])[-1])
+        return as_targets(y, like.expand(len(y), *like.shape[1:]), self.penalties[-1].activation)
 
     def output(self, below: Tensor) -> Tensor:
         """v_{L+1}."""
@@ -82,14 +103,12 @@ class Network:
         """What layer ``index`` sees of the next one."""
         layer, like = self.layers[index + 1], states[index]
         target = y if index + 1 == self.hidden else states[index + 1]
-        return Above(
-            self.penalties[index + 1],
-            self.mus[index + 1],
-            target,
-            layer.forward,
-            lambda out: layer.adjoint(out, like),
-            layer.norm_of(like),
-        )
+        penalty, mu, norm = self.penalties[index + 1], self.mus[index + 1], layer.norm_of(like)
+
+        def rows(some: Tensor) -> Above:
+            return Above(penalty, mu, target[some], *layer.frozen(like[some]), norm)
+
+        return Above(penalty, mu, target, *layer.frozen(like), norm, rows if layer.pooled else None)
 
     def parts(self, x: Tensor, states: Sequence[Tensor], y: Tensor) -> Tensor:
         """Σ over these samples of every layer's unweighted penalty, the loss last."""
@@ -102,11 +121,18 @@ class Network:
 
     def learn_slopes(self, x: Tensor, states: Sequence[Tensor], shard: Shard) -> None:
         """The best slope of every leaky ReLU for these states, in closed form."""
+        leaky = [n for n in self.layers[:-1] if isinstance(n.activation, LeakyReLU | PReLU)]
+        if len({id(layer.source) for layer in leaky}) < len(leaky):
+            raise TorchliftError("lifted: one activation module serves two layers, so its slope has no block")
         for i, layer in enumerate(self.layers[:-1]):
-            if isinstance(layer.activation, LeakyReLU):
-                slope = leaky_slope(states[i], self.preactivation(i, x, states), shard=shard)
-                layer.activation = LeakyReLU(slope)
-                self.penalties[i] = type(self.penalties[i])(layer.activation)
+            if layer not in leaky:
+                continue
+            v = self.preactivation(i, x, states)
+            if isinstance(layer.activation, PReLU):
+                layer.activation = PReLU(leaky_slopes(states[i], v, layer.activation.slopes, shard=shard))
+            else:
+                layer.activation = LeakyReLU(leaky_slope(states[i], v, shard=shard))
+            self.penalties[i] = type(self.penalties[i])(layer.activation)
 
     def write_back(self) -> None:
         """Put the weights into the user's modules."""

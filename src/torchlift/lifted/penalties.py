@@ -49,6 +49,10 @@ class Penalty(abc.ABC):
     def grad_v(self, u: Tensor, v: Tensor) -> Tensor:
         """∂P/∂v."""
 
+    def tangent_v(self, v: Tensor, direction: Tensor) -> Tensor:
+        """∂²P/∂v² · direction, where P is convex in v."""
+        raise NotImplementedError(f"{type(self).__name__} is not convex in v")
+
     @abc.abstractmethod
     def prox_u(self, w: Tensor, v: Tensor, step: Scalar) -> Tensor:
         """argmin over u of ½‖u − w‖² + step · P(u, v)."""
@@ -96,6 +100,10 @@ class Bregman(_Potential):
         """σ(v) − u."""
         return self.activation.grad_v(u, v)
 
+    def tangent_v(self, v: Tensor, direction: Tensor) -> Tensor:
+        """σ'(v) · direction."""
+        return self.activation.tangent(v, direction)
+
 
 @dataclasses.dataclass(frozen=True)
 class Classical(_Potential):
@@ -118,6 +126,10 @@ class Classical(_Potential):
     def grad_v(self, u: Tensor, v: Tensor) -> Tensor:
         """v − u."""
         return v - u
+
+    def tangent_v(self, v: Tensor, direction: Tensor) -> Tensor:
+        """The direction itself."""
+        return direction
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.convex.activations import Activation
-from torchlift.lifted.data import like_model
+from torchlift.errors import TorchliftError
+from torchlift.lifted.data import checked, like_model
 from torchlift.lifted.network import Network
 from torchlift.lifted.solvers.joint import joint_x
 
@@ -29,17 +30,18 @@ def predict(
     scores, minus the least energy with each class as the label (n × classes, higher is better). With Bregman
     penalties both rules are the forward pass, so the lifted rule is that of the classical penalty.
     """
-    x = like_model(model, x)
+    x = like_model(model, checked(torch.as_tensor(x), torch.zeros(len(x)))[0])
     if rule == "forward":
         training = model.training
         out = model.eval()(x)
         model.train(training)
         return out
     if rule != "lifted":
-        raise ValueError(f"lifted.predict: no rule {rule!r}; known: forward, lifted")
+        raise TorchliftError(f"lifted.predict: no rule {rule!r}; known: forward, lifted")
     network = Network.of(model, "classical", mus, loss)
+    network.check(x)
     if not all(layer.flat for layer in network.layers):
-        raise ValueError(
+        raise TorchliftError(
             "lifted.predict: rule 'lifted' solves dense networks; this one has convolutions or pooling"
         )
     weights, biases = [n.weight for n in network.layers], [n.theta[:, -1] for n in network.layers]

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from torchlift.convex.activations import Activation
 from torchlift.convex.activations import get as get_activation
-from torchlift.lifted.read import check_smooth, recognise, trace
+from torchlift.lifted.read import ReadError, agree, check_precision, check_smooth, recognise, trace
 from torchlift.lifted.unified import Unified
 
 _AFFINE_MODULES = (
@@ -51,7 +51,8 @@ class Traced(Unified):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.graph = model, trace(model)
+        check_precision(model)
+        self.model, self.graph, self.checked = model, trace(model), False
         found = {node: self._read(node) for node in self.graph.graph.nodes}
         self.nodes = {node: act for node, act in found.items() if act is not None}
         self.activations = list(self.nodes.values())
@@ -67,19 +68,19 @@ class Traced(Unified):
         known = _AFFINE_METHODS if node.op == "call_method" else _AFFINE_FUNCTIONS
         if node.op in ("placeholder", "output", "get_attr") or node.target in known:
             return None
-        raise ValueError(
+        raise ReadError(
             f"lifted: {type(self.model).__name__} does {node.name!r}, which is not known as affine"
         )
 
     def _read_module(self, node: torch.fx.Node, module: nn.Module) -> Activation | None:
         if isinstance(module, _NORMS) and module.training:
-            raise ValueError(f"lifted: {str(node.target)!r} is in training mode; call model.eval() first")
+            raise ReadError(f"lifted: {str(node.target)!r} is in training mode; call model.eval() first")
         if isinstance(module, (*_AFFINE_MODULES, *_NORMS)):
             return None
         activation = recognise(module)
         if activation is None:
             kind = type(module).__name__
-            raise ValueError(f"lifted: module {str(node.target)!r} ({kind}) is not supported")
+            raise ReadError(f"lifted: module {str(node.target)!r} ({kind}) is not supported")
         check_smooth(str(node.target), activation)
         return activation
 
@@ -94,7 +95,10 @@ class Traced(Unified):
         return self._run(x, z)[0]
 
     def states(self, x: Tensor) -> list[Tensor]:
-        """z of the forward pass."""
+        """z of the forward pass, which is compared with the model's own the first time."""
+        if not self.checked:
+            agree(self.model, lambda some: self._run(some, None)[0][-1], x)
+            self.checked = True
         return self._run(x, None)[1]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -124,7 +128,7 @@ class _Substituted(torch.fx.Interpreter):
             return super().run_node(n)
         v = self.fetch_args_kwargs_from_env(n)[0][0]
         if self.acts[n].vector and v.ndim > 2:
-            raise ValueError(f"lifted: {n.name!r} acts on vectors, but its input has shape {tuple(v.shape)}")
+            raise ReadError(f"lifted: {n.name!r} acts on vectors, but its input has shape {tuple(v.shape)}")
         self.before.append(v)
         self.after.append(self.acts[n](v) if self.given is None else self.given[len(self.after)])
         return self.after[-1]

@@ -13,10 +13,15 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .blocks import Block
+from .compiled import refusal
 from .moments import Group, MomentOptimizer
-from .rules import published_step, thesis_step
+from .rules import in_graph, published_step, thesis_step
 
 Rule = Literal["published", "thesis"]
+
+
+LOOK = 64
+"""Steps between two looks for entries that came to rest: m takes hundreds of steps to fade to zero."""
 
 
 class AvaGrad(MomentOptimizer):
@@ -28,11 +33,13 @@ class AvaGrad(MomentOptimizer):
     ``rule="thesis"`` is Algorithm 7: no bias corrections, the norm of the same step, and a move at t = 1.
 
     An entry that never receives a gradient has v = 0 and a rate of 1/ε, which would drown all others in the
-    norm. With ``skip_dead=True`` such entries count for nothing: they are left out of the norm, their first
-    gradient only fills the moments, and coupled decay leaves them alone. ``False`` is the rule to the letter;
-    both agree where no entry is dead. ``decoupled=True`` multiplies the weights by 1 − α·λ (AvaGradW).
+    norm; so has one that was masked after it lived, once v has faded. With ``skip_dead=True`` entries with
+    v = 0 or m = 0 count for nothing: they are left out of the norm, their first gradient only fills the
+    moments, and coupled decay leaves them alone. ``False`` is the rule to the letter; both agree where no
+    entry is dead. ``decoupled=True`` multiplies the weights by 1 − α·λ (AvaGradW).
 
-    ``foreach=False`` takes the tensors one by one, which needs less memory and more time.
+    ``foreach=False`` takes the tensors one by one, which needs less memory and more time. ``fused=True``
+    (published rule, CPU) makes a step one pass over memory, a loop that the machine's C compiler builds.
     """
 
     def __init__(
@@ -47,6 +54,7 @@ class AvaGrad(MomentOptimizer):
         rule: Rule = "published",
         skip_dead: bool = True,
         foreach: bool | None = None,
+        fused: bool = False,
         maximize: bool = False,
         capturable: bool = False,
         differentiable: bool = False,
@@ -55,8 +63,8 @@ class AvaGrad(MomentOptimizer):
             raise ValueError(f'AvaGrad: rule={rule!r} is unknown; "published" and "thesis" exist')
         options = {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "decoupled": decoupled,
-            "rule": rule, "skip_dead": skip_dead, "foreach": foreach, "maximize": maximize,
-            "capturable": capturable, "differentiable": differentiable,
+            "rule": rule, "skip_dead": skip_dead, "foreach": foreach, "fused": fused,
+            "maximize": maximize, "capturable": capturable, "differentiable": differentiable,
         }  # fmt: skip
         super().__init__(params, options)
 
@@ -64,6 +72,9 @@ class AvaGrad(MomentOptimizer):
         """Add a group, and a place for its γ."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
+        group["idle"] = False
+        if group["fused"]:
+            check_fused(group)
         double = any(param.dtype in (torch.float64, torch.complex128) for param in group["params"])
         dtype = torch.float64 if double else torch.float32
         group["gamma"] = torch.ones(
@@ -85,10 +96,25 @@ class AvaGrad(MomentOptimizer):
             group["gamma"] = torch.full_like(place, group["gamma"])
 
     def advance(self, group: Group, parts: Sequence[Block]) -> None:
-        """One step by the group's rule."""
+        """One step by the group's rule; whether entries came to rest is looked up now and then."""
+        if not in_graph(group) and any(part.step % LOOK == 1 for part in parts):
+            group["idle"] = any(part.idle() for part in parts)
         step = published_step if group["rule"] == "published" else thesis_step
         gamma = step(group, parts)
         group["gamma"] = gamma if group["differentiable"] else group["gamma"].copy_(gamma)
+
+
+def check_fused(group: Group) -> None:
+    """Refuse what the compiled pass cannot do."""
+    for option in ("capturable", "differentiable"):
+        if group[option]:
+            raise ValueError(f"AvaGrad: fused=True and {option}=True exclude each other")
+    if group["rule"] != "published":
+        raise ValueError(
+            'AvaGrad: fused=True needs rule="published": the norm of the same step takes two passes'
+        )
+    if reason := refusal(group["params"]):
+        raise ValueError(f"AvaGrad: fused=True {reason}")
 
 
 AvaGradW = partial(AvaGrad, decoupled=True)

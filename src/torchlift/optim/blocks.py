@@ -82,6 +82,16 @@ class Block:
             return (torch.threshold_ if own else torch.threshold)(second, 0.0, math.inf).sqrt_()
         return second.sqrt_() if own else second.sqrt()
 
+    def first_sign(self) -> Tensor:
+        """The sign of m as scratch: 0 where nothing moves."""
+        firsts = [m.detach() for m in self.firsts]
+        return gather(firsts).sign_() if len(firsts) > 1 else firsts[0].sign()
+
+    def idle(self) -> bool:
+        """Whether an entry that lived (v > 0) has come to rest (m = 0)."""
+        pairs = zip(self.firsts, self.seconds, strict=True)
+        return any(bool(((first == 0) & (second > 0)).any()) for first, second in pairs)
+
     def shrink(self, amount: float | Tensor) -> None:
         """w ← (1 − amount)·w, the decoupled weight decay."""
         if isinstance(amount, Tensor):
@@ -116,8 +126,11 @@ def spread(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [flat] if len(like) == 1 else list(_unflatten_dense_tensors(flat, like))
 
 
-def blocks(slots: Sequence[Slot], *, batch: bool) -> Iterator[Block]:
-    """Cut ``slots`` into blocks; without ``batch``, or where t is a tensor, one tensor makes one block."""
+def blocks(slots: Sequence[Slot], *, batch: bool, whole: bool = False) -> Iterator[Block]:
+    """Cut ``slots`` into blocks; without ``batch``, or where t is a tensor, one tensor makes one block.
+
+    ``whole``: blocks are not cut to the size of the cache.
+    """
     together: dict[tuple[torch.device, torch.dtype, float], list[Slot]] = defaultdict(list)
     for slot in slots:
         if batch and isinstance(slot.step, float):
@@ -125,7 +138,7 @@ def blocks(slots: Sequence[Slot], *, batch: bool) -> Iterator[Block]:
         else:
             yield Block([slot])
     for (device, _, _), alike in together.items():
-        if device.type == "cpu":
+        if device.type == "cpu" and not whole:
             yield from _cache_sized(alike)
         else:
             yield Block(alike)

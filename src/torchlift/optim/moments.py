@@ -54,13 +54,14 @@ class MomentOptimizer(Optimizer, abc.ABC):
         self._init_group(group, params, grads, firsts, seconds, steps)
         if not params:
             return
-        params, grads, firsts, seconds = (as_real(tensors) for tensors in (params, grads, firsts, seconds))
+        if any(map(Tensor.is_complex, params)):
+            params, grads, firsts, seconds = map(as_real, (params, grads, firsts, seconds))
         torch._foreach_add_(steps, torch.ones((), device=steps[0].device), alpha=1.0)
         in_graph = group["capturable"]
         counts = map(precise, steps, params) if in_graph else [step.item() for step in steps]
         slots = [Slot(*slot) for slot in zip(params, grads, firsts, seconds, counts, strict=True)]
         batch = group["foreach"] is not False and not group["differentiable"]
-        self.advance(group, list(blocks(slots, batch=batch)))
+        self.advance(group, list(blocks(slots, batch=batch, whole=bool(group.get("fused")))))
 
     def _init_group(  # torch.compile knows this name: it runs the method as it is instead of tracing it
         self,

@@ -10,26 +10,40 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .blocks import Block, gather
+from .blocks import Block
+from .compiled import Numbers, sweep, sweepable
 from .moments import Group, correction, decoupled_decay, direct, plus
 
 
 def published_step(group: Group, parts: Sequence[Block]) -> Tensor:
-    """Move with the γ of the step before; return the γ of this one."""
+    """Move with the γ of the step before; return the γ of this one. γ lags, so one pass does it all."""
     (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
     norm, gamma = Norm(group), number(group["gamma"], group)
     for part in parts:
-        direct(part, group, alive_only=group["skip_dead"])
         now, before = (correction(beta2, part.step - lag) ** 0.5 for lag in (0, 1))
+        rate = gamma * lr * before / correction(beta1, part.step)
+        if group["fused"] and part.step > 1 and sweepable(part, eps):
+            norm.take(*sweep(part, numbers(group, float(rate), eps * before, eps * now)), now)
+            continue
+        direct(part, group, alive_only=group["skip_dead"])
         shifted = plus(
             at_first(part, math.inf, part.second_root(skip_dead=group["skip_dead"])), eps * before, group
         )
         part.accumulate_first(beta1)
         part.shrink(lr * decoupled_decay(group) * part.started)
-        part.move(shifted, gamma * lr * before / correction(beta1, part.step))
+        part.move(shifted, rate)
         norm.add(part, shifted, now, shift=before)
         part.accumulate_second(beta2)
     return norm.gamma()
+
+
+def numbers(group: Group, rate: float, shift: float, later: float) -> Numbers:
+    """What the compiled pass needs of a group, and of the step."""
+    decay, apart = group["weight_decay"], float(group["lr"]) * decoupled_decay(group)
+    return Numbers(
+        rate, shift, later, 1 - apart, 0.0 if group["decoupled"] else decay, *group["betas"],
+        group["skip_dead"], -1 if group["maximize"] else 1,
+    )  # fmt: skip
 
 
 def thesis_step(group: Group, parts: Sequence[Block]) -> Tensor:
@@ -38,11 +52,11 @@ def thesis_step(group: Group, parts: Sequence[Block]) -> Tensor:
     norm = Norm(group)
     for part in parts:
         direct(part, group, alive_only=group["skip_dead"])
+        part.accumulate_first(beta1)
         norm.add(part, part.second_root(skip_dead=group["skip_dead"]))
     gamma = number(norm.gamma(), group)
     for part in parts:
         root = at_first(part, 0.0, part.second_root(skip_dead=group["skip_dead"]))
-        part.accumulate_first(beta1)
         part.shrink(lr * decoupled_decay(group))
         part.move(plus(root, eps, group), gamma * lr)
         part.accumulate_second(beta2)
@@ -57,16 +71,27 @@ def at_first(part: Block, value: float | Tensor, root: Tensor) -> Tensor:
     return torch.where(torch.as_tensor(first, device=root.device), value, root)
 
 
-def first_root(part: Block, group: Group) -> Tensor:
-    """What stands for √v_0 in the norm: 0, or infinity where a skipped entry has no gradient."""
-    grad = gather(part.grads)
-    return torch.zeros_like(grad).masked_fill_((grad == 0) & group["skip_dead"], math.inf)
-
-
 def number(gamma: Tensor, group: Group) -> float | Tensor:
     """γ as a number where reading it costs nothing, which saves a pass over the block."""
-    in_graph = group["capturable"] or group["differentiable"]
-    return gamma if in_graph or gamma.device.type != "cpu" else gamma.item()
+    return gamma if in_graph(group) or gamma.device.type != "cpu" else gamma.item()
+
+
+def in_graph(group: Group) -> bool:
+    """Whether numbers must stay tensors."""
+    return group["capturable"] or group["differentiable"]
+
+
+def ratio(scratch: Tensor, root: Tensor, group: Group) -> Tensor:
+    """A scratch tensor over another, in place unless a graph needs what was there."""
+    return scratch / root if group["differentiable"] else scratch.div_(root)
+
+
+def living(eta: Tensor, dtype: torch.dtype, group: Group) -> Tensor:
+    """How many entries of η are not zero; it is used up."""
+    if not in_graph(group) and eta.device.type == "cpu" and eta.numel() and eta.amin() > 0:
+        return torch.tensor(eta.numel(), dtype=dtype)
+    signs = eta.detach().sign() if group["differentiable"] else eta.sign_()
+    return signs.abs_().sum(dtype=dtype)
 
 
 class Norm:
@@ -76,21 +101,40 @@ class Norm:
         self.group = group
         self.norms: list[Tensor] = []
         self.counts: list[Tensor] = []
+        self.swept = (0.0, 0.0)
+        """‖η‖ and the number of entries of blocks that were swept."""
 
     def add(
         self, part: Block, root: Tensor, corrected: float | Tensor = 1.0, *, shift: float | Tensor = 0.0
     ) -> None:
-        """Take in a block with c = ``corrected``; ``root`` holds √v_{t−1} + ε·``shift`` and is used up."""
+        """Take in a block with c = ``corrected``; ``root`` holds √v_{t−1} + ε·``shift`` and is used up.
+
+        With ``skip_dead`` entries whose m_t is zero, which do not move, count for nothing.
+        """
         group, gamma = self.group, self.group["gamma"]
-        if (part.step == 1) is not False:
-            root = at_first(part, first_root(part, group), root)
-        eta = plus(root, group["eps"] * (corrected - shift), group).reciprocal_()
+        first = (part.step == 1) is not False
+        if first:
+            root = at_first(part, torch.zeros_like(root), root)
+        root = plus(root, group["eps"] * (corrected - shift), group)
+        signed = group["skip_dead"] and (first or group["idle"] or in_graph(group))
+        eta = ratio(part.first_sign(), root, group) if signed else root.reciprocal_()
         norm = torch.linalg.vector_norm(eta, dtype=gamma.dtype) * corrected
-        alive = (eta.detach().clone() if group["differentiable"] else eta).sign_().sum(dtype=gamma.dtype)
+        alive = living(eta, gamma.dtype, group)
         self.norms.append(norm.to(gamma.device))
         self.counts.append(alive.to(gamma.device))
 
+    def take(self, squares: float, alive: float, corrected: float) -> None:
+        """Take in a block of which Ση² and the number of entries are known."""
+        norm, count = self.swept
+        self.swept = (math.hypot(norm, math.sqrt(squares) * corrected), count + alive)
+
     def gamma(self) -> Tensor:
         """γ = 1/RMS(η), or γ as it was while nothing is alive."""
+        was, (swept, more) = self.group["gamma"], self.swept
+        if not self.norms:
+            return torch.full_like(was, math.sqrt(more) / swept) if swept else was
+        if more:
+            self.norms.append(torch.full_like(was, swept))
+            self.counts.append(torch.full_like(was, more))
         norm, count = torch.stack(self.norms).norm(), torch.stack(self.counts).sum()
-        return torch.where(norm > 0, count.sqrt() / norm, self.group["gamma"])
+        return torch.where(norm > 0, count.sqrt() / norm, was)

@@ -1,4 +1,4 @@
-"""Batches from whatever the user has: tensors in memory (the fast path), a Dataset, or a DataLoader."""
+"""Batches from whatever the user has: samples in memory (the fast path), a Dataset, or a DataLoader."""
 
 import abc
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torchlift.core import Batch
 from torchlift.errors import DataError
 from torchlift.train import rng
+from torchlift.train.columns import as_tensors
 from torchlift.train.workers import patiently, resumable
 from torchlift.tree import leaves, select
 
@@ -123,6 +124,8 @@ def source(data: Any, batch_size: int, augment: Augment | None = None, shuffle: 
     """The right source for the user's data."""
     if isinstance(data, Source):
         return data
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise DataError(f"batch_size is a whole number of samples, 1 or more; got {batch_size!r}.")
     if isinstance(data, TensorDataset):
         data = data.tensors
     if isinstance(data, DataLoader | Dataset) and augment is not None:
@@ -133,7 +136,7 @@ def source(data: Any, batch_size: int, augment: Augment | None = None, shuffle: 
         if not sized(data):
             raise DataError("the dataset is empty: give it at least one sample.")
         return Loader(DataLoader(data, batch_size, shuffle=shuffle))
-    return Tensors(data, batch_size, augment)
+    return Tensors(as_tensors(data), batch_size, augment)
 
 
 def sized(data: Any) -> bool:
@@ -156,13 +159,16 @@ def with_index(batch: Batch, index: Tensor) -> Batch:
     return {**batch, "index": index} if isinstance(batch, Mapping) else (*batch, index)
 
 
-def share(batch: Batch, rank: int, world: int) -> tuple[Batch, float]:
-    """A process's part of a global batch, and the weight that makes the average over processes the mean."""
+def share(batch: Batch, rank: int, world: int) -> tuple[Batch, float, tuple[int, int, int]]:
+    """A process's part of a global batch, the weight that makes the average over processes the mean, and
+    its place: the first row, the one after the last, and how many there are. Fewer samples than processes are
+    every process's own."""
     whole = len(next(leaves(batch)))
     if whole < world:
-        return batch, 1.0
-    index = torch.arange(whole).tensor_split(world)[rank].to(next(leaves(batch)).device)
-    return select(batch, index), len(index) * world / whole
+        return batch, 1.0, (0, whole, whole)
+    index = torch.arange(whole).tensor_split(world)[rank]
+    place = int(index[0]), int(index[-1]) + 1, whole
+    return select(batch, index.to(next(leaves(batch)).device)), len(index) * world / whole, place
 
 
 def check(tree: Any) -> int:

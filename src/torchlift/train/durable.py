@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 
@@ -115,8 +115,10 @@ class DurableFit(Fit):
         share: float = 1.0,
         prefix: str = "",
         path: tuple[int, ...] = (),
+        settings: Settings | None = None,
     ) -> None:
         self.run, self.whole, self.share, self.prefix, self.path = run, whole, share, prefix, path
+        self.settings = settings or run.settings
         self.store = run.store if whole is None else whole.store and whole.store.inside(path[-1])
         self.epochs, self.steps = share * run.epochs, run.train.steps()
         self.calls = 0
@@ -129,7 +131,7 @@ class DurableFit(Fit):
 
     def __call__(self, problem: Problem, **choices: Unpack[Choices]) -> Fitted:
         """Train the problem; see :class:`Settings` for what may be chosen."""
-        settings = self.run.settings.changed(choices)
+        settings = self.settings.changed(choices)
         settings = dataclasses.replace(settings, name=self.prefix + settings.name)
         self.run.phases.append(phase(settings.name, problem))
         done = self.finished(settings.name, problem)
@@ -142,6 +144,7 @@ class DurableFit(Fit):
             loop.run(self.hooks(loop))
         finally:
             self.run.progress.stop()
+            self.run.history.settle()
         at = loop.at
         if at.stopped == "budget":
             LOG.warning("fit %r: nothing is left of the budget, so it takes no step.", settings.name)
@@ -181,13 +184,27 @@ class DurableFit(Fit):
         self.spend(flops, time.perf_counter() - started)
         return found[0]
 
-    def branch(self, name: str, share: float = 1.0) -> "DurableFit":
-        """A fit of its own for a part of the work, with its share of this one's budget."""
+    def branch(self, name: str, share: float = 1.0, **settings: Any) -> "DurableFit":
+        """A fit of its own for a part of the work, with its share of this one's budget and its settings."""
         if not 0 < share <= 1:
             raise BudgetError(f"branch {name!r}: a share of the budget lies in (0, 1], got {share}.")
         number, self.calls = self.calls, self.calls + 1
         prefix, path = f"{self.prefix}{name}: ", (*self.path, number)
-        return DurableFit(self.run, whole=self, share=share * self.share, prefix=prefix, path=path)
+        chosen = self.settings.changed(settings)
+        return DurableFit(
+            self.run, whole=self, share=share * self.share, prefix=prefix, path=path, settings=chosen
+        )
+
+    def tell(self, name: str, words: str, problem: Problem) -> None:
+        """A line for the report, among what was optimised."""
+        self.run.phases.append(phase(self.prefix + name, problem) | {"what": [words], "where": []})
+
+    def stage(self, name: str, problem: Problem, **sizes: float) -> None:
+        """For the report: what the run has cost, and what the network is, after a stage of a chain."""
+        flops, seconds = self.bill()
+        score = self.evaluate(problem)
+        row: Row = {"stage": self.prefix + name, "cost": flops / self.run.unit, "seconds": seconds}
+        self.run.phases.append(row | {"loss": score.loss, "metric": score.metric} | sizes)
 
     def left(self) -> float:
         """FLOPs that may still be spent: without equal cost there is no end."""
@@ -237,9 +254,10 @@ class DurableFit(Fit):
             run.progress.update(loop.at.step, note(row))
 
         def pause(loop: Loop) -> None:
-            stop = self.agreed(run.interrupted(), loop)
+            due = time.monotonic() - saved[0] >= run.save_every
+            stop, due = self.agreed(run.interrupted(), due, loop)
             savable = run.train.skips or loop.at.batch == 0
-            if self.store is not None and savable and (stop or time.monotonic() - saved[0] >= run.save_every):
+            if self.store is not None and savable and (stop or due):
                 self.store.save(self.calls, loop.at.step, self.tree(loop), run.engine)
                 saved[0] = time.monotonic()
             if stop:
@@ -247,12 +265,15 @@ class DurableFit(Fit):
 
         return Hooks(row, run.progress.update, pause)
 
-    def agreed(self, stop: bool, loop: Loop) -> bool:
-        """Whether to stop here: several processes ask one another, once an epoch."""
+    def agreed(self, stop: bool, due: bool, loop: Loop) -> tuple[bool, bool]:
+        """Whether to stop here, and to save: several processes ask one another, once an epoch."""
         engine = self.run.engine
         if engine.world == 1:
-            return stop
-        return loop.at.batch == 0 and bool(engine.total(torch.tensor(float(stop))) > 0)
+            return stop, due
+        if loop.at.batch:
+            return False, False
+        asked = engine.total(torch.tensor([float(stop), float(due)])).tolist()
+        return asked[0] > 0, asked[1] > 0
 
     def tree(self, loop: Loop) -> Tree:
         """A checkpoint inside a fit."""

@@ -1,8 +1,9 @@
 """Where the steps run: this process, or several through Lightning Fabric."""
 
 import atexit
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from torchlift.core import Problem
 from torchlift.errors import TorchliftError
 
 Objective = Callable[..., Tensor]
+LOST = ("gloo/transport", "Connection closed by peer", "Connection reset by peer", "NCCL error")
+"""What torch says when a process it talks to is gone."""
 
 
 class Engine:
@@ -39,6 +42,10 @@ class Engine:
     def total(self, values: Tensor) -> Tensor:
         """The sum over processes."""
         return values
+
+    def mean(self, value: float) -> float:
+        """The mean over processes."""
+        return value
 
     def barrier(self) -> None:
         """Wait for the other processes."""
@@ -80,18 +87,60 @@ class FabricEngine(Engine):
         """The sum over processes."""
         return self.fabric.all_reduce(values, reduce_op="sum")
 
+    def mean(self, value: float) -> float:
+        """The mean over processes."""
+        return float(self.total(torch.tensor(value, dtype=torch.float64))) / self.world
+
     def barrier(self) -> None:
         """Wait for the other processes."""
         self.fabric.barrier()
 
 
+def processes() -> int:
+    """How many processes the run was started with (``torchrun`` says so)."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def first_process() -> bool:
+    """Whether this is the one that writes, before there is an engine to ask."""
+    return processes() == 1 or os.environ.get("RANK", "0") == "0"
+
+
 def engine(device: str | torch.device = "auto", precision: str = "32", compiled: bool = False) -> Engine:
     """The engine for this process: our own where it is alone on a CPU at full precision."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    chosen = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    world = processes()
+    chosen = checked(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     if world == 1 and precision == "32":
         return Engine(chosen, compiled)
     return FabricEngine(chosen, world, precision, compiled)
+
+
+def checked(device: str | torch.device) -> torch.device:
+    """A device that torch knows and this machine has."""
+    try:
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise TorchliftError(
+            f"device {str(device)!r} cannot be used ({reason}): pass device='cpu'."
+        ) from error
+    return chosen
+
+
+@contextlib.contextmanager
+def connected() -> Generator[None]:
+    """Turn the loss of another process into one line that names the fix."""
+    try:
+        yield
+    except RuntimeError as error:
+        first = next(iter(str(error).splitlines()), "")
+        if not (isinstance(error, distributed.DistError) or any(word in first for word in LOST)):
+            raise
+        raise TorchliftError(
+            f"another process of this run is gone ({first[:120]}): see what it said, then start all of them "
+            "again with resume=True."
+        ) from error
 
 
 def leave() -> None:

@@ -1,13 +1,16 @@
 """What happened, one row per epoch: a list, and ``history.jsonl`` where the run has a folder.
 
 The file only grows; a checkpoint holds a position in it (rows, bytes, a digest of what stands before), so
-that what a checkpoint costs does not depend on how long the run has been.
+that what a checkpoint costs does not depend on how long the run has been. Rows that come fast go to the file
+together, a second's worth at a time; before a checkpoint names them they are on the disk.
 """
 
+import contextlib
 import hashlib
 import json
 import math
 import os
+import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,8 @@ from typing import Any
 from torchlift.errors import CheckpointError
 
 Row = dict[str, Any]
+WAIT = 1.0
+"""Seconds for which rows may wait for the file: what they cost there is a write, not its length."""
 Mark = dict[str, Any]
 """``{"rows": how many, "bytes": how far, "digest": of what}``: a position in the history."""
 
@@ -28,34 +33,41 @@ class History:
     def __init__(self, path: Path | None = None, writes: bool = True) -> None:
         self.path, self.writes = path, writes and path is not None
         self.rows: list[Row] = []
-        self.bytes, self.digest = 0, hashlib.blake2b(digest_size=16)
+        self.told, self.bytes, self.digest = 0, 0, hashlib.blake2b(digest_size=16)
         self.stored: list[bytes] | None = None
-        self.handle = -1
+        self.handle, self.waiting, self.written = -1, bytearray(), -WAIT
 
     def append(self, row: Row) -> None:
-        """Add a row, and a line to the file."""
-        row = {name: tidy(value) for name, value in row.items()}
-        if self.path is not None:
+        """Add a row; the file has it at once, or within :data:`WAIT` where rows come fast."""
+        self.rows.append({name: tidy(value) for name, value in row.items()})
+        if self.path is not None and time.monotonic() - self.written >= WAIT:
+            self.catch_up()
+
+    def catch_up(self, flush: bool = False) -> None:
+        """Count the rows that wait, and write them as lines; ``flush`` takes them to the disk."""
+        for row in self.rows[self.told :]:
             line = json.dumps(row).encode() + b"\n"
-            if self.writes:
-                self.to_file(line)
             self.advance(line)
-        self.rows.append(row)
+            self.waiting += line
+        if self.writes:
+            self.to_file(flush)
+        self.written = time.monotonic()
 
     def advance(self, line: bytes) -> None:
-        """Count a line that is in the file."""
+        """Count a line."""
+        self.told += 1
         self.bytes += len(line)
         self.digest.update(line)
 
     def mark(self) -> Mark:
         """Where the history stands: on the disk when this returns."""
-        if self.writes and self.bytes:
-            self.to_file(b"", flush=True)
+        if self.path is not None and self.rows:
+            self.catch_up(flush=True)
         return {"rows": len(self.rows), "bytes": self.bytes, "digest": self.digest.hexdigest()}
 
     def rewind(self, mark: Mark, cut: bool = True) -> None:
         """Make the rows those before a mark; ``cut`` the file there too."""
-        self.rows, self.bytes, self.digest = [], 0, hashlib.blake2b(digest_size=16)
+        self.rows, self.told, self.bytes, self.digest = [], 0, 0, hashlib.blake2b(digest_size=16)
         for line in self.lines()[: mark["rows"]]:
             self.rows.append(parse(line))
             self.advance(line)
@@ -74,6 +86,7 @@ class History:
     def cut(self) -> None:
         """Drop from the file what stands behind the last row."""
         self.stored = None
+        self.waiting.clear()
         if self.path is None or not self.writes or not self.path.exists():
             return
         try:
@@ -89,21 +102,27 @@ class History:
             self.stored = [line for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
         return self.stored
 
-    def to_file(self, line: bytes, flush: bool = False) -> None:
-        """Append to the file, or flush it to the disk; it stays open, for rows may come fast."""
+    def to_file(self, flush: bool) -> None:
+        """Append what waits, ``flush`` it to the disk too; the file stays open, for rows may come fast."""
         assert self.path is not None
         try:
             if self.handle < 0:
                 self.handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
                 weakref.finalize(self, os.close, self.handle)
-            while line:
-                line = line[os.write(self.handle, line) :]
+            while self.waiting:
+                del self.waiting[: os.write(self.handle, self.waiting)]
             if flush:
                 os.fsync(self.handle)
         except OSError as error:
             raise CheckpointError(
                 f"cannot write {self.path} ({error.strerror}): free space there."
             ) from error
+
+    def settle(self) -> None:
+        """Let the file have what waits, if it can; where it cannot, :meth:`mark` says so."""
+        if self.path is not None:
+            with contextlib.suppress(CheckpointError):
+                self.catch_up()
 
 
 def read(path: Path) -> list[Row]:

@@ -1,8 +1,9 @@
 """Activations as gradients of conjugates: the table of lifted training, by name."""
 
 from torchlift.convex.activations.base import Activation
+from torchlift.convex.activations.channels import Channelwise
 from torchlift.convex.activations.modules import Act, recognise
-from torchlift.convex.activations.piecewise import Clip, Hardsigmoid, LeakyReLU, Linear
+from torchlift.convex.activations.piecewise import Clip, Hardsigmoid, LeakyReLU, Linear, PReLU
 from torchlift.convex.activations.pooling import max_divergence, max_divergence_gradient
 from torchlift.convex.activations.simplex import Simplex, Softmax, project_simplex
 from torchlift.convex.activations.smooth import Sigmoid, Softplus, Tanh
@@ -17,12 +18,14 @@ from torchlift.convex.activations.threshold import (
 __all__ = [
     "Act",
     "Activation",
+    "Channelwise",
     "Clip",
     "GroupSoftThreshold",
     "Hardsigmoid",
     "LeakyReLU",
     "Linear",
     "NonnegSoftThreshold",
+    "PReLU",
     "Sigmoid",
     "Sign",
     "Simplex",

@@ -1,7 +1,9 @@
 """σ = grad f*: an activation is the gradient of a convex conjugate (Wang & Benning 2022)."""
 
 import abc
+from typing import Self
 
+import torch
 from torch import Tensor
 
 Scalar = float | Tensor
@@ -57,3 +59,17 @@ class Activation(abc.ABC):
     def grad_v(self, u: Tensor, v: Tensor) -> Tensor:
         """∂B/∂v = σ(v) − u: no derivative of σ."""
         return self(v) - u
+
+    def tangent(self, v: Tensor, direction: Tensor) -> Tensor:
+        """J(v)·direction, J a (generalised) Jacobian of σ, a gradient: symmetric, 0 ⪯ J ⪯ ℓ."""
+        return torch.func.vjp(self, v)[1](direction)[0]
+
+    def diagonal(self, v: Tensor) -> Tensor:
+        """The diagonal of J(v), all of it for elementwise activations; ℓ where a vector's is not known."""
+        if self.vector:
+            return torch.full_like(v, self.lipschitz)
+        return self.tangent(v, torch.ones_like(v))
+
+    def columns(self, index: slice) -> Self:
+        """The activation of some of the units (entries of dimension 1)."""
+        return self

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from torchlift.convex.activations.base import Activation
+from torchlift.convex.activations.piecewise import PReLU
 from torchlift.convex.activations.table import get
 
 
@@ -31,6 +32,8 @@ def recognise(module: nn.Module) -> Activation | None:
             return get("relu")
         case nn.LeakyReLU():
             return get("leaky_relu", slope=module.negative_slope)
+        case nn.PReLU():
+            return PReLU(module.weight.detach().clone())
         case nn.Hardtanh():  # ReLU6 is one of these
             return get("clip", lo=module.min_val, hi=module.max_val)
         case nn.Hardsigmoid():

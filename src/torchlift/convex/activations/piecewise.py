@@ -1,5 +1,6 @@
 """Activations with piecewise quadratic potentials: every penalty is a sum of squares and products ≥ 0."""
 
+import abc
 import dataclasses
 import math
 
@@ -56,9 +57,47 @@ class Linear(Nonexpansive):
         return u
 
 
+class _Leaky(Nonexpansive):
+    """σ(v) = max(v, a v), f(u) = u²/2 for u ≥ 0 and u²/(2a) below; slopes a in (0, 1]."""
+
+    @abc.abstractmethod
+    def _below(self, v: Tensor) -> Scalar:
+        """a, in the shape of v's units."""
+
+    def __call__(self, v: Tensor) -> Tensor:
+        """σ(v)."""
+        return torch.where(v >= 0, v, self._below(v) * v)
+
+    def potential(self, u: Tensor) -> Tensor:
+        """u²/2 or u²/(2a)."""
+        return u * self.grad_potential(u) / 2
+
+    def conjugate(self, v: Tensor) -> Tensor:
+        """v²/2 or a v²/2."""
+        return v * self(v) / 2
+
+    def penalty(self, u: Tensor, v: Tensor) -> Tensor:
+        """½(u − σ(v))²·(1 or 1/a) on equal signs; a sum of non-negative terms on opposite ones."""
+        gap = (u - self(v)).square() / 2
+        same = torch.where(u >= 0, gap, gap / self._below(u))
+        return torch.where((u >= 0) == (v >= 0), same, self.potential(u) + self.conjugate(v) - u * v)
+
+    def grad_potential(self, u: Tensor) -> Tensor:
+        """u or u/a."""
+        return torch.where(u >= 0, u, u / self._below(u))
+
+    def prox(self, w: Tensor, mu: Scalar) -> Tensor:
+        """w/(1 + μ) above 0, w/(1 + μ/a) below."""
+        return torch.where(w >= 0, w / (1 + mu), w / (1 + mu / self._below(w)))
+
+    def project(self, u: Tensor) -> Tensor:
+        """Every u is feasible."""
+        return u
+
+
 @dataclasses.dataclass(frozen=True)
-class LeakyReLU(Nonexpansive):
-    """σ(v) = max(v, a v), f(u) = u²/2 for u ≥ 0 and u²/(2a) below; slope a in (0, 1]."""
+class LeakyReLU(_Leaky):
+    """σ(v) = max(v, a v) with one slope a in (0, 1]."""
 
     slope: float = 0.01
 
@@ -66,38 +105,29 @@ class LeakyReLU(Nonexpansive):
         if not 0 < self.slope <= 1:
             raise ValueError(f"leaky_relu: slope must lie in (0, 1], got {self.slope}; for slope 0 use relu")
 
-    def _weigh(self, u: Tensor, below: float) -> Tensor:
-        return torch.where(u >= 0, u, below * u)
+    def _below(self, v: Tensor) -> Scalar:
+        return self.slope
 
-    def __call__(self, v: Tensor) -> Tensor:
-        """σ(v)."""
-        return self._weigh(v, self.slope)
 
-    def potential(self, u: Tensor) -> Tensor:
-        """u²/2 or u²/(2a)."""
-        return u * self._weigh(u, 1 / self.slope) / 2
+@dataclasses.dataclass(frozen=True, eq=False)
+class PReLU(_Leaky):
+    """The leaky ReLU with a slope in (0, 1] for every channel (dimension 1), or one for all: ``nn.PReLU``."""
 
-    def conjugate(self, v: Tensor) -> Tensor:
-        """v²/2 or a v²/2."""
-        return v * self._weigh(v, self.slope) / 2
+    slopes: Tensor
 
-    def penalty(self, u: Tensor, v: Tensor) -> Tensor:
-        """½(u − σ(v))²·(1 or 1/a) on equal signs; a sum of non-negative terms on opposite ones."""
-        gap = (u - self(v)).square() / 2
-        same = torch.where(u >= 0, gap, gap / self.slope)
-        return torch.where((u >= 0) == (v >= 0), same, self.potential(u) + self.conjugate(v) - u * v)
+    def __post_init__(self) -> None:
+        if not bool(((self.slopes > 0) & (self.slopes <= 1)).all()):
+            raise ValueError(
+                f"prelu: slopes must lie in (0, 1], got {float(self.slopes.min()):g} to "
+                f"{float(self.slopes.max()):g}; clamp the module's weight"
+            )
 
-    def grad_potential(self, u: Tensor) -> Tensor:
-        """u or u/a."""
-        return self._weigh(u, 1 / self.slope)
+    def _below(self, v: Tensor) -> Scalar:
+        return self.slopes.to(v).reshape(-1, *[1] * (v.ndim - 2))
 
-    def prox(self, w: Tensor, mu: Scalar) -> Tensor:
-        """w/(1 + μ) above 0, w/(1 + μ/a) below."""
-        return torch.where(w >= 0, w / (1 + mu), w / (1 + mu / self.slope))
-
-    def project(self, u: Tensor) -> Tensor:
-        """Every u is feasible."""
-        return u
+    def columns(self, index: slice) -> "PReLU":
+        """The slopes of some units."""
+        return PReLU(self.slopes[index]) if len(self.slopes) > 1 else self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +173,10 @@ class Clip(Nonexpansive):
     def project(self, u: Tensor) -> Tensor:
         """σ itself."""
         return self(u)
+
+    def diagonal(self, v: Tensor) -> Tensor:
+        """1 inside, 0 outside."""
+        return ((v > self.lo) & (v < self.hi)).to(v.dtype)
 
 
 @dataclasses.dataclass(frozen=True)

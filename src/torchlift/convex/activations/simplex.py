@@ -119,3 +119,13 @@ class Softmax(Activation):
     def project(self, u: Tensor) -> Tensor:
         """Onto the simplex."""
         return project_simplex(u)
+
+    def tangent(self, v: Tensor, direction: Tensor) -> Tensor:
+        """(diag(p) − ppᵀ)·direction."""
+        p = self(v)
+        return p * (direction - (p * direction).sum(-1, keepdim=True))
+
+    def diagonal(self, v: Tensor) -> Tensor:
+        """p(1 − p)."""
+        p = self(v)
+        return p * (1 - p)

@@ -1,15 +1,12 @@
-"""Convolutions: the W-step by an im2col Gram matrix or by conjugate gradients."""
+"""The geometry of convolutions: patches for the W-step, adjoints."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_input, conv2d_weight
-
-from torchlift.lifted.solvers.ridge import Ridge
 
 Pair = tuple[int, int]
 
@@ -50,46 +47,3 @@ class Convolution:
 def image_rows(v: Tensor) -> Tensor:
     """(m, c, h, w) to one row of channels per sample and position."""
     return v.movedim(1, -1).reshape(-1, v.shape[1])
-
-
-def conjugate_gradient(
-    apply: Callable[[Tensor], Tensor], right: Tensor, *, tolerance: float = 1e-12, steps: int = 1000
-) -> Tensor:
-    """x with Mx = right for a symmetric positive definite M given as a function."""
-    x = torch.zeros_like(right)
-    residual = right.clone()
-    direction = residual.clone()
-    energy = residual.square().sum()
-    stop = float(energy) * tolerance**2
-    for _ in range(steps):
-        if float(energy) <= stop:
-            break
-        image = apply(direction)
-        rate = energy / (direction * image).sum()
-        x = x + rate * direction
-        residual = residual - rate * image
-        following = residual.square().sum()
-        direction = residual + (following / energy) * direction
-        energy = following
-    return x
-
-
-def conv_ridge(
-    x: Tensor, u: Tensor, geometry: Convolution, lam: float, rho: float, *, method: str = "gram"
-) -> tuple[Tensor, Tensor]:
-    """argmin over W, b of λ‖W * x + b − u‖² + ρ‖W‖²; W is out × in × kernel, the bias is free."""
-    shape = torch.Size((u.shape[1], x.shape[1], *geometry.kernel))
-    if method == "gram":
-        weight, bias = Ridge(geometry.patches(x), rho / lam).solve(image_rows(u))
-        return weight.reshape(shape), bias
-    if method != "cg":
-        raise ValueError(f"conv_ridge: no method {method!r}; known: gram, cg")
-
-    def centre(v: Tensor) -> Tensor:
-        return v - v.mean((0, 2, 3), keepdim=True)
-
-    def normal(weight: Tensor) -> Tensor:
-        return geometry.adjoint_weight(x, shape, centre(geometry.forward(x, weight))) + rho / lam * weight
-
-    weight = conjugate_gradient(normal, geometry.adjoint_weight(x, shape, centre(u)))
-    return weight, (u - geometry.forward(x, weight)).mean((0, 2, 3))

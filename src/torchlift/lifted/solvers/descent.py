@@ -8,7 +8,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from torchlift.convex.solvers.gradient import constant_momentum as constant_momentum
+from torchlift.convex.solvers.solved import Solved, tell
 from torchlift.lifted.shard import Alone, Shard
+
+_GRADIENT = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +22,7 @@ class Block:
     ``step(z)`` minimises an upper model of the objective that touches it at z, so it never raises it.
     ``momentum`` is the constant (√κ − 1)/(√κ + 1) if the condition number κ is known, else None.
     ``project`` puts an arbitrary point back into the domain; ``shard`` completes norms over processes.
+    ``newton(z, tolerance, steps)``, where there is one, solves the block to that gradient.
     """
 
     step: Callable[[Tensor], Tensor]
@@ -26,12 +31,8 @@ class Block:
     project: Callable[[Tensor], Tensor]
     momentum: float | None = None
     shard: Shard = Alone()
-
-
-def constant_momentum(condition: float) -> float:
-    """(√κ − 1)/(√κ + 1)."""
-    root = math.sqrt(max(condition, 1.0))
-    return (root - 1) / (root + 1)
+    newton: Callable[[Tensor, float, int], Solved] | None = None
+    name: str = "a block"
 
 
 class Rule(abc.ABC):
@@ -99,29 +100,44 @@ class Accelerated(Rule):
 
 @dataclasses.dataclass(frozen=True)
 class Exact(Rule):
-    """Nesterov until the relative step is below 1e-8 (float64) or 1e-5 (float32).
+    """The block's minimiser: by Newton's method to a gradient of 1e-9 where the block has it.
 
-    It restarts when the momentum points uphill: objectives cannot be compared that finely.
+    Else Nesterov until the relative step is below 1e-8 (float64) or 1e-5 (float32), restarted when the
+    momentum points uphill: objectives cannot be compared that finely. ``tolerance`` replaces these numbers.
+    A block that is not solved after ``steps`` gives a ``StoppedShortWarning``.
     """
 
     tolerance: float | None = None
     steps: int = 5000
 
     def __call__(self, block: Block, z: Tensor) -> Tensor:
-        """The block's minimiser."""
+        """The minimiser, or as far as it got, with a warning."""
+        fix = "raise mu or rho, take more steps (Exact(steps=…)), or choose update='accelerated'"
+        return tell(f"exact: {block.name}", self.solve(block, z), fix)
+
+    def solve(self, block: Block, z: Tensor) -> Solved:
+        """The minimiser, and whether it is one."""
+        if block.newton is not None:
+            found = block.newton(z, _GRADIENT if self.tolerance is None else self.tolerance, self.steps)
+        else:
+            found = self._nesterov(block, z)
+        return found if not block.value(found.x) > block.value(z) else found._replace(x=z)
+
+    def _nesterov(self, block: Block, z: Tensor) -> Solved:
         tolerance = self.tolerance
         if tolerance is None:
             tolerance = 1e-8 if z.dtype == torch.float64 else 1e-5
-        start, point, weight = z, z, 1.0
-        for _ in range(self.steps):
+        point, weight, count, change = z, 1.0, 0, 0.0
+        while count < self.steps:
+            count += 1
             new = block.step(point)
             turned = float(block.shard.sum(((point - new) * (new - z)).sum())) > 0
-            small = _relative_change(new, z, block.shard) <= tolerance
+            change = _relative_change(new, z, block.shard)
             beta, weight = (0.0, 1.0) if turned else _extrapolation(block.momentum, weight)
             point, z = new + beta * (new - z), new
-            if small:
+            if change <= tolerance:
                 break
-        return z if block.value(z) <= block.value(start) else start
+        return Solved(z, change <= tolerance, change, count)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,16 +1,23 @@
-"""One layer's weights: min μ ΣP(U, AWᵀ + b) + ρ‖W‖² by majorised ridge (Wang and Benning 2022)."""
+"""One layer's weights: min μ ΣP(U, AWᵀ + b) + ρ‖W‖², exactly by Newton's method, or by majorised ridge.
+
+Wang and Benning 2022.
+"""
 
 import dataclasses
 
 import torch
 from torch import Tensor
 
-from torchlift.lifted.penalties import Penalty
+from torchlift.convex.activations import Linear
+from torchlift.convex.solvers.ridge import Ridge
+from torchlift.convex.solvers.solved import Solved
+from torchlift.convex.solvers.units import newton_units
+from torchlift.lifted.penalties import Bregman, Classical, Penalty
 from torchlift.lifted.shard import Alone, Shard
 from torchlift.lifted.solvers.descent import Block, Exact, Rule
-from torchlift.lifted.solvers.ridge import Ridge
 
 _DOUBLINGS = 40
+_NEWTON = 100
 
 
 @dataclasses.dataclass
@@ -74,7 +81,34 @@ class WeightBlock:
 
     def block(self) -> Block:
         """The block the rules of ``descent`` work on."""
-        return Block(self.step, self.value, self.gradient, lambda theta: theta)
+        exact = isinstance(self.penalty, Bregman | Classical)
+        return Block(
+            self.step,
+            self.value,
+            self.gradient,
+            lambda theta: theta,
+            shard=Alone(),  # every process has all of θ
+            newton=self.newton if exact else None,
+            name=f"weights of {self.target.shape[1]} units",
+        )
+
+    def newton(self, theta: Tensor, tolerance: float, steps: int) -> Solved:
+        """The minimiser, and whether it is one: one ridge solve where the penalty is a square."""
+        if isinstance(self.penalty, Classical) or isinstance(self.penalty.activation, Linear):
+            new = self.step(theta)
+            return Solved(new, True, float(self.gradient(new).abs().max()), 1)
+        return newton_units(
+            self.rows,
+            self.target,
+            self.penalty.activation,
+            self.mu,
+            self.rho,
+            theta,
+            bias=self.bias,
+            sums=self.shard,
+            tolerance=tolerance,
+            steps=min(steps, _NEWTON),
+        )
 
 
 def glm(

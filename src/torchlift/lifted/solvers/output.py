@@ -4,32 +4,45 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from torchlift.convex.activations import Activation
-from torchlift.convex.activations import get as get_activation
+from torchlift.convex.activations import Activation, Channelwise, Simplex, Softmax
+from torchlift.errors import DataError
 
 _STEPS = 100
 
 
-def as_targets(y: Tensor, like: Tensor) -> Tensor:
-    """Class indices become one-hot rows of the shape and type of ``like``; anything else is cast."""
-    if not y.is_floating_point() and y.ndim == like.ndim - 1:
-        classes = like.shape[-1]
-        if y.numel() and not 0 <= int(y.min()) <= int(y.max()) < classes:
-            raise ValueError(
-                f"labels run from {int(y.min())} to {int(y.max())}, the model has {classes} outputs"
-            )
-        y = one_hot(y.long(), classes)
+def as_targets(y: Tensor, like: Tensor, loss: Activation | None = None) -> Tensor:
+    """Labels in the shape and type of ``like``: class indices become one-hot in dimension 1, values are cast.
+
+    Whole numbers for a single output are values. ``loss`` (its activation) refuses what it cannot mean.
+    """
+    inner = loss.inner if isinstance(loss, Channelwise) else loss
+    if isinstance(inner, Softmax | Simplex) and like.shape[1] == 1:
+        raise DataError(
+            "lifted: cross-entropy over one output is always 0; use loss='bce', or an output per class"
+        )
+    missing = y.ndim == like.ndim - 1
+    if missing and like.shape[1] == 1:
+        y = y.unsqueeze(1)
+    elif missing and not y.is_floating_point():
+        y = _one_hot(y, like)
     y = y.to(like)
-    if y.ndim == 1 and like.ndim == 2 and like.shape[1] == 1:
-        y = y[:, None]
     if y.shape != like.shape:
-        raise ValueError(f"targets of shape {tuple(y.shape)} do not fit outputs of shape {tuple(like.shape)}")
+        raise DataError(f"targets of shape {tuple(y.shape)} do not fit outputs of shape {tuple(like.shape)}")
+    if inner is not None and not _within(loss or inner, y):
+        raise DataError(f"targets from {float(y.min()):g} to {float(y.max()):g} are not values of {inner}")
     return y
 
 
-def squared_output(v: Tensor, y: Tensor, lam: float, activation: str | Activation = "linear") -> Tensor:
-    """argmin over z of ‖z − y‖² + λ‖z − v‖² on the activation's domain: P((y + λv)/(1 + λ))."""
-    return get_activation(activation).project((y + lam * v) / (1 + lam))
+def _one_hot(y: Tensor, like: Tensor) -> Tensor:
+    classes = like.shape[1]
+    if y.numel() and not 0 <= int(y.min()) <= int(y.max()) < classes:
+        raise DataError(f"labels run from {int(y.min())} to {int(y.max())}, the model has {classes} outputs")
+    return one_hot(y.long(), classes).movedim(-1, 1)
+
+
+def _within(loss: Activation, y: Tensor) -> bool:
+    """Whether the targets lie in the domain of the loss, up to rounding."""
+    return bool(((loss.project(y) - y).abs() <= 4 * torch.finfo(y.dtype).eps ** 0.5 * (1 + y.abs())).all())
 
 
 def simplex_cross_entropy(x0: Tensor, y: Tensor, lam: float) -> Tensor:

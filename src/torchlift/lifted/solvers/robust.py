@@ -49,3 +49,13 @@ def leaky_slope(u: Tensor, v: Tensor, least: float = 1e-3, *, shard: Shard | Non
     if float(beside) == 0:
         return 1.0
     return min(max(float((below / beside).sqrt()), least), 1.0)
+
+
+def leaky_slopes(
+    u: Tensor, v: Tensor, like: Tensor, least: float = 1e-3, *, shard: Shard | None = None
+) -> Tensor:
+    """The best slope of every channel (dimension 1), or one for all if ``like`` has one entry."""
+    over = [d for d in range(u.ndim) if d != 1 or len(like) == 1]
+    sums = torch.stack([u.clamp(max=0).square().sum(over), v.clamp(max=0).square().sum(over)])
+    below, beside = (shard or Alone()).sum(sums)
+    return (below / beside).sqrt().nan_to_num(1.0, 1.0).clamp(least, 1.0).reshape(like.shape).to(like)

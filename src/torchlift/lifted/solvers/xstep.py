@@ -5,8 +5,9 @@ from torch import Tensor
 
 from torchlift.convex.activations import Activation, Clip, Linear, Simplex
 from torchlift.convex.activations import get as get_activation
-from torchlift.lifted.solvers.bounds import Bounds
-from torchlift.lifted.solvers.quadratic import Method, quadratic
+from torchlift.convex.solvers.bounds import Bounds
+from torchlift.convex.solvers.quadratic import Method, quadratic
+from torchlift.convex.solvers.solved import tell
 
 
 def quadratic_domain(activation: Activation, like: Tensor) -> Bounds | None:
@@ -37,7 +38,7 @@ def nnls(
     method: Method = "auto",
     start: Tensor | None = None,
 ) -> Tensor:
-    """argmin over x ≥ 0 of μ₊‖u₊ − Wx − b‖² + μ‖x − v‖², for every row of v.
+    """argmin over x ≥ 0 of μ₊‖u₊ − Wx − b‖² + μ‖x − v‖², for every row of v; warns where it stops short.
 
     W is out × in. Other activations whose domain is a box or the simplex replace x ≥ 0 by that domain.
     """
@@ -51,4 +52,5 @@ def nnls(
     h = mu_next * W.mT @ W
     h.diagonal().add_(mu)
     g = mu_next * (u_next - b) @ W + mu * v
-    return quadratic(h, g, bounds, method=method, start=start)
+    found = quadratic(h, g, bounds, method=method, start=start)
+    return tell("nnls", found, "raise mu, or give float64")

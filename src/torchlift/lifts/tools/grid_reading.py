@@ -34,7 +34,7 @@ def multiples(values: Tensor, eps: float) -> Tensor | None:
     most = int(2**MOST * float(values[0] / values[-1]))
     parts = torch.arange(1, most + 1, dtype=values.dtype, device=values.device)  # of the least value
     few = values[:: max(1, len(values) // 8)]
-    for part in parts[fits(parts[:, None] * (few / values[0]), eps).all(1)]:
+    for part in parts[fits(parts[:, None] * (few / values[0]), eps).all(1)].tolist():
         ratio = values * (part / values[0])
         if bool(fits(ratio, eps).all()):
             return ratio.round().long()

@@ -1,0 +1,53 @@
+"""One-shot pruning of a small vision transformer on digits, every method tuned alike (not in the thesis)."""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from papers.common.arms import Row
+from papers.common.cells import Cells
+from papers.savarese_thesis.fair_table import Case, table
+from papers.savarese_thesis.one_shot_resnet import NAMES
+from papers.savarese_thesis.pruning_runs import Setting
+from torchlift.data import load
+
+
+class ViT(nn.Module):
+    """Patches of 2×2 of an 8×8 image, a learned place each, pre-norm encoder blocks, mean, head."""
+
+    def __init__(self, width: int = 32, depth: int = 2, heads: int = 4) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(1, width, 2, 2)
+        self.place = nn.Parameter(0.02 * torch.randn(1, 16, width))
+        self.blocks = nn.Sequential(*(block(width, heads) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Class scores, batch × 10."""
+        patches = self.patch(x.unflatten(1, (1, 8, 8))).flatten(2).transpose(1, 2)
+        return self.head(self.norm(self.blocks(patches + self.place)).mean(1))
+
+
+def block(width: int, heads: int) -> nn.Module:
+    """Attention and a perceptron of twice the width."""
+    return nn.TransformerEncoderLayer(width, heads, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+
+
+def case(scale: float) -> Case:
+    """Twice the width and six times the epochs in full."""
+    epochs, width = (60.0, 64) if scale >= 1 else (10.0, 32)
+    title = f"ViT of width {width}, scikit-learn's digits"
+    place = Setting(title, partial(ViT, width), load("digits"), epochs, {})
+    return Case(place, (0.8,), NAMES, {"clip": 1.0})
+
+
+def run(
+    out: Path = Path("runs/reproduce"), data: str | None = None, seeds: int = 3, scale: float = 0.1
+) -> Row:
+    """Six trials of each method, then three seeds of what was chosen."""
+    del data
+    cells = Cells(out / "one-shot-vit.jsonl")
+    return table("One-shot pruning", "the methods of chapter 4", case(scale), scale, seeds, cells)
