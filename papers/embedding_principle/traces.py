@@ -32,10 +32,15 @@ class Whole(Dataset[Pair]):
         return self.data
 
 
+def jump(x: Tensor) -> Tensor:
+    """Two steps, at −1 and 1."""
+    return (torch.tanh(6 * (x + 1)) + torch.tanh(6 * (x - 1))) / 2
+
+
 def steps(n: int = 70) -> Pair:
     """One variable, two steps."""
     x = torch.linspace(-2, 2, n).unsqueeze(1)
-    return x, (torch.tanh(6 * (x + 1)) + torch.tanh(6 * (x - 1))) / 2
+    return x, jump(x)
 
 
 def sine(n: int = 70) -> Pair:
