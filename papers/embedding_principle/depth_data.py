@@ -87,8 +87,8 @@ def run(
         "x_label": "part of the training after the switch",
         "y_label": "training loss",
         "notes": [
-            "The points keep their distance, so that more of them show more of the target; what the paper's curve "
-            "does further out is not published. None: the loss did not fall so far. Loss at the switch: "
-            f"{'; '.join(stalled)}."
+            "The points keep their distance, so that more of them show more of the target; what the paper's "
+            "curve does further out is not published. None: the loss did not fall so far. Loss at the "
+            f"switch: {'; '.join(stalled)}."
         ],
     }
