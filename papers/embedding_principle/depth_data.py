@@ -1,6 +1,5 @@
 """Figure 7: more data makes layers bend, and a network leaves its plateau sooner."""
 
-import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,7 @@ def trial(target: str, seed: int, part: float) -> dict[str, Any]:
     first = trained(model, sampled(70, target), LR, before, seed, per=PER)
     found: dict[str, Any] = {"plateau": first.losses[-1], "linearity": first.linearity[-1]}
     for size in SIZES:
-        trace = trained(copy.deepcopy(model), sampled(size, target), LR, after, seed, per=PER)
+        trace = trained(first.model, sampled(size, target), LR, after, seed, per=PER)
         lost = reached(trace.losses, 0.8 * trace.losses[0])
         found[str(size)] = {
             "just after": trace.linearity[0],

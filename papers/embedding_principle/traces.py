@@ -73,6 +73,8 @@ class Trace:
     linearity: list[list[float]]
     states: dict[int, Any]
     """The weights after every epoch, where they were asked for."""
+    model: nn.Module
+    """What came out: `tl.fit` leaves the model it is given alone."""
 
     def short(self, points: int = 40) -> dict[str, Any]:
         """Few enough numbers to write down."""
@@ -119,7 +121,7 @@ def trained(
         result.report(page)
     losses = [row["train_loss"] for row in result.history]
     lines = [[v for k, v in row.items() if k.startswith("linearity ")] for row in result.history]
-    return Trace(losses, lines, kept)
+    return Trace(losses, lines, kept, result.model)
 
 
 def plateaus(losses: list[float], factor: float = 1.3) -> list[tuple[int, float]]:

@@ -171,9 +171,9 @@ def run(
         "columns": list(table[0]),
         "rows": table,
         "notes": [
-            "TV in the box [0, 1] for all; the three methods take turns, batch by batch, in rotating order. α "
-            f"is the best for each on {BATCH} training digits and an autoencoder that is not in the table, of "
-            f"{ALPHAS}. Adam's step is 0.02, not tuned.",
+            "TV in the box [0, 1] for all; the three methods take turns, batch by batch, in rotating order. "
+            f"α is the best for each on {BATCH} training digits and an autoencoder that is not in the table, "
+            f"of {ALPHAS}. Adam's step is 0.02, not tuned.",
             "PSNR: mean over digits, then mean and sd over autoencoders; differences paired by "
             "autoencoder, 95 %.",
         ],
