@@ -35,9 +35,12 @@ def test_lifted_steps_lower_the_denoising_error() -> None:
     linear = tl.lifted.activations.get("linear")
     before = float((net(noisy) - x).detach().square().sum())
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
-    trainer = tl.lifted.UnifiedISGM(rounds=1, inner=1)
+    method = tl.lifted.UnifiedISGM(rounds=1, inner=1)
+    problem = method.problem(tl.Task(net, "mse"), "bregman", 1.0, linear)
     for _ in range(15):
-        trainer.batch(net, noisy, x, 1.0, linear, optimizer)
+        optimizer.zero_grad()
+        problem((noisy, x)).backward()
+        optimizer.step()
     assert float((net(noisy) - x).detach().square().sum()) < before
     with torch.no_grad():
         parts = energy(net, noisy, x, net.states(noisy), 1.0, linear)
@@ -85,9 +88,12 @@ def test_unrolled_networks_train_by_lifted_steps(operator: str) -> None:
     linear = tl.lifted.activations.get("linear")
     before = float((net(y) - x).detach().square().sum())
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
-    trainer = tl.lifted.UnifiedISGM(rounds=1, inner=1)
+    method = tl.lifted.UnifiedISGM(rounds=1, inner=1)
+    problem = method.problem(tl.Task(net, "mse"), "bregman", 1.0, linear)
     for _ in range(15):
-        trainer.batch(net, y, x, 1.0, linear, optimizer)
+        optimizer.zero_grad()
+        problem((y, x)).backward()
+        optimizer.step()
     assert float((net(y) - x).detach().square().sum()) < before
 
 

@@ -20,9 +20,15 @@ class Probe:
 
     @classmethod
     def of(cls, model: nn.Module, example: Example) -> "Probe":
-        """Variations of an example that the model takes; one that it does not take raises as it does."""
-        with torch.no_grad():
-            call(copy.deepcopy(model).eval(), example)
+        """Variations of an example that the model takes; one that it does not take is refused in one line."""
+        try:
+            with torch.no_grad():
+                call(copy.deepcopy(model).eval(), example)
+        except (RuntimeError, TypeError, IndexError) as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise TorchliftError(
+                f"{type(model).__name__} does not take this example ({why}): pass one that it does."
+            ) from error
         return cls(variations(model, example), many(model, example))
 
 

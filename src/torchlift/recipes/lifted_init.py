@@ -49,7 +49,7 @@ class LiftedInit(Recipe):
         pruned = next(iter(zero_masks(task)), None)
         if pruned is not None:
             return f"LiftedInit would fill the zeros of {task.label(pruned)}, which is pruned."
-        if not isinstance(task.loss, Supervised):
+        if not isinstance(task.loss, Supervised) or task.loss.module is not None:
             return f"LiftedInit needs loss='cross_entropy', 'mse' or 'bce', got {task.loss!r}."
         try:
             lifted.read(task.model)

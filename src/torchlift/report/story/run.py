@@ -35,6 +35,7 @@ from torchlift.report.story.rows import (
 )
 from torchlift.report.story.sharing import sharing_blocks
 from torchlift.report.story.sparsity import sparsity_blocks
+from torchlift.report.story.stages import stage_table
 
 MODEL: dict[str, tuple[str, Format, str]] = {
     "params": ("parameters", "count", ""),
@@ -71,7 +72,8 @@ def run_page(history: Rows, summary: Data) -> Page:
         ("seed", summary.get("seed")),
     ]
     subtitle = " · ".join(f"{key} {value}" for key, value in parts if value is not None)
-    metric = str(summary.get("metric") or "metric")
+    subtitle = " · ".join(part for part in (subtitle, str(summary.get("about") or "")) if part)
+    metric, stages = str(summary.get("metric") or "metric"), list(summary.get("stages") or [])
     return Page(
         str(summary.get("title") or "Run"),
         subtitle,
@@ -83,6 +85,7 @@ def run_page(history: Rows, summary: Data) -> Page:
             ("Sparsity", sparsity_blocks(history, summary, metric)),
             ("Sharing", sharing_blocks(history, summary)),
             ("Precision", precision_blocks(history, summary, metric)),
+            ("Stages", [stage_table(stages)] if stages else []),
             ("Phases", phase_table(history, metric)),
             ("Cycles", keyed_table(cycle_rows(history), CYCLES, CAPTION)),
             ("Lifted and projected", lift_table(summary)),
