@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "src" / "torchlift"
 
 METHODS = {"core", "convex", "lifts", "train", "optim", "lifted", "analyze", "deploy", "inversion"}
-LIBRARY = METHODS | {"recipes", "report", "models", "data", "testing", "run", "tune"}
+LIBRARY = METHODS | {"recipes", "report", "models", "data", "testing", "run", "tune", "search"}
 
 LEAVES = {"errors", "tree", "loss", "flops", "flow"}
 """Errors, trees of tensors, losses by name, counting, watching a call: what everything may use."""
@@ -29,15 +29,17 @@ ARROWS: dict[str, set[str]] = {
     "convex": LEAVES,
     "lifts": LEAVES | {"core"},
     "train": LEAVES | {"core", "files"},
-    "lifted": LEAVES | {"core", "convex"},
+    "lifted": LEAVES | {"core", "convex", "train"},
     "inversion": LEAVES | {"core", "convex"},
     "analyze": LEAVES | {"core"},
     "deploy": LEAVES | {"core", "files"},
     "testing": LEAVES | {"core", "convex", "deploy"},
     "recipes": LEAVES | METHODS,
     "report": LEAVES | {"core", "files", "train", "analyze", "deploy"},
-    "run": LEAVES | LIBRARY - {"tune"} | {"__init__", "files"},
+    "run": LEAVES | LIBRARY - {"tune", "search"} | {"__init__", "files"},
     "tune": LEAVES | {"core", "optim", "recipes", "report", "run", "train"},
+    "search": LEAVES | {"core", "deploy", "files", "recipes", "report", "run", "train", "tune"},
+    "integrations": LEAVES | {"core", "train", "run", "recipes"},
     "reproduce": set(),
     "cli": LEAVES | LIBRARY | {"__init__", "reproduce"},
     "__init__": LEAVES | LIBRARY,

@@ -39,12 +39,14 @@ if TYPE_CHECKING:
     )
     from torchlift.errors import TorchliftError
     from torchlift.inversion import Inversion, invert
-    from torchlift.run import Comparison, Result, compare, fit
+    from torchlift.run import Comparison, Result, fit
+    from torchlift.search import AutoResult, auto, compare
     from torchlift.train import until
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AutoResult",
     "Comparison",
     "Dial",
     "Inversion",
@@ -58,6 +60,7 @@ __all__ = [
     "WeightLift",
     "analyze",
     "anneal",
+    "auto",
     "chain",
     "compare",
     "constrain",
@@ -84,7 +87,9 @@ HOMES = {
     "Inversion": "inversion",
     "Result": "run",
     "TorchliftError": "errors",
-    "compare": "run",
+    "AutoResult": "search",
+    "auto": "search",
+    "compare": "search",
     "fit": "run",
     "invert": "inversion",
     "until": "train",

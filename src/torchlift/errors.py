@@ -25,6 +25,10 @@ class CheckpointError(TorchliftError):
     """A checkpoint that is damaged, or belongs to another run."""
 
 
+class InUseError(CheckpointError):
+    """A folder in which another process is at work."""
+
+
 class DivergedError(TorchliftError):
     """The objective left the finite numbers."""
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -85,11 +85,13 @@ class Supervised:
 
     ``causal``: the model predicts next tokens. Labels of a dict batch, and labels that are the inputs
     themselves, are then those of the positions, as ``transformers`` has it: position t is held against label
-    t + 1. Other pairs (x, y) are taken as they are.
+    t + 1. Other pairs (x, y) are taken as they are. ``module``: one of torch's losses in place of the named
+    one, such as ``nn.CrossEntropyLoss(label_smoothing=0.1)``; the name then says what kind it is.
     """
 
     name: Literal["cross_entropy", "mse", "bce"]
     causal: bool = False
+    module: nn.Module | None = None
 
     def __call__(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss of the model on the batch."""
@@ -104,6 +106,9 @@ class Supervised:
 
     def criterion(self, prediction: Tensor, target: Tensor) -> Tensor:
         """The loss of a prediction."""
+        if self.module is not None:
+            pair = (rows if self.name == "cross_entropy" else aligned)(prediction, target)
+            return self.module.to(prediction.device)(*pair)
         if self.name == "cross_entropy":
             return functional.cross_entropy(*rows(prediction, target))
         if self.name == "mse":
@@ -166,10 +171,64 @@ def check_probabilities(prediction: Tensor, target: Tensor) -> None:
         )
 
 
-def get(loss: str | Loss, model: nn.Module) -> Loss:
-    """A loss by name as the model at hand needs it, or the user's own."""
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """loss(model, batch) = model(**batch).loss: the one the model computes itself, as ``transformers`` do."""
+
+    def __call__(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The model's own loss on the batch."""
+        if not isinstance(batch, Mapping):
+            kind = type(batch).__name__
+            raise DataError(
+                f"loss='model' calls model(**batch): the data must be a dict of tensors, not a {kind}."
+            )
+        found = getattr(model(**batch), "loss", None)
+        if not isinstance(found, Tensor):
+            raise DataError(
+                f"{type(model).__name__} returned no loss for {list(batch)}: pass a loss by name."
+            )
+        return found
+
+
+NAMED: dict[str, Literal["cross_entropy", "mse", "bce"]] = {
+    "CrossEntropyLoss": "cross_entropy",
+    "NLLLoss": "cross_entropy",
+    "BCEWithLogitsLoss": "bce",
+    "MSELoss": "mse",
+    "L1Loss": "mse",
+    "SmoothL1Loss": "mse",
+    "HuberLoss": "mse",
+}
+"""Losses of torch.nn that take a prediction and a target, and the named loss whose metric goes with each."""
+
+
+def from_module(loss: nn.Module, model: nn.Module) -> Supervised:
+    """One of torch's losses as ours; refused where it is no mean over the batch."""
+    kind = NAMED.get(type(loss).__name__)
+    if kind is None:
+        raise DataError(
+            f"{type(loss).__name__} is none of {', '.join(NAMED)}: pass loss=lambda model, batch: … instead."
+        )
+    if getattr(loss, "reduction", "mean") != "mean":
+        raise DataError(
+            f"{type(loss).__name__} needs reduction='mean': rates and budgets go by the mean loss."
+        )
+    return Supervised(kind, kind == "cross_entropy" and next_token(model), loss)
+
+
+def get(loss: Any, model: nn.Module) -> Loss:
+    """A loss by name as the model at hand needs it, one of torch's modules, or the user's own function."""
+    if type(loss).__module__ == "torch.nn.modules.loss":
+        return from_module(loss, model)
+    if isinstance(loss, type):
+        raise DataError(f"loss takes an instance: loss=nn.{loss.__name__}().")
     if callable(loss):
-        return loss
+        return cast(Loss, loss)
+    if loss == "model":
+        return Own()
     if loss not in ("cross_entropy", "mse", "bce"):
-        raise DataError(f"loss {loss!r} is not known: 'cross_entropy', 'mse', 'bce', or loss(model, batch).")
+        raise DataError(
+            f"loss {loss!r} is not known: 'cross_entropy', 'mse', 'bce', 'model' (its own), a loss of "
+            "torch.nn, or loss(model, batch)."
+        )
     return Supervised(loss, loss == "cross_entropy" and next_token(model))

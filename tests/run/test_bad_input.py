@@ -133,7 +133,7 @@ def test_unknown_names_and_settings() -> None:
     with pytest.raises(TorchliftError, match="schedule"):
         tl.fit(net(), (X, Y), schedule="cosin", progress=False)
     with pytest.raises(TorchliftError, match="recipe"):
-        tl.fit(net(), (X, Y), recipe="plain", progress=False)
+        tl.fit(net(), (X, Y), recipe="plane", progress=False)
     with pytest.raises(TorchliftError, match="positive"):
         tl.fit(net(), (X, Y), epochs=0, progress=False)
     with pytest.raises(TorchliftError, match="no setting lrr"):

@@ -133,7 +133,9 @@ def test_test_data_shape_no_weight_and_are_scored_anew(tmp_path: Path) -> None:
     again = run(tmp_path, test=data(seed=3), resume=True)
     assert same(again.model, made.model)
     assert again.scores["test"] == run(None, test=data(seed=3)).scores["test"] != made.scores["test"]
-    assert json.loads((tmp_path / "result.json").read_text())["results"]["test"] == again.scores["test"].metric
+    assert (
+        json.loads((tmp_path / "result.json").read_text())["results"]["test"] == again.scores["test"].metric
+    )
 
 
 def test_code_and_globals_of_a_named_function_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

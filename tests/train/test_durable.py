@@ -18,6 +18,7 @@ from torchlift.train.checkpoint import load
 from torchlift.train.history import read
 
 HERE = Path(__file__).parent
+LIFTED = ("contrastive", "contrastive sweeps", "isgm", "bcd", "bcd in one batch", "splitting")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
@@ -30,7 +31,7 @@ def python(*arguments: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["plain", "two cycles", "mask then tune", "bits"])
+@pytest.mark.parametrize("recipe", ["plain", "two cycles", "mask then tune", "bits", *LIFTED])
 def test_twenty_kills_change_nothing(tmp_path: Path, recipe: str) -> None:
     killed, finished = map(int, python(str(HERE / "lives.py"), str(tmp_path), recipe, "20", "1").split())
     assert killed >= 20

@@ -1,23 +1,15 @@
 """The optimiser a command names."""
 
 import functools
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
-from torchlift import optim
 from torchlift.cli.imports import check_keywords
 from torchlift.cli.pairs import unknown
-
-
-def optimizers() -> dict[str, type[Optimizer]]:
-    """All by name, in lower case: torch's and torchlift's."""
-    found = [*vars(torch.optim).values(), *(getattr(optim, name) for name in optim.__all__)]
-    classes = (c for c in found if inspect.isclass(c) and issubclass(c, Optimizer) and c is not Optimizer)
-    return {c.__name__.lower(): c for c in classes}
+from torchlift.run.names import optimizers
 
 
 def make_optimizer(

@@ -2,51 +2,13 @@
 
 import dataclasses
 import inspect
-import re
-from collections.abc import Callable, Mapping
-from types import ModuleType
-from typing import Any, TypeGuard
+from collections.abc import Mapping
+from typing import Any
 
-from torchlift import lifts, recipes
 from torchlift.cli.fields import convert, is_tensors, type_hints
 from torchlift.cli.imports import import_object
 from torchlift.cli.pairs import unknown
-from torchlift.core import Lift
-
-ALIASES = {
-    "sparsify": "continuous-sparsification",
-    "tickets": "ticket-search",
-    "magnitude": "magnitude-pruning",
-    "imp": "iterative-magnitude",
-}
-Maker = Callable[..., Any]
-
-
-def recipe_names() -> dict[str, Maker]:
-    """The package's recipes by their names in kebab case, and the short names of some."""
-    found = exported(recipes, object)
-    return found | {short: found[name] for short, name in ALIASES.items() if name in found}
-
-
-def lift_names() -> dict[str, Maker]:
-    """The package's lifts, each a recipe of its own: lift → fit → project."""
-    return exported(lifts, Lift)
-
-
-def exported(package: ModuleType, kind: type) -> dict[str, Maker]:
-    """The frozen methods a package exports, by their names in kebab case."""
-    found = (getattr(package, name) for name in package.__all__)
-    return {kebab(one.__name__): one for one in found if is_method(one) and issubclass(one, kind)}
-
-
-def is_method(one: Any) -> TypeGuard[type[Any]]:
-    """Whether something is a class whose instances are methods: dataclasses are."""
-    return inspect.isclass(one) and dataclasses.is_dataclass(one)
-
-
-def kebab(name: str) -> str:
-    """NeuralLifting → neural-lifting."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
+from torchlift.run.names import Maker, is_method, is_missing, lift_names, recipe_names
 
 
 def find_recipe(name: str) -> Maker:
@@ -85,12 +47,6 @@ def build_recipe(name: str, maker: Maker, settings: Mapping[str, Any]) -> Any:
             wanted = " ".join(f"--set {field}=…" for field in missing)
             raise ValueError(f"recipe {name} needs {', '.join(missing)}: pass {wanted}") from error
         raise ValueError(f"recipe {name}: {error}") from error
-
-
-def is_missing(parameter: inspect.Parameter, values: Mapping[str, Any]) -> bool:
-    """Whether a parameter has neither a value nor a default."""
-    variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    return not variadic and parameter.default is parameter.empty and parameter.name not in values
 
 
 def refuse_tensors(name: str, maker: Maker, hints: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -34,6 +34,7 @@ from torchlift.report.page import (
     Text,
 )
 from torchlift.report.story import comparison_page, inversion_page, reproduction_page, run_page
+from torchlift.report.story.stages import stage_table
 
 __all__ = [
     "Bars",
@@ -64,5 +65,6 @@ __all__ = [
     "render",
     "reproduction_page",
     "run_page",
+    "stage_table",
     "write",
 ]

@@ -8,6 +8,9 @@ from torchlift.report.numbers import interval, show
 from torchlift.report.plots import Json, as_json, axes_data, frame, style
 from torchlift.report.svg import Axis, fit_axis, ticks
 
+TIE = 5
+"""Pixels between the dots of seeds that gave the same number: they stand above one another."""
+
 
 def scatter_view(scatter: Scatter) -> Json:
     """Everything ``chart.html`` draws for points with error bars."""
@@ -39,7 +42,12 @@ def _row_view(row: DotRow, index: int, axis: Axis, labels: Sequence[str]) -> Jso
     finite = [value for value in row.values if math.isfinite(value)]
     mean = sum(finite) / len(finite) if finite else math.nan
     names = [labels[k] if k < len(labels) else str(k) for k in range(len(row.values))]
-    spots = [(axis.at(v), n, show(v)) for v, n in zip(row.values, names, strict=True) if math.isfinite(v)]
+    alike = [sum(w == v for w in row.values[:k]) for k, v in enumerate(row.values)]
+    spots = [
+        (axis.at(v), n, show(v), TIE * (place - (row.values.count(v) - 1) / 2))
+        for v, n, place in zip(row.values, names, alike, strict=True)
+        if math.isfinite(v)
+    ]
     has_range = row.low is not None and row.high is not None
     label = interval(mean, row.low, row.high) if row.low is not None and row.high is not None else show(mean)
     whisker = (axis.at(row.low or 0.0), axis.at(row.high or 0.0)) if has_range else None

@@ -1,29 +1,34 @@
 """At the door: say in one line what is wrong, before anything is written."""
 
+import contextlib
+import copy
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from torchlift.core import Batch, Fit, Problem, Supervised, Task, nodes
-from torchlift.errors import DataError
+from torchlift.errors import DataError, SelectionError
 from torchlift.loss import output, split
+from torchlift.recipes.tools.recipe import Recipe
 from torchlift.train import rng
 from torchlift.train.batches import Source, Tensors, source
 from torchlift.train.evaluation import evaluating
-from torchlift.tree import move
+from torchlift.tree import leaves, move
 
 
 class Look(Fit):
     """A fit for asking ``accepts``: it shows data and trains nothing."""
 
-    epochs, steps = 1.0, 1
+    epochs = 1.0
 
     def __init__(self, train: Any, batch_size: int) -> None:
         self.train = source(train, batch_size)
+        self.steps = self.train.steps()
 
     def __call__(self, problem: Problem, **settings: Any) -> Any:
         """Nothing."""
@@ -60,7 +65,7 @@ def check(task: Task, train: Source, device: torch.device) -> Any:
         try:
             prediction = output(task.predict(x))
         except (RuntimeError, TypeError, IndexError) as error:
-            reason = str(error).splitlines()[0]
+            reason = wrong_type(task.model, x) or str(error).splitlines()[0]
             raise DataError(f"the model does not take inputs of shape {shapes(x)}: {reason}") from error
         labels = split(train.tree)[1] if isinstance(train, Tensors) else y
         check_labels(task.loss, prediction, labels)
@@ -71,9 +76,20 @@ def check(task: Task, train: Source, device: torch.device) -> Any:
             raise DataError(
                 f"prediction and target do not fit ({both}): {str(error).splitlines()[0]}"
             ) from error
-        if isinstance(batch, Mapping) and "labels" in batch:
+        if isinstance(batch, Mapping) and "labels" in batch and task.loss.module is None:
             check_own_loss(task.model, first(batch, 2), float(value))
     return first(x, 1)
+
+
+def wrong_type(model: nn.Module, x: Any) -> str | None:
+    """What to do about inputs of another number type than the model's, if that is what is wrong."""
+    weight = next((p for p in model.parameters() if p.is_floating_point()), None)
+    for part in leaves(x):
+        if weight is not None and part.dtype != weight.dtype and (part.is_floating_point() or part.ndim > 2):
+            return (
+                f"they are {part.dtype}, its weights {weight.dtype}: convert them with x.to({weight.dtype})."
+            )
+    return None
 
 
 def check_own_loss(model: nn.Module, batch: Mapping[str, Any], value: float) -> None:
@@ -84,7 +100,7 @@ def check_own_loss(model: nn.Module, batch: Mapping[str, Any], value: float) -> 
     if isinstance(own, torch.Tensor) and not math.isclose(float(own), value, rel_tol=1e-2, abs_tol=1e-4):
         raise DataError(
             f"cross_entropy of the model's output and these labels is {value:.4g}, the model's own loss "
-            f"{float(own):.4g}: pass loss=lambda model, batch: model(**batch).loss to train by its own."
+            f"{float(own):.4g}: pass loss='model' to train by its own."
         )
 
 
@@ -108,6 +124,28 @@ def shapes(x: Any) -> str:
     if isinstance(x, dict):
         return ", ".join(f"{name} {tuple(part.shape[1:])}" for name, part in x.items())
     return str(tuple(x.shape[1:]))
+
+
+@contextlib.contextmanager
+def one_line_steps() -> Generator[None]:
+    """What torch says of a first step that cannot be, in one line that names the fix."""
+    try:
+        yield
+    except ValueError as error:
+        if "Expected more than 1 value per channel" not in str(error):
+            raise
+        raise DataError(
+            "batch normalisation cannot train on one sample: raise batch_size, or give more samples."
+        ) from error
+
+
+def refuse(recipe: Recipe, task: Task, data: Source, seed: int) -> None:
+    """Ask the recipe whether it is for this task, before anything is written or trained."""
+    with rng.scope(seed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it warns of, it warns of again when it runs
+        reason = recipe.accepts(copy.deepcopy(task), Look(data, 1))
+    if reason is not None:
+        raise SelectionError(f"{type(recipe).__name__} is not for this model: {reason}")
 
 
 def as_task(problem: nn.Module, loss: Any) -> Task:

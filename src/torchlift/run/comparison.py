@@ -1,27 +1,15 @@
-"""A fair comparison: equal cost, paired seeds, one data order, plain training always in it."""
+"""What a fair comparison found: all runs by recipe and seed, and what may be said of them."""
 
 import dataclasses
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from torchlift.core import Lift
-from torchlift.errors import TorchliftError
-from torchlift.recipes.tools.recipe import RecipeLike, as_recipe
-from torchlift.run.checks import Look, as_task
-from torchlift.run.folder import open_run
-from torchlift.run.labels import places
-from torchlift.run.lock import claims
-from torchlift.run.result import Result
-from torchlift.run.single import fit
-from torchlift.train import rng
+from torchlift.run.result import Result, where_and_when
 from torchlift.train.checkpoint import write
-from torchlift.train.engines import first_process
 
 PLAIN = "plain"
 
@@ -35,6 +23,20 @@ class Paired:
     high: float
     """The 95 % confidence interval of the mean (Student's t)."""
     wins: int
+    ties: int = 0
+    """Seeds on which both gave the same number."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """What was tried for a recipe before its runs, on validation data and a seed that no run has."""
+
+    trials: int
+    seed: int
+    values: dict[str, Any]
+    """The settings that did best."""
+    searched: tuple[str, ...]
+    """The names of what was searched."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Comparison:
     budget: float
     metric: str
     higher_is_better: bool
+    tuning: Mapping[str, Tuning] = dataclasses.field(default_factory=dict[str, Tuning])
+    """By recipe; those that are not here are untuned."""
+    seconds: float | None = None
+    """The time each run was to take, where time was the price and not FLOPs."""
+    notes: tuple[str, ...] = ()
 
     def scores(self, name: str, part: str = "test") -> list[float]:
         """The metric per seed, of the checkpoint chosen on validation."""
@@ -59,31 +66,60 @@ class Comparison:
 
     def table(self) -> str:
         """The results as text."""
-        head = ["recipe", f"{self.metric} (test)", "to plain, 95 % CI", "wins", "cost", "params"]
+        head = ["recipe", f"{self.metric} (test)", "to plain, 95 % CI", "wins", "cost", "time", "params"]
+        head.append("settings")
         rows = in_columns([head, *(self.cells(name, runs) for name, runs in self.results.items())])
-        note = f"{len(self.seeds)} seeds, cost in plain epochs, budget {self.budget:g}"
-        return "\n".join([rows[0], "-" * len(rows[0]), *rows[1:], note])
+        return "\n".join([rows[0], "-" * len(rows[0]), *rows[1:], *self.remarks()])
+
+    def remarks(self) -> list[str]:
+        """What a reader must know of how the numbers were made."""
+        price = f"budget {self.budget:g}" if self.seconds is None else f"{self.seconds:.3g} s each"
+        said = [f"{len(self.seeds)} seeds, cost in plain epochs, {price}"]
+        return [*said, tuning_remark(self.tuning, list(self.results)), *self.notes]
 
     def cells(self, name: str, runs: list[Result]) -> list[str]:
         """One recipe's line of the table."""
         scores, diff = self.scores(name), self.paired(name)
-        cost = statistics.fmean(run.cost for run in runs)
+        cost, seconds = (statistics.fmean(getattr(run, key) for run in runs) for key in ("cost", "seconds"))
         params = sum(p.numel() for p in runs[0].model.parameters())
         against = "" if name == PLAIN else f"{diff.mean:+.3g} [{diff.low:+.3g}, {diff.high:+.3g}]"
-        wins = "" if name == PLAIN else f"{diff.wins}/{len(scores)}"
+        wins = "" if name == PLAIN else won(diff, len(scores))
         shown = f"{statistics.fmean(scores):.4g} ± {spread(scores):.2g}"
-        return [name, shown, against, wins, f"{cost:.1f}", f"{params:,}"]
+        return [
+            name,
+            shown,
+            against,
+            wins,
+            f"{cost:.1f}",
+            f"{seconds:.3g} s",
+            f"{params:,}",
+            self.settled(name),
+        ]
+
+    def settled(self, name: str) -> str:
+        """The settings that tuning gave a recipe, or that there was none."""
+        tuning = self.tuning.get(name)
+        if tuning is None:
+            return "untuned"
+        return ", ".join(
+            f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
+            for key, value in tuning.values.items()
+        )
 
     def data(self) -> dict[str, Any]:
         """The comparison as plain data; sizes and latency measured now."""
+        first = self.results[PLAIN][0]
         return {
-            "title": "Equal cost, paired seeds",
+            "title": f"{type(first.before).__name__}: {', '.join(n for n in self.results if n != PLAIN)}",
+            "about": where_and_when(first),
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
             "budget": self.budget,
             "unit": "plain epochs",
+            "time": self.seconds,
             "seeds": list(self.seeds),
             "plain": PLAIN,
+            "remarks": self.remarks(),
             "recipes": {name: self.recipe_data(name, runs) for name, runs in self.results.items()},
             "paired": {name: dataclasses.asdict(self.paired(name)) for name in self.results if name != PLAIN},
         }
@@ -91,6 +127,7 @@ class Comparison:
     def recipe_data(self, name: str, runs: list[Result]) -> dict[str, Any]:
         """One recipe's runs as plain data."""
         summary = runs[0].summary()
+        tuning = self.tuning.get(name)
         return {
             "test": self.scores(name),
             "valid": self.scores(name, "valid"),
@@ -99,9 +136,16 @@ class Comparison:
             "params": summary["after"]["params"],
             "bytes": summary["after"]["file_bytes"],
             "latency_ms": summary["after"]["latency_ms"],
+            "tuning": None if tuning is None else dataclasses.asdict(tuning),
+            "tuned": self.settled(name),
+            "stages": summary["stages"],
             "history": [run.history for run in runs],
             "settings": runs[0].settings,
         }
+
+    def write(self, folder: Path) -> None:
+        """``comparison.json``."""
+        write(folder / "comparison.json", json.dumps(self.data(), default=str).encode())
 
     def report(self, path: str | Path) -> Path:
         """Write one self-contained HTML file."""
@@ -110,104 +154,31 @@ class Comparison:
         return report.write(report.comparison_page(self.data()), Path(path))
 
 
-@claims()
-def compare(
-    make_model: Callable[[], nn.Module],
-    train: Any,
-    valid: Any,
-    test: Any,
-    *,
-    recipes: Mapping[str, RecipeLike | Lift | None],
-    seeds: int | Sequence[int] = 5,
-    budget: float = 10.0,
-    out: str | Path | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: bool = True,
-    **settings: Any,
-) -> Comparison:
-    """Run every recipe on every seed at the cost of ``budget`` plain epochs.
-
-    Seeds are paired: the same initial model and data order for all recipes.
-
-    Args:
-        make_model: a function that makes a fresh model; called once per seed and recipe, under the seed.
-        train: as for :func:`torchlift.fit`.
-        valid: the checkpoint of each run is chosen on these.
-        test: what the table shows is measured on these, once.
-        recipes: names to recipes or single lifts. ``"plain"`` is always there; give your own under that
-            name to tune it. One that does not accept the model ends the comparison before it starts.
-        seeds: how many, or which.
-        budget: FLOPs of each run, in epochs of plain training.
-        out: a folder; every run has its own in it, and ``comparison.json`` holds the results.
-        resume: go on with what is in ``out``.
-        overwrite: start anew in ``out``.
-        progress: show a bar on a terminal.
-        settings: further settings of :func:`torchlift.fit` for all runs (``keep="best"`` unless given).
-    """
-    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    if not numbers:
-        raise TorchliftError("compare needs at least one seed.")
-    settings = {"keep": "best"} | settings
-    entries: dict[str, RecipeLike | Lift | None] = {PLAIN: None} | dict(recipes)
-    refuse_early(make_model, entries, train, numbers[0], settings)
-    results: dict[str, list[Result]] = {name: [] for name in entries}
-    folders = places(entries, numbers)
-    if out is not None and first_process():
-        record = {"folders": list(folders.values())}
-        open_run(Path(out), "comparison", lambda: record, resume=resume, overwrite=overwrite)
-    for seed in numbers:
-        for name, recipe in entries.items():
-            with rng.scope(seed):
-                model = make_model()
-            place = None if out is None else Path(out) / folders[name, seed]
-            run = fit(
-                model,
-                train,
-                valid,
-                test=test,
-                recipe=recipe,
-                epochs=budget,
-                equal_cost=True,
-                seed=seed,
-                out=place,
-                resume=resume,
-                overwrite=overwrite,
-                progress=progress,
-                **settings,
-            )
-            results[name].append(run)
-    score = results[PLAIN][0].scores["test"]
-    comparison = Comparison(results, numbers, budget, results[PLAIN][0].metric, score.higher_is_better)
-    if out is not None and first_process():
-        write(Path(out) / "comparison.json", json.dumps(comparison.data(), default=str).encode())
-    return comparison
+def won(diff: Paired, seeds: int) -> str:
+    """Wins of so many seeds, ties beside them."""
+    return f"{diff.wins}/{seeds}" + (f", {diff.ties} tied" if diff.ties else "")
 
 
-def refuse_early(
-    make_model: Callable[[], nn.Module],
-    entries: Mapping[str, RecipeLike | Lift | None],
-    train: Any,
-    seed: int,
-    settings: Mapping[str, Any],
-) -> None:
-    """Ask every recipe whether it is for this model, before the first run."""
-    with rng.scope(seed):
-        task = as_task(make_model(), settings.get("loss", "cross_entropy"))
-        for name, recipe in entries.items():
-            reason = as_recipe(recipe).accepts(task, Look(train, settings.get("batch_size", 128)))
-            if reason is not None:
-                raise TorchliftError(f"{name!r} is not for this model: {reason}")
+def tuning_remark(tuning: Mapping[str, Tuning], names: Sequence[str]) -> str:
+    """Who was tuned, by how many trials, on what."""
+    if not tuning:
+        return "untuned: every recipe ran at the given rate and settings (tune=k gives each k trials)"
+    counts = sorted({one.trials for one in tuning.values()})
+    seeds = sorted({one.seed for one in tuning.values()})
+    left = [name for name in names if name not in tuning]
+    said = f"tuned on validation data, seed {', '.join(map(str, seeds))}, outside the table: "
+    said += f"{' or '.join(map(str, counts))} trials each"
+    return said + (f"; untuned: {', '.join(left)}" if left else "")
 
 
 def paired(differences: Sequence[float]) -> Paired:
     """Mean, 95 % interval and number of wins of paired differences."""
     n, mean = len(differences), statistics.fmean(differences)
-    wins = sum(d > 0 for d in differences)
+    wins, ties = sum(d > 0 for d in differences), sum(d == 0 for d in differences)
     if n < 2:
-        return Paired(mean, -math.inf, math.inf, wins)
+        return Paired(mean, -math.inf, math.inf, wins, ties)
     half = student_quantile(0.975, n - 1) * statistics.stdev(differences) / math.sqrt(n)
-    return Paired(mean, mean - half, mean + half, wins)
+    return Paired(mean, mean - half, mean + half, wins, ties)
 
 
 def student_cdf(t: float, freedom: int) -> float:

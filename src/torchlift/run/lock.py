@@ -15,7 +15,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import ClassVar
 
-from torchlift.errors import CheckpointError
+from torchlift.errors import CheckpointError, InUseError
 from torchlift.run.holder import me, read_holder
 
 NAME = ".lock"
@@ -71,7 +71,7 @@ class Lock:
         found = read_holder(self.path)
         self.close()
         who = "another process" if found is None else f"process {found.pid} on {found.host}"
-        raise CheckpointError(
+        raise InUseError(
             f"{self.folder} is in use by {who}: wait for it to end, or choose another folder."
         ) from error
 

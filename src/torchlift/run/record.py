@@ -13,6 +13,7 @@ import torch
 import torchlift
 from torchlift.core import Supervised, Task
 from torchlift.errors import CheckpointError
+from torchlift.loss import Own
 from torchlift.run.identity import describe_data, describe_model
 from torchlift.run.values import Value, decode, encode
 from torchlift.train.batches import Source
@@ -29,7 +30,11 @@ def fit_record(
     task: Task, recipe: Any, train: Source, valid: Source | None, settings: Mapping[str, Any]
 ) -> Record:
     """A single run: recipe, model, data, loss and all other settings by their names."""
-    loss = task.loss.name if isinstance(task.loss, Supervised) else task.loss
+    loss: Any = task.loss
+    if isinstance(loss, Supervised):
+        loss = loss.name if loss.module is None else loss.module
+    elif isinstance(loss, Own):
+        loss = "model"
     return {
         "recipe": encode(recipe),
         "model": describe_model(task.model),

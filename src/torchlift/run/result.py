@@ -2,10 +2,14 @@
 
 import copy
 import dataclasses
+import datetime
 import json
+import os
+import platform
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from torchlift.analyze import route
@@ -16,6 +20,15 @@ from torchlift.train.checkpoint import write
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate
 from torchlift.train.history import Row
+
+
+def where_and_when(result: "Result") -> str:
+    """Data, date and machine in one line, for the head of a report."""
+    samples = result.settings.get("samples")
+    known = f"{samples} training samples" if samples else ""
+    threads = f"{platform.machine()}, {torch.get_num_threads()} of {os.cpu_count()} cores"
+    facts = (known, datetime.date.today().isoformat(), f"{threads}, torch {torch.__version__}")
+    return " · ".join(fact for fact in facts if fact)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +67,8 @@ class Result:
 
         base = sum(p.numel() for p in self.before.parameters() if p.requires_grad)
         return {
-            "title": f"{self.settings['recipe']} on {type(self.model).__name__}",
+            "title": f"{type(self.before).__name__}: {self.settings['recipe'].partition('(')[0]}",
+            "about": where_and_when(self),
             "recipe": self.settings["recipe"],
             "settings": self.settings,
             "metric": self.metric,
@@ -77,7 +91,9 @@ class Result:
                     "added_parameters": phase["parameters"] - base,
                 }
                 for phase in self.phases
+                if "stage" not in phase
             ],
+            "stages": [phase for phase in self.phases if "stage" in phase],
         }
 
     def report(self, path: str | Path) -> Path:

@@ -11,11 +11,12 @@ from torch import nn
 
 from torchlift.core import Lift, Loss, Problem, Supervised, Task, mark_pruned, release_zeros
 from torchlift.errors import DivergedError, TorchliftError
-from torchlift.recipes.tools.recipe import RecipeLike, as_recipe
-from torchlift.run.checks import as_task, check
+from torchlift.recipes.tools.recipe import Recipe, RecipeLike, as_recipe
+from torchlift.run.checks import as_task, check, one_line_steps, refuse
 from torchlift.run.folder import forget_unstarted, has_checkpoint, open_fit
 from torchlift.run.identity import describe
 from torchlift.run.lock import claims
+from torchlift.run.names import named_optimizer, named_recipe
 from torchlift.run.record import fit_record
 from torchlift.run.result import Result
 from torchlift.run.signals import graceful
@@ -59,9 +60,9 @@ def fit(
     valid: Any = None,
     *,
     test: Any = None,
-    recipe: RecipeLike | Lift | None = None,
-    loss: str | Loss = "cross_entropy",
-    optimizer: OptimizerFactory = ADAMW,
+    recipe: str | RecipeLike | Lift | None = None,
+    loss: str | nn.Module | Loss = "cross_entropy",
+    optimizer: str | OptimizerFactory = ADAMW,
     schedule: Literal["constant", "cosine"] | Schedule = "constant",
     epochs: float = 10,
     batch_size: int = 128,
@@ -89,13 +90,18 @@ def fit(
 
     Args:
         problem: a model, or a :class:`Task` that holds one with its loss.
-        train: ``(x, y)`` tensors or a dict of tensors (the fast path), a Dataset or a DataLoader.
+        train: ``(x, y)`` tensors or a dict of tensors (the fast path), a Dataset or a DataLoader; numpy
+            arrays, lists of dicts, and tables with named columns (``datasets``, data frames) become tensors.
         valid: data of the same kind to evaluate on after every epoch; rules and ``keep`` go by them.
         test: data to score the final model on; ``Result.scores["test"]``.
-        recipe: a recipe, a single lift (lift → fit → project), ``function(task, fit) -> task``, or None for
-            plain training.
-        loss: ``"cross_entropy"``, ``"mse"``, ``"bce"``, or ``callable(model, batch) -> scalar``.
-        optimizer: a factory, called with parameter groups: ``partial(torch.optim.SGD, lr=0.1)``.
+        recipe: a recipe, its name (``"smol"``), a single lift (lift → fit → project),
+            ``function(task, fit) -> task``, or None for plain training. One that does not accept the model
+            ends the run before it starts.
+        loss: ``"cross_entropy"``, ``"mse"``, ``"bce"``, ``"model"`` (``model(**batch).loss``), a loss of
+            torch.nn such as ``nn.CrossEntropyLoss(label_smoothing=0.1)``, or
+            ``callable(model, batch) -> scalar``.
+        optimizer: a factory, called with parameter groups: ``partial(torch.optim.SGD, lr=0.1)``; or the name
+            of one of torch's or torchlift's, with its own defaults: ``"adam"``, ``"avagrad"``.
         schedule: the learning rate's factor over a fit: ``"constant"``, ``"cosine"`` or ``callable(t)``.
         epochs: passes over the data; with ``equal_cost``, the cost of so many passes of plain training.
         batch_size: samples in a step, for data in memory and Datasets.
@@ -121,6 +127,7 @@ def fit(
         listener: ``listener(row)`` is told every new row of the history; what it raises ends the run.
         progress: show a bar on a terminal.
     """
+    recipe, optimizer = as_recipe(named_recipe(recipe)), named_optimizer(optimizer)
     given = dict(locals())
     runner = engine(device, precision, compile)
     chosen = {name: given[name] for name in SHAPING} | {"device": runner.device.type}
@@ -132,15 +139,18 @@ def fit(
     task = copy.deepcopy(as_task(problem, loss)).to(runner.device)
     (mark_pruned if keep_zeros else release_zeros)(task)
     example = check(task, data, runner.device)
+    refuse(recipe, task, data, seed)
+    with one_line_steps():
+        given["unit"] = probe(task, first_batch(data, runner)).flops * data.steps()
     folder, store = None if out is None else Path(out), None
     if folder is not None:
-        full = functools.partial(fit_record, task, as_recipe(recipe), data, held_out, chosen)
+        full = functools.partial(fit_record, task, recipe, data, held_out, chosen)
         store = Store(folder, open_fit(folder, runner, full, resume=resume, overwrite=overwrite))
     before = copy.deepcopy(task.model)
     with rng.scope(seed), graceful(folder is not None) as interrupted:
         run = new_run(task, data, held_out, runner, store, interrupted, given)
         answer, fitter = follow(recipe, task, run, folder)
-    said = in_words(task, recipe, chosen) | {"steps_per_epoch": data.steps()}
+    said = in_words(task, recipe, chosen) | {"steps_per_epoch": data.steps()} | samples(data)
     result = new_result(answer, before, example, fitter, tested, said)
     if folder is not None and runner.rank == 0:
         save(folder / "model.safetensors", answer.model.state_dict())
@@ -203,7 +213,7 @@ def new_run(
         store=store,
         history=History(None if folder is None else folder / "history.jsonl", first),
         progress=Progress(given["progress"] and first),
-        unit=probe(task, first_batch(data, runner)).flops * data.steps(),
+        unit=given["unit"],
         equal_cost=given["equal_cost"],
         save_every=given["save_every"],
         interrupted=interrupted,
@@ -211,19 +221,17 @@ def new_run(
     )
 
 
-def in_words(task: Task, recipe: Any, settings: Mapping[str, Any]) -> dict[str, str | int | float]:
+def in_words(task: Task, recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, str | int | float]:
     """The settings of a run, for its report."""
-    head = {"recipe": as_recipe(recipe), "model": type(task.model).__name__, "loss": task.loss, **settings}
+    head = {"recipe": recipe, "model": type(task.model).__name__, "loss": task.loss, **settings}
     return {k: v if isinstance(v, str | int | float) else describe(v) for k, v in head.items()}
 
 
-def follow(
-    recipe: RecipeLike | Lift | None, task: Task, run: Run, folder: Path | None
-) -> tuple[Task, DurableFit]:
+def follow(recipe: Recipe, task: Task, run: Run, folder: Path | None) -> tuple[Task, DurableFit]:
     """Run the recipe with a durable fit; its answer must be a plain task again."""
     fitter = DurableFit(run)
     try:
-        answer = as_recipe(recipe)(task, fitter)
+        answer = recipe(task, fitter)
     except Interrupted as stop:
         raise interrupted_in(folder) from stop
     except TorchliftError as error:
@@ -258,6 +266,11 @@ def interrupted_in(folder: Path | None) -> Interrupted:
         stop.saved = False
         return stop
     return Interrupted(f"stopped and saved in {folder}; the same call with resume=True goes on.")
+
+
+def samples(data: Source) -> dict[str, int]:
+    """How many training samples there are, where they can be counted."""
+    return {"samples": data.samples} if isinstance(data, Tensors) else {}
 
 
 def on_device(data: Source, runner: Engine) -> Source:

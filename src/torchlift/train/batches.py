@@ -1,4 +1,4 @@
-"""Batches from whatever the user has: tensors in memory (the fast path), a Dataset, or a DataLoader."""
+"""Batches from whatever the user has: samples in memory (the fast path), a Dataset, or a DataLoader."""
 
 import abc
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torchlift.core import Batch
 from torchlift.errors import DataError
 from torchlift.train import rng
+from torchlift.train.columns import as_tensors
 from torchlift.train.workers import patiently, resumable
 from torchlift.tree import leaves, select
 
@@ -123,6 +124,8 @@ def source(data: Any, batch_size: int, augment: Augment | None = None, shuffle: 
     """The right source for the user's data."""
     if isinstance(data, Source):
         return data
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise DataError(f"batch_size is a whole number of samples, 1 or more; got {batch_size!r}.")
     if isinstance(data, TensorDataset):
         data = data.tensors
     if isinstance(data, DataLoader | Dataset) and augment is not None:
@@ -133,7 +136,7 @@ def source(data: Any, batch_size: int, augment: Augment | None = None, shuffle: 
         if not sized(data):
             raise DataError("the dataset is empty: give it at least one sample.")
         return Loader(DataLoader(data, batch_size, shuffle=shuffle))
-    return Tensors(data, batch_size, augment)
+    return Tensors(as_tensors(data), batch_size, augment)
 
 
 def sized(data: Any) -> bool:

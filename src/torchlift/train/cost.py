@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from torch.optim import Optimizer
 from torchlift.core import Batch, Problem
 from torchlift.flops import count_flops
 from torchlift.train import rng
+from torchlift.train.stepping import Place, Stepper
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,12 +24,22 @@ class Probe:
     """Trainable parameters the objective does not reach."""
 
 
-def probe(problem: Problem, batch: Batch, optimizer: Callable[[Problem], Optimizer] | None = None) -> Probe:
+def probe(
+    problem: Problem,
+    batch: Batch,
+    optimizer: Callable[[Problem], Optimizer] | None = None,
+    steps: int = 1,
+) -> Probe:
     """FLOPs of one step, and what got no gradient; the problem is left alone.
 
     A step is a forward and a backward pass and, where given, that of the ``optimizer`` made for the copy.
+    A problem that takes its own steps may take a dearer one at the end of its ``steps``: the mean counts.
     """
     trial = copy.deepcopy(problem).train()
+    if isinstance(trial, Stepper):
+        places = [Place(batches=steps, last=steps == 1), Place(batch=steps - 1, batches=steps)]
+        first, last = (count(functools.partial(trial.advance, batch, place)) for place in places)
+        return Probe(max(1, round(((steps - 1) * first + last) / steps)), ())
     with rng.scope():
         flops = count(lambda: trial(batch).backward())
         flops += 0 if optimizer is None else step_flops(optimizer(trial))

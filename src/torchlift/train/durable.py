@@ -199,6 +199,13 @@ class DurableFit(Fit):
         """A line for the report, among what was optimised."""
         self.run.phases.append(phase(self.prefix + name, problem) | {"what": [words], "where": []})
 
+    def stage(self, name: str, problem: Problem, **sizes: float) -> None:
+        """For the report: what the run has cost, and what the network is, after a stage of a chain."""
+        flops, seconds = self.bill()
+        score = self.evaluate(problem)
+        row: Row = {"stage": self.prefix + name, "cost": flops / self.run.unit, "seconds": seconds}
+        self.run.phases.append(row | {"loss": score.loss, "metric": score.metric} | sizes)
+
     def left(self) -> float:
         """FLOPs that may still be spent: without equal cost there is no end."""
         if not self.run.equal_cost:

@@ -109,10 +109,23 @@ def first_process() -> bool:
 def engine(device: str | torch.device = "auto", precision: str = "32", compiled: bool = False) -> Engine:
     """The engine for this process: our own where it is alone on a CPU at full precision."""
     world = processes()
-    chosen = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    chosen = checked(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     if world == 1 and precision == "32":
         return Engine(chosen, compiled)
     return FabricEngine(chosen, world, precision, compiled)
+
+
+def checked(device: str | torch.device) -> torch.device:
+    """A device that torch knows and this machine has."""
+    try:
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise TorchliftError(
+            f"device {str(device)!r} cannot be used ({reason}): pass device='cpu'."
+        ) from error
+    return chosen
 
 
 @contextlib.contextmanager

@@ -1,21 +1,21 @@
 """``search``: a durable study in a folder, shared by worker processes."""
 
-import functools
-import os
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import nn
 
 from torchlift import loss as losses
 from torchlift.core import Supervised
 from torchlift.errors import TorchliftError
 from torchlift.recipes import Plain
+from torchlift.run.executors import Executor, run_all
 from torchlift.run.folder import open_run
 from torchlift.run.identity import describe_data, describe_model
 from torchlift.run.lock import Lock, claim, claims
+from torchlift.run.names import named_optimizer
 from torchlift.run.record import Record, flat, headed, read_record, refuse_another
 from torchlift.run.values import encode
 from torchlift.train import rng, source
@@ -27,9 +27,10 @@ from torchlift.tune.lines import along_lines
 from torchlift.tune.objective import Objective, k_folds
 from torchlift.tune.result import Trial, Tuned
 from torchlift.tune.space import Space, SpaceFunction, default_space, sort_values
-from torchlift.tune.workers import run_workers
 
 JOURNAL, RESULT = "study.journal", "tuning.json"
+RANK = "worker"
+"""The attribute of a trial that names its worker."""
 
 
 @claims()
@@ -41,11 +42,13 @@ def search(
     recipe: Callable[..., Any] = Plain,
     space: Space | SpaceFunction | None = None,
     fixed: Mapping[str, Any] | None = None,
-    optimizer: OptimizerFactory = ADAMW,
+    optimizer: str | OptimizerFactory = ADAMW,
     method: Literal["tpe", "lines"] = "tpe",
     trials: int = 20,
     folds: int | None = None,
     workers: int = 1,
+    executor: Executor = None,
+    first: Mapping[str, Any] | None = None,
     prune: bool = True,
     seed: int = 0,
     out: str | Path | None = None,
@@ -60,7 +63,8 @@ def search(
     ``batch_size``, ``epochs``, ``keep``, ``schedule`` of the run; other ``settings`` go to
     :func:`torchlift.fit`. ``folds``: the mean over K-fold cross-validation of all given samples, instead of
     ``valid``. With ``out`` the study is a journal on disk: ``resume=True`` goes on until ``trials`` are done,
-    ``workers`` processes share it, and ``join=True`` adds this process to a search that is running.
+    ``workers`` processes share it (of ``executor``, where one is given: see :mod:`torchlift.run.executors`),
+    and ``join=True`` adds this process to a search that is running. ``first``: a point to try before others.
     ``method="lines"``: one axis of a grid after the other, for separable optimisers such as AvaGrad.
     """
     if processes() > 1:
@@ -71,7 +75,8 @@ def search(
         raise TorchliftError("search needs validation data, or folds=K to set them aside in turn.")
     pairs = ((train, valid),) if folds is None else tuple(k_folds(train, valid, folds, seed))
     chosen = default_space(recipe) if space is None else space
-    objective = Objective(make_model, pairs, recipe, chosen, fixed or {}, optimizer, settings, seed)
+    factory = named_optimizer(optimizer)
+    objective = Objective(make_model, pairs, recipe, chosen, fixed or {}, factory, settings, seed)
     objective.check()
     higher, metric = direction(settings)
     folder = None if out is None else Path(out)
@@ -79,19 +84,22 @@ def search(
     lock = None
     if folder is not None:
         lock = open_folder(folder, about, resume, overwrite, join)
-    elif workers > 1:
+    elif workers > 1 or executor is not None:
         raise TorchliftError("several workers need out=: a folder for the study they share.")
     study = open_study(folder, higher, seed, prune)
     if not join:
         fail_stale(study)
+    if first is not None and not study.trials:
+        study.enqueue_trial(dict(first))
     if lock is not None:
         lock.share()  # from here on others may join
     if method == "lines":
         along_lines(study, objective, trials, higher)
-    elif workers == 1 or folder is None:
+    elif folder is None or (workers == 1 and executor is None):
         optimise(study, objective, trials)
     else:
-        run_workers(functools.partial(work, folder, higher, seed, prune, objective, trials, workers), workers)
+        share = Share(folder, higher, seed, prune, objective, trials)
+        run_all(share, range(workers), workers if executor is None else executor)
     tuned = collect(
         open_study(folder, higher, seed, prune) if folder else study, objective, metric, higher, flat(about)
     )
@@ -155,16 +163,20 @@ def open_study(folder: Path | None, higher: bool, seed: int, prune: bool) -> Any
     return study
 
 
-def fail_stale(study: Any) -> None:
-    """Trials that a killed process left unfinished are given up; their points are tried again first."""
+def fail_stale(study: Any, rank: int | None = None) -> None:
+    """Trials that a killed process left unfinished are given up; their points are tried again first.
+
+    ``rank``: only those of that worker, which starts anew.
+    """
     state = optuna().trial.TrialState
     for trial in study.get_trials(states=(state.RUNNING,)):
-        study.tell(trial.number, state=state.FAIL)
-        if trial.params:
-            study.enqueue_trial(trial.params)
+        if rank is None or trial.user_attrs.get(RANK) == rank:
+            study.tell(trial.number, state=state.FAIL)
+            if trial.params:
+                study.enqueue_trial(trial.params)
 
 
-def optimise(study: Any, objective: Objective, trials: int) -> None:
+def optimise(study: Any, objective: Callable[[Any], float], trials: int) -> None:
     """Try points until so many are done or under way, whoever does them."""
     state = optuna().trial.TrialState
     counted = (state.COMPLETE, state.PRUNED, state.RUNNING)
@@ -172,19 +184,27 @@ def optimise(study: Any, objective: Objective, trials: int) -> None:
         try_one(study, objective)
 
 
-def work(
-    folder: Path,
-    higher: bool,
-    seed: int,
-    prune: bool,
-    objective: Objective,
-    trials: int,
-    workers: int,
-    rank: int,
-) -> None:
-    """One worker's share, in its own process, on its share of the cores."""
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
-    optimise(open_study(folder, higher, seed + 1000 * (rank + 1), prune), objective, trials)
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """One worker's share of a search, in a process of its own; a lost one's trials are tried again."""
+
+    folder: Path
+    higher: bool
+    seed: int
+    prune: bool
+    objective: Objective
+    trials: int
+
+    def __call__(self, rank: int) -> None:
+        """Try points until enough are done, by whomever."""
+        study = open_study(self.folder, self.higher, self.seed + 1000 * (rank + 1), self.prune)
+        fail_stale(study, rank)
+
+        def signed(trial: Any) -> float:
+            trial.set_user_attr(RANK, rank)
+            return self.objective(trial)
+
+        optimise(study, signed, self.trials)
 
 
 def collect(study: Any, objective: Objective, metric: str, higher: bool, about: dict[str, Any]) -> Tuned:

@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torchlift.errors import TorchliftError
-from torchlift.recipes import NeuralLifting
+from torchlift.recipes import (
+    ChannelPruning,
+    ContinuousSparsification,
+    LayerPruning,
+    MagnitudePruning,
+    NeuralLifting,
+    Smol,
+)
 from torchlift.train.until import Plateau
 
 RUN_SETTINGS = ("batch_size", "clip", "epochs", "keep", "schedule")
@@ -103,6 +110,30 @@ def default_space(recipe: Callable[..., Any]) -> Space | SpaceFunction:
     if recipe is NeuralLifting:
         return table4
     return {"lr": Range(1e-4, 1e-1, log=True), "opt.weight_decay": Range(1e-6, 1e-2, log=True)}
+
+
+RATE = "lr"
+SPAN = 10.0
+"""The rate is searched from a tenth of the given one to ten times it."""
+
+DECLARED: dict[type[Any], Space] = {
+    ChannelPruning: {"share": Range(0.3, 0.7)},
+    ContinuousSparsification: {"finetune_rate": Range(0.1, 1.0, log=True)},
+    LayerPruning: {"finetune": Range(0.1, 0.5)},
+    MagnitudePruning: {"share": Range(0.3, 0.7)},
+    NeuralLifting: {"mix": Range(0.1, 0.6)},
+    Smol: {"finetune_rate": Range(0.1, 1.0, log=True)},
+}
+"""What :func:`torchlift.compare` searches of a recipe beside its rate: how it trains, never how small its
+result is to be."""
+
+
+def own_space(recipe: Any, rate: float | None) -> Space:
+    """The rate, and the declared fields that the recipe at hand leaves at their defaults."""
+    declared = DECLARED.get(type(recipe), {})
+    defaults = {field.name: field.default for field in dataclasses.fields(recipe)} if declared else {}
+    free = {name: part for name, part in declared.items() if getattr(recipe, name) == defaults[name]}
+    return ({} if rate is None else {RATE: Range(rate / SPAN, rate * SPAN, log=True)}) | free
 
 
 def draw(space: Space | SpaceFunction, trial: Any) -> dict[str, Any]:

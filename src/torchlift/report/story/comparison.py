@@ -9,6 +9,7 @@ from torchlift.report.palette import CONTROL
 from torchlift.report.story.rows import COST, Data, mean_curve, number, sentence, wants_log
 from torchlift.report.story.run import sections, settings
 from torchlift.report.story.scores import mean_of, result_table, spread_of, verdict
+from torchlift.report.story.stages import stage_table
 
 
 def comparison_page(results: Data) -> Page:
@@ -21,6 +22,7 @@ def comparison_page(results: Data) -> Page:
         f"{len(recipes)} recipes",
         f"seeds {', '.join(seeds)}" if seeds else "",
         f"{spent} each" if spent else "",
+        str(results.get("about") or ""),
     )
     return Page(
         str(results.get("title") or "Comparison"),
@@ -30,11 +32,23 @@ def comparison_page(results: Data) -> Page:
             ("Seed by seed", [*seed_dots(results, recipes, styles), *trade_off(results, recipes, styles)]),
             ("Curves", mean_charts(results, recipes, styles)),
             (
+                "Stages",
+                [
+                    block
+                    for name, one in recipes.items()
+                    if one.get("stages")
+                    for block in (Text(f"**{name}**"), stage_table(one["stages"]))
+                ],
+            ),
+            (
                 "Notes",
                 [
-                    Text(f"**{name}**: {note}")
-                    for name, one in recipes.items()
-                    for note in one.get("notes") or []
+                    *(Text(str(remark)) for remark in results.get("remarks") or []),
+                    *(
+                        Text(f"**{name}**: {note}")
+                        for name, one in recipes.items()
+                        for note in one.get("notes") or []
+                    ),
                 ],
             ),
             ("Settings", [block for name, one in recipes.items() for block in settings(one, name)]),

@@ -35,6 +35,7 @@ from torchlift.report.story.rows import (
 )
 from torchlift.report.story.sharing import sharing_blocks
 from torchlift.report.story.sparsity import sparsity_blocks
+from torchlift.report.story.stages import stage_table
 
 MODEL: dict[str, tuple[str, Format, str]] = {
     "params": ("parameters", "count", ""),
@@ -45,6 +46,9 @@ MODEL: dict[str, tuple[str, Format, str]] = {
     "macs": ("multiply–adds", "count", ""),
     "latency_ms": ("latency", "ms", ""),
 }
+ENERGY = "energy "
+"""How the columns of lifted training begin: the name of a layer follows."""
+
 PHASES = {
     "phase": Column("phase", align="left"),
     "cost": Column("cost at end\n(plain\N{NO-BREAK SPACE}epochs)"),
@@ -71,7 +75,8 @@ def run_page(history: Rows, summary: Data) -> Page:
         ("seed", summary.get("seed")),
     ]
     subtitle = " · ".join(f"{key} {value}" for key, value in parts if value is not None)
-    metric = str(summary.get("metric") or "metric")
+    subtitle = " · ".join(part for part in (subtitle, str(summary.get("about") or "")) if part)
+    metric, stages = str(summary.get("metric") or "metric"), list(summary.get("stages") or [])
     return Page(
         str(summary.get("title") or "Run"),
         subtitle,
@@ -83,6 +88,7 @@ def run_page(history: Rows, summary: Data) -> Page:
             ("Sparsity", sparsity_blocks(history, summary, metric)),
             ("Sharing", sharing_blocks(history, summary)),
             ("Precision", precision_blocks(history, summary, metric)),
+            ("Stages", [stage_table(stages)] if stages else []),
             ("Phases", phase_table(history, metric)),
             ("Cycles", keyed_table(cycle_rows(history), CYCLES, CAPTION)),
             ("Lifted and projected", lift_table(summary)),
@@ -134,7 +140,11 @@ def run_charts(history: Rows, metric: str) -> list[Block]:
     losses = _present(curve(history, "train_loss", "train"), curve(history, "valid_loss", "validation"))
     charts = [_chart(history, "Loss", "loss", losses, wide=True)]
     charts += [_chart(history, sentence(metric), "", _present(curve(history, "metric", metric, 2)))]
-    for place, key in enumerate([*extras(history), "lr"]):
+    energies = [key for key in extras(history) if key.startswith(ENERGY)]
+    layers = [curve(history, key, key.removeprefix(ENERGY)) for key in energies]
+    charts += [_chart(history, "Energy of each layer", "per sample", _present(*layers))]
+    others = [key for key in extras(history) if key not in energies]
+    for place, key in enumerate([*others, "lr"]):
         title = "Learning rate" if key == "lr" else sentence(key)
         charts.append(_chart(history, title, "", _present(curve(history, key, title.lower(), 3 + place % 4))))
     return [chart for chart in charts if chart.lines]

@@ -3,10 +3,13 @@
 import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
+from typing import Literal
 
 from torchlift.report.numbers import interval
 from torchlift.report.page import Block, Cell, Column, Note, Spread, Table
 from torchlift.report.story.rows import Data, number
+
+Best = Literal["high", "low", ""]
 
 
 def verdict(results: Data, spent: str) -> list[Block]:
@@ -35,19 +38,51 @@ def _judge(name: str, one: Data, results: Data, higher: bool) -> str:
     word = "no clear difference" if not clear else "better" if mean > 0 else "worse"
     seeds = len(results.get("seeds") or [])
     won = f", better on {one['wins']} of {seeds} seeds" if one.get("wins") is not None and seeds else ""
-    return f"**{name}**: {word}, {interval(mean, low, high, signed=True)}{won}"
+    tied = f" ({one['ties']} tied)" if won and one.get("ties") else ""
+    found = interval(mean, low, high, signed=True)
+    return f"**{name}**: {word}, {found}{won}{tied}{_lighter(name, results)}"
+
+
+def _lighter(name: str, results: Data) -> str:
+    """By how much a recipe's file and latency differ from the control's, where that is worth a word."""
+    recipes: dict[str, Data] = results.get("recipes") or {}
+    mine, plain = recipes.get(name) or {}, recipes.get(str(results.get("plain", "plain"))) or {}
+    said = ""
+    for key, less, more in (("bytes", "smaller", "larger"), ("latency_ms", "faster", "slower")):
+        own, other = number(mine.get(key)), number(plain.get(key))
+        if own > 0 and other > 0 and max(own / other, other / own) >= WORTH:
+            what = "file" if key == "bytes" else "call"
+            said += f"; {what} {max(own / other, other / own):.2g}× {less if own < other else more}"
+    return said
+
+
+WORTH = 1.2
+"""The least ratio of files or latencies that the verdict speaks of."""
+
+
+def _starred(results: Data, recipes: dict[str, Data], best: Best) -> Best:
+    """Which way the test column is starred: no way, where the best is not clearly better than the control."""
+    means = {name: spread.mean for name, one in recipes.items() if (spread := spread_of(one.get("test")))}
+    paired: dict[str, Data] = results.get("paired") or {}
+    if not means:
+        return ""
+    leader = (max if best == "high" else min)(means, key=lambda name: means[name])
+    rivals = [leader] if leader in paired else [name for name in means if name in paired]
+    clear = (number(paired[name].get("low")) > 0 or number(paired[name].get("high")) < 0 for name in rivals)
+    return best if all(clear) else ""
 
 
 def result_table(results: Data, recipes: dict[str, Data]) -> list[Block]:
     """Mean ± sd over seeds, the paired difference to plain, cost and size."""
-    metric, best = (
-        str(results.get("metric", "metric")),
-        "high" if results.get("higher_is_better", True) else "low",
-    )
+    metric = str(results.get("metric", "metric"))
+    best: Best = "high" if results.get("higher_is_better", True) else "low"
     paired: dict[str, Data] = results.get("paired") or {}
     plain = str(results.get("plain", "plain"))
     columns: list[tuple[Column, list[Cell]]] = [
-        (Column(f"test {metric}", best=best), [spread_of(one.get("test")) for one in recipes.values()]),
+        (
+            Column(f"test {metric}", best=_starred(results, recipes, best)),
+            [spread_of(one.get("test")) for one in recipes.values()],
+        ),
         (Column(f"difference\nto {plain}"), [_difference(paired.get(name)) for name in recipes]),
         (Column(f"valid {metric}"), [spread_of(one.get("valid")) for one in recipes.values()]),
         (
@@ -58,6 +93,7 @@ def result_table(results: Data, recipes: dict[str, Data]) -> list[Block]:
         (Column("parameters", "count", best="low"), [one.get("params") for one in recipes.values()]),
         (Column("file", "bytes", best="low"), [one.get("bytes") for one in recipes.values()]),
         (Column("latency", "ms"), [one.get("latency_ms") for one in recipes.values()]),
+        (Column("settings", align="left"), [one.get("tuned") for one in recipes.values()]),
     ]
     filled = [(head, cells) for head, cells in columns if any(cell is not None for cell in cells)]
     if not recipes or not filled:

@@ -1,0 +1,43 @@
+"""Every recipe after every other, on a small convolutional net and a small transformer: what becomes of it.
+
+    python benchmarks/pair_matrix.py [--models conv transformer] [--out benchmarks/results/pair_matrix.json]
+
+A pair is delivered (a plain, finite model within the budget), or refused in one line; anything else ends the
+script. What is in ``--out`` already is not run again.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from pairs import MODELS, recipes, run_pair
+
+
+def main() -> None:
+    """Fill the matrix."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--models", nargs="*", default=list(MODELS))
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "pair_matrix.json")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    logging.getLogger("torchlift").setLevel(logging.ERROR)
+    found: dict[str, dict[str, str]] = json.loads(given.out.read_text()) if given.out.exists() else {}
+    for model in given.models:
+        names, pairs = list(recipes(model)), found.setdefault(model, {})
+        for first in names:
+            for second in names:
+                key = f"{first} → {second}"
+                if key not in pairs:
+                    pairs[key] = run_pair(model, first, second)
+            given.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        done = sum(end == "delivered" for end in pairs.values())
+        print(f"{model}: {done} of {len(pairs)} pairs delivered, {len(pairs) - done} refused in one line")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""The page of a search: the choice and why, the front, every trial, and what was dropped."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torchlift import report
+
+Data = Mapping[str, Any]
+
+
+def auto_page(found: Data) -> report.Page:
+    """One search."""
+    chosen, plain = found["chosen"], found.get("plain")
+    rows = [row for row in found["rows"] if not row["reason"] and row["rung"] >= 0]
+    sections = [
+        report.Section("Choice", [report.Note(said(found), "finding", chosen["key"]), cards(chosen, plain)]),
+        report.Section("Front", [scatter(rows, found), table(found["front"], found, "Delivered models that "
+                       "no other beats in metric, file and latency at once.")]),
+        report.Section("Stages", stages(chosen)),
+        report.Section("Trials", [table(rows, found, "All delivered models, in the order they were tried.")]),
+        report.Section("Dropped", dropped(found)),
+    ]  # fmt: skip
+    spent = f"{found['spent']:.3g} of {found['budget']:.3g} {found['unit']}"
+    facts = (f"wish: {found['wish']}", spent, f"{len(found['rows'])} trials", f"seed {found['seed']}")
+    return report.Page(str(found["title"]), " · ".join(facts), [part for part in sections if part.blocks])
+
+
+def said(found: Data) -> str:
+    """The choice in words, held against plain training."""
+    chosen, plain = found["chosen"], found.get("plain")
+    if plain is None or plain["key"] == chosen["key"]:
+        return str(found["why"])
+    smaller, faster = plain["bytes"] / chosen["bytes"], plain["latency_ms"] / chosen["latency_ms"]
+    held = (
+        f"Against plain training ({plain['key']}): file {ratio(smaller, 'smaller', 'larger')}, latency "
+        f"{ratio(faster, 'faster', 'slower')}, validation metric {chosen['metric'] - plain['metric']:+.3g}."
+    )
+    return f"{found['why']}\n\n{held}"
+
+
+def ratio(factor: float, better: str, worse: str) -> str:
+    """How many times, in words."""
+    return f"{factor:.3g}× {better}" if factor >= 1 else f"{1 / factor:.3g}× {worse}"
+
+
+def cards(chosen: Data, plain: Data | None) -> report.Cards:
+    """The choice's numbers, beside plain's."""
+    other = plain or {}
+    return report.Cards(
+        [
+            report.Card("validation metric", chosen["metric"], other=other.get("metric")),
+            report.Card("packed file", chosen["bytes"], "bytes", other=other.get("bytes"), better="lower"),
+            report.Card("latency", chosen["latency_ms"], "ms", other=other.get("latency_ms"), better="lower"),
+            report.Card("parameters", chosen["params"], "count", other=other.get("params"), better="lower"),
+        ]
+    )
+
+
+def scatter(rows: Sequence[Data], found: Data) -> report.Scatter:
+    """Metric against file: all trials, the front, the choice."""
+    keys = {row["key"] for row in found["front"]}
+    parts = {
+        "other trials": [r for r in rows if r["key"] not in keys],
+        "front": [r for r in rows if r["key"] in keys and r["key"] != found["chosen"]["key"]],
+        "choice": [found["chosen"]],
+    }
+    points = [
+        report.Points(
+            name,
+            [r["bytes"] / 1000 for r in some],
+            [r["metric"] for r in some],
+            labels=[r["key"] for r in some],
+        )
+        for name, some in parts.items()
+        if some
+    ]
+    sizes = [row["bytes"] for row in rows]
+    log = max(sizes) / min(sizes) > 8
+    return report.Scatter(points, "Metric against size", "packed file (kB)", "validation metric", log_x=log)
+
+
+def table(rows: Sequence[Data], found: Data, caption: str) -> report.Table:
+    """Delivered models."""
+    best: Any = "high" if found["higher_is_better"] else "low"
+    columns = [
+        report.Column("model", align="left"),
+        report.Column("valid metric", best=best),
+        report.Column("test metric"),
+        report.Column("file", "bytes", best="low"),
+        report.Column("latency", "ms"),
+        report.Column("cost\n(plain\N{NO-BREAK SPACE}epochs)"),
+        report.Column("time", "seconds"),
+    ]
+    names = ("key", "metric", "test", "bytes", "latency_ms", "cost", "seconds")
+    return report.Table(columns, [[row[name] for name in names] for row in rows], caption)
+
+
+def stages(chosen: Data) -> list[Any]:
+    """What each stage of a chain cost and did."""
+    rows = list(chosen.get("stages") or [])
+    return [report.stage_table(rows)] if rows else []
+
+
+def dropped(found: Data) -> list[Any]:
+    """Candidates without a model."""
+    columns = [report.Column("candidate", align="left"), report.Column("reason", align="left")]
+    rows = [[name, reason] for name, reason in found["dropped"].items()]
+    return [report.Table(columns, rows)] if rows else []
