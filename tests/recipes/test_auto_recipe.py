@@ -109,6 +109,7 @@ def test_staged_recipes_are_tried_in_one_stage_and_whole_ones_start_again() -> N
     result = run({"rotated": Candidate(Rotated(), 4.0), "pruned": MagnitudePruning(sparsity=0.5)}, margin=0.0)
     shown = phases(result)
     assert [name for name in shown if name.startswith("trial of rotated")] == ["trial of rotated: lifted 1"]
+    assert "second trial of rotated: lifted 2" not in shown  # too short for stages
     assert any(name.startswith("second trial of pruned") for name in shown)
 
 

@@ -13,8 +13,8 @@ from torchlift.recipes.tools.begun import Begun
 from torchlift.recipes.tools.recipe import Recipe, made
 
 CENTRE = Standardise()
-PARTS = 8
-"""Gradients whose moments give a basis."""
+PARTS, SHORT = 8, 10
+"""Gradients whose moments give a basis; steps of a stage that is too short to take a basis for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,12 @@ class Rotated(Recipe):
 
     def begin(self, task: Task, fit: Fit) -> Begun:
         """One stage, in the first basis; what comes after takes new ones."""
-        return dataclasses.replace(self, stages=(1.0,)).carry_on(Begun(task, task), fit)
+        return super(Rotated, dataclasses.replace(self, stages=(1.0,))).carry_on(Begun(task, task), fit)
+
+    def carry_on(self, begun: Begun, fit: Fit) -> Begun:
+        """All stages; one alone where the first would have fewer than ten steps."""
+        first = self.stages[0] / sum(self.stages) * fit.epochs * fit.steps
+        return super().carry_on(begun, fit) if first >= SHORT else self.begin(begun.task, fit)
 
     def affordable(self, lifted: Problem, fit: Fit, share: float) -> list[Batch]:
         """The first samples in eight parts, or as many of these as ``share`` of what is left pays for."""
