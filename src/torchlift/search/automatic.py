@@ -17,7 +17,7 @@ from torchlift.errors import TorchliftError
 from torchlift.loss import split
 from torchlift.recipes.tools.recipe import Recipe, RecipeLike
 from torchlift.run.checks import as_task, check
-from torchlift.run.executors import Executor, Submits, opened, processes, run_all
+from torchlift.run.executors import Executor, Submits, current, opened, processes, run_all
 from torchlift.run.folder import open_run
 from torchlift.run.identity import describe, describe_data, describe_model
 from torchlift.run.labels import folder_name
@@ -118,7 +118,7 @@ def auto(
     try:
         open_run(folder, "auto", record, resume=resume, overwrite=overwrite)
         job = Job(Given(task), (train, valid, test), None, seed, None, chosen)
-        with opened(executor) as pool:
+        with opened(current(executor)) as pool:
             workers = processes(executor) if isinstance(executor, str | int) else 1
             ledger = Ledger(folder / "ledger.jsonl")
             search = Search(job, kept, wish, folder, ledger, pool, workers, started, budget, minutes)
