@@ -1,5 +1,6 @@
 """Pre-train lifted, then train the network as usual (Askari et al. 2018, section 7)."""
 
+import copy
 import dataclasses
 import logging
 import math
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from torchlift import lifted
 from torchlift.core import Fit, Problem, Task, zero_masks
-from torchlift.errors import SelectionError, TorchliftError
+from torchlift.errors import BudgetError, SelectionError, TorchliftError
 from torchlift.flops import count_flops
 from torchlift.loss import Supervised, split
 from torchlift.recipes.tools.recipe import Recipe
@@ -73,7 +74,10 @@ class LiftedInit(Recipe):
         if math.isinf(allowance):
             self.train(problem, data, self.epochs)
             return
-        spent, price, done = 0.0, 0.0, 0
+        price, done = self.price(problem, data), 0
+        spent = 2 * price
+        if FIRST * price > allowance:
+            raise BudgetError(f"LiftedInit's share does not pay for {FIRST} samples: raise the budget.")
         size, total = min(FIRST, len(data[0])), self.epochs * len(data[0])
         while size > 1 and done < total:
             rows = torch.arange(done, done + size) % len(data[0])
@@ -82,6 +86,12 @@ class LiftedInit(Recipe):
             size = min(self.batch_size, total - done, int((allowance - spent) / (SAFETY * price)))
         if done < total:
             LOG.info("LiftedInit: its share pays for %d of %d samples.", done, total)
+
+    def price(self, problem: Problem, data: Data) -> float:
+        """FLOPs of a sample, by a trial on a copy, which is on the bill too."""
+        few, trial = min(2, len(data[0])), copy.deepcopy(problem)
+        with torch.random.fork_rng(devices=[]):
+            return count_flops(lambda: self.train(trial, (data[0][:few], data[1][:few]), 1)) / few
 
     def train(self, problem: Problem, data: Data, epochs: int) -> None:
         """Implicit stochastic gradients on weights and states."""
