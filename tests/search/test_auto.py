@@ -207,6 +207,8 @@ def test_what_a_wish_takes() -> None:
     pick = partial(choose, rows, samples=100, rate=True)
     assert pick(Wish())[0] is mid, "within half a standard error (0.015), the smaller file"
     assert choose(rows, Wish(), 10**8, True)[0] is big
+    assert choose([big, row(0.899, 900, 2.0)], Wish(), 100, True)[0] is big, "not for a tenth of the file"
+    assert choose([*rows, row(0.9, 310)], Wish(), 100, True)[0].bytes == 310, "of two alike, the better"
     assert pick(Wish(bytes=100))[0] is tiny
     assert pick(Wish(accuracy=0.8))[0] is mid
     assert pick(Wish(latency=2.5))[0] is mid
@@ -231,7 +233,7 @@ def test_a_plan_spends_the_budget(budget: float, points: int, overhead: float) -
     try:
         rungs = plan(budget, points, overhead=overhead)
     except BudgetError:
-        assert budget < LAST * (1 + overhead) * 1.001
+        assert budget < LAST * (max(1, overhead / 2) + overhead) * 1.001
         return
     assert sum(r.runs * (r.epochs + overhead) for r in rungs) <= budget * 1.0001
     assert rungs[0].epochs >= 1
