@@ -127,7 +127,7 @@ def run(
         known["start"] = [{test: started(task, things) for test, things in sets.items()}]
         known["TV, best α"] = [cells.get(f"{name}: TV", lambda: best(task, sets))]  # noqa: B023
         table += rows(name, known, tuple(sets))
-    return page(table, list(numbers), scale, len(pictures["BSD68"]))
+    return page(table, list(numbers), scale, {name: len(some) for name, some in pictures.items()})
 
 
 def best(task: Task, sets: dict[str, list[Seen]]) -> dict[str, Any]:
@@ -137,7 +137,9 @@ def best(task: Task, sets: dict[str, list[Seen]]) -> dict[str, Any]:
     return {"alpha": alpha} | {name: smoothed(task, alpha, things) for name, things in sets.items()}
 
 
-def page(table: list[dict[str, Any]], seeds: list[int], scale: float | None, count: int) -> dict[str, Any]:
+def page(
+    table: list[dict[str, Any]], seeds: list[int], scale: float | None, counts: dict[str, int]
+) -> dict[str, Any]:
     """The result."""
     trained = f"{600 * scale:g} CPU s" if scale else f"20 (denoising) and {OTHERS:g} CPU s"
     first = [row for row in table if row["test set"] == "Set12"]
@@ -153,7 +155,7 @@ def page(table: list[dict[str, Any]], seeds: list[int], scale: float | None, cou
         "imaging",
         "finding": "PSNR on Set12; " + "; ".join(told),
         "scale": f"{trained} of training on Train400, {BATCH} patches of {PATCH} × {PATCH} a batch; "
-        f"{count} images of BSD68",
+        + " and ".join(f"{count} images of {name}" for name, count in counts.items()),
         "seeds": seeds,
         "machine": machine(),
         "columns": list(table[0]),

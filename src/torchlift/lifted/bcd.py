@@ -203,7 +203,7 @@ class BCDTask(BlockTask):
         """States of the forward pass, to be kept from sweep to sweep."""
         if self.method.chunk is not None or not self.network.hidden:
             return
-        found = [self.network.states(self.pair(batch)[0]) for batch in batches]
+        found = [self.network.states(self.checked(batch)) for batch in batches]
         self.kept = [torch.cat(parts) for parts in zip(*found, strict=True)]
         self.indexed = True
 

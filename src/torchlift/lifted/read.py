@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torchlift.convex import activations
 from torchlift.convex.activations import Act, Activation, Channelwise, recognise
 from torchlift.errors import TorchliftError
+from torchlift.flops import uncounted
 from torchlift.lifted.layers import Conv, Dense, Layer
 
 _FIXED = (nn.Flatten, nn.Unflatten, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.MaxPool2d)
@@ -198,7 +199,7 @@ def agree(model: nn.Module, found: Callable[[Tensor], Tensor], x: Tensor) -> Non
     """Refuse to go on if what was read does not compute what the model computes on the first samples."""
     some = x[:_COMPARED]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), uncounted():
             wanted, read_as = model(some), found(some)
     except (RuntimeError, IndexError, TypeError, AttributeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
