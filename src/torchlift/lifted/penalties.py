@@ -11,6 +11,7 @@ The contrastive energies are differences of these: see ``torchlift.lifted.contra
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -49,8 +50,8 @@ class Penalty(abc.ABC):
     def grad_v(self, u: Tensor, v: Tensor) -> Tensor:
         """∂P/∂v."""
 
-    def tangent_v(self, v: Tensor, direction: Tensor) -> Tensor:
-        """∂²P/∂v² · direction, where P is convex in v."""
+    def jacobian_v(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+        """d ↦ ∂²P/∂v² · d, where P is convex in v."""
         raise NotImplementedError(f"{type(self).__name__} is not convex in v")
 
     @abc.abstractmethod
@@ -100,9 +101,9 @@ class Bregman(_Potential):
         """σ(v) − u."""
         return self.activation.grad_v(u, v)
 
-    def tangent_v(self, v: Tensor, direction: Tensor) -> Tensor:
-        """σ'(v) · direction."""
-        return self.activation.tangent(v, direction)
+    def jacobian_v(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+        """σ'(v)."""
+        return self.activation.jacobian(v)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,9 +128,9 @@ class Classical(_Potential):
         """v − u."""
         return v - u
 
-    def tangent_v(self, v: Tensor, direction: Tensor) -> Tensor:
-        """The direction itself."""
-        return direction
+    def jacobian_v(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+        """The identity."""
+        return lambda direction: direction
 
 
 @dataclasses.dataclass(frozen=True)

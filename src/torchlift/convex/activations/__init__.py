@@ -2,7 +2,8 @@
 
 from torchlift.convex.activations.base import Activation
 from torchlift.convex.activations.channels import Channelwise
-from torchlift.convex.activations.modules import Act, recognise
+from torchlift.convex.activations.modules import Act as Act
+from torchlift.convex.activations.modules import recognise as recognise
 from torchlift.convex.activations.piecewise import Clip, Hardsigmoid, LeakyReLU, Linear, PReLU
 from torchlift.convex.activations.pooling import max_divergence, max_divergence_gradient
 from torchlift.convex.activations.simplex import Simplex, Softmax, project_simplex
@@ -16,7 +17,6 @@ from torchlift.convex.activations.threshold import (
 )
 
 __all__ = [
-    "Act",
     "Activation",
     "Channelwise",
     "Clip",
@@ -38,5 +38,4 @@ __all__ = [
     "max_divergence_gradient",
     "names",
     "project_simplex",
-    "recognise",
 ]

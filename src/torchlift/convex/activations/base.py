@@ -1,6 +1,7 @@
 """σ = grad f*: an activation is the gradient of a convex conjugate (Wang & Benning 2022)."""
 
 import abc
+from collections.abc import Callable
 from typing import Self
 
 import torch
@@ -60,9 +61,14 @@ class Activation(abc.ABC):
         """∂B/∂v = σ(v) − u: no derivative of σ."""
         return self(v) - u
 
+    def jacobian(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+        """d ↦ J(v)d, J a (generalised) Jacobian of σ, a gradient: symmetric, 0 ⪯ J ⪯ ℓ."""
+        pull = torch.func.vjp(self, v)[1]
+        return lambda direction: pull(direction)[0]
+
     def tangent(self, v: Tensor, direction: Tensor) -> Tensor:
-        """J(v)·direction, J a (generalised) Jacobian of σ, a gradient: symmetric, 0 ⪯ J ⪯ ℓ."""
-        return torch.func.vjp(self, v)[1](direction)[0]
+        """J(v)·direction."""
+        return self.jacobian(v)(direction)
 
     def diagonal(self, v: Tensor) -> Tensor:
         """The diagonal of J(v), all of it for elementwise activations; ℓ where a vector's is not known."""

@@ -1,6 +1,7 @@
 """Vector activations over the channels of images: dimension 1, as torch has them."""
 
 import dataclasses
+from collections.abc import Callable
 
 from torch import Tensor
 
@@ -56,9 +57,10 @@ class Channelwise(Activation):
         """Onto the inner one's domain."""
         return self._back(self.inner.project(self._along(u)))
 
-    def tangent(self, v: Tensor, direction: Tensor) -> Tensor:
-        """J(v)·direction."""
-        return self._back(self.inner.tangent(self._along(v), self._along(direction)))
+    def jacobian(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+        """That of the inner one, moved."""
+        inner = self.inner.jacobian(self._along(v))
+        return lambda direction: self._back(inner(self._along(direction)))
 
     def diagonal(self, v: Tensor) -> Tensor:
         """The diagonal of J(v)."""

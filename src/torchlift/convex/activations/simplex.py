@@ -1,6 +1,7 @@
 """Projection on the simplex and softmax: activations whose values are probability vectors."""
 
 import dataclasses
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -120,10 +121,10 @@ class Softmax(Activation):
         """Onto the simplex."""
         return project_simplex(u)
 
-    def tangent(self, v: Tensor, direction: Tensor) -> Tensor:
-        """(diag(p) − ppᵀ)·direction."""
+    def jacobian(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+        """diag(p) − ppᵀ."""
         p = self(v)
-        return p * (direction - (p * direction).sum(-1, keepdim=True))
+        return lambda direction: p * (direction - (p * direction).sum(-1, keepdim=True))
 
     def diagonal(self, v: Tensor) -> Tensor:
         """p(1 − p)."""

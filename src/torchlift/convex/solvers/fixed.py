@@ -101,8 +101,10 @@ def _direction(problem: Pulled, x: Tensor, s: Tensor, r: Tensor) -> Tensor:
     diagonal = act.diagonal(s) / problem.mu
     scale = torch.where(diagonal > 0, 1 / diagonal.clamp(min=torch.finfo(x.dtype).tiny), 0.0)
 
+    jacobian = act.jacobian(s) if act.vector else None
+
     def derivative(d: Tensor) -> Tensor:
-        return act.tangent(s, d) / problem.mu if act.vector else diagonal * d
+        return diagonal * d if jacobian is None else jacobian(d) / problem.mu
 
     residual = derivative(bend(r))
     y, direction = torch.zeros_like(r), scale * residual

@@ -100,6 +100,16 @@ class _Design:
         return torch.cat([weight, inner[:, -1:] if self.bias else theta[:, -1:]], 1)
 
 
+def _gram(rows: Tensor, weights: Tensor) -> Tensor:
+    """Σ w a aᵀ, the two halves of its columns apart: what mirrors is not worked out twice."""
+    half, weighted = rows.shape[1] // 2, rows * weights[:, None]
+    gram = rows.new_empty(rows.shape[1], rows.shape[1])
+    gram[:, half:] = rows.mT @ weighted[:, half:]
+    gram[:half, :half] = rows[:, :half].mT @ weighted[:, :half]
+    gram[half:, :half] = gram[:half, half:].mT
+    return gram
+
+
 class _Units:
     """Some units at once: Hessians, factors and directions, one per unit; those that are done are left."""
 
@@ -107,8 +117,8 @@ class _Units:
         self.a, self.ridge, self.sums = design.a, design.ridge, design.sums
         self.target, self.activation, self.tolerance = target, activation, tolerance
         self.squares = self.sums.sum(self.a.square().sum(0))
-        self.floor = torch.finfo(self.a.dtype).eps * self.a.shape[1] * self.squares
-        self.hessian = torch.diag(self.ridge).expand(target.shape[1], -1, -1).clone()
+        floor = torch.finfo(self.a.dtype).eps * self.a.shape[1] * self.squares  # no curvature is none
+        self.hessian = torch.diag(self.ridge + floor).expand(target.shape[1], -1, -1).clone()
         self.weights = torch.zeros_like(target)
 
     def solve(self, theta: Tensor, steps: int) -> Solved:
@@ -152,9 +162,7 @@ class _Units:
         return self._solver(some.left)(-gradient)
 
     def _solver(self, left: Tensor) -> Callable[[Tensor], Tensor]:
-        systems = self.hessian[left]
-        systems.diagonal(dim1=1, dim2=2).add_(self.floor)
-        roots = factor(systems)
+        roots = factor(self.hessian if len(left) == len(self.hessian) else self.hessian[left])
         return lambda right: torch.cholesky_solve(right[:, :, None], roots)[:, :, 0]
 
     def _refresh(self, left: Tensor, bend: Tensor, relative: float, absolute: float) -> bool:
@@ -166,8 +174,7 @@ class _Units:
         )
         for place, unit in enumerate(left.tolist()):
             index = stale[:, place].nonzero()[:, 0]
-            rows = self.a[index]
-            self.hessian[unit] += self.sums.sum((change[index, place, None] * rows).mT @ rows)
+            self.hessian[unit] += self.sums.sum(_gram(self.a[index], change[index, place]))
         new = torch.where(stale, bend, old)
         self.weights[:, left] = new
         return float(self.sums.sum((new - bend).abs().sum())) == 0
@@ -209,6 +216,7 @@ class _Line:
     def conjugate(self, right: Tensor, precondition: Callable[[Tensor], Tensor]) -> tuple[Tensor, bool]:
         """∇² d = right by preconditioned conjugate gradients, and whether they got there."""
         a, d, residual = self.units.a, torch.zeros_like(right), right
+        jacobian = self.activation.jacobian(self.v) if self.activation.vector else None
         z = precondition(residual)
         direction, energy = z, self._total(residual * z)
         stop, tiny = _LEFT**2 * energy, torch.finfo(right.dtype).tiny
@@ -216,7 +224,7 @@ class _Line:
             if bool((energy <= stop).all()):
                 break
             image = a @ direction.mT
-            bent = self._bent(self.v, image) if self.activation.vector else self.bend * image
+            bent = self.bend * image if jacobian is None else jacobian(image)
             product = self.sums.sum(bent.mT @ a) + self.units.ridge * direction
             curve = self._total(direction * product)
             rate = torch.where((energy > stop) & (curve > 0), energy / curve.clamp(min=tiny), 0.0)[:, None]

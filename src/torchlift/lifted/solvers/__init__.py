@@ -1,6 +1,9 @@
 """Solvers for the blocks of lifted training: samples are rows, sums are plain sums."""
 
-from torchlift.convex.solvers import Bounds, Ridge, StoppedShortWarning, quadratic, ridge
+from torchlift.convex.solvers import Bounds as Bounds
+from torchlift.convex.solvers import Ridge as Ridge
+from torchlift.convex.solvers import StoppedShortWarning as StoppedShortWarning
+from torchlift.convex.solvers import quadratic, ridge
 from torchlift.lifted.solvers.conv import Convolution
 from torchlift.lifted.solvers.descent import Accelerated, Adaptive, Block, Exact, HeavyBall, Linearised, Rule
 from torchlift.lifted.solvers.glm import WeightBlock, glm
@@ -25,7 +28,6 @@ __all__ = [
     "Accelerated",
     "Adaptive",
     "Block",
-    "Bounds",
     "Convolution",
     "Exact",
     "GroupLasso",
@@ -34,11 +36,9 @@ __all__ = [
     "Nuclear",
     "Orthogonal",
     "Regulariser",
-    "Ridge",
     "Rule",
     "SquaredNorm",
     "StateBlock",
-    "StoppedShortWarning",
     "WeightBlock",
     "glm",
     "joint_states",

@@ -227,7 +227,9 @@ class _Joint(Pulled):
         """d ↦ ∇²g(u)d: −w_l A_l d_{l−1} + w_{l+1}Aᵀ(A d_l − d_{l+1}), and the loss's."""
         states = self.stacked.split(x)
         origins = [m.forward(torch.zeros_like(u)) for m, u in zip(self.maps, [self.x, *states], strict=True)]
-        out = self.maps[-1].forward(states[-1]) if self.top is not None else None
+        top = None
+        if self.top is not None:
+            top = self.top.activation.jacobian(self.maps[-1].forward(states[-1]))
 
         def product(direction: Tensor) -> Tensor:
             parts, images = self.stacked.split(direction), list[Tensor]()
@@ -238,9 +240,8 @@ class _Joint(Pulled):
                 image = -w * moved[i - 1] if i else torch.zeros_like(parts[0])
                 if i + 1 < len(parts):
                     image = image + self.weights[i + 1] * self.maps[i + 1].adjoint(moved[i] - parts[i + 1])
-                elif self.top is not None and out is not None:
-                    bent = self.top.activation.tangent(out, moved[-1])
-                    image = image + self.top.weight * self.maps[-1].adjoint(bent)
+                elif self.top is not None and top is not None:
+                    image = image + self.top.weight * self.maps[-1].adjoint(top(moved[-1]))
                 images.append(image.flatten(1))
             return torch.cat(images, 1)
 
@@ -312,9 +313,15 @@ class _Stacked(Activation):
         """Onto the domains."""
         return self._each(lambda act, part: act.project(part), u)
 
-    def tangent(self, v: Tensor, direction: Tensor) -> Tensor:
-        """J·direction."""
-        return self._each(lambda act, part, d: act.tangent(part, d), v, direction)
+    def jacobian(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+        """Layer by layer."""
+        each = [act.jacobian(part) for act, part in zip(self.acts, self.split(v), strict=True)]
+
+        def product(direction: Tensor) -> Tensor:
+            parts = zip(each, self.split(direction), strict=True)
+            return torch.cat([jacobian(part).flatten(1) for jacobian, part in parts], 1)
+
+        return product
 
     def diagonal(self, v: Tensor) -> Tensor:
         """The diagonal of J."""

@@ -122,7 +122,8 @@ class _Pulled(Pulled):
         """d ↦ μ₊ Aᵀ P₊'' A d."""
         above = self.block.above
         v, origin = above.forward(x), above.forward(torch.zeros_like(x))
-        return lambda d: above.mu * above.adjoint(above.penalty.tangent_v(v, above.forward(d) - origin))
+        inner = above.penalty.jacobian_v(v)
+        return lambda d: above.mu * above.adjoint(inner(above.forward(d) - origin))
 
     def step(self, x: Tensor) -> Tensor:
         """The block's own."""
