@@ -30,7 +30,14 @@ from torchlift.data.images import mnist
 Pair = tuple[Tensor, Tensor]
 TUNING, VALID = 10_000, 10_000
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)
-ARMS: dict[str, tl.recipes.Lifted | None] = {"lifted": tl.recipes.Lifted(), "adam": None}
+ARMS: dict[str, Any] = {
+    "lifted": tl.recipes.Lifted(),
+    "adam": None,
+    "init": tl.recipes.LiftedInit(epochs=1),
+    "init, lr 1e-5": tl.recipes.LiftedInit(epochs=1),
+    "adam, lr 1e-5": None,
+}
+"""The last three (``--arms``): a pass of lifted training before the epochs of Adam; at the source's rate."""
 
 
 def mlp(*hidden: int) -> nn.Module:
@@ -100,6 +107,7 @@ def main() -> None:
     parser.add_argument("--data", default=os.environ.get("TORCHLIFT_DATA"))
     parser.add_argument("--samples", type=int, default=60_000)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--arms", nargs="*", choices=ARMS, default=["lifted", "adam"])
     parser.add_argument("--nets", nargs="*", choices=NETS, default=list(NETS))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/lifted_parity.json"))
     given = parser.parse_args()
@@ -119,7 +127,10 @@ def main() -> None:
     small, held, whole = (x[:n], y[:n]), (x[-VALID:], y[-VALID:]), (x[: given.samples], y[: given.samples])
     for name in given.nets:
         net, head, chosen = NETS[name], f"{given.samples} | {name}", dict[str, float]()
-        for arm in ARMS:
+        for arm in given.arms:
+            if "lr" in arm:
+                chosen[arm] = 1e-5
+                continue
             jobs = {lr: partial(train, net, arm, lr, small, held, net.tuning, 0) for lr in RATES}
             tried = {lr: cell(f"{head} | {arm} | tune | {lr:g}", job) for lr, job in jobs.items()}
             chosen[arm] = max(tried, key=lambda lr: tried[lr]["accuracy"])
@@ -151,7 +162,7 @@ def written(cells: dict[str, Any]) -> dict[str, Any]:
         "title": "Lifted contrastive training against Adam on MNIST, equally tuned",
         "scale": "training samples head each line; 10,000 test images",
         "command": "python benchmarks/lifted_parity.py --data DATA --samples 60000 (or 8000)",
-        "trials": {arm: len(RATES) for arm in ARMS},
+        "trials": len(RATES),
         "torch": torch.__version__,
         "machine": platform.machine(),
         "threads": 1,
