@@ -138,6 +138,6 @@ def choose(rows: Sequence[Delivered], wish: Wish, samples: int, rate: bool) -> t
         return least, f"{among}, the one that does best on validation data."
     width = TOLERANCE * error
     return least, (
-        f"{among}, the smallest file, to a fifth, within {TOLERANCE:g} standard errors ({width:.2g}) of the best "
-        f"validation metric ({best.metric:.4g}, {best.key})."
+        f"{among}, the smallest file, to a fifth, within {TOLERANCE:g} standard errors ({width:.2g}) "
+        f"of the best validation metric ({best.metric:.4g}, {best.key})."
     )
