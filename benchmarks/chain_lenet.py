@@ -1,12 +1,15 @@
 """Pruned, then quantised: LeNet-5 on CIFAR-10, crops and flips, against the dense model of the same budget.
 
-python benchmarks/chain_lenet.py --work runs/chain_lenet --out benchmarks/results/chain_lenet.json
+python benchmarks/chain_lenet.py --tune --work runs/chain_lenet      # trials, judged on validation data
+python benchmarks/chain_lenet.py --work runs/chain_lenet             # every seed, with the settings below
 
-Sizes are those of packed files on disk, loaded again before they are tested. Every arm is a durable run:
-started again, the script goes on where it stopped, and finished arms are packed and measured anew.
+Sizes are those of packed files on disk, loaded again before they are tested; ratios are to the float32
+weights and to the dense model's own packed file. Every arm is a durable run: started again, the script goes
+on where it stopped. Both write into benchmarks/results/chain_lenet.json (``--out``).
 """
 
 import argparse
+import dataclasses
 import json
 import statistics
 from functools import partial
@@ -21,17 +24,45 @@ from torchlift.models import LeNet5
 from torchlift.recipes import Chain, ContinuousSparsification, Smol
 
 RATE, DECAY = 5e-2, 5e-4  # those of the dense control, chosen by `torchlift reproduce search-lenet`
+TUNING_SEED = 100
+FLOAT_BYTES = 4 * 70_346
 
 
-def chain(options: argparse.Namespace) -> Chain:
-    """Zeros first, then bits until the file has the asked size."""
-    return Chain(
-        {
-            "prune": ContinuousSparsification(sparsity=options.sparsity, finetune=0.0),
-            "bits": Smol(bytes=options.bytes, finetune=0.5),
-        },
-        shares={"prune": 0.4, "bits": 0.6},
-    )
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Settings of the chain; the budget's parts are prune, then noise, then fine-tuning on the grid."""
+
+    sparsity: float = 0.89
+    prune: float = 0.85
+    finetune: float = 0.6
+    p_init: float = 5.0
+    granularity: str = "weight"
+    restart: bool = False
+    bytes: float = 9200.0
+
+    def recipe(self) -> Chain:
+        """Zeros first, then bits until the file has the asked size."""
+        parts = {
+            "prune": ContinuousSparsification(sparsity=self.sparsity, finetune=0.0),
+            "bits": Smol(
+                bytes=self.bytes,
+                finetune=self.finetune,
+                p_init=self.p_init,
+                granularity=self.granularity,  # pyright: ignore[reportArgumentType]
+            ),
+        }
+        return Chain(parts, shares={"prune": self.prune, "bits": 1 - self.prune}, restart=self.restart)
+
+
+CHOSEN = Choice()
+TRIED = (
+    CHOSEN,
+    Choice(sparsity=0.8, prune=0.4, finetune=0.5, p_init=8.0, restart=True),
+    Choice(sparsity=0.88, prune=0.5, finetune=0.5, p_init=6.0),
+    Choice(sparsity=0.88, prune=0.7, p_init=6.0),
+    Choice(sparsity=0.88),
+    Choice(sparsity=0.86, prune=0.9),
+)
 
 
 def run(name: str, recipe: Any, seed: int, data: Splits, options: argparse.Namespace) -> dict[str, Any]:
@@ -57,22 +88,25 @@ def run(name: str, recipe: Any, seed: int, data: Splits, options: argparse.Names
     size = tl.deploy.save(result.model, path)
     assert size == path.stat().st_size
     weights = [p for p in result.model.parameters() if p.ndim > 1]
+    loaded = tl.deploy.load(path)
     return {
         "arm": name,
         "seed": seed,
         "file_bytes": size,
-        "accuracy": round(accuracy(tl.deploy.load(path), data.test), 4),
+        "valid": round(accuracy(loaded, data.valid), 4),
+        "accuracy": round(accuracy(loaded, data.test), 4),
         "zeros": round(sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights), 4),
         "values": [int(w.unique().numel()) for w in weights],
         "cost_epochs": round(result.cost, 3),
+        "seconds": round(result.seconds),
         "bits": result.history[-1].get("bits"),
     }
 
 
 @torch.no_grad()
-def accuracy(model: torch.nn.Module, test: tuple[torch.Tensor, torch.Tensor]) -> float:
-    """Of a loaded model, on the test images."""
-    x, y = test
+def accuracy(model: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> float:
+    """Of a loaded model."""
+    x, y = data
     right = [
         (model.eval()(a).argmax(1) == b).float() for a, b in zip(x.split(500), y.split(500), strict=True)
     ]
@@ -83,58 +117,79 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Ratios and points per seed that has both arms, and their means."""
     by = {(row["arm"], row["seed"]): row for row in rows}
     seeds = [seed for arm, seed in by if arm == "chain" and ("dense", seed) in by]
-    ratios = [by["dense", s]["file_bytes"] / by["chain", s]["file_bytes"] for s in seeds]
-    lost = [100 * (by["dense", s]["accuracy"] - by["chain", s]["accuracy"]) for s in seeds]
     if not seeds:
         return {}
+    sizes = [by["chain", s]["file_bytes"] for s in seeds]
+    lost = [100 * (by["dense", s]["accuracy"] - by["chain", s]["accuracy"]) for s in seeds]
+    packed = [by["dense", s]["file_bytes"] / size for s, size in zip(seeds, sizes, strict=True)]
     return {
         "seeds": seeds,
-        "ratio": [round(r, 2) for r in ratios],
+        "ratio_to_float32": [round(FLOAT_BYTES / size, 2) for size in sizes],
+        "ratio_to_packed_dense": [round(r, 2) for r in packed],
         "points_lost": [round(p, 2) for p in lost],
-        "mean_ratio": round(statistics.fmean(ratios), 2),
+        "mean_ratio": round(statistics.fmean(FLOAT_BYTES / size for size in sizes), 2),
         "mean_points_lost": round(statistics.fmean(lost), 2),
     }
 
 
-def main() -> None:
-    """Run all arms, writing after each."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=float, default=12)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--sparsity", type=float, default=0.8)
-    parser.add_argument("--bytes", type=float, default=9300)
-    parser.add_argument("--images", type=int, help="fewer training images, for a trial")
-    parser.add_argument("--work", type=Path, default=Path("runs/chain_lenet"))
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    data = tl.data.load("cifar10")
-    train, valid = (t[: options.images] for t in data.train), (t[:2000] for t in data.valid)
-    data = Splits(tuple(train), tuple(valid), data.test, data.kind)  # no arm is chosen by validation
-    options.work.mkdir(parents=True, exist_ok=True)
+def tune(data: Splits, options: argparse.Namespace) -> None:
+    """Every choice on one seed that is not reported; the dense model beside them."""
+    rows = [{"choice": "dense", **run("dense", None, TUNING_SEED, data, options)}]
+    for choice in TRIED:
+        said = dataclasses.asdict(choice)
+        name = "-".join(f"{key}={value}" for key, value in said.items())
+        rows.append({"choice": said, **run(name, choice.recipe(), TUNING_SEED, data, options)})
+        print(json.dumps(rows[-1]), flush=True)
+        scale = f"{options.epochs:g} epochs of {len(data.train[0])} images"
+        kept = [{k: v for k, v in row.items() if k not in ("arm", "accuracy")} for row in rows]
+        write(options.out, {"tuning": {"scale": scale, "trials": kept}})
+
+
+def final(data: Splits, options: argparse.Namespace) -> None:
+    """Both arms on every seed."""
     rows: list[dict[str, Any]] = []
     for seed in range(options.seeds):
-        for name, recipe in (("dense", None), ("chain", chain(options))):
+        for name, recipe in (("dense", None), ("chain", CHOSEN.recipe())):
             rows.append(run(name, recipe, seed, data, options))
             print(json.dumps(rows[-1]), flush=True)
-            whole = len(rows) == 2 * options.seeds
-            text = json.dumps(
-                {
-                    "what": "LeNet-5, CIFAR-10, crops, flips: pruned and quantised against dense",
-                    "scale": f"{options.epochs:g} epochs of {len(data.train[0])} images an arm, one thread",
-                    "complete": whole,
-                    "sparsity_asked": options.sparsity,
-                    "bytes_asked": options.bytes,
-                    "rate": RATE,
-                    "decay": DECAY,
-                    "torch": torch.__version__,
-                    **summary(rows),
-                    "rows": rows,
-                },
-                indent=1,
-            )
-            if options.out:
-                options.out.write_text(text + "\n")
+            found = {
+                "what": "LeNet-5, CIFAR-10, crops, flips: pruned and quantised against dense",
+                "scale": f"{options.epochs:g} epochs of {len(data.train[0])} images an arm, one thread",
+                "complete": len(rows) == 2 * options.seeds,
+                "chosen": dataclasses.asdict(CHOSEN),
+                "rate": RATE,
+                "decay": DECAY,
+                "torch": torch.__version__,
+            }
+            write(options.out, {**found, **summary(rows), "rows": rows})
+
+
+def write(path: Path, found: dict[str, Any]) -> None:
+    """Renew a part of the record."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(known | found, indent=1) + "\n")
+
+
+def main() -> None:
+    """Trials, or the arms."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--epochs", type=float)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--images", type=int)
+    parser.add_argument("--work", type=Path, default=Path("runs/chain_lenet"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/chain_lenet.json"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    options.epochs = options.epochs or 12.0
+    options.images = options.images or 10_000
+    options.work = options.work / f"{options.images}-{options.epochs:g}"
+    data = tl.data.load("cifar10")
+    (x, y), (u, v), count = data.train, data.valid, options.images
+    train, valid = (x[:count], y[:count]), (u[:2000], v[:2000])  # no arm is chosen by the latter in a run
+    data = Splits(train, valid, data.test, data.kind)
+    options.work.mkdir(parents=True, exist_ok=True)
+    (tune if options.tune else final)(data, options)
 
 
 if __name__ == "__main__":

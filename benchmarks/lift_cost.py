@@ -2,7 +2,7 @@
 
     python benchmarks/lift_cost.py
 
-Times are interleaved; medians, and minima for machines that are busy with other things (see ``load``).
+Times are CPU time, interleaved; medians, and minima for machines busy with other things (see ``load``).
 Writes benchmarks/results/lift_cost.json.
 """
 
@@ -14,21 +14,21 @@ from pathlib import Path
 
 import torch
 
-from torchlift.core import Lift, Problem, Task
-from torchlift.lifts import Expand, Lifter, Normalise, Standardise
+from torchlift.core import Lift, Problem, Task, chain
+from torchlift.lifts import Expand, Lifter, Normalise, Rotate, Standardise
 from torchlift.models import BlockNet, LeNet5
 from torchlift.train.cost import probe
 
-REPEATS = 100
+REPEATS = 60
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def seconds(problem: Problem, batch: Batch) -> float:
-    """Time of one forward and backward pass."""
-    start = time.perf_counter()
+    """CPU time of one forward and backward pass."""
+    start = time.process_time()
     problem(batch).backward()
     problem.zero_grad()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def ratios(task: Task, lifts: dict[str, Lift], batch: Batch) -> dict[str, dict[str, float]]:
@@ -66,6 +66,9 @@ def main() -> None:
     }
     block: dict[str, Lift] = {
         "standardise": Standardise(x=points[0]),
+        "standardise, whitened": Standardise(x=points[0], scaled="whitened"),
+        "rotate": Rotate(batches=(points,)),
+        "standardise + rotate": chain(Standardise(x=points[0]), Rotate(batches=(points,))),
         "block lifter": Lifter("trunk", kind="block"),
     }
     result = {

@@ -1,4 +1,4 @@
-"""Chains of two: a sample of what benchmarks/pair_matrix.py runs, on the net each recipe once in either place."""
+"""Chains of two: a sample of what benchmarks/pair_matrix.py runs."""
 
 import re
 

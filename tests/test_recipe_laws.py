@@ -1,6 +1,8 @@
 """Every recipe on fresh and pruned models, with a named loss and one's own, with validation data or none."""
 
 import copy
+import os
+import signal
 from functools import partial
 
 import pytest
@@ -11,6 +13,7 @@ from torch.nn.functional import cross_entropy
 import torchlift as tl
 from torchlift.core import nodes
 from torchlift.errors import TorchliftError
+from torchlift.optim import Muon, Soap
 from torchlift.recipes import (
     Auto,
     Bsq,
@@ -23,6 +26,7 @@ from torchlift.recipes import (
     IterativeMagnitude,
     IterativeStochastic,
     LayerPruning,
+    Lifted,
     LiftedInit,
     LinearLifting,
     MagnitudePruning,
@@ -34,6 +38,7 @@ from torchlift.recipes import (
     SoftSharing,
     TicketSearch,
 )
+from torchlift.train import Interrupted
 
 EPOCHS = 6
 
@@ -44,7 +49,11 @@ RECIPES = {
     "folded norm": FoldedNorm(),
     "centred": Centred(),
     "rotated": Rotated(),
-    "lifted init": LiftedInit(epochs=1, batch_size=32),
+    "rotated, centred": Rotated(centred=True),
+    "lifted": Lifted(),
+    "lifted isgm": Lifted("isgm"),
+    "lifted bcd": Lifted("bcd", options={"update": "linearised"}),
+    "lifted init": LiftedInit(epochs=1),
     "sparsification": ContinuousSparsification(sparsity=0.6),
     "tickets": TicketSearch(rounds=1, rewind=1, s_init=0.01),
     "magnitude": MagnitudePruning(sparsity=0.6),
@@ -70,9 +79,11 @@ RECIPES = {
 RESHAPING = ("sharing", "layers", "channels")
 """What these deliver has other layers or widths than what they were given."""
 
+LIFTED = ("lifted", "lifted isgm", "lifted bcd", "lifted init")
+
 REFUSED = {
-    ("lifted init", "pruned"): "is pruned",
-    ("lifted init", "own"): "needs loss=",
+    **{(name, "pruned"): "is pruned" for name in LIFTED},
+    **{(name, "own"): "needs loss=" for name in LIFTED},
     ("deepened", "pruned"): "merging would",
     ("layers", "pruned"): "would fill the zeros",
 }
@@ -107,13 +118,13 @@ def run(name: str, *, pruned: bool = False, valid: bool = True, **settings):
         "batch_size": 32,
         "progress": False,
         "seed": 1,
+        "epochs": EPOCHS,
     }
     return tl.fit(
         settings.pop("net", None) or model(pruned),
         data(1),
         data(2, 64) if valid else None,
         recipe=copy.deepcopy(RECIPES[name]),
-        epochs=EPOCHS,
         **options | settings,
     )
 
@@ -178,3 +189,30 @@ def test_what_is_lifted_already_is_no_model_to_fit() -> None:
     for lifted in (tl.lifts.SoftMask().lift(task), tl.lifts.Normalise().lift(task).model):
         with pytest.raises(TorchliftError, match="this one is lifted"):
             tl.fit(lifted, data(1), epochs=1, progress=False)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_muon_and_soap_resume_bit_for_bit_and_keep_zeros(name: str, tmp_path) -> None:
+    """Under every recipe, SOAP for two layers, Muon for the others; stopped by a signal and continued."""
+    pruned = (name, "pruned") not in REFUSED
+    groups = {"[26].*": {"optimizer": partial(Soap, lr=0.01, every=3)}, "*": {}}
+    settings = {"optimizer": partial(Muon, lr=0.01), "groups": groups, "pruned": pruned, "valid": False}
+    settings["epochs"] = EPOCHS / 2
+    whole = run(name, **settings)
+    rows: list[object] = []
+
+    def stop(row: object) -> None:
+        rows.append(row)
+        if len(rows) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        run(name, out=tmp_path, listener=stop, **settings)
+    again = run(name, out=tmp_path, resume=True, **settings)
+    for (key, one), two in zip(
+        whole.model.state_dict().items(), again.model.state_dict().values(), strict=True
+    ):
+        assert torch.equal(one, two), key
+    if pruned and name not in RESHAPING:
+        for new, old in zip(whole.model.parameters(), model(pruned).parameters(), strict=True):
+            assert bool((new[old == 0] == 0).all())

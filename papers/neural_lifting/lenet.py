@@ -27,8 +27,10 @@ model = partial(LeNet5, init="xavier")
 
 
 def rules(epochs: float) -> tuple[Rule, Rule, Rule]:
-    """The paper's patience, each phase capped at its part of the budget."""
-    first, second, third = (Plateau(PATIENCE, cap=epochs * part / PAPER_EPOCHS) for part in PHASES)
+    """The paper's patience and caps, both times the budget's part of the paper's."""
+    part = epochs / PAPER_EPOCHS
+    patience = max(2, round(PATIENCE * part))  # twelve epochs of patience in a phase of seven never end it
+    first, second, third = (Plateau(patience, cap=part * phase) for phase in PHASES)
     return first, second, third
 
 

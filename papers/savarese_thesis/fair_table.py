@@ -12,7 +12,7 @@ from papers.savarese_thesis.pruning_runs import Setting, Way, means, sgd, told, 
 from torchlift.data import Splits
 from torchlift.lifts import HardConcrete, Slim, SoftThreshold
 from torchlift.recipes import ContinuousSparsification, IterativeMagnitude, MagnitudePruning
-from torchlift.recipes.lifted import Lifted
+from torchlift.recipes.one_lift import LiftThenTune
 from torchlift.train.settings import cosine
 
 TRIALS, TUNED_ON = 6, 100
@@ -101,7 +101,7 @@ def imp(level: float, where: str, rewind: int | None = 0) -> Ways:
 
 def slimming(level: float, where: str) -> Ways:
     """An ℓ₁ penalty on the weights, then the smallest go (Liu et al. 2017, per weight)."""
-    return each("strength", (1e-4, 1e-3), lambda much: Lifted(Slim(where, level, strength=much)))
+    return each("strength", (1e-4, 1e-3), lambda much: LiftThenTune(Slim(where, level, strength=much)))
 
 
 def l0(level: float, where: str) -> Ways:
@@ -109,7 +109,7 @@ def l0(level: float, where: str) -> Ways:
     del level
     groups = {"*.logit": {"lr_factor": 300.0}, "*": {}}
     return {
-        f"strength {much}, lr 0.05": rated(0.05, Lifted(HardConcrete(where, much), groups=groups))
+        f"strength {much}, lr 0.05": rated(0.05, LiftThenTune(HardConcrete(where, much), groups=groups))
         for much in HARD
     }
 
@@ -118,9 +118,9 @@ def soft_thresholds(level: float, where: str) -> Ways:
     """STR, whose decay of the thresholds' logits decides the sparsity."""
     del level
 
-    def made(decay: float) -> Lifted:
+    def made(decay: float) -> LiftThenTune:
         groups = {"*.s": {"weight_decay": decay}, "*": {}}
-        return Lifted(SoftThreshold(where, s_init=-6.0), groups=groups)
+        return LiftThenTune(SoftThreshold(where, s_init=-6.0), groups=groups)
 
     return {f"decay {decay}, lr 0.05": rated(0.05, made(decay)) for decay in DECAY}
 

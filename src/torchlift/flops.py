@@ -1,9 +1,12 @@
 """Counting operations where torch's own counter looks away."""
 
-from collections.abc import Callable
-from typing import Any
+import contextlib
+import math
+from collections.abc import Callable, Generator
+from typing import Any, cast
 
 import torch
+from torch.utils import _python_dispatch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 Shape = torch.Size
@@ -29,34 +32,74 @@ def attention_backward(gradient: Shape, query: Shape, key: Shape, value: Shape, 
     return sdpa_backward_flop_count(gradient, query, key, value)
 
 
+def factored(matrix: Shape, *_: Any, **__: Any) -> int:
+    """n³/3 for a Cholesky factor."""
+    return matrix.numel() * matrix[-1] // 3
+
+
+def inverted(matrix: Shape, *_: Any, **__: Any) -> int:
+    """2n³/3 for an inverse from its factor; elimination costs as much before its right sides."""
+    return 2 * matrix.numel() * matrix[-1] // 3
+
+
+def substituted(right: Shape, factor: Shape, *_: Any, **__: Any) -> int:
+    """2n²k for k right sides and a factor that is there."""
+    return 2 * right.numel() * factor[-1]
+
+
+def solved(matrix: Shape, right: Shape, *_: Any, **__: Any) -> int:
+    """2n³/3 + 2n²k."""
+    return inverted(matrix) + substituted(right, matrix)
+
+
+def qr(matrices: Shape, *_: Any, **__: Any) -> int:
+    """4 n² (m − n/3) of each: Householder's reduction and its orthogonal factor (Golub and Van Loan, 5.2)."""
+    *batch, m, n = matrices
+    m, n = max(m, n), min(m, n)
+    return math.prod(batch) * round(4 * n**2 * (m - n / 3))
+
+
+def eigh(matrices: Shape, uplo: str = "L", vectors: bool = True, **_: Any) -> int:
+    """9 n³ of each symmetric matrix with its eigenvectors, 4/3 n³ without (Golub and Van Loan, 8.3)."""
+    return round(math.prod(matrices[:-2]) * (9 if vectors else 4 / 3) * matrices[-1] ** 3)
+
+
 FUSED: dict[Any, Callable[..., int]] = {
     torch.ops.aten.mkldnn_rnn_layer: rnn,
     torch.ops.aten.mkldnn_rnn_layer_backward: rnn_backward,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,
+    torch.ops.aten.linalg_cholesky_ex: factored,
+    torch.ops.aten.cholesky_inverse: inverted,
+    torch.ops.aten.cholesky_solve: substituted,
+    torch.ops.aten._linalg_solve_ex: solved,
+    torch.ops.aten.linalg_qr: qr,
+    torch.ops.aten._linalg_eigh: eigh,
 }
-"""Kernels of LSTMs and attention on the CPU, which torch counts as nothing."""
+"""Kernels of LSTMs and attention on the CPU, and of linear algebra, which torch counts as nothing."""
 
 
-class Everywhere:
-    """In place of torch's tracker of modules, whose hooks do not bear ``autograd.grad``: one count."""
+class Everywhere(contextlib.nullcontext[None]):
+    """In place of torch's tracker of modules, whose hooks do not bear gradients inside gradients."""
 
-    parents = frozenset({"Global"})
+    parents = ("Global",)
 
-    def __enter__(self) -> None:
-        pass
 
-    def __exit__(self, *error: object) -> None:
-        pass
+@contextlib.contextmanager
+def uncounted() -> Generator[None]:
+    """Checks are no part of what a method costs."""
+    with _python_dispatch._disable_current_modes():  # pyright: ignore[reportPrivateUsage]  (no other way)
+        yield
 
 
 def count_flops(function: Callable[[], object]) -> int:
-    """Floating-point operations of a call: matrix products, convolutions, attention, recurrence."""
+    """Floating-point operations of a call: matrix products, convolutions, attention, recurrence,
+    QR and eigenvectors."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # whole encoder layers in one kernel
     try:
-        counter: Any = FlopCounterMode(display=False, custom_mapping=FUSED)
-        counter.mod_tracker = Everywhere()
+        counter = FlopCounterMode(display=False, custom_mapping=FUSED)
+        counter.mod_tracker = cast(Any, Everywhere())
         with counter:
             function()
     finally:

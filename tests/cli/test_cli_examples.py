@@ -1,5 +1,7 @@
 """The files in examples/ are right, to the last field; the commands of the README run as printed."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,21 @@ def test_commands_of_the_readme(run, command):
 
 def test_the_readme_has_commands():
     assert {command.split()[0] for command in README} >= {"compare", "fit", "doctor"}
+
+
+@pytest.mark.slow
+def test_twenty_lines_make_a_model_ten_times_smaller_at_no_loss(tmp_path):
+    script = EXAMPLES / "twenty_lines.py"
+    lines = [line for line in script.read_text().splitlines()[1:] if line.strip()]
+    assert len(lines) <= 22
+    command = [sys.executable, str(script)]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    (dense, full), (small, file) = (
+        (float(line.split()[1]), int(line.split()[3].replace(",", "")))
+        for line in ran.stdout.splitlines()
+        if line.startswith(("dense", "small"))
+    )
+    assert file == (tmp_path / "small.tl").stat().st_size
+    assert full / file >= 10
+    assert small >= dense - 0.005

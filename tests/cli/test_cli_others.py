@@ -17,7 +17,7 @@ def test_demo(run, tmp_path):
     assert (tmp_path / "d" / "report.html").is_file()
     said = json.loads(run("demo --budget 1 --seeds 1 --out d --resume --json").out)
     assert len(said["recipes"]) >= 3
-    assert said["nonzero"]["sparsify to 25 %"] < 0.3 * said["nonzero"]["plain"]
+    assert said["bytes"]["folded norm, few bits"] < said["float32_bytes"] / 8
 
 
 def test_doctor(run, monkeypatch, tmp_path):

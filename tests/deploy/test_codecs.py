@@ -102,7 +102,8 @@ def bound_by_hand(model: nn.Module) -> tuple[float, int]:
     """The entropy of weights as the issue defines it, and the bytes of what stays raw; neither knows of the
     codec."""
     coded, raw = 0.0, 0
-    for tensor in model.state_dict().values():
+    seen = {tensor.data_ptr(): tensor for tensor in model.state_dict().values()}  # tied ones once
+    for tensor in seen.values():
         values = tensor.flatten().tolist()
         if tensor.ndim < 2:
             raw += tensor.numel() * tensor.element_size()

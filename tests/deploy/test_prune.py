@@ -91,13 +91,20 @@ def test_ratios_by_layer_and_layers_to_skip(resnet):
     assert size(untouched) == size(model)
 
 
-@pytest.mark.parametrize("part", [0.3, 0.6])
-def test_targets_are_those_of_the_shrunken_model(resnet, part):
+@pytest.mark.parametrize(("part", "scope"), [(0.3, "global"), (0.6, "local")])
+def test_targets_are_those_of_the_shrunken_model(resnet, part, scope):
     model, x = resnet
     asked = part * size(model)
-    assert size(prune(model, x, parameters=asked, scope="global")) == pytest.approx(asked, rel=0.05)
+    assert size(prune(model, x, parameters=asked, scope=scope)) == pytest.approx(asked, rel=0.02)
     macs = part * count_macs(model, x)
-    assert count_macs(prune(model, x, macs=macs, scope="global"), x) == pytest.approx(macs, rel=0.05)
+    assert count_macs(prune(model, x, macs=macs, scope=scope), x) == pytest.approx(macs, rel=0.02)
+
+
+def test_the_nearest_is_said_where_whole_channels_are_too_coarse():
+    net = nn.Sequential(nn.Linear(768, 3), nn.ReLU(), nn.Linear(3, 4))
+    with pytest.warns(UserWarning, match="nearest that whole channels allow is 1550"):
+        small = prune(net, torch.randn(2, 768), parameters=1700)
+    assert size(small) == 1550  # of 777, 1550 and 2323
 
 
 def test_widths_are_multiples(resnet):

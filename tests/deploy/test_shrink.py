@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from torchlift.deploy import layout, load, save
 from torchlift.deploy.groups import channel_groups, plan
 from torchlift.deploy.shrinking import shrink, shrinkable
 from torchlift.models import GPT, VGG16, LeNet5, ResNet
@@ -111,9 +112,17 @@ class Viewed(nn.Module):
         return self.head(x.flatten(1) if self.flatten else x.view(len(x), -1))
 
 
+@pytest.mark.parametrize("faster", [True, False])
 @pytest.mark.parametrize("flatten", [True, False])
-def test_maps_have_channels_last_where_the_model_bears_it(flatten):
-    """Narrow convolutions are faster so on a CPU."""
+def test_maps_have_channels_last_where_that_is_faster_and_the_model_bears_it(
+    flatten, faster, monkeypatch, tmp_path
+):
+    """Measured, not assumed; and a file keeps it."""
+
+    def timed(model: nn.Module, x: Tensor) -> tuple[float, list[Tensor]]:
+        return (1.0 if layout.is_last(model.second.weight) == faster else 2.0), [model(x)]
+
+    monkeypatch.setattr(layout, "timed", timed)
     model = Viewed(flatten)
     with torch.no_grad():
         model.first.weight[:4] = model.first.bias[:4] = 0
@@ -121,7 +130,11 @@ def test_maps_have_channels_last_where_the_model_bears_it(flatten):
     small = shrink(model, x)
     assert small.first.out_channels == 4
     assert_close(small(x), model(x), atol=1e-6, rtol=0)
-    assert small.second.weight.is_contiguous(memory_format=torch.channels_last) == flatten
+    assert layout.is_last(small.second.weight) == (flatten and faster)
+    save(small, tmp_path / "small.tlift")
+    again = load(tmp_path / "small.tlift", classes=[Viewed])
+    assert layout.is_last(again.second.weight) == (flatten and faster)
+    assert torch.equal(again.second.weight, small.second.weight)
 
 
 def test_channels_nobody_reads_go_whatever_they_are():

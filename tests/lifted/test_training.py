@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import torchlift as tl
 from torchlift import lifted
 from torchlift.lifted import penalties, solvers
 from torchlift.lifted.bcd import BCD, state_step
@@ -204,40 +205,53 @@ def test_the_objective_is_invariant_under_rescaling() -> None:
     assert torch.isclose(network.parts(x, scaled, y).sum(), value)
 
 
+def lifted_gradients(
+    model: nn.Module, x: Tensor, labels: Tensor, method: Contrastive, penalty: str = "bregman"
+) -> list[Tensor]:
+    net = copy.deepcopy(model)
+    task = tl.Task(net, "cross_entropy")
+    method.problem(task, penalty, 1.0, lifted.activations.get("softmax"))((x, labels)).backward()
+    return [p.grad for p in net.parameters()]
+
+
+def off(found: list[Tensor], expected: list[Tensor]) -> float:
+    """The largest relative error of a parameter's gradient."""
+    return max(float((a - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True))
+
+
+EXACT = solvers.Exact(1e-13, 3000)
+
+
 def test_contrastive_gradients_tend_to_back_propagation() -> None:
     model, (x, labels) = mlp("tanh"), task()
-    network = Network.of(model, "bregman", 1.0, "cross_entropy")
-    rule = Contrastive(beta=1e-4, sweeps=30, rule=solvers.Exact(1e-13, 3000))
-    gradients = rule.gradients(network, x, network.targets(labels, x))
     nn.functional.cross_entropy(model(x), labels).backward()
-    for layer, gradient in zip(network.layers, gradients, strict=True):
-        expected = torch.cat([layer.module.weight.grad, layer.module.bias.grad[:, None]], 1)
-        assert (gradient - expected).abs().max() < 1e-3 * expected.abs().max() + 1e-6
+    expected = [p.grad for p in model.parameters()]
+    exact = Contrastive(beta=1e-4, sweeps=30, rule=EXACT)
+    assert off(lifted_gradients(model, x, labels, exact), expected) < 1e-3
+    assert off(lifted_gradients(model, x, labels, Contrastive(beta=1e-6)), expected) < 1e-5
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "softplus", "softmax"])
+def test_contrastive_gradients_of_the_defaults(activation: str) -> None:
+    """They were 6 to 29 % off those of back-propagation; of the minima's, the last layer has β's error."""
+    model, (x, labels) = mlp(activation, (4, 12, 12, 12, 3)), task()
+    nn.functional.cross_entropy(model(x), labels).backward()
+    found = lifted_gradients(model, x, labels, Contrastive())
+    assert off(found, [p.grad for p in model.parameters()]) < 0.005
+    assert off(found, lifted_gradients(model, x, labels, Contrastive(sweeps=30, rule=EXACT))) < 0.03
 
 
 def test_contrastive_gradient_against_finite_differences() -> None:
     model, (x, labels) = mlp("relu", (4, 5, 3)), task(8)
-    network = Network.of(model, "classical", 1.0, "cross_entropy")
-    y = network.targets(labels, x)
-    rule = Contrastive(beta=0.5, sweeps=3, rule=solvers.Exact(1e-13, 5000))
-
-    def energy() -> float:
-        mus = torch.tensor([1.0, 0.5]).double()
-        network.mus[-1] = 0.5
-        clamped = network.parts(x, rule.minimise(network, x, y, clamped=True), y) @ mus
-        free = network.parts(x, rule.minimise(network, x, y, clamped=False), y)[0]
-        return float(clamped - free) / (0.5 * len(x))
-
-    gradient = rule.gradients(network, x, y)[0]
-    layer, step = network.layers[0], 1e-5
-    for row, column in ((0, 0), (2, 3), (4, 4)):
+    method = Contrastive(beta=0.5, sweeps=3, rule=solvers.Exact(1e-13, 5000))
+    gradient, step = lifted_gradients(model, x, labels, method, "classical")[0], 1e-5
+    for row, column in ((0, 0), (2, 3), (4, 1)):
         values = []
         for sign in (1, -1):
-            theta = layer.theta.clone()
-            layer.theta = theta.clone()
-            layer.theta[row, column] += sign * step
-            values.append(energy())
-            layer.theta = theta
+            net = copy.deepcopy(model)
+            net[0].weight.data[row, column] += sign * step
+            problem = method.problem(tl.Task(net), "classical", 1.0, lifted.activations.get("softmax"))
+            values.append(problem((x, labels)).item())
         assert (values[0] - values[1]) / (2 * step) == pytest.approx(float(gradient[row, column]), abs=1e-6)
 
 
@@ -271,7 +285,7 @@ def test_stopping_on_penalties() -> None:
     assert 2 <= len(result.history) < 200
 
 
-def test_weights_go_back_and_progress_names_every_layer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_go_back_and_history_names_every_layer(capsys: pytest.CaptureFixture[str]) -> None:
     model, data = mlp(), task()
     before = copy.deepcopy(model.state_dict())
     identity = [id(p) for p in model.parameters()]
@@ -280,9 +294,8 @@ def test_weights_go_back_and_progress_names_every_layer(capsys: pytest.CaptureFi
     assert [id(p) for p in model.parameters()] == identity
     assert all(p.requires_grad for p in model.parameters())
     assert not any(torch.equal(before[k], v) for k, v in model.state_dict().items())
-    line = capsys.readouterr().err
-    assert "lifted 1/1  loss" in line
-    assert len(line.split("penalties")[1].split()) >= 2
+    assert capsys.readouterr().err == ""  # a bar on a terminal, silence elsewhere
+    assert len(result.history[-1]["penalties"]) == 2
 
 
 def test_datasets_and_loaders_are_data_too() -> None:

@@ -81,7 +81,10 @@ def test_both_train(name: str) -> None:
     net, x = make(), randn(120, inputs)
     y = x[:, :outputs] * (x[:, :outputs].abs() > 0.5)
     before = float((net(x) - y).detach().square().mean())
-    result = UnifiedISGM(lr=2e-2, batch_size=40)(net, (x, y), epochs=6, mu=3.0, progress=False, valid=(x, y))
+    method = UnifiedISGM(lr=2e-2, batch_size=40)
+    result = lifted.train(
+        net, (x, y), method=method, loss="mse", epochs=6, mu=3.0, progress=False, valid=(x, y)
+    )
     assert result.history[-1]["metric"] < 0.8 * before
     assert len(result.history[-1]["penalties"]) == 3
 
@@ -92,7 +95,7 @@ def test_classification_with_cross_entropy() -> None:
     x = randn(90, 4)
     labels = x[:, :3].argmax(1)
     hot = torch.nn.functional.one_hot(labels, 3).double()
-    UnifiedISGM(lr=1e-2, batch_size=30)(net, (x, hot), loss="cross_entropy", epochs=15, progress=False)
+    lifted.train(net, (x, hot), lr=1e-2, batch_size=30, epochs=15, progress=False)
     assert float((net(x).argmax(1) == labels).double().mean()) > 0.85
 
 

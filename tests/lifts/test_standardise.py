@@ -3,10 +3,10 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from torchlift.core import Task, chain, nodes
+from torchlift.core import Task, chain, mark_pruned, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Expand, Standardise
-from torchlift.lifts.standardise import from_plain, to_plain
+from torchlift.lifts.standardise import from_plain, to_plain, whitening
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def batch():
     return 3 + torch.randn(32, 2, 8, 8, dtype=torch.float64), torch.randint(3, (32,))
 
 
-@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("scaled", [False, True, "whitened"])
 def test_the_same_function_at_first_and_at_the_end_on_any_input(scaled):
     task = Task(net().double())
     x, y = batch()
@@ -55,11 +55,30 @@ def test_means_are_those_of_the_layers_inputs():
     assert not torch.equal(lifted.model[5].scale, torch.ones(5, dtype=torch.float64))
 
 
+def test_whitened_inputs_are_uncorrelated_and_of_one_variance():
+    x = torch.randn(500, 4, dtype=torch.float64) @ torch.randn(4, 4, dtype=torch.float64) + 3
+    turned = (x - x.mean(0)) @ whitening(x, damping=0.0).T
+    covariance = turned.T @ turned / len(x)
+    assert_close(covariance, covariance[0, 0] * torch.eye(4, dtype=torch.float64))
+    constant = whitening(torch.ones(8, 3))
+    assert_close(constant @ constant.T, torch.eye(3))
+
+
+def test_whitened_coordinates_leave_pruned_layers_alone():
+    task = Task(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)))
+    with torch.no_grad():
+        task.model[0].weight[0, 1:] = 0
+    mark_pruned(task)
+    lifted = Standardise(x=torch.randn(9, 4), scaled="whitened").lift(task)
+    assert [name for name, _ in nodes(lifted)] == ["model.1"]
+
+
 def test_coordinates_and_back():
     w, b, mean = torch.randn(4, 3, 2, 2), torch.randn(4), torch.randn(3)
     scale = torch.rand(3) + 0.5
-    back = to_plain(*from_plain(w, b, mean, scale), mean, scale)
-    assert_close(back, (w, b))
+    for one in (scale, torch.eye(3) + 0.1 * torch.randn(3, 3)):
+        back = to_plain(*from_plain(w, b, mean, one), mean, one)
+        assert_close(back, (w, b))
 
 
 def test_descent_in_centred_coordinates_ignores_the_mean_of_the_inputs():

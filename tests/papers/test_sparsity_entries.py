@@ -6,7 +6,15 @@ import pytest
 import torch
 from entry_modules import module_of
 
-from papers.savarese_thesis import conv6_tickets, layer_patterns, one_shot_pruning, pruning_runs
+from papers.savarese_thesis import (
+    conv6_tickets,
+    fair_table,
+    layer_patterns,
+    one_shot_pruning,
+    one_shot_resnet,
+    one_shot_vit,
+    pruning_runs,
+)
 from torchlift.data import Splits
 from torchlift.models import MLP
 from torchlift.recipes import ContinuousSparsification
@@ -22,7 +30,8 @@ def blobs() -> Splits:
 
 def images(name, folder=None, seed=0):
     generator = torch.Generator().manual_seed(0)
-    x, y = torch.rand(48, 3, 32, 32, generator=generator), torch.arange(48) % 10
+    shape = (1, 28, 28) if name == "mnist" else (3, 32, 32)
+    x, y = torch.rand(48, *shape, generator=generator), torch.arange(48) % 10
     return Splits((x, y), (x[:8], y[:8]), (x[8:24], y[8:24]), "classification")
 
 
@@ -32,7 +41,6 @@ def place(epochs: float = 3.0) -> pruning_runs.Setting:
 
 
 SETTINGS = {
-    "one_shot_pruning": lambda: place(2.0),
     "ticket_search": lambda: (place(), 2),
     "mask_settings": place,
     "supermasks": place,
@@ -47,7 +55,6 @@ SETTINGS = {
 def test_an_entry_tells_a_table_and_curves_and_goes_on_where_it_was(name, monkeypatch, tmp_path):
     module = module_of(name)
     monkeypatch.setattr(module, "setting", lambda scale, data: SETTINGS[name]())
-    monkeypatch.setattr(one_shot_pruning, "LEVELS", (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9))
     first = module.run(tmp_path, seeds=2)
     assert first["seeds"] == [0, 1]
     assert "small scale" in first["scale"]
@@ -64,36 +71,69 @@ def test_an_entry_tells_a_table_and_curves_and_goes_on_where_it_was(name, monkey
     assert module.run(tmp_path, seeds=2)["trials"] == first["trials"]
 
 
-def test_the_sparsest_within_two_points_is_taken_seed_by_seed():
-    rows = [
-        {"method": "dense", "seed": 0, "sparsity": 0.0, "accuracy": 0.9},
-        {"method": "dense", "seed": 1, "sparsity": 0.0, "accuracy": 0.8},
-        {"method": "A, 0.5", "seed": 0, "sparsity": 0.5, "accuracy": 0.89},
-        {"method": "A, 0.9", "seed": 0, "sparsity": 0.9, "accuracy": 0.87},
-        {"method": "A, 0.9", "seed": 1, "sparsity": 0.9, "accuracy": 0.79},
-    ]
-    assert one_shot_pruning.sparsest(rows, "A") == {"per_seed": [0.5, 0.9], "mean": 0.7}
+NAMES = ("dense", "CS", "CS of the source", "MP")
 
 
-def test_every_method_has_its_settings_at_every_level():
-    names = [list(one_shot_pruning.methods(level)) for level in one_shot_pruning.LEVELS]
-    assert all(found == names[0] for found in names)
-    assert {"CS", "MP", "MP per layer", "GMP", "IMP", "IMP-C", "ISS", "slimming", "ℓ₀", "STR"} == set(
-        names[0]
-    )
+@pytest.mark.filterwarnings("ignore:(no|every) weight was dropped", "ignore:every gate", "ignore:all of")
+def test_a_fair_table_tunes_on_validation_data_of_a_seed_it_does_not_use(monkeypatch, tmp_path):
+    case = fair_table.Case(place(1.0), (0.5, 0.8), NAMES)
+    monkeypatch.setattr(one_shot_pruning, "case", lambda scale, data: case)
+    measured: list[tuple[int, bool]] = []
+    real = fair_table.trial
+
+    def noted(setting, name, way, seed):
+        measured.append((seed, setting.data.test[0] is case.place.data.test[0]))
+        return real(setting, name, way, seed)
+
+    monkeypatch.setattr(fair_table, "trial", noted)
+    first = one_shot_pruning.run(tmp_path, seeds=2)
+    assert {seed for seed, test in measured if test} == {0, 1} == set(first["seeds"])
+    assert [seed for seed, test in measured if not test] == [fair_table.TUNED_ON] * 6 * len(NAMES)
+    assert {row["method"] for row in first["rows"]} == {"dense"} | {
+        f"{n}, {level}" for n in NAMES[1:] for level in case.levels
+    }
+    assert all(len(one["trials"]) == fair_table.TRIALS for one in first["tuning"].values())
+    assert first["finding"].startswith("dense")
+    assert reproduction_page(first).title == first["title"]
+    monkeypatch.setattr(fair_table, "trial", None)  # a finished run is not repeated
+    assert one_shot_pruning.run(tmp_path, seeds=2)["trials"] == first["trials"]
+
+
+def test_every_method_of_a_fair_table_has_as_many_trials():
+    for name, method in fair_table.METHODS.items():
+        assert len(method.ways(0.9, "*weight")) == fair_table.TRIALS, name
+
+
+def test_of_trials_that_are_sparse_enough_the_most_accurate_is_taken_or_the_sparsest():
+    trials = {
+        "a": {"sparsity": 0.5, "accuracy": 0.9},
+        "b": {"sparsity": 0.81, "accuracy": 0.7},
+        "c": {"sparsity": 0.85, "accuracy": 0.8},
+    }
+    assert [fair_table.picked(trials, level) for level in (0.0, 0.8, 0.99)] == ["a", "c", "c"]
+
+
+def test_a_fresh_cosine_begins_again_after_the_cut():
+    schedule = fair_table.restarted(0.5)
+    assert [schedule(t) for t in (0.0, 0.4999999, 0.5, 1.0)] == pytest.approx([1.0, 0.0, 1.0, 0.0], abs=1e-6)
+
+
+def test_the_small_vit_tells_ten_classes():
+    found = one_shot_vit.case(0.1).place
+    assert found.model(0)(found.data.train[0][:2]).shape == (2, 10)
 
 
 @pytest.mark.parametrize("scale", [0.001, 1.0])
-@pytest.mark.parametrize("module", [conv6_tickets, layer_patterns])
+@pytest.mark.parametrize("module", [conv6_tickets, layer_patterns, one_shot_resnet])
 def test_networks_of_images_at_both_scales(module, scale, monkeypatch):
     monkeypatch.setattr(module, "load", images)
-    found = module.setting(scale, None)[0]
+    found = module.case(scale, None).place if module is one_shot_resnet else module.setting(scale, None)[0]
     with torch.no_grad():
         assert found.model(0)(found.data.train[0][:2]).shape == (2, 10)
     assert pruning_runs.weights(pruning_runs.Task(found.model(0)), found.where)
 
 
-@pytest.mark.parametrize("name", ["one_shot_pruning", "ticket_search", "sequential_tickets", "mask_settings"])
+@pytest.mark.parametrize("name", ["ticket_search", "sequential_tickets", "mask_settings"])
 def test_in_full_all_but_the_shortcuts_and_the_head_of_resnet20_are_pruned(name, monkeypatch):
     monkeypatch.setattr(pruning_runs, "load", images)
     module = module_of(name)

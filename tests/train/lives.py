@@ -28,24 +28,35 @@ RECIPES = {
         {"mask": tl.lifts.SoftMask(strength=1e-4), "tune": tl.recipes.Plain()}
     ),
     "bits": tl.recipes.Smol(bits=3),
+    "contrastive": tl.recipes.Lifted(),
+    "contrastive sweeps": tl.recipes.Lifted("contrastive", options={"sweeps": 1}),
+    "isgm": tl.recipes.Lifted("isgm", options={"schedule": "sqrt"}),
+    "bcd": tl.recipes.Lifted("bcd", options={"update": "linearised", "growth": 1.5}),
+    "bcd in one batch": tl.recipes.Lifted("bcd", options={"update": "accelerated", "learn_slopes": True}),
+    "splitting": tl.recipes.Lifted("splitting", options={"multiplier": True}),
 }
 
 
 def life(folder: Path, recipe: str) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(5, 16), nn.BatchNorm1d(16), nn.Linear(16, 8), nn.Dropout(0.2), nn.Linear(8, 3)
-    )
+    lifted = isinstance(RECIPES[recipe], tl.recipes.Lifted)
+    act = nn.LeakyReLU(0.1) if recipe == "bcd in one batch" else nn.ReLU()
+    between = (act, nn.ReLU()) if lifted else (nn.BatchNorm1d(16), nn.Dropout(0.2))
+    model = nn.Sequential(nn.Linear(5, 16), between[0], nn.Linear(16, 8), between[1], nn.Linear(8, 3))
     x = torch.randn(96, 5)
     data = (x, (x.sum(1) > 0).long() + (x[:, 0] > 0).long())
+    squares = recipe == "splitting"
+    if squares:
+        data = (x, nn.functional.one_hot(data[1], 3).float())
     tl.fit(
         model,
         data,
         data,
         recipe=RECIPES[recipe],
+        loss="mse" if squares else "cross_entropy",
         epochs=6,
-        batch_size=16,
+        batch_size=96 if recipe in ("bcd in one batch", "splitting") else 16,
         schedule="cosine",
         keep="best",
         out=folder,

@@ -1,6 +1,7 @@
 """Train in several ways and save the weights: run alone, or by ``torchrun`` on several processes."""
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -48,29 +49,35 @@ CASES = {
     "recurrent dropout": (Recurrent, None),
 }
 
+MATRICES = {
+    "plain": None,
+    "penalty": tl.lifts.SoftMask(strength=1e-3, variant="published", s_init=0.1),
+    "learning projection": tl.recipes.NeuralLifting("2", width=8, mix=0.5),
+    "folded norm": tl.recipes.FoldedNorm(),
+    "rotated": tl.recipes.Rotated(centred=True),
+    "auto": tl.recipes.Auto(trials=0.5),
+}
+"""Trained by SOAP in the first layer, by Muon in the others."""
+
+
+def train(make: Callable[[], nn.Module], recipe: object, place: Path, **settings: object) -> None:
+    torch.manual_seed(0)
+    model = make().double()
+    x = torch.randn(90, 5).double()  # batches of 16, 16, …, 10 and, for two processes, halves of each
+    data = (x[:89], ((x.sum(1) > 0).long() + (x[:, 0] > 0).long())[:89])  # the last: 5 and 4
+    common = {"epochs": 4, "batch_size": 16, "schedule": "cosine", "clip": 1.0, "progress": False}
+    result = tl.fit(model, data, data, recipe=recipe, out=place, save_every=0.01, **common | settings)
+    assert result.history, "no rows"
+
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     for name, (make, recipe) in CASES.items():
-        torch.manual_seed(0)
-        model = make().double()
-        x = torch.randn(90, 5).double()  # batches of 16, 16, …, 10 and, for two processes, halves of each
-        data = (x[:89], ((x.sum(1) > 0).long() + (x[:, 0] > 0).long())[:89])  # the last: 5 and 4
-        result = tl.fit(
-            model,
-            data,
-            data,
-            recipe=recipe,
-            epochs=4,
-            batch_size=16,
-            optimizer=partial(torch.optim.SGD, lr=0.05, momentum=0.9),
-            schedule="cosine",
-            out=folder / name,
-            save_every=0.01,
-            clip=1.0,
-            progress=False,
-        )
-        assert result.history, "no rows"
+        train(make, recipe, folder / name, optimizer=partial(torch.optim.SGD, lr=0.05, momentum=0.9))
+    groups = {"0.*": {"optimizer": partial(tl.optim.Soap, lr=0.01, every=4)}, "*": {}}
+    for name, recipe in MATRICES.items():
+        muon = partial(tl.optim.Muon, lr=0.01)
+        train(mlp, recipe, folder / f"{name}, matrices", optimizer=muon, groups=groups)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from torchlift.train.checkpoint import load
 from torchlift.train.history import read
 
 HERE = Path(__file__).parent
+LIFTED = ("contrastive", "contrastive sweeps", "isgm", "bcd", "bcd in one batch", "splitting")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
@@ -30,7 +31,7 @@ def python(*arguments: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["plain", "two cycles", "mask then tune", "bits"])
+@pytest.mark.parametrize("recipe", ["plain", "two cycles", "mask then tune", "bits", *LIFTED])
 def test_twenty_kills_change_nothing(tmp_path: Path, recipe: str) -> None:
     killed, finished = map(int, python(str(HERE / "lives.py"), str(tmp_path), recipe, "20", "1").split())
     assert killed >= 20
@@ -55,7 +56,7 @@ def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
         if folder.name != "recurrent dropout":
             assert losses[0] == pytest.approx(losses[1], abs=1e-6), folder.name
     assert apart.pop("recurrent dropout") > 1e-3, "no exception any more: say so in docs/runs.md"
-    assert len(apart) == 7
+    assert len(apart) == 13
     assert max(apart.values()) <= 1e-6, apart
 
 

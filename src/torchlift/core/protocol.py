@@ -36,9 +36,9 @@ class Fit(abc.ABC):
         return lift.lift(problem, self)
 
     @abc.abstractmethod
-    def branch(self, name: str, share: float = 1.0) -> "Fit":
-        """A fit of its own for a part of the work: its own numbering, folder and bill, and ``share`` of the
-        budget. What it spends is on this fit's bill too."""
+    def branch(self, name: str, share: float = 1.0, **settings: Any) -> "Fit":
+        """A fit of its own for a part of the work: its own numbering, folder, bill and ``settings``, and
+        ``share`` of the budget. What it spends is on this fit's bill too."""
 
     def left(self) -> float:
         """FLOPs that may still be spent; without equal cost there is no end."""

@@ -1,7 +1,16 @@
 """Whole numbers one after the other: seven bits a byte, the least first, the top bit says that more
 follow."""
 
+from typing import Any
+
+import numpy as np
+
 from torchlift.deploy.budget import PackedError
+
+Array = np.ndarray[Any, Any]
+
+LONGEST = 9
+"""Bytes of a number that fits into 63 bits."""
 
 
 class Sink:
@@ -52,6 +61,32 @@ class Source:
         """The next number of either sign."""
         value = self.number()
         return -(value + 1) // 2 if value & 1 else value // 2
+
+    def numbers(self, count: int, most: int = 2**63 - 1) -> Array:
+        """The next ``count`` numbers, each at most ``most``: as many calls of ``number``, all at once."""
+        if count < 32:
+            return np.array([self.number(most) for _ in range(count)], np.int64)
+        window = np.frombuffer(self.data, np.uint8)[self.at : self.at + LONGEST * count]
+        ends = np.flatnonzero(window < 128)[:count]
+        if ends.size < count:
+            raise PackedError("a number runs past the end.")
+        begins = np.concatenate(([0], ends[:-1] + 1))
+        length = ends - begins
+        if int(length.max()) >= LONGEST:
+            raise PackedError("a number runs past the end.")
+        found = (window[begins] & 127).astype(np.int64)
+        for place in range(1, int(length.max()) + 1):
+            more = np.flatnonzero(length >= place)
+            found[more] |= (window[begins[more] + place] & 127).astype(np.int64) << (7 * place)
+        if int(found.max()) > most:
+            raise PackedError(f"a number is {int(found.max())} where at most {most} makes sense.")
+        self.at += int(ends[-1]) + 1
+        return found
+
+    def signs(self, count: int) -> Array:
+        """The next ``count`` numbers of either sign."""
+        found = self.numbers(count)
+        return np.where(found & 1, -(found >> 1) - 1, found >> 1)
 
     def bytes(self, count: int) -> bytes | memoryview:
         """The next ``count`` bytes."""

@@ -1,6 +1,5 @@
 """Cutting channels out of tensors, layers and optimiser state. Nothing here decides what to cut."""
 
-import copy
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -38,8 +37,7 @@ def without(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def cut(model: nn.Module, cuts: Cuts) -> nn.Module:
-    """A copy of the model with the slices cut out of its tensors, and its layers' sizes put right."""
-    model = copy.deepcopy(model)
+    """The model itself with slices cut out of its tensors, and its layers' sizes put right."""
     named = [*model.named_parameters(), *model.named_buffers()]
     places: dict[int, list[str]] = {}
     both = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))

@@ -56,7 +56,8 @@ def decode_dense(reading: Reading, form: int, count: int, kind: torch.dtype) -> 
     if form == PLANES:
         return decode_planes(reading, count, unit.itemsize).view(unit).reshape(count)
     letters = reading.plan.number(min(count, palettes.MOST))
-    with reading.budget.lend((14 if letters > symbols.BLOCK else 1) * count + 64 * letters, "a palette"):
+    work = 10 + unit.itemsize if letters > symbols.BLOCK else 1
+    with reading.budget.lend(work * count + 64 * letters, "a palette"):
         values = palettes.read(reading.plan, letters, kind)
         return symbols.read(count, values, reading.plan, reading.decoder)
 

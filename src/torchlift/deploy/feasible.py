@@ -1,6 +1,5 @@
 """Whether a model's own code bears a cut: views and splits may ask for sizes that are written down."""
 
-import copy
 import dataclasses
 
 import torch
@@ -10,7 +9,7 @@ from torchlift.deploy.couplings import Coupling, couplings
 from torchlift.deploy.dead import Verdict, surgery
 from torchlift.deploy.follow import Trace
 from torchlift.deploy.operating import operate
-from torchlift.deploy.probing import Example, outputs
+from torchlift.deploy.probing import Example, copied, outputs
 
 FIXED = "the model's own code asks for this size: a number in a view or a split"
 
@@ -27,7 +26,7 @@ def runs(model: nn.Module, found: Trace, some: Coupling | list[Coupling], exampl
         theirs = outputs(small, [example])
     except Exception:  # a model's own code may raise anything
         return False
-    ours = outputs(copy.deepcopy(model).eval(), [example])
+    ours = outputs(copied(model).eval(), [example])
     return [x.shape for x in ours] == [x.shape for x in theirs]
 
 

@@ -45,8 +45,7 @@ def read_table(source: Source, symbols: int) -> Table:
     """The table of an alphabet from a source, if it makes sense."""
     mantissa, bits = source.number(MOST_MANTISSA), source.number(max(SCALES))
     most = (MOST_EXPONENT << mantissa) + (1 << mantissa)
-    codes = np.array([source.number(most) for _ in range(symbols)], np.int64)
-    return Table(codes, mantissa, bits)
+    return Table(source.numbers(symbols, most), mantissa, bits)
 
 
 def codes_of(counts: Array, mantissa: int) -> Array:

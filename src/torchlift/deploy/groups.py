@@ -1,6 +1,5 @@
 """Coupled channels as groups for a mask that learns, and what is left when some of them are closed."""
 
-import copy
 import dataclasses
 from collections.abc import Mapping
 from typing import Literal
@@ -12,8 +11,8 @@ from torchlift.deploy.costs import Costs, costs_of
 from torchlift.deploy.couplings import Coupling, Member
 from torchlift.deploy.criteria import slices
 from torchlift.deploy.feasible import usable
-from torchlift.deploy.probing import Example
-from torchlift.deploy.tracking import traced
+from torchlift.deploy.probing import Example, copied
+from torchlift.deploy.tracking import Probe, traced
 
 Slices = int | tuple[int, tuple[int, ...]]
 """A dimension with one slice per channel, in order; or a dimension and the channel of each of its slices."""
@@ -54,8 +53,8 @@ class Plan:
 
 def plan(model: nn.Module, example: Example) -> Plan:
     """Follow a model and gather its groups of channels."""
-    found = traced(model, example, brief=True)
-    twin = copy.deepcopy(model).eval()
+    found = traced(model, example, Probe.of(model, example, brief=True).ends)
+    twin = copied(model).eval()
     parameters = dict(model.named_parameters())
     groups: dict[str, dict[str, Slices]] = {}
     couplings: dict[str, Coupling] = {}

@@ -1,17 +1,17 @@
 """Channels set to zero, as a group mask leaves them."""
 
-import copy
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from torchlift.deploy.couplings import Coupling
+from torchlift.deploy.probing import copied
 
 
 def masked(model: nn.Module, found: Sequence[Coupling], gone: Sequence[Tensor]) -> nn.Module:
     """A copy of the model in which all that writes or scales the channels ``gone`` (Boolean) is zero."""
-    model = copy.deepcopy(model)
+    model = copied(model)
     known = dict(model.named_parameters())
     with torch.no_grad():
         for coupling, dead in zip(found, gone, strict=True):

@@ -1,6 +1,5 @@
 """The surgery carried out: constants folded, norms told what they lost, slices cut, sizes put right."""
 
-import copy
 from typing import Any, cast
 
 import torch
@@ -13,12 +12,13 @@ from torchlift.deploy.follow import Shape, Trace
 from torchlift.deploy.follow.labels import compressed, varying
 from torchlift.deploy.follow.rms import rms_form, scaled_rms
 from torchlift.deploy.layers import CountedLayerNorm
+from torchlift.deploy.probing import copied
 from torchlift.deploy.resizing import count_again, is_conv1d
 
 
 def operate(model: nn.Module, found: Trace, done: Surgery, *, exact: bool = True) -> nn.Module:
     """A copy of the model after the surgery."""
-    folded = copy.deepcopy(model)
+    folded = copied(model)
     fold_in(folded, done.folds)
     adjust_norms(folded, found, done.roots, exact=exact)
     small = cut(folded, done.cuts | made_biases(model, done))

@@ -32,6 +32,7 @@ from torchlift import files
 from torchlift.deploy import sealing, tensors
 from torchlift.deploy.budget import Budget, PackedError, default_limit
 from torchlift.deploy.classes import Kind
+from torchlift.deploy.layout import is_last
 from torchlift.deploy.probing import Example
 from torchlift.deploy.tracing import trace
 from torchlift.deploy.trees import Writer
@@ -102,7 +103,10 @@ def packed(model: nn.Module, example: Example | None = None, key: bytes | None =
 def described(model: nn.Module) -> tuple[bytes, list[Tensor]]:
     """The header of a model's file, and its tensors."""
     writer = Writer()
-    text = json.dumps({"model": writer.module(model)}, separators=(",", ":"), allow_nan=False)
+    tree: dict[str, object] = {"model": writer.module(model)}
+    if last := [number for number, tensor in enumerate(writer.tensors) if is_last(tensor)]:
+        tree["channels_last"] = last
+    text = json.dumps(tree, separators=(",", ":"), allow_nan=False)
     return zlib.compress(text.encode(), 9), writer.tensors
 
 

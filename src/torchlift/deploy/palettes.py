@@ -43,7 +43,7 @@ def read(source: Source, count: int, kind: torch.dtype) -> Array:
     if kind not in FLOATS:
         raise PackedError("a palette of whole numbers has a step.")
     step = float(np.frombuffer(source.bytes(8), "<f8")[0])
-    multiples = np.cumsum([min(max(source.signed(), -FAR), FAR) for _ in range(count)])
+    multiples = np.cumsum(source.signs(count).clip(-FAR, FAR))
     return on_grid(step, multiples, kind)
 
 

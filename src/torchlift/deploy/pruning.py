@@ -1,22 +1,26 @@
 """``prune``: channels chosen without training, by a criterion, and cut."""
 
+import bisect
 import dataclasses
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from torchlift.core import matches
-from torchlift.deploy.costs import Costs, costs_of
-from torchlift.deploy.couplings import Coupling
+from torchlift.deploy.costs import costs_of
+from torchlift.deploy.couplings import Coupling, couplings
 from torchlift.deploy.dead import Verdict, surgery
 from torchlift.deploy.feasible import usable
+from torchlift.deploy.follow import Trace
+from torchlift.deploy.layout import laid_out
 from torchlift.deploy.masking import masked
 from torchlift.deploy.operating import operate
 from torchlift.deploy.probing import Example
 from torchlift.deploy.sameness import same
 from torchlift.deploy.scoring import Choice, Criterion, Loss, Scope, chosen, scores_of
-from torchlift.deploy.shrinking import laid_out, shrink
+from torchlift.deploy.shrinking import shrink
 from torchlift.deploy.tracking import Probe, traced
 from torchlift.errors import TorchliftError
 
@@ -45,21 +49,40 @@ def prune(
     channels set to zero computes; ``exact`` and ``round_to`` as of :func:`shrink`.
     """
     choice = Choice(ratio=ratio, criterion=criterion, scope=scope, loss=loss, skip=skip, round_to=round_to)
-    probe = Probe.of(model, example)
-    found = traced(model, example, probe, brief=True)
-    free = [c for c in usable(model, found, example) if not c.blocked and not left_out(c, choice)]
+    probe = Probe.of(model, example, brief=True)
+    found = traced(model, example, Probe(probe.examples[:1], []))
+    every = [c for c in couplings(found) if c.channels > 1]
+    for known in (every, None):  # most models bear all cuts: where one does not, it is looked for
+        known = usable(model, found, example) if known is None else known
+        free = [c for c in known if not c.blocked and not left_out(c, choice)]
+        gone = picked(model, found, free, choice, parameters, macs)
+        verdicts = [Verdict(c, dead, dead) for c, dead in zip(free, gone, strict=True) if bool(dead.any())]
+        small = operate(model, found, surgery(model, found, verdicts, folding=False), exact=exact)
+        if exact and same(masked(model, free, gone), small, probe.examples[2:], own=True):
+            return laid_out(small, probe.examples[0])
+    return shrink(masked(model, free, gone), example, exact=exact)  # constants to fold, or a cut refused
+
+
+def picked(
+    model: nn.Module,
+    found: Trace,
+    free: list[Coupling],
+    choice: Choice,
+    parameters: float | None,
+    macs: float | None,
+) -> list[Tensor]:
+    """The channels that go: by the ratio, or by what is to be left."""
     scores = scores_of(model, free, choice)
-    if parameters is not None or macs is not None:
-        costs = costs_of(model, found)
-        gone = aimed(free, scores, choice, costs, parameters, macs)
-    else:
-        gone = chosen(free, scores, choice)
-    closed = masked(model, free, gone)
-    verdicts = [Verdict(c, dead, dead) for c, dead in zip(free, gone, strict=True) if bool(dead.any())]
-    small = operate(closed, found, surgery(closed, found, verdicts, folding=False), exact=exact)
-    if exact and same(closed, small, probe.examples):
-        return laid_out(small, probe.examples)
-    return shrink(closed, example, exact=exact)  # constants to fold, or a cut that is refused with its reason
+    if parameters is None and macs is None:
+        return chosen(free, scores, choice)
+    costs = costs_of(model, found)
+
+    def left(gone: list[Tensor]) -> float:
+        roots = torch.cat([c.roots[g] for c, g in zip(free, gone, strict=True)])
+        return costs.parameters(roots) if parameters is not None else costs.macs(roots)
+
+    name, asked = ("parameters", parameters) if parameters is not None else ("macs", macs)
+    return aimed(free, scores, choice, left, (name, float(asked or 0)))
 
 
 def left_out(coupling: Coupling, choice: Choice) -> bool:
@@ -71,24 +94,48 @@ def aimed(
     free: list[Coupling],
     scores: list[Tensor],
     choice: Choice,
-    costs: Costs,
-    parameters: float | None,
-    macs: float | None,
+    left: Callable[[list[Tensor]], float],
+    goal: tuple[str, float],
 ) -> list[Tensor]:
-    """The channels whose removal leaves what was asked for, by bisection on the ratio."""
-    name, asked = ("parameters", parameters) if parameters is not None else ("macs", macs)
-    assert asked is not None
+    """The channels whose removal leaves what was asked for: by bisection on the ratio, then one by one."""
+    name, asked = goal
 
-    def left(ratio: float) -> tuple[float, list[Tensor]]:
-        gone = chosen(free, scores, dataclasses.replace(choice, ratio=ratio))
-        roots = torch.cat([c.roots[g] for c, g in zip(free, gone, strict=True)])
-        return (costs.parameters(roots) if name == "parameters" else costs.macs(roots)), gone
+    def at(ratio: float) -> list[Tensor]:
+        return chosen(free, scores, dataclasses.replace(choice, ratio=ratio))
 
     low, high = 0.0, 0.999999
-    least, most = left(high)[0], left(low)[0]
+    least, most = left(at(high)), left(at(low))
     if not least <= asked <= most:
         raise TorchliftError(f"{name}={asked:g} is out of reach: cuts can leave {least:.0f} to {most:.0f}.")
     for _ in range(40):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if left(middle)[0] > asked else (low, middle)
-    return min((left(r) for r in (low, high)), key=lambda pair: abs(pair[0] - asked))[1]
+        low, high = (middle, high) if left(at(middle)) > asked else (low, middle)
+    steps = between(at(low), at(high), scores, choice.round_to)
+
+    def after(count: int) -> list[Tensor]:
+        gone = [dead.clone() for dead in at(low)]
+        for _, number, channels in steps[:count]:
+            gone[number][channels] = True
+        return gone
+
+    first = bisect.bisect_left(range(len(steps)), -asked, key=lambda count: -left(after(count)))
+    best = min((after(c) for c in {max(first - 1, 0), first}), key=lambda gone: abs(left(gone) - asked))
+    if abs(left(best) - asked) > 0.02 * asked:
+        warnings.warn(
+            f"{name}={asked:g} was asked; the nearest that whole channels allow is {left(best):g}.",
+            stacklevel=4,
+        )
+    return best
+
+
+def between(
+    few: list[Tensor], many: list[Tensor], scores: list[Tensor], together: int
+) -> list[tuple[float, int, Tensor]]:
+    """From few cuts to many, step by step: (worth beside its coupling's mean, coupling, channels)."""
+    steps: list[tuple[float, int, Tensor]] = []
+    for number, (some, more, score) in enumerate(zip(few, many, scores, strict=True)):
+        fresh = (more & ~some).nonzero().flatten()
+        relative = score / score.mean().clamp(min=1e-300)
+        for channels in fresh[relative[fresh].argsort()].split(max(together, 1)) if len(fresh) else ():
+            steps.append((float(relative[channels].mean()), number, channels))
+    return sorted(steps, key=lambda step: step[0])

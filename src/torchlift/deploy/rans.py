@@ -24,8 +24,9 @@ MOST_LANES = 32_768
 STEPS = 1 << 17
 """Steps that reading is made to take at most, a few seconds; a file that asks for eight times as many is
 refused."""
-WASTE = 600
-"""Bytes of code per lane: a lane costs about three, so that all of them stay below half a percent."""
+WASTE, FEW = 600, 256
+"""Bytes of code per lane: a lane costs about three, so that all of them stay below half a percent. With fewer
+than ``FEW`` lanes numpy's calls take longer than their work: then it may be a percent."""
 
 Array = np.ndarray[Any, Any]
 
@@ -48,6 +49,8 @@ def lanes_for(size: float, symbols: int) -> int:
     """A power of two of lanes that costs little beside ``size`` bytes of code, and moves ``symbols`` in few
     steps."""
     wanted = max(16.0, min(4096.0, size / WASTE), symbols / STEPS)
+    if wanted < FEW:
+        wanted = max(wanted, min(FEW, symbols / 2048, 2 * size / WASTE))
     return int(min(MOST_LANES, 2 ** int(np.log2(wanted))))
 
 
@@ -120,7 +123,7 @@ class Decoder:
 
     def refill(self, x: Array) -> None:
         """Fetch 16 bits for every lane that fell below its range."""
-        low = np.flatnonzero(x < LOW)
+        (low,) = (x < LOW).nonzero()
         if low.size > self.words.size - self.at:
             raise PackedError("the code ends before its symbols do.")
         if low.size:

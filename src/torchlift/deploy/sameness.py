@@ -8,9 +8,9 @@ from torchlift.deploy.probing import Example, as_type, outputs, precise
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 
 
-def same(model: nn.Module, other: nn.Module, examples: list[Example]) -> bool:
-    """Whether two models agree on the examples to 1e-6 of the largest output."""
-    found = both(model, other, examples)
+def same(model: nn.Module, other: nn.Module, examples: list[Example], *, own: bool = False) -> bool:
+    """Whether two models agree on the examples to 1e-6 of the largest output; ``own``: the first is spent."""
+    found = both(model, other, examples, own=own)
     if found is None:
         return False
     ours, theirs, dtype = found
@@ -30,13 +30,13 @@ def difference(model: nn.Module, other: nn.Module, examples: list[Example]) -> f
 
 
 def both(
-    model: nn.Module, other: nn.Module, examples: list[Example]
+    model: nn.Module, other: nn.Module, examples: list[Example], *, own: bool = False
 ) -> tuple[list[Tensor], list[Tensor], torch.dtype] | None:
     """The outputs of two models; in single precision where a model casts; None where the second fails."""
     for dtype in TOLERANCE:
         given = [as_type(e, dtype) for e in examples]
         try:
-            ours = outputs(precise(model, dtype), given)
+            ours = outputs(precise(model, dtype, own=own), given)
         except (RuntimeError, ValueError, IndexError, TypeError):
             continue
         try:

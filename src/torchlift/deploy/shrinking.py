@@ -12,7 +12,7 @@ from torchlift.deploy.cuts import carry, check_optimizer
 from torchlift.deploy.dead import Surgery, Verdict, judge, surgery
 from torchlift.deploy.feasible import FIXED, runs
 from torchlift.deploy.follow import Trace
-from torchlift.deploy.layout import lay_channels_last
+from torchlift.deploy.layout import laid_out
 from torchlift.deploy.operating import operate
 from torchlift.deploy.probing import Example
 from torchlift.deploy.sameness import difference, same
@@ -87,15 +87,7 @@ def shrunk(
         if optimizer is not None:
             carry(optimizer, model, small, {})
         return small, rows
-    return laid_out(small, probe.examples), rows
-
-
-def laid_out(small: nn.Module, examples: list[Example]) -> nn.Module:
-    """The model with its channels last, unless it calls view() and does not bear that."""
-    if not any(isinstance(part, nn.Conv2d | nn.ConvTranspose2d) for part in small.modules()):
-        return small
-    quick = lay_channels_last(copy.deepcopy(small))
-    return lay_channels_last(small) if same(small, quick, examples) else small
+    return laid_out(small, probe.examples[0]), rows
 
 
 def shrinkable(model: nn.Module, example: Example, *, exact: bool = True) -> list[Row]:

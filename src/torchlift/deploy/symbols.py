@@ -89,7 +89,7 @@ def read(count: int, values: Array, source: Source, decoder: Decoder) -> Array:
     if letters <= 1 or not count:
         return np.full(count, values[0] if letters else 0, values.dtype)
     if letters > BLOCK:
-        return looked_up(values[:, None], read_blocks(count, letters, source, decoder)).reshape(-1)
+        return read_blocks(count, values, source, decoder)
     group = 1
     if together(letters) > 1:
         group = source.number(together(letters))
@@ -111,19 +111,17 @@ def looked_up(rows: Array, symbols: Array) -> Array:
     return out
 
 
-def read_blocks(count: int, letters: int, source: Source, decoder: Decoder) -> Array:
-    """The inverse of :func:`write_blocks`."""
-    blocks = -(-letters // BLOCK)
+def read_blocks(count: int, values: Array, source: Source, decoder: Decoder) -> Array:
+    """The inverse of :func:`write_blocks`, with the values that the names stand for."""
+    blocks = -(-values.size // BLOCK)
     table = read_table(source, blocks)
-    block = decoder.symbols(count, table.frequencies(), table.bits)
-    names = block * np.uint16(BLOCK)
-    ends = np.cumsum(np.bincount(block, minlength=blocks))
-    for places, size in zip(
-        np.split(np.argsort(block, kind="stable"), ends[:-1]),
-        (min(BLOCK, letters - number * BLOCK) for number in range(blocks)),
-        strict=True,
-    ):
-        if size > 1:
-            table = read_table(source, size)
-            names[places] += decoder.symbols(places.size, table.frequencies(), table.bits)
-    return names
+    block = decoder.symbols(count, table.frequencies(), table.bits).astype(np.uint8)
+    out = np.empty(count, values.dtype)
+    for number in range(blocks):
+        own, here = values[number * BLOCK : (number + 1) * BLOCK], np.flatnonzero(block == number)
+        if own.size > 1:
+            table = read_table(source, own.size)
+            out[here] = decoder.symbols(here.size, table.frequencies(), table.bits, own)
+        else:
+            out[here] = own[0]
+    return out

@@ -1,13 +1,12 @@
 """A trace of a user's model: a copy in double precision, run on inputs of several kinds and sizes."""
 
-import copy
 import dataclasses
 
 import torch
 from torch import nn
 
 from torchlift.deploy.follow import Trace, trace
-from torchlift.deploy.probing import Example, as_type, call, many, precise, variations
+from torchlift.deploy.probing import Example, as_type, call, copied, many, precise, variations
 from torchlift.errors import TorchliftError
 
 
@@ -19,27 +18,31 @@ class Probe:
     generic: list[Example]
 
     @classmethod
-    def of(cls, model: nn.Module, example: Example) -> "Probe":
-        """Variations of an example that the model takes; one that it does not take is refused in one line."""
+    def of(cls, model: nn.Module, example: Example, *, brief: bool = False) -> "Probe":
+        """Variations of an example that the model takes; one that it does not take is refused in one line.
+
+        ``brief``: fewer of them, and none for weights drawn anew.
+        """
+        twin = copied(model).eval()
         try:
             with torch.no_grad():
-                call(copy.deepcopy(model).eval(), example)
+                call(twin, example)
         except (RuntimeError, TypeError, IndexError) as error:
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise TorchliftError(
                 f"{type(model).__name__} does not take this example ({why}): pass one that it does."
             ) from error
-        return cls(variations(model, example), many(model, example))
+        return cls(variations(twin, example, 5 if brief else 6), [] if brief else many(twin, example))
+
+    @property
+    def ends(self) -> "Probe":
+        """The first and the last input alone: enough to find couplings."""
+        return Probe([self.examples[0], self.examples[-1]], [])
 
 
-def traced(model: nn.Module, example: Example, probe: Probe | None = None, *, brief: bool = False) -> Trace:
-    """Follow a copy of the model, in double precision where it bears that, in single where it casts.
-
-    ``brief``: couplings alone, from two inputs; what the channels carry is not looked at.
-    """
+def traced(model: nn.Module, example: Example, probe: Probe | None = None) -> Trace:
+    """Follow a copy of the model, in double precision where it bears that, in single where it casts."""
     probe = probe or Probe.of(model, example)
-    if brief:
-        probe = Probe([probe.examples[0], probe.examples[-1]], [])
     errors: list[str] = []
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
         examples, generic = ([as_type(e, dtype) for e in some] for some in (probe.examples, probe.generic))

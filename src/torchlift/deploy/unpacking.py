@@ -6,7 +6,8 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from torchlift.core.weights import refresh_flat_weights
 from torchlift.deploy import legacy, sealing, tensors
@@ -99,7 +100,7 @@ def opened(text: bytes, budget: Budget) -> Any:
 def built(tree: Any, found: Any, classes: Any, limit: int | None, budget: Budget) -> nn.Module:
     """The model from its tree and tensors; layers whose kernels trust their shapes are vetted, programs
     verified."""
-    reader = Reader(found, [Program, *classes], budget)
+    reader = Reader(relaid(found, tree.get("channels_last", []), budget), [Program, *classes], budget)
     model = reader.module(tree["model"])
     for module in reader.modules:
         vet(module)
@@ -107,3 +108,14 @@ def built(tree: Any, found: Any, classes: Any, limit: int | None, budget: Budget
             verify(module, limit)
     refresh_flat_weights(model)
     return model
+
+
+def relaid(found: list[Tensor], last: Any, budget: Budget) -> list[Tensor]:
+    """The tensors, those that the header names with their channels last, as they were."""
+    found = list(found)
+    for number in dict.fromkeys(last):
+        if type(number) is not int or not 0 <= number < len(found) or found[number].ndim != 4:
+            raise PackedError(f"tensor {number!r} cannot have its channels last.")
+        with budget.lend(found[number].numel() * found[number].element_size(), "a tensor"):
+            found[number] = found[number].contiguous(memory_format=torch.channels_last)
+    return found

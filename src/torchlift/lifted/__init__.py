@@ -7,13 +7,14 @@ from torchlift.lifted import activations, penalties, solvers
 from torchlift.lifted.bcd import BCD
 from torchlift.lifted.contrastive import Contrastive
 from torchlift.lifted.history import Trained
-from torchlift.lifted.imaging import ProximalConvNet
+from torchlift.lifted.imaging import ProximalConvNet, UnrolledNet
 from torchlift.lifted.isgm import ISGM
 from torchlift.lifted.network import Network
 from torchlift.lifted.predict import predict
 from torchlift.lifted.read import Act, read
-from torchlift.lifted.recursive import ProximalNet, ResidualNet
+from torchlift.lifted.recursive import ProximalNet, Recursive, ResidualNet
 from torchlift.lifted.shard import Alone, LayerParallel, Shard, Sharded
+from torchlift.lifted.soft import Soft, SoftEnergy, States
 from torchlift.lifted.splitting import Splitting
 from torchlift.lifted.traced import Traced
 from torchlift.lifted.train import train
@@ -36,14 +37,19 @@ __all__ = [
     "Network",
     "ProximalConvNet",
     "ProximalNet",
+    "Recursive",
     "ResidualNet",
     "Shard",
     "Sharded",
+    "Soft",
+    "SoftEnergy",
     "Splitting",
+    "States",
     "Traced",
     "Trained",
     "Unified",
     "UnifiedISGM",
+    "UnrolledNet",
     "Wavelets",
     "activations",
     "penalties",

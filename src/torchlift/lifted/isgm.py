@@ -5,24 +5,31 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from torchlift.convex.activations import Activation
+from torchlift.core import Batch, Task
+from torchlift.errors import TorchliftError
 from torchlift.lifted.bcd import state_step
+from torchlift.lifted.blocks import BlockTask, trained_sum
 from torchlift.lifted.network import Network
+from torchlift.lifted.shard import Shard, Slice
 from torchlift.lifted.solvers.descent import Nesterov
 from torchlift.lifted.solvers.proximal import proximal_weights
+from torchlift.train.stepping import Place
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class ISGM:
     """Per batch: forward pass, then ``rounds`` of {states, weights} with ``inner`` steps each.
 
-    ``tau`` is the implicit step size: constant, τ/√k, or falling linearly to 0 over the run. Memory is one
-    batch of states; there is no autograd graph and no derivative of an activation.
+    ``tau`` is the implicit step size: constant, τ/√k, or falling linearly to 0 over the run, times the factor
+    of the run's schedule. Memory is one batch of states; there is no autograd graph and no derivative of an
+    activation. ``batch_size`` None is the run's (200 in ``lifted.train``).
     """
 
     tau: float = 0.5
@@ -30,7 +37,15 @@ class ISGM:
     inner: int = 4
     rho: float = 0.0
     schedule: Literal["constant", "sqrt", "linear"] = "constant"
-    batch_size: int = 200
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.schedule not in ("constant", "sqrt", "linear"):
+            raise TorchliftError(f"ISGM's schedule is constant, sqrt or linear, got {self.schedule!r}.")
+
+    def problem(self, task: Task, penalty: str, mu: float | Sequence[float], loss: Activation) -> "ISGMTask":
+        """The task, lifted."""
+        return ISGMTask(task, loss, penalty, mu, self)
 
     def step_size(self, batch: int, progress: float) -> float:
         """τ_k after ``batch`` batches, ``progress`` of the whole run."""
@@ -42,23 +57,39 @@ class ISGM:
             case "linear":
                 return self.tau * max(1 - progress, 0.02)
 
-    def batch(self, network: Network, x: Tensor, y: Tensor, tau: float) -> Tensor:
-        """One implicit step on one batch; returns the summed penalties before the weights moved last."""
-        states = network.states(x)
-        parts = network.parts(x, states, y)
+    def batch(
+        self, network: Network, x: Tensor, y: Tensor, tau: float, mine: Slice, trained: Sequence[bool]
+    ) -> Tensor:
+        """One implicit step on one batch; the summed penalties before the weights moved last.
+
+        Processes find the states of their own rows; the weights' small systems are solved by each for all.
+        """
+        my_x, my_y = mine.take(x), mine.take(y)
+        states = network.states(my_x)
+        parts = network.parts(my_x, states, my_y)
         anchors = [layer.theta for layer in network.layers]
         for _ in range(self.rounds):
             for index in reversed(range(network.hidden)):
-                states[index] = state_step(network, index, x, y, states, Nesterov(self.inner))
-            self._weights(network, x, y, states, anchors, tau)
-        hidden = network.parts(x, states, y)[:-1]
-        return torch.cat([hidden, parts[-1:]])
+                states[index] = state_step(network, index, my_x, my_y, states, Nesterov(self.inner))
+            whole = [mine.join(state, len(x)) for state in states]
+            self._weights(network, x, y, whole, anchors, tau, trained)
+        hidden = network.parts(my_x, states, my_y)[:-1]
+        return mine.shard.sum(torch.cat([hidden, parts[-1:]]))
 
     def _weights(
-        self, network: Network, x: Tensor, y: Tensor, states: list[Tensor], anchors: list[Tensor], tau: float
+        self,
+        network: Network,
+        x: Tensor,
+        y: Tensor,
+        states: list[Tensor],
+        anchors: list[Tensor],
+        tau: float,
+        trained: Sequence[bool],
     ) -> None:
         below, above = [x, *states], [*states, y]
         for i, layer in enumerate(network.layers):
+            if not trained[i]:
+                continue
             layer.theta = proximal_weights(
                 layer.rows(below[i]),
                 layer.rows_of(above[i]),
@@ -72,13 +103,35 @@ class ISGM:
                 bias=layer.bias,
             )
 
-    def epoch(
-        self, network: Network, data: Iterable[tuple[Tensor, Tensor]], seen: int, total: float
-    ) -> tuple[Tensor, int, int]:
-        """One pass: summed penalties (the loss as each batch was met), samples, batches so far."""
-        parts, samples = torch.zeros(len(network.layers)), 0
-        for x, y in data:
-            tau = self.step_size(seen, seen / total)
-            parts = parts + self.batch(network, x, network.targets(y, x), tau).to(parts)
-            samples, seen = samples + len(x), seen + 1
-        return parts, samples, seen
+
+class ISGMTask(BlockTask):
+    """One implicit step per batch."""
+
+    def __init__(
+        self,
+        task: Task,
+        loss: Activation,
+        penalty: str,
+        mu: float | Sequence[float],
+        method: ISGM,
+        shard: Shard | None = None,
+    ) -> None:
+        super().__init__(task, loss, penalty, mu, shard)
+        self.method, self.seen = method, 0
+
+    def memory(self) -> dict[str, Any]:
+        """How many batches there were."""
+        return {"seen": self.seen}
+
+    def regularisation(self) -> float:
+        """ρ‖W‖²."""
+        return trained_sum(self, self.method.rho)
+
+    def step(self, batch: Batch, place: Place) -> None:
+        """States and weights of one batch."""
+        x, y = self.pair(batch)
+        tau = self.method.step_size(self.seen, place.t) * place.rate
+        mine = Slice.of(len(x), place.rank, place.world)
+        target = self.network.targets(y, x)
+        self.note(self.method.batch(self.network, x, target, tau, mine, self.trained), len(x))
+        self.seen += 1

@@ -25,6 +25,10 @@ class Shard(abc.ABC):
     def max(self, local: Tensor) -> Tensor:
         """The maximum over all processes."""
 
+    def first(self, local: Tensor) -> Tensor:
+        """The tensor of the first process."""
+        return local
+
     def each(self, like: Mapping[int, Tensor], work: Callable[[int], Tensor]) -> dict[int, Tensor]:
         """``work(i)`` for every layer i, a tensor like the one given: blocks that do not see one another."""
         return {i: work(i) for i in like}
@@ -72,6 +76,10 @@ class Sharded(Shard):
         """All-reduced maximum."""
         return self._reduce(local, dist.ReduceOp.MAX)
 
+    def first(self, local: Tensor) -> Tensor:
+        """Broadcast."""
+        return _from_first(local, self.group)
+
 
 @dataclasses.dataclass(frozen=True)
 class LayerParallel(Alone):
@@ -81,6 +89,10 @@ class LayerParallel(Alone):
     """
 
     group: dist.ProcessGroup | None = None
+
+    def first(self, local: Tensor) -> Tensor:
+        """Broadcast."""
+        return _from_first(local, self.group)
 
     def each(self, like: Mapping[int, Tensor], work: Callable[[int], Tensor]) -> dict[int, Tensor]:
         """Layers are dealt out in turn; every process sends its own results to all others."""
@@ -92,3 +104,39 @@ class LayerParallel(Alone):
         for turn, result in enumerate(found.values()):
             dist.broadcast(result, group=self.group, group_src=turn % processes)
         return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """A process's rows of a batch that every process holds, and the way back to whole tensors."""
+
+    rank: int = 0
+    world: int = 1
+
+    @classmethod
+    def of(cls, samples: int, rank: int, world: int) -> "Slice":
+        """Equal parts; a batch with fewer samples than processes is everyone's."""
+        return cls(rank, world) if samples >= world > 1 else cls()
+
+    @property
+    def shard(self) -> Shard:
+        """What completes sums over the parts."""
+        return Sharded() if self.world > 1 else Alone()
+
+    def take(self, whole: Tensor) -> Tensor:
+        """This process's rows."""
+        return whole if self.world == 1 else whole.tensor_split(self.world)[self.rank]
+
+    def join(self, part: Tensor, samples: int) -> Tensor:
+        """All rows, from the parts of all processes."""
+        if self.world == 1:
+            return part
+        whole = part.new_zeros(samples, *part.shape[1:])
+        self.take(whole).copy_(part)
+        return self.shard.sum(whole)
+
+
+def _from_first(local: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    found = local.detach().clone().contiguous()
+    dist.broadcast(found, group=group, group_src=0)
+    return found

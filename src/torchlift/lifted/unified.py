@@ -7,17 +7,17 @@ and all its gradients are products with adjoints of affine maps: no derivative o
 
 import abc
 import dataclasses
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from torchlift.convex.activations import Activation
-from torchlift.lifted.data import Data, batches, metric
-from torchlift.lifted.history import Log, Trained
-from torchlift.lifted.network import loss_activation
+from torchlift.core import Batch, Task
+from torchlift.errors import TorchliftError
 from torchlift.lifted.penalties import Bregman
+from torchlift.lifted.problem import LiftedProblem, Reading, energy_row
 from torchlift.lifted.solvers.output import as_targets
 
 _POWER_STEPS = 10
@@ -51,15 +51,16 @@ def energy(net: Unified, x: Tensor, y: Tensor, z: Sequence[Tensor], mu: float, l
 
 @dataclasses.dataclass(frozen=True)
 class UnifiedISGM:
-    """ISGM for unified networks: ``rounds`` of descending proximal state steps, then one Adam step on θ.
+    """ISGM for unified networks: ``rounds`` of descending proximal state steps, then one gradient step on θ.
 
-    V and L enter the pre-activations of all later layers, so the weight step is a gradient step.
+    V and L enter the pre-activations of all later layers, so the weight step is a gradient step. ``lr`` and
+    ``batch_size`` None are the run's (1e-3 and 100 in ``lifted.train``).
     """
 
-    lr: float = 1e-3
+    lr: float | None = None
     rounds: int = 2
     inner: int = 3
-    batch_size: int = 100
+    batch_size: int | None = None
 
     def state(
         self, net: Unified, index: int, x: Tensor, y: Tensor, z: list[Tensor], mu: float, loss: Activation
@@ -72,7 +73,7 @@ class UnifiedISGM:
 
         acts, targets = [*net.activations[index + 1 :], loss], [*z[index + 1 :], y]
         weights = [mu] * (len(acts) - 1) + [1.0]
-        bound = _curvature(later, z[index], [w * a.lipschitz for w, a in zip(weights, acts, strict=True)])
+        bound = curvature(later, z[index], [w * a.lipschitz for w, a in zip(weights, acts, strict=True)])
         state = z[index]
         for _ in range(self.inner):
             graph = torch.func.vjp(later, state)
@@ -81,57 +82,55 @@ class UnifiedISGM:
             state = Bregman(act).prox_u(state - slope / bound, v, mu / bound)
         return state
 
-    def __call__(
-        self,
-        net: Unified,
-        data: Data,
-        *,
-        mu: float = 1.0,
-        loss: str | Activation = "mse",
-        epochs: int = 10,
-        valid: tuple[Tensor, Tensor] | None = None,
-        seed: int = 0,
-        progress: bool = True,
-    ) -> Trained:
-        """Train the network in place."""
-        output, log = loss_activation(loss), Log(epochs, progress and sys.stderr is not None)
-        optimizer = torch.optim.Adam(net.parameters(), lr=self.lr)
-        generator = torch.Generator().manual_seed(seed)
-        for _ in range(epochs):
-            parts, samples = torch.zeros(len(net.activations) + 1), 0
-            for x, y in batches(net, data, self.batch_size, generator):
-                parts = parts + self.batch(net, x, y, mu, output, optimizer).to(parts)
-                samples += len(x)
-            mus = [1.0] * len(parts)  # parts are weighted already
-            log.add(parts, samples, mus, None if valid is None else metric(net, valid))
-        return Trained(net, log.rows, log.seconds)
+    def problem(
+        self, task: Task, penalty: str, mu: float | Sequence[float], loss: Activation
+    ) -> "UnifiedTask":
+        """The task, lifted."""
+        if penalty != "bregman" or not isinstance(mu, int | float):
+            raise TorchliftError(
+                "lifted.train: networks in the unified form need method 'isgm', penalty 'bregman' and "
+                f"one mu, got {penalty!r}, {mu!r}"
+            )
+        return UnifiedTask(task, loss, self, float(mu))
 
-    def batch(
-        self,
-        net: Unified,
-        x: Tensor,
-        y: Tensor,
-        mu: float,
-        loss: Activation,
-        optimizer: torch.optim.Optimizer,
-    ) -> Tensor:
-        """States, then one step on the weights: the gradient of the energy at fixed states."""
+
+class UnifiedTask(LiftedProblem):
+    """The energy at states that were just found: its gradient is that of a step on θ."""
+
+    def __init__(self, task: Task, loss: Activation, method: UnifiedISGM, mu: float) -> None:
+        super().__init__(task, loss)
+        self.method, self.mu, self.net = method, mu, Reading(partial(as_unified, task.model))
+        self.sums = torch.zeros(len(self.net().activations) + 2, dtype=torch.float64)
+
+    def objective(self, batch: Batch) -> Tensor:
+        """States by descending proximal steps, then the mean energy as a function of the weights."""
+        x, y = self.pair(batch)
+        net, method = self.net(), self.method
         with torch.no_grad():
             z = net.states(x)
-            y = as_targets(y, net.preactivations(x, z)[-1])
-            for _ in range(self.rounds):
+            y = as_targets(y, net.preactivations(x, z)[-1], self.output)
+            for _ in range(method.rounds):
                 for index in reversed(range(len(z))):
-                    z[index] = self.state(net, index, x, y, z, mu, loss)
-        optimizer.zero_grad()
-        parts = energy(net, x, y, z, mu, loss)
-        (parts.sum() / len(x)).backward()
-        optimizer.step()
-        return parts.detach()
+                    z[index] = method.state(net, index, x, y, z, self.mu, self.output)
+        parts = energy(net, x, y, z, self.mu, self.output)
+        self.sums = torch.cat([parts.detach(), parts.new_tensor([float(len(x))])]).double()
+        return parts.sum() / len(x)
+
+    def row(self) -> Mapping[str, float]:
+        """Energies of the last batch's states."""
+        values, mus = self.means(self.sums), [self.mu] * (len(self.sums) - 2)
+        names = [str(number) for number in range(1, len(mus) + 1)]
+        return energy_row(names, [value / self.mu for value in values[:-1]], values[-1], mus)
 
 
-def _curvature(
-    later: Callable[[Tensor], tuple[Tensor, ...]], like: Tensor, weights: Sequence[float]
-) -> float:
+def as_unified(model: nn.Module) -> Unified:
+    """The model in the unified form: as it is, or read through its graph."""
+    from torchlift.lifted.traced import Traced  # which is a unified network itself
+
+    return model if isinstance(model, Unified) else Traced(model)
+
+
+def curvature(later: Callable[[Tensor], tuple[Tensor, ...]], like: Tensor, weights: Sequence[float]) -> float:
     """‖Σ w_k A_kᵀA_k‖ for the linear parts A_k of the maps: power iteration, a start for every sample."""
     graph = torch.func.vjp(later, like)
     direction = torch.randn(like.shape, generator=torch.Generator().manual_seed(0)).to(like)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchlift.core import Dial, Fit, Node, Problem, Reparametrised, WeightLift, liftable, matches, refer
 from torchlift.errors import TorchliftError
 from torchlift.lifts.tools import gates
-from torchlift.lifts.tools.switches import Gate, Ranked, Stairs, Switches, aimed, spared
+from torchlift.lifts.tools.switches import Gate, Ranked, Stairs, Switches, aimed, rounded, spared
 
 Groups = Mapping[str, Mapping[str, int | tuple[int, tuple[int, ...]]]]
 
@@ -41,6 +41,9 @@ class SoftMask(WeightLift):
     logits, over all layers, are worth that fraction, and projection closes exactly so many. The source has no
     such control. ``costs`` (by glob; 1 otherwise) say what a weight of a layer is worth, such as its MACs.
 
+    ``round_to``: of each layer or group a number of channels that is a multiple of it stays, where its width
+    was one; for channels, heads and groups.
+
     More than eight fields: those of the source, of its published code, and of the target that neither has.
     """
 
@@ -58,6 +61,7 @@ class SoftMask(WeightLift):
     sparsity: float | None = None
     costs: Mapping[str, float] | None = None
     rescale: bool | None = None
+    round_to: int = 1
     prunes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -76,6 +80,11 @@ class SoftMask(WeightLift):
         if self.sparsity is not None and not 0 <= self.sparsity < 1:
             raise TorchliftError(
                 f"sparsity must lie in [0, 1), got {self.sparsity}: 0.95 leaves 5 % of the weights."
+            )
+        if self.round_to < 1 or (self.round_to > 1 and self.granularity in ("weight", "block")):
+            raise TorchliftError(
+                f"round_to={self.round_to} rounds numbers of channels: a whole number ≥ 1, with "
+                'granularity="channel", "head" or groups.'
             )
         if self.beta_final < 1:
             raise TorchliftError(f"beta_final must be at least 1 (β starts at 1), got {self.beta_final}.")
@@ -165,7 +174,9 @@ class SoftMask(WeightLift):
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The masked problem; of a layer whose channels all closed the best is kept, with a warning."""
         if self.sparsity is not None and isinstance(problem, Reparametrised) and problem.author == self:
-            problem = aimed(problem)
+            problem = aimed(problem, self.round_to)
+        elif self.round_to > 1:
+            problem = rounded(problem, self.round_to)
         return super().project(problem if self.granularity == "weight" else spared(problem), fit)
 
 

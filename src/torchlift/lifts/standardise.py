@@ -3,31 +3,41 @@
 import copy
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import linear
 
-from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit, nodes
+from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit, nodes, zero_masks
 from torchlift.loss import split
 from torchlift.tree import like
 
 LINEAR = (nn.Linear,)
+Scaled = bool | Literal["whitened"]
 CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-def to_plain(v: Tensor, c: Tensor | None, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor | None]:
-    """W = V diag(scale), b = c − W mean: the layer V((x − mean) · scale) + c as W x + b."""
-    weight = v * scale.view(-1, *[1] * (v.ndim - 2))
+def to_plain(v: Tensor, c: Tensor | None, mean: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """W = V T, b = c − W mean: the layer V T (x − mean) + c as W x + b, T = ``scale`` or its diagonal."""
+    weight = v if scale is None else scaled(v, scale)
     return weight, None if c is None else c - through(weight, mean)
 
 
 def from_plain(weight: Tensor, b: Tensor | None, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor | None]:
     """The coordinates V, c of a given W, b: the inverse of :func:`to_plain`."""
-    v = weight / scale.view(-1, *[1] * (weight.ndim - 2))
+    v = scaled(weight, 1 / scale if scale.ndim == 1 else torch.linalg.inv(scale.double()).to(scale))
     return v, None if b is None else b + through(weight, mean)
+
+
+def scaled(weight: Tensor, scale: Tensor) -> Tensor:
+    """W T over the inputs (or input channels) of a weight, T a matrix or the diagonal of one."""
+    if scale.ndim == 1:
+        return weight * scale.view(-1, *[1] * (weight.ndim - 2))
+    if weight.ndim == 2:
+        return weight @ scale
+    return (scale.T @ weight.flatten(2)).view_as(weight)
 
 
 def through(weight: Tensor, x: Tensor) -> Tensor:
@@ -41,18 +51,34 @@ def relative_scale(deviation: Tensor) -> Tensor:
     return torch.where(inverse.isfinite(), inverse / inverse.mean(), torch.ones_like(inverse))
 
 
+def whitening(inputs: Tensor, damping: float = 0.01) -> Tensor:
+    """T = Λ^(−1/2) Uᵀ of the covariance U Λ Uᵀ of rows, Λ raised by 1 % of its mean.
+
+    T (x − μ) is uncorrelated and of one variance; T is divided so that Λ^(−1/2) has mean one, and learning
+    rates keep their meaning.
+    """
+    centred = (inputs - inputs.mean(0)).double()
+    values, vectors = torch.linalg.eigh(centred.T @ centred / len(inputs))
+    inverse = 1 / (values.clamp(min=0) + damping * values.mean()).sqrt()
+    inverse = torch.where(inverse.isfinite(), inverse / inverse.mean(), torch.ones_like(inverse))
+    return (inverse[:, None] * vectors.T).to(inputs)
+
+
 class Standardised(Node):
-    """y = V((x − μ) / σ) + c with μ, σ fixed; trained in V and c, computed as W x + b."""
+    """y = V T (x − μ) + c with μ, T fixed; trained in V and c, computed as W x + b."""
 
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, inner: nn.Module) -> None:
+    def __init__(self, inner: nn.Module, scaled: Scaled) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.scaled = inner, scaled
         weight = inner.get_parameter("weight")
-        self.register_buffer("mean", weight.new_zeros(weight.shape[1]))
-        self.register_buffer("scale", weight.new_ones(weight.shape[1]))
+        size = weight.shape[1]
+        self.register_buffer("mean", weight.new_zeros(size))
+        self.register_buffer(
+            "scale", torch.eye(size).to(weight) if scaled == "whitened" else weight.new_ones(size)
+        )
         self.watched: list[Tensor] | None = None
 
     def plain(self) -> tuple[Tensor, Tensor | None]:
@@ -62,20 +88,22 @@ class Standardised(Node):
             self.inner.bias,
         )  # tensors, not parameters, where a lift computes them
         assert isinstance(weight, Tensor)
-        return to_plain(weight, bias if isinstance(bias, Tensor) else None, self.mean, self.scale)
+        scale = None if self.scaled is False else self.scale
+        return to_plain(weight, bias if isinstance(bias, Tensor) else None, self.mean, scale)
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output."""
         if self.watched is not None:
             self.watched.append(rows(self.inner, x))
+        if type(self.inner) is nn.Linear:  # on small layers the fewest calls are the fastest
+            weight, bias = self.inner.weight, self.inner.bias
+            return linear(x - self.mean, weight if self.scaled is False else scaled(weight, self.scale), bias)
         weight, bias = self.plain()
-        if type(self.inner) is nn.Linear:
-            return linear(x, weight, bias)  # functional_call takes longer than a small layer
         given = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
         return functional_call(self.inner, given, (x,))
 
     @torch.no_grad()
-    def settle(self, scaled: bool) -> None:
+    def settle(self) -> None:
         """Take the statistics of the inputs seen; the function stays what it was."""
         watched, self.watched = self.watched, None
         if not watched:
@@ -83,7 +111,8 @@ class Standardised(Node):
         inputs = torch.cat(watched)
         centred = isinstance(self.inner.bias, Tensor)
         mean = inputs.mean(0) if centred else self.mean
-        scale = relative_scale(inputs.std(0)) if scaled else self.scale
+        scale = whitening(inputs) if self.scaled == "whitened" else self.scale
+        scale = relative_scale(inputs.std(0)) if self.scaled is True else scale
         weight, bias = self.plain()
         v, c = from_plain(weight, bias, mean, scale)
         self.mean.copy_(mean)
@@ -112,19 +141,20 @@ class Standardise(ModuleLift):
     after every ReLU, one direction of W is far steeper than all others (LeCun et al., 1998, section 4.3;
     Schraudolph, 1998; Desjardins et al., 2015). ``x`` are inputs of the model on which μ and σ are taken,
     at the weights the lift finds; without them, the first training batch of ``fit``. Without ``scaled`` σ is
-    one; with it, σ relative to its mean over the inputs of a layer. Layers without bias are not centred, and
-    those whose weights others share are left alone.
+    one; with it, σ relative to its mean over the inputs of a layer; ``"whitened"`` takes the whole
+    covariance: W = V T with T (x − μ) uncorrelated and of one variance. Layers without bias are not centred,
+    and those whose weights others share are left alone.
     """
 
     rewrites: ClassVar[bool] = True
 
     where: str = "*"
     x: Any = dataclasses.field(default=None, repr=False, compare=False)
-    scaled: bool = False
+    scaled: Scaled = False
 
     def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
         """A node around every layer."""
-        return {name: Standardised(module) for name, module in modules.items()}
+        return {name: Standardised(module, self.scaled) for name, module in modules.items()}
 
     def refuses(self, module: nn.Module) -> str | None:
         """Only layers linear in all of their inputs have such coordinates."""
@@ -132,6 +162,8 @@ class Standardise(ModuleLift):
             return "not a Linear, or a convolution of one group"
         if not self.scaled and not isinstance(module.bias, Tensor):
             return "without a bias there is nothing to centre"
+        if self.scaled == "whitened" and zero_masks(module):
+            return "pruned, and zeros of the weight are none of its whitened coordinates"
         return None
 
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
@@ -147,7 +179,7 @@ class Standardise(ModuleLift):
         with torch.no_grad():
             lifted.eval().predict(like(x, mine[0].mean))
         for node in mine:
-            node.settle(self.scaled)
+            node.settle()
         for part in training:
             part.training = True
         return lifted

@@ -8,10 +8,12 @@ from torchlift.recipes.channels import ChannelPruning
 from torchlift.recipes.deepened import Deepened
 from torchlift.recipes.folded_norm import FoldedNorm
 from torchlift.recipes.layer_pruning import LayerPruning
+from torchlift.recipes.lifted import Lifted
 from torchlift.recipes.lifted_init import LiftedInit
 from torchlift.recipes.linear_lifting import LinearLifting
 from torchlift.recipes.magnitude import IterativeMagnitude, MagnitudePruning
 from torchlift.recipes.neural_lifting import NeuralLifting
+from torchlift.recipes.one_lift import LiftThenTune
 from torchlift.recipes.plain import Plain
 from torchlift.recipes.rotated import Rotated
 from torchlift.recipes.sequential import SequentialSparsification
@@ -33,6 +35,8 @@ __all__ = [
     "IterativeMagnitude",
     "IterativeStochastic",
     "LayerPruning",
+    "LiftThenTune",
+    "Lifted",
     "LiftedInit",
     "LinearLifting",
     "MagnitudePruning",

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from torchlift.lifts.standardise import Standardise
+from torchlift.lifts.standardise import Scaled, Standardise
 from torchlift.recipes.tools.recipe import OneLift, made
 
 
@@ -15,7 +15,7 @@ class Centred(OneLift):
     """
 
     where: str = "*"
-    scaled: bool = False
+    scaled: Scaled = False
 
     @property
     def lift(self) -> Standardise:  # pyright: ignore[reportIncompatibleVariableOverride]  (made from the fields)

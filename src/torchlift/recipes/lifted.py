@@ -1,35 +1,59 @@
-"""Any sparsifying lift as a recipe: lift, fit, project, fine-tune."""
+"""Lifted training as a recipe: states as variables, the same loop, folder, bill and report as all else."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from torchlift.core import Fit, Lift, Problem, Task
+from torchlift.core import Fit, Task, zero_masks
+from torchlift.errors import SelectionError, TorchliftError
+from torchlift.lifted.methods import Method, as_method, named_loss
+from torchlift.lifted.problem import LiftedProblem, energies
+from torchlift.loss import Supervised
 from torchlift.recipes.tools.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)
 class Lifted(Recipe):
-    """min F(u) over a lift; back to w; then w again, its zeros held, for a part of the budget.
+    """min over weights and states of loss(y, v_{L+1}) + Σ_l μ_l P_l(u_l, v_l); the weights are the network's.
 
-    The way all rivals of continuous sparsification are run: the same phases at the same cost. ``groups`` are
-    the optimiser groups of the lifted phase.
+    ``method`` is a name of ``lifted.train`` with its ``options``, or a value such as
+    ``lifted.ISGM(tau=2.0)``. Contrastive and unified training use the run's optimiser and schedule; the
+    others solve blocks, ISGM with the schedule on its τ, and have no use for an optimiser. The batch size is
+    the run's: "splitting", and "bcd" where blocks are to be exact, need one batch of all samples.
     """
 
-    lift: Lift
-    finetune: float = 0.25
-    finetune_rate: float = 1.0
-    groups: Mapping[str, Mapping[str, Any]] | None = None
+    method: str | Method = "contrastive"
+    penalty: str = "bregman"
+    mu: float | tuple[float, ...] = 1.0
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
-    def __call__(self, task: Task, fit: Fit) -> Task:
-        """Two fits with a projection between them."""
-        lifted = fit.lift(self.lift, task)
-        fit(lifted, name="lifted", share=1 - self.finetune, groups=self.groups)
-        small: Problem = self.lift.project(lifted, fit)
-        assert isinstance(small, Task)
-        fit(small, name="finetune", share=self.finetune, groups={"*": {"lr_factor": self.finetune_rate}})
-        return small
+    def problem(self, task: Task) -> LiftedProblem:
+        """The task, lifted."""
+        pruned = next(iter(zero_masks(task)), None)
+        if pruned is not None:
+            raise SelectionError(f"Lifted would fill the zeros of {task.label(pruned)}, which is pruned.")
+        if not isinstance(task.loss, Supervised) or task.loss.causal or task.loss.module is not None:
+            raise SelectionError(f"Lifted needs loss='cross_entropy', 'mse' or 'bce', got {task.loss!r}.")
+        method = as_method(self.method, self.options)
+        if getattr(method, "batch_size", None) is not None:
+            raise TorchliftError("Lifted takes the run's batches: give batch_size to fit, not to its method.")
+        try:
+            return method.problem(task, self.penalty, self.mu, named_loss(task.loss.name))
+        except ValueError as error:
+            raise SelectionError(str(error)) from error
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
-        """What the lift says."""
-        return self.lift.accepts(task, fit)
+        """Models that the method can read."""
+        del fit
+        try:
+            self.problem(task)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """One fit over the whole budget; the lifted problem and the task share their weights."""
+        problem = self.problem(task)
+        method = as_method(self.method, self.options)
+        fit(problem, name="lifted", lr=getattr(method, "lr", None), log=energies)
+        return task

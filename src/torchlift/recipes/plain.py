@@ -3,6 +3,7 @@
 import dataclasses
 
 from torchlift.core import Fit, Task
+from torchlift.recipes.tools.begun import Begun
 from torchlift.recipes.tools.recipe import Recipe
 
 
@@ -14,3 +15,11 @@ class Plain(Recipe):
         """One fit over the whole budget."""
         fit(task, name="base")
         return task
+
+    def begin(self, task: Task, fit: Fit) -> Begun:
+        """A part of the fit."""
+        return self.carry_on(Begun(task, task), fit)
+
+    def carry_on(self, begun: Begun, fit: Fit) -> Begun:
+        """The next part, with the same optimiser."""
+        return dataclasses.replace(begun, fitted=fit(begun.problem, name="base", warm=begun.fitted))

@@ -8,8 +8,11 @@ from functools import partial
 from torchlift.core import Batch, Fit, Problem, Task
 from torchlift.flops import count_flops
 from torchlift.lifts.rotate import Rotate, gradient_moments, parts
+from torchlift.lifts.standardise import Standardise
+from torchlift.recipes.tools.begun import Begun
 from torchlift.recipes.tools.recipe import Recipe, made
 
+CENTRE = Standardise()
 PARTS = 8
 """Gradients whose moments give a basis."""
 
@@ -21,9 +24,10 @@ class Rotated(Recipe):
     Stage i gets ``stages[i]`` of the budget and a fresh optimiser, whose rate rises over the first
     ``warmup`` of the stage; together the stages follow the run's schedule once. The gradients are those of
     the first ``samples`` training samples, in eight parts. Nothing is left of it in the end: W = L V Rᵀ.
-    ``where`` and ``largest`` as in :class:`~torchlift.lifts.Rotate`. At equal cost a basis takes at most a
-    tenth of its stage: fewer parts where the stage is short, and where not even one is paid for, the basis
-    stays what it was.
+    ``where`` and ``largest`` as in :class:`~torchlift.lifts.Rotate`. With ``centred`` layers are in centred
+    coordinates too (:class:`~torchlift.lifts.Standardise`), with new means before every stage. At equal cost
+    a basis takes at most a tenth of its stage: fewer parts where the stage is short, and where not even one
+    is paid for, the basis stays what it was.
     """
 
     where: str = "*"
@@ -31,17 +35,18 @@ class Rotated(Recipe):
     samples: int = 128
     warmup: float = 0.1
     largest: int = 512
+    centred: bool = False
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
-        """What the lift says."""
-        del fit
-        return made(Rotate, self).accepts(task)
+        """What the lifts say."""
+        reason = CENTRE.accepts(task, fit) if self.centred else None
+        return reason or made(Rotate, self).accepts(task)
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Lift, turn, fit, turn back; again for every stage."""
         rotate, ends = made(Rotate, self), list(itertools.accumulate(self.stages))
         for stage, (share, end) in enumerate(zip(self.stages, ends, strict=True), 1):
-            lifted = rotate.lift(task)
+            lifted = rotate.lift(fit.lift(CENTRE, task) if self.centred else task)
             batches = self.affordable(lifted, fit, 0.1 * share / sum(self.stages[stage - 1 :]))
             if batches:
                 fit.once(f"basis {stage}", partial(rotate.turn, batches=batches), lifted)
@@ -54,9 +59,14 @@ class Rotated(Recipe):
                 keep=None if stage == len(ends) else "last",
             )
             projected = rotate.project(lifted)
+            projected = CENTRE.project(projected) if self.centred else projected
             assert isinstance(projected, Task)
             task = projected
         return task
+
+    def begin(self, task: Task, fit: Fit) -> Begun:
+        """One stage, in the first basis; what comes after takes new ones."""
+        return dataclasses.replace(self, stages=(1.0,)).carry_on(Begun(task, task), fit)
 
     def affordable(self, lifted: Problem, fit: Fit, share: float) -> list[Batch]:
         """The first samples in eight parts, or as many of these as ``share`` of what is left pays for."""

@@ -33,6 +33,7 @@ class ContinuousSparsification(Masking):
     With ``granularity="channel"`` layers coupled by sums and norms share their gates, so that
     :func:`torchlift.deploy.shrink` can remove what is closed. ``logit_rate``: how much faster than the
     weights the logits move; 1 as in the source, and with a target up to 1000 in runs too short for that.
+    ``round_to``: the channels that stay are multiples of it, where the widths were.
     With a target gates are rescaled so that training starts at w, unless ``rescale`` says otherwise.
     Train with SGD: see the documentation.
     """
@@ -72,7 +73,8 @@ class ContinuousSparsification(Masking):
         mask, goal = self.mask(task, fit)
         lifted, plain = mask.lift(task), quietly(mask.project)
         groups = {"*.logit": {"lr_factor": self.rate(fit)}, "*": {}}
-        log = account(goal) if self.finetune else settled(account(goal), plain, goal)
+        total = sum(p.numel() for p in task.parameters())
+        log = account(goal, total) if self.finetune else settled(account(goal, total), plain, goal)
         fit(lifted, name="lifted", share=1 - self.finetune, groups=groups, preview=plain, log=log)
         if isinstance(goal, ShrunkTarget):
             settle(lifted, mask, goal)

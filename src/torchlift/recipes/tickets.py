@@ -59,15 +59,13 @@ class TicketSearch(Masking):
         """The rounds, then the ticket."""
         share, fitted = 1 / (self.rounds + 1), None
         mask = self.soft_mask(**self.schedule(fit, share))
-        lifted = mask.lift(task)
+        lifted, log = mask.lift(task), account(total=sum(p.numel() for p in task.parameters()))
         early: Mapping[str, Any] = copy.deepcopy(lifted.state_dict())
         for number in range(1, self.rounds + 1):
             if number > 1:
                 self.begin(lifted, early)
             remember = (self.rewind,) if number == 1 and self.rewind else ()
-            fitted = fit(
-                lifted, name=f"round {number}", share=share, remember=remember, warm=fitted, log=account()
-            )
+            fitted = fit(lifted, name=f"round {number}", share=share, remember=remember, warm=fitted, log=log)
             early = remembered(fitted.remembered, self.rewind) if remember else early
         load_weights(lifted, early)
         ticket = mask.project(spared(lifted))

@@ -36,7 +36,7 @@ class Look(Fit):
     def once(self, name: str, function: Callable[[Problem], object], problem: Problem) -> None:
         """Nothing."""
 
-    def branch(self, name: str, share: float = 1.0) -> Fit:
+    def branch(self, name: str, share: float = 1.0, **settings: Any) -> Fit:
         """The same."""
         return self
 

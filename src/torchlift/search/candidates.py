@@ -21,7 +21,9 @@ MARGIN = 0.97
 
 def portfolio(task: Task, wish: Wish) -> dict[str, Recipe]:
     """Candidates by name, those that serve the wish first; plain always first of all."""
-    better = suggestions(task.model)
+    better = {
+        n: as_recipe(c.recipe) for n, c in suggestions(task.model).items() if c.recipe and not c.optimizer
+    }
     bits = Smol(bytes=MARGIN * wish.bytes) if wish.bytes is not None else Smol(bits=3.0)
     half = {"first": 0.5, "bits": 0.5}
     small: dict[str, Recipe] = {"bits": bits}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.deploy.couplings import Coupling
 from torchlift.deploy.feasible import usable
-from torchlift.deploy.probing import variations
+from torchlift.deploy.probing import copied, variations
 from torchlift.deploy.sameness import both, distance
 from torchlift.deploy.shrinking import shrunk
 from torchlift.deploy.tracking import traced
@@ -50,7 +50,7 @@ def trial(kind: str, seed: int) -> Trial:
     whole = dice.random() < 0.7
     masked, count = masked_at_random(model, usable(model, traced(model, x), x), dice, whole=whole)
     small, rows = shrunk(masked, x)
-    examples = variations(masked, x)
+    examples = variations(copied(masked).eval(), x)
     found = both(masked, small, examples)
     error = float("inf")
     if found is not None:

@@ -31,7 +31,7 @@ class Steps(Fit):
         del name
         function(problem)
 
-    def branch(self, name: str, share: float = 1.0) -> "Steps":
+    def branch(self, name: str, share: float = 1.0, **settings: Any) -> "Steps":
         """The same again."""
         del name, share
         return self

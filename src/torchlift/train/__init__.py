@@ -7,6 +7,7 @@ from torchlift.train.engines import Engine, engine
 from torchlift.train.evaluation import Score, evaluate
 from torchlift.train.history import History
 from torchlift.train.settings import Settings
+from torchlift.train.stepping import Place, Stepper
 from torchlift.train.store import Store
 
 __all__ = [
@@ -15,10 +16,12 @@ __all__ = [
     "Fitted",
     "History",
     "Interrupted",
+    "Place",
     "Run",
     "Score",
     "Settings",
     "Source",
+    "Stepper",
     "Store",
     "engine",
     "evaluate",

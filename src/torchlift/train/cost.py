@@ -2,13 +2,17 @@
 
 import copy
 import dataclasses
+import functools
+import math
 from collections.abc import Callable
 
 import torch
+from torch.optim import Optimizer
 
 from torchlift.core import Batch, Problem
 from torchlift.flops import count_flops
 from torchlift.train import rng
+from torchlift.train.stepping import Place, Stepper
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,13 +24,37 @@ class Probe:
     """Trainable parameters the objective does not reach."""
 
 
-def probe(problem: Problem, batch: Batch) -> Probe:
-    """FLOPs of one forward and backward pass, and what got no gradient; the problem is left alone."""
+def probe(
+    problem: Problem,
+    batch: Batch,
+    optimizer: Callable[[Problem], Optimizer] | None = None,
+    steps: int = 1,
+) -> Probe:
+    """FLOPs of one step, and what got no gradient; the problem is left alone.
+
+    A step is a forward and a backward pass and, where given, that of the ``optimizer`` made for the copy.
+    A problem that takes its own steps may take a dearer one at the end of its ``steps``: the mean counts.
+    """
     trial = copy.deepcopy(problem).train()
+    if isinstance(trial, Stepper):
+        places = [Place(batches=steps, last=steps == 1), Place(batch=steps - 1, batches=steps)]
+        first, last = (count(functools.partial(trial.advance, batch, place)) for place in places)
+        return Probe(max(1, round(((steps - 1) * first + last) / steps)), ())
     with rng.scope():
         flops = count(lambda: trial(batch).backward())
+        flops += 0 if optimizer is None else step_flops(optimizer(trial))
     unused = tuple(n for n, p in trial.named_parameters() if p.requires_grad and p.grad is None)
     return Probe(max(flops, 1), unused)
+
+
+def step_flops(optimizer: Optimizer) -> int:
+    """What a step takes on average after the first, which may prepare more than it does.
+
+    An optimiser whose groups have an ``every`` does part of its work only every so many steps.
+    """
+    optimizer.step()
+    period = math.lcm(*(int(group.get("every", 1)) for group in optimizer.param_groups))
+    return round(sum(count_flops(optimizer.step) for _ in range(period)) / period)
 
 
 def count(function: Callable[[], object]) -> int:

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 
@@ -115,8 +115,10 @@ class DurableFit(Fit):
         share: float = 1.0,
         prefix: str = "",
         path: tuple[int, ...] = (),
+        settings: Settings | None = None,
     ) -> None:
         self.run, self.whole, self.share, self.prefix, self.path = run, whole, share, prefix, path
+        self.settings = settings or run.settings
         self.store = run.store if whole is None else whole.store and whole.store.inside(path[-1])
         self.epochs, self.steps = share * run.epochs, run.train.steps()
         self.calls = 0
@@ -129,7 +131,7 @@ class DurableFit(Fit):
 
     def __call__(self, problem: Problem, **choices: Unpack[Choices]) -> Fitted:
         """Train the problem; see :class:`Settings` for what may be chosen."""
-        settings = self.run.settings.changed(choices)
+        settings = self.settings.changed(choices)
         settings = dataclasses.replace(settings, name=self.prefix + settings.name)
         self.run.phases.append(phase(settings.name, problem))
         done = self.finished(settings.name, problem)
@@ -182,13 +184,20 @@ class DurableFit(Fit):
         self.spend(flops, time.perf_counter() - started)
         return found[0]
 
-    def branch(self, name: str, share: float = 1.0) -> "DurableFit":
-        """A fit of its own for a part of the work, with its share of this one's budget."""
+    def branch(self, name: str, share: float = 1.0, **settings: Any) -> "DurableFit":
+        """A fit of its own for a part of the work, with its share of this one's budget and its settings."""
         if not 0 < share <= 1:
             raise BudgetError(f"branch {name!r}: a share of the budget lies in (0, 1], got {share}.")
         number, self.calls = self.calls, self.calls + 1
         prefix, path = f"{self.prefix}{name}: ", (*self.path, number)
-        return DurableFit(self.run, whole=self, share=share * self.share, prefix=prefix, path=path)
+        chosen = self.settings.changed(settings)
+        return DurableFit(
+            self.run, whole=self, share=share * self.share, prefix=prefix, path=path, settings=chosen
+        )
+
+    def tell(self, name: str, words: str, problem: Problem) -> None:
+        """A line for the report, among what was optimised."""
+        self.run.phases.append(phase(self.prefix + name, problem) | {"what": [words], "where": []})
 
     def stage(self, name: str, problem: Problem, **sizes: float) -> None:
         """For the report: what the run has cost, and what the network is, after a stage of a chain."""

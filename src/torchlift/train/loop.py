@@ -14,11 +14,12 @@ from torchlift.core import Batch, Problem, constrained, dials, held_weights
 from torchlift.errors import DivergedError
 from torchlift.train import rng
 from torchlift.train.batches import Source, Tensors, share
-from torchlift.train.cost import count, probe
+from torchlift.train.cost import Probe, count, probe
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate, gradient_norm
 from torchlift.train.history import Row
 from torchlift.train.settings import Settings
+from torchlift.train.stepping import Place, Stepper, make_optimizer
 from torchlift.train.together import Together
 from torchlift.train.until import Rule
 from torchlift.tree import move
@@ -79,10 +80,12 @@ class Loop:
         self.at = Position()
         self.change = 0.0
         """What is left of the allowance because it does not pay for another step."""
-        trial = probe(problem, self.example())
+        self.counted = isinstance(problem, Stepper) and allowance is None and train.steps() == 1
+        """Whether every step is counted as it is taken: a trial would cost as much as an epoch."""
+        trial = Probe(0, ()) if self.counted else self.trial()
         if self.train.fixed and (allowance is None or allowance >= trial.flops * train.steps()):
             self.prepare()
-            trial = probe(problem, self.example())
+            trial = trial if self.counted else self.trial()
         self.flops = trial.flops
         self.idle = [problem.get_parameter(name) for name in trial.unused] if engine.world > 1 else []
         self.total = self.affordable(rule, allowance)
@@ -91,9 +94,13 @@ class Loop:
         self.held, self.constrained = held_weights(problem), constrained(problem)
         annealed = any(dial.moves for dial in dials(problem))
         self.keep = "last" if annealed else settings.keep  # an annealed problem is itself at t = 1
-        self.optimizer = settings.make_optimizer(problem)
+        self.optimizer = make_optimizer(problem, settings)
         if settings.warm is not None:
             self.optimizer.load_state_dict(copy.deepcopy(settings.warm.optimizer))
+
+    def trial(self) -> Probe:
+        """What a step costs, on a copy."""
+        return probe(self.problem, self.example(), self.settings.make_optimizer, self.train.steps())
 
     def example(self) -> Batch:
         """A training batch to try the problem on; no random stream moves."""
@@ -120,11 +127,14 @@ class Loop:
 
     def run(self, hooks: Hooks) -> None:
         """Train to the end."""
+        self.dials, self.factor = list(dials(self.problem)), self.settings.factor()
         for parameter in self.idle:  # data-parallel torch waits for a gradient of every trainable parameter
             parameter.requires_grad_(False)
-        self.objective, self.stepper = self.engine.setup(self.problem, self.optimizer)
+        if isinstance(self.problem, Stepper):
+            self.problem.begin(self.place())
+        else:
+            self.objective, self.stepper = self.engine.setup(self.problem, self.optimizer)
         self.on_device = isinstance(self.train, Tensors) and self.train.device == self.engine.device
-        self.dials, self.factor = list(dials(self.problem)), self.settings.factor()
         self.problem.train()
         while not self.at.stopped:
             self.run_epoch(hooks)
@@ -158,12 +168,14 @@ class Loop:
         t = self.at.step / max(1, self.total - 1)
         for dial in self.dials:
             dial.turn(t)
+        if not self.on_device:
+            batch = move(batch, self.engine.device)
+        if isinstance(self.problem, Stepper):
+            return self.finite(self.advance(self.problem, batch))
         if self.factor is not None:
             factor = self.factor(t)
             for group in self.optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * factor
-        if not self.on_device:
-            batch = move(batch, self.engine.device)
         value = self.descend(batch) if self.engine.world == 1 else self.descend_together(batch)
         for parameter, mask in self.held:
             if parameter.grad is not None:
@@ -179,9 +191,7 @@ class Loop:
     def descend(self, *batch: Any) -> float:
         """Gradients of the objective; its value."""
         loss = self.objective(*batch)
-        value = loss.item()
-        if not math.isfinite(value):
-            raise DivergedError(self.diverged(value))
+        value = self.finite(loss.item())
         self.engine.backward(loss)
         return value
 
@@ -190,6 +200,29 @@ class Loop:
         part, weight, place = share(batch, self.engine.rank, self.engine.world)
         with Together(*place) if place[:2] != (0, place[2]) else contextlib.nullcontext():
             return self.descend(part, weight)
+
+    def advance(self, problem: Stepper, batch: Batch) -> float:
+        """A step that the problem takes by itself."""
+        if not self.counted:
+            return problem.advance(batch, self.place()).item()
+        values: list[float] = []
+        flops = count(lambda: values.append(problem.advance(batch, self.place()).item()))
+        self.at.flops += float(self.engine.total(torch.tensor(float(flops), dtype=torch.float64)))
+        return values[0]
+
+    def place(self) -> Place:
+        """Where the next step stands, for a problem that takes it by itself."""
+        at, batches = self.at, self.train.steps()
+        t = at.step / max(1, self.total - 1)
+        last = at.batch + 1 >= batches or at.step + 1 >= self.total
+        rate = 1.0 if self.factor is None else self.factor(t)
+        return Place(t, rate, at.batch, batches, last, self.engine.rank, self.engine.world)
+
+    def finite(self, value: float) -> float:
+        """The objective, if it is a number."""
+        if not math.isfinite(value):
+            raise DivergedError(self.diverged(value))
+        return value
 
     @torch.no_grad()
     def constrain(self) -> None:
@@ -216,6 +249,7 @@ class Loop:
         score = None if self.valid is None else evaluate(self.problem, self.valid, self.engine, self.metric)
         judged = score or Score(loss, loss, higher_is_better=False)
         stop = self.rule.update(self.watched(judged))
+        stop |= isinstance(self.problem, Stepper) and self.problem.settled
         if at.step >= self.total:
             at.stopped = "cap"
         elif stop:

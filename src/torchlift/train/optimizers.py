@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from torchlift.core import groups
+from torchlift.core import Reparametrised, groups
 from torchlift.errors import TorchliftError
 
 OptimizerFactory = Callable[..., Optimizer]
@@ -60,7 +60,8 @@ def make_optimizer(
     """
     by_factory: dict[OptimizerFactory, list[dict[str, Any]]] = {}
     for group in groups(problem, options or {"*": {}}):
-        by_factory.setdefault(group.pop("optimizer", factory), []).append(group)
+        kind = group.pop("optimizer", factory)
+        by_factory.setdefault(kind, []).extend(by_use(kind, group, problem))
     parts: list[Optimizer] = []
     for kind, chosen in by_factory.items():
         optimizer = built(kind, problem, chosen)
@@ -70,6 +71,35 @@ def make_optimizer(
             group["initial_lr"] = group["lr"]
         parts.append(optimizer)
     return parts[0] if len(parts) == 1 else Several(parts)
+
+
+def by_use(factory: OptimizerFactory, group: dict[str, Any], problem: nn.Module) -> list[dict[str, Any]]:
+    """The group; for an optimiser of matrices, lookup tables apart: their rows are vectors of their own."""
+    if not getattr(unbound(factory), "matrices", False) or "matrices" in group:
+        return [group]
+    looked_up = tables(problem)
+    parts = [{**group, "params": [p for p in group["params"] if id(p) not in looked_up]}]
+    parts += [{**group, "params": [p for p in group["params"] if id(p) in looked_up], "matrices": False}]
+    return [part for part in parts if part["params"]]
+
+
+def tables(problem: nn.Module) -> set[int]:
+    """The identities of the parameters that embeddings look up, or that make what they look up."""
+    found: set[int] = set()
+    for part in problem.modules():
+        if isinstance(part, nn.Embedding | nn.EmbeddingBag):
+            found |= {id(p) for p in part.parameters(recurse=False)}
+        if isinstance(part, Reparametrised):
+            for name, slots in part.slots.items():
+                owners = [part.base.get_submodule(slot.rpartition(".")[0]) for slot in slots]
+                if any(isinstance(owner, nn.Embedding | nn.EmbeddingBag) for owner in owners):
+                    found |= {id(p) for p in part.nodes[name].parameters()}
+    return found
+
+
+def unbound(factory: OptimizerFactory) -> Any:
+    """The class a factory makes, where it is a class with options."""
+    return factory.func if isinstance(factory, functools.partial) else factory
 
 
 def built(factory: OptimizerFactory, problem: nn.Module, chosen: list[dict[str, Any]]) -> Optimizer:
@@ -86,7 +116,7 @@ def built(factory: OptimizerFactory, problem: nn.Module, chosen: list[dict[str, 
 
 def fused(factory: OptimizerFactory, problem: nn.Module) -> OptimizerFactory:
     """The factory with torch's fused kernel, which torch has on CPU but never picks there by itself."""
-    kind = factory.func if isinstance(factory, functools.partial) else factory
+    kind = unbound(factory)
     given: Mapping[str, Any] = factory.keywords if isinstance(factory, functools.partial) else {}
     chosen = any(name in given for name in ("fused", "foreach", "capturable", "differentiable"))
     sparse = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse for m in problem.modules())

@@ -37,9 +37,25 @@ class Choices(TypedDict, total=False):
     warm: Any
 
 
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """t ↦ ``rate`` times a schedule: all learning rates of a fit times a number."""
+
+    schedule: Literal["constant", "cosine"] | Schedule
+    rate: float
+
+    def __call__(self, t: float) -> float:
+        """The factor at progress t."""
+        whole = self.schedule if callable(self.schedule) else NAMED[self.schedule]
+        return self.rate * whole(t)
+
+
 def cosine(t: float) -> float:
     """½(1 + cos πt)."""
     return 0.5 * (1 + math.cos(math.pi * t))
+
+
+NAMED: dict[str, Schedule] = {"constant": lambda t: 1.0, "cosine": cosine}
 
 
 def ramp(t: float, length: float) -> float:
@@ -99,8 +115,7 @@ class Settings:
         """The schedule as a function, or None where the rate stays as it is."""
         if self.schedule == "constant" and not self.warmup:
             return None
-        named: dict[str, Schedule] = {"constant": lambda t: 1.0, "cosine": cosine}
-        whole = self.schedule if callable(self.schedule) else named[self.schedule]
+        whole = self.schedule if callable(self.schedule) else NAMED[self.schedule]
         start, end = self.span
         return lambda t: ramp(t, self.warmup) * whole(start + (end - start) * t)
 

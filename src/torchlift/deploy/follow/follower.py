@@ -25,6 +25,11 @@ class Follower(TorchDispatchMode):
         self.spread: list[Tensor] = []
         self.parts: dict[str, nn.Module] = dict(model.named_modules())
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Spare torch the import of its compiler, which takes longer than following a model does."""
+        return False
+
     @property
     def module(self) -> str:
         """The innermost module at work."""

@@ -1,9 +1,9 @@
 """Weights drawn anew: what is constant then is so because of zeros."""
 
-import copy
-
 import torch
 from torch import nn
+
+from torchlift.deploy.probing import copied
 
 
 def redrawn(model: nn.Module, generator: torch.Generator) -> nn.Module:
@@ -11,7 +11,7 @@ def redrawn(model: nn.Module, generator: torch.Generator) -> nn.Module:
 
     Shifts are made small, so that no activation is off at all inputs because of them.
     """
-    model = copy.deepcopy(model)
+    model = copied(model)
     with torch.no_grad():
         shifts = [b for name, b in model.named_buffers() if name.endswith("running_mean")]
         shifts += [p for name, p in model.named_parameters() if name.endswith("bias")]

@@ -108,6 +108,22 @@ def spared(dropped: Tensor, scores: Tensor) -> Tensor:
     return dropped
 
 
+def rounded(dropped: Tensor, scores: Tensor, multiple: int) -> Tensor:
+    """The entries to drop, more or fewer of them, so that the number left is the nearest multiple.
+
+    Best scores stay, what was to stay first. As it is where there are not so many entries that are one.
+    """
+    if multiple < 2 or dropped.numel() % multiple:
+        return dropped
+    left = max(multiple, round((dropped.numel() - int(dropped.sum())) / multiple) * multiple)
+    flat = dropped.flatten()
+    order = torch.argsort(scores.detach().flatten(), descending=True, stable=True)
+    order = order[torch.argsort(flat[order].to(torch.int8), stable=True)]
+    result = torch.ones_like(flat)
+    result[order[:left]] = False
+    return result.view_as(dropped)
+
+
 def lowest(scores: Tensor, ties: Tensor, costs: Tensor, amount: float) -> Tensor:
     """The entries to drop, lowest score first (equal scores: lowest ``ties`` first), worth ``amount`` in all.
 

@@ -163,8 +163,11 @@ def switches(problem: nn.Module) -> dict[str, Switches]:
     return dict(found.values())
 
 
-def aimed(problem: Problem) -> Problem:
-    """A copy of the problem whose closed gates are worth the target; of equal logits, small weights go."""
+def aimed(problem: Problem, multiple: int = 1) -> Problem:
+    """A copy of the problem whose closed gates are worth the target; of equal logits, small weights go.
+
+    ``multiple``: of each set of gates a multiple of it stays open.
+    """
     problem = copy.deepcopy(problem)
     found = switches(problem)
     held = list(found.values())
@@ -183,7 +186,18 @@ def aimed(problem: Problem) -> Problem:
             if bool(part.all()):
                 warn_of_the_last(name)
             part = gates.spared(part.view_as(one.logit), one.logit)
+            part = gates.rounded(part, one.logit, multiple)
             one.logit.copy_(torch.where(part, -1.0, 1.0))
+    return problem
+
+
+def rounded(problem: Problem, multiple: int) -> Problem:
+    """A copy of the problem in which the open gates of each set are a multiple, the nearest there is."""
+    problem = copy.deepcopy(problem)
+    for held in switches(problem).values():
+        part = gates.rounded(~held.open(), held.logit, multiple)
+        with torch.no_grad():
+            held.logit.copy_(torch.where(part, -1.0, 1.0))
     return problem
 
 

@@ -11,19 +11,23 @@ from torchlift.recipes.tools.targets import Target
 Log = Callable[[Problem], dict[str, float]]
 
 
-def closed(problem: Problem) -> float:
-    """The fraction of masked weights whose gate is closed: by the hard mask, not by float zeros."""
+def closed(problem: Problem, total: int | None = None) -> float:
+    """The fraction of masked weights whose gate is closed: by the hard mask, not by float zeros.
+
+    ``total``: of so many weights, those of the whole model.
+    """
     gates = [part for part in problem.modules() if isinstance(part, Gate)]
-    total = sum(math.prod(gate.shape) for gate in gates)
+    masked = sum(math.prod(gate.shape) for gate in gates)
     kept = sum(float(gate.over(gate.switches.open()).expand(gate.shape).sum()) for gate in gates)
-    return 1 - kept / total if total else 0.0
+    return (masked - kept) / (total or masked) if masked else 0.0
 
 
-def account(goal: Target | None = None) -> Log:
-    """The sparsity of a masked problem by its gates, and the target."""
+def account(goal: Target | None = None, total: int | None = None) -> Log:
+    """The sparsity of a masked problem by its gates, that of the whole model of ``total``, and the target."""
 
     def numbers(problem: Problem) -> dict[str, float]:
-        return {"sparsity": closed(problem), **({} if goal is None else goal.wanted())}
+        whole = {} if total is None else {"model_sparsity": closed(problem, total)}
+        return {"sparsity": closed(problem), **whole, **({} if goal is None else goal.wanted())}
 
     return numbers
 

@@ -24,6 +24,7 @@ class Masking(Recipe):
     size: int = 1
     skip: str | None = None
     rescale: bool | None = None
+    round_to: int = 1
 
     def soft_mask(self, **more: Any) -> SoftMask:
         """The mask, with some options replaced."""

@@ -61,12 +61,13 @@ def magnitudes(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def logger(where: str, skip: str | None, **asked: float | None) -> Callable[[Problem], dict[str, float]]:
-    """For the history: zeros among the chosen weights, and what was asked for."""
+    """For the history: zeros among the chosen weights, zeros in the whole model, and what was asked for."""
     fixed = {f"{name}_asked": value for name, value in asked.items() if value is not None}
 
     def numbers(problem: Problem) -> dict[str, float]:
         assert isinstance(problem, Task)
-        return {"sparsity": sparsity(weights(problem, where, skip)), **fixed}
+        whole = sparsity(dict(problem.model.named_parameters()))
+        return {"sparsity": sparsity(weights(problem, where, skip)), "model_sparsity": whole, **fixed}
 
     return numbers
 

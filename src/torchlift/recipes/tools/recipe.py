@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from torchlift.core import Fit, Lift, Task, preset
 from torchlift.errors import TorchliftError
+from torchlift.recipes.tools.begun import Begun
 
 L = TypeVar("L", bound=Lift)
 
@@ -25,6 +26,16 @@ class Recipe(abc.ABC):
         """None if the recipe is for this task, else the reason why not."""
         del task, fit
         return None
+
+    def begin(self, task: Task, fit: Fit) -> Begun | None:
+        """The recipe on a part of the budget, to be carried on; None if it only runs as a whole."""
+        del task, fit
+        return None
+
+    def carry_on(self, begun: Begun, fit: Fit) -> Begun:
+        """Further from where it stands: by default the recipe again, on what it has made."""
+        task = self(begun.task, fit)
+        return Begun(task, task)
 
 
 class OneLift(Recipe):
@@ -46,6 +57,17 @@ class OneLift(Recipe):
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the lift says."""
         return self.lift.accepts(task, fit)
+
+    def begin(self, task: Task, fit: Fit) -> Begun | None:
+        """Lift and fit; a projection that learns needs the whole budget to be planned."""
+        if self.lift.learns:
+            return None
+        return self.carry_on(Begun(task, fit.lift(self.lift, task)), fit)
+
+    def carry_on(self, begun: Begun, fit: Fit) -> Begun:
+        """The same problem with the same optimiser."""
+        fitted = fit(begun.problem, name="lifted", warm=begun.fitted)
+        return Begun(cast(Task, self.lift.project(begun.problem)), begun.problem, fitted)
 
 
 @dataclasses.dataclass(frozen=True)

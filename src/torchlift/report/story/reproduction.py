@@ -1,10 +1,12 @@
 """The page of a reproduction: a paper's claim beside what was measured, and at what scale."""
 
+import base64
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from torchlift.report.figures import Chart, Line
+from torchlift.report.figures import Chart, Heatmap, Image, Images, Line
 from torchlift.report.page import Block, Card, Cards, Cell, Column, Note, Page, Spread, Table
+from torchlift.report.story.precision import size_scatter
 from torchlift.report.story.rows import Data, number, sentence, wants_log
 from torchlift.report.story.run import notes, sections, settings
 
@@ -17,7 +19,9 @@ def reproduction_page(entry: Data) -> Page:
         sections(
             ("Finding", [*finding(entry), *facts(entry)]),
             ("Measured", measured_table(entry)),
-            ("Curves", curve_charts(entry)),
+            ("Curves", [*size_figure(entry), *curve_charts(entry)]),
+            ("Similarities", matrices(entry)),
+            ("Images", pictures(entry)),
             ("Notes", notes(entry)),
             ("Settings", settings(entry)),
         ),
@@ -67,6 +71,30 @@ def cell(value: object) -> Cell:
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     return str(value)
+
+
+def size_figure(entry: Data) -> list[Block]:
+    """``sizes``: for each method its points (bytes of the file, metric, spread)."""
+    arms = {
+        str(name): [(number(b), number(m), number(e)) for b, m, e in rows]
+        for name, rows in (entry.get("sizes") or {}).items()
+    }
+    return [size_scatter(arms, str(entry.get("y_label") or "metric"))] if arms else []
+
+
+def matrices(entry: Data) -> list[Block]:
+    """``matrices``: a ``name`` and square ``values`` between 0 and 1 each, as heat maps."""
+    drawn: list[Block] = []
+    for one in entry.get("matrices") or []:
+        names = [str(place + 1) for place in range(len(one["values"]))]
+        drawn.append(Heatmap(names, names, one["values"], "layer", "layer", str(one["name"])))
+    return drawn
+
+
+def pictures(entry: Data) -> list[Block]:
+    """``images``: a ``name`` and the ``png`` in base64 each, side by side."""
+    shown = [Image(base64.b64decode(one["png"]), str(one["name"])) for one in entry.get("images") or []]
+    return [Images(shown)] if shown else []
 
 
 def curve_charts(entry: Data) -> list[Block]:

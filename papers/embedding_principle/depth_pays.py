@@ -1,0 +1,157 @@
+"""Does training deeper and merging back pay? Critical lifting against plain training, two small networks."""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam
+
+from papers.common.arms import Arm, Row, difference, machine, measure, spread
+from torchlift.data import Splits, load, teacher_student
+from torchlift.models import BlockNet, LeNet5
+from torchlift.recipes import Deepened
+
+SEEDS, TUNING = 5, (100, 101)
+PLAIN = "plain"
+IMAGES = 2_500
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A task, its network, the rates every arm chooses from, and where layers are inserted."""
+
+    model: Callable[[], nn.Module]
+    data: Callable[[int, str | None], Splits]
+    after: str
+    rates: tuple[float, ...]
+    optimizer: Callable[[float], Any]
+    loss: str
+    epochs: float
+    settings: Mapping[str, Any]
+    tuning: tuple[int, ...] = TUNING
+    """Seeds on which rates are chosen, not in the table."""
+
+
+def teachers(seed: int, folder: str | None) -> Splits:
+    """Random residual networks of seven blocks, one for each seed."""
+    del folder
+    return teacher_student(7, seed=seed)
+
+
+def pictures(seed: int, folder: str | None) -> Splits:
+    """CIFAR-10: a few training and validation images, the same for all seeds, and half of the test images."""
+    del seed
+    splits = load("cifar10", folder)
+
+    def first(pair: tuple[Tensor, Tensor], n: int) -> tuple[Tensor, Tensor]:
+        return pair[0][:n], pair[1][:n]
+
+    parts = first(splits.train, IMAGES), first(splits.valid, IMAGES // 2), first(splits.test, 2 * IMAGES)
+    return Splits(*parts, splits.kind)
+
+
+SETTINGS = {
+    "teacher–student": Setting(
+        partial(BlockNet, 1), teachers, "trunk.block1.linear2", (1e-3, 3e-3, 6e-3),
+        lambda lr: partial(Adam, lr=lr), "mse", 12.0, {"batch_size": 100},
+    ),
+    "LeNet-5, CIFAR-10": Setting(
+        partial(LeNet5, init="xavier"), pictures, "trunk.fc2", (1e-2, 2e-2, 5e-2),
+        lambda lr: partial(SGD, lr=lr, momentum=0.9, weight_decay=5e-3), "cross_entropy", 6.0,
+        {"batch_size": 128}, TUNING[:1],
+    ),
+}  # fmt: skip
+
+
+def arm(one: Setting, name: str, lr: float) -> Arm:
+    """One way of training at one rate."""
+    settings = {"loss": one.loss, "schedule": "cosine", "optimizer": one.optimizer(lr)} | dict(one.settings)
+    return Arm(f"{name}, lr {lr:g}", one.model, ARMS[name](one.after), settings)
+
+
+ARMS: dict[str, Callable[[str], Any]] = {
+    PLAIN: lambda after: None,
+    "deeper": lambda after: Deepened(after, finetune=0.25),
+    "deeper, halfway": lambda after: Deepened(after, base=0.25, finetune=0.5),
+}
+"""Plain; deeper from the start; deeper in the second quarter of the budget."""
+
+
+def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+    """Every arm at its best rate on every seed; ``scale`` multiplies 12 and 6 plain epochs."""
+    torch.set_num_threads(1)
+    rows: list[Row] = []
+    for name, one in SETTINGS.items():
+        rows += table(name, one, range(seeds or SEEDS), one.epochs * (scale or 1.0), data, out / "depth_pays")
+    told = [f"{name}: {one.epochs * (scale or 1.0):g} plain epochs" for name, one in SETTINGS.items()]
+    return {
+        "title": "Training deeper by critical lifting and merging back",
+        "source": "Our question to Bai et al. (2024); the tasks of neural lifting's Tables 2 and 3",
+        "finding": "; ".join(sentence(row) for row in rows if row["arm"] != PLAIN),
+        "scale": "; ".join(told) + f", {IMAGES:,} images of CIFAR-10",
+        "seeds": list(range(seeds or SEEDS)),
+        "machine": machine(),
+        "columns": ["task", "arm", "rate", "test", "to plain", "cost"],
+        "rows": rows,
+        "notes": [
+            "Every arm spends the FLOPs of the same number of plain epochs under a cosine, with the rate of "
+            "three that is best on validation data of other seeds (two, one for LeNet-5); the weights are "
+            "those of the best "
+            "epoch on validation data.",
+            "Teacher–student: the logarithm of the test error, so that e to the difference is the ratio to "
+            "plain training. LeNet-5: test accuracy in per cent. Differences are paired by seed, with 95 %.",
+        ],
+    }
+
+
+def table(
+    task: str, one: Setting, seeds: Sequence[int], epochs: float, data: str | None, out: Path
+) -> list[Row]:
+    """A row for each arm at its best rate."""
+    folder = out / one.loss
+    rows: list[Row] = []
+    for name in ARMS:
+        lr = rate(one, name, epochs, data, folder)
+        runs = [measure(arm(one, name, lr), one.data(s, data), s, epochs, folder) for s in seeds]
+        found = [math.log(run.loss) if one.loss == "mse" else 100 * run.test for run in runs]
+        plain = rows[0]["per seed"] if rows else found
+        rows.append(
+            {
+                "task": task,
+                "arm": name,
+                "rate": lr,
+                "test": spread(found),
+                "to plain": difference(found, plain),
+                "cost": statistics.fmean(run.cost for run in runs),
+                "per seed": found,
+            }
+        )
+    return rows
+
+
+def rate(one: Setting, name: str, epochs: float, data: str | None, out: Path) -> float:
+    """The best on validation data of the tuning seeds."""
+
+    def worth(lr: float) -> float:
+        runs = [measure(arm(one, name, lr), one.data(s, data), s, epochs, out) for s in one.tuning]
+        return statistics.fmean(-math.log(run.valid) if one.loss == "mse" else run.valid for run in runs)
+
+    return max(one.rates, key=worth)
+
+
+def sentence(row: Row) -> str:
+    """A row in words."""
+    gap = row["to plain"]
+    if row["task"].startswith("teacher"):
+        mean, low, high = (math.exp(gap[key]) for key in ("mean", "low", "high"))
+        return f"{row['task']}, {row['arm']}: {mean:.2f} of plain's test error [{low:.2f}, {high:.2f}]"
+    return (
+        f"{row['task']}, {row['arm']}: {row['test']['mean']:.2f} % "
+        f"({gap['mean']:+.2f} [{gap['low']:+.2f}, {gap['high']:+.2f}] points to plain)"
+    )

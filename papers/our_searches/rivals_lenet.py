@@ -1,0 +1,64 @@
+"""LeNet-5 on 10,000 images with crops and flips against the strongest optimisers, tuned, at two prices."""
+
+from functools import cache
+from pathlib import Path
+
+from papers.common.arms import Row
+from papers.common.rivals import Place, Way, entry, grid
+from papers.neural_lifting import lenet
+from torchlift.data import Splits, crop_flip, load
+from torchlift.recipes import Centred, FoldedNorm
+
+EPOCHS, SEEDS, TUNING, SAMPLES, HELD_OUT = 5, 5, (100,), 10_000, 4_000
+DECAY = (0.0, 0.1)
+
+
+def rivals() -> list[Way]:
+    """Nine trials without a lift."""
+    return [
+        *grid("SGD", (0.03,), weight_decay=(5e-4, 5e-3)),
+        *grid("AdamW", (3e-3,), weight_decay=DECAY),
+        *grid("Muon", (2e-3, 4e-3), weight_decay=DECAY),
+        *grid("SOAP", (4e-3,), largest=(512,)),
+    ]
+
+
+def lifts() -> list[Way]:
+    """Nine trials of ours."""
+    centred, folded, whitened = Centred(), FoldedNorm("trunk*"), Centred(scaled="whitened")
+    return [
+        *grid("SGD", (0.1,), "folded norm", folded, weight_decay=(5e-4,)),
+        *grid("Muon", (2e-3, 4e-3), "centred", centred, weight_decay=DECAY),
+        *grid("Muon", (4e-3,), "whitened", whitened),
+        *grid("Muon", (4e-3,), "folded norm", folded),
+        *grid("SOAP", (4e-3,), "centred", centred, largest=(512,)),
+        *grid("AdamW", (3e-3,), "centred", centred),
+    ]
+
+
+@cache
+def images(data: str | None) -> Splits:
+    """The first 10,000 training images; 4,000 each to watch and to report on."""
+    whole = load("cifar10", data)
+    parts = zip((whole.train, whole.valid, whole.test), (SAMPLES, HELD_OUT, HELD_OUT), strict=True)
+    train, valid, test = ((x[:n], y[:n]) for (x, y), n in parts)
+    return Splits(train, valid, test, whole.kind)
+
+
+def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+    """Trials on one seed, the table on five others; ``scale`` multiplies 5 epochs."""
+    epochs = EPOCHS * (scale or 1.0)
+    settings: Row = {"schedule": "cosine", "augment": crop_flip}
+    place = Place(
+        "LeNet-5", lenet.model, lambda seed: images(data), epochs, settings, "metric", probes=(0.1, 0.4)
+    )
+    return entry(
+        out / "rivals",
+        place,
+        rivals(),
+        lifts(),
+        TUNING,
+        range(seeds or SEEDS),
+        "LeNet-5 on 10,000 images of CIFAR-10: lifts against tuned Muon and SOAP",
+        f"{epochs:g} epochs of plain AdamW, crops and flips; test accuracy on {HELD_OUT:,} images",
+    )

@@ -1,0 +1,70 @@
+"""A small perceptron on 10,000 digits against the strongest optimisers, tuned, at two prices."""
+
+from functools import cache, partial
+from pathlib import Path
+
+from papers.common.arms import Row
+from papers.common.rivals import Place, Way, entry, grid
+from torchlift.data import Splits, load
+from torchlift.models import MLP
+from torchlift.recipes import Centred, FoldedNorm
+
+EPOCHS, SEEDS, TUNING, SAMPLES, HELD_OUT = 6, 10, (100,), 10_000, 4_000
+DECAY = (0.0, 0.1)
+
+
+def rivals() -> list[Way]:
+    """Twelve trials without a lift."""
+    return [
+        *grid("SGD", (0.05, 0.15)),
+        *grid("AdamW", (3e-3, 6e-3), weight_decay=DECAY),
+        *grid("Muon", (3e-3, 6e-3), weight_decay=DECAY),
+        *grid("SOAP", (3e-3, 6e-3), largest=(128,)),
+    ]
+
+
+def lifts() -> list[Way]:
+    """Twelve trials of ours."""
+    centred, whitened, folded = Centred(), Centred(scaled="whitened"), FoldedNorm()
+    return [
+        *grid("AdamW", (6e-3,), "centred", centred),
+        *grid("Muon", (3e-3, 6e-3), "centred", centred, weight_decay=DECAY),
+        *grid("SOAP", (3e-3,), "centred", centred, largest=(128,)),
+        *grid("AdamW", (6e-3,), "whitened", whitened),
+        *grid("Muon", (3e-3,), "whitened", whitened),
+        *grid("AdamW", (6e-3,), "folded norm", folded),
+        *grid("Muon", (3e-3, 6e-3), "folded norm", folded),
+        *grid("SOAP", (3e-3,), "folded norm", folded, largest=(128,)),
+    ]
+
+
+@cache
+def images(data: str | None) -> Splits:
+    """The first 10,000 training images; 4,000 each to watch and to report on."""
+    whole = load("mnist", data)
+    parts = zip((whole.train, whole.valid, whole.test), (SAMPLES, HELD_OUT, HELD_OUT), strict=True)
+    train, valid, test = ((x[:n], y[:n]) for (x, y), n in parts)
+    return Splits(train, valid, test, whole.kind)
+
+
+def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+    """Trials on one seed, the table on ten others; ``scale`` multiplies 6 epochs."""
+    epochs = EPOCHS * (scale or 1.0)
+    place = Place(
+        "perceptron",
+        partial(MLP, 784, 32, 32, 10, flatten=True),
+        lambda seed: images(data),
+        epochs,
+        {"schedule": "cosine", "batch_size": 128},
+        probes=(0.2, 0.6),
+    )
+    return entry(
+        out / "rivals",
+        place,
+        rivals(),
+        lifts(),
+        TUNING,
+        range(seeds or SEEDS),
+        "A perceptron of two layers of 32 on MNIST: lifts against tuned Muon and SOAP",
+        f"{epochs:g} epochs of plain AdamW, {SAMPLES:,} images; the score is the cross-entropy on test data",
+    )

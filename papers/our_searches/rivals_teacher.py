@@ -1,0 +1,62 @@
+"""The teacher–student task against the strongest optimisers: SGD, AdamW, Muon, SOAP, tuned, at two prices."""
+
+from functools import cache, partial
+from pathlib import Path
+
+from papers.common.arms import Row
+from papers.common.rivals import Place, Way, entry, grid
+from torchlift.data import Splits, teacher_student
+from torchlift.models import BlockNet
+from torchlift.recipes import Centred, Rotated
+
+EPOCHS, TEACHERS, TUNING = 75, 30, (100, 101)
+BETAS = ((0.9, 0.95), (0.9, 0.99))
+
+
+def rivals() -> list[Way]:
+    """Twelve trials without a lift."""
+    return [
+        *grid("SGD", (0.2,)),
+        *grid("AdamW", (6e-3, 1.2e-2), betas=BETAS),
+        *grid("Muon", (5e-3, 8e-3, 1.2e-2)),
+        *grid("Muon", (8e-3,), weight_decay=(0.01,)),
+        *grid("SOAP", (4e-3, 8e-3, 1.6e-2)),
+    ]
+
+
+def lifts() -> list[Way]:
+    """Eleven trials of ours."""
+    centred, whitened = Centred(), Centred(scaled="whitened")
+    return [
+        *grid("AdamW", (6e-3, 1.2e-2), "centred", centred, betas=BETAS[:1]),
+        *grid("Muon", (5e-3, 8e-3, 1.2e-2), "centred", centred),
+        *grid("SOAP", (6e-3,), "centred", centred),
+        *grid("AdamW", (8e-3,), "whitened", whitened, betas=BETAS[:1]),
+        *grid("Muon", (8e-3,), "whitened", whitened),
+        *grid("AdamW", (8e-3,), "rotated", Rotated(), betas=BETAS[:1]),
+        *grid("AdamW", (6e-3, 1.2e-2), "centred and rotated", Rotated(centred=True), betas=BETAS[:1]),
+    ]
+
+
+@cache
+def teacher(seed: int) -> Splits:
+    """Seven, eight or nine blocks, by the seed."""
+    return teacher_student(7 + seed % 3, seed=seed)
+
+
+def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+    """Trials on two teachers, the table on ``seeds`` others; ``scale`` multiplies 75 epochs."""
+    del data
+    epochs = EPOCHS * (scale or 1.0)
+    settings: Row = {"loss": "mse", "schedule": "cosine", "keep": "best"}
+    place = Place("teacher", partial(BlockNet, 1), teacher, epochs, settings, ratio=True, probes=(0.5, 1.5))
+    return entry(
+        out / "rivals",
+        place,
+        rivals(),
+        lifts(),
+        TUNING,
+        range(seeds or TEACHERS),
+        "Teacher and student: lifts against tuned Muon and SOAP",
+        f"{epochs:g} epochs of plain AdamW, 7,000 samples, teachers of seven, eight and nine blocks in turn",
+    )

@@ -1,0 +1,69 @@
+"""A small transformer on Penn Treebank characters against the strongest optimisers, tuned, at two prices."""
+
+from functools import cache, partial
+from pathlib import Path
+
+from torch import Tensor
+
+from papers.common.arms import Row
+from papers.common.rivals import Place, Way, entry, grid
+from papers.our_searches.search_text import VOCABULARY, warm_cosine
+from torchlift.data import Splits, load
+from torchlift.models import GPT
+from torchlift.recipes import Centred, Rotated
+
+EPOCHS, SEEDS, TUNING, WINDOWS, HELD_OUT, LENGTH = 2, 5, (100,), 4000, 400, 64
+BETAS = ((0.9, 0.95), (0.9, 0.99))
+
+
+def rivals() -> list[Way]:
+    """Nine trials without a lift."""
+    return [
+        *grid("SGD", (0.3,)),
+        *grid("AdamW", (1.2e-2,), betas=BETAS),
+        *grid("Muon", (6e-3, 1.2e-2, 2.4e-2)),
+        *grid("Muon", (1.2e-2,), weight_decay=(0.1,)),
+        *grid("SOAP", (6e-3, 1.2e-2)),
+    ]
+
+
+def lifts() -> list[Way]:
+    """Nine trials of ours."""
+    return [
+        *grid("Muon", (6e-3, 1.2e-2, 2.4e-2), "centred", Centred()),
+        *grid("Muon", (1.2e-2,), "whitened", Centred(scaled="whitened")),
+        *grid("Muon", (1.2e-2,), "rotated table", Rotated("token.weight")),
+        *grid("SOAP", (1.2e-2,), "centred", Centred()),
+        *grid("AdamW", (2.4e-2,), "rotated", Rotated(), betas=BETAS[:1]),
+        *grid("AdamW", (1.2e-2, 2.4e-2), "centred and rotated", Rotated(centred=True), betas=BETAS[:1]),
+    ]
+
+
+@cache
+def windows(data: str | None) -> Splits:
+    """The first windows of each part, cut to their first characters."""
+
+    def first(pair: tuple[Tensor, Tensor], n: int) -> tuple[Tensor, Tensor]:
+        return pair[0][:n, :LENGTH], pair[1][:n, :LENGTH]
+
+    whole = load("ptb-char", data)
+    valid, test = (first(part, HELD_OUT) for part in (whole.valid, whole.test))
+    return Splits(first(whole.train, WINDOWS), valid, test, "text")
+
+
+def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+    """Trials on one seed, the table on five others; ``scale`` multiplies 2 epochs."""
+    epochs = EPOCHS * (scale or 1.0)
+    settings: Row = {"schedule": warm_cosine, "clip": 1.0, "batch_size": 32}
+    model = partial(GPT, VOCABULARY, context=LENGTH, width=64, depth=2, heads=4)
+    place = Place("text", model, lambda seed: windows(data), epochs, settings, probes=(0.1, 0.3))
+    return entry(
+        out / "rivals",
+        place,
+        rivals(),
+        lifts(),
+        TUNING,
+        range(seeds or SEEDS),
+        "A transformer on characters: lifts against tuned Muon and SOAP",
+        f"{epochs:g} epochs of plain AdamW, {WINDOWS:,} windows of {LENGTH} characters; nats per character",
+    )

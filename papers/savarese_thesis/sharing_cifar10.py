@@ -1,0 +1,192 @@
+"""Soft sharing on CIFAR-10 at equal parameters and equal FLOPs (thesis Table 3.1, Figures 3.10–3.11)."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.functional import avg_pool2d
+
+import torchlift as tl
+from papers.common.arms import Row, machine, spread
+from papers.common.cells import Cells
+from torchlift.data import Splits, crop_flip, load
+from torchlift.models import SHARED, swrn
+from torchlift.recipes import SoftSharing
+
+TUNING_SEED = 1000
+COLUMNS = ["network", "parameters", "file bytes", "operations", "cost", "rate", "test error", "thesis error"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Net:
+    """WRN-``depth``-``widen``; with ``templates`` its soft-shared form."""
+
+    depth: int
+    widen: int
+    templates: int | None = None
+    thesis: float | None = None
+
+    @property
+    def recipe(self) -> SoftSharing | None:
+        """Training as it is, or in templates; nothing is folded, similarities are written down."""
+        if self.templates is None:
+            return None
+        return SoftSharing(self.templates, groups=SHARED, fold=None, finetune=0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is trained, on how much, for how long. ``plain`` has the parameters of ``shared``."""
+
+    nets: Mapping[str, Net]
+    plain: str
+    shared: str
+    images: int
+    side: int
+    epochs: float
+    batch: int
+    rates: tuple[float, ...]
+    schedule: Any
+
+
+def dropping(t: float) -> float:
+    """A fifth of the rate after 60, 120 and 160 of 200 epochs."""
+    return 0.2 ** sum(t >= part for part in (0.3, 0.6, 0.8))
+
+
+SMALL = Plan(
+    {"WRN-16-1": Net(16, 1), "SWRN-28-1-2": Net(28, 1, 2)},
+    "WRN-16-1", "SWRN-28-1-2", 1600, 16, 8.0, 32, (0.05, 0.1), "cosine",
+)  # fmt: skip
+FULL = Plan(
+    {
+        "WRN-28-7": Net(28, 7), "SWRN-28-10-2": Net(28, 10, 2, 3.75), "SWRN-28-10-1": Net(28, 10, 1, 4.01),
+        "SWRN-28-10": Net(28, 10, 6, 3.74), "WRN-28-10": Net(28, 10, None, 4.00),
+    },
+    "WRN-28-7", "SWRN-28-10-2", 45000, 32, 200.0, 128, (0.1,), dropping,
+)  # fmt: skip
+
+
+def images(plan: Plan, folder: str | None) -> Splits:
+    """The first images, at the plan's size."""
+    whole = load("cifar10", folder)
+
+    def part(pair: Any, count: int) -> Any:
+        return avg_pool2d(pair[0][:count], 32 // plan.side), pair[1][:count]
+
+    train, test = part(whole.train, plan.images), part(whole.test, 10_000 if plan.images > 5000 else 5000)
+    return Splits(train, part(whole.valid, plan.images // 4), test, whole.kind)
+
+
+def trained(plan: Plan, net: Net, data: Splits, rate: float, seed: int, epochs: float, out: Path) -> Any:
+    """One durable run: SGD with Nesterov momentum, decay 5e-4 (none on coefficients), crops and flips."""
+    torch.manual_seed(seed)
+    return tl.fit(
+        swrn(net.depth, net.widen), data.train, data.valid, test=data.test, recipe=net.recipe,
+        optimizer=partial(torch.optim.SGD, lr=rate, momentum=0.9, nesterov=True, weight_decay=5e-4),
+        schedule=plan.schedule, epochs=epochs, batch_size=plan.batch, keep="last", seed=seed, progress=False,
+        augment=partial(crop_flip, padding=plan.side // 8), out=out, resume=True,
+    )  # fmt: skip
+
+
+def measured(plan: Plan, net: Net, data: Splits, rate: float, seed: int, epochs: float, out: Path) -> Row:
+    """What is kept of a run: errors in percent, sizes, and the similarities over its epochs."""
+    result = trained(plan, net, data, rate, seed, epochs, out)
+    size = tl.deploy.measure(result.model, data.test[0][:1], repeats=1)
+    rows = [row for row in result.history if row.get("similarity")]
+    return {
+        "test": 100 * (1 - result.scores["test"].metric), "valid": 100 * (1 - result.scores["valid"].metric),
+        "parameters": size.params, "file bytes": size.file_bytes, "operations": size.macs,
+        "flops": result.flops, "seconds": result.seconds,
+        "similarity": [{"epoch": row["epoch"], "groups": row["similarity"]} for row in rows],
+    }  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """A plan, its data, and the folder of its runs; finished ones are read from a record."""
+
+    plan: Plan
+    data: Splits
+    cells: Cells
+    out: Path
+
+    def run(self, name: str, net: Net, rate: float, seed: int, epochs: float) -> Row:
+        """A network at a rate on a seed."""
+        key = f"{name}, rate {rate}, seed {seed}"
+        place = self.out / key.replace(", ", "-").replace(" ", "_")
+        one = partial(measured, self.plan, net, self.data, rate, seed, epochs, place)
+        return self.cells.get(key, one)
+
+    def rate(self, name: str, net: Net) -> float:
+        """Least error on validation data, on a seed that is not reported."""
+        plan = self.plan
+        tried = {rate: self.run(name, net, rate, TUNING_SEED, plan.epochs)["valid"] for rate in plan.rates}
+        return min(tried, key=tried.__getitem__)
+
+
+def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+    """Tune every network with as many trials, then train each on every seed; ``scale`` 1 is the thesis'."""
+    plan = FULL if scale is not None and scale >= 1 else SMALL
+    place, numbers = out / f"sharing-cifar10-{plan.images}-{plan.epochs:g}", list(range(seeds or 3))
+    bench = Bench(plan, images(plan, data), Cells(place / "cells.jsonl"), place)
+    rates = {name: bench.rate(name, net) for name, net in plan.nets.items()}
+    found: dict[str, list[Row]] = {}
+    for seed in numbers:
+        for name, net in plan.nets.items():
+            found.setdefault(name, []).append(bench.run(name, net, rates[name], seed, plan.epochs))
+        longer = plan.epochs * found[plan.shared][0]["flops"] / found[plan.plain][0]["flops"]
+        name = f"{plan.plain}, FLOPs of {plan.shared}"
+        one = bench.run(name, plan.nets[plan.plain], rates[plan.plain], seed, longer)
+        found.setdefault(name, []).append(one)
+    return told(plan, found, rates, numbers)
+
+
+def told(plan: Plan, found: Mapping[str, Sequence[Row]], rates: Mapping[str, float], seeds: list[int]) -> Row:
+    """The result as its page takes it."""
+    first = found[plan.plain][0]
+    rows = [row(plan, name, runs, rates[name.partition(",")[0]], first) for name, runs in found.items()]
+    errors = {one["network"]: one["test error"] for one in rows}
+    said = ", ".join(f"{name} {e['mean']:.2f} ± {e['sd']:.2f}" for name, e in errors.items())
+    small = "" if plan is FULL else ", small scale"
+    return {
+        "title": "Soft sharing on CIFAR-10 at equal parameters and equal FLOPs",
+        "source": "Savarese, Principled Approximation Methods, chapter 3, Table 3.1, Figures 3.10–3.11",
+        "finding": f"Test error (%): {said}.",
+        "scale": f"{plan.images} images of {plan.side}×{plan.side}, {plan.epochs:g} epochs{small}; "
+        f"{len(plan.rates)} rates tried for every network",
+        "seeds": seeds, "machine": machine(), "columns": COLUMNS, "rows": rows,
+        "matrices": matrices(found[plan.shared]),
+        "notes": [
+            "Equal epochs but for the row with another's FLOPs, whose network trained on until it had them.",
+            "Cost: floating-point operations of training over those of the first network.",
+        ],
+    }  # fmt: skip
+
+
+def row(plan: Plan, name: str, runs: Sequence[Row], rate: float, first: Row) -> Row:
+    """One network over its seeds."""
+    net = plan.nets.get(name)
+    kept = {key: runs[0][key] for key in ("parameters", "file bytes", "operations")}
+    return {
+        "network": name, **kept, "cost": round(runs[0]["flops"] / first["flops"], 3), "rate": rate,
+        "test error": spread([one["test"] for one in runs]), "per seed": [one["test"] for one in runs],
+        "thesis error": None if net is None else net.thesis,
+    }  # fmt: skip
+
+
+def matrices(runs: Sequence[Row]) -> list[Row]:
+    """Similarities: of the first run at the start, midway and at the end; of the others at the end."""
+    shown: list[tuple[str, Row]] = []
+    for seed, one in enumerate(runs):
+        steps = one["similarity"]
+        places = sorted({0, len(steps) // 2, len(steps) - 1}) if seed == 0 else [len(steps) - 1]
+        shown += [(f"seed {seed}, epoch {steps[n]['epoch']}", steps[n]["groups"]) for n in places]
+    return [
+        {"name": f"{title}, {group}", "values": values}
+        for title, groups in shown
+        for group, values in groups.items()
+    ]

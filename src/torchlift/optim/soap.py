@@ -1,0 +1,127 @@
+"""SOAP: Adam in the eigenbasis of Shampoo's preconditioner, W ← (1 − α λ) W − α L [m / (√v + ε)] Rᵀ.
+
+P ← β P + (1 − β) G Gᵀ and Q ← β Q + (1 − β) Gᵀ G; L and R are their eigenvectors, m and v are Adam's moments
+of Lᵀ G R. Every ``every`` steps the bases follow by one round of power iteration, L ← qr(P L). Vyas et al.,
+"SOAP: improving and stabilizing Shampoo using Adam" (2025), Algorithms 3 and 4.
+"""
+# The foreach operations are what torch's own optimisers are written in; torch has no public name for them.
+# pyright: reportPrivateUsage=false
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from .matrices import Group, MatrixOptimizer, gradients, stacked, unstacked
+
+SIDES = ("left", "right")
+
+
+class Soap(MatrixOptimizer):
+    """SOAP for matrices and kernels, AdamW for the rest; decay is decoupled.
+
+    ``basis_beta`` is the β of the preconditioners, β₂ unless given. A side of more than ``largest`` entries
+    is not turned. The first step of a weight only takes its bases, as in the authors' code.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 3e-3,
+        betas: tuple[float, float] = (0.95, 0.95),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        every: int = 10,
+        basis_beta: float | None = None,
+        largest: int = 1024,
+    ) -> None:
+        if every < 1 or largest < 1:
+            raise ValueError(f"Soap: every={every} and largest={largest} must be at least 1")
+        options = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "every": every,
+            "basis_beta": betas[1] if basis_beta is None else basis_beta, "largest": largest,
+        }  # fmt: skip
+        super().__init__(params, options)
+
+    def advance(self, group: Group, params: list[Tensor]) -> None:
+        """The weights that have bases take a step in them; the others get theirs."""
+        grads = dict(zip(params, gradients(params), strict=True))
+        fresh = [param for param in params if not self.state[param]]
+        ages: dict[float, list[Tensor]] = {}
+        for param in params:
+            if self.state[param]:
+                ages.setdefault(self.state[param]["step"].item(), []).append(param)
+        for param in fresh:
+            self.start(group, param, grads[param])
+        for age, some in ages.items():
+            self.move(group, some, [grads[param] for param in some], round(age) + 1)
+
+    def start(self, group: Group, param: Tensor, grad: Tensor) -> None:
+        """The first moments of the gradient, and their eigenvectors."""
+        state = self.state[param]
+        state["step"] = torch.zeros((), dtype=torch.float32)
+        state |= {name: torch.zeros_like(param) for name in ("exp_avg", "exp_avg_sq")}
+        matrix = grad.flatten(1)
+        for side, own in zip(SIDES, (matrix, matrix.mT), strict=True):
+            if len(own) <= group["largest"]:
+                moment = own @ own.mT
+                state[f"{side}_moment"] = (1 - group["basis_beta"]) * moment
+                state[side] = torch.linalg.eigh(steadied(moment.double()))[1].to(param)
+
+    def move(self, group: Group, params: list[Tensor], grads: Sequence[Tensor], count: int) -> None:
+        """One step of Adam in the present bases; then, now and then, new bases."""
+        states = [self.state[param] for param in params]
+        beta1, beta2 = group["betas"]
+        bases = [self.bases(states, side) for side in SIDES]
+        gradient = stacked(grads)
+        turned = unstacked(turn(gradient, *bases), params)
+        firsts, seconds = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        torch._foreach_lerp_(firsts, turned, 1 - beta1)
+        torch._foreach_mul_(seconds, beta2)
+        torch._foreach_addcmul_(seconds, turned, turned, 1 - beta2)
+        root = stacked(seconds).sqrt_().div_((1 - beta2**count) ** 0.5).add_(group["eps"])
+        update = turn(stacked(firsts) / root, *(None if basis is None else basis.mT for basis in bases))
+        if group["weight_decay"]:
+            torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+        torch._foreach_add_(params, unstacked(update, params), alpha=-group["lr"] / (1 - beta1**count))
+        for state in states:
+            state["step"] += 1
+        self.follow(group, params, gradient, renew=count % group["every"] == 0)
+
+    def follow(self, group: Group, params: list[Tensor], gradient: Tensor, *, renew: bool) -> None:
+        """Update the preconditioners; with ``renew`` their bases too, m going along."""
+        states = [self.state[param] for param in params]
+        changes: list[Tensor | None] = []
+        for side, matrix in zip(SIDES, (gradient, gradient.mT), strict=True):
+            old = self.bases(states, side)
+            if old is None:
+                changes.append(None)
+                continue
+            moments = [state[f"{side}_moment"] for state in states]
+            torch._foreach_lerp_(moments, list(matrix @ matrix.mT), 1 - group["basis_beta"])
+            if renew:
+                new = torch.linalg.qr(steadied(stacked(moments)) @ old)[0]
+                torch._foreach_copy_([state[side] for state in states], list(new))
+                changes.append(old.mT @ new)
+        if renew:
+            firsts = [state["exp_avg"] for state in states]
+            torch._foreach_copy_(firsts, unstacked(turn(stacked(firsts), *changes), params))
+
+    def bases(self, states: Sequence[Group], side: str) -> Tensor | None:
+        """The bases of one side as a batch; None where it does not turn."""
+        return torch.stack([state[side] for state in states]) if side in states[0] else None
+
+
+def steadied(moments: Tensor) -> Tensor:
+    """P + 10⁻⁶ t diag(0 … 1), t its mean diagonal: where P is zero, rounding does not choose the basis."""
+    ramp = torch.linspace(0, 1e-6, moments.shape[-1], dtype=moments.dtype, device=moments.device)
+    mean = moments.diagonal(dim1=-2, dim2=-1).mean(-1)
+    return moments + torch.diag_embed(mean[..., None] * ramp)
+
+
+def turn(matrices: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
+    """Lᵀ M R of a batch; a side without basis stays."""
+    matrices = matrices if left is None else left.mT @ matrices
+    return matrices if right is None else matrices @ right

@@ -1,0 +1,78 @@
+"""Problems that take their own steps: blocks solved in turn, not a gradient and an optimiser."""
+
+import abc
+import dataclasses
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from torchlift.core import Batch, Problem
+from torchlift.train.settings import Settings
+
+LOG = logging.getLogger("torchlift")
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where in its fit a step stands, and which process takes it."""
+
+    t: float = 0.0
+    """The progress of the fit, in [0, 1]."""
+    rate: float = 1.0
+    """The schedule's factor."""
+    batch: int = 0
+    """The number of the batch in its epoch."""
+    batches: int = 1
+    """How many an epoch has."""
+    last: bool = True
+    """Whether this step ends the epoch, or the fit."""
+    rank: int = 0
+    world: int = 1
+
+
+class Stepper(Problem):
+    """A problem that changes its own coordinates; what it needs to go on is in its state dict.
+
+    Every process is handed the whole batch: how the work is shared is the problem's affair.
+    """
+
+    settled: bool = False
+    """Whether another epoch would change nothing that matters: ends the fit."""
+
+    def begin(self, place: Place) -> None:
+        """Called before the first step of this life of the fit, on every process."""
+        del place
+
+    @abc.abstractmethod
+    def advance(self, batch: Batch, place: Place) -> Tensor:
+        """One step on one batch; the mean objective."""
+
+
+class Idle(Optimizer):
+    """The optimiser of a problem that takes its own steps: there is nothing to hold."""
+
+    def __init__(self) -> None:
+        super().__init__([torch.zeros(0)], {"lr": None})
+
+    def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  (no loss)
+        """Nothing."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Nothing."""
+
+
+def make_optimizer(problem: Problem, settings: Settings) -> Optimizer:
+    """The settings' optimiser, or none for a problem without use for it; what it leaves out is said."""
+    if not isinstance(problem, Stepper):
+        return settings.make_optimizer(problem)
+    unused = [name for name in ("clip", "groups", "lr", "warm") if getattr(settings, name) is not None]
+    if unused:
+        LOG.warning("fit %r takes its own steps, without %s.", settings.name, ", ".join(unused))
+    return Idle()

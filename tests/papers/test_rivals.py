@@ -1,0 +1,98 @@
+"""Contests against tuned rivals, Auto's tasks and neural lifting at its best, on very little data."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from papers.common import rivals
+from papers.common.cells import Cells
+from papers.common.rivals import Place, Way, grid
+from papers.neural_lifting import at_its_best
+from papers.our_searches import auto_tasks, rivals_lenet, rivals_mlp, rivals_teacher, rivals_text
+from torchlift.data import Splits
+from torchlift.recipes import Centred
+from torchlift.report import reproduction_page
+
+
+def data(seed: int) -> Splits:
+    x = torch.randn(96, 4, generator=torch.Generator().manual_seed(seed))
+    y = x[:, :1] * x[:, 1:2]
+    return Splits((x[:64], y[:64]), (x[64:80], y[64:80]), (x[80:], y[80:]), "regression")
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+
+
+PLACE = Place("little", net, data, 3, {"loss": "mse", "batch_size": 16}, ratio=True, probes=(1.0, 2.0))
+THEIRS = [*grid("AdamW", (1e-2,)), *grid("Muon", (1e-2, 1e-1), weight_decay=(0.1,))]
+OURS = grid("Muon", (1e-2,), "centred", Centred())
+
+
+def test_the_best_of_both_sides_meet_at_two_prices_on_other_seeds(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(rivals, "calibrated", lambda place, way, factor: [0.0, 1.0, 0.5, 2.0])
+    made = rivals.entry(tmp_path, PLACE, THEIRS, OURS, (100,), (0, 1, 2), "Title", "small")
+    assert reproduction_page(made).title
+    for price in ("time", "FLOPs"):
+        rows = [row for row in made["rows"] if row["price"] == price]
+        tried = {row["way"]: row["validation"] for row in made["trials"] if row["price"] == price}
+        ways = [way.name for way in THEIRS]
+        assert rows[0]["way"] == min((way for way in ways if way in tried), key=lambda way: tried[way])
+        assert rows[1]["way"] == OURS[0].name
+        gap = [
+            math.log(mine / base) for mine, base in zip(rows[1]["per seed"], rows[0]["per seed"], strict=True)
+        ]
+        assert rows[1]["to the best rival"]["mean"] == pytest.approx(math.exp(sum(gap) / 3))
+        assert rows[1]["verdict"] in ("better", "worse", "within noise")
+    timed, counted = made["rows"][0], next(row for row in made["rows"] if row["price"] == "FLOPs")
+    assert timed["epochs"] == (0.0 + 1.0 * 3 - 0.5) / 2.0
+    assert counted["cost"] <= 3
+    again = rivals.entry(tmp_path, PLACE, THEIRS, OURS, (100,), (0, 1, 2), "Title", "small")
+    assert again["rows"] == made["rows"]
+
+
+def test_lifts_have_no_more_trials_than_rivals(tmp_path) -> None:
+    with pytest.raises(ValueError, match="3 trials of lifts and 1 of rivals"):
+        rivals.entry(tmp_path, PLACE, OURS, THEIRS, (100,), (0,), "Title", "small")
+    for module in (rivals_teacher, rivals_mlp, rivals_text, rivals_lenet):
+        assert len(module.lifts()) <= len(module.rivals())
+        assert {way.optimizer for way in module.rivals()} == {"SGD", "AdamW", "Muon", "SOAP"}
+        assert len({way.name for way in (*module.lifts(), *module.rivals())}) == len(
+            [*module.lifts(), *module.rivals()]
+        )
+
+
+def test_what_diverges_is_told_and_never_chosen(tmp_path) -> None:
+    wild = Way("SGD", 1e30)
+    (first, _), (last, row) = rivals.tuned(Cells(tmp_path / "cells"), PLACE, [wild, THEIRS[0]], (0,), "FLOPs")
+    assert (first, last) == (THEIRS[0], wild)
+    assert "objective is" in row["reason"]
+
+
+def test_time_is_that_of_plain_adamw() -> None:
+    start, slope, own_start, own_slope = rivals.calibrated(PLACE, OURS[0], repeats=1)
+    assert all(math.isfinite(value) for value in (start, slope, own_start, own_slope))
+
+
+def test_auto_is_held_against_its_candidates(tmp_path, monkeypatch) -> None:
+    job = auto_tasks.Job(net, lambda folder: data(0), 30, {"loss": "mse", "batch_size": 16})
+    monkeypatch.setattr(auto_tasks, "JOBS", {"little": job})
+    made = auto_tasks.run(tmp_path, seeds=2)
+    assert reproduction_page(made).title
+    for row in made["rows"]:
+        assert row["plain"] == row["alone"]["plain"] >= row["best alone"]["test"]
+        assert row["choice"].startswith("goes on with")
+        assert row["Auto / best"] == row["Auto"] / min(row["alone"].values())
+
+
+def test_neural_lifting_at_its_best_has_a_rule_that_can_fire(tmp_path, monkeypatch) -> None:
+    assert all(rule.patience < rule.cap for rule in at_its_best.rules(75, at_its_best.PATIENCE))
+    monkeypatch.setattr(at_its_best, "teacher", data)
+    monkeypatch.setattr(at_its_best, "BlockNet", partial(at_its_best.BlockNet, inputs=4, width=8))
+    made = at_its_best.run(tmp_path, seeds=2, scale=0.1)
+    assert reproduction_page(made).title
+    assert [row["arm"] for row in made["rows"]][:2] == [at_its_best.PLAIN, at_its_best.PAPERS]
+    assert len(made["trials"]) == 3

@@ -1,0 +1,142 @@
+"""Auto: own rates and optimisers, what fails is out, the winner goes on, plain within the margin."""
+
+import dataclasses
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchlift as tl
+from torchlift.core import Fit, Task
+from torchlift.errors import TorchliftError
+from torchlift.optim import Muon
+from torchlift.recipes import Auto, Centred, MagnitudePruning, Plain, Rotated
+from torchlift.recipes.auto import Candidate
+from torchlift.recipes.tools.recipe import Recipe
+
+SETTINGS = {"batch_size": 16, "progress": False, "optimizer": partial(torch.optim.Adam, lr=0.01), "seed": 3}
+
+
+def data(n: int = 160) -> tuple[Tensor, Tensor]:
+    x = torch.randn(n, 6, generator=torch.Generator().manual_seed(1))
+    return x, (x[:, 0] * x[:, 1] > 0).long()
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2))
+
+
+def run(candidates, epochs: float = 20, **changes) -> tl.Result:
+    recipe = Auto(candidates, trials=0.4, **{k: changes.pop(k) for k in ("margin",) if k in changes})
+    return tl.fit(net(), data(), data(), recipe=recipe, epochs=epochs, **SETTINGS | changes)
+
+
+def words(result: tl.Result) -> str:
+    (row,) = [phase for phase in result.phases if phase["phase"] == "Auto"]
+    return row["what"][0]
+
+
+def phases(result: tl.Result) -> list[str]:
+    return list(dict.fromkeys(row["phase"] for row in result.history))
+
+
+@dataclasses.dataclass(frozen=True)
+class Breaks(Recipe):
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        raise ZeroDivisionError("out of luck")
+
+
+def test_what_fails_or_diverges_is_out_with_its_reason() -> None:
+    wild = Candidate(optimizer=partial(torch.optim.SGD, lr=1e30))
+    result = run({"wild": wild, "breaks": Breaks(), "hopeless": tl.lifts.Lifter("9")})
+    said = words(result)
+    assert "breaks out (out of luck)" in said
+    assert "wild out (" in said
+    assert "goes on with plain" in said
+    assert "hopeless" not in said
+    assert phases(result)[-1] == "plain: base"
+
+
+def test_plain_training_that_diverges_is_out_too() -> None:
+    wild = partial(torch.optim.SGD, lr=1e30)
+    tame = Candidate(optimizer=partial(torch.optim.Adam, lr=0.01))
+    assert "goes on with tame" in words(run({"tame": tame}, optimizer=wild))
+    with pytest.raises(TorchliftError, match="no candidate left"):
+        run({"wilder": Candidate(rate=10.0)}, optimizer=wild)
+
+
+def test_each_candidate_has_its_rate_and_its_optimiser() -> None:
+    result = run({"fast": Candidate(rate=3.0), "muon": Candidate(optimizer=partial(Muon, lr=0.02))})
+    rates = {row["phase"]: row["lr"] for row in result.history}
+    assert rates["trial of plain: base"] == pytest.approx(0.01)
+    assert rates["trial of fast: base"] == pytest.approx(0.03)
+    assert rates["trial of muon: base"] == pytest.approx(0.02)
+
+
+def test_plain_is_preferred_within_the_margin() -> None:
+    better = {"fast": Candidate(rate=3.0)}
+    assert "goes on with fast" in words(run(better, margin=0.0))
+    assert "goes on with plain" in words(run(better, margin=0.9))
+
+
+@pytest.mark.parametrize("name", ["plain", "centred"])
+def test_the_winner_goes_on_from_its_weights_and_its_optimiser(name: str) -> None:
+    """Three parts of one training: each starts with the weights and the step count of the last one."""
+    seen: list[Tensor] = []
+
+    @dataclasses.dataclass(frozen=True)
+    class Watched(Centred if name == "centred" else Plain):
+        def carry_on(self, begun, fit):
+            weight = begun.problem.get_parameter(next(n for n, _ in begun.problem.named_parameters()))
+            seen.append(weight.detach().clone())
+            going = super().carry_on(begun, fit)
+            (age,) = {float(state["step"]) for state in going.fitted.optimizer["state"].values()}
+            seen.append(weight.detach().clone())
+            ages.append(age)
+            return going
+
+    ages: list[float] = []
+    run({"watched": Candidate(Watched(), optimizer=partial(torch.optim.Adam, lr=0.02))}, margin=0.0)
+    assert len(ages) == 3
+    assert ages[0] < ages[1] < ages[2] == pytest.approx(0.8 * 200, abs=3)
+    assert torch.equal(seen[1], seen[2])
+    assert torch.equal(seen[3], seen[4])
+
+
+def test_staged_recipes_are_tried_in_one_stage_and_whole_ones_start_again() -> None:
+    result = run({"rotated": Candidate(Rotated(), 4.0), "pruned": MagnitudePruning(sparsity=0.5)}, margin=0.0)
+    shown = phases(result)
+    assert [name for name in shown if name.startswith("trial of rotated")] == ["trial of rotated: lifted 1"]
+    assert any(name.startswith("second trial of pruned") for name in shown)
+
+
+def test_the_last_candidates_wait_where_the_budget_is_small() -> None:
+    result = run({"one": Candidate(rate=2.0), "two": Candidate(rate=3.0)}, epochs=10)
+    assert "one" in words(result)
+    assert "two" not in words(result)
+
+
+def test_it_resumes_bit_for_bit(tmp_path) -> None:
+    candidates = {
+        "muon": Candidate(optimizer=partial(Muon, lr=0.02)),
+        "breaks": Breaks(),
+        "centred": Centred(),
+    }
+    whole = run(candidates)
+    for stop_at in (4, 15):
+        rows: list[object] = []
+
+        def stop(row, rows=rows, stop_at=stop_at) -> None:
+            rows.append(row)
+            if len(rows) == stop_at:
+                raise KeyboardInterrupt
+
+        place = tmp_path / str(stop_at)
+        with pytest.raises(KeyboardInterrupt):
+            run(candidates, out=place, save_every=0.0, listener=stop)
+        again = run(candidates, out=place, resume=True)
+        assert words(again) == words(whole)
+        for one, two in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+            assert torch.equal(one, two)
