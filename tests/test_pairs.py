@@ -9,10 +9,7 @@ from pairs import MODELS, recipes, run_pair
 STRIDE = 7
 """Prime to the number of recipes."""
 
-REFUSALS = (
-    r"(Chain is not for this model|Chain stops at 'second'): .*",
-    r"LiftedInit's share does not pay for 8 samples: raise the budget\.",
-)
+REFUSALS = (r"(Chain is not for this model|Chain stops at 'second'): .*",)
 """What may be said, in one line, in place of a model."""
 
 
