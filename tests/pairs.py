@@ -61,7 +61,7 @@ def recipes(model: str) -> dict[str, Recipe]:
         "folded norm": r.FoldedNorm(),
         "centred": r.Centred(),
         "rotated": r.Rotated(),
-        "lifted init": r.LiftedInit(epochs=1, batch_size=16),
+        "lifted init": r.LiftedInit(epochs=1),
         "sparsification": r.ContinuousSparsification(sparsity=0.5),
         "tickets": r.TicketSearch(rounds=1, rewind=0, s_init=0.01),
         "magnitude": r.MagnitudePruning(sparsity=0.5),
@@ -74,6 +74,8 @@ def recipes(model: str) -> dict[str, Recipe]:
         "layers": r.LayerPruning(),
         "deepened": r.Deepened(place),
         "channels": r.ChannelPruning(ratio=0.25),
+        "lift then tune": r.LiftThenTune(tl.lifts.SoftMask(s_init=0.1)),
+        "lifted": r.Lifted(),
         "auto": r.Auto(trials=0.4),
     }
 

@@ -120,7 +120,7 @@ def test_losses_that_will_not_do(loss: object, message: str) -> None:
 
 
 def test_a_recipe_that_reads_the_loss_by_name_does_not_drop_its_options() -> None:
-    with pytest.raises(TorchliftError, match="LiftedInit needs loss="):
+    with pytest.raises(TorchliftError, match="needs loss="):
         fit(recipe="lifted-init", loss=nn.CrossEntropyLoss(label_smoothing=0.1))
 
 
