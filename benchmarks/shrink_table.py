@@ -149,7 +149,8 @@ def theirs(model: nn.Module, x: Any) -> nn.Module:
         output_transform=lambda out: out.logits.sum() if hasattr(out, "logits") else out.sum(),
     )
     pruner.step()
-    for part in model.modules():  # as its own examples for ViT and BERT do
+    parts: Iterable[Any] = model.modules()
+    for part in parts:  # as its own examples for ViT and BERT do
         if hasattr(part, "attention_head_size") and hasattr(part, "query"):
             part.num_attention_heads = pruner.num_heads[part.query]
             part.all_head_size = part.query.out_features

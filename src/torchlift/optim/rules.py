@@ -23,7 +23,7 @@ def published_step(group: Group, parts: Sequence[Block]) -> Tensor:
         now, before = (correction(beta2, part.step - lag) ** 0.5 for lag in (0, 1))
         rate = gamma * lr * before / correction(beta1, part.step)
         if group["fused"] and part.step > 1 and sweepable(part, eps):
-            norm.take(*sweep(part, numbers(group, float(rate), eps * before, eps * now)), now)
+            norm.take(*sweep(part, numbers(group, float(rate), eps * before, eps * now)), float(now))
             continue
         direct(part, group, alive_only=group["skip_dead"])
         shifted = plus(
