@@ -143,28 +143,37 @@ def many_modules(count: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and write ``results/bookkeeping.json``."""
+    """Measure what ``results/bookkeeping.json`` does not hold yet, and write it there."""
     parser = argparse.ArgumentParser(description="seconds beside training, and how they grow")
     parser.add_argument("--epochs", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--lenet", type=int, nargs="+", default=[100, 1_000])
     parser.add_argument("--modules", type=int, nargs="+", default=[1_000, 5_000])
+    parser.add_argument("--anew", action="store_true", help="forget what was measured before")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    for problem in PROBLEMS:
-        long_run(problem, 10)  # what is loaded once is not the runs'
-    found = {
+    path = Path(__file__).parent / "results" / "bookkeeping.json"
+    found: dict[str, Any] = {
         "python": sys.version.split()[0],
         "torch": torch.__version__,
-        "runs": [
-            *(long_run("tiny", epochs) for epochs in arguments.epochs),
-            *(long_run("lenet", epochs) for epochs in arguments.lenet),
-        ],
-        "modules": [many_modules(count) for count in arguments.modules],
+        "runs": [],
+        "modules": [],
     }
-    path = Path(__file__).parent / "results" / "bookkeeping.json"
-    path.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    if path.exists() and not arguments.anew:
+        found |= json.loads(path.read_text())
+    for problem in PROBLEMS:
+        long_run(problem, 10)  # what is loaded once is not the runs'
+    asked = [("lenet", epochs) for epochs in arguments.lenet] + [
+        ("tiny", epochs) for epochs in arguments.epochs
+    ]
+    for count in arguments.modules:
+        if all(row["modules"] != count for row in found["modules"]):
+            found["modules"].append(many_modules(count))
+            path.write_text(json.dumps(found, indent=1) + "\n")
+    for case in sorted(asked, key=lambda case: case[1]):
+        if all((row.get("problem"), row["epochs"]) != case for row in found["runs"]):
+            found["runs"].append(long_run(*case))
+            path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

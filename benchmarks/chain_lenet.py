@@ -32,10 +32,10 @@ FLOAT_BYTES = 4 * 70_346
 class Choice:
     """Settings of the chain; the budget's parts are prune, then noise, then fine-tuning on the grid."""
 
-    sparsity: float = 0.88
-    prune: float = 0.5
-    finetune: float = 0.5
-    p_init: float = 6.0
+    sparsity: float = 0.89
+    prune: float = 0.85
+    finetune: float = 0.6
+    p_init: float = 5.0
     granularity: str = "weight"
     restart: bool = False
     bytes: float = 9200.0
@@ -54,15 +54,14 @@ class Choice:
         return Chain(parts, shares={"prune": self.prune, "bits": 1 - self.prune}, restart=self.restart)
 
 
-CHOSEN = Choice(prune=0.7, finetune=0.6)
+CHOSEN = Choice()
 TRIED = (
     CHOSEN,
-    Choice(sparsity=0.8, prune=0.4, p_init=8.0, restart=True),
-    Choice(prune=0.85, finetune=0.6),
-    Choice(prune=0.85, finetune=0.6, p_init=4.0),
-    Choice(sparsity=0.85, prune=0.85, finetune=0.6),
-    Choice(sparsity=0.91, prune=0.85, finetune=0.6),
-    Choice(finetune=0.8, p_init=4.0),
+    Choice(sparsity=0.8, prune=0.4, finetune=0.5, p_init=8.0, restart=True),
+    Choice(sparsity=0.88, prune=0.5, finetune=0.5, p_init=6.0),
+    Choice(sparsity=0.88, prune=0.7, p_init=6.0),
+    Choice(sparsity=0.88),
+    Choice(sparsity=0.86, prune=0.9),
 )
 
 
@@ -182,12 +181,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/chain_lenet.json"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    options.epochs = options.epochs or 12
-    options.images = options.images or (10_000 if options.tune else 40_000)
+    options.epochs = options.epochs or 12.0
+    options.images = options.images or 10_000
     options.work = options.work / f"{options.images}-{options.epochs:g}"
     data = tl.data.load("cifar10")
-    train = tuple(t[: options.images] for t in data.train)
-    valid = tuple(t[:2000] for t in data.valid)  # every epoch; no arm is chosen by it within a run
+    (x, y), (u, v), count = data.train, data.valid, options.images
+    train, valid = (x[:count], y[:count]), (u[:2000], v[:2000])  # no arm is chosen by the latter in a run
     data = Splits(train, valid, data.test, data.kind)
     options.work.mkdir(parents=True, exist_ok=True)
     (tune if options.tune else final)(data, options)

@@ -88,12 +88,10 @@ def checking() -> bool:
     return False
 
 
-def try_files(seeds: range, note: Path) -> dict[str, object]:
+def try_files(mutator: Any, seeds: range, note: Path) -> dict[str, object]:
     """Mutate and load files; what happened, and how much memory was needed beyond what loading took
     before."""
-    from packed_mutations import Mutator
-
-    mutator, counts = Mutator(older()), collections.Counter()
+    counts = collections.Counter[str]()
     before = peak()
     for seed in seeds:
         say(note, seed)
@@ -160,13 +158,14 @@ def fuzz_files(total: int, out: Path, checked: bool) -> dict[str, Any]:
     """All batches that are not done yet."""
     from packed_mutations import Mutator
 
-    Mutator().attempt(0, LIMIT)  # what torch reads at first use is read once, not by every child
+    mutator = Mutator(older())
+    mutator.use_all(LIMIT)  # what torch reads at first use is read once, not by every child
     state = json.loads(out.read_text()) if out.exists() else {}
     state = {"files": 0, "counts": {}, "bad": [], "writes": [], "grown": 0, "limit": LIMIT, **state}
     state["checking allocator"] = checked
     while state["files"] < total:
         seeds = range(state["files"], min(total, state["files"] + BATCH))
-        ended = apart(lambda note, seeds=seeds: try_files(seeds, note))
+        ended = apart(lambda note, seeds=seeds: try_files(mutator, seeds, note))
         if "counts" in ended:
             state["counts"] = added(state["counts"], ended["counts"])
             state["grown"] = max(state["grown"], ended["grown"])

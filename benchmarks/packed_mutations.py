@@ -92,6 +92,11 @@ class Mutator:
         made = [(packed(model, example), example) for model, example in models()]
         self.files = [*made, *((data, None) for data in older)]
 
+    def use_all(self, limit: int) -> None:
+        """Load and call every file as it is."""
+        for data, example in self.files:
+            used(unpacked(data, limit=limit), example)
+
     def attempt(self, seed: int, limit: int) -> str:
         """Load one mutated file, use what comes out; what happened in a word."""
         return self.labelled(seed, limit).partition(": ")[2]

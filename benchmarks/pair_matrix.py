@@ -2,8 +2,8 @@
 
     python benchmarks/pair_matrix.py [--models conv transformer] [--out benchmarks/results/pair_matrix.json]
 
-A pair is delivered (a plain, finite model within the budget), or refused in one line; anything else ends the
-script. What is in ``--out`` already is not run again.
+A pair is delivered (a plain, finite model within the budget), or refused in one line; anything else is
+written down as broken. What is in ``--out`` already, and is not broken, is not run again.
 """
 
 import argparse
@@ -16,6 +16,14 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from pairs import MODELS, recipes, run_pair
+
+
+def attempt(model: str, first: str, second: str) -> str:
+    """What becomes of a pair; what is neither delivered nor refused is written down as broken."""
+    try:
+        return run_pair(model, first, second)
+    except Exception as error:
+        return f"BROKEN: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
 def main() -> None:
@@ -32,11 +40,13 @@ def main() -> None:
         for first in names:
             for second in names:
                 key = f"{first} → {second}"
-                if key not in pairs:
-                    pairs[key] = run_pair(model, first, second)
+                if pairs.get(key, "BROKEN").startswith("BROKEN"):
+                    pairs[key] = attempt(model, first, second)
             given.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
         done = sum(end == "delivered" for end in pairs.values())
-        print(f"{model}: {done} of {len(pairs)} pairs delivered, {len(pairs) - done} refused in one line")
+        broken = {key: end for key, end in pairs.items() if end.startswith("BROKEN")}
+        refused = len(pairs) - done - len(broken)
+        print(f"{model}: {done} of {len(pairs)} delivered, {refused} refused in one line, broken: {broken}")
 
 
 if __name__ == "__main__":

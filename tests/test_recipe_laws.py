@@ -26,6 +26,7 @@ from torchlift.recipes import (
     IterativeMagnitude,
     IterativeStochastic,
     LayerPruning,
+    Lifted,
     LiftedInit,
     LinearLifting,
     MagnitudePruning,
@@ -49,7 +50,10 @@ RECIPES = {
     "centred": Centred(),
     "rotated": Rotated(),
     "rotated, centred": Rotated(centred=True),
-    "lifted init": LiftedInit(epochs=1, batch_size=32),
+    "lifted": Lifted(),
+    "lifted isgm": Lifted("isgm"),
+    "lifted bcd": Lifted("bcd", options={"update": "linearised"}),
+    "lifted init": LiftedInit(epochs=1),
     "sparsification": ContinuousSparsification(sparsity=0.6),
     "tickets": TicketSearch(rounds=1, rewind=1, s_init=0.01),
     "magnitude": MagnitudePruning(sparsity=0.6),
@@ -75,9 +79,11 @@ RECIPES = {
 RESHAPING = ("sharing", "layers", "channels")
 """What these deliver has other layers or widths than what they were given."""
 
+LIFTED = ("lifted", "lifted isgm", "lifted bcd", "lifted init")
+
 REFUSED = {
-    ("lifted init", "pruned"): "is pruned",
-    ("lifted init", "own"): "needs loss=",
+    **{(name, "pruned"): "is pruned" for name in LIFTED},
+    **{(name, "own"): "needs loss=" for name in LIFTED},
     ("deepened", "pruned"): "merging would",
     ("layers", "pruned"): "would fill the zeros",
 }

@@ -14,6 +14,7 @@ from torch import nn
 import torchlift as tl
 from torchlift.data import Splits
 from torchlift.run.comparison import paired
+from torchlift.run.executors import run_all
 from torchlift.train import rng
 
 Row = dict[str, Any]
@@ -79,7 +80,9 @@ def tried(
     arms: Sequence[Arm], data: Callable[[int], Splits], seeds: Sequence[int], budget: float, out: Path
 ) -> list[Row]:
     """A row per arm: validation, test, cost, time, and the paired difference to the first arm."""
-    found = {arm.name: [measure(arm, data(seed), seed, budget, out) for seed in seeds] for arm in arms}
+    jobs = [(arm, seed) for arm in arms for seed in seeds]
+    runs = iter(run_all(lambda job: measure(job[0], data(job[1]), job[1], budget, out), jobs))
+    found = {arm.name: [next(runs) for _ in seeds] for arm in arms}
     control = found[arms[0].name]
     return [
         {
@@ -100,8 +103,7 @@ def tried(
 def tuned(arms: Sequence[Arm], data: Splits, seed: int, budget: float, out: Path) -> dict[str, list[Row]]:
     """The arms of every recipe (the name up to its rate) on one seed, best on validation data first."""
     found: dict[str, list[Row]] = {}
-    for arm in arms:
-        one = measure(arm, data, seed, budget, out)
+    for arm, one in zip(arms, run_all(lambda arm: measure(arm, data, seed, budget, out), arms), strict=True):
         row: Row = {"arm": arm.name, "validation": one.valid, "test loss": one.loss}
         found.setdefault(arm.name.split(", lr")[0], []).append(row)
     return {name: sorted(rows, key=lambda row: -row["validation"]) for name, rows in found.items()}

@@ -97,27 +97,33 @@ class Place:
         return found | {"cost": result.cost, "seconds": seconds}
 
 
-def kept(cells: Cells, place: Place, way: Way, seed: int, price: Price) -> Row:
-    """A run at a price, once."""
+def kept(cells: Cells, place: Place, way: Way, seed: int, price: Price, *, careful: bool = False) -> Row:
+    """A run at a price, once; where time is the price, by a quick measurement or a ``careful`` one."""
 
     def run() -> Row:
-        epochs = place.budget if price == "FLOPs" else affordable(cells, place, way)
+        epochs = place.budget if price == "FLOPs" else affordable(cells, place, way, careful)
         return place.run(way, seed, epochs, price == "FLOPs") | {"epochs": epochs}
 
-    return cells.get(f"{place.name} | {way.name} | {seed} | {price}", run)
+    carefully = " by the careful measure" if careful and price == "time" else ""
+    return cells.get(f"{place.name} | {way.name} | {seed} | {price}{carefully}", run)
 
 
-def affordable(cells: Cells, place: Place, way: Way) -> float:
+def affordable(cells: Cells, place: Place, way: Way, careful: bool) -> float:
     """The epochs a way gets for the time that ``budget`` epochs of plain AdamW take."""
+    factor = 4.0 if careful else 1.0
     start, slope, own_start, own_slope = cells.get(
-        f"{place.name} | time of {way.kind}", lambda: calibrated(place, way)
+        f"{place.name} | {'careful ' if careful else ''}time of {way.kind}",
+        lambda: calibrated(place, way, factor),
     )
     return max(0.05 * place.budget, (start + slope * place.budget - own_start) / own_slope)
 
 
-def calibrated(place: Place, way: Way, repeats: int = 2) -> list[float]:
-    """Seconds of a start and of an epoch: plain AdamW's, then the way's; run in turn, the least of each."""
-    short, long = place.probes
+def calibrated(place: Place, way: Way, factor: float = 1.0, repeats: int = 6) -> list[float]:
+    """Seconds of a start and of an epoch: plain AdamW's, then the way's; run in turn, the least of each.
+
+    ``factor`` times as long as the place's probes: the longer, the less the noise of an epoch's time.
+    """
+    short, long = (factor * epochs for epochs in place.probes)
     plain = Way("AdamW", 1e-4)
     slow = dataclasses.replace(way, lr=min(way.lr, 1e-4))
     found: dict[tuple[int, float], float] = {}
@@ -166,7 +172,10 @@ def table(
     cells: Cells, place: Place, ways: Sequence[Way], control: Way, seeds: Sequence[int], price: Price
 ) -> list[Row]:
     """A row per way on the table's seeds, with the paired difference to the control."""
-    runs = {way: [kept(cells, place, way, seed, price) for seed in seeds] for way in (control, *ways)}
+    runs: dict[Way, list[Row]] = {way: [] for way in (control, *ways)}
+    for seed in seeds:
+        for way, found in runs.items():
+            found.append(kept(cells, place, way, seed, price, careful=True))
     rows: list[Row] = []
     base = [judged(place, run["test"]) for run in runs[control]]
     for way, found in runs.items():

@@ -24,7 +24,8 @@ def trial(train: Pair, test: Pair, std: float, epochs: int, seed: int) -> dict[s
     sizes = (train[0].shape[1], *[100] * 10, 10)
     model = gaussian(tl.models.MLP(*sizes, activation=nn.Tanh), std, seed)
     optimizer = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
-    tl.fit(model, train, epochs=epochs, optimizer=optimizer, batch_size=512, seed=seed, progress=False)
+    options: dict[str, Any] = {"optimizer": optimizer, "batch_size": 512, "seed": seed, "progress": False}
+    model = tl.fit(model, train, epochs=epochs, **options).model
     lines = tl.analyze.linearity(model, train[0][:1_000])
     with torch.no_grad():
         right = float((model(test[0]).argmax(1) == test[1]).float().mean())

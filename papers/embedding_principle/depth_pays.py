@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
 from papers.common.arms import Arm, Row, difference, machine, measure, spread
@@ -45,12 +45,15 @@ def teachers(seed: int, folder: str | None) -> Splits:
 
 
 def pictures(seed: int, folder: str | None) -> Splits:
-    """CIFAR-10: a few training and validation images, the same for all seeds, and all test images."""
+    """CIFAR-10: a few training and validation images, the same for all seeds, and half of the test images."""
     del seed
     splits = load("cifar10", folder)
-    (x, y), (vx, vy) = splits.train, splits.valid
-    valid = IMAGES // 2
-    return dataclasses.replace(splits, train=(x[:IMAGES], y[:IMAGES]), valid=(vx[:valid], vy[:valid]))
+
+    def first(pair: tuple[Tensor, Tensor], n: int) -> tuple[Tensor, Tensor]:
+        return pair[0][:n], pair[1][:n]
+
+    parts = first(splits.train, IMAGES), first(splits.valid, IMAGES // 2), first(splits.test, 2 * IMAGES)
+    return Splits(*parts, splits.kind)
 
 
 SETTINGS = {

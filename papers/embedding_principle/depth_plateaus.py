@@ -95,7 +95,7 @@ def trial(
     model = network(setting, pair, hidden, seed)
     epochs = max(4, int(setting.steps * scale / PER))
     trace = trained(model, pair, setting.lr, epochs, seed, per=PER, keep=hidden > 1, page=page)
-    stalls = [
+    stalls: list[dict[str, Any]] = [
         {"epoch": e + 1, "loss": loss, "linearity": trace.linearity[e]} for e, loss in plateaus(trace.losses)
     ]
     for stall in stalls if hidden > 1 else []:

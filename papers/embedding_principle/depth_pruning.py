@@ -124,7 +124,8 @@ def run(
     part, numbers = scale or 1.0, range(seeds or 3)
     whole, test = (flat(pair) for pair in mnist(data))
     held = len(whole[0]) // 12
-    train, valid = tuple(t[:-held] for t in whole), tuple(t[-held:] for t in whole)
+    (x, y) = whole
+    train, valid = (x[:-held], y[:-held]), (x[-held:], y[-held:])
     cells = Cells(Path(out) / "depth_pruning" / f"cells-{part:g}.jsonl")
     make = lambda s: trial(train, valid, test, s, 18 * part, STD)  # noqa: E731
     found = [cells.get(str(s), partial(make, s)) for s in numbers]

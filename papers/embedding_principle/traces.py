@@ -32,10 +32,15 @@ class Whole(Dataset[Pair]):
         return self.data
 
 
+def jump(x: Tensor) -> Tensor:
+    """Two steps, at −1 and 1."""
+    return (torch.tanh(6 * (x + 1)) + torch.tanh(6 * (x - 1))) / 2
+
+
 def steps(n: int = 70) -> Pair:
     """One variable, two steps."""
     x = torch.linspace(-2, 2, n).unsqueeze(1)
-    return x, (torch.tanh(6 * (x + 1)) + torch.tanh(6 * (x - 1))) / 2
+    return x, jump(x)
 
 
 def sine(n: int = 70) -> Pair:
@@ -68,6 +73,8 @@ class Trace:
     linearity: list[list[float]]
     states: dict[int, Any]
     """The weights after every epoch, where they were asked for."""
+    model: nn.Module
+    """What came out: `tl.fit` leaves the model it is given alone."""
 
     def short(self, points: int = 40) -> dict[str, Any]:
         """Few enough numbers to write down."""
@@ -114,7 +121,7 @@ def trained(
         result.report(page)
     losses = [row["train_loss"] for row in result.history]
     lines = [[v for k, v in row.items() if k.startswith("linearity ")] for row in result.history]
-    return Trace(losses, lines, kept)
+    return Trace(losses, lines, kept, result.model)
 
 
 def plateaus(losses: list[float], factor: float = 1.3) -> list[tuple[int, float]]:

@@ -19,8 +19,9 @@ from torchlift.data import Splits, load, teacher_student
 from torchlift.errors import TorchliftError
 from torchlift.models import GPT, MLP, BlockNet, CharLSTM, LeNet5
 from torchlift.recipes import Auto, Plain
-from torchlift.recipes.auto import PLAIN, Candidate, as_candidate, suggestions
+from torchlift.recipes.auto import PLAIN, Candidate, suggestions
 from torchlift.recipes.tools.recipe import as_recipe
+from torchlift.run.checks import Look
 from torchlift.train import rng
 from torchlift.train.settings import Times
 
@@ -35,6 +36,10 @@ class Job:
     data: Callable[[str | None], Splits]
     epochs: float
     settings: Row = dataclasses.field(default_factory=dict[str, Any])
+
+    def steps(self, data: str | None) -> int:
+        """Steps in an epoch."""
+        return math.ceil(len(self.data(data).train[0]) / self.settings.get("batch_size", 128))
 
 
 class ConvNorm(nn.Sequential):
@@ -110,7 +115,7 @@ def measured(job: Job, candidate: Candidate | None, seed: int, data: str | None)
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Every candidate alone and Auto on every task; ``scale`` multiplies all budgets."""
+    """Auto, and every candidate it has trials for alone, on every task; ``scale`` multiplies all budgets."""
     torch.set_num_threads(1)
     numbers, factor = range(seeds or SEEDS), scale or 1.0
     cells = Cells(out / f"auto-tasks-{factor:g}.jsonl")
@@ -118,7 +123,10 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
     for name, job in JOBS.items():
         job = dataclasses.replace(job, epochs=factor * job.epochs)
         task = tl.Task(job.make(), job.settings.get("loss", "cross_entropy"))
-        known = {PLAIN: Candidate(Plain())} | {n: as_candidate(c) for n, c in suggestions(task.model).items()}
+        known = {PLAIN: Candidate(Plain())} | suggestions(task.model)
+        look = Look(job.data(data).train, 128)
+        known = {arm: one for arm, one in known.items() if as_recipe(one.recipe).accepts(task, look) is None}
+        known = dict(list(known.items())[: Auto().affordable(job.epochs * job.steps(data))])
         arms: dict[str, Candidate | None] = {**known, "Auto": None}
         found = {
             (arm, seed): cells.get(f"{name} | {arm} | {seed}", partial(measured, job, one, seed, data))

@@ -56,7 +56,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         lambda seed: images(data),
         epochs,
         {"schedule": "cosine", "batch_size": 128},
-        probes=(0.5, 1.5),
+        probes=(0.2, 0.6),
     )
     return entry(
         out / "rivals",

@@ -49,7 +49,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
     del data
     epochs = EPOCHS * (scale or 1.0)
     settings: Row = {"loss": "mse", "schedule": "cosine", "keep": "best"}
-    place = Place("teacher", partial(BlockNet, 1), teacher, epochs, settings, ratio=True, probes=(2.0, 6.0))
+    place = Place("teacher", partial(BlockNet, 1), teacher, epochs, settings, ratio=True, probes=(0.5, 1.5))
     return entry(
         out / "rivals",
         place,

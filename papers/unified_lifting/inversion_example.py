@@ -18,12 +18,12 @@ def interpolation() -> nn.Sequential:
     knots = torch.arange(25, dtype=torch.float64) * 3 / 50
     ends = torch.cat([knots, knots.new_tensor([1.5])])
     slopes = (ends * (2 * ends / 3) ** (3 * ends)).diff() / ends.diff()
-    model = nn.Sequential(nn.Linear(1, 25), nn.ReLU(), nn.Linear(25, 1, bias=False)).double()
+    inward, outward = nn.Linear(1, 25).double(), nn.Linear(25, 1, bias=False).double()
     with torch.no_grad():
-        model[0].weight.fill_(1.0)
-        model[0].bias.copy_(-knots)
-        model[2].weight.copy_(torch.cat([slopes[:1], slopes.diff()])[None])
-    return model
+        inward.weight.fill_(1.0)
+        inward.bias.copy_(-knots)
+        outward.weight.copy_(torch.cat([slopes[:1], slopes.diff()])[None])
+    return nn.Sequential(inward, nn.ReLU(), outward)
 
 
 def run(

@@ -17,10 +17,10 @@ ALPHAS = (1e-3, 3e-3, 1e-2)
 def layer(seed: int) -> nn.Sequential:
     """A random 512 × 4096 ReLU layer."""
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(4096, 512), nn.ReLU())
-    nn.init.normal_(model[0].weight, std=4096**-0.5)
-    nn.init.normal_(model[0].bias, std=0.05)
-    return model.eval()
+    linear = nn.Linear(4096, 512)
+    nn.init.normal_(linear.weight, std=4096**-0.5)
+    nn.init.normal_(linear.bias, std=0.05)
+    return nn.Sequential(linear, nn.ReLU()).eval()
 
 
 def phantom(seed: int) -> Tensor:
@@ -68,7 +68,7 @@ def run(
         for m in METHODS:
             one = invert(model, y, m, chosen[m], seconds)
             found[m].append((quality(one.x, x), one))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "method": runs[0][1].method,
             "alpha": chosen[m],

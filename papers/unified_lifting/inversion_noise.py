@@ -18,15 +18,15 @@ INPUTS, UNITS = 40, 30
 def layer(seed: int) -> nn.Sequential:
     """A random ReLU layer."""
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(INPUTS, UNITS), nn.ReLU()).double()
-    nn.init.normal_(model[0].weight, std=INPUTS**-0.5)
-    nn.init.normal_(model[0].bias, std=0.1)
-    return model
+    linear = nn.Linear(INPUTS, UNITS).double()
+    nn.init.normal_(linear.weight, std=INPUTS**-0.5)
+    nn.init.normal_(linear.bias, std=0.1)
+    return nn.Sequential(linear, nn.ReLU())
 
 
 def source(model: nn.Sequential, active: bool) -> tuple[Tensor, Tensor]:
     """v⁺ and u⁺ = Wᵀv⁺; v⁺ lives on units that u⁺ turns on, or, if not ``active``, on one that is off too."""
-    w, b = model[0].weight.detach(), model[0].bias.detach()
+    w, b = (parameter.detach() for parameter in model.parameters())
     v = torch.randn(UNITS, dtype=torch.float64).abs()
     for _ in range(200):
         v = torch.where(w @ (w.mT @ v) + b > 0.05, v, 0.0)

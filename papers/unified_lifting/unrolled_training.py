@@ -48,7 +48,7 @@ class Sweep:
             self.bound = 1.1 * size(net, y, z, weights)
         self.batches += 1
         for _ in range(self.rounds):
-            pre, pull = torch.func.vjp(lambda *states: tuple(net.preactivations(y, states)), *z)
+            pre, pull, *_ = torch.func.vjp(lambda *states: tuple(net.preactivations(y, states)), *z)
             targets = [*z, x]
             ends = zip(weights, acts, targets, pre, strict=True)
             slopes = pull(tuple(w * act.grad_v(target, v) for w, act, target, v in ends))
@@ -66,7 +66,7 @@ def size(
     like = tuple(z)
     map_ = lambda *states: tuple(net.preactivations(y, states))  # noqa: E731
     with torch.no_grad():
-        at, pull = torch.func.vjp(map_, *like)
+        at, pull, *_ = torch.func.vjp(map_, *like)
         generator = torch.Generator().manual_seed(0)
         move = [torch.randn(state.shape, generator=generator) for state in like]
         norm = 1.0

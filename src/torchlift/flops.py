@@ -2,10 +2,11 @@
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, cast
 
 import torch
+from torch.utils import _python_dispatch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 Shape = torch.Size
@@ -82,6 +83,13 @@ class Everywhere(contextlib.nullcontext[None]):
     """In place of torch's tracker of modules, whose hooks do not bear gradients inside gradients."""
 
     parents = ("Global",)
+
+
+@contextlib.contextmanager
+def uncounted() -> Generator[None]:
+    """Checks are no part of what a method costs."""
+    with _python_dispatch._disable_current_modes():  # pyright: ignore[reportPrivateUsage]  (no other way)
+        yield
 
 
 def count_flops(function: Callable[[], object]) -> int:

@@ -125,6 +125,30 @@ def test_compare_with_settings_for_each(run, blobs, tmp_path):
     assert (tmp_path / "c" / "report.html").is_file()
 
 
+def test_compare_tunes_and_prices_by_time(run, blobs, tmp_path):
+    ran = run(
+        "compare --model mlp --arg hidden=[4] --data blobs.npz --budget 1 --seeds 1 --tune 1 "
+        "--time 1x --out t --json --recipe folded-norm"
+    )
+    assert ran.code == 0, ran.err
+    stored = json.loads((tmp_path / "t" / "comparison.json").read_text())
+    assert [one["tuning"]["trials"] for one in stored["recipes"].values()] == [1, 1]
+    assert stored["time"] > 0
+
+
+def test_auto_finds_a_model_and_says_why(run, blobs, tmp_path):
+    ran = run(
+        "auto --model mlp --arg hidden=[4] --data blobs.npz --budget 4 --bytes 1.5k --recipe smol --out a"
+    )
+    assert ran.code == 0, ran.err
+    assert "▸" in ran.out
+    stored = json.loads((tmp_path / "a" / "auto.json").read_text())
+    assert stored["wish"] == "file ≤ 1,500 bytes"
+    assert (tmp_path / "a" / "report.html").exists()
+    assert (tmp_path / "a" / "model.tlift").stat().st_size == stored["chosen"]["bytes"]
+    assert "--bytes takes" in run("auto --model mlp --data blobs.npz --bytes much --out b").err
+
+
 def test_compare_goes_on(run, blobs):
     command = "compare --model mlp --data blobs.npz --budget 1 --seeds 1 --recipe linear-lifting --out c"
     assert run(command).code == 0

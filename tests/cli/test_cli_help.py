@@ -7,7 +7,8 @@ import pytest
 
 from torchlift.cli.program import build
 
-VERBS = ["demo", "fit", "compare", "tune", "invert", "measure", "export", "report", "reproduce", "doctor"]
+VERBS = ["demo", "fit", "compare", "auto", "tune", "invert", "measure", "export"]
+VERBS += ["report", "reproduce", "doctor"]
 
 LIGHT = """
 import sys

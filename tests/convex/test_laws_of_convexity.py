@@ -209,3 +209,15 @@ def test_bad_functions_and_operators_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             make()
+
+
+@pytest.mark.parametrize("kernel", [ops.gaussian_kernel(1.0, 2), ops.motion_kernel(5, 30.0), draw((3, 5), 1)])
+def test_blurs_can_be_differentiated_once_and_twice(kernel: torch.Tensor) -> None:
+    """Their own gradient (the kernel turned round) against finite differences and against torch's."""
+    blur = ops.Blur(kernel.double())
+    x = draw((2, 7, 6), 0).requires_grad_()
+    torch.autograd.gradcheck(blur.A, (x,))
+    torch.autograd.gradgradcheck(lambda z: blur.A(z).square(), (x,))
+    slope = draw((2, 7, 6), 2)
+    _, pull = torch.func.vjp(blur.A, x.detach())
+    torch.testing.assert_close(pull(slope)[0], blur.A_adjoint(slope))

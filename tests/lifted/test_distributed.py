@@ -88,3 +88,34 @@ def test_two_processes_give_the_one_process_result(penalty: str, tmp_path: Path)
         for name, weight in net.state_dict().items():
             assert (weights[name] - weight).abs().max() < 1e-8
         assert found == pytest.approx(objective, rel=1e-9)
+
+
+def by_chunks(rank: int, port: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    x, y = task()
+    mine = slice(0, 12) if rank == 0 else slice(12, None)  # two chunks and three
+    torch.manual_seed(rank)
+    net = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)).double()
+    history = lifted.train(
+        net,
+        (x[mine], y[mine]),
+        method="bcd",
+        update="accelerated",
+        chunk=10,
+        epochs=3,
+        progress=False,
+        shard=lifted.Sharded(),
+    ).history
+    torch.save((net.state_dict(), [row["loss"] for row in history]), Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_uneven_shards_in_chunks_from_different_seeds(tmp_path: Path) -> None:
+    """The processes asked one another another number of times each, and were aborted."""
+    mp.spawn(by_chunks, (free_port(), str(tmp_path)), nprocs=2)
+    (one, losses), (two, same) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert losses == same
+    assert losses[-1] < losses[0]

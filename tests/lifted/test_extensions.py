@@ -134,7 +134,7 @@ def test_lifted_init_is_a_recipe_whose_cost_counts() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 20), nn.ReLU(), nn.Linear(20, 3))
     results = {}
-    for name, recipe in {"plain": None, "lifted": tl.recipes.LiftedInit(epochs=5, batch_size=50)}.items():
+    for name, recipe in {"plain": None, "lifted": tl.recipes.LiftedInit(epochs=5)}.items():
         model = copy.deepcopy(net)
         results[name] = tl.fit(model, (x, y), (x, y), recipe=recipe, epochs=1, progress=False)
     assert results["lifted"].cost > results["plain"].cost

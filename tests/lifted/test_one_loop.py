@@ -1,4 +1,4 @@
-"""Lifted training in the one loop: it goes on where it was stopped, stands in compare, and drops no option."""
+"""Lifted training in the one loop: it goes on where it stopped, stands in compare, drops no option."""
 
 import os
 import subprocess
@@ -213,10 +213,17 @@ def test_frozen_layers_stay(name: str) -> None:
             tl.fit(model, **given)
 
 
-def test_slopes_without_a_module_are_not_learned() -> None:
-    model = nn.Sequential(nn.Linear(4, 5), lifted.Act("leaky_relu", slope=0.1), nn.Linear(5, 3)).double()
-    with pytest.raises(TorchliftError, match="no module to go to: use nn.LeakyReLU"):
-        lifted.train(model, task(), method="bcd", learn_slopes=True, progress=False)
+@pytest.mark.parametrize("act", [nn.LeakyReLU(0.1), nn.PReLU(), lifted.Act("leaky_relu", slope=0.1)])
+def test_learned_slopes_reach_their_module_and_a_checkpoint(act: nn.Module, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), act, nn.Linear(5, 3)).double()
+    recipe = tl.recipes.Lifted("bcd", options={"update": "linearised", "learn_slopes": True})
+    options = {"recipe": recipe, "epochs": 2, "batch_size": 40, "progress": False, "out": tmp_path}
+    found = tl.fit(model, task(), **options).model
+    again = tl.fit(model, task(), resume=True, **options).model
+    x = randn(20, 4, seed=3)
+    assert not torch.equal(found[1](x), model[1](x))
+    assert torch.equal(found(x), again(x))
 
 
 @pytest.mark.parametrize(("method", "share"), [("isgm", 1.0), ("bcd", 1 / 40)])
@@ -242,7 +249,7 @@ def test_the_runs_batches_are_the_batches() -> None:
 def test_pruned_weights_and_other_losses_are_refused() -> None:
     model = net()
     model[0].weight.data[:, :2] = 0.0
-    with pytest.raises(TorchliftError, match="fill the zeros of 0.weight"):
+    with pytest.raises(TorchliftError, match=r"fill the zeros of 0\.weight"):
         tl.fit(model, task(), recipe=tl.recipes.Lifted(), progress=False)
     with pytest.raises(TorchliftError, match="Lifted needs loss="):
         tl.fit(
@@ -252,3 +259,9 @@ def test_pruned_weights_and_other_losses_are_refused() -> None:
             loss=lambda m, b: m(b[0]).square().mean(),
             progress=False,
         )
+
+
+def test_the_report_shows_the_energy_of_every_layer(tmp_path: Path) -> None:
+    result = tl.fit(net(), **settings("isgm"))
+    page = result.report(tmp_path / "report.html").read_text()
+    assert "Energy of each layer" in page

@@ -108,6 +108,9 @@ def test_one_call_of_fit_shows_loss_and_linearity_side_by_side(tmp_path: Path) -
     page = tmp_path / "page" / "fit.html"
     trace = traces.trained(model, traces.sine(20), 0.05, 5, 0, per=2, page=page)
     assert len(trace.losses) == len(trace.linearity) == 5
+    with torch.no_grad():
+        x, y = traces.sine(20)
+        assert (trace.model(x) - y).square().mean() < trace.losses[-1]  # it is the trained one
     assert all(len(row) == 2 for row in trace.linearity)
     text = page.read_text()
     assert 0 < text.index("Loss: plateaus") < text.index("least |ρ|")

@@ -33,7 +33,7 @@ OURS = grid("Muon", (1e-2,), "centred", Centred())
 
 
 def test_the_best_of_both_sides_meet_at_two_prices_on_other_seeds(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(rivals, "calibrated", lambda place, way: [0.0, 1.0, 0.5, 2.0])
+    monkeypatch.setattr(rivals, "calibrated", lambda place, way, factor: [0.0, 1.0, 0.5, 2.0])
     made = rivals.entry(tmp_path, PLACE, THEIRS, OURS, (100,), (0, 1, 2), "Title", "small")
     assert reproduction_page(made).title
     for price in ("time", "FLOPs"):

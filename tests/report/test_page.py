@@ -132,3 +132,8 @@ def test_nested_settings_become_dotted_keys():
 )
 def test_empty_and_missing_data_render(block):
     assert "<h2" in report.render(report.Page("t", sections=[report.Section("s", [block])]))
+
+
+def test_seeds_that_tie_stand_above_one_another():
+    row = dots_view(report.Dots([report.DotRow("a", [0.5, 0.7, 0.5, 0.5])]))["rows"][0]
+    assert [up for _, _, _, up in row["spots"]] == [-5, 0, 0, 5]

@@ -97,6 +97,31 @@ def test_a_comparison_page_reads_its_verdict_off_the_paired_interval():
     assert "better on 5 of 5 seeds" in text
 
 
+def test_no_star_beside_no_clear_difference_and_sizes_in_the_verdict():
+    results = demo.comparison()
+    table = blocks(report.comparison_page(results), report.Table)[0]
+    assert table.columns[1].best == "high", "the best, soft mask, is clearly better than plain"
+    unclear = {"mean": 0.01, "low": -0.01, "high": 0.03, "wins": 3, "ties": 2}
+    results["paired"]["soft mask"] = unclear
+    results["recipes"]["soft mask"]["bytes"] = results["recipes"]["plain"]["bytes"] / 4
+    results["recipes"]["soft mask"]["latency_ms"] = results["recipes"]["plain"]["latency_ms"] * 2
+    page = report.comparison_page(results)
+    assert blocks(page, report.Table)[0].columns[1].best == ""
+    text = words(page)
+    assert "soft mask : no clear difference" in text
+    assert "better on 3 of 5 seeds (2 tied); file 4× smaller; call 2× slower" in text
+
+
+def test_a_chains_stages_have_their_own_costs():
+    stages = [
+        {"stage": "norm", "cost": 2.0, "seconds": 4.0, "metric": 0.8, "parameters": 10, "file_bytes": 90},
+        {"stage": "bits", "cost": 5.0, "seconds": 6.0, "metric": 0.75, "parameters": 9, "file_bytes": 20},
+    ]
+    table = next(t for t in blocks(report.run_page([], {"stages": stages}), report.Table))
+    assert table.rows[0] == ["norm", 2.0, 4.0, 0.8, None, 10, 90]
+    assert table.rows[1] == ["bits", 3.0, 2.0, 0.75, pytest.approx(-0.05), 9, 20]
+
+
 def test_differences_are_gains_whichever_way_the_metric_points():
     results = demo.comparison() | {"higher_is_better": False, "metric": "error"}
     text = words(report.comparison_page(results))

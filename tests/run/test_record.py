@@ -123,3 +123,9 @@ def test_damaged_records_are_one_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(CheckpointError, match="choose another folder") as caught:
         run(tmp_path, resume=True)
     assert "\n" not in str(caught.value)
+
+
+def test_tables_are_the_same_in_whatever_order_a_file_holds_them() -> None:
+    one, two = {"x": {"list": [{"a": 1, "b": [2]}]}}, {"x": {"list": [{"b": [2], "a": 1}]}}
+    assert not list(differences(one, two))
+    assert list(differences(one, {"x": {"list": [{"b": [2], "a": 3}]}}))

@@ -39,7 +39,7 @@ def test_a_killed_process_changes_no_number(
     tmp_path: Path, alone: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "torchlift"):
-        found = numbers(compared(2, tmp_path / "marker", tmp_path / "out"))
+        found = numbers(compared(1, tmp_path / "marker", tmp_path / "out"))
     assert (tmp_path / "marker").exists(), "a worker was killed"
     assert "submitted again" in caplog.text
     assert [len(runs) for runs in found.values()] == [4, 4, 4]
@@ -66,7 +66,7 @@ def test_submitit_runs_jobs_too(tmp_path: Path) -> None:
     submitit = pytest.importorskip("submitit")
     executor = submitit.LocalExecutor(folder=tmp_path / "jobs")
     executor.update_parameters(timeout_min=2)
-    assert run_all(abs, [-1, -2], executor) == [1, 2]
+    assert run_all(abs, [-1], executor) == [1]
     with pytest.raises(TorchliftError, match="bad operand"):
         run_all(abs, ["word"], executor)
 

@@ -128,3 +128,47 @@ def test_the_history_is_on_the_disk_before_a_checkpoint_points_into_it(
     names = [Path(name).name for name in synced if Path(name).is_file() or name.endswith(".tmp")]
     final = next(number for number, name in enumerate(names) if name.startswith(".final"))
     assert "history.jsonl" in names[:final]
+
+
+def test_rows_that_come_fast_reach_the_file_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, written = os.write, list[int]()
+    monkeypatch.setattr(os, "write", lambda handle, text: (written.append(len(text)), real(handle, text))[1])
+    path = tmp_path / "history.jsonl"
+    history = filled(path, 300)
+    assert len(read(path)) < 300, "some wait"
+    mark = history.mark()
+    assert len(read(path)) == 300
+    assert len(written) < 100
+    again = History(path)
+    again.rewind(mark)
+    assert again.rows == history.rows
+
+
+def test_rows_that_wait_are_written_when_a_run_fails(tmp_path: Path) -> None:
+    def stop(row: dict[str, object]) -> None:
+        if row["epoch"] == 5:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        run(tmp_path, epochs=9, listener=stop, save_every=1e9)
+    assert [row["epoch"] for row in read(tmp_path / "history.jsonl")] == [1, 2, 3, 4, 5]
+
+
+def test_a_write_cut_short_is_told_and_taken_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history, real = filled(tmp_path / "h", 2), os.write
+
+    def full(handle: int, text: bytes) -> int:
+        if len(text) < 20:
+            raise OSError(28, "No space left on device")
+        return real(handle, text[: len(text) // 2])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        history.mark()
+    monkeypatch.undo()
+    mark = history.mark()
+    again = History(tmp_path / "h")
+    again.rewind(mark)
+    assert again.rows == history.rows

@@ -13,7 +13,7 @@ from torch import nn
 
 from torchlift import recipes
 from torchlift.errors import CheckpointError, DataError, TorchliftError
-from torchlift.tune import Choice, Range, parse_space, search
+from torchlift.tune import Choice, Range, parse_space, search, tuning_page
 from torchlift.tune.objective import k_folds, with_options
 from torchlift.tune.space import default_space, draw, sort_values, table4
 
@@ -259,3 +259,12 @@ def test_the_page(tmp_path):
     text = path.read_text()
     assert "Along each parameter" in text
     assert "weight" in text
+
+
+def test_a_logarithmic_search_has_a_logarithmic_axis():
+    found = quick(space={"weight": Range(1.0, 6.0, log=True)}, trials=2)
+    (section,) = [part for part in tuning_page(found.data()).sections if part.title == "Along each parameter"]
+    assert section.blocks[0].log_x
+    found = quick(trials=2)
+    (section,) = [part for part in tuning_page(found.data()).sections if part.title == "Along each parameter"]
+    assert not section.blocks[0].log_x

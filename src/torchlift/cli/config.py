@@ -52,6 +52,13 @@ class RunConfig(BaseModel):
     folds: int | None = Field(None, ge=2)
     workers: Count | None = None
     space: dict[str, str] = {}
+    tune: int | None = Field(None, ge=0)
+    time: str | Positive | None = None
+    jobs: int | None = Field(None, ge=0)
+    bytes: str | Positive | None = None
+    latency: Positive | None = None
+    accuracy: float | None = None
+    minutes: Positive | None = None
 
     def need(self, name: Literal["model", "data"]) -> str:
         """A setting without which nothing can start."""

@@ -12,6 +12,9 @@ WHERE = Group("Where", sort_key=2)
 Json = Annotated[bool, Parameter(group=WHERE, help="Print the result as JSON, and nothing else, on stdout.")]
 Debug = Annotated[bool, Parameter(group=WHERE, help="Show tracebacks (also: TORCHLIFT_DEBUG=1).")]
 Pairs = tuple[str, ...]
+JOBS = Annotated[
+    int | None, Parameter(group=HOW, help="Processes that share the runs; 0: one per core (default: none).")
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

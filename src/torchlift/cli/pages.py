@@ -9,7 +9,7 @@ from torchlift.cli.output import note
 from torchlift.run.record import flat, read_record
 from torchlift.train.history import read
 
-KINDS = ("comparison.json", "tuning.json", "result.json", "run.toml")
+KINDS = ("auto.json", "comparison.json", "tuning.json", "result.json", "run.toml")
 
 
 def rebuild(folder: Path) -> Path:
@@ -22,6 +22,10 @@ def rebuild(folder: Path) -> Path:
 
 def page(folder: Path, kind: str) -> report.Page:
     """The page that tells the folder's story."""
+    if kind == "auto.json":
+        from torchlift.search import auto_page
+
+        return auto_page(read_json(folder / kind))
     if kind == "comparison.json":
         return report.comparison_page(read_json(folder / kind))
     if kind == "tuning.json":

@@ -106,6 +106,19 @@ def several_recipes(config: RunConfig) -> dict[str, Any]:
     }
 
 
+def executor_of(config: RunConfig) -> str | int | None:
+    """Where runs go: this process, so many others, or one per core."""
+    return "processes" if config.jobs == 0 else config.jobs
+
+
+def number_of_bytes(text: str | float) -> float:
+    """``50k`` → 50,000; ``1.5M`` → 1,500,000."""
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([kKmM]?)[bB]?\s*", str(text))
+    if match is None:
+        raise ValueError(f"--bytes takes 50000, 50k or 1.5M, got {text!r}")
+    return float(match[1]) * {"": 1, "k": 1e3, "m": 1e6}[match[2].lower()]
+
+
 def labelled(entry: str) -> tuple[str, str]:
     """``wide=neural-lifting`` → its label and its recipe."""
     label, equals, name = entry.partition("=")

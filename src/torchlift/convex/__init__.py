@@ -1,6 +1,6 @@
 """Convex analysis for networks: operators with adjoints, functions with prox, activations, solvers."""
 
-from torchlift.convex import activations, descent, functions, operators
+from torchlift.convex import activations, descent, functions, operators, solvers
 from torchlift.convex.descent import Descent, Watch, condat_vu, fista
 from torchlift.convex.functions import L1, L2, TV, Box, ConvexError, Custom, Function, Wavelets
 from torchlift.convex.operators import Operator, compose
@@ -24,4 +24,5 @@ __all__ = [
     "fista",
     "functions",
     "operators",
+    "solvers",
 ]

@@ -1,6 +1,5 @@
 """The user's own arrays: an .npz file, or a folder of .npy files."""
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,8 +48,12 @@ def open_arrays(path: Path) -> Arrays:
         if files:
             return {file.stem: np.load(file, allow_pickle=False) for file in files}
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+            found = {name: archive[name] for name in archive.files}
+            strange = [name for name, array in found.items() if not isinstance(array, np.ndarray)]
+            if strange:
+                raise ValueError(f"{strange[0]} is no array")
+            return found
+    except Exception as error:  # numpy and zipfile raise anything on damaged archives
         reason = str(error).split("\n")[0]
         raise LoadError(
             f"{path} is not a file of plain arrays ({reason}); write it with numpy.savez"

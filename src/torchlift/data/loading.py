@@ -6,12 +6,14 @@ from functools import partial
 from pathlib import Path
 
 from torchlift.data.arrays import read_arrays
+from torchlift.data.folders import holds_pictures, read_pictures
 from torchlift.data.grids import shortest_paths
 from torchlift.data.images import cifar10, fashion_mnist, mnist, normalise, statistics
 from torchlift.data.small import digits, iris
 from torchlift.data.sources import LoadError
 from torchlift.data.splits import Pair, Splits, hold_out, split
 from torchlift.data.synthetic import teacher_student
+from torchlift.data.tables import read_table
 from torchlift.data.text import Text, ptb, windows
 from torchlift.data.toy import toy_text
 
@@ -19,18 +21,25 @@ Folder = str | Path | None
 
 
 def load(name: str, folder: Folder = None, seed: int = 0) -> Splits:
-    """Data by a name of ``NAMES``, an ``.npz`` file, or a folder of ``.npy`` files, ready to fit.
+    """Data by a name of ``NAMES``, or of files, ready to fit.
 
-    Images are normalised channel by channel with the statistics of the training part. ``seed`` draws what
-    is generated, and which training samples are set aside for validation.
+    Files: an ``.npz`` file or a folder of ``.npy`` files (:func:`read_arrays`), a ``.csv`` table
+    (:func:`read_table`), a folder with a folder of pictures for each class (:func:`read_pictures`). Images
+    are normalised channel by channel with the statistics of the training part. ``seed`` draws what is
+    generated, and which training samples are set aside for validation.
     """
     if name in NAMES:
         return NAMES[name](folder, seed)
-    if name.endswith(".npz") or Path(name).expanduser().is_dir():
+    path = Path(name).expanduser()
+    if name.endswith(".csv"):
+        return read_table(path, seed)
+    if path.is_dir() and not any(path.glob("*.npy")) and holds_pictures(path):
+        return read_pictures(path, seed)
+    if name.endswith(".npz") or path.is_dir():
         return read_arrays(name, seed)
     near = difflib.get_close_matches(name, NAMES, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(NAMES)},"
-    raise LoadError(f"no data named {name!r}; {hint} or give an .npz file or a folder of .npy files")
+    raise LoadError(f"no data named {name!r}; {hint} or give an .npz or .csv file or a folder")
 
 
 def images(read: Callable[[Folder], tuple[Pair, Pair]], fraction: float, folder: Folder, seed: int) -> Splits:

@@ -12,8 +12,9 @@ from torchlift.lifted.isgm import ISGM
 from torchlift.lifted.network import Network
 from torchlift.lifted.predict import predict
 from torchlift.lifted.read import Act, read
-from torchlift.lifted.recursive import ProximalNet, ResidualNet
+from torchlift.lifted.recursive import ProximalNet, Recursive, ResidualNet
 from torchlift.lifted.shard import Alone, LayerParallel, Shard, Sharded
+from torchlift.lifted.soft import Soft, SoftEnergy, States
 from torchlift.lifted.splitting import Splitting
 from torchlift.lifted.traced import Traced
 from torchlift.lifted.train import train
@@ -36,10 +37,14 @@ __all__ = [
     "Network",
     "ProximalConvNet",
     "ProximalNet",
+    "Recursive",
     "ResidualNet",
     "Shard",
     "Sharded",
+    "Soft",
+    "SoftEnergy",
     "Splitting",
+    "States",
     "Traced",
     "Trained",
     "Unified",

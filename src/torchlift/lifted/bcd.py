@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from torchlift.convex.activations import Activation, LeakyReLU, Linear
+from torchlift.convex.activations import Activation, Linear
 from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
 from torchlift.lifted import streamed
@@ -191,15 +191,6 @@ class BCDTask(BlockTask):
         """States of all samples, in the order of the data; none where batches come from elsewhere."""
         self.last: Tensor | None = None
         self.equations: list[dict[str, Tensor]] = []
-        slopes = [
-            layer
-            for layer in self.network.layers
-            if isinstance(layer.activation, LeakyReLU) and not layer.leaky
-        ]
-        if method.learn_slopes and slopes:
-            raise TorchliftError(
-                f"BCD: the slope after layer {slopes[0].name!r} has no module to go to: use nn.LeakyReLU."
-            )
         if method.regulariser is not None and method.input_noise:
             raise TorchliftError("BCD: input_noise acts through rho, which a regulariser replaces: drop one.")
 
@@ -212,7 +203,7 @@ class BCDTask(BlockTask):
         """States of the forward pass, to be kept from sweep to sweep."""
         if self.method.chunk is not None or not self.network.hidden:
             return
-        found = [self.network.states(self.pair(batch)[0]) for batch in batches]
+        found = [self.network.states(self.checked(batch)) for batch in batches]
         self.kept = [torch.cat(parts) for parts in zip(*found, strict=True)]
         self.indexed = True
 

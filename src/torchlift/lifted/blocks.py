@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchlift.convex.activations import Activation, LeakyReLU
+from torchlift.convex.activations import Activation, LeakyReLU, PReLU
 from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
 from torchlift.lifted.layers import Layer
@@ -80,8 +80,14 @@ class BlockTask(LiftedProblem, Stepper):
     def write_back(self) -> None:
         """Put what was trained into the module."""
         for layer, trained in zip(self.network.layers, self.trained, strict=True):
-            if trained:
+            if trained or layer.norm is None:  # slopes may move where weights do not
                 layer.write_back()
+
+    def checked(self, batch: Batch) -> Tensor:
+        """The inputs of a batch, on which the network was once compared with its model."""
+        x = self.pair(batch)[0]
+        self.network.check(x)
+        return x
 
     def note(self, parts: Tensor, samples: int) -> None:
         """Add the sums of all penalties over so many samples."""
@@ -95,11 +101,11 @@ class BlockTask(LiftedProblem, Stepper):
 
     def get_extra_state(self) -> dict[str, Any]:
         """θ, μ, slopes, energies, memory."""
-        acts = [layer.activation for layer in self.network.layers]
+        acts = [layer.activation for layer in self.network.layers[:-1]]
         return {
             "theta": [layer.theta for layer in self.network.layers],
             "mus": list(self.network.mus),
-            "slopes": [act.slope if isinstance(act, LeakyReLU) else None for act in acts],
+            "slopes": [slope_of(act) for act in acts],
             "sums": self.sums,
             **self.memory(),
         }
@@ -109,12 +115,12 @@ class BlockTask(LiftedProblem, Stepper):
         """Go on from :meth:`get_extra_state`."""
         state = each(torch.clone, state)  # where torch puts tensors: their alignment is part of the bits
         self.network.mus, self.sums = list(state["mus"]), state["sums"]
-        for i, (theta, slope) in enumerate(zip(state["theta"], state["slopes"], strict=True)):
+        for i, (theta, slope) in enumerate(zip(state["theta"], (*state["slopes"], None), strict=True)):
             self.network.layers[i].theta = theta.to(self.network.layers[i].theta)
             if slope is not None:
-                self.network.layers[i].activation = LeakyReLU(slope)
-                if i < self.network.hidden:
-                    self.network.penalties[i] = type(self.network.penalties[i])(LeakyReLU(slope))
+                made = PReLU(slope) if isinstance(slope, Tensor) else LeakyReLU(slope)
+                self.network.layers[i].activation = made
+                self.network.penalties[i] = type(self.network.penalties[i])(made)
         for name in self.memory():
             value = state[name]
             setattr(self, name, list(value) if isinstance(value, tuple) else value)
@@ -129,6 +135,17 @@ def trains(layer: Layer) -> bool:
             f"lifted: layer {layer.name!r} has its weight or its bias frozen: freeze both, or none."
         )
     return flags.pop()
+
+
+def slope_of(activation: Activation | None) -> float | Tensor | None:
+    """What of an activation may be learned."""
+    match activation:
+        case LeakyReLU():
+            return activation.slope
+        case PReLU():
+            return activation.slopes
+        case _:
+            return None
 
 
 def trained_sum(problem: BlockTask, weight: float) -> float:

@@ -46,28 +46,13 @@ def whole(model: nn.Module, data: Data) -> tuple[Tensor, Tensor]:
     """All samples at once, for methods that keep every state."""
     pair = as_pair(data)
     if pair is None:
-        parts = list(_parts(data, 1024, None))
+        parts = list(pairs(data, 1024, None))
         pair = torch.cat([b[0] for b in parts]), torch.cat([b[1] for b in parts])
     x, y = pair
     return like_model(model, x), y.to(next(model.parameters()).device)
 
 
-def batches(
-    model: nn.Module, data: Data, size: int, generator: torch.Generator
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """One epoch, shuffled."""
-    device = next(model.parameters()).device
-    pair = as_pair(data)
-    if pair is not None:
-        x, y = pair
-        for index in torch.randperm(len(x), generator=generator).split(size):
-            yield like_model(model, x.index_select(0, index)), y[index].to(device)
-    else:
-        for x, y in _parts(data, size, generator):
-            yield like_model(model, x), y.to(device)
-
-
-def _parts(data: Any, size: int, generator: torch.Generator | None) -> Iterator[tuple[Tensor, Tensor]]:
+def pairs(data: Any, size: int, generator: torch.Generator | None) -> Iterator[tuple[Tensor, Tensor]]:
     """The pairs of one pass over a data set, a loader or any iterable of pairs; at least one."""
     if isinstance(data, Dataset) and not isinstance(data, DataLoader):
         data = DataLoader(data, size, shuffle=generator is not None, generator=generator)

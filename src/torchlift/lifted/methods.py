@@ -9,16 +9,18 @@ from torchlift.lifted.bcd import BCD
 from torchlift.lifted.contrastive import Contrastive
 from torchlift.lifted.isgm import ISGM
 from torchlift.lifted.network import loss_activation
+from torchlift.lifted.soft import Soft
 from torchlift.lifted.splitting import Splitting
 from torchlift.lifted.unified import UnifiedISGM
 
-Method = BCD | ISGM | Contrastive | Splitting | UnifiedISGM
+Method = BCD | ISGM | Contrastive | Splitting | UnifiedISGM | Soft
 METHODS: dict[str, type[Method]] = {
     "bcd": BCD,
     "isgm": ISGM,
     "contrastive": Contrastive,
     "splitting": Splitting,
     "unified": UnifiedISGM,
+    "soft": Soft,
 }
 
 

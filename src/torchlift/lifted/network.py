@@ -105,10 +105,12 @@ class Network:
         target = y if index + 1 == self.hidden else states[index + 1]
         penalty, mu, norm = self.penalties[index + 1], self.mus[index + 1], layer.norm_of(like)
 
-        def rows(some: Tensor) -> Above:
-            return Above(penalty, mu, target[some], *layer.frozen(like[some]), norm)
+        def seen(like: Tensor, target: Tensor) -> Above:
+            """With maxima where these samples have them."""
+            rows = (lambda some: seen(like[some], target[some])) if layer.pooled else None
+            return Above(penalty, mu, target, *layer.frozen(like), norm, rows)
 
-        return Above(penalty, mu, target, *layer.frozen(like), norm, rows if layer.pooled else None)
+        return seen(like, target)
 
     def parts(self, x: Tensor, states: Sequence[Tensor], y: Tensor) -> Tensor:
         """Σ over these samples of every layer's unweighted penalty, the loss last."""

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.fx
 from torch import Tensor, nn
 
 from torchlift.convex.activations import Activation
+from torchlift.lifted.read import agree
 from torchlift.lifted.traced import Traced
 
 
@@ -68,10 +68,12 @@ class NudgedGraph:
             node.replace_all_uses_with(new)
             graph.graph.erase_node(node)
         graph.recompile()
-        self.run = graph
+        self.run, self.unchecked = graph, [model]
 
     def __call__(self, x: Tensor, steps: Sequence[float]) -> Tensor:
         """The network's output; a step is β/μ times the number of samples the mean is over."""
+        while self.unchecked:
+            agree(self.unchecked.pop(), self.run, x)
         for place, step in zip(self.places, steps, strict=True):
             place.step = step
         return self.run(x)

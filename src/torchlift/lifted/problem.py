@@ -7,7 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from torch import Tensor, nn
 
-from torchlift.convex.activations import Activation, Softmax
+from torchlift.convex.activations import Activation, Channelwise, Softmax
 from torchlift.core import Batch, Problem, Task
 from torchlift.lifted.shard import Alone, Sharded
 from torchlift.lifted.solvers.output import as_targets
@@ -103,7 +103,8 @@ def energy_row(
 
 def mean_loss(loss: Activation, y: Tensor, out: Tensor) -> Tensor:
     """loss(y, v), the mean over samples and the sum over outputs."""
-    classes = isinstance(loss, Softmax) and not y.is_floating_point() and (y.ndim, out.ndim) == (1, 2)
-    if classes and out.shape[1] > 1:
+    indices = not y.is_floating_point() and (y.ndim, out.ndim) == (1, 2) and out.shape[1] > 1
+    if isinstance(loss, Softmax) and indices and 0 <= int(y.min()) <= int(y.max()) < out.shape[1]:
         return nn.functional.cross_entropy(out, y)
-    return loss.penalty(as_targets(y, out), out).sum() / len(out)
+    loss = Channelwise(loss) if loss.vector and out.ndim > 2 else loss
+    return loss.penalty(as_targets(y, out, loss), out).sum() / len(out)

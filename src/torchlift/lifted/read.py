@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from torchlift.convex import activations
 from torchlift.convex.activations import Act, Activation, Channelwise, recognise
 from torchlift.errors import TorchliftError
+from torchlift.flops import uncounted
 from torchlift.lifted.layers import Conv, Dense, Layer
 
 _FIXED = (nn.Flatten, nn.Unflatten, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.MaxPool2d)
+_LEAVES = (nn.Linear, nn.Conv2d)  # with children only if parametrized
 _COMPARED = 4  # samples of the data on which what was read is compared with the model
 _ROUNDING = 1e4  # units of the last place they may differ by
 
@@ -61,7 +63,7 @@ def modules_in_order(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, 
     if type(model).forward is nn.Sequential.forward:
         for name, child in vars(model)["_modules"].items():  # named_children would drop a module used twice
             yield from modules_in_order(child, f"{prefix}{name}.")
-    elif next(model.children(), None) is None or recognise(model) is not None:
+    elif next(model.children(), None) is None or isinstance(model, _LEAVES) or recognise(model) is not None:
         yield prefix.removesuffix("."), model
     else:
         yield from _traced(model, prefix)
@@ -197,7 +199,7 @@ def agree(model: nn.Module, found: Callable[[Tensor], Tensor], x: Tensor) -> Non
     """Refuse to go on if what was read does not compute what the model computes on the first samples."""
     some = x[:_COMPARED]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), uncounted():
             wanted, read_as = model(some), found(some)
     except (RuntimeError, IndexError, TypeError, AttributeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

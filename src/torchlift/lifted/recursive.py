@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,11 @@ from torchlift.lifted.unified import Unified
 
 
 class Recursive(Unified):
-    """A network whose hidden states follow one another: u_l from u_{l−1} and z_l."""
+    """A network whose hidden states follow one another: u_l from u_{l−1} and z_l.
+
+    ``preactivation`` is (W u + b)_l, ``following`` solves (M u = V z)_l for u_l, ``readout`` is K u; all are
+    affine in u and z. ``lifted.SoftEnergy`` is their energy with the constraint soft.
+    """
 
     @abc.abstractmethod
     def start(self, x: Tensor) -> Tensor:
@@ -86,19 +91,35 @@ class ResidualNet(Recursive):
 class ProximalNet(Recursive):
     """Unrolled dual forward–backward: z_l = clip((I − τL_lL_lᵀ)z_{l−1} + τL_l x, ±t), output x − L_{L+1}ᵀz_L.
 
-    The prox of the conjugate of t‖·‖₁ is the clip; every L_l is learned.
+    The prox of the conjugate of t‖·‖₁ is the clip; every L_l is learned. z₀ is ``first``: zero, a given
+    vector (of ``dual`` entries, fixed), or "learned" from zero on.
     """
 
-    def __init__(self, size: int, dual: int, depth: int, *, tau: float = 0.1, threshold: float = 0.1) -> None:
+    def __init__(
+        self,
+        size: int,
+        dual: int,
+        depth: int,
+        *,
+        tau: float = 0.1,
+        threshold: float = 0.1,
+        first: Literal["zero", "learned"] | Tensor = "zero",
+    ) -> None:
         super().__init__()
+        if isinstance(first, Tensor) and first.shape != (dual,):
+            raise ValueError(f"ProximalNet: first has {dual} entries, got shape {tuple(first.shape)}")
+        if not isinstance(first, Tensor) and first not in ("zero", "learned"):
+            raise ValueError(f"ProximalNet: first is 'zero', 'learned' or a vector, got {first!r}")
+        start = first.detach().clone() if isinstance(first, Tensor) else torch.zeros(dual)
+        self.first = nn.Parameter(start, requires_grad=isinstance(first, str) and first == "learned")
         self.tau = tau
         self.activations = [Clip(-threshold, threshold)] * depth
-        first = torch.randn(dual, size) / size**0.5
-        self.operators = nn.ParameterList(nn.Parameter(first.clone()) for _ in range(depth + 1))
+        operator = torch.randn(dual, size) / size**0.5
+        self.operators = nn.ParameterList(nn.Parameter(operator.clone()) for _ in range(depth + 1))
 
     def start(self, x: Tensor) -> Tensor:
-        """0."""
-        return x.new_zeros(len(x), len(self.operators[0]))
+        """z₀."""
+        return self.first.expand(len(x), -1)
 
     def preactivation(self, index: int, u: Tensor, x: Tensor) -> Tensor:
         """u − τL(Lᵀu − x)."""

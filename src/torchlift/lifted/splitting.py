@@ -104,7 +104,7 @@ class SplittingTask(BlockTask):
     @torch.no_grad()
     def prepare(self, batches: Iterable[Batch]) -> None:
         """Variables of the forward pass."""
-        found = [Variables.start(self.network, self.pair(batch)[0]).tensors() for batch in batches]
+        found = [Variables.start(self.network, self.checked(batch)).tensors() for batch in batches]
         self.kept = [torch.cat(parts) for parts in zip(*found, strict=True)]
         self.indexed = True
 

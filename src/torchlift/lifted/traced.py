@@ -31,6 +31,8 @@ _AFFINE_MODULES = (
     nn.Unflatten,
     nn.Identity,
     nn.ZeroPad2d,
+    nn.MaxPool1d,  # affine as long as the same entries are the largest: steps follow the current ones
+    nn.MaxPool2d,
 )
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.Dropout, nn.Dropout2d)  # affine in eval mode
 _ADDITIONS = {operator.add, operator.iadd, operator.sub, operator.neg, torch.add, torch.sub}

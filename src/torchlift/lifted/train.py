@@ -13,17 +13,19 @@ from torchlift.convex.activations import Activation
 from torchlift.core import Batch, Problem, Task
 from torchlift.errors import TorchliftError
 from torchlift.lifted.bcd import BCD
-from torchlift.lifted.data import Data, as_pair, like_model, metric, whole
+from torchlift.lifted.data import Data, as_pair, like_model, metric, pairs, whole
 from torchlift.lifted.history import Trained, told
 from torchlift.lifted.isgm import ISGM
 from torchlift.lifted.methods import Method, as_method, named_loss
 from torchlift.lifted.problem import LiftedProblem, energies, mean_loss
 from torchlift.lifted.read import NotAChainError, read
 from torchlift.lifted.shard import Shard
+from torchlift.lifted.soft import Soft
 from torchlift.lifted.splitting import Splitting
 from torchlift.lifted.unified import Unified, UnifiedISGM
 from torchlift.loss import split
 from torchlift.train import DurableFit, Engine, Run, Settings, Source, engine, rng, source
+from torchlift.train.batches import Loader
 from torchlift.train.progress import Progress
 
 
@@ -44,8 +46,8 @@ def train(
 ) -> Trained:
     """min loss(y, v_{L+1}) + Σ_l μ_l P_l(u_l, v_l) over weights and states; the weights end in ``model``.
 
-    ``method``: "bcd" (all samples, exact blocks), "isgm" (mini-batches), "contrastive", "splitting" or
-    "unified", with its options as further keywords (``order=``, …), or a value such as ``BCD(...)``.
+    ``method``: "bcd" (all samples, exact blocks), "isgm" (mini-batches), "contrastive", "splitting",
+    "unified" or "soft", with its options as keywords (``order=``, …), or a value such as ``BCD(...)``.
     ``loss``: "cross_entropy", "mse" (½‖v − y‖²), "bce", or any activation, whose Bregman penalty it is.
     Networks with skip connections are read as K u, M u = V z, z = σ(W u + b) and trained by ``UnifiedISGM``.
 
@@ -84,7 +86,8 @@ class OutputLoss:
 def as_chain(model: nn.Module, method: str | Method, penalty: str) -> str | Method:
     """The method; plain ISGM of a model that is no chain of layers means the unified form."""
     if method != "isgm" or penalty != "bregman":
-        if isinstance(model, Unified) and not isinstance(method, UnifiedISGM) and method != "unified":
+        known = isinstance(method, UnifiedISGM | Soft) or method in ("unified", "soft")
+        if isinstance(model, Unified) and not known:
             raise ValueError(
                 "lifted.train: networks in the unified form need method 'isgm', penalty 'bregman' and "
                 f"one mu, got {method!r}, {penalty!r}"
@@ -154,14 +157,24 @@ def batches_of(model: nn.Module, data: Data, method: Method) -> Source:
         while 1 < size < len(x) and len(x) % size == 1:  # a last batch of one sample would be left out
             size += 1
         return source((x, y), max(size, 1))
-    if isinstance(data, Dataset | DataLoader):
-        return source(data, chunk or size_of(method))
+    if isinstance(data, DataLoader):
+        return Checked(data)
+    if isinstance(data, Dataset):
+        return Checked(DataLoader(data, chunk or size_of(method), shuffle=True))
     return Given(data)
 
 
 def size_of(method: Method) -> int:
     """Samples in a batch."""
     return getattr(method, "batch_size", None) or (200 if isinstance(method, ISGM) else 100)
+
+
+class Checked(Loader):
+    """A loader whose batches are looked at."""
+
+    def ordered(self) -> Iterator[Batch]:
+        """One pass."""
+        return pairs(super().ordered(), 0, None)
 
 
 class Given(Source):
@@ -171,7 +184,7 @@ class Given(Source):
     skips = False
 
     def __init__(self, data: Any) -> None:
-        self.data = [(x, y) for x, y in data]
+        self.data = list(pairs(data, 0, None))
 
     def steps(self) -> int:
         """How many were given."""

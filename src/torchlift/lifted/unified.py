@@ -73,7 +73,7 @@ class UnifiedISGM:
 
         acts, targets = [*net.activations[index + 1 :], loss], [*z[index + 1 :], y]
         weights = [mu] * (len(acts) - 1) + [1.0]
-        bound = _curvature(later, z[index], [w * a.lipschitz for w, a in zip(weights, acts, strict=True)])
+        bound = curvature(later, z[index], [w * a.lipschitz for w, a in zip(weights, acts, strict=True)])
         state = z[index]
         for _ in range(self.inner):
             graph = torch.func.vjp(later, state)
@@ -108,7 +108,7 @@ class UnifiedTask(LiftedProblem):
         net, method = self.net(), self.method
         with torch.no_grad():
             z = net.states(x)
-            y = as_targets(y, net.preactivations(x, z)[-1])
+            y = as_targets(y, net.preactivations(x, z)[-1], self.output)
             for _ in range(method.rounds):
                 for index in reversed(range(len(z))):
                     z[index] = method.state(net, index, x, y, z, self.mu, self.output)
@@ -130,9 +130,7 @@ def as_unified(model: nn.Module) -> Unified:
     return model if isinstance(model, Unified) else Traced(model)
 
 
-def _curvature(
-    later: Callable[[Tensor], tuple[Tensor, ...]], like: Tensor, weights: Sequence[float]
-) -> float:
+def curvature(later: Callable[[Tensor], tuple[Tensor, ...]], like: Tensor, weights: Sequence[float]) -> float:
     """‖Σ w_k A_kᵀA_k‖ for the linear parts A_k of the maps: power iteration, a start for every sample."""
     graph = torch.func.vjp(later, like)
     direction = torch.randn(like.shape, generator=torch.Generator().manual_seed(0)).to(like)

@@ -97,10 +97,14 @@ class Auto(Recipe):
         given = suggestions(task.model) if self.candidates is None else self.candidates
         every = {PLAIN: Candidate()} | {name: as_candidate(one) for name, one in given.items()}
         accepted = {name: one for name, one in every.items() if fits(name, one, task, fit)}
-        count = max(2, math.floor(self.trials / 2 * fit.epochs * fit.steps / LEAST))
+        count = self.affordable(fit.epochs * fit.steps)
         for name in list(accepted)[count:]:
             LOG.info("Auto does not try %s: the budget has no %d steps for it.", name, LEAST)
         return dict(list(accepted.items())[:count])
+
+    def affordable(self, steps: float) -> int:
+        """How many candidates a run of so many steps has trials for, plain training among them."""
+        return max(2, math.floor(self.trials / 2 * steps / LEAST))
 
     def share(self, count: int) -> float:
         """The part of the budget of each of ``count`` trials of a round."""

@@ -32,12 +32,15 @@ class Lifted(Recipe):
         pruned = next(iter(zero_masks(task)), None)
         if pruned is not None:
             raise SelectionError(f"Lifted would fill the zeros of {task.label(pruned)}, which is pruned.")
-        if not isinstance(task.loss, Supervised) or task.loss.causal:
+        if not isinstance(task.loss, Supervised) or task.loss.causal or task.loss.module is not None:
             raise SelectionError(f"Lifted needs loss='cross_entropy', 'mse' or 'bce', got {task.loss!r}.")
         method = as_method(self.method, self.options)
         if getattr(method, "batch_size", None) is not None:
             raise TorchliftError("Lifted takes the run's batches: give batch_size to fit, not to its method.")
-        return method.problem(task, self.penalty, self.mu, named_loss(task.loss.name))
+        try:
+            return method.problem(task, self.penalty, self.mu, named_loss(task.loss.name))
+        except ValueError as error:
+            raise SelectionError(str(error)) from error
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """Models that the method can read."""

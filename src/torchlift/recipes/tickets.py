@@ -63,7 +63,7 @@ class TicketSearch(Masking):
         early: Mapping[str, Any] = copy.deepcopy(lifted.state_dict())
         for number in range(1, self.rounds + 1):
             if number > 1:
-                self.reopen(lifted, early)
+                self.turn(lifted, early)
             remember = (self.rewind,) if number == 1 and self.rewind else ()
             fitted = fit(lifted, name=f"round {number}", share=share, remember=remember, warm=fitted, log=log)
             early = remembered(fitted.remembered, self.rewind) if remember else early
@@ -73,7 +73,7 @@ class TicketSearch(Masking):
         fit(ticket, name="ticket", share=share, log=logger(self.where, self.skip))
         return ticket
 
-    def reopen(self, lifted: Problem, early: Mapping[str, Any]) -> None:
+    def turn(self, lifted: Problem, early: Mapping[str, Any]) -> None:
         """What happens between rounds."""
         rule = thesis_rule if (self.between or self.variant) == "thesis" else published_rule
         with torch.no_grad():

@@ -6,6 +6,7 @@ A job whose worker is lost is submitted again; a durable run then goes on from i
 
 import concurrent.futures
 import contextlib
+import contextvars
 import importlib.util
 import logging
 import multiprocessing
@@ -53,10 +54,29 @@ Executor = Submits | str | int | None
 """None: this process, one job after the other. ``"processes"``: one process per core; a number: so many."""
 
 
+DEFAULT: contextvars.ContextVar[Executor] = contextvars.ContextVar("executor", default=None)
+
+
+@contextlib.contextmanager
+def using(executor: Executor) -> Generator[None]:
+    """Where jobs go in this stretch of code unless they say so themselves: for code that has no argument."""
+    with opened(executor) as pool:
+        token = DEFAULT.set(pool)
+        try:
+            yield
+        finally:
+            DEFAULT.reset(token)
+
+
+def current(executor: Executor) -> Executor:
+    """The executor that was given, or that of :func:`using`."""
+    return DEFAULT.get() if executor is None else executor
+
+
 def run_all(function: Callable[[J], R], jobs: Iterable[J], executor: Executor = None) -> list[R]:
     """``function(job)`` of every job, in the order of the jobs."""
     listed = list(jobs)
-    with opened(executor) as pool:
+    with opened(current(executor)) as pool:
         if pool is None:
             return [function(job) for job in listed]
         payloads = {number: packed((function, job)) for number, job in enumerate(listed)}

@@ -82,13 +82,20 @@ def read_record(folder: Path) -> Record | None:
 def differences(old: Value, new: Value, path: str = "") -> Iterable[tuple[str, Value, Value]]:
     """The places in which two records differ, in order; :data:`UNCOMPARED` tables at the top are left out."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
-        if repr(old) != repr(new):  # not ==: a NaN is the same setting as a NaN
+        if repr(ordered(old)) != repr(ordered(new)):  # not ==: a NaN is the same setting as a NaN
             yield path, old, new
         return
     for name in dict.fromkeys([*new, *old]):
         if path or name not in UNCOMPARED:
             place = f"{path}.{name}" if path else name
             yield from differences(old.get(name), new.get(name), place)
+
+
+def ordered(value: Value) -> Value:
+    """The same with the keys of all tables in one order: a file may hold them in another."""
+    if isinstance(value, dict):
+        return {name: ordered(part) for name, part in sorted(value.items())}
+    return [ordered(part) for part in value] if isinstance(value, list) else value
 
 
 def refuse_another(folder: Path, old: Record, new: Record) -> None:

@@ -140,8 +140,7 @@ def fit(
     (mark_pruned if keep_zeros else release_zeros)(task)
     example = check(task, data, runner.device)
     refuse(recipe, task, data, seed)
-    with one_line_steps():
-        given["unit"] = probe(task, first_batch(data, runner)).flops * data.steps()
+    given["unit"] = plain_epoch(task, data, runner)
     folder, store = None if out is None else Path(out), None
     if folder is not None:
         full = functools.partial(fit_record, task, recipe, data, held_out, chosen)
@@ -278,6 +277,12 @@ def on_device(data: Source, runner: Engine) -> Source:
     if isinstance(data, Tensors):
         return Tensors(move(data.tree, runner.device), data.batch_size, data.augment)
     return data
+
+
+def plain_epoch(task: Task, data: Source, runner: Engine) -> float:
+    """FLOPs of one epoch of plain training, by a step on a copy."""
+    with one_line_steps():
+        return probe(task, first_batch(data, runner)).flops * data.steps()
 
 
 def first_batch(data: Source, runner: Engine) -> Any:

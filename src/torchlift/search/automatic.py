@@ -17,7 +17,7 @@ from torchlift.errors import TorchliftError
 from torchlift.loss import split
 from torchlift.recipes.tools.recipe import Recipe, RecipeLike
 from torchlift.run.checks import as_task, check
-from torchlift.run.executors import Executor, Submits, opened, processes, run_all
+from torchlift.run.executors import Executor, Submits, current, opened, processes, run_all
 from torchlift.run.folder import open_run
 from torchlift.run.identity import describe, describe_data, describe_model
 from torchlift.run.labels import folder_name
@@ -40,6 +40,8 @@ from torchlift.tune.objective import with_options
 
 RESERVE = 0.03
 """Of the minutes, kept for the end: choosing, measuring again, writing."""
+LEAST = 0.5
+"""Epochs: a trial by the clock that would be shorter is left out, and its time is the others'."""
 PATIENCE = 2.5
 """How many times its share of the time a trial may take before it is given up."""
 
@@ -118,7 +120,7 @@ def auto(
     try:
         open_run(folder, "auto", record, resume=resume, overwrite=overwrite)
         job = Job(Given(task), (train, valid, test), None, seed, None, chosen)
-        with opened(executor) as pool:
+        with opened(current(executor)) as pool:
             workers = processes(executor) if isinstance(executor, str | int) else 1
             ledger = Ledger(folder / "ledger.jsonl")
             search = Search(job, kept, wish, folder, ledger, pool, workers, started, budget, minutes)
@@ -250,7 +252,9 @@ class Search:
             if not batch:
                 continue
             trials = [self.trial(point, level, rungs, left) for point in batch]
-            for row in run_all(run_trial, trials, self.pool):
+            short = [t for t in trials if t.row.epochs < LEAST and t.row.name != PLAIN and level >= 0]
+            rows = [dataclasses.replace(trial.row, reason="no time was left for it.") for trial in short]
+            for row in [*rows, *run_all(run_trial, [t for t in trials if t not in short], self.pool)]:
                 self.ledger.add(row)
                 done[row.name, row.rate, row.rung] = row
             left -= len(batch)
@@ -261,7 +265,7 @@ class Search:
         epochs, deadline = rungs[max(level, 0)].epochs, None
         if self.budget is None and level >= 0:
             share, overhead, speed = self.share(point, level, rungs, left)
-            epochs = max(0.05, (share - overhead) / speed)
+            epochs = max(0.1, (share - overhead) / speed)
             hard = self.started - self.before + self.seconds
             deadline = min(time.time() + PATIENCE * share, hard)
         key = f"{point.key}, rung {level + 1}"

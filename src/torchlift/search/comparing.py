@@ -11,7 +11,7 @@ from torchlift.errors import TorchliftError
 from torchlift.recipes.tools.recipe import RecipeLike, as_recipe
 from torchlift.run.checks import Look, as_task
 from torchlift.run.comparison import PLAIN, Comparison
-from torchlift.run.executors import Executor, opened, run_all
+from torchlift.run.executors import Executor, current, opened, run_all
 from torchlift.run.folder import open_run
 from torchlift.run.labels import places
 from torchlift.run.lock import claims
@@ -73,6 +73,7 @@ def compare(
         progress: show a bar on a terminal.
         settings: further settings of :func:`torchlift.fit` for all runs (``keep="best"`` unless given).
     """
+    executor = current(executor)
     numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not numbers:
         raise TorchliftError("compare needs at least one seed.")

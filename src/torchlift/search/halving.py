@@ -34,10 +34,11 @@ def plan(
     """Rungs that spend the budget, each three times as long as the one before and a third as many.
 
     ``overhead``: what a run costs beside its epochs. As many rungs, then as many points, as leave the
-    shortest runs ``least`` epochs: Σₖ nₖ (3ᵏ b + overhead) = budget, b ≥ least. ``refuse`` a budget that pays
-    for less than two runs of that length; else these two are the plan. Where less than half of the points
-    could be tried, a rung less.
+    shortest runs ``least`` epochs and half their overhead: Σₖ nₖ (3ᵏ b + overhead) = budget, b ≥ least.
+    ``refuse`` a budget that pays for less than two runs of that length; else these two are the plan. Where
+    less than half of the points could be tried, a rung less.
     """
+    least = max(least, overhead / 2)  # else most of the time goes into what is no training
     for rungs in (3, 2, 1):
         for first in range(max(points, LAST), LAST - 1, -1):
             counts = [first] + [max(LAST, math.ceil(first / ETA**k)) for k in range(1, rungs)]

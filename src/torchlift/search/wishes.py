@@ -11,6 +11,10 @@ TOLERANCE = 0.5
 """In standard errors of the best validation accuracy: what a smaller file may cost, where no wish decides."""
 
 
+WORTH = 0.8
+"""A file that is not a fifth smaller is no reason to take a worse metric."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Delivered:
     """A model as it would be shipped: trained, shrunk, packed, read back, and only then measured."""
@@ -126,12 +130,14 @@ def choose(rows: Sequence[Delivered], wish: Wish, samples: int, rate: bool) -> t
     best = max(meets, key=wish.good)
     error = math.sqrt(max(best.metric * (1 - best.metric), 0.0) / max(samples, 1)) if rate else 0.0
     near = [row for row in meets if wish.good(row) >= wish.good(best) - TOLERANCE * error]
-    least = min(near, key=lambda row: (row.bytes, -wish.good(row)))
+    smallest = min(row.bytes for row in near)
+    light = [row for row in near if WORTH * row.bytes <= smallest]
+    least = best if smallest > WORTH * best.bytes else max(light, key=wish.good)
     among = f"Of {len(meets)} models" + ("" if str(wish) == "none" else f" that meet the wish ({wish})")
     if least is best:
         return least, f"{among}, the one that does best on validation data."
     width = TOLERANCE * error
     return least, (
-        f"{among}, the smallest file within {TOLERANCE:g} standard errors ({width:.2g}) of the best "
-        f"validation metric ({best.metric:.4g}, {best.key})."
+        f"{among}, the smallest file, to a fifth, within {TOLERANCE:g} standard errors ({width:.2g}) of the "
+        f"best validation metric ({best.metric:.4g}, {best.key})."
     )

@@ -67,10 +67,7 @@ def search(
     and ``join=True`` adds this process to a search that is running. ``first``: a point to try before others.
     ``method="lines"``: one axis of a grid after the other, for separable optimisers such as AvaGrad.
     """
-    if processes() > 1:
-        raise TorchliftError(
-            "search shares its trials among workers=N of its own: start it without torchrun."
-        )
+    refuse_torchrun()
     if valid is None and folds is None:
         raise TorchliftError("search needs validation data, or folds=K to set them aside in turn.")
     pairs = ((train, valid),) if folds is None else tuple(k_folds(train, valid, folds, seed))
@@ -106,6 +103,14 @@ def search(
     if folder is not None:
         tuned.to_json(folder / RESULT)
     return tuned
+
+
+def refuse_torchrun() -> None:
+    """Trials are shared among workers of the search's own."""
+    if processes() > 1:
+        raise TorchliftError(
+            "search shares its trials among workers=N of its own: start it without torchrun."
+        )
 
 
 def direction(settings: Mapping[str, Any]) -> tuple[bool, str]:

@@ -22,7 +22,8 @@ def tuning_page(found: Data) -> report.Page:
             "Best", [report.Cards([report.Card(f"valid {metric}", found.get("value"))]), best(found)]
         ),
         report.Section(
-            "Along each parameter", [scatter(done, name, metric) for name in names if numeric(done, name)]
+            "Along each parameter",
+            [scatter(done, name, metric, is_log(found, name)) for name in names if numeric(done, name)],
         ),
         report.Section("Trials", [table(trials, names, metric, better)]),
         report.Section("Settings", [report.KeyValues(found.get("about") or {})]),
@@ -73,11 +74,17 @@ def numeric(trials: list[Data], name: str) -> bool:
     return len(trials) > 1 and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
-def scatter(trials: list[Data], name: str, metric: str) -> report.Scatter:
-    """The metric along one parameter."""
+def is_log(found: Data, name: str) -> bool | None:
+    """Whether a parameter was searched on a logarithmic scale; None where the space does not say."""
+    said = (found.get("about") or {}).get(f"space.{name}.fields.log")
+    return None if said is None else bool(said)
+
+
+def scatter(trials: list[Data], name: str, metric: str, searched: bool | None = None) -> report.Scatter:
+    """The metric along one parameter, on the scale it was searched on."""
     x, y = [trial["params"][name] for trial in trials], [trial["value"] for trial in trials]
     labels = [f"trial {trial['number']}" for trial in trials]
-    log = min(x) > 0 and max(x) / min(x) > 20
+    log = min(x) > 0 and (max(x) / min(x) > 20 if searched is None else searched)
     return report.Scatter(
         [report.Points(name, x, y, labels=labels)], name, name, f"valid {metric}", log_x=log
     )

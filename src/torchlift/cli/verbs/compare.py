@@ -1,10 +1,11 @@
 """``torchlift compare``: which recipe paid off, at equal cost."""
 
+import contextlib
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from torchlift.cli.flags import HOW, Training
+from torchlift.cli.flags import HOW, JOBS, Training
 
 EXAMPLE = """Examples:
 
@@ -15,13 +16,23 @@ EXAMPLE = """Examples:
         --optimizer sgd --lr 0.05 --opt momentum=0.9 --schedule cosine
     torchlift compare --config run.toml --set where=trunk \\
         --recipe narrow=neural-lifting --recipe wide=neural-lifting \\
-        --set wide.width=1000"""
+        --set wide.width=1000
+    torchlift compare --model mlp --data digits --recipe smol --tune 8 --jobs 0"""
 
 
 def compare(
     flags: Annotated[Training, Parameter(name="*")] = Training(),
     *,
     seeds: Annotated[int | None, Parameter(group=HOW, help="How many paired seeds (default: 5).")] = None,
+    tune: Annotated[
+        int | None,
+        Parameter(group=HOW, help="Trials for each recipe, plain included, before the runs (default: 0)."),
+    ] = None,
+    time: Annotated[
+        str | None,
+        Parameter(group=HOW, help="Time as the price: seconds for each run, or 1x for plain training's."),
+    ] = None,
+    jobs: JOBS = None,
 ) -> None:
     """Run recipes and the plain control at equal cost on the same seeds, and say which paid off.
 
@@ -30,11 +41,11 @@ def compare(
     """
     from torchlift.cli.config import read_config
 
-    config = read_config(flags, seeds=seeds)
+    config = read_config(flags, seeds=seeds, tune=tune, time=time, jobs=jobs)
 
     from torchlift.cli.output import show
     from torchlift.cli.pages import read_json, try_rebuild
-    from torchlift.cli.session import open_session, several_recipes
+    from torchlift.cli.session import executor_of, open_session, several_recipes
     from torchlift.search import compare as run_compare
 
     recipes = several_recipes(config)
@@ -51,6 +62,9 @@ def compare(
         recipes=recipes,
         seeds=config.seeds or 5,
         budget=config.epochs or 10.0,
+        tune=config.tune or 0,
+        time=seconds(config.time),
+        executor=executor_of(config),
         out=out,
         progress=not flags.json,
         **settings,
@@ -61,6 +75,13 @@ def compare(
     places = {"out": out, "report": try_rebuild(out)}
     where = "\n".join(f"{name}: {path}" for name, path in places.items() if path)
     show(flags.json, results | places, f"{comparison.table()}\n\n{where}")
+
+
+def seconds(time: str | float | None) -> float | str | None:
+    """A number where it is one; ``1x`` is left for the library to read."""
+    with contextlib.suppress(ValueError, TypeError):
+        return float(time or "none")
+    return time
 
 
 VERBS = [(compare, "compare", EXAMPLE)]

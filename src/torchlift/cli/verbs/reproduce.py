@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from torchlift.cli.flags import Debug, Json
+from torchlift.cli.flags import JOBS, Debug, Json
 from torchlift.cli.output import lines, note, plain, show
 from torchlift.cli.pairs import unknown
 from torchlift.reproduce import Entry, find_entries
@@ -34,10 +34,14 @@ def reproduce(
         float | None,
         Parameter(help="1 is the paper's scale (default: what ends on 2 cores within the hour)."),
     ] = None,
+    jobs: JOBS = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Measure a paper's result: its number beside ours, several seeds, with controls at equal cost."""
+    """Measure a paper's result: its number beside ours, several seeds, with controls at equal cost.
+
+    --jobs shares the runs of an entry's arms and comparisons among processes.
+    """
     del debug
     known = find_entries(papers)
     if name is None:
@@ -47,7 +51,10 @@ def reproduce(
         raise unknown("reproduce: entry", name, known)
     if seeds is not None and seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
-    run_entry(known[name], {"data": data, "seeds": seeds, "scale": scale}, out, json)
+    from torchlift.run.executors import using
+
+    with using("processes" if jobs == 0 else jobs):
+        run_entry(known[name], {"data": data, "seeds": seeds, "scale": scale}, out, json)
 
 
 def listed(known: Mapping[str, Entry]) -> str:

@@ -70,6 +70,6 @@ class Activation(abc.ABC):
             return torch.full_like(v, self.lipschitz)
         return self.tangent(v, torch.ones_like(v))
 
-    def columns(self, index: slice) -> Self:
+    def columns(self, index: slice | Tensor) -> Self:
         """The activation of some of the units (entries of dimension 1)."""
         return self

@@ -125,7 +125,7 @@ class PReLU(_Leaky):
     def _below(self, v: Tensor) -> Scalar:
         return self.slopes.to(v).reshape(-1, *[1] * (v.ndim - 2))
 
-    def columns(self, index: slice) -> "PReLU":
+    def columns(self, index: slice | Tensor) -> "PReLU":
         """The slopes of some units."""
         return PReLU(self.slopes[index]) if len(self.slopes) > 1 else self
 

@@ -122,5 +122,6 @@ def _finish(
         )
         return x
     near = torch.cat([interior_point(h, gs, bounds) for gs in g[left].split(rows_at_once(h))])
-    x[left], _ = pivot(h, g[left], bounds, near)
+    exact, done = pivot(h, g[left], bounds, near)
+    x[left] = torch.where(done[:, None], exact, near)
     return x

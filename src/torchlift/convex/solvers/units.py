@@ -7,6 +7,7 @@ objective disturbs. Units that share one vector (softmax) are solved together.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import torch
@@ -18,7 +19,9 @@ from torchlift.convex.solvers.solved import Here, Solved, Sums
 
 _HELD = 2**24  # entries of the Hessians held at once
 _STALE = 0.5  # relative change of σ' above which a row is exchanged
-_INNER = 60  # conjugate gradient steps
+_SLIGHT = 0.02  # change of σ', in units of ℓ, below which it is not
+_INNER = 100  # conjugate gradient steps after which the factors are made anew
+_LEFT = 1e-1  # of the residual, after conjugate gradients: Newton steps are damped for long on separable data
 _SEARCH = 20  # evaluations of φ' along a direction
 
 
@@ -61,125 +64,160 @@ class _Design:
 
     a: Tensor
     ridge: Tensor
-    basis: Tensor
+    used: Tensor
+    basis: Tensor | None
     bias: bool
     sums: Sums
 
     @classmethod
     def of(cls, rows: Tensor, bias: bool, ridge: float, sums: Sums) -> "_Design":
-        samples, inputs = rows.shape
-        if inputs > samples and sums.processes == 1:
-            basis = torch.linalg.qr(rows.mT).Q
-        else:
-            used = sums.sum(rows.abs().sum(0)) > 0
-            basis = torch.eye(inputs, dtype=rows.dtype, device=rows.device)[:, used]
-        a = rows @ basis if basis.shape[1] < inputs else rows
+        used = sums.sum(rows.abs().sum(0)) > 0
+        a, basis = rows[:, used], None
+        if a.shape[1] > len(a) and sums.processes == 1:
+            basis = torch.linalg.qr(a.mT).Q
+            a = a @ basis
         weights = a.new_full((a.shape[1] + bias,), ridge)
         if bias:
-            a, weights[-1] = torch.cat([a, a.new_ones(samples, 1)], 1), 0.0
-        return cls(a, weights, basis, bias, sums)
+            a, weights[-1] = torch.cat([a, a.new_ones(len(a), 1)], 1), 0.0
+        return cls(a, weights, used, basis, bias, sums)
 
     def inside(self, theta: Tensor) -> Tensor:
         """θ in the coordinates of A."""
-        weight = theta[:, :-1] @ self.basis
+        weight = theta[:, :-1][:, self.used]
+        weight = weight if self.basis is None else weight @ self.basis
         return torch.cat([weight, theta[:, -1:]], 1) if self.bias else weight
 
     def outside(self, inner: Tensor, theta: Tensor) -> Tensor:
         """Back; what A does not see of the weights is 0 under a ridge penalty, and stays without one."""
-        weight = inner[:, : self.basis.shape[1]] @ self.basis.mT
-        if float(self.ridge.max()) == 0:
-            rest = theta[:, :-1]
-            weight = weight + rest - rest @ self.basis @ self.basis.mT
+        found = inner[:, :-1] if self.bias else inner
+        free = float(self.ridge.max()) == 0
+        if self.basis is not None:
+            rest = theta[:, :-1][:, self.used] if free else found.new_zeros(())
+            rest = rest - rest @ self.basis @ self.basis.mT if free else rest
+            found = found @ self.basis.mT + rest
+        weight = theta[:, :-1].clone() if free else torch.zeros_like(theta[:, :-1])
+        weight[:, self.used] = found
         return torch.cat([weight, inner[:, -1:] if self.bias else theta[:, -1:]], 1)
 
 
 class _Units:
-    """Some units at once: Hessians, factors and directions, one per unit."""
+    """Some units at once: Hessians, factors and directions, one per unit; those that are done are left."""
 
     def __init__(self, design: _Design, target: Tensor, activation: Activation, tolerance: float) -> None:
         self.a, self.ridge, self.sums = design.a, design.ridge, design.sums
         self.target, self.activation, self.tolerance = target, activation, tolerance
-        self.columns = self.sums.sum(self.a.square().sum(0))
-        self.floor = torch.finfo(self.a.dtype).eps * self.a.shape[1] * self.columns
-        self.hessian: Tensor | None = None
+        self.squares = self.sums.sum(self.a.square().sum(0))
+        self.floor = torch.finfo(self.a.dtype).eps * self.a.shape[1] * self.squares
+        self.hessian = torch.diag(self.ridge).expand(target.shape[1], -1, -1).clone()
         self.weights = torch.zeros_like(target)
+
+    def solve(self, theta: Tensor, steps: int) -> Solved:
+        """Newton steps until every unit is done."""
+        left = torch.arange(len(theta), device=theta.device)
+        residual = theta.new_zeros(len(theta))
+        for step in range(steps + 1):
+            some = _Line(self, left, theta[left])
+            gradient, rounding = some.gradient()
+            wrong = (gradient.abs() > rounding.clamp(min=self.tolerance)).any(1)
+            residual[left] = gradient.abs().amax(1)
+            if self.activation.vector:
+                wrong = wrong.any().expand(len(wrong))
+            if step == steps or not bool(wrong.any()):
+                return Solved(theta, not bool(wrong.any()), float(residual.max()), step)
+            if not bool(wrong.all()):
+                left, gradient = left[wrong], gradient[wrong]
+                some = _Line(self, left, theta[left])
+            if step == 0:
+                self._start(some.bend)
+            move = self._direction(some, gradient)
+            theta = theta.index_copy(0, left, theta[left] + some.length(move)[:, None] * move)
+        raise AssertionError("the last step returns")
+
+    def _start(self, bend: Tensor) -> None:
+        """Hessians of all rows where most have σ' near ℓ: there are fewer rows to take away than to add."""
+        lipschitz = self.activation.lipschitz
+        most = self.sums.sum((bend - lipschitz / 2).sign().sum(0)) > 0
+        if len(most) == len(self.hessian) and bool(most.any()):
+            self.hessian[most] += lipschitz * self.sums.sum(self.a.mT @ self.a)
+            self.weights = torch.where(most, lipschitz, self.weights)
+
+    def _direction(self, some: "_Line", gradient: Tensor) -> Tensor:
+        """−∇²⁻¹∇: by the factors if they are exact, else by conjugate gradients, or by new factors."""
+        if self._refresh(some.left, some.bend, _STALE, _SLIGHT) and not self.activation.vector:
+            return self._solver(some.left)(-gradient)
+        d, solved = some.conjugate(-gradient, self._solver(some.left))
+        if solved or self.activation.vector:
+            return d
+        self._refresh(some.left, some.bend, 0.0, 0.0)
+        return self._solver(some.left)(-gradient)
+
+    def _solver(self, left: Tensor) -> Callable[[Tensor], Tensor]:
+        systems = self.hessian[left]
+        systems.diagonal(dim1=1, dim2=2).add_(self.floor)
+        roots = factor(systems)
+        return lambda right: torch.cholesky_solve(right[:, :, None], roots)[:, :, 0]
+
+    def _refresh(self, left: Tensor, bend: Tensor, relative: float, absolute: float) -> bool:
+        """Exchange the rows of each Hessian whose σ' changed; whether it is exact now."""
+        old = self.weights[:, left]
+        change = bend - old
+        stale = (change.abs() > relative * torch.maximum(bend, old)) & (
+            change.abs() > absolute * self.activation.lipschitz
+        )
+        for place, unit in enumerate(left.tolist()):
+            index = stale[:, place].nonzero()[:, 0]
+            rows = self.a[index]
+            self.hessian[unit] += self.sums.sum((change[index, place, None] * rows).mT @ rows)
+        new = torch.where(stale, bend, old)
+        self.weights[:, left] = new
+        return float(self.sums.sum((new - bend).abs().sum())) == 0
+
+
+class _Line:
+    """Units at one θ: v, σ'(v), the gradient, and what happens along a direction."""
+
+    def __init__(self, units: _Units, left: Tensor, theta: Tensor) -> None:
+        whole = len(left) == units.target.shape[1]
+        self.units, self.left, self.theta, self.sums = units, left, theta, units.sums
+        self.target = units.target if whole else units.target[:, left]
+        self.activation = units.activation if whole else units.activation.columns(left)
+        self.v = units.a @ theta.mT
+
+    @functools.cached_property
+    def bend(self) -> Tensor:
+        """σ'(v), or the diagonal of it."""
+        return self.activation.diagonal(self.v)
+
+    def gradient(self) -> tuple[Tensor, Tensor]:
+        """∇ and, entry by entry, how much of it is rounding."""
+        units, value = self.units, self.activation(self.v)
+        gradient = self.sums.sum((value - self.target).mT @ units.a) + units.ridge * self.theta
+        length = self.sums.sum((value.square() + self.target.square()).sum(0)).sqrt()
+        size = length[:, None] * units.squares.sqrt() + (units.ridge + units.squares) * self.theta.abs()
+        return gradient, 32 * torch.finfo(size.dtype).eps * size
 
     def _total(self, parts: Tensor) -> Tensor:
         """Σ over coordinates, for every unit; over all units where they share a vector."""
         inner = parts.sum(1)
         return inner.sum().expand(len(inner)) if self.activation.vector else inner
 
-    def _gradient(self, theta: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """∇ and, entry by entry, how much of it is rounding."""
-        value = self.activation(v)
-        gradient = self.sums.sum((value - self.target).mT @ self.a) + self.ridge * theta
-        length = self.sums.sum((value.square() + self.target.square()).sum(0)).sqrt()
-        size = length[:, None] * self.columns.sqrt() + (self.ridge + self.columns) * theta.abs()
-        return gradient, 32 * torch.finfo(theta.dtype).eps * size
+    def _bent(self, v: Tensor, image: Tensor) -> Tensor:
+        """σ'(v)·image."""
+        act = self.activation
+        return act.tangent(v, image) if act.vector else act.diagonal(v) * image
 
-    def solve(self, theta: Tensor, steps: int) -> Solved:
-        """Newton steps until every unit is done."""
-        for step in range(steps + 1):
-            v = self.a @ theta.mT
-            gradient, rounding = self._gradient(theta, v)
-            wrong = (gradient.abs() > rounding.clamp(min=self.tolerance)).any(1)
-            if self.activation.vector:
-                wrong = wrong.any().expand(len(wrong))
-            if step == steps or not bool(wrong.any()):
-                return Solved(theta, not bool(wrong.any()), float(gradient.abs().max()), step)
-            move = self._direction(v, gradient * wrong[:, None])
-            theta = theta + self._length(theta, v, move)[:, None] * move
-        raise AssertionError("the last step returns")
-
-    def _direction(self, v: Tensor, gradient: Tensor) -> Tensor:
-        bend = self.activation.diagonal(v)
-        exact = self._refresh(bend) and not self.activation.vector
-        assert self.hessian is not None
-        systems = self.hessian + torch.diag(self.floor)
-        roots = factor(systems)
-
-        def precondition(right: Tensor) -> Tensor:
-            return torch.cholesky_solve(right[:, :, None], roots)[:, :, 0]
-
-        return precondition(-gradient) if exact else self._conjugate(v, bend, -gradient, precondition)
-
-    def _refresh(self, bend: Tensor) -> bool:
-        """Exchange the rows of each Hessian whose σ' changed; whether it is exact now."""
-        lipschitz = self.activation.lipschitz
-        if self.hessian is None:
-            half = self.sums.sum((bend - lipschitz / 2).sign().sum(0)) > 0  # nearer to all rows than to none
-            gram = lipschitz * self.sums.sum(self.a.mT @ self.a) if bool(half.any()) else 0.0
-            self.weights = torch.where(half, lipschitz, self.weights)
-            self.hessian = half[:, None, None] * gram + torch.diag(self.ridge)
-        change = bend - self.weights
-        stale = (change.abs() > _STALE * torch.maximum(bend, self.weights)) & (
-            change.abs() > 0.02 * lipschitz
-        )
-        update = torch.zeros_like(self.hessian)
-        for unit in range(len(update)):
-            index = stale[:, unit].nonzero()[:, 0]
-            if len(index):
-                some = self.a[index]
-                update[unit] = (change[index, unit, None] * some).mT @ some
-        self.hessian += self.sums.sum(update)
-        self.weights = torch.where(stale, bend, self.weights)
-        left = (self.weights - bend).abs().amax() if len(bend) else bend.new_zeros(())
-        return float(self.sums.sum(left)) == 0
-
-    def _conjugate(
-        self, v: Tensor, bend: Tensor, right: Tensor, precondition: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        """∇² d = right by preconditioned conjugate gradients."""
-        d, residual = torch.zeros_like(right), right
+    def conjugate(self, right: Tensor, precondition: Callable[[Tensor], Tensor]) -> tuple[Tensor, bool]:
+        """∇² d = right by preconditioned conjugate gradients, and whether they got there."""
+        a, d, residual = self.units.a, torch.zeros_like(right), right
         z = precondition(residual)
         direction, energy = z, self._total(residual * z)
-        stop, tiny = 1e-10 * energy, torch.finfo(right.dtype).tiny
+        stop, tiny = _LEFT**2 * energy, torch.finfo(right.dtype).tiny
         for _ in range(_INNER):
             if bool((energy <= stop).all()):
                 break
-            image = self.a @ direction.mT
-            bent = self.activation.tangent(v, image) if self.activation.vector else bend * image
-            product = self.sums.sum(bent.mT @ self.a) + self.ridge * direction
+            image = a @ direction.mT
+            bent = self._bent(self.v, image) if self.activation.vector else self.bend * image
+            product = self.sums.sum(bent.mT @ a) + self.units.ridge * direction
             curve = self._total(direction * product)
             rate = torch.where((energy > stop) & (curve > 0), energy / curve.clamp(min=tiny), 0.0)[:, None]
             d, residual = d + rate * direction, residual - rate * product
@@ -187,17 +225,17 @@ class _Units:
             following = self._total(residual * z)
             direction = z + (following / energy.clamp(min=tiny))[:, None] * direction
             energy = following
-        return d
+        return d, bool((energy <= stop).all())
 
-    def _length(self, theta: Tensor, v: Tensor, move: Tensor) -> Tensor:
+    def length(self, move: Tensor) -> Tensor:
         """t with φ'(t) = 0, φ(t) = F(θ + t·move), unit by unit: Newton's method within a bracket."""
-        image = self.a @ move.mT
-        linear, square = self._total(self.ridge * theta * move), self._total(self.ridge * move * move)
+        image, ridge = self.units.a @ move.mT, self.units.ridge
+        linear, square = self._total(ridge * self.theta * move), self._total(ridge * move * move)
 
         def slopes(t: Tensor) -> tuple[Tensor, Tensor]:
-            point = v + t * image
+            point = self.v + t * image
             first = self.sums.sum(((self.activation(point) - self.target) * image).sum(0))
-            second = self.sums.sum((self.activation.diagonal(point) * image * image).sum(0))
+            second = self.sums.sum((self._bent(point, image) * image).sum(0))
             return self._total(first[:, None]) + linear + t * square, self._total(second[:, None]) + square
 
         t = torch.ones_like(linear)
@@ -205,12 +243,12 @@ class _Units:
         start = slopes(low)[0].abs()
         for _ in range(_SEARCH):
             first, second = slopes(t)
-            open_ = first.abs() > 0.1 * start
-            if not bool(open_.any()):
+            wide = first.abs() > 0.1 * start
+            if not bool(wide.any()):
                 break
             low, high = torch.where(first < 0, t, low), torch.where(first < 0, high, t)
             newton = t - first / second.clamp(min=torch.finfo(t.dtype).tiny)
             far = torch.where(high.isinf(), 4 * t, (low + high) / 2)
             fits = (newton > low) & (newton < high) & (newton <= 8 * t)
-            t = torch.where(open_, torch.where(fits, newton, far), t)
+            t = torch.where(wide, torch.where(fits, newton, far), t)
         return t

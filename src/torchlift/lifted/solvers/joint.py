@@ -172,7 +172,7 @@ class _Joint(Pulled):
         self.maps, self.acts, self.weights, self.x, self.top = maps, acts, weights, x, top
         self.shapes = [tuple(u.shape[1:]) for u in self.forward(x[:1])]
         sizes = [torch.Size(shape).numel() for shape in self.shapes]
-        self.activation = _Stacked(tuple(acts), tuple(self.shapes))
+        self.activation = self.stacked = _Stacked(tuple(acts), tuple(self.shapes))
         self.mu = torch.cat([x.new_full((n,), w) for n, w in zip(sizes, weights, strict=True)])
         self.momentum = 1.0
         self.curvature = self._curvature()
@@ -190,7 +190,7 @@ class _Joint(Pulled):
         tolerance = 1e-9 if self.x.dtype == torch.float64 else 1e-5
         start = torch.cat([u.flatten(1) for u in states], 1)
         found = tell("joint states", newton_states(self, start, tolerance=tolerance), _FIX)
-        return self.activation.split(found)
+        return self.stacked.split(found)
 
     def _curvature(self) -> float:
         """A bound on the curvature of the smooth part, by blocks."""
@@ -206,7 +206,7 @@ class _Joint(Pulled):
 
     def _pull(self, x: Tensor) -> Tensor:
         """∇g: w_l(−v_l) + w_{l+1}Aᵀ(v_{l+1} − u_{l+1}), and the loss's for the last."""
-        states, pulls = self.activation.split(x), list[Tensor]()
+        states, pulls = self.stacked.split(x), list[Tensor]()
         below = [self.x, *states]
         values = [layer.forward(u) for layer, u in zip(self.maps, below, strict=True)]
         for i, w in enumerate(self.weights):
@@ -225,12 +225,12 @@ class _Joint(Pulled):
 
     def bend(self, x: Tensor) -> Callable[[Tensor], Tensor]:
         """d ↦ ∇²g(u)d: −w_l A_l d_{l−1} + w_{l+1}Aᵀ(A d_l − d_{l+1}), and the loss's."""
-        states = self.activation.split(x)
+        states = self.stacked.split(x)
         origins = [m.forward(torch.zeros_like(u)) for m, u in zip(self.maps, [self.x, *states], strict=True)]
         out = self.maps[-1].forward(states[-1]) if self.top is not None else None
 
         def product(direction: Tensor) -> Tensor:
-            parts, images = self.activation.split(direction), list[Tensor]()
+            parts, images = self.stacked.split(direction), list[Tensor]()
             moved = [
                 m.forward(d) - origin for m, d, origin in zip(self.maps[1:], parts, origins[1:], strict=True)
             ]

@@ -43,9 +43,9 @@ class Along(Fit):
         """The inner fit's."""
         return self.inner.lift(lift, problem)
 
-    def branch(self, name: str, share: float = 1.0) -> "Along":
+    def branch(self, name: str, share: float = 1.0, **settings: Any) -> "Along":
         """The inner fit's branch over the next part of the stretch."""
-        return Along(self.inner.branch(name, share), *self.next(share), whole=self.whole)
+        return Along(self.inner.branch(name, share, **settings), *self.next(share), whole=self.whole)
 
     def left(self) -> float:
         """The inner fit's."""

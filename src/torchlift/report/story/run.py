@@ -46,6 +46,9 @@ MODEL: dict[str, tuple[str, Format, str]] = {
     "macs": ("multiply–adds", "count", ""),
     "latency_ms": ("latency", "ms", ""),
 }
+ENERGY = "energy "
+"""How the columns of lifted training begin: the name of a layer follows."""
+
 PHASES = {
     "phase": Column("phase", align="left"),
     "cost": Column("cost at end\n(plain\N{NO-BREAK SPACE}epochs)"),
@@ -137,7 +140,11 @@ def run_charts(history: Rows, metric: str) -> list[Block]:
     losses = _present(curve(history, "train_loss", "train"), curve(history, "valid_loss", "validation"))
     charts = [_chart(history, "Loss", "loss", losses, wide=True)]
     charts += [_chart(history, sentence(metric), "", _present(curve(history, "metric", metric, 2)))]
-    for place, key in enumerate([*extras(history), "lr"]):
+    energies = [key for key in extras(history) if key.startswith(ENERGY)]
+    layers = [curve(history, key, key.removeprefix(ENERGY)) for key in energies]
+    charts += [_chart(history, "Energy of each layer", "per sample", _present(*layers))]
+    others = [key for key in extras(history) if key not in energies]
+    for place, key in enumerate([*others, "lr"]):
         title = "Learning rate" if key == "lr" else sentence(key)
         charts.append(_chart(history, title, "", _present(curve(history, key, title.lower(), 3 + place % 4))))
     return [chart for chart in charts if chart.lines]

@@ -1,0 +1,168 @@
+"""Quantised runs side by side: one run of a setting, its bits, its file, and what is told of all of them."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import torchlift as tl
+from papers.common.arms import Row, machine, spread
+from papers.common.cells import Cells
+from papers.savarese_thesis.pruning_runs import Setting, digits, fewer, sgd
+from torchlift.core import Node, WeightLift
+from torchlift.data import crop_flip, load
+from torchlift.lifts.activation_precision import GridActivation
+from torchlift.lifts.keep_grid import OnGrid
+from torchlift.lifts.tools.grid_reading import grid_of
+from torchlift.models import LeNet5, resnet
+from torchlift.recipes import Chain, Plain
+
+__all__ = ["Setting", "digits", "fewer", "sgd"]
+
+SOURCE = "Savarese, Principled Approximation Methods, chapter 5"
+TUNING_SEED = 100
+COLUMNS = ("method", "bits", "file bytes", "accuracy")
+
+
+def lenet(images: int, epochs: float, folder: str | None) -> Setting:
+    """LeNet-5 on some of CIFAR-10, crops and flips."""
+    data = fewer(load("cifar10", folder), images, 10_000)
+    fit = sgd(5e-2, 5e-4, 128, schedule="cosine", augment=crop_flip)
+    title = f"LeNet-5, {images} images of CIFAR-10"
+    return Setting(title, partial(LeNet5, init="xavier"), data, epochs, fit)
+
+
+def resnet20(epochs: float, folder: str | None) -> Setting:
+    """The thesis' setting: ResNet-20, SGD 0.1 with drops, batches of 128, decay 1e-4."""
+    fit = sgd(0.1, 1e-4, 128, schedule="cosine", augment=crop_flip)
+    return Setting("ResNet-20, CIFAR-10", partial(resnet, 20), load("cifar10", folder), epochs, fit)
+
+
+def after_training(lift: Any, share: float) -> Chain:
+    """Straight-through training from trained weights, as LSQ's authors do."""
+    return Chain({"float": Plain(), "bits": lift}, shares={"float": 1 - share, "bits": share})
+
+
+def bits_of(weight: Tensor) -> float:
+    """Bits per entry: of its grid; else what its distinct values need, 32 where there are more than 2^16."""
+    grid = grid_of(weight)
+    if grid is not None:
+        return float(grid[0].double().mean())
+    values = weight.unique().numel()
+    return math.ceil(math.log2(max(values, 2))) if values <= min(2**16, weight.numel() // 2) else 32.0
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """What methods quantise: matrices and kernels."""
+    return {name: p.detach() for name, p in model.named_parameters() if p.ndim > 1}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bench:
+    """A setting with a record of finished runs and a folder for those that are not."""
+
+    setting: Setting
+    cells: Cells
+    out: Path
+
+    @classmethod
+    def at(cls, setting: Setting, out: Path, name: str) -> "Bench":
+        """A record of its own for every scale."""
+        place = out / f"{name}-{setting.epochs:g}-{len(setting.data.train[0])}"
+        return cls(setting, Cells(place / "cells.jsonl"), place)
+
+    def model(self, name: str, recipe: Any, seed: int, share: float = 1.0) -> Any:
+        """One durable run at the cost of the setting's plain epochs, times ``share``."""
+        setting = self.setting
+        return tl.fit(
+            setting.model(seed), setting.data.train, setting.data.valid, test=setting.data.test,
+            recipe=recipe, seed=seed, epochs=share * setting.epochs, equal_cost=True, resume=True,
+            out=self.out / f"{name} {seed}".replace(" ", "_").replace(",", ""), **setting.fit,
+        )  # fmt: skip
+
+    def measured(self, name: str, recipe: Any, seed: int, share: float = 1.0) -> Row:
+        """The row of a run: bits, bytes of the file on disk, accuracy, bits by layer."""
+        result = self.model(name, recipe, seed, share)
+        found = weights_of(result.model)
+        layers = {layer: round(bits_of(weight), 3) for layer, weight in found.items()}
+        total = sum(weight.numel() for weight in found.values())
+        mean = sum(layers[layer] * weight.numel() for layer, weight in found.items()) / total
+        units = [part.bits.double() for part in result.model.modules() if isinstance(part, GridActivation)]
+        shown = {"activation bits": float(torch.cat([u.flatten() for u in units]).mean())} if units else {}
+        return {
+            "method": name, "seed": seed, "bits": round(mean, 4), **shown, "layers": layers,
+            "file bytes": tl.deploy.save(result.model, self.out / "last.tl"),
+            "valid": round(result.scores["valid"].metric, 4),
+            "accuracy": round(result.scores["test"].metric, 4), "cost": round(result.cost, 3),
+        }  # fmt: skip
+
+    def run(self, name: str, recipe: Any, seed: int, share: float = 1.0) -> Row:
+        """A run, or what is written down of it."""
+        return self.cells.get(f"{name}, seed {seed}", partial(self.measured, name, recipe, seed, share))
+
+    def best(self, name: str, make: Callable[[Any], Any], trials: Sequence[Any]) -> Any:
+        """The trial that is best on validation data (ties: the smaller file), on a seed not reported."""
+        rows = {trial: self.run(f"{name}, tuning {trial}", make(trial), TUNING_SEED) for trial in trials}
+        return max(rows, key=lambda trial: (rows[trial]["valid"], -rows[trial]["file bytes"]))
+
+
+def means(rows: Iterable[Row], columns: Sequence[str] = COLUMNS) -> list[Row]:
+    """A row per method, mean and deviation over seeds."""
+    rows = list(rows)
+    found: list[Row] = []
+    for name in dict.fromkeys(row["method"] for row in rows):
+        mine = [row for row in rows if row["method"] == name]
+        numbers = {
+            key: spread([row[key] for row in mine]) for key in columns if key in mine[0] and key != "method"
+        }
+        found.append(numbers | {"method": name, "per seed": [row["accuracy"] for row in mine]})
+    return found
+
+
+def sizes(table: Iterable[Row]) -> dict[str, list[tuple[float, float, float]]]:
+    """Accuracy against file size by family: what stands before the comma in a method's name."""
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for row in table:
+        point = row["file bytes"]["mean"], row["accuracy"]["mean"], row["accuracy"]["sd"]
+        found.setdefault(row["method"].partition(",")[0], []).append(point)
+    return found
+
+
+def told(title: str, figures: str, setting: Setting, full: bool, trials: Sequence[Row], **more: Any) -> Row:
+    """The result as the page of a reproduction takes it; ``trials`` keep every run."""
+    part = "full scale" if full else f"small scale: {setting.title}, {setting.epochs:g} epochs"
+    return {
+        "title": f"{title}: {setting.title}", "source": f"{SOURCE}, {figures}", "scale": part,
+        "seeds": sorted({row["seed"] for row in trials}), "machine": machine(), "columns": list(COLUMNS),
+        "rows": means(trials), "y_label": "test accuracy", "trials": list(trials),
+    } | more  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed(WeightLift):
+    """Weights trained straight through at precisions that are given."""
+
+    grids: Mapping[str, tuple[Tensor, float]]
+    where: str = "*weight"
+
+    def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
+        """Each weight on the grid it is given."""
+        return {name: OnGrid(w, *self.grids[name.removeprefix("model.")]) for name, w in weights.items()}
+
+
+def grids(model: nn.Module, shuffled: int | None) -> dict[str, tuple[Tensor, float]]:
+    """The precisions of a quantised model; with a seed, permuted within each layer."""
+    found: dict[str, tuple[Tensor, float]] = {}
+    generator = torch.Generator().manual_seed(shuffled or 0)
+    for name, weight in weights_of(model).items():
+        grid = grid_of(weight)
+        if grid is not None:
+            bits, scale = grid
+            order = torch.randperm(bits.numel(), generator=generator)
+            found[name] = (bits if shuffled is None else bits.flatten()[order].view_as(bits), scale)
+    return found

@@ -1,0 +1,35 @@
+"""Precisions carry structure: retrained with SMOL's own, in place and shuffled (thesis Table 5.6)."""
+
+from pathlib import Path
+
+from papers.common.arms import Row, difference
+from papers.savarese_thesis.precision_runs import Bench, Fixed, grids, lenet, means, resnet20, told
+from torchlift.recipes import Smol
+
+SAME, SHUFFLED = "same precisions, retrained", "shuffled precisions, retrained"
+THESIS = {"SMOL": 92.8, SAME: 91.5, SHUFFLED: 89.3}
+
+
+def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+    """SMOL with a precision per weight; then new weights, straight through, for half of its budget."""
+    full = scale is not None and scale >= 1
+    setting = resnet20(650.0, data) if full else lenet(3000, 6.0, data)
+    bench, recipe = Bench.at(setting, out, "shuffled-precisions"), Smol(bits=2.0)
+    rows: list[Row] = []
+    for seed in range(seeds or 3):
+        rows.append(bench.run("SMOL", recipe, seed))
+        model = bench.model("SMOL", recipe, seed).model  # finished: it is only read
+        for name, order in ((SAME, None), (SHUFFLED, seed + 1)):
+            rows.append(bench.run(name, Fixed(grids(model, order)), seed, share=0.5))
+    table = {row["method"]: row for row in means(rows)}
+    lost = difference(table[SHUFFLED]["per seed"], table[SAME]["per seed"])
+    for name, row in table.items():
+        row["thesis"] = THESIS[name] / 100
+    said = ", ".join(f"{name} {100 * row['accuracy']['mean']:.1f} %" for name, row in table.items())
+    return told(
+        "Shuffled precisions", "Table 5.6 and Figure 5.8", setting, full, rows,
+        finding=f"{said}; shuffling costs {-100 * lost['mean']:.1f} points "
+        f"(95 %: {-100 * lost['high']:.1f} to {-100 * lost['low']:.1f}).",
+        rows=list(table.values()), columns=["method", "bits", "file bytes", "accuracy", "thesis"],
+        shuffling=lost,
+    )  # fmt: skip

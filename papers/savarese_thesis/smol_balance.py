@@ -1,0 +1,38 @@
+"""How much of a budget should go to precisions, how much to fine-tuning (thesis Figure 5.7)."""
+
+from functools import partial
+from pathlib import Path
+
+from papers.common.arms import Row
+from papers.savarese_thesis.precision_runs import Bench, digits, means, resnet20, sgd, told
+from torchlift.recipes import Smol
+
+
+def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+    """SMOL at one strength with several parts of the budget for its noise; the rest fine-tunes."""
+    full = scale is not None and scale >= 1
+    setting = resnet20(650.0, data) if full else digits(40.0, **sgd(0.05, 1e-4, schedule="cosine"))
+    bench = Bench.at(setting, out, "smol-balance")
+    # s moves by Adam's rate at every step: 1e-3 is enough in 650 epochs, not in 40 of digits
+    make = partial(Smol, strength=7e-7) if full else partial(Smol, strength=1e-5, logit_rate=0.02)
+    parts = [n / 13 for n in range(1, 13)] if full else [0.1, 0.25, 0.4, 0.55, 0.7, 0.85]
+    rows = [
+        bench.run(f"noise {part:.2f}", make(finetune=1 - part), seed)
+        for seed in range(seeds or 3)
+        for part in parts
+    ]
+    table = means(rows)
+    curves = [
+        {"name": key, "panel": key, "x": parts, "y": [row[key]["mean"] for row in table]}
+        for key in ("accuracy", "bits")
+    ]
+    said = ", ".join(
+        f"{part:.2f}: {100 * row['accuracy']['mean']:.1f} % at {row['bits']['mean']:.2f} bits"
+        for part, row in zip(parts, table, strict=True)
+    )
+    return told(
+        "Precision training against fine-tuning", "Figure 5.7", setting, full, rows,
+        finding=f"Accuracy and bits by the part of the budget spent on noise: {said}.",
+        curves=curves, x_label="part of the budget for precisions",
+        notes=["The thesis: bits settle from 250 of 650 epochs on; beyond that more noise changes little."],
+    )  # fmt: skip

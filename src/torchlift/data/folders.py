@@ -1,0 +1,93 @@
+"""Folders of pictures: a folder for each class, perhaps inside ``train``, ``valid`` and ``test``."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchlift.data.images import normalise, statistics
+from torchlift.data.sources import LoadError, need
+from torchlift.data.splits import Pair, Splits, hold_out
+
+KINDS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".pgm", ".ppm")
+PARTS = {"train": ("train",), "test": ("test",), "valid": ("valid", "val", "validation")}
+HELD_OUT = {"test": 0.2, "valid": 0.125}
+
+
+def holds_pictures(folder: Path) -> bool:
+    """Whether there are pictures in folders inside."""
+    places = [below for part in subfolders(folder) for below in (part, *subfolders(part))]
+    return any(next(pictures(place), None) for place in places)
+
+
+def subfolders(folder: Path) -> list[Path]:
+    """The folders in a folder, hidden ones left out."""
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def pictures(folder: Path) -> Iterator[Path]:
+    """The pictures in a folder, by name."""
+    return (path for path in sorted(folder.iterdir()) if path.suffix.lower() in KINDS)
+
+
+def read_pictures(folder: str | Path, seed: int = 0) -> Splits:
+    """Pictures and the classes their folders are named after, normalised by the training part.
+
+    All have to be of one size; where any has colours, all get three channels. Parts that are missing are set
+    aside from the training part by ``seed``.
+    """
+    root = Path(folder).expanduser()
+    inside = {path.name.lower(): path for path in subfolders(root)}
+    found = {part: inside[name] for part, names in PARTS.items() for name in names if name in inside}
+    places = found if "train" in found else {"train": root}
+    classes = [path.name for path in subfolders(places["train"]) if next(pictures(path), None)]
+    if len(classes) < 2:
+        raise LoadError(f"{places['train']} needs a folder of pictures for each of two or more classes")
+    parts = {part: read_part(place, classes) for part, place in places.items()}
+    colours = any(x.shape[1] == 3 for x, _ in parts.values())
+    parts = {part: (x.expand(-1, 3, -1, -1) if colours else x, y) for part, (x, y) in parts.items()}
+    sizes = {part: tuple(x.shape[1:]) for part, (x, _) in parts.items()}
+    if len(set(sizes.values())) > 1:
+        raise LoadError(f"{root}: pictures of the parts differ in size: {sizes}; make them one size")
+    for part, fraction in HELD_OUT.items():
+        if part not in parts:
+            parts["train"], parts[part] = hold_out(parts["train"], fraction, seed)
+    mean, std = statistics(parts["train"][0])
+    scale = partial(normalise, mean=mean, std=torch.where(std > 0, std, 1.0))
+    train, valid, test = ((scale(parts[part][0]), parts[part][1]) for part in ("train", "valid", "test"))
+    return Splits(train, valid, test, "classification")
+
+
+def read_part(folder: Path, classes: list[str]) -> Pair:
+    """All pictures below a folder, as bytes, and their classes."""
+    strange = [path.name for path in subfolders(folder) if path.name not in classes]
+    if strange and any(next(pictures(folder / name), None) for name in strange):
+        raise LoadError(f"{folder} has classes the training part has not: {', '.join(strange)}")
+    images: list[Tensor] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        for path in pictures(folder / name) if (folder / name).is_dir() else ():
+            image = read_picture(path)
+            if images and image.shape[1:] != images[0].shape[1:]:
+                ours, theirs = tuple(images[0].shape[1:]), tuple(image.shape[1:])
+                raise LoadError(f"{path}: {theirs} pixels, others have {ours}; make them one size")
+            images.append(image)
+            labels.append(label)
+    if len(images) < 4:
+        raise LoadError(f"{folder} holds {len(images)} pictures; give more")
+    channels = max(len(image) for image in images)
+    return torch.stack([image.expand(channels, -1, -1) for image in images]), torch.tensor(labels)
+
+
+def read_picture(path: Path) -> Tensor:
+    """Channels × height × width as bytes: one channel for grey pictures, three for others."""
+    pillow = need("pictures", "PIL.Image")
+    try:
+        with pillow.open(path) as picture:
+            array = np.array(picture.convert("L" if picture.mode in ("1", "L", "LA", "I;16") else "RGB"))
+    except (OSError, ValueError, SyntaxError) as error:
+        raise LoadError(f"{path} cannot be read as a picture ({error}); remove it or save it anew") from error
+    return torch.from_numpy(array if array.ndim == 3 else array[:, :, None]).permute(2, 0, 1).contiguous()
