@@ -149,7 +149,7 @@ def theirs(model: nn.Module, x: Any) -> nn.Module:
         output_transform=lambda out: out.logits.sum() if hasattr(out, "logits") else out.sum(),
     )
     pruner.step()
-    parts: Iterable[Any] = model.modules()
+    parts: list[Any] = [*model.modules()]
     for part in parts:  # as its own examples for ViT and BERT do
         if hasattr(part, "attention_head_size") and hasattr(part, "query"):
             part.num_attention_heads = pruner.num_heads[part.query]
