@@ -24,6 +24,10 @@ LOOK = 64
 """Steps between two looks for entries that came to rest: m takes hundreds of steps to fade to zero."""
 
 
+RESTING = {"dead": True, "idle": False}
+"""Whether a group may have entries with v = 0, and with m = 0 though v > 0, as last seen."""
+
+
 class AvaGrad(MomentOptimizer):
     r"""Adam whose rates are divided by their root mean square over a parameter group.
 
@@ -72,7 +76,7 @@ class AvaGrad(MomentOptimizer):
         """Add a group, and a place for its γ."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        group["idle"] = False
+        group |= RESTING
         if group["fused"]:
             check_fused(group)
         double = any(param.dtype in (torch.float64, torch.complex128) for param in group["params"])
@@ -95,9 +99,17 @@ class AvaGrad(MomentOptimizer):
         for group, place in zip(self.param_groups, places, strict=True):
             group["gamma"] = torch.full_like(place, group["gamma"])
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A state, perhaps of a time when groups knew less."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for key, value in {"fused": False, **RESTING}.items():
+                group.setdefault(key, value)
+
     def advance(self, group: Group, parts: Sequence[Block]) -> None:
         """One step by the group's rule; whether entries came to rest is looked up now and then."""
         if not in_graph(group) and any(part.step % LOOK == 1 for part in parts):
+            group["dead"] = any(part.dead() for part in parts)
             group["idle"] = any(part.idle() for part in parts)
         step = published_step if group["rule"] == "published" else thesis_step
         gamma = step(group, parts)

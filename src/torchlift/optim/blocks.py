@@ -87,6 +87,10 @@ class Block:
         firsts = [m.detach() for m in self.firsts]
         return gather(firsts).sign_() if len(firsts) > 1 else firsts[0].sign()
 
+    def dead(self) -> bool:
+        """Whether an entry has never lived (v = 0)."""
+        return not all(bool(second.all()) for second in self.seconds)
+
     def idle(self) -> bool:
         """Whether an entry that lived (v > 0) has come to rest (m = 0)."""
         pairs = zip(self.firsts, self.seconds, strict=True)

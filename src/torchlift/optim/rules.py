@@ -27,7 +27,7 @@ def published_step(group: Group, parts: Sequence[Block]) -> Tensor:
             continue
         direct(part, group, alive_only=group["skip_dead"])
         shifted = plus(
-            at_first(part, math.inf, part.second_root(skip_dead=group["skip_dead"])), eps * before, group
+            at_first(part, math.inf, part.second_root(skip_dead=some_dead(group))), eps * before, group
         )
         part.accumulate_first(beta1)
         part.shrink(lr * decoupled_decay(group) * part.started)
@@ -53,10 +53,10 @@ def thesis_step(group: Group, parts: Sequence[Block]) -> Tensor:
     for part in parts:
         direct(part, group, alive_only=group["skip_dead"])
         part.accumulate_first(beta1)
-        norm.add(part, part.second_root(skip_dead=group["skip_dead"]))
+        norm.add(part, part.second_root(skip_dead=some_dead(group)))
     gamma = number(norm.gamma(), group)
     for part in parts:
-        root = at_first(part, 0.0, part.second_root(skip_dead=group["skip_dead"]))
+        root = at_first(part, 0.0, part.second_root(skip_dead=some_dead(group)))
         part.shrink(lr * decoupled_decay(group))
         part.move(plus(root, eps, group), gamma * lr)
         part.accumulate_second(beta2)
@@ -86,9 +86,14 @@ def ratio(scratch: Tensor, root: Tensor, group: Group) -> Tensor:
     return scratch / root if group["differentiable"] else scratch.div_(root)
 
 
+def some_dead(group: Group) -> bool:
+    """Whether entries with v = 0 must be looked for."""
+    return group["skip_dead"] and (group["dead"] or in_graph(group))
+
+
 def living(eta: Tensor, dtype: torch.dtype, group: Group) -> Tensor:
     """How many entries of η are not zero; it is used up."""
-    if not in_graph(group) and eta.device.type == "cpu" and eta.numel() and eta.amin() > 0:
+    if not (in_graph(group) or group["dead"] or group["idle"]):
         return torch.tensor(eta.numel(), dtype=dtype)
     signs = eta.detach().sign() if group["differentiable"] else eta.sign_()
     return signs.abs_().sum(dtype=dtype)
