@@ -1,19 +1,16 @@
 """Recipes whose projection is exact: linear lifting, folded normalisation; and those made of others."""
 
-import copy
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
-from torch.testing import assert_close
 
 import torchlift as tl
 from torchlift.core import Fit, Task, nodes
 from torchlift.errors import TorchliftError
 from torchlift.models import MLP, BlockNet, LeNet5
 from torchlift.recipes import Auto, Centred, Chain, FoldedNorm, LinearLifting, Plain, Rotated
-from torchlift.recipes.auto import suggestions
 from torchlift.train.settings import cosine
 
 
@@ -118,32 +115,12 @@ def candidates():
     return {"one": Plain(), "two": Plain()}
 
 
-def test_auto_gives_the_rest_of_the_budget_to_the_best_trial():
-    fit = Asked({"plain": 2.0, "one": 3.0, "two": 1.0})
-    Auto(candidates(), trials=0.3)(Task(nn.Linear(1, 1), "mse"), fit)
-    names = [name for name, _ in fit.calls]
-    assert names == ["trial of plain: base", "trial of one: base", "trial of two: base", "two: base"]
-    assert [share for _, share in fit.calls] == pytest.approx([0.1, 0.1, 0.1, 0.7])
-
 
 def test_auto_falls_back_to_plain():
     fit = Asked({"plain": 0.5, "one": 3.0, "two": 1.0})
     Auto(candidates())(Task(nn.Linear(1, 1), "mse"), fit)
     assert fit.calls[-1][0] == "plain: base"
 
-
-def test_auto_starts_the_chosen_from_the_initial_weights():
-    model = MLP(5, 8, 1)
-    before = copy.deepcopy(model.state_dict())
-    seen = []
-
-    def spy(task, fit):
-        seen.append({name: value.clone() for name, value in task.model.state_dict().items()})
-        return Plain()(task, fit)
-
-    run(Auto({"spy": spy}), model)
-    for start in seen:
-        assert_close(start, before, rtol=0, atol=0)
 
 
 def test_auto_on_a_real_model_spends_its_budget_and_comes_back_plain():
@@ -152,19 +129,6 @@ def test_auto_on_a_real_model_spends_its_budget_and_comes_back_plain():
     assert [type(m) for m in result.model.modules()] == [type(m) for m in MLP(5, 16, 16, 1).modules()]
 
 
-def test_suggestions_fit_the_model():
-    assert set(suggestions(LeNet5())) == {"folded norm", "centred"}
-    for model in (
-        tl.models.resnet(8),
-        tl.models.CharLSTM(5, width=4),
-        tl.models.GPT(5, context=4, width=4, heads=1),
-    ):
-        assert set(suggestions(model)) == {"rotated"}
-
-
-def test_auto_skips_candidates_that_do_not_fit_the_model():
-    result = run(Auto({"nowhere": FoldedNorm(where="no.such.layer")}), MLP(5, 8, 1), epochs=4)
-    assert {row["phase"] for row in result.history} == {"base"}
 
 
 def test_chain_splits_the_budget_and_scales_rules():

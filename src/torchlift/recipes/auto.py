@@ -21,6 +21,7 @@ from torchlift.recipes.tools.begun import Begun
 from torchlift.recipes.tools.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.train import DurableFit
 from torchlift.train.settings import Times
+from torchlift.train.workers import watched
 
 LOG = logging.getLogger("torchlift")
 
@@ -123,15 +124,16 @@ class Auto(Recipe):
         spent = share + (before.spent if before else 0.0)
         short = self.branch(f"{'second ' if before else ''}trial of {name}", candidate, fit, share)
         try:
-            if before is not None and before.begun is not None:
-                begun = recipe.carry_on(before.begun, short)
-            else:
-                begun = recipe.begin(mine, short)
-            loss = fit.evaluate(recipe(mine, short) if begun is None else begun.task).loss
+            with watched():
+                if before is not None and before.begun is not None:
+                    begun = recipe.carry_on(before.begun, short)
+                else:
+                    begun = recipe.begin(mine, short)
+                loss = fit.evaluate(recipe(mine, short) if begun is None else begun.task).loss
             if not math.isfinite(loss):
                 raise DivergedError(f"its validation loss is {loss}.")
         except (CheckpointError, DataError, OSError):
-            raise  # a full disk or bad data are no candidate's fault
+            raise  # a full disk, bad data or a dead worker are no candidate's fault
         except Exception as error:  # whatever is wrong with a candidate, the others go on
             reason = str(error).partition("\n")[0] or type(error).__name__
             LOG.warning("Auto drops %s: %s", name, reason)
