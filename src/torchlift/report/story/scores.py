@@ -84,7 +84,6 @@ def result_table(results: Data, recipes: dict[str, Data]) -> list[Block]:
             [spread_of(one.get("test")) for one in recipes.values()],
         ),
         (Column(f"difference\nto {plain}"), [_difference(paired.get(name)) for name in recipes]),
-        (Column(f"valid {metric}"), [spread_of(one.get("valid")) for one in recipes.values()]),
         (
             Column("cost\n(plain\N{NO-BREAK SPACE}epochs)"),
             [mean_of(one.get("cost")) for one in recipes.values()],
@@ -93,7 +92,7 @@ def result_table(results: Data, recipes: dict[str, Data]) -> list[Block]:
         (Column("parameters", "count", best="low"), [one.get("params") for one in recipes.values()]),
         (Column("file", "bytes", best="low"), [one.get("bytes") for one in recipes.values()]),
         (Column("latency", "ms"), [one.get("latency_ms") for one in recipes.values()]),
-        (Column("settings", align="left"), [one.get("tuned") for one in recipes.values()]),
+        (Column("settings", align="left"), _settled(recipes)),
     ]
     filled = [(head, cells) for head, cells in columns if any(cell is not None for cell in cells)]
     if not recipes or not filled:
@@ -102,6 +101,12 @@ def result_table(results: Data, recipes: dict[str, Data]) -> list[Block]:
     rows = list(zip(recipes, *(cells for _, cells in filled), strict=True))
     caption = "Mean ± standard deviation over seeds; differences are paired by seed, with their interval."
     return [Table(heads, rows, caption)]
+
+
+def _settled(recipes: dict[str, Data]) -> list[Cell]:
+    """What tuning gave each recipe; nothing where none was tuned, which the remarks say."""
+    found = [one.get("tuned") for one in recipes.values()]
+    return found if any(value not in (None, "untuned") for value in found) else [None] * len(found)
 
 
 def _unless_tied(column: Column, cells: Sequence[Cell]) -> Column:
