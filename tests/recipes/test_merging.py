@@ -115,20 +115,16 @@ def candidates():
     return {"one": Plain(), "two": Plain()}
 
 
-
 def test_auto_falls_back_to_plain():
     fit = Asked({"plain": 0.5, "one": 3.0, "two": 1.0})
     Auto(candidates())(Task(nn.Linear(1, 1), "mse"), fit)
     assert fit.calls[-1][0] == "plain: base"
 
 
-
 def test_auto_on_a_real_model_spends_its_budget_and_comes_back_plain():
     result = run(Auto(), MLP(5, 16, 16, 1), epochs=20, equal_cost=True)
     assert result.cost == pytest.approx(20, rel=0.1)
     assert [type(m) for m in result.model.modules()] == [type(m) for m in MLP(5, 16, 16, 1).modules()]
-
-
 
 
 def test_chain_splits_the_budget_and_scales_rules():
