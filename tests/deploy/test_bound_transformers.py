@@ -5,22 +5,10 @@ import torch
 from test_codecs import bound_by_hand, projected
 from torch import nn
 
+from small_transformers import mobile, vit
 from torchlift.deploy import load, save
 
 transformers = pytest.importorskip("transformers")
-
-
-def vit() -> nn.Module:
-    config = transformers.ViTConfig(
-        hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96, image_size=16,
-        patch_size=8, num_labels=3,
-    )  # fmt: skip
-    return transformers.ViTForImageClassification(config)
-
-
-def mobile() -> nn.Module:
-    config = transformers.MobileNetV2Config(image_size=32, depth_multiplier=0.25, num_labels=3)
-    return transformers.MobileNetV2ForImageClassification(config)
 
 
 def gpt2() -> nn.Module:

@@ -4,29 +4,14 @@ from functools import partial
 
 import pytest
 import torch
-from torch import nn
 from torch.testing import assert_close
 
 import torchlift as tl
+from small_transformers import mobile, vit
 from torchlift.core import Task
 from torchlift.deploy import export, load, save, shrink
 from torchlift.recipes import ContinuousSparsification
 from torchlift.recipes.tools.pruning import sparsity, weights
-
-transformers = pytest.importorskip("transformers")
-
-
-def vit() -> nn.Module:
-    config = transformers.ViTConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=16,
-        patch_size=8, num_labels=3,
-    )  # fmt: skip
-    return transformers.ViTForImageClassification(config)
-
-
-def mobile() -> nn.Module:
-    config = transformers.MobileNetV2Config(image_size=32, depth_multiplier=0.25, num_labels=3)
-    return transformers.MobileNetV2ForImageClassification(config)
 
 
 @pytest.mark.slow
