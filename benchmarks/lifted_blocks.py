@@ -12,6 +12,7 @@ import json
 import os
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def sweep(network: Network, x: Tensor, y: Tensor, states: list[Tensor]) -> dict[
         layer, penalty, mu = network.layers[i], network.penalties[i], network.mus[i]
         name = f"weights_{i + 1}"
         step = BCD(update=rule).weight_step
-        layer.theta = timed(row, name, lambda: step(layer, penalty, mu, below, target, Alone()))  # noqa: B023
+        layer.theta = timed(row, name, partial(step, layer, penalty, mu, below, target, Alone()))
         weights = WeightBlock(below, target, penalty, mu, rho)
         row[f"{name}_gradient"] = float(weights.gradient(layer.theta).abs().max())
     parts = network.parts(x, states, y)

@@ -22,7 +22,7 @@ def attempt(model: str, first: str, second: str) -> str:
     """What becomes of a pair; what is neither delivered nor refused is written down as broken."""
     try:
         return run_pair(model, first, second)
-    except Exception as error:
+    except Exception as error:  # whatever a pair raises, the matrix goes on and shows it
         return f"BROKEN: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 

@@ -8,6 +8,7 @@ gradient (Levenberg and Marquardt on it, in float64); both points that reach 1e-
 paper's level of 1e-4 are counted. Beside it the same at the initial weights.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,7 @@ def run(
     found: list[dict[str, Any]] = []
     for name, make in (("curve", curve), ("iris", flowers)):
         for seed in numbers:
-            compute = lambda: trial(name, make(), seed, similarities)  # noqa: B023, E731
-            found.append(cells.get(f"{name}, {seed}", compute))
+            found.append(cells.get(f"{name}, {seed}", partial(trial, name, make(), seed, similarities)))
     points = {
         "gradient below 1e-9": [one["critical"] for one in found if one["gradient"] < 1e-9],
         "gradient below 1e-4": [one["critical"] for one in found if one["gradient"] < 1e-4],

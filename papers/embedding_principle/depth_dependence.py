@@ -45,7 +45,7 @@ def run(
     rows: list[dict[str, Any]] = []
     for std, size in [(std, count) for std in STDS] + [(STD, size) for size in sizes]:
         steps = max(epochs, round(epochs * sizes[-1] / size))  # as many steps for all
-        make = lambda s: trial((whole[0][:size], whole[1][:size]), held, std, steps, s)  # noqa: B023, E731
+        make = partial(trial, (whole[0][:size], whole[1][:size]), held, std, steps)
         found = [cells.get(f"{std} {size} {s}", partial(make, s)) for s in numbers]
         rows.append(
             {

@@ -1,5 +1,6 @@
 """Figure 6: batch norm keeps layers from acting linearly, and so from stalling."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def run(
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for gamma in GAMMAS:
-        found = [cells.get(f"{gamma}, {s}", lambda: trial(gamma, s, epochs)) for s in numbers]  # noqa: B023
+        found = [cells.get(f"{gamma}, {s}", partial(trial, gamma, s, epochs)) for s in numbers]
         name = "no batch norm" if gamma is None else f"γ = {gamma:g}"
         done = [one["epochs"] for one in found]
         rows.append(

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ def run(
         for seed in numbers:
             for hidden in (1, 3):
                 page = folder / f"{name.replace(', ', '-')}-{hidden}.html" if seed == 0 else None
-                make = lambda: trial(setting, hidden, seed, part, data, page)  # noqa: B023, E731
+                make = partial(trial, setting, hidden, seed, part, data, page)
                 found.append(cells.get(f"{name}: {hidden}, {seed}", make))
         rows.append(row(name, found))
         for one in found[:2]:

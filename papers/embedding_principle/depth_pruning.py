@@ -127,8 +127,7 @@ def run(
     (x, y) = whole
     train, valid = (x[:-held], y[:-held]), (x[-held:], y[-held:])
     cells = Cells(Path(out) / "depth_pruning" / f"cells-{part:g}.jsonl")
-    make = lambda s: trial(train, valid, test, s, 18 * part, STD)  # noqa: E731
-    found = [cells.get(str(s), partial(make, s)) for s in numbers]
+    found = [cells.get(str(s), partial(trial, train, valid, test, s, 18 * part, STD)) for s in numbers]
     rows = [row(name, found) for name in ("deep", "deep, on", *CRITERIA)]
     lost = spread([one["deep"]["test"] - one["linearity"]["test"] for one in found])
     faster = spread([one["latency_ratio"] for one in found])
@@ -158,7 +157,10 @@ def run(
 def row(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     """One network over the seeds."""
     some = [one[name] for one in found]
-    several = lambda key: spread([one[key] for one in some]) if key in some[0] else None  # noqa: E731
+
+    def several(key: str) -> Any:
+        return spread([one[key] for one in some]) if key in some[0] else None
+
     latency = [one["latency_us"][name] for one in found if name in one["latency_us"]]
     return {
         "network": name,

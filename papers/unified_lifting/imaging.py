@@ -1,6 +1,7 @@
 """Denoising, deblurring, inpainting: unrolled networks, lifted and by back-propagation, beside TV."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,12 +121,12 @@ def run(
         sets = {test: seen(task, some) for test, some in pictures.items()}
         known = {m: [] for m in METHODS}
         for m in METHODS:
-            lr = cells.get(f"{name}: rate of {m}", lambda: rate(task, m, images, seconds / 3))  # noqa: B023
+            lr = cells.get(f"{name}: rate of {m}", partial(rate, task, m, images, seconds / 3))
             for s in numbers:
-                make = lambda: trial(task, m, images, seconds, lr, s, sets)  # noqa: B023, E731
+                make = partial(trial, task, m, images, seconds, lr, s, sets)
                 known[m].append(cells.get(f"{name}: {m}, {s}", make))
         known["start"] = [{test: started(task, things) for test, things in sets.items()}]
-        known["TV, best α"] = [cells.get(f"{name}: TV", lambda: best(task, sets))]  # noqa: B023
+        known["TV, best α"] = [cells.get(f"{name}: TV", partial(best, task, sets))]
         table += rows(name, known, tuple(sets))
     return page(table, list(numbers), scale, {name: len(some) for name, some in pictures.items()})
 

@@ -154,8 +154,8 @@ def run(
     cells = Cells(Path(out) / "inversion_autoencoder" / f"cells-{part:g}.jsonl")
     table: list[dict[str, Any]] = []
     for code in CODES:
-        alphas = cells.get(f"{code}: alpha", lambda: chosen(code, digits, seconds, epochs))  # noqa: B023
-        make = lambda s: trial(code, alphas, digits, test, seconds, epochs, s)  # noqa: B023, E731
+        alphas = cells.get(f"{code}: alpha", partial(chosen, code, digits, seconds, epochs))
+        make = partial(trial, code, alphas, digits, test, seconds, epochs)
         trials = [cells.get(f"{code} {s}", partial(make, s)) for s in numbers]
         table += rows(code, trials)
     return {

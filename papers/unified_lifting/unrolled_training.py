@@ -64,16 +64,19 @@ def size(
 ) -> float:
     """‖Σ w A_lᵀA_l‖ of the linear map from all states to all pre-activations."""
     like = tuple(z)
-    map_ = lambda *states: tuple(net.preactivations(y, states))  # noqa: E731
+
+    def ahead(*states: Tensor) -> tuple[Tensor, ...]:
+        return tuple(net.preactivations(y, states))
+
     with torch.no_grad():
-        at, pull, *_ = torch.func.vjp(map_, *like)
+        at, pull, *_ = torch.func.vjp(ahead, *like)
         generator = torch.Generator().manual_seed(0)
         move = [torch.randn(state.shape, generator=generator) for state in like]
         norm = 1.0
         for _ in range(steps):
             norm = max(float(torch.stack([m.square().sum() for m in move]).sum().sqrt()), 1e-12)
             move = [m / norm for m in move]
-            moved = map_(*(a + m for a, m in zip(like, move, strict=True)))
+            moved = ahead(*(a + m for a, m in zip(like, move, strict=True)))
             image = tuple(w * (b - a) for w, a, b in zip(weights, at, moved, strict=True))
             move = list(pull(image))
     return float(torch.stack([m.square().sum() for m in move]).sum().sqrt())

@@ -4,6 +4,8 @@ Its steps hardly depend on how singular H is. They end where complementary slack
 pivoting takes over from there.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -42,13 +44,7 @@ def interior_point(h: Tensor, g: Tensor, bounds: Bounds) -> Tensor:
             break
         system = h + torch.diag_embed(below / a + above / b)
         root = factor(system)
-
-        def direction(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            """For complementarity a·z → left, b·y → right."""
-            p, q = left / a - below, right / b - above  # noqa: B023
-            dx = torch.cholesky_solve((p - q - slope)[:, :, None], root)[:, :, 0]  # noqa: B023
-            return dx, p - below / a * dx, q + above / b * dx  # noqa: B023
-
+        direction = partial(_direction, root, slope, (a, below), (b, above))
         dx, dz, dy = direction(torch.zeros_like(x), torch.zeros_like(x))
         t = torch.minimum(_room(a, dx, low), _room(b, -dx, high))
         t = torch.minimum(t, torch.minimum(_room(below, dz, low), _room(above, dy, high)))
@@ -61,6 +57,21 @@ def interior_point(h: Tensor, g: Tensor, bounds: Bounds) -> Tensor:
         x, below, above = x + t * dx, below + t * dz, above + t * dy
     x = torch.where(low & (x - lo < below), lo, x)
     return torch.where(high & (hi - x < above), hi, x)
+
+
+def _direction(
+    root: Tensor,
+    slope: Tensor,
+    lower: tuple[Tensor, Tensor],
+    upper: tuple[Tensor, Tensor],
+    left: Tensor,
+    right: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Newton's (dx, dz, dy) for complementarity a·z → left, b·y → right; lower (a, z), upper (b, y)."""
+    (a, below), (b, above) = lower, upper
+    p, q = left / a - below, right / b - above
+    dx = torch.cholesky_solve((p - q - slope)[:, :, None], root)[:, :, 0]
+    return dx, p - below / a * dx, q + above / b * dx
 
 
 def _room(value: Tensor, move: Tensor, bounded: Tensor) -> Tensor:
