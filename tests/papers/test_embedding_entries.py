@@ -68,11 +68,15 @@ def test_entries_run(name: str, scale: float, monkeypatch: pytest.MonkeyPatch, t
     assert reproduction_page(result).title
 
 
+def forbidden(*_: object) -> None:
+    raise AssertionError("this cell was measured before")
+
+
 def test_a_finished_cell_is_not_measured_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = module_of("depth_norms")
     monkeypatch.setattr(module, "PER", 1)
     first = module.run(tmp_path, seeds=1, scale=0.01)
-    monkeypatch.setattr(module, "trial", None)
+    monkeypatch.setattr(module, "trial", forbidden)
     assert module.run(tmp_path, seeds=1, scale=0.01)["rows"] == first["rows"]
 
 
