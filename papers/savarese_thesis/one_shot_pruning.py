@@ -27,7 +27,7 @@ def case(scale: float, data: str | None) -> Case:
 
 
 def run(
-    out: Path = Path("runs/reproduce"), data: str | None = None, seeds: int = 3, scale: float = 0.1
+    out: Path = Path("runs/reproduce"), data: str | None = None, seeds: int = 3, scale: float = 0.3
 ) -> Row:
     """Six trials of each method, then three seeds of what was chosen."""
     cells = Cells(out / "one-shot-pruning.jsonl")
