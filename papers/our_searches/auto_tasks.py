@@ -192,6 +192,6 @@ def told(rows: list[Row], numbers: range, factor: float) -> Row:
             "Test loss of the epoch that is best on validation data, for every arm.",
             "Noise: twice the standard deviation over seeds of the logarithm of the best one's. "
             "The best candidate is the best on test data, so it has luck on its side; alone it spends the "
-            "whole budget."
+            "whole budget.",
         ],
     }
