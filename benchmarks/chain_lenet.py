@@ -32,8 +32,9 @@ FLOAT_BYTES = 4 * 70_346
 class Choice:
     """Settings of the chain; the budget's parts are prune, then noise, then fine-tuning on the grid."""
 
-    sparsity: float = 0.89
-    prune: float = 0.85
+    where: str = "*fc1*weight"
+    sparsity: float = 0.9
+    prune: float = 0.7
     finetune: float = 0.6
     p_init: float = 5.0
     granularity: str = "weight"
@@ -43,7 +44,7 @@ class Choice:
     def recipe(self) -> Chain:
         """Zeros first, then bits until the file has the asked size."""
         parts = {
-            "prune": ContinuousSparsification(sparsity=self.sparsity, finetune=0.0),
+            "prune": ContinuousSparsification(sparsity=self.sparsity, where=self.where, finetune=0.0),
             "bits": Smol(
                 bytes=self.bytes,
                 finetune=self.finetune,
@@ -57,11 +58,11 @@ class Choice:
 CHOSEN = Choice()
 TRIED = (
     CHOSEN,
-    Choice(sparsity=0.8, prune=0.4, finetune=0.5, p_init=8.0, restart=True),
-    Choice(sparsity=0.88, prune=0.5, finetune=0.5, p_init=6.0),
-    Choice(sparsity=0.88, prune=0.7, p_init=6.0),
-    Choice(sparsity=0.88),
-    Choice(sparsity=0.86, prune=0.9),
+    Choice(sparsity=0.92, prune=0.8),
+    Choice(sparsity=0.88, prune=0.6),
+    Choice(where="*weight", sparsity=0.8, prune=0.4, finetune=0.5, p_init=8.0, restart=True),
+    Choice(where="*weight", sparsity=0.88, prune=0.7, p_init=6.0),
+    Choice(where="*weight", sparsity=0.89, prune=0.85),
 )
 
 
@@ -137,7 +138,7 @@ def tune(data: Splits, options: argparse.Namespace) -> None:
     rows = [{"choice": "dense", **run("dense", None, TUNING_SEED, data, options)}]
     for choice in TRIED:
         said = dataclasses.asdict(choice)
-        name = "-".join(f"{key}={value}" for key, value in said.items())
+        name = "-".join(f"{key}={value}" for key, value in said.items()).replace("*", "")
         rows.append({"choice": said, **run(name, choice.recipe(), TUNING_SEED, data, options)})
         print(json.dumps(rows[-1]), flush=True)
         scale = f"{options.epochs:g} epochs of {len(data.train[0])} images"

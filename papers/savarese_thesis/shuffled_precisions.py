@@ -13,7 +13,7 @@ THESIS = {"SMOL": 92.8, SAME: 91.5, SHUFFLED: 89.3}
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
     """SMOL with a precision per weight; then new weights, straight through, for half of its budget."""
     full = scale is not None and scale >= 1
-    setting = resnet20(650.0, data) if full else lenet(3000, 6.0, data)
+    setting = resnet20(650.0, data) if full else lenet(10_000, 10.0, data)
     bench, recipe = Bench.at(setting, out, "shuffled-precisions"), Smol(bits=2.0)
     rows: list[Row] = []
     for seed in range(seeds or 3):

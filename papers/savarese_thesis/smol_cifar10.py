@@ -30,7 +30,7 @@ THESIS = "92.5 % at 2.1 bits (SMOL), 92.6 % at 1.7 (with zeros), 91.9 % at 2.7 (
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
     """Three trials for every method at its larger size, then every size on every seed, at equal cost."""
     full = scale is not None and scale >= 1
-    setting = resnet20(650.0, data) if full else lenet(3000, 6.0, data)
+    setting = resnet20(650.0, data) if full else lenet(10_000, 10.0, data)
     bench = Bench.at(setting, out, "smol-cifar10")
     chosen = {
         name: bench.best(name, lambda trial, make=make, large=large[-1]: make(trial, large), trials)

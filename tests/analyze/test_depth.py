@@ -91,18 +91,18 @@ def test_problems_with_lifted_weights_are_refused() -> None:
     assert analyze.Depth(torch.randn(4, 5))(lifted) == {}
 
 
-def hsic(k: np.ndarray, l: np.ndarray) -> float:  # noqa: E741
+def hsic(k: np.ndarray, m: np.ndarray) -> float:
     """HSIC₀ as the paper's A.6 writes it, with the centring matrix."""
     h = np.eye(len(k)) - 1 / len(k)
-    return float((h @ k @ h).ravel() @ (h @ l @ h).ravel() / (len(k) - 1) ** 2)
+    return float((h @ k @ h).ravel() @ (h @ m @ h).ravel() / (len(k) - 1) ** 2)
 
 
 @pytest.mark.parametrize("features", [(3, 4), (60, 70)])
 def test_cka_is_the_papers_formula(features: tuple[int, int]) -> None:
     x, y = torch.randn(30, features[0]), torch.randn(30, features[1])
     y[:, :3] += x[:, :3]
-    k, l = (x @ x.T).double().numpy(), (y @ y.T).double().numpy()  # noqa: E741
-    want = hsic(k, l) / np.sqrt(hsic(k, k) * hsic(l, l))
+    k, m = (x @ x.T).double().numpy(), (y @ y.T).double().numpy()
+    want = hsic(k, m) / np.sqrt(hsic(k, k) * hsic(m, m))
     assert analyze.cka(x, y) == pytest.approx(want, abs=1e-6)
 
 
@@ -116,7 +116,7 @@ def test_cka_is_one_for_rotations_and_less_for_other_maps() -> None:
         analyze.cka(x, x[:5])
 
 
-def unbiased(k: np.ndarray, l: np.ndarray) -> float:  # noqa: E741
+def unbiased(k: np.ndarray, m: np.ndarray) -> float:
     """HSIC₁ by its definition as an average over distinct i, j, q, r (Song et al., 2012, eq. 4)."""
     n = len(k)
     total = 0.0
@@ -125,7 +125,7 @@ def unbiased(k: np.ndarray, l: np.ndarray) -> float:  # noqa: E741
             for q in range(n):
                 for r in range(n):
                     if len({i, j, q, r}) == 4:
-                        total += k[i, j] * (l[i, j] + l[q, r] - 2 * l[i, q])
+                        total += k[i, j] * (m[i, j] + m[q, r] - 2 * m[i, q])
     return total / (n * (n - 1) * (n - 2) * (n - 3))
 
 

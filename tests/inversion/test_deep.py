@@ -128,7 +128,7 @@ def test_the_residual_energy_is_convex_along_lines_and_equals_its_definition() -
     net, y = residual(["relu", "tanh"]), torch.randn(3, 12, dtype=F64)
     blocks = list(net)
     energy, states = Energy(blocks, y), States(blocks, Zero(), (12,))
-    total = lambda x: (energy.value(x) + states.fn(x)).detach()  # noqa: E731
+    total = lambda x: (energy.value(x) + states.fn(x)).detach()
 
     def point(seed: int) -> torch.Tensor:
         generator = torch.Generator().manual_seed(seed)

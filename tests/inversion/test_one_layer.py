@@ -43,7 +43,7 @@ def noisy(model: nn.Sequential, x: Tensor, level: float = 0.02) -> Tensor:
 
 def conic_conjugate(name: str, v: cp.Expression) -> cp.Expression:
     """Σ f*(v), written for cvxpy from the table of formulas, not from our code."""
-    half = lambda e: cp.sum_squares(e) / 2  # noqa: E731
+    half = lambda e: cp.sum_squares(e) / 2
     match name:
         case "linear":
             return half(v)
@@ -133,7 +133,7 @@ def test_the_gap_bounds_the_distance_to_the_minimum_everywhere(reg: tl.convex.Fu
     """Stopped early, objective − minimum is still below the gap that is stated."""
     model = layer(20, 15, "relu", 5)
     y = noisy(model, scene((20,), 1))
-    run = lambda **limits: tl.invert(model, y, reg=reg, box=box, progress=False, **limits)  # noqa: E731
+    run = lambda **limits: tl.invert(model, y, reg=reg, box=box, progress=False, **limits)
     best = run(tol=1e-9)
     for steps in (1, 5, 30):
         early = run(max_iter=steps, tol=1e-12)
@@ -201,8 +201,8 @@ def test_alpha_from_the_l_curve_is_near_the_best() -> None:
     model = layer(16, 20, "linear", 4)
     x = scene((16,), 1)
     y = noisy(model, x, 0.05)
-    find = lambda **options: tl.invert(model, y, reg=tl.convex.TV(0.05), progress=False, tol=1e-4, **options)  # noqa: E731
-    error = lambda found: float((found.x - x).norm())  # noqa: E731
+    find = lambda **options: tl.invert(model, y, reg=tl.convex.TV(0.05), progress=False, tol=1e-4, **options)
+    error = lambda found: float((found.x - x).norm())
     best = min(error(find(alpha=10**k)) for k in (-4, -3, -2.5, -2, -1.5, -1, 0))
     assert error(find(alpha="l-curve")) <= 3 * best
 

@@ -1,5 +1,7 @@
 """The forward and the lifted rule."""
 
+from itertools import pairwise
+
 import cvxpy as cp
 import pytest
 import torch
@@ -11,7 +13,7 @@ from torchlift import lifted
 def net(*sizes: int) -> nn.Sequential:
     torch.manual_seed(0)
     modules: list[nn.Module] = []
-    for below, above in zip(sizes, sizes[1:], strict=False):  # noqa: RUF007
+    for below, above in pairwise(sizes):
         modules += [nn.Linear(below, above), nn.ReLU()]
     return nn.Sequential(*modules[:-1]).double()
 

@@ -24,7 +24,7 @@ def test_hard_concrete_matches_its_distribution():
     torch.manual_seed(0)
     logit = torch.full((200_000,), 0.3, dtype=torch.float64)
     z = drawn(logit)
-    sigma = lambda v: 1 / (1 + math.exp(-v))  # noqa: E731
+    sigma = lambda v: 1 / (1 + math.exp(-v))
     nonzero = sigma(0.3 - (2 / 3) * math.log(0.1 / 1.1))
     one = sigma(0.3 - (2 / 3) * math.log((1 - -0.1) / (1.1 - 1)))
     assert float((z != 0).double().mean()) == pytest.approx(nonzero, abs=0.005)
@@ -96,7 +96,7 @@ def test_soft_threshold_is_the_proximal_map():
     torch.manual_seed(0)
     v, s = torch.randn(200).double(), torch.tensor(0.2).double()
     w, tau = shrunken(v, s), torch.sigmoid(s)
-    objective = lambda w: 0.5 * (w - v).square() + tau * w.abs()  # noqa: E731
+    objective = lambda w: 0.5 * (w - v).square() + tau * w.abs()
     for step in (-1e-3, 1e-3):
         assert bool((objective(w) <= objective(w + step)).all())
     lift = SoftThreshold(s_init=-2.0)

@@ -18,9 +18,12 @@ from torchlift.tree import each, leaves
 
 LAYERS = frozenset({"linear", "conv1d", "conv2d", "conv3d"})
 ACTIVATIONS = frozenset(
-    "relu relu6 leaky_relu prelu rrelu elu selu celu threshold clamp clip gelu silu mish softplus softsign "  # noqa: SIM905
-    "sigmoid tanh logsigmoid hardtanh hardsigmoid hardswish hardshrink softshrink tanhshrink".split()
-)
+    {
+        "relu", "relu6", "leaky_relu", "prelu", "rrelu", "elu", "selu", "celu", "threshold", "clamp", "clip",
+        "gelu", "silu", "mish", "softplus", "softsign", "sigmoid", "tanh", "logsigmoid", "hardtanh",
+        "hardsigmoid", "hardswish", "hardshrink", "softshrink", "tanhshrink",
+    }
+)  # fmt: skip
 PASSIVE = frozenset({"get", "set", "dropout", "contiguous", "detach", "clone"})
 ADDITIONS = frozenset({"add", "radd", "iadd"})
 

@@ -122,7 +122,7 @@ class Layer(abc.ABC):
             return self.forward, lambda out: self.adjoint(out, like[: len(out)])
         select = nn.Sequential(*_selections(self.before, like))
         picked = torch.func.vjp(select, like)
-        back = lambda out: picked[1](self._adjoint(out, picked[0].shape))[0]  # noqa: E731
+        back = lambda out: picked[1](self._adjoint(out, picked[0].shape))[0]
         return lambda u: self._apply(select(u)), back
 
     def norm_of(self, like: Tensor) -> float:

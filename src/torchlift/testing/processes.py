@@ -72,7 +72,7 @@ def work(rank: int, port: int, cases: dict[str, Case], path: Path) -> None:
 
 def slice_batch(batch: Batch, rank: int) -> Batch:
     """A process's half."""
-    cut = lambda t: t[: len(t) // 2] if rank == 0 else t[len(t) // 2 :]  # noqa: E731
+    cut = lambda t: t[: len(t) // 2] if rank == 0 else t[len(t) // 2 :]
     return {k: cut(v) for k, v in batch.items()} if isinstance(batch, dict) else tuple(map(cut, batch))
 
 

@@ -25,7 +25,7 @@ def condat_vu(
     s = balance·L/(2‖K‖²) and the largest τ that goes with it; ``dual`` starts q, from 0 if not given.
     """
     g = constraint or Zero()
-    objective = lambda x: smooth.value(x) + g.fn(x) + function.fn(operator.A(x))  # noqa: E731
+    objective = lambda x: smooth.value(x) + g.fn(x) + function.fn(operator.A(x))
     looking = Looking(watch or Watch(), objective, gap)
     lipschitz, size = max(smooth.lipschitz, 1e-30), max(operator.norm(start) ** 2, 1e-30)
     s = balance * lipschitz / (2 * size)

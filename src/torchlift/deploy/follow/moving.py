@@ -124,7 +124,7 @@ def pick(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
         picked, move_ = {0}, lambda full: full[args[1]]
     elif name == "index":
         picked = {d for d, index in enumerate(args[1]) if index is not None}
-        move_ = lambda full: func(full, *args[1:])  # noqa: E731
+        move_ = lambda full: func(full, *args[1:])
     else:
         picked, move_ = {args[1] % max(source.ndim, 1)}, lambda full: func(full, *args[1:])
     known = f.look(source)
