@@ -33,10 +33,10 @@ class Choice:
     """Settings of the chain; the budget's parts are prune, then noise, then fine-tuning on the grid."""
 
     where: str = "*fc1*weight"
-    sparsity: float = 0.9
-    prune: float = 0.7
+    sparsity: float = 0.96
+    prune: float = 0.8
     finetune: float = 0.6
-    p_init: float = 5.0
+    p_init: float = 6.0
     granularity: str = "weight"
     restart: bool = False
     bytes: float = 9200.0
@@ -58,11 +58,11 @@ class Choice:
 CHOSEN = Choice()
 TRIED = (
     CHOSEN,
-    Choice(sparsity=0.92, prune=0.8),
-    Choice(sparsity=0.88, prune=0.6),
+    Choice(sparsity=0.95, prune=0.7, p_init=5.0),
+    Choice(sparsity=0.9, prune=0.7, p_init=5.0),
     Choice(where="*weight", sparsity=0.8, prune=0.4, finetune=0.5, p_init=8.0, restart=True),
-    Choice(where="*weight", sparsity=0.88, prune=0.7, p_init=6.0),
-    Choice(where="*weight", sparsity=0.89, prune=0.85),
+    Choice(where="*weight", sparsity=0.88, prune=0.7),
+    Choice(where="*weight", sparsity=0.89, prune=0.85, p_init=5.0),
 )
 
 

@@ -6,6 +6,8 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from torch.optim import AdamW
+
 from papers.common.arms import Row
 from papers.common.cells import Cells
 from papers.savarese_thesis.pruning_runs import Setting, Way, means, sgd, told, trial
@@ -33,6 +35,17 @@ class Method:
     free: bool = False
 
 
+def with_sgd(rate: float) -> dict[str, Any]:
+    """SGD with momentum."""
+    return sgd(rate, schedule="cosine")
+
+
+def with_adam(rate: float) -> dict[str, Any]:
+    """AdamW at a twentieth of the rate: transformers hardly learn by SGD."""
+    made = partial(AdamW, lr=rate / 20)
+    return {"optimizer": made, "batch_size": 64, "progress": False, "schedule": "cosine", "clip": 1.0}
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
     """Where methods are compared, at which sparsities (they are tuned at the first), and which of them."""
@@ -40,12 +53,8 @@ class Case:
     place: Setting
     levels: Sequence[float]
     names: Sequence[str]
-    more: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    """Settings of ``tl.fit`` beside the rate."""
-
-    def at(self, rate: float) -> dict[str, Any]:
-        """The settings of a run at a learning rate; every fit goes through a cosine of its own."""
-        return sgd(rate, schedule="cosine", **self.more)
+    at: Callable[[float], dict[str, Any]] = with_sgd
+    """The settings of a run at a learning rate; every fit goes through a cosine of its own."""
 
 
 def dense(level: float, where: str) -> Ways:
