@@ -25,6 +25,7 @@ from torchlift.lifts import (
     Slim,
     SoftMask,
     SoftThreshold,
+    Split,
     Standardise,
     Templates,
 )
@@ -163,6 +164,7 @@ LIFTS: dict[str, dict[str, Lift]] = {
     "normalise": {"mlp": Normalise(), "tied": Normalise("mix")},
     "standardise": {"mlp": Standardise(x=torch.ones(8, 5)), "conv": Standardise("3", torch.ones(8, 3, 8, 8))},
     "rotate": dict.fromkeys(SMALL, Rotate(largest=40)),
+    "split": dict.fromkeys(("mlp", "conv", "lstm", "tied"), Split("*", 2)),
     "expand + mask": dict.fromkeys(
         ("mlp", "conv", "lstm", "tied", "vit"),
         chain(Expand(rank=0.5), SoftMask(where="nodes.*.weight", variant="published", strength=1e-3)),

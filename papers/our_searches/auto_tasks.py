@@ -99,7 +99,7 @@ def measured(job: Job, candidate: Candidate | None, seed: int, data: str | None)
     with rng.scope(seed):
         model = job.make()
     schedule = "cosine" if candidate is None or candidate.rate == 1.0 else Times("cosine", candidate.rate)
-    settings: Row = {"optimizer": partial(AdamW, lr=RATE, weight_decay=1e-4)} | job.settings
+    settings: Row = {"optimizer": partial(AdamW, lr=RATE, weight_decay=1e-4), "keep": "best"} | job.settings
     if candidate is not None and candidate.optimizer is not None:
         settings["optimizer"] = candidate.optimizer
     recipe = Auto() if candidate is None else as_recipe(candidate.recipe)
@@ -189,8 +189,9 @@ def told(rows: list[Row], numbers: range, factor: float) -> Row:
         ],
         "rows": rows,
         "notes": [
-            "Test loss. Noise: twice the standard deviation over seeds of the logarithm of the best one's. "
+            "Test loss of the epoch that is best on validation data, for every arm.",
+            "Noise: twice the standard deviation over seeds of the logarithm of the best one's. "
             "The best candidate is the best on test data, so it has luck on its side; alone it spends the "
-            "whole budget."
+            "whole budget.",
         ],
     }

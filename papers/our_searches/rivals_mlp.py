@@ -9,7 +9,7 @@ from torchlift.data import Splits, load
 from torchlift.models import MLP
 from torchlift.recipes import Centred, FoldedNorm
 
-EPOCHS, SEEDS, TUNING, SAMPLES, HELD_OUT = 6, 10, (100,), 10_000, 4_000
+EPOCHS, SEEDS, TUNING, SAMPLES, HELD_OUT = 6, 10, (100, 101, 102), 10_000, 4_000
 DECAY = (0.0, 0.1)
 
 
@@ -48,7 +48,7 @@ def images(data: str | None) -> Splits:
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Trials on one seed, the table on ten others; ``scale`` multiplies 6 epochs."""
+    """Trials on three seeds, the table on ten others; ``scale`` multiplies 6 epochs."""
     epochs = EPOCHS * (scale or 1.0)
     place = Place(
         "perceptron",
@@ -56,7 +56,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         lambda seed: images(data),
         epochs,
         {"schedule": "cosine", "batch_size": 128},
-        probes=(0.2, 0.6),
+        probes=(0.5, 1.5),
     )
     return entry(
         out / "rivals",

@@ -14,22 +14,23 @@ BETAS = ((0.9, 0.95), (0.9, 0.99))
 
 
 def rivals() -> list[Way]:
-    """Twelve trials without a lift."""
+    """Thirteen trials without a lift."""
     return [
         *grid("SGD", (0.2,)),
         *grid("AdamW", (6e-3, 1.2e-2), betas=BETAS),
-        *grid("Muon", (5e-3, 8e-3, 1.2e-2)),
+        *grid("Muon", (5e-3, 8e-3, 1.2e-2, 1.6e-2)),
         *grid("Muon", (8e-3,), weight_decay=(0.01,)),
         *grid("SOAP", (4e-3, 8e-3, 1.6e-2)),
     ]
 
 
 def lifts() -> list[Way]:
-    """Eleven trials of ours."""
+    """Twelve trials of ours."""
     centred, whitened = Centred(), Centred(scaled="whitened")
     return [
         *grid("AdamW", (6e-3, 1.2e-2), "centred", centred, betas=BETAS[:1]),
-        *grid("Muon", (5e-3, 8e-3, 1.2e-2), "centred", centred),
+        *grid("Muon", (8e-3, 1.2e-2, 1.6e-2), "centred", centred),
+        *grid("Muon", (1.2e-2,), "centred", centred, weight_decay=(0.01,)),
         *grid("SOAP", (6e-3,), "centred", centred),
         *grid("AdamW", (8e-3,), "whitened", whitened, betas=BETAS[:1]),
         *grid("Muon", (8e-3,), "whitened", whitened),
@@ -49,7 +50,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
     del data
     epochs = EPOCHS * (scale or 1.0)
     settings: Row = {"loss": "mse", "schedule": "cosine", "keep": "best"}
-    place = Place("teacher", partial(BlockNet, 1), teacher, epochs, settings, ratio=True, probes=(0.5, 1.5))
+    place = Place("teacher", partial(BlockNet, 1), teacher, epochs, settings, ratio=True, probes=(1.0, 4.0))
     return entry(
         out / "rivals",
         place,

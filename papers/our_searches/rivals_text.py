@@ -10,32 +10,35 @@ from papers.common.rivals import Place, Way, entry, grid
 from papers.our_searches.search_text import VOCABULARY, warm_cosine
 from torchlift.data import Splits, load
 from torchlift.models import GPT
-from torchlift.recipes import Centred, Rotated
+from torchlift.recipes import Centred, InParts, Rotated
 
-EPOCHS, SEEDS, TUNING, WINDOWS, HELD_OUT, LENGTH = 2, 5, (100,), 4000, 400, 64
+EPOCHS, SEEDS, TUNING, WINDOWS, HELD_OUT, LENGTH, HEADS = 2, 6, (100, 101), 4000, 400, 64, 4
 BETAS = ((0.9, 0.95), (0.9, 0.99))
 
 
 def rivals() -> list[Way]:
-    """Nine trials without a lift."""
+    """Ten trials without a lift."""
     return [
         *grid("SGD", (0.3,)),
         *grid("AdamW", (1.2e-2,), betas=BETAS),
-        *grid("Muon", (6e-3, 1.2e-2, 2.4e-2)),
-        *grid("Muon", (1.2e-2,), weight_decay=(0.1,)),
-        *grid("SOAP", (6e-3, 1.2e-2)),
+        *grid("Muon", (1.2e-2, 2.4e-2, 3.4e-2, 4.8e-2)),
+        *grid("Muon", (2.4e-2,), weight_decay=(0.1,)),
+        *grid("SOAP", (1.2e-2, 2.4e-2)),
     ]
 
 
 def lifts() -> list[Way]:
-    """Nine trials of ours."""
+    """Ten trials of ours."""
+    by_head, by_use = InParts(parts=3 * HEADS), InParts(parts=3)
     return [
-        *grid("Muon", (6e-3, 1.2e-2, 2.4e-2), "centred", Centred()),
-        *grid("Muon", (1.2e-2,), "whitened", Centred(scaled="whitened")),
-        *grid("Muon", (1.2e-2,), "rotated table", Rotated("token.weight")),
-        *grid("SOAP", (1.2e-2,), "centred", Centred()),
+        *grid("Muon", (1.7e-2, 2.4e-2, 3.4e-2), "in parts by head", by_head),
+        *grid("Muon", (2.4e-2,), "in parts by use", by_use),
+        *grid("SOAP", (1.2e-2,), "in parts by head", by_head),
+        *grid("Muon", (2.4e-2,), "centred", Centred()),
+        *grid("Muon", (2.4e-2,), "whitened", Centred(scaled="whitened")),
+        *grid("Muon", (2.4e-2,), "rotated table", Rotated("token.weight")),
         *grid("AdamW", (2.4e-2,), "rotated", Rotated(), betas=BETAS[:1]),
-        *grid("AdamW", (1.2e-2, 2.4e-2), "centred and rotated", Rotated(centred=True), betas=BETAS[:1]),
+        *grid("AdamW", (2.4e-2,), "centred and rotated", Rotated(centred=True), betas=BETAS[:1]),
     ]
 
 
@@ -52,10 +55,10 @@ def windows(data: str | None) -> Splits:
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Trials on one seed, the table on five others; ``scale`` multiplies 2 epochs."""
+    """Trials on two seeds, the table on six others; ``scale`` multiplies 2 epochs."""
     epochs = EPOCHS * (scale or 1.0)
     settings: Row = {"schedule": warm_cosine, "clip": 1.0, "batch_size": 32}
-    model = partial(GPT, VOCABULARY, context=LENGTH, width=64, depth=2, heads=4)
+    model = partial(GPT, VOCABULARY, context=LENGTH, width=64, depth=2, heads=HEADS)
     place = Place("text", model, lambda seed: windows(data), epochs, settings, probes=(0.1, 0.3))
     return entry(
         out / "rivals",

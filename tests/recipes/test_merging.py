@@ -95,7 +95,7 @@ class Asked(Fit):
         self.calls.append((name, self.share * settings.get("share", 1.0)))
         problem.model.mark = name
 
-    def branch(self, name, share=1.0):
+    def branch(self, name, share=1.0, **settings):
         return Asked(self.scores, self.calls, f"{self.prefix}{name}: ", self.share * share)
 
     def once(self, name, function, problem):

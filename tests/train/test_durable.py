@@ -56,7 +56,7 @@ def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
         if folder.name != "recurrent dropout":
             assert losses[0] == pytest.approx(losses[1], abs=1e-6), folder.name
     assert apart.pop("recurrent dropout") > 1e-3, "no exception any more: say so in docs/runs.md"
-    assert len(apart) == 13
+    assert len(apart) == 14
     assert max(apart.values()) <= 1e-6, apart
 
 

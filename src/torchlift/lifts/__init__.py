@@ -21,6 +21,7 @@ from torchlift.lifts.shallower import Merging, merge_linear, merging
 from torchlift.lifts.sharing import Templates, reparameterize
 from torchlift.lifts.slim import Slim
 from torchlift.lifts.soft_threshold import SoftThreshold
+from torchlift.lifts.split import Split
 from torchlift.lifts.standardise import Standardise
 from torchlift.lifts.tools.distil import Distil
 
@@ -45,6 +46,7 @@ __all__ = [
     "Slim",
     "SoftMask",
     "SoftThreshold",
+    "Split",
     "Standardise",
     "StochasticMask",
     "Templates",

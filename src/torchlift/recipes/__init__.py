@@ -7,6 +7,7 @@ from torchlift.recipes.chain import Chain
 from torchlift.recipes.channels import ChannelPruning
 from torchlift.recipes.deepened import Deepened
 from torchlift.recipes.folded_norm import FoldedNorm
+from torchlift.recipes.in_parts import InParts
 from torchlift.recipes.layer_pruning import LayerPruning
 from torchlift.recipes.lifted import Lifted
 from torchlift.recipes.lifted_init import LiftedInit
@@ -32,6 +33,7 @@ __all__ = [
     "ContinuousSparsification",
     "Deepened",
     "FoldedNorm",
+    "InParts",
     "IterativeMagnitude",
     "IterativeStochastic",
     "LayerPruning",

@@ -26,8 +26,9 @@ from torchlift.train.workers import watched
 LOG = logging.getLogger("torchlift")
 
 OTHERWISE = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention)
-PLAIN, FINALISTS, LEAST = "plain", 3, 10
-"""The name of plain training; candidates of the second round, plain among them; steps of a trial at least."""
+PLAIN, LEAST, PART = "plain", 25, 1 / 16
+"""The name of plain training; the steps, and the part of the budget, that a trial has at least."""
+WHOLE = (0.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,10 +39,11 @@ class Candidate:
     rate: float = 1.0
     optimizer: Any = None
 
-    def settings(self, schedule: Any) -> dict[str, Any]:
-        """What its fits are told."""
+    def settings(self, schedule: Any, part: tuple[float, float]) -> dict[str, Any]:
+        """What a fit over a part of its run is told."""
         own: dict[str, Any] = {} if self.optimizer is None else {"optimizer": self.optimizer}
-        return own if self.rate == 1.0 else own | {"schedule": Times(schedule, self.rate)}
+        as_it_is = self.rate == 1.0 and (part == WHOLE or schedule == "constant")
+        return own if as_it_is else own | {"schedule": Times(schedule, self.rate, part)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +52,6 @@ class Trial:
 
     loss: float = math.inf
     begun: Begun | None = None
-    spent: float = 0.0
     reason: str = ""
 
 
@@ -58,18 +59,20 @@ class Trial:
 class Auto(Recipe):
     """argmin over candidates of the validation loss after short trials, then that one on the rest.
 
-    Two rounds share ``trials`` of the budget: all candidates from the same initial weights, then plain
-    training and the two best others, continued. The best goes on from where it stands, weights and optimiser,
-    with what is left of the budget; plain training unless another is better by ``margin`` of its loss. What
-    is lost against the best candidate alone are the trials of the others. ``candidates``: names to
-    :class:`Candidate`, recipes or lifts; :func:`suggestions` for the model at hand unless given; the later
-    ones are left out where a trial would have fewer than 10 steps. One that refuses the model, fails or
-    diverges is out, with its reason; reasons and scores are in the report. A recipe that only runs as a whole
-    (one that prunes, say) is tried on a part of the budget and, if chosen, starts again.
+    Every candidate takes the beginning of its run, from the same initial weights: ``trials`` of the budget,
+    shared equally. The best goes on from where it stands, weights, optimiser and schedule, with what is left:
+    its trial is the first part of its run and nothing of it is lost. Plain training is a candidate, and is
+    kept unless another is better by ``margin`` of its loss. What is lost against the best candidate alone are
+    the trials of the others. ``candidates``: names to :class:`Candidate`, recipes or lifts;
+    :func:`suggestions` for the model at hand unless given; the later ones are left out, and named in the
+    report, where a trial would have fewer than 25 steps or less than a sixteenth of the budget. One that
+    refuses the model, fails or diverges is out, with its reason; reasons and scores are in the report. A
+    recipe that only runs as a whole (one that prunes, say) is tried on a part of the budget and, if chosen,
+    starts again.
     """
 
     candidates: Mapping[str, Candidate | RecipeLike | Lift] | None = None
-    trials: float = 0.2
+    trials: float = 0.25
     margin: float = 0.01
 
     def __post_init__(self) -> None:
@@ -79,57 +82,39 @@ class Auto(Recipe):
             raise TorchliftError(f"Auto's margin is a part of plain training's loss, got {self.margin}.")
 
     def __call__(self, task: Task, fit: Fit) -> Task:
-        """Two rounds, choice, and the chosen on the rest."""
-        known = self.known(task, fit)
-        share = self.share(len(known))
-        found = {name: self.trial(name, one, task, fit, share) for name, one in known.items()}
-        final = finalists(found)
-        if len(final) > 1:
-            share = self.share(len(final))
-            found |= {name: self.trial(name, known[name], task, fit, share, found[name]) for name in final}
-        best = self.chosen({name: found[name] for name in final if not found[name].reason})
-        self.tell(found, best, task, fit)
-        last = self.branch(best, known[best], fit, max(0.05, 1 - sum(one.spent for one in found.values())))
+        """Trials, choice, and the chosen on the rest."""
+        known, untried = self.known(task, fit)
+        share = self.trials / len(known)
+        tried = share / (share + 1 - self.trials)  # of the run of the one that is chosen
+        found = {name: self.trial(name, one, task, fit, share, tried) for name, one in known.items()}
+        best = self.chosen({name: one for name, one in found.items() if not one.reason})
+        self.tell(found, untried, best, task, fit)
         begun, recipe = found[best].begun, as_recipe(known[best].recipe)
+        last = branch(best, known[best], fit, 1 - self.trials, WHOLE if begun is None else (tried, 1.0))
         return recipe(task, last) if begun is None else recipe.carry_on(begun, last).task
 
-    def known(self, task: Task, fit: Fit) -> dict[str, Candidate]:
-        """Plain training and the candidates that accept the model, as many as the trials have steps for."""
+    def known(self, task: Task, fit: Fit) -> tuple[dict[str, Candidate], list[str]]:
+        """Plain training and the candidates that accept the model, as many as are affordable; the others."""
         given = suggestions(task.model) if self.candidates is None else self.candidates
         every = {PLAIN: Candidate()} | {name: as_candidate(one) for name, one in given.items()}
         accepted = {name: one for name, one in every.items() if fits(name, one, task, fit)}
         count = self.affordable(fit.epochs * fit.steps)
-        for name in list(accepted)[count:]:
-            LOG.info("Auto does not try %s: the budget has no %d steps for it.", name, LEAST)
-        return dict(list(accepted.items())[:count])
+        return dict(list(accepted.items())[:count]), list(accepted)[count:]
 
     def affordable(self, steps: float) -> int:
         """How many candidates a run of so many steps has trials for, plain training among them."""
-        return max(2, math.floor(self.trials / 2 * steps / LEAST))
-
-    def share(self, count: int) -> float:
-        """The part of the budget of each of ``count`` trials of a round."""
-        return self.trials / 2 / count
-
-    def branch(self, name: str, candidate: Candidate, fit: Fit, share: float) -> Fit:
-        """A candidate's own fit."""
-        schedule = fit.settings.schedule if isinstance(fit, DurableFit) else "constant"
-        return fit.branch(name, share, **candidate.settings(schedule))
+        return max(2, math.floor(self.trials * min(steps / LEAST, 1 / PART)))
 
     def trial(
-        self, name: str, candidate: Candidate, task: Task, fit: Fit, share: float, before: Trial | None = None
+        self, name: str, candidate: Candidate, task: Task, fit: Fit, share: float, tried: float
     ) -> Trial:
-        """What a candidate reaches on its part of a round, from where it stands after the round before."""
-        recipe, mine = as_recipe(candidate.recipe), copy.deepcopy(task)
-        spent = share + (before.spent if before else 0.0)
-        short = self.branch(f"{'second ' if before else ''}trial of {name}", candidate, fit, share)
+        """What a candidate reaches at the beginning of its run, or, if it has none, in a short one."""
+        recipe, mine, title = as_recipe(candidate.recipe), copy.deepcopy(task), f"trial of {name}"
         try:
             with watched():
-                if before is not None and before.begun is not None:
-                    begun = recipe.carry_on(before.begun, short)
-                else:
-                    begun = recipe.begin(mine, short)
-                loss = fit.evaluate(recipe(mine, short) if begun is None else begun.task).loss
+                begun = recipe.begin(mine, branch(title, candidate, fit, share, (0.0, tried), keep="last"))
+                done = begun.task if begun else recipe(mine, branch(title, candidate, fit, share, WHOLE))
+                loss = fit.evaluate(done).loss
             if not math.isfinite(loss):
                 raise DivergedError(f"its validation loss is {loss}.")
         except (CheckpointError, DataError, OSError):
@@ -137,33 +122,36 @@ class Auto(Recipe):
         except Exception as error:  # whatever is wrong with a candidate, the others go on
             reason = str(error).partition("\n")[0] or type(error).__name__
             LOG.warning("Auto drops %s: %s", name, reason)
-            return Trial(spent=spent, reason=reason)
-        return Trial(loss, begun, spent)
+            return Trial(reason=reason)
+        return Trial(loss, begun)
 
     def chosen(self, able: Mapping[str, Trial]) -> str:
-        """The best of the last round; plain training within the margin."""
+        """The best; plain training within the margin."""
         if not able:
             raise DivergedError("Auto has no candidate left: all failed, plain training too; lower the rate.")
         best = min(able, key=lambda name: able[name].loss)
         plain = able[PLAIN].loss if PLAIN in able else math.inf
         return PLAIN if plain - able[best].loss <= self.margin * abs(plain) < math.inf else best
 
-    def tell(self, found: Mapping[str, Trial], best: str, task: Task, fit: Fit) -> None:
+    def tell(self, found: Mapping[str, Trial], untried: list[str], best: str, task: Task, fit: Fit) -> None:
         """Scores, reasons and the choice, for the log and the report."""
         scores = ", ".join(
             f"{name} out ({one.reason})" if one.reason else f"{name} {one.loss:.4g}"
-            for name, one in sorted(found.items(), key=lambda pair: (-pair[1].spent, pair[1].loss))
+            for name, one in sorted(found.items(), key=lambda pair: pair[1].loss)
         )
         words = f"goes on with {best} (margin {self.margin:.0%}); validation losses: {scores}"
+        words += f"; no budget to try {', '.join(untried)}" if untried else ""
         LOG.info("Auto %s", words)
         if isinstance(fit, DurableFit):
             fit.tell("Auto", words, task)
 
 
-def finalists(found: Mapping[str, Trial]) -> list[str]:
-    """Plain training and the best others, of those that have a score."""
-    able = sorted((name for name in found if not found[name].reason), key=lambda name: found[name].loss)
-    return sorted(able, key=lambda name: name != PLAIN)[:FINALISTS]
+def branch(
+    name: str, candidate: Candidate, fit: Fit, share: float, part: tuple[float, float], **settings: Any
+) -> Fit:
+    """A candidate's own fit, over a part of its schedule."""
+    schedule = fit.settings.schedule if isinstance(fit, DurableFit) else "constant"
+    return fit.branch(name, share, **candidate.settings(schedule, part), **settings)
 
 
 def as_candidate(given: Candidate | RecipeLike | Lift) -> Candidate:
@@ -180,21 +168,16 @@ def fits(name: str, candidate: Candidate, task: Task, fit: Fit) -> bool:
 
 
 def suggestions(model: nn.Module) -> dict[str, Candidate]:
-    """What is worth a trial on a model: all start as plain training does and end exactly.
+    """What is worth a trial on a model, likely winners first: all start as plain training does, end exactly.
 
     Rotated coordinates for networks that normalise already, attend or recur; centred coordinates and folded
-    normalisation for the others; higher and lower rates; Muon, alone and in centred coordinates.
+    normalisation for the others; Muon, alone and in centred coordinates; higher and lower rates, late,
+    because a higher rate looks better in a short trial than it is in the end.
     """
-    muon = functools.partial(Muon, lr=1e-2)
-    normalises = any(isinstance(part, OTHERWISE) for part in model.modules())
-    first = {"rotated": Rotated()} if normalises else {"centred": Centred(), "folded norm": FoldedNorm()}
-    second = {"rotated, rate × 6": Candidate(Rotated(), 6.0)} if normalises else {}
-    return {
-        **{name: Candidate(recipe, 2.0) for name, recipe in first.items()},
-        "rate × 3": Candidate(rate=3.0),
-        "Muon": Candidate(optimizer=muon),
-        **second,
-        "rate / 3": Candidate(rate=1 / 3),
-        "centred, Muon": Candidate(Centred(), optimizer=muon),
-        "Muon, rate / 3": Candidate(rate=1 / 3, optimizer=muon),
-    }
+    muon = Candidate(optimizer=functools.partial(Muon, lr=2e-2))
+    rates = {"rate × 3": Candidate(rate=3.0), "rate / 3": Candidate(rate=1 / 3)}
+    if any(isinstance(part, OTHERWISE) for part in model.modules()):
+        turned = {"rotated": Candidate(Rotated(), 2.0), "rotated, rate × 6": Candidate(Rotated(), 6.0)}
+        return turned | {"Muon": muon} | rates
+    centred = {"centred": Candidate(Centred(), 2.0), "folded norm": Candidate(FoldedNorm(), 2.0)}
+    return centred | {"Muon": muon} | rates | {"centred, Muon": dataclasses.replace(muon, recipe=Centred())}

@@ -65,13 +65,16 @@ class Rotated(Recipe):
         return task
 
     def begin(self, task: Task, fit: Fit) -> Begun:
-        """One stage, in the first basis; what comes after takes new ones."""
+        """The first stage; what comes after are the others."""
         return super(Rotated, dataclasses.replace(self, stages=(1.0,))).carry_on(Begun(task, task), fit)
 
     def carry_on(self, begun: Begun, fit: Fit) -> Begun:
-        """All stages; one alone where the first would have fewer than ten steps."""
-        first = self.stages[0] / sum(self.stages) * fit.epochs * fit.steps
-        return super().carry_on(begun, fit) if first >= SHORT else self.begin(begun.task, fit)
+        """The stages after the first; one alone where the next would have fewer than ten steps."""
+        rest = dataclasses.replace(self, stages=self.stages[1:] or self.stages)
+        following = rest.stages[0] / sum(rest.stages) * fit.epochs * fit.steps
+        return (
+            super(Rotated, rest).carry_on(begun, fit) if following >= SHORT else self.begin(begun.task, fit)
+        )
 
     def affordable(self, lifted: Problem, fit: Fit, share: float) -> list[Batch]:
         """The first samples in eight parts, or as many of these as ``share`` of what is left pays for."""

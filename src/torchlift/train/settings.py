@@ -39,15 +39,17 @@ class Choices(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """t ↦ ``rate`` times a schedule: all learning rates of a fit times a number."""
+    """t ↦ ``rate`` times a schedule, or times its stretch ``part``: for a fit that is a part of a run."""
 
     schedule: Literal["constant", "cosine"] | Schedule
-    rate: float
+    rate: float = 1.0
+    part: tuple[float, float] = (0.0, 1.0)
 
     def __call__(self, t: float) -> float:
         """The factor at progress t."""
         whole = self.schedule if callable(self.schedule) else NAMED[self.schedule]
-        return self.rate * whole(t)
+        start, end = self.part
+        return self.rate * whole(start + (end - start) * t)
 
 
 def cosine(t: float) -> float:
