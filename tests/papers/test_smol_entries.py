@@ -7,7 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from papers.savarese_thesis import mobile_nets, precision_runs, smol_dcgan, smol_mobile, smol_translation
+from papers.savarese_thesis import (
+    layer_precisions,
+    mobile_nets,
+    precision_runs,
+    smol_dcgan,
+    smol_mobile,
+    smol_translation,
+)
 from papers.savarese_thesis.precision_runs import Setting
 from torchlift.data import Splits
 from torchlift.models import MLP
@@ -18,7 +25,7 @@ def tiny(*_):
     x = torch.randn(32, 6, generator=torch.Generator().manual_seed(0))
     pair = x, (x[:, 0] > 0).long()
     data = Splits(pair, pair, pair, "classification")
-    return Setting("tiny", partial(MLP, 6, 8, 2), data, 2.0, precision_runs.sgd(0.05, batch=8))
+    return Setting("tiny", partial(MLP, 6, 8, 8, 2), data, 2.0, precision_runs.sgd(0.05, batch=8))
 
 
 def test_mobile_networks_are_the_papers():
@@ -44,6 +51,15 @@ def test_mobile_networks_with_every_method(monkeypatch, tmp_path):
     assert rows["ShuffleNet: BSQ"]["thesis"] == "91.8 % at 3.4"
     assert next(tmp_path.glob("*/cells.jsonl")).read_text().count(", tuning 0.5, seed") == 2
     assert reproduction_page(result).title
+
+
+def test_bits_by_layer_at_three_prices(monkeypatch, tmp_path):
+    monkeypatch.setattr(layer_precisions, "setting", tiny)
+    monkeypatch.setattr(layer_precisions, "PRICES", (1e-7, 1.0))
+    result = layer_precisions.run(tmp_path, seeds=1)
+    cheap, dear = (curve["y"] for curve in result["curves"])
+    assert len(cheap) == len(result["layers"]) == 3
+    assert all(a > b for a, b in zip(cheap, dear, strict=True))
 
 
 def test_each_player_has_the_gradient_of_its_own_loss():
