@@ -20,6 +20,7 @@ PAD, START, END, UNKNOWN = range(4)
 IGNORED = -100
 """The label that losses and scores leave out."""
 COLUMNS = ("method", "bits", "file bytes", "BLEU", "token accuracy", "perplexity", "thesis")
+BITS = (3.9, 5.8)
 THESIS = {"float": "34.9", "SMOL, 3.9": "34.7", "SMOL, 5.8": "34.9"}
 
 
@@ -146,7 +147,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
     full = scale is not None and scale >= 1
     place, english, said = setting(full, data)
     bench = Bench.at(place, out, "smol-translation")
-    ways = {"float": None} | {f"SMOL, {bits}": Smol(bits=bits, finetune=0.4) for bits in (3.9, 5.8)}
+    ways = {"float": None} | {f"SMOL, {bits}": Smol(bits=bits, finetune=0.4) for bits in BITS}
     rows: list[Row] = [
         bench.cells.get(
             f"{name}, seed {seed}, rated", partial(rated, bench, english, said, name, recipe, seed)
