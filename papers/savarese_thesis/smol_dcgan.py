@@ -222,7 +222,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         for seed in range(seeds or 3)
         for name, way in ways(full).items()
     ]
-    pictures = [{"name": row["method"], "png": row.pop("png")} for row in rows if row["seed"] == 0]
+    pictures = [{"name": row["method"], "png": found} for row in rows if (found := row.pop("png"))]
     table: list[Row] = [row | {"thesis": THESIS[row["method"]]} for row in means(rows, COLUMNS, "distance")]
     real = judge.rate(place.data.train[0])
     said = "; ".join(
