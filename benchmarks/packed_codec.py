@@ -52,7 +52,7 @@ KINDS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 PIECE = 16_000
-PIECES = ("4 bits", "5 % kept, 4 bits")
+PIECES = ("three values", "4 bits", "5 % kept, 4 bits")
 """Kinds also measured as many small tensors."""
 
 

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from torchlift.deploy import measure, save, tensors
+from torchlift.deploy import measure, save, symbols, tensors
 from torchlift.deploy.bounds import bound
 from torchlift.deploy.budget import Budget, PackedError
+from torchlift.deploy.byteflow import Sink, Source
 from torchlift.deploy.elements import DTYPES
 from torchlift.deploy.palettes import steps
+from torchlift.deploy.rans import Decoder, Segment, encode
 from torchlift.models import LeNet5, ResNet
 
 
@@ -185,3 +187,21 @@ def test_a_model_is_not_changed_by_saving(tmp_path):
     before = copy.deepcopy(model.state_dict())
     save(model, tmp_path / "m.tl")
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_names_share_a_symbol_as_far_as_its_table_is_worth():
+    """Fewer symbols read faster; a table of 2^8 is too dear for a small mask, one of 2^2 is not."""
+    rng, found = np.random.default_rng(0), []
+    for count in (16_000, 10**6):
+        names = (rng.random(count) < 0.05).astype(np.uint8)
+        sink, segments = Sink(), list[Segment]()
+        symbols.write(names, 2, sink, segments)
+        found.append(sink.data[0])
+        assert segments[0].symbols.size == -(-count // sink.data[0])
+        decoder = Decoder(*encode(segments, 16))
+        again = symbols.read(count, np.array([0, 1], np.uint8), Source(bytes(sink.data)), decoder)
+        np.testing.assert_array_equal(again, names)
+    assert found == [2, 8]
+    sink.data[0] = 0
+    with pytest.raises(PackedError, match="groups of none"):
+        symbols.read(count, np.array([0, 1], np.uint8), Source(bytes(sink.data)), decoder)

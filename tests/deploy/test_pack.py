@@ -141,9 +141,9 @@ def test_registered_classes_are_known_from_then_on(tmp_path):
         register(int)
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("v1-*.tl")))
-def test_files_of_the_first_version_still_load(name):
-    """Written by the first version, with the weights, an input and the output that they had then."""
+@pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.tl")))
+def test_files_of_earlier_versions_still_load(name):
+    """Written by the first version, or by the first coder, with the weights, an input and the output then."""
     known = load_file(FIXTURES / f"{name}.safetensors")
     model = load(FIXTURES / f"{name}.tl")
     weights = {key.removeprefix("state."): value for key, value in known.items() if key.startswith("state.")}

@@ -117,9 +117,9 @@ def test_lanes_cost_little_and_steps_are_few():
     for size, symbols in [(1, 1), (1000, 8000), (20_000, 10**5), (10**6, 10**7), (10**9, 10**9), (10, 10**8)]:
         lanes = lanes_for(size, symbols)
         assert 16 <= lanes <= 32_768
-        assert 3 * lanes <= max(48, (0.005 if lanes > 128 else 0.01) * size, symbols / 40_000)
+        assert 3 * lanes <= max(48, (0.005 if lanes >= 256 else 0.01) * size, symbols / 40_000)
         assert symbols / lanes <= 2 * STEPS
-    assert [lanes_for(54_000, symbols) for symbols in (10_000, 500_000)] == [64, 128]
+    assert [lanes_for(54_000, symbols) for symbols in (10_000, 500_000)] == [90, 180]
 
 
 def test_a_code_with_too_few_lanes_for_its_symbols_is_refused():

@@ -173,6 +173,13 @@ def test_bit_planes_then_levels():
     assert all(len(w.unique()) <= 511 for w in chosen(result.model))
 
 
+def test_planes_have_a_rate_of_their_own():
+    still, moved = (
+        run(Bsq(strength=10.0, plane_rate=rate), epochs=4).history[1]["bits"] for rate in (0.0, 1.0)
+    )
+    assert moved < still == 8
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

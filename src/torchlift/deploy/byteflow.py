@@ -64,9 +64,12 @@ class Source:
 
     def numbers(self, count: int, most: int = 2**63 - 1) -> Array:
         """The next ``count`` numbers, each at most ``most``: as many calls of ``number``, all at once."""
-        if count < 32:
-            return np.array([self.number(most) for _ in range(count)], np.int64)
+        if not count:
+            return np.empty(0, np.int64)
         window = np.frombuffer(self.data, np.uint8)[self.at : self.at + LONGEST * count]
+        if window.size >= count and int(window[:count].max()) <= min(most, 127):  # a byte each
+            self.at += count
+            return window[:count].astype(np.int64)
         ends = np.flatnonzero(window < 128)[:count]
         if ends.size < count:
             raise PackedError("a number runs past the end.")

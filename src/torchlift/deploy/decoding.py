@@ -40,7 +40,7 @@ def decode(reading: Reading, count: int, kind: torch.dtype) -> Array:
         with reading.budget.lend(present * unit.itemsize, "the entries of a mask"):
             rest = decode_dense(reading, reading.plan.number(PALETTE), present, kind)
             bits = np.zeros(count, unit)
-            bits[mask] = rest
+            np.place(bits, mask, rest)
     return bits
 
 

@@ -18,6 +18,8 @@ from torchlift.deploy.byteflow import Sink, Source
 from torchlift.deploy.rans import Array
 
 SCALES = (8, 10, 12, 14, 16)
+TABLE = 8192
+"""Slots of a table that are worth a byte: they are laid out for reading."""
 MOST_MANTISSA, MOST_EXPONENT = 10, 30
 
 
@@ -60,8 +62,8 @@ def codes_of(counts: Array, mantissa: int) -> Array:
 
 def weights(codes: Array, mantissa: int) -> Array:
     """The weights that codes stand for."""
-    exponent, fraction = np.divmod(np.maximum(codes - 1, 0), 1 << mantissa)
-    return np.where(codes > 0, ((1 << mantissa) + fraction) << exponent, 0)
+    rest, one = np.maximum(codes - 1, 0), 1 << mantissa
+    return ((one + (rest & one - 1)) << (rest >> mantissa)) * (codes > 0)
 
 
 def scaled(weight: Array, bits: int) -> Array:
@@ -95,7 +97,7 @@ def fit(counts: Array) -> tuple[Table, float]:
             if 1 << bits < 4 * symbols:
                 continue
             size = cost(counts, scaled(weight, bits), bits) + symbols * (mantissa + 3) / 8
-            size *= 1 + 1e-4 * bits  # a small scale reads faster
+            size += 1e-4 * bits * size + (1 << bits) / TABLE  # a small scale reads faster
             if best is None or size < best[1]:
                 best = Table(codes, mantissa, bits), size
     assert best is not None

@@ -2,7 +2,7 @@
 
     offset  bytes  content
     0       8      b"TLIFT" and the version of the format, b"002"
-    8       1      version of the entropy coder, 1
+    8       1      version of the entropy coder, 2
     9       1      seal: 0 SHA-256, 1 HMAC-SHA-256 with the writer's key
     10      2      lanes of the coder
     12      4      length of the header

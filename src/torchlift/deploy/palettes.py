@@ -49,6 +49,9 @@ def read(source: Source, count: int, kind: torch.dtype) -> Array:
 
 def on_grid(step: float, multiples: Array, kind: torch.dtype) -> Array:
     """The bits of round(k·step) in a number type."""
+    if kind == torch.float32:  # the same, with fewer calls
+        with np.errstate(over="ignore", invalid="ignore"):
+            return (multiples * step).astype("<f4").view("<u4")
     return bits_of((torch.from_numpy(multiples).double() * step).to(kind))
 
 

@@ -28,6 +28,12 @@ WASTE, FEW = 600, 256
 """Bytes of code per lane: a lane costs about three, so that all of them stay below half a percent. With fewer
 than ``FEW`` lanes numpy's calls take longer than their work: then it may be a percent."""
 
+PIECE = 1 << 16
+"""Symbols whose meaning is looked up at once."""
+LEAST = np.uint32(LOW)
+SHIFTS, SLOTS = np.arange(17, dtype=np.uint32), (1 << np.arange(17)).astype(np.uint32) - np.uint32(1)
+PLACES = np.arange(1 << 16, dtype=np.uint32)
+
 Array = np.ndarray[Any, Any]
 
 
@@ -46,12 +52,11 @@ class Segment:
 
 
 def lanes_for(size: float, symbols: int) -> int:
-    """A power of two of lanes that costs little beside ``size`` bytes of code, and moves ``symbols`` in few
-    steps."""
+    """Lanes that cost little beside ``size`` bytes of code, and move ``symbols`` in few steps."""
     wanted = max(16.0, min(4096.0, size / WASTE), symbols / STEPS)
     if wanted < FEW:
         wanted = max(wanted, min(FEW, symbols / 2048, 2 * size / WASTE))
-    return int(min(MOST_LANES, 2 ** int(np.log2(wanted))))
+    return int(min(MOST_LANES, wanted))
 
 
 def starts(frequencies: Array) -> Array:
@@ -82,6 +87,15 @@ def encode(segments: Sequence[Segment], lanes: int) -> tuple[Array, Array]:
     return state, np.concatenate(words) if words else np.empty(0, np.uint16)
 
 
+def steps(frequencies: Array, bits: int) -> Array:
+    """For each slot its symbol's frequency, and how far into the symbol's range it lies."""
+    pairs = np.empty((frequencies.size, 2), np.uint32)
+    pairs[:, 0], pairs[:, 1] = frequencies, -starts(frequencies)
+    found = pairs.repeat(frequencies, 0)
+    found[:, 1] += PLACES[: 1 << bits]
+    return found
+
+
 class Decoder:
     """Gives the symbols back, segment by segment."""
 
@@ -92,43 +106,42 @@ class Decoder:
 
     def symbols(self, count: int, frequencies: Array, bits: int, values: Array | None = None) -> Array:
         """The next ``count`` symbols of the alphabet with these frequencies, or the values they stand for."""
-        letters = np.repeat(np.arange(frequencies.size), frequencies)
+        values = np.arange(frequencies.size, dtype=np.uint16) if values is None else values
+        (present,) = frequencies.nonzero()
+        if present.size == 1:
+            return np.full(count, values[present[0]])
         lanes = self.state.size
-        if letters[0] == letters[-1]:
-            return np.full(count, np.uint16(letters[0]) if values is None else values[letters[0]])
         self.steps += -(-count // max(lanes, 1))
         if not lanes or self.steps > 8 * STEPS:
             raise PackedError("the code has too few lanes for its symbols.")
-        meaning = (np.arange(frequencies.size, dtype=np.uint16) if values is None else values)[letters]
-        offset = np.arange(1 << bits) - starts(frequencies)[letters]
-        step = ((frequencies[letters] - 1 << 16) + offset).astype(np.uint32)
+        meaning, step = values.repeat(frequencies), steps(frequencies, bits)
         out = np.empty(count, meaning.dtype)
-        slots = np.empty(lanes, np.intp)
-        f, o = np.empty((2, lanes), np.uint32)
-        mask, shift, sixteen, one, low16 = (np.uint32(n) for n in ((1 << bits) - 1, bits, 16, 1, LOW - 1))
-        for begin in range(0, count, lanes):
-            n = min(lanes, count - begin)
-            x, slot = self.state[:n], slots[:n]
-            np.bitwise_and(x, mask, out=slot)
-            meaning.take(slot, out=out[begin : begin + n], mode="clip")
-            step.take(slot, out=o[:n], mode="clip")
-            np.right_shift(x, shift, out=x)
-            np.right_shift(o[:n], sixteen, out=f[:n])
-            np.add(f[:n], one, out=f[:n])
-            np.multiply(x, f[:n], out=x)
-            np.bitwise_and(o[:n], low16, out=o[:n])
-            np.add(x, o[:n], out=x)
-            self.refill(x)
+        rows = max(1, min(PIECE, count) // lanes)
+        slots, work = np.empty((rows, lanes), np.intp), np.empty((lanes, 2), np.uint32)
+        for begin in range(0, count, rows * lanes):
+            piece = out[begin : begin + rows * lanes]
+            whole, rest = divmod(piece.size, lanes)
+            for slot in slots[:whole]:
+                self.move(self.state, slot, step, work, bits)
+            if rest:
+                self.move(self.state[:rest], slots[whole, :rest], step, work[:rest], bits)
+            meaning.take(slots.reshape(-1)[: piece.size], out=piece, mode="clip")
         return out
 
-    def refill(self, x: Array) -> None:
-        """Fetch 16 bits for every lane that fell below its range."""
-        (low,) = (x < LOW).nonzero()
-        if low.size > self.words.size - self.at:
+    def move(self, x: Array, slot: Array, step: Array, work: Array, bits: int) -> None:
+        """One symbol of every lane: its slot, and the state before it; 16 bits for those out of range."""
+        np.bitwise_and(x, SLOTS[bits], out=slot)
+        step.take(slot, 0, out=work, mode="clip")
+        np.right_shift(x, SHIFTS[bits], out=x)
+        np.multiply(x, work[:, 0], out=x)
+        np.add(x, work[:, 1], out=x)
+        (low,) = (x < LEAST).nonzero()
+        end = self.at + low.size
+        if end > self.words.size:
             raise PackedError("the code ends before its symbols do.")
         if low.size:
-            x[low] = (x[low] << np.uint32(16)) | self.words[self.at : self.at + low.size]
-            self.at += low.size
+            x[low] = x[low] << SHIFTS[16] | self.words[self.at : end]
+            self.at = end
 
     def close(self) -> None:
         """All words are used and every lane is back where encoding began: else the code was changed."""

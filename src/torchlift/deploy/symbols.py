@@ -1,23 +1,26 @@
 """Names of values, 0 ≤ s < K, as segments of the coder.
 
-K ≤ 16:   several names make one symbol (8 of 2, 5 of 3, 4 of 4, 3 of 6, 2 of 16), which is several times
-          faster and sees what neighbours have in common; where its table would cost more than that is worth,
-          one by one.
+K ≤ 16:   several names make one symbol (at most 8 of 2, 5 of 3, 4 of 4, 3 of 6, 2 of 16), which is several
+          times faster and sees what neighbours have in common; fewer where the table would cost more than
+          that is worth (the coder's first version knew only as many as fit, or one by one).
 K ≤ 2^12: a name is a symbol.
 K ≤ 2^16: first which block of 4096 each name lies in; then, block by block, which name of the block.
 """
+
+import functools
+from collections.abc import Iterator
 
 import numpy as np
 
 from torchlift.deploy.budget import PackedError
 from torchlift.deploy.byteflow import Sink, Source
 from torchlift.deploy.frequencies import Table, fit, read_table
-from torchlift.deploy.rans import Array, Decoder, Segment
+from torchlift.deploy.rans import PIECE, Array, Decoder, Segment
 
 BYTE = 256
 BLOCK = 4096
-PIECE = 1 << 16
-WORTH = 1.002
+WORTH = 1.01
+"""What fewer symbols may cost: they read faster."""
 
 
 def together(letters: int) -> int:
@@ -28,6 +31,13 @@ def together(letters: int) -> int:
     return count
 
 
+def halved(most: int) -> Iterator[int]:
+    """Sizes of groups to try, the largest first."""
+    while most > 1:
+        yield most
+        most //= 2
+
+
 def joined(names: Array, letters: int, group: int) -> Array:
     """Groups of names as one symbol each, the first name first; the end is filled with zeros."""
     full = np.zeros(-(-names.size // group) * group, np.uint8)
@@ -35,6 +45,7 @@ def joined(names: Array, letters: int, group: int) -> Array:
     return full.reshape(-1, group) @ (letters ** np.arange(group - 1, -1, -1)).astype(np.uint8)
 
 
+@functools.cache
 def spread(letters: int, group: int) -> Array:
     """The names in every symbol: a row for each."""
     powers = letters ** np.arange(group - 1, -1, -1)
@@ -47,16 +58,17 @@ def write(names: Array, letters: int, sink: Sink, segments: list[Segment]) -> fl
         return 0.0
     if letters > BLOCK:
         return write_blocks(names, letters, sink, segments)
-    group = together(letters)
-    one_by_one = fit(np.bincount(names, minlength=letters))
-    if group > 1:
+    most = together(letters)
+    table, size = fit(np.bincount(names, minlength=letters))
+    for group in halved(most):
         symbols = joined(names, letters, group)
-        table, size = fit(np.bincount(symbols, minlength=letters**group))
-        if size <= WORTH * one_by_one[1]:
+        found = fit(np.bincount(symbols, minlength=letters**group))
+        if found[1] <= WORTH * size:
             sink.number(group)
-            return add(symbols, table, size, sink, segments)
+            return add(symbols, *found, sink, segments)
+    if most > 1:
         sink.number(1)
-    return add(names, *one_by_one, sink, segments)
+    return add(names, table, size, sink, segments)
 
 
 def add(symbols: Array, table: Table, size: float, sink: Sink, segments: list[Segment]) -> float:
@@ -93,8 +105,8 @@ def read(count: int, values: Array, source: Source, decoder: Decoder) -> Array:
     group = 1
     if together(letters) > 1:
         group = source.number(together(letters))
-        if group not in (1, together(letters)):
-            raise PackedError("names are grouped in an unknown way.")
+        if not group:
+            raise PackedError("names are in groups of none.")
     table = read_table(source, letters**group)
     if group == 1:
         return decoder.symbols(count, table.frequencies(), table.bits, values)

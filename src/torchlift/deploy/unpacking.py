@@ -19,7 +19,8 @@ from torchlift.deploy.readers import Reader
 from torchlift.deploy.vetting import vet
 
 NAME, VERSION, FIRST = b"TLIFT", b"002", b"001"
-CODER = 1
+CODER = 2
+"""The second version of the coder may put any number of names into a symbol; it reads the first's."""
 FRONT = struct.Struct("<8sBBHIIIQ")
 HEADER = 64 * 2**20
 OBJECTS = 80
@@ -55,8 +56,8 @@ def second_version(
     _, coder, seal, lanes, *lengths = FRONT.unpack_from(data)
     body, view = len(data) - sealing.SIZE, memoryview(data)
     sealing.check_seal(view[:body], data[body:], seal, key)
-    if coder != CODER:
-        raise PackedError(f"version {coder} of the coder is not known; this torchlift reads {CODER}.")
+    if not 1 <= coder <= CODER:
+        raise PackedError(f"version {coder} of the coder is not known; this torchlift reads 1 to {CODER}.")
     header, plan, inflated, raw = lengths
     if FRONT.size + header + plan + raw > body:
         raise PackedError("a part is longer than the file.")

@@ -49,7 +49,8 @@ class Bsq(Recipe):
     """Planes under the lasso (:class:`~torchlift.lifts.BitPlanes`), then weights at the bits that are left.
 
     Yang et al. (2021). ``strength`` alone decides the bits, as in the source. ``finetune``: the part of the
-    budget for the second fit.
+    budget for the second fit. ``plane_rate``: the planes' rate relative to the run's. A plane is dropped
+    after its entries have travelled from one to zero, which takes Adam one over its rate in steps.
     """
 
     where: str = "*weight"
@@ -58,12 +59,14 @@ class Bsq(Recipe):
     rounds: int = 10
     finetune: float = 0.5
     finetune_rate: float = 1.0
+    plane_rate: float = 1.0
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Planes, then levels."""
         lift = made(BitPlanes, self)
         lifted = fit.lift(lift, task)
-        fit(lifted, name="planes", share=1 - self.finetune, log=account)
+        groups = {f"*{sign}": {"lr_factor": self.plane_rate} for sign in ("positive", "negative")}
+        fit(lifted, name="planes", share=1 - self.finetune, groups=groups | {"*": {}}, log=account)
         levels = settled(lifted)
         fit(levels, name="finetune", share=self.finetune, groups={"*": {"lr_factor": self.finetune_rate}})
         small = lift.project(levels)

@@ -1,0 +1,173 @@
+"""A transformer that translates, in few bits (thesis Table 5.7; Multi30k stands in for IWSLT'14)."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from papers.common.arms import Row
+from papers.savarese_thesis.precision_runs import Bench, Setting, means, told
+from torchlift.data import Splits, multi30k
+from torchlift.recipes import Smol
+
+PAD, START, END, UNKNOWN = range(4)
+IGNORED = -100
+"""The label that losses and scores leave out."""
+COLUMNS = ("method", "bits", "file bytes", "BLEU", "token accuracy", "perplexity", "thesis")
+BITS = (3.9, 5.8)
+THESIS = {"float": "34.9", "SMOL, 3.9": "34.7", "SMOL, 5.8": "34.9"}
+
+
+def words(line: str) -> list[str]:
+    """Lower case; words, and marks one by one."""
+    return re.findall(r"\w+|[^\w\s]", line.lower())
+
+
+class Vocabulary:
+    """The words that occur most often; all others are one."""
+
+    def __init__(self, lines: Sequence[list[str]], size: int) -> None:
+        common = Counter(word for line in lines for word in line).most_common(size - 4)
+        self.words = ["", "<start>", "<end>", "<unknown>", *(word for word, _ in common)]
+        self.number = {word: number for number, word in enumerate(self.words)}
+
+    def rows(self, lines: Sequence[list[str]], length: int) -> Tensor:
+        """Sentences from start to end, cut and padded to one length."""
+        rows = torch.full((len(lines), length), PAD)
+        for row, line in zip(rows, lines, strict=True):
+            found = [START, *(self.number.get(word, UNKNOWN) for word in line[: length - 2]), END]
+            row[: len(found)] = torch.tensor(found)
+        return rows
+
+    def text(self, row: Tensor) -> str:
+        """The words of a sentence up to its end."""
+        found = row.tolist()
+        return " ".join(self.words[n] for n in found[: found.index(END) if END in found else None] if n > END)
+
+
+class Translator(nn.Module):
+    """Encoder and decoder with attention (Vaswani et al. 2017), norms first, the head tied to the embedding.
+
+    Takes source and target side by side, ``length`` tokens of the source first, and gives scores of every
+    token's successor in the target.
+    """
+
+    def __init__(
+        self, sources: int, targets: int, length: int, width: int, depth: int, heads: int = 4
+    ) -> None:
+        super().__init__()
+        self.length = length
+        self.source, self.target = nn.Embedding(sources, width), nn.Embedding(targets, width)
+        self.places = nn.Embedding(length, width)
+        made: Any = {"dropout": 0.1, "batch_first": True, "norm_first": True}
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, **made)
+        encoder = nn.TransformerEncoder(layer, depth, nn.LayerNorm(width), enable_nested_tensor=False)
+        self.body = nn.Transformer(width, heads, 0, depth, 4 * width, custom_encoder=encoder, **made)
+        self.head = nn.Linear(width, targets)
+        for table in (self.source, self.target, self.places):
+            nn.init.normal_(table.weight, std=width**-0.5)
+        self.head.weight = self.target.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Scores, batch × time × target words."""
+        source, target = tokens[:, : self.length], tokens[:, self.length :]
+        places = self.places(torch.arange(self.length, device=tokens.device))
+        empty, later = source == PAD, torch.ones(2 * (target.shape[1],)).triu(1).bool()
+        mixed = self.body(
+            self.source(source) + places, self.target(target) + places[: target.shape[1]], tgt_mask=later,
+            src_key_padding_mask=empty, memory_key_padding_mask=empty,
+        )  # fmt: skip
+        return self.head(mixed)
+
+    @torch.no_grad()
+    def translated(self, source: Tensor) -> Tensor:
+        """The likeliest next word, one after another."""
+        found = torch.full((len(source), 1), START)
+        for _ in range(self.length - 1):
+            found = torch.cat([found, self(torch.cat([source, found], 1))[:, -1:].argmax(-1)], 1)
+        return found
+
+
+def setting(full: bool, data: str | None) -> tuple[Setting, Vocabulary, list[str]]:
+    """A setting, the English words, and the test sentences as they are."""
+    sources, targets, length, width, depth, epochs = (10_000, 8_000, 50, 256, 6, 50.0) if full else SMALL
+    parts = [
+        [pair for pair in part if max(map(len, pair)) <= length - 2]
+        for part in ([(words(german), words(english)) for german, english in part] for part in multi30k(data))
+    ]
+    german, english = (
+        Vocabulary([pair[side] for pair in parts[0]], size) for side, size in ((0, sources), (1, targets))
+    )
+
+    def pairs(part: list[tuple[list[str], list[str]]]) -> tuple[Tensor, Tensor]:
+        source, target = german.rows([g for g, _ in part], length), english.rows([e for _, e in part], length)
+        y = target[:, 1:]
+        return torch.cat([source, target[:, :-1]], 1), torch.where(y == PAD, IGNORED, y)
+
+    train, valid, test = map(pairs, parts)
+    make = partial(Translator, len(german.words), len(english.words), length, width, depth)
+    fit = {
+        "optimizer": partial(torch.optim.Adam, lr=5e-4 if full else 2e-3), "schedule": "cosine",
+        "batch_size": 64, "clip": 1.0, "progress": False,
+    }  # fmt: skip
+    pairs_said = f"{len(parts[0]):,} pairs of Multi30k with at most {length - 2} words"
+    title = f"{depth} + {depth} blocks of width {width}, {pairs_said}"
+    place = Setting(title, make, Splits(train, valid, test, "text"), epochs, fit)
+    return place, english, [" ".join(e) for _, e in parts[2]]
+
+
+SMALL = (3000, 2000, 16, 64, 2, 3.0)
+
+
+def rated(bench: Bench, english: Vocabulary, said: list[str], name: str, recipe: Any, seed: int) -> Row:
+    """A run with its perplexity, and the BLEU of its greedy translations of the test sentences."""
+    from torchmetrics.functional.text import bleu_score  # comes with the extra ``lightning``
+
+    row = bench.measured(name, recipe, seed)
+    result = bench.model(name, recipe, seed)  # finished: it is only read
+    net = result.model.eval()
+    assert isinstance(net, Translator)
+    source = bench.setting.data.test[0][:, : net.length]
+    found = [english.text(line) for part in source.split(256) for line in net.translated(part)]
+    return row | {
+        "BLEU": round(100 * float(bleu_score(found, [[line] for line in said])), 3),
+        "token accuracy": row["accuracy"], "perplexity": round(math.exp(result.scores["test"].loss), 3),
+        "examples": [list(pair) for pair in zip(said[:3], found[:3], strict=True)],
+    }  # fmt: skip
+
+
+def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+    """Float, and SMOL at the thesis' two sizes: three fifths of the steps with noise, the rest without."""
+    full = scale is not None and scale >= 1
+    place, english, said = setting(full, data)
+    bench = Bench.at(place, out, "smol-translation")
+    ways = {"float": None} | {f"SMOL, {bits}": Smol(bits=bits, finetune=0.4) for bits in BITS}
+    rows: list[Row] = [
+        bench.cells.get(
+            f"{name}, seed {seed}, rated", partial(rated, bench, english, said, name, recipe, seed)
+        )
+        for seed in range(seeds or 3)
+        for name, recipe in ways.items()
+    ]
+    table: list[Row] = [row | {"thesis": THESIS[row["method"]]} for row in means(rows, COLUMNS, "BLEU")]
+    finding = "; ".join(
+        f"{row['method']}: BLEU {row['BLEU']['mean']:.1f} ± {row['BLEU']['sd']:.1f} "
+        f"(thesis {row['thesis']}), perplexity {row['perplexity']['mean']:.2f}, "
+        f"{row['file bytes']['mean'] / 1000:.0f} kB"
+        for row in table
+    )
+    return told(
+        "Translation in few bits", "Table 5.7", place, full, rows, finding=f"{finding}.", rows=table,
+        columns=list(COLUMNS), y_label="BLEU",
+        notes=[
+            "Multi30k (captions, short) stands in for IWSLT'14 (talks): BLEU figures cannot be compared with "
+            "the thesis', differences between rows can. BLEU-4 of lower-case words, greedy translations.",
+            *(f"{given} → {found}" for given, found in rows[0]["examples"]),
+        ],
+    )  # fmt: skip
