@@ -11,7 +11,7 @@ of batches of 1 and 32 relative to the dense network (medians of paired, interle
 seconds of the processor); "difference", the largest of the outputs relative to the largest output: of the
 cut network from the dense one whose cut channels are zero, of the network without the masks from that with
 them, of the rounded network from the one that was trained. What is finished is in the JSON and is not run
-again; ``--page`` writes the table of docs/other-tools.md.
+again, what was interrupted goes on from ``--work``; ``--page`` writes the table of docs/other-tools.md.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import copy
 import functools
 import gzip
 import io
+import itertools
 import json
 import statistics
 import tempfile
@@ -34,6 +35,7 @@ from torch.nn.utils import prune as masks
 
 import torchlift as tl
 from shrink_table import masked_by_us, theirs
+from torchlift.errors import CheckpointError
 
 RATE, DECAY, BATCH = 3e-3, 1e-2, 64
 PAGE = Path(__file__).parents[1] / "docs" / "other-tools.md"
@@ -71,11 +73,12 @@ MODELS: dict[str, Callable[[], nn.Module]] = {"ResNet-20": resnet20, "MobileNetV
 class Bench:
     """The data, and how everything here is trained."""
 
-    def __init__(self, folder: str | None, images: int, epochs: int, tuning: int) -> None:
+    def __init__(self, folder: str | None, work: Path, images: int, epochs: int, tuning: int) -> None:
         parts = tl.data.load("cifar10", folder, 0)
         self.train = tuple(part[:images] for part in parts.train)
         self.test = tuple(part[:2000] for part in parts.test)
         self.epochs, self.tuning, self.seed = epochs, tuning, 0
+        self.work, self.name = work, "dense"
         self.example = self.test[0][:2]
 
     def fit(self, model: nn.Module, epochs: int, recipe: Any = None, rate: float = RATE) -> nn.Module:
@@ -84,6 +87,7 @@ class Bench:
             model, self.train, recipe=recipe, epochs=epochs, seed=self.seed, schedule="cosine",
             batch_size=BATCH, optimizer=functools.partial(torch.optim.AdamW, lr=rate, weight_decay=DECAY),
             equal_cost=True, augment=tl.data.crop_flip, progress=False,
+            out=self.work / self.name, resume=True, save_every=20,
         )  # fmt: skip
         return result.model.eval()
 
@@ -250,7 +254,7 @@ ARMS: dict[str, Callable[[nn.Module, Bench], dict[str, Any]]] = {
 
 
 @torch.no_grad()
-def latency(model: nn.Module, dense: nn.Module, x: Tensor, rounds: int = 25) -> float:
+def latency(model: nn.Module, dense: nn.Module, x: Tensor, rounds: int = 11) -> float:
     """The median ratio of paired calls, in seconds of the processor."""
     ratios = list[float]()
     for _ in range(rounds):
@@ -269,6 +273,8 @@ def row(arm: str, dense: nn.Module, bench: Bench) -> dict[str, Any]:
     start = time.process_time()
     try:
         found = ARMS[arm](copy.deepcopy(dense), bench)
+    except CheckpointError:
+        raise  # two at work in one folder
     except Exception as error:  # any failure of a tool is its result here
         return {"failed": f"{type(error).__name__}: {error}"[:200]}
     seconds = time.process_time() - start
@@ -284,14 +290,15 @@ def row(arm: str, dense: nn.Module, bench: Bench) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> str:
     """Means over the seeds, ± the standard deviation of the accuracies, relative to the dense arm."""
     lines = ["| | accuracy | file | gzipped | time, 1 image | time, 32 | difference |", "|---|" + "---:|" * 6]
-    for name in found["models"]:
-        dense = found["rows"][f"{name}/0/dense"]
+    for name in MODELS:
+        dense = found["rows"].get(f"{name}/0/dense")
+        if dense is None:
+            continue
         lines.append(f"| **{name}** ({dense['parameters']:,} parameters) |" + " |" * 6)
         for arm in ARMS:
-            rows = [found["rows"][f"{name}/{seed}/{arm}"] for seed in range(found["seeds"])]
-            lines.append(
-                f"| {arm} | " + (line(rows, dense) if "failed" not in rows[0] else "failed | | | | |")
-            )
+            known = [found["rows"].get(f"{name}/{seed}/{arm}", {}) for seed in range(found["seeds"])]
+            rows = [row for row in known if "accuracy" in row]
+            lines.append(f"| {arm} | " + (line(rows, dense) if rows else "– | | | | | |"))
     return "\n".join(lines) + "\n"
 
 
@@ -324,11 +331,11 @@ def main() -> None:
     )
     parser.add_argument("--data", default=None)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "other_tools.json")
-    parser.add_argument("--images", type=int, default=5000)
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--work", type=Path, default=Path("runs/other_tools"))
+    parser.add_argument("--images", type=int, default=4000)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--tuning", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--page", action="store_true", help="write the table into docs/other-tools.md")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -336,24 +343,28 @@ def main() -> None:
     scale = {key: getattr(chosen, key) for key in ("images", "epochs", "tuning")}
     known = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
     rows: dict[str, Any] = known["rows"] if known.get("scale") == scale else {}
-    bench = Bench(chosen.data, **scale)
     about = "one thread, a machine with other work; CIFAR-10 subset, crops and flips, 2,000 test images"
-    told = {"what": __doc__.split("\n")[0], "scale": scale, "machine": about, "seeds": chosen.seeds}
-    told |= {"models": chosen.models, "rows": rows}
-    for name in chosen.models:
-        missing = [(s, a) for s in range(chosen.seeds) for a in ARMS if f"{name}/{s}/{a}" not in rows]
-        if missing:
-            bench.seed = 0
-            torch.manual_seed(0)
-            dense = bench.fit(MODELS[name](), bench.epochs)
-        for seed, arm in missing:
-            bench.seed = seed + 1
+    told = {"what": str(__doc__).split("\n")[0], "scale": scale, "machine": about, "seeds": chosen.seeds}
+    told |= {"rows": rows}
+    bench = Bench(chosen.data, chosen.work, **scale)
+    for seed, name in itertools.product(range(chosen.seeds), MODELS):
+        missing = [arm for arm in ARMS if f"{name}/{seed}/{arm}" not in rows]
+        dense = trained(name, bench) if missing else nn.Identity()
+        for arm in missing:
+            bench.seed, bench.name = seed + 1, f"{name}-{seed}-{list(ARMS).index(arm)}"
             rows[f"{name}/{seed}/{arm}"] = row(arm, dense, bench)
-            chosen.out.write_text(json.dumps(told, indent=1))
+            chosen.out.write_text(json.dumps(told, indent=1) + "\n")
             print(name, seed, arm, rows[f"{name}/{seed}/{arm}"], flush=True)
     print(table(told))
     if chosen.page:
         write(told)
+
+
+def trained(name: str, bench: Bench) -> nn.Module:
+    """The dense network, the same for all seeds."""
+    bench.seed, bench.name = 0, name
+    torch.manual_seed(0)
+    return bench.fit(MODELS[name](), bench.epochs)
 
 
 if __name__ == "__main__":

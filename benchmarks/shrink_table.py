@@ -151,7 +151,7 @@ def theirs(model: nn.Module, x: Any, note: Callable[[Any, Any], object] | None =
         prune_num_heads=True,
         output_transform=lambda out: out.logits.sum() if hasattr(out, "logits") else out.sum(),
     )
-    for group in pruner.step(interactive=True):
+    for group in pruner.step(interactive=True) or ():
         if note is not None:
             note(pruner, group)
         group.prune()

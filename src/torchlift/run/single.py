@@ -12,11 +12,12 @@ from torch import nn
 from torchlift.core import Lift, Loss, Problem, Supervised, Task, mark_pruned, release_zeros
 from torchlift.errors import DivergedError, TorchliftError
 from torchlift.recipes.tools.recipe import Recipe, RecipeLike, as_recipe
-from torchlift.run.checks import as_task, check, one_line_steps, refuse
+from torchlift.run.checks import as_task, check, check_held_out, one_line_steps, refuse
 from torchlift.run.folder import forget_unstarted, has_checkpoint, open_fit
 from torchlift.run.identity import describe
 from torchlift.run.lock import claims
 from torchlift.run.names import named_optimizer, named_recipe
+from torchlift.run.options import check_options
 from torchlift.run.record import fit_record
 from torchlift.run.result import Result
 from torchlift.run.signals import graceful
@@ -129,6 +130,7 @@ def fit(
     """
     recipe, optimizer = as_recipe(named_recipe(recipe)), named_optimizer(optimizer)
     given = dict(locals())
+    check_options(given)
     runner = engine(device, precision, compile)
     chosen = {name: given[name] for name in SHAPING} | {"device": runner.device.type}
     data = on_device(source(train, batch_size, augment), runner)
@@ -139,6 +141,7 @@ def fit(
     task = copy.deepcopy(as_task(problem, loss)).to(runner.device)
     (mark_pruned if keep_zeros else release_zeros)(task)
     example = check(task, data, runner.device)
+    check_held_out(task, {"valid": held_out, "test": tested}, runner.device)
     refuse(recipe, task, data, seed)
     given["unit"] = plain_epoch(task, data, runner)
     folder, store = None if out is None else Path(out), None

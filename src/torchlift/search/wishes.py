@@ -55,9 +55,11 @@ class Wish:
     higher_is_better: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("bytes", "latency"):
+        for name in ("bytes", "latency", "accuracy"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is not None and not isinstance(value, int | float):
+                raise TorchliftError(f"{name} is a number; got {value!r}.")
+            if value is not None and name != "accuracy" and not value > 0:
                 raise TorchliftError(f"{name} is the most the model may have, above 0; got {value!r}.")
 
     def good(self, row: Delivered) -> float:
