@@ -167,6 +167,18 @@ def started(world: int) -> list[dict[str, Any]]:
         return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(world)]
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as on docs/processes.md: measured, and by the model in brackets, in megabytes."""
+
+    def both(row: dict[str, Any], key: str) -> str:
+        return f"{row[key] / 1e6:.3f} ({row[f'{key} by the model'] / 1e6:.3f})"
+
+    keys = ("reduced", "broadcast", "wire", "peak")
+    lines = ["| processes | reduced | broadcast | on the wire, all | peak of one |", "|---|" + "---:|" * 4]
+    lines += [f"| {row['processes']} | {' | '.join(both(row, key) for key in keys)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """One row for each number of processes."""
     parser = argparse.ArgumentParser(description=__doc__)
