@@ -82,8 +82,18 @@ def check_held_out(task: Task, parts: Mapping[str, Source | None], device: torch
             raise DataError(f"{name}: {error}") from error
 
 
-def check(task: Task, train: Source, device: torch.device) -> Any:
-    """Try the model on two samples and look at all labels; the samples' inputs, as an example."""
+def check(task: Task, train: Source, device: torch.device, **others: Source | None) -> Any:
+    """Try the model on two samples and look at all labels; the samples' inputs, as an example.
+
+    ``others``: more data to try it on, by name.
+    """
+    example = check_training(task, train, device)
+    check_held_out(task, others, device)
+    return example
+
+
+def check_training(task: Task, train: Source, device: torch.device) -> Any:
+    """Try the model on two samples and look at all labels; the samples' inputs."""
     if not any(p.requires_grad for p in task.parameters()):
         raise DataError("the model has no parameter to train: unfreeze some with p.requires_grad_(True).")
     batch = few_samples(train, device)

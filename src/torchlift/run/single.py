@@ -12,7 +12,7 @@ from torch import nn
 from torchlift.core import Lift, Loss, Problem, Supervised, Task, mark_pruned, release_zeros
 from torchlift.errors import DivergedError, TorchliftError
 from torchlift.recipes.tools.recipe import Recipe, RecipeLike, as_recipe
-from torchlift.run.checks import as_task, check, check_held_out, one_line_steps, refuse
+from torchlift.run.checks import as_task, check, one_line_steps, refuse
 from torchlift.run.folder import forget_unstarted, has_checkpoint, open_fit
 from torchlift.run.identity import describe
 from torchlift.run.lock import claims
@@ -129,8 +129,7 @@ def fit(
         progress: show a bar on a terminal.
     """
     recipe, optimizer = as_recipe(named_recipe(recipe)), named_optimizer(optimizer)
-    given = dict(locals())
-    check_options(given)
+    check_options(given := dict(locals()))
     runner = engine(device, precision, compile)
     chosen = {name: given[name] for name in SHAPING} | {"device": runner.device.type}
     data = on_device(source(train, batch_size, augment), runner)
@@ -140,8 +139,7 @@ def fit(
     )
     task = copy.deepcopy(as_task(problem, loss)).to(runner.device)
     (mark_pruned if keep_zeros else release_zeros)(task)
-    example = check(task, data, runner.device)
-    check_held_out(task, {"valid": held_out, "test": tested}, runner.device)
+    example = check(task, data, runner.device, valid=held_out, test=tested)
     refuse(recipe, task, data, seed)
     given["unit"] = plain_epoch(task, data, runner)
     folder, store = None if out is None else Path(out), None
