@@ -50,6 +50,7 @@ TRAINING: dict[str, tuple[Callable[[], object], str]] = {
     "doubles": (partial(fit, data=(X.double(), Y)), r"x\.to\(torch\.float32\)"),
     "whole numbers": (partial(fit, data=(X.long(), Y)), r"x\.to\(torch\.float32\)"),
     "a column of labels": (partial(fit, data=(X, Y[:, None])), r"y\.squeeze\(1\)"),
+    "columns of other names": (partial(fit, data={"x": X, "y": Y}), r"rename them, or pass \(x, y\)"),
     "a loss of tensors": (partial(fit, loss=nn.functional.cross_entropy), "loss=lambda model, batch"),
     "nothing to train": (lambda: fit(net().requires_grad_(False)), "no parameter to train"),
     "other validation data": (partial(fit, valid=(X[:, :3], Y)), r"valid: the model does not take .*\(3,\)"),

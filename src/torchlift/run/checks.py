@@ -66,6 +66,8 @@ def predicted(task: Task, x: Any) -> torch.Tensor:
         return output(task.predict(x))
     except (RuntimeError, TypeError, IndexError) as error:
         reason = wrong_type(task.model, x, str(error)) or str(error).splitlines()[0]
+        if isinstance(x, Mapping) and "unexpected keyword" in reason:
+            reason += ": columns go to forward by their names; rename them, or pass (x, y)."
         raise DataError(f"the model does not take inputs of shape {shapes(x)}: {reason}") from error
 
 
