@@ -42,7 +42,7 @@ def main() -> None:
                 key = f"{first} → {second}"
                 if pairs.get(key, "BROKEN").startswith("BROKEN"):
                     pairs[key] = attempt(model, first, second)
-            given.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+                    given.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
         done = sum(end == "delivered" for end in pairs.values())
         broken = {key: end for key, end in pairs.items() if end.startswith("BROKEN")}
         refused = len(pairs) - done - len(broken)

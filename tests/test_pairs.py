@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+import torchlift as tl
+from every_recipe import one_each
 from pairs import MODELS, recipes, run_pair
 
 STRIDE = 7
@@ -28,3 +30,9 @@ def test_a_pair_is_delivered_or_refused_in_one_line(model: str, first: str, seco
 def test_every_recipe_stands_once_in_either_place() -> None:
     pairs, names = sample("conv"), set(recipes("conv"))
     assert {first for first, _ in pairs} == {second for _, second in pairs} == names
+
+
+def test_every_public_recipe_stands_in_every_matrix() -> None:
+    """Pairs here; resume and two processes in tests/train/test_durable.py, from one_each."""
+    for table in (recipes("conv"), recipes("transformer"), one_each()):
+        assert {type(recipe).__name__ for recipe in table.values()} == set(tl.recipes.__all__)

@@ -11,72 +11,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import torchlift as tl
+from every_recipe import RECIPES, data, model
 from torchlift.core import nodes
 from torchlift.errors import TorchliftError
 from torchlift.optim import Muon, Soap
-from torchlift.recipes import (
-    Auto,
-    Bsq,
-    Centred,
-    Chain,
-    ChannelPruning,
-    ContinuousSparsification,
-    Deepened,
-    FoldedNorm,
-    InParts,
-    IterativeMagnitude,
-    IterativeStochastic,
-    LayerPruning,
-    Lifted,
-    LiftedInit,
-    LinearLifting,
-    MagnitudePruning,
-    NeuralLifting,
-    Plain,
-    Rotated,
-    SequentialSparsification,
-    Smol,
-    SoftSharing,
-    TicketSearch,
-)
 from torchlift.train import Interrupted
 
 EPOCHS = 6
-
-RECIPES = {
-    "plain": Plain(),
-    "neural lifting": NeuralLifting("0", width=8),
-    "linear lifting": LinearLifting(),
-    "folded norm": FoldedNorm(),
-    "centred": Centred(),
-    "in parts": InParts("*", 2),
-    "rotated": Rotated(),
-    "rotated, centred": Rotated(centred=True),
-    "lifted": Lifted(),
-    "lifted isgm": Lifted("isgm"),
-    "lifted bcd": Lifted("bcd", options={"update": "linearised"}),
-    "lifted init": LiftedInit(epochs=1),
-    "sparsification": ContinuousSparsification(sparsity=0.6),
-    "tickets": TicketSearch(rounds=1, rewind=1, s_init=0.01),
-    "magnitude": MagnitudePruning(sparsity=0.6),
-    "gradual": MagnitudePruning(sparsity=0.6, steps=2),
-    "iterative magnitude": IterativeMagnitude(rounds=1, fraction=0.5),
-    "iterative stochastic": IterativeStochastic(rounds=1, s_init=2.0),
-    "sequential": SequentialSparsification(rounds=1, fraction=0.5),
-    "smol": Smol(bits=3.0),
-    "bit planes": Bsq(),
-    "sharing": SoftSharing(),
-    "layers": LayerPruning(layers=1),
-    "deepened": Deepened("2"),
-    "channels": ChannelPruning(ratio=0.25),
-    "chain": Chain({"norm": FoldedNorm(), "prune": MagnitudePruning(sparsity=0.4)}),
-    "auto": Auto(trials=0.4),
-    "a lift": tl.lifts.Standardise(),
-    "a lift that learns": tl.lifts.Lifter("0", width=8),
-    "a mask": tl.lifts.SoftMask(s_init=0.1),
-    "auxiliary": tl.lifts.Auxiliary(),
-    "a function": lambda task, fit: (fit(task, name="mine"), task)[1],
-}
 
 RESHAPING = ("sharing", "layers", "channels")
 """What these deliver has other layers or widths than what they were given."""
@@ -90,22 +31,6 @@ REFUSED = {
     ("layers", "pruned"): "would fill the zeros",
 }
 """What cannot be done right, and the reason that must be given."""
-
-
-def data(seed: int, n: int = 192) -> tuple[Tensor, Tensor]:
-    x = torch.randn(n, 6, generator=torch.Generator().manual_seed(seed))
-    return x, (x[:, 0] * x[:, 1] > 0).long()
-
-
-def model(pruned: bool = False) -> nn.Sequential:
-    torch.manual_seed(0)
-    middle = [nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU()]
-    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), *middle, nn.Linear(8, 2))
-    if pruned:
-        with torch.no_grad():
-            for layer in (net[0], net[2]):
-                layer.weight.mul_(torch.rand(layer.weight.shape) > 0.4)
-    return net
 
 
 def smoothed(net: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:

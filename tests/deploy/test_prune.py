@@ -9,7 +9,7 @@ from torchlift.deploy import criteria, mask_weights, plan, prune
 from torchlift.deploy.masking import masked
 from torchlift.deploy.measuring import count_macs
 from torchlift.deploy.scoring import Choice, chosen, scores_of
-from torchlift.errors import TorchliftError
+from torchlift.errors import SelectionError, TorchliftError
 from torchlift.models import ResNet
 
 
@@ -85,10 +85,13 @@ def test_the_smallest_channels_go():
 
 def test_ratios_by_layer_and_layers_to_skip(resnet):
     model, x = resnet
-    alone = prune(model, x, {"*first*": 0.5, "*conv1*": 0.5}, skip="*stem*")
-    assert size(alone) < size(model)
-    untouched = prune(model, x, {"no such layer": 0.5})
-    assert size(untouched) == size(model)
+    some = prune(model, x, {"*conv1*": 0.5}, skip="stage2*")
+    before, after = dict(model.named_modules()), dict(some.named_modules())
+    for name in ("stage1.0.conv1", "stage2.0.conv1"):
+        cut = before[name].out_channels - after[name].out_channels
+        assert (cut > 0) == name.startswith("stage1"), name
+    with pytest.raises(SelectionError, match="matches nothing"):
+        prune(model, x, {"no such layer": 0.5})
 
 
 @pytest.mark.parametrize(("part", "scope"), [(0.3, "global"), (0.6, "local")])

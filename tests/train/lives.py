@@ -1,7 +1,8 @@
 """A run that is killed again and again: ``python lives.py FOLDER RECIPE KILLS SEED``.
 
 Prints ``kills finished`` where every finished run ended with the reference's weights, bit for bit; exits 1
-otherwise. Lives are forked from one process that has torch loaded, so that a life costs milliseconds.
+otherwise. RECIPE ``every`` is one of each there is, one line each. Lives are forked from one process that has
+torch loaded, so that a life costs milliseconds.
 """
 
 import contextlib
@@ -21,6 +22,11 @@ import torchlift as tl
 from torchlift import deploy, report  # noqa: F401  (loaded once, before the first life)
 from torchlift.train.checkpoint import load
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import every_recipe
+
+EVERY = every_recipe.one_each()
+
 RECIPES = {
     "plain": tl.recipes.Plain(),
     "two cycles": tl.recipes.NeuralLifting("2", width=8, cycles=2, mix=0.5),
@@ -39,6 +45,15 @@ RECIPES = {
 
 def life(folder: Path, recipe: str) -> None:
     torch.set_num_threads(1)
+    if recipe in EVERY:
+        settings = {"epochs": 3, "batch_size": 32, "out": folder, "resume": True, "save_every": 0.0}
+        data = every_recipe.data(1, 96)
+        tl.fit(every_recipe.model(), data, data, recipe=EVERY[recipe], progress=False, **settings)
+    else:
+        long_life(folder, recipe)
+
+
+def long_life(folder: Path, recipe: str) -> None:
     torch.manual_seed(0)
     lifted = isinstance(RECIPES[recipe], tl.recipes.Lifted)
     act = nn.LeakyReLU(0.1) if recipe == "bcd in one batch" else nn.ReLU()
@@ -101,7 +116,7 @@ def main(root: Path, recipe: str, kills: int, seed: int) -> int:
     killed = finished = 0
     while killed < kills or not finished:
         target = root / f"run{finished}"
-        if dies(born(target, recipe), chance.uniform(0.0, length)):
+        if dies(born(target, recipe), chance.uniform(0.0, length) if killed < kills else 600.0):
             killed += 1
         else:
             finished += 1
@@ -114,4 +129,6 @@ def main(root: Path, recipe: str, kills: int, seed: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    folder, asked, kills, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    names = EVERY if asked == "every" else [asked]
+    sys.exit(max(main(folder / name, name, kills, seed) for name in names))

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 import torchlift as tl
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import every_recipe
+
 
 class Recurrent(nn.Module):
     """Dropout inside torch's own recurrent layer."""
@@ -71,6 +74,17 @@ def train(make: Callable[[], nn.Module], recipe: object, place: Path, **settings
     assert result.history, "no rows"
 
 
+def every(folder: Path) -> None:
+    """One of each recipe there is."""
+    torch.set_num_threads(1)
+    x, y = every_recipe.data(1, 90)
+    for name, recipe in every_recipe.one_each().items():
+        settings = {"epochs": 3, "batch_size": 32, "save_every": 0.01, "progress": False}
+        settings["optimizer"] = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+        model, data = every_recipe.model().double(), (x.double(), y)
+        tl.fit(model, data, data, recipe=recipe, out=folder / name, **settings)
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     for name, (make, recipe) in CASES.items():
@@ -82,4 +96,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    (every if sys.argv[2:] == ["every"] else main)(Path(sys.argv[1]))

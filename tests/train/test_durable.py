@@ -39,25 +39,46 @@ def test_twenty_kills_change_nothing(tmp_path: Path, recipe: str) -> None:
 
 
 @pytest.mark.slow
+def test_every_recipe_survives_random_kills(tmp_path: Path) -> None:
+    """The resume matrix: one of each recipe there is, killed twice at random, ends with the same bits."""
+    lines = python(str(HERE / "lives.py"), str(tmp_path), "every", "2", "1").splitlines()
+    assert len(lines) == len(tl.recipes.__all__), lines
+    assert all(int(line.split()[0]) == 2 for line in lines)
+
+
+@pytest.mark.slow
 def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
     """Batch statistics and dropout too; dropout inside torch's own recurrent layer is each process's own."""
-    script = str(HERE / "ranks.py")
-    python(script, str(tmp_path / "one"))
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    python(*launch, script, str(tmp_path / "two"))
-    apart = {}
-    for folder in sorted((tmp_path / "one").iterdir()):
-        one, two = (load(place / "model.safetensors") for place in (folder, tmp_path / "two" / folder.name))
-        apart[folder.name] = max(float((one[key] - two[key]).abs().max()) for key in one)
-        losses = [
-            [row["train_loss"] for row in read(tmp_path / n / folder.name / "history.jsonl")]
-            for n in ("one", "two")
-        ]
-        if folder.name != "recurrent dropout":
-            assert losses[0] == pytest.approx(losses[1], abs=1e-6), folder.name
+    apart = alone_and_by_two(tmp_path)
     assert apart.pop("recurrent dropout") > 1e-3, "no exception any more: say so in docs/runs.md"
     assert len(apart) == 14
     assert max(apart.values()) <= 1e-6, apart
+
+
+@pytest.mark.slow
+def test_every_recipe_does_in_two_processes_what_it_does_in_one(tmp_path: Path) -> None:
+    """The two-process matrix: one of each recipe there is."""
+    apart = alone_and_by_two(tmp_path, "every")
+    assert len(apart) == len(tl.recipes.__all__)
+    assert max(apart.values()) <= 1e-6, apart
+
+
+def alone_and_by_two(root: Path, *which: str) -> dict[str, float]:
+    """The largest difference of weights and of losses in the history, for each run of ranks.py."""
+    script = str(HERE / "ranks.py")
+    python(script, str(root / "one"), *which)
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    python(*launch, script, str(root / "two"), *which)
+    apart: dict[str, float] = {}
+    for folder in sorted((root / "one").iterdir()):
+        places = (folder, root / "two" / folder.name)
+        one, two = (load(place / "model.safetensors") for place in places)
+        assert one.keys() == two.keys()
+        weights = max(float((one[key] - two[key]).abs().max()) for key in one)
+        first, second = ([row["train_loss"] for row in read(place / "history.jsonl")] for place in places)
+        losses = max(abs(a - b) for a, b in zip(first, second, strict=True))
+        apart[folder.name] = max(weights, losses)
+    return apart
 
 
 def data() -> tuple[torch.Tensor, torch.Tensor]:

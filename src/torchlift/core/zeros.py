@@ -59,12 +59,12 @@ def looks_pruned(owner: nn.Module, weight: Tensor) -> bool:
 
     Identity and Dirac initialisations have one value beside zero; an embedding's padding row is its own.
     """
-    rest = weight.detach()
-    padding = getattr(owner, "padding_idx", None)
+    rest, padding = weight.detach(), getattr(owner, "padding_idx", None)
     if isinstance(owner, nn.Embedding | nn.EmbeddingBag) and padding is not None:
         rest = torch.cat([rest[:padding], rest[padding + 1 :]])
-    alive = rest[rest != 0].abs()
-    return 0 < alive.numel() < rest.numel() and bool((alive != alive[0]).any())
+    if not 0 < int(rest.count_nonzero()) < rest.numel():
+        return False  # most weights, and no copy is made of them
+    return len(rest[rest != 0].abs().unique()) > 1
 
 
 def mark_pruned(module: nn.Module) -> list[str]:

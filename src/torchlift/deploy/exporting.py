@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.deploy.probing import Example, outputs, tensors
+from torchlift.deploy.probing import Example, outputs, taken, tensors
 from torchlift.deploy.tracing import arguments_of, batch_dimension, evaluating, exported_program
 from torchlift.errors import TorchliftError
 
@@ -37,6 +37,7 @@ def export(
     suffix = Path(path).suffix.lower()
     if suffix not in WRITERS or (suffix != ".onnx" and (quantised or opset is not None)):
         raise TorchliftError(f"export: {path} ends in {suffix!r}; it writes {' and '.join(WRITERS)}.")
+    taken(model, example)
     if quantised:
         from torchlift.deploy.quantised import export_quantised  # which exports, and rewrites what it gets
 
@@ -76,7 +77,8 @@ def convert_onnx(
             return
         except Exception as failure:  # tracing a user's model may raise anything; the last one is told
             error = failure
-    raise TorchliftError(f"export: the model cannot be traced ({type(error).__name__}: {error}).") from error
+    said = next(iter(str(error).splitlines()), "")
+    raise TorchliftError(f"export: the model cannot be traced ({type(error).__name__}: {said}).") from error
 
 
 def convert_program(

@@ -1,6 +1,5 @@
 """What a model weighs, and what it costs to run."""
 
-import copy
 import dataclasses
 import statistics
 import time
@@ -14,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from torchlift.deploy import tensors
 from torchlift.deploy.bounds import bound
 from torchlift.deploy.packing import assembled, described
+from torchlift.deploy.probing import taken
 from torchlift.deploy.sealing import SIZE
 from torchlift.deploy.trees import Writer
 from torchlift.deploy.unpacking import FRONT
@@ -50,12 +50,12 @@ def measure(model: nn.Module, example: Any, *, repeats: int = 21, warmup: int = 
     """
     if repeats < 1:
         raise ValueError(f"measure needs at least one repeat, got repeats={repeats}")
-    parameters = list(model.parameters())
-    copied = copy.deepcopy(model).eval()
     with torch.random.fork_rng():
+        copied = taken(model, example)
         macs = count_macs(copied, example)
         latency = median_latency(copied, example, repeats, warmup)
     file_bytes, bound_bytes = sizes(model)
+    parameters = list(model.parameters())
     return Measured(
         params=sum(p.numel() for p in parameters),
         nonzero=sum(int(p.count_nonzero()) for p in parameters),

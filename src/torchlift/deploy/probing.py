@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchlift.core import Problem
+from torchlift.errors import TorchliftError
+
 Example = Any
 """A tensor, a tuple of positional arguments, or a dict of keyword arguments."""
 
@@ -17,6 +20,35 @@ def call(model: nn.Module, example: Example) -> Any:
     if isinstance(example, Mapping):
         return model(**example)
     return model(*example) if isinstance(example, tuple | list) else model(example)
+
+
+def taken(model: nn.Module, example: Example) -> nn.Module:
+    """A copy of the model in evaluation mode that took the example; else one line that names the fix."""
+    if not isinstance(model, nn.Module) or isinstance(model, Problem):
+        advice = " (pass task.model)" if isinstance(model, Problem) else ""
+        raise TorchliftError(f"this takes a plain nn.Module; got a {type(model).__name__}{advice}.")
+    twin = copied(model).eval()
+    try:
+        with torch.no_grad():
+            call(twin, example)
+    except Exception as error:  # whatever a user's model raises
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TorchliftError(
+            f"{type(model).__name__} does not take this example ({why}): {remedy(model, example)}."
+        ) from error
+    return twin
+
+
+def remedy(model: nn.Module, example: Example) -> str:
+    """What to pass in place of an example that a model does not take."""
+    if isinstance(example, tuple | list) and example and all(isinstance(part, int) for part in example):
+        return f"pass a tensor of that shape, torch.zeros({', '.join(map(str, example))})"
+    found, weight = next(tensors(example), None), next(model.parameters(), None)
+    if found is None:
+        return "pass a tensor, a tuple of arguments or a dict of keyword arguments"
+    if weight is not None and found.dtype != weight.dtype and found.ndim > 2:
+        return f"convert it with x.to({weight.dtype})"
+    return "pass a batch as the model gets it in training"
 
 
 def tensors(value: Any) -> Iterator[Tensor]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import matches
+from torchlift.core import matches, select
 from torchlift.deploy.costs import costs_of
 from torchlift.deploy.couplings import Coupling, couplings
 from torchlift.deploy.dead import Verdict, surgery
@@ -28,7 +28,7 @@ from torchlift.errors import TorchliftError
 def prune(
     model: nn.Module,
     example: Example,
-    ratio: float | Mapping[str, float] = 0.5,
+    ratio: float | Mapping[str, float] | None = None,
     *,
     criterion: Criterion = "magnitude",
     scope: Scope = "local",
@@ -41,15 +41,20 @@ def prune(
 ) -> nn.Module:
     """A smaller copy of the model: the channels, units and heads worth least are cut, without training.
 
-    ``ratio``: the part of each group of coupled channels that goes, or ``{glob of layers: ratio}``.
+    ``ratio``: the part of each group of coupled channels that goes (½), or ``{glob of layers: ratio}``.
     ``criterion``: "magnitude", "taylor" (with ``loss``, a function of the model), "norm" (the scale of the
     batch norm behind a layer; magnitude where there is none) or "random". ``scope="global"``: groups compete,
     by scores relative to their own mean. ``parameters`` or ``macs`` (of one sample) in place of a ratio: the
     ratio that gives so many, as near as whole channels allow. What is cut computes what the model with these
     channels set to zero computes; ``exact`` and ``round_to`` as of :func:`shrink`.
     """
+    if sum(goal is not None for goal in (ratio, parameters, macs)) > 1:
+        raise TorchliftError("prune goes by one of ratio, parameters= and macs=; got several.")
+    ratio = 0.5 if ratio is None else ratio
     choice = Choice(ratio=ratio, criterion=criterion, scope=scope, loss=loss, skip=skip, round_to=round_to)
     probe = Probe.of(model, example, brief=True)
+    for glob in [*(ratio if isinstance(ratio, Mapping) else ()), *([skip] if skip else ())]:
+        select([name for name, _ in model.named_modules() if name], glob, "prune")
     found = traced(model, example, Probe(probe.examples[:1], []))
     every = [c for c in couplings(found) if c.channels > 1]
     for known in (every, None):  # most models bear all cuts: where one does not, it is looked for

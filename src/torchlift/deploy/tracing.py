@@ -60,7 +60,8 @@ def exported_program(
                 return exported.run_decompositions({}) if decomposed else exported
         except Exception as failure:  # tracing a user's model may raise anything; the last one is told
             error = failure
-    raise TorchliftError(f"{who}: the model cannot be traced ({type(error).__name__}: {error}).") from error
+    said = next(iter(str(error).splitlines()), "")
+    raise TorchliftError(f"{who}: the model cannot be traced ({type(error).__name__}: {said}).") from error
 
 
 def trace(model: nn.Module, example: Example) -> Program:

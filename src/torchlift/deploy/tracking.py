@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from torchlift.deploy.follow import Trace, trace
-from torchlift.deploy.probing import Example, as_type, call, copied, many, precise, variations
+from torchlift.deploy.probing import Example, as_type, many, precise, taken, variations
 from torchlift.errors import TorchliftError
 
 
@@ -23,15 +23,7 @@ class Probe:
 
         ``brief``: fewer of them, and none for weights drawn anew.
         """
-        twin = copied(model).eval()
-        try:
-            with torch.no_grad():
-                call(twin, example)
-        except (RuntimeError, TypeError, IndexError) as error:
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise TorchliftError(
-                f"{type(model).__name__} does not take this example ({why}): pass one that it does."
-            ) from error
+        twin = taken(model, example)
         return cls(variations(twin, example, 5 if brief else 6), [] if brief else many(twin, example))
 
     @property

@@ -50,7 +50,7 @@ class ChannelPruning(Recipe):
         small = prune(
             task.model,
             example,
-            self.ratio,
+            self.ratio if self.parameters is None and self.macs is None else None,
             criterion=self.criterion,
             scope=self.scope,
             loss=loss,

@@ -51,41 +51,80 @@ class Look(Fit):
         self.train.restore(state)
 
 
-def check(task: Task, train: Source, device: torch.device) -> Any:
-    """Try the model on two samples and look at all labels; the samples' inputs, as an example."""
-    state = train.state()
+def few_samples(data: Source, device: torch.device) -> Batch:
+    """The first batch; no random stream moves."""
+    state = data.state()
     with rng.scope():
-        batch = move(next(iter(train.ordered())), device)
-    train.restore(state)
+        batch = move(next(iter(data.ordered())), device)
+    data.restore(state)
+    return batch
+
+
+def predicted(task: Task, x: Any) -> torch.Tensor:
+    """The output, or one line on why there is none."""
+    try:
+        return output(task.predict(x))
+    except (RuntimeError, TypeError, IndexError) as error:
+        reason = wrong_type(task.model, x, str(error)) or str(error).splitlines()[0]
+        if isinstance(x, Mapping) and "unexpected keyword" in reason:
+            reason += ": columns go to forward by their names; rename them, or pass (x, y)."
+        raise DataError(f"the model does not take inputs of shape {shapes(x)}: {reason}") from error
+
+
+def check_held_out(task: Task, parts: Mapping[str, Source | None], device: torch.device) -> None:
+    """Try the model on two samples of the other data."""
+    for name, data in parts.items():
+        if data is None or not isinstance(task.loss, Supervised):
+            continue
+        x, _ = task.loss.split(few_samples(data, device))
+        try:
+            with rng.scope(), evaluating(task):
+                predicted(task, first(x, 2))
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
+
+
+def check(task: Task, train: Source, device: torch.device, **others: Source | None) -> Any:
+    """Try the model on two samples and look at all labels; the samples' inputs, as an example.
+
+    ``others``: more data to try it on, by name.
+    """
+    example = check_training(task, train, device)
+    check_held_out(task, others, device)
+    return example
+
+
+def check_training(task: Task, train: Source, device: torch.device) -> Any:
+    """Try the model on two samples and look at all labels; the samples' inputs."""
+    if not any(p.requires_grad for p in task.parameters()):
+        raise DataError("the model has no parameter to train: unfreeze some with p.requires_grad_(True).")
+    batch = few_samples(train, device)
     if not isinstance(task.loss, Supervised):
         return batch[0] if isinstance(batch, tuple | list) else batch
     x, y = task.loss.split(batch)
     x, few = first(x, 2), y[:2]
     with rng.scope(), evaluating(task):
-        try:
-            prediction = output(task.predict(x))
-        except (RuntimeError, TypeError, IndexError) as error:
-            reason = wrong_type(task.model, x) or str(error).splitlines()[0]
-            raise DataError(f"the model does not take inputs of shape {shapes(x)}: {reason}") from error
+        prediction = predicted(task, x)
         labels = split(train.tree)[1] if isinstance(train, Tensors) else y
         check_labels(task.loss, prediction, labels)
         try:
             value = task.loss.criterion(prediction, few)
         except RuntimeError as error:
             both = f"{tuple(prediction.shape)} and {tuple(few.shape)}"
-            raise DataError(
-                f"prediction and target do not fit ({both}): {str(error).splitlines()[0]}"
-            ) from error
+            said = str(error).splitlines()[0]
+            advice = ": use y.squeeze(1)" if few.shape == (len(few), 1) else ""
+            raise DataError(f"prediction and target do not fit ({both}): {said}{advice}.") from error
         if isinstance(batch, Mapping) and "labels" in batch and task.loss.module is None:
             check_own_loss(task.model, first(batch, 2), float(value))
     return first(x, 1)
 
 
-def wrong_type(model: nn.Module, x: Any) -> str | None:
+def wrong_type(model: nn.Module, x: Any, said: str = "") -> str | None:
     """What to do about inputs of another number type than the model's, if that is what is wrong."""
     weight = next((p for p in model.parameters() if p.is_floating_point()), None)
     for part in leaves(x):
-        if weight is not None and part.dtype != weight.dtype and (part.is_floating_point() or part.ndim > 2):
+        likely = part.is_floating_point() or part.ndim > 2 or "dtype" in said
+        if weight is not None and part.dtype != weight.dtype and likely:
             return (
                 f"they are {part.dtype}, its weights {weight.dtype}: convert them with x.to({weight.dtype})."
             )
@@ -131,6 +170,13 @@ def one_line_steps() -> Generator[None]:
     """What torch says of a first step that cannot be, in one line that names the fix."""
     try:
         yield
+    except TypeError as error:
+        if "must be Tensor, not" not in str(error):
+            raise
+        raise DataError(
+            "loss is called as loss(model, batch); for a function of prediction and target pass "
+            "loss=lambda model, batch: function(model(batch[0]), batch[1])."
+        ) from error
     except ValueError as error:
         if "Expected more than 1 value per channel" not in str(error):
             raise

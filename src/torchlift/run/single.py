@@ -17,6 +17,7 @@ from torchlift.run.folder import forget_unstarted, has_checkpoint, open_fit
 from torchlift.run.identity import describe
 from torchlift.run.lock import claims
 from torchlift.run.names import named_optimizer, named_recipe
+from torchlift.run.options import check_options
 from torchlift.run.record import fit_record
 from torchlift.run.result import Result
 from torchlift.run.signals import graceful
@@ -128,7 +129,7 @@ def fit(
         progress: show a bar on a terminal.
     """
     recipe, optimizer = as_recipe(named_recipe(recipe)), named_optimizer(optimizer)
-    given = dict(locals())
+    check_options(given := dict(locals()))
     runner = engine(device, precision, compile)
     chosen = {name: given[name] for name in SHAPING} | {"device": runner.device.type}
     data = on_device(source(train, batch_size, augment), runner)
@@ -138,7 +139,7 @@ def fit(
     )
     task = copy.deepcopy(as_task(problem, loss)).to(runner.device)
     (mark_pruned if keep_zeros else release_zeros)(task)
-    example = check(task, data, runner.device)
+    example = check(task, data, runner.device, valid=held_out, test=tested)
     refuse(recipe, task, data, seed)
     given["unit"] = plain_epoch(task, data, runner)
     folder, store = None if out is None else Path(out), None

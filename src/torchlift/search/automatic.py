@@ -111,7 +111,7 @@ def auto(
     data = source(train, batch)
     check(task, data, engine().device)
     higher, rate = direction(task, chosen)
-    wish = Wish(bytes, latency, accuracy, higher)
+    wish = Wish(bytes, latency, accuracy, higher, rate)
     kept, dropped = accepted(candidates, task, wish, data, batch, seed)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="torchlift-auto-"))
     names: Record = {"folders": [], "wish": str(wish), "budget": budget or 0.0, "minutes": minutes or 0.0}

@@ -53,12 +53,18 @@ class Wish:
     latency: float | None = None
     accuracy: float | None = None
     higher_is_better: bool = True
+    share: bool = False
+    """Whether the metric is a share of the samples."""
 
     def __post_init__(self) -> None:
-        for name in ("bytes", "latency"):
+        for name in ("bytes", "latency", "accuracy"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is not None and not isinstance(value, int | float):
+                raise TorchliftError(f"{name} is a number; got {value!r}.")
+            if value is not None and name != "accuracy" and not value > 0:
                 raise TorchliftError(f"{name} is the most the model may have, above 0; got {value!r}.")
+        if self.share and (self.accuracy or 0) > 1:
+            raise TorchliftError(f"accuracy is a part of one, such as 0.97; got {self.accuracy!r}.")
 
     def good(self, row: Delivered) -> float:
         """The metric, higher is better."""

@@ -58,9 +58,14 @@ class FabricEngine(Engine):
         super().__init__(device, compiled)
         fabric = import_fabric()
         strategy = "ddp" if world > 1 else "auto"
-        self.fabric = fabric.Fabric(
-            accelerator=device.type, devices=world, strategy=strategy, precision=precision
-        )
+        try:
+            self.fabric = fabric.Fabric(
+                accelerator=device.type, devices=world, strategy=strategy, precision=precision
+            )
+        except ValueError as error:
+            raise TorchliftError(
+                f"precision is '32', or one of Fabric's, such as 'bf16-mixed'; got {precision!r}."
+            ) from error
         self.fabric.launch()
         atexit.unregister(leave)  # once, however many engines there are
         atexit.register(leave)

@@ -108,7 +108,12 @@ def built(factory: OptimizerFactory, problem: nn.Module, chosen: list[dict[str, 
         raise TorchliftError(
             f"optimizer takes a factory such as partial(torch.optim.SGD, lr=0.1), got {factory!r:.60}."
         )
-    made = fused(factory, problem)(chosen)
+    try:
+        made = fused(factory, problem)(chosen)
+    except (TypeError, ValueError) as error:
+        raise TorchliftError(
+            f"optimizer {getattr(unbound(factory), '__name__', factory)} cannot be made: {error}."
+        ) from error
     if isinstance(made, torch.optim.LBFGS):
         raise TorchliftError("LBFGS calls the objective many times a step, which fit does not: use another.")
     return made
