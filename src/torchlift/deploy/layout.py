@@ -12,30 +12,35 @@ ROUNDS = 2
 
 def laid_out(small: nn.Module, example: Example) -> nn.Module:
     """The model itself, its channels last where it runs faster so on the example, and runs at all."""
-    if not any(True for _ in convolutions(small)):
-        return small
-    twin = copied(small).eval()
+    return lay(small, faster(copied(small).eval(), example)) if convolutions(small) else small
+
+
+def faster(twin: nn.Module, example: Example) -> torch.memory_format | None:
+    """The order in which a model (for evaluation) runs faster, taken on by it; None: it does not bear both."""
     least = {torch.contiguous_format: float("inf"), torch.channels_last: float("inf")}
     first: list[Tensor] = []
-    for _ in range(ROUNDS):
-        for order in least:
-            try:
-                spent, out = timed(lay(twin, order), example)
-            except RuntimeError:  # a view() that asks for channels first
-                return small
-            first = first or out
-            if not all(map(near, first, out)):
-                return small
-            least[order] = min(least[order], spent)
-    return lay(small, min(least, key=least.__getitem__))
+    for order in [*least] * ROUNDS if convolutions(twin) else ():
+        try:
+            spent, out = timed(lay(twin, order), example)
+        except Exception:  # a view() that asks for channels first, or whatever a cut model's own code raises
+            least.clear()
+            break
+        first = first or out
+        if not all(map(near, first, out)):
+            least.clear()
+            break
+        least[order] = min(least[order], spent)
+    best = min(least, key=least.__getitem__, default=None)
+    lay(twin, best or torch.contiguous_format)
+    return best
 
 
-def lay(model: nn.Module, order: torch.memory_format) -> nn.Module:
-    """The model itself, its 2-d convolutions on a CPU reading and writing maps in this order.
+def lay(model: nn.Module, order: torch.memory_format | None) -> nn.Module:
+    """The model itself, its 2-d convolutions on a CPU reading and writing maps in this order (None: in its own).
 
     Values are the same; sums may round otherwise.
     """
-    for layer in convolutions(model):
+    for layer in convolutions(model) if order is not None else ():
         layer.weight.data = layer.weight.data.contiguous(memory_format=order)
     return model
 
@@ -57,15 +62,11 @@ def convolutions(model: nn.Module) -> list[nn.Conv2d | nn.ConvTranspose2d]:
 
 
 def timed(model: nn.Module, example: Example) -> tuple[float, list[Tensor]]:
-    """Seconds of the faster of two calls, and what they gave."""
-    spent: list[float] = []
-    out: list[Tensor] = []
+    """Seconds of a call, and what it gave."""
     with torch.no_grad():
-        for _ in range(2):
-            start = time.perf_counter()
-            out = list(tensors(call(model, example)))
-            spent.append(time.perf_counter() - start)
-    return min(spent), out
+        start = time.perf_counter()
+        out = list(tensors(call(model, example)))
+        return time.perf_counter() - start, out
 
 
 def near(one: Tensor, other: Tensor) -> bool:

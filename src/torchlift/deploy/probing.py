@@ -1,7 +1,7 @@
 """Calling a model on examples of any form, and the inputs that an exact cut must survive."""
 
 import copy
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -43,13 +43,20 @@ def changed(example: Example, function: Callable[[Tensor], Tensor]) -> Example:
 
 
 def copied(model: nn.Module) -> nn.Module:
-    """A deep copy; the empty dicts of hooks, of which every module has ten, are not gone through."""
-    fresh = {
+    """A deep copy; the empty dicts of hooks, of which every module has ten, are not gone through, and buffers
+    that lie alone in memory are cloned at once."""
+    fresh: dict[int, Any] = {
         id(held): type(held)()
         for part in model.modules()
         for held in vars(part).values()
         if type(held) in (dict, OrderedDict, set) and not held
     }
+    buffers = [b for b in model.buffers() if type(b) is Tensor and b.layout is torch.strided and not vars(b)]
+    shared = Counter(b.untyped_storage().data_ptr() for b in buffers)
+    for buffer in buffers:
+        storage = buffer.untyped_storage()
+        if shared[storage.data_ptr()] == 1 and storage.nbytes() == buffer.nbytes and buffer.is_leaf:
+            fresh[id(buffer)] = buffer.detach().clone().requires_grad_(buffer.requires_grad)
     return copy.deepcopy(model, fresh)
 
 
@@ -68,7 +75,8 @@ def precise(model: nn.Module, dtype: torch.dtype, *, own: bool = False) -> nn.Mo
         if isinstance(part, nn.RMSNorm) and part.eps is None:  # pyright: ignore[reportUnnecessaryComparison]
             like = next(part.parameters(), torch.zeros(()))
             part.eps = torch.finfo(like.dtype).eps
-    return twin.to(dtype)
+    other = any(x.is_floating_point() and x.dtype != dtype for x in [*twin.parameters(), *twin.buffers()])
+    return twin.to(dtype) if other else twin
 
 
 def variations(twin: nn.Module, example: Example, most: int = 6) -> list[Example]:
@@ -77,19 +85,39 @@ def variations(twin: nn.Module, example: Example, most: int = 6) -> list[Example
     Only what the model (a copy in evaluation mode) itself takes: where it is made for one image size, there
     is one. ``most``: when to stop.
     """
-    small = changed(example, lambda x: x[:2] if x.ndim else x)
+    small = few(example)
     base = small if not differ(example, small) or accepts(twin, small) else example
     found = [base, changed(base, noise(1.0)), changed(base, noise(10.0))]
-    for change in (batch_of_three, *(resized(base, factor) for factor in (0.5, 1.5, 2.0))):
+    for change in (batch_of(3), *(resized(base, factor) for factor in (0.5, 1.5, 2.0))):
         other = changed(base, change)
         if len(found) < most and differ(base, other) and accepts(twin, other):
             found.append(changed(other, noise(1.0)))
     return found
 
 
+def few(example: Example) -> Example:
+    """The first two samples."""
+    return changed(example, lambda x: x[:2] if x.ndim else x)
+
+
+def shaped(example: Example, samples: int, factors: tuple[float, ...]) -> Iterator[Example]:
+    """The example with so many samples and in other sizes, by the first factor that changes it; then with the
+    samples or the size that it has; at last as it is."""
+    seen: list[list[torch.Size]] = []
+    for factor in (*factors, 1.0):
+        other = changed(example, resized(example, factor)) if factor != 1 else example
+        if factor != 1 and not differ(example, other):
+            continue
+        for found in changed(other, batch_of(samples)), other:
+            shapes = [x.shape for x in tensors(found)]
+            if shapes not in seen:
+                seen.append(shapes)
+                yield found
+
+
 def many(twin: nn.Module, example: Example) -> list[Example]:
     """Noise in place of the example, for eight samples where the model takes so many."""
-    wide = changed(example, lambda x: torch.cat([x] * 8)[:8] if x.ndim else x)
+    wide = changed(example, batch_of(8))
     given = wide if accepts(twin, wide) else example
     return [changed(given, noise(2.0)), changed(given, noise(20.0))]
 
@@ -106,9 +134,9 @@ def noise(scale: float) -> Callable[[Tensor], Tensor]:
     return draw
 
 
-def batch_of_three(x: Tensor) -> Tensor:
-    """Three samples."""
-    return torch.cat([x, x, x])[:3] if x.ndim else x
+def batch_of(samples: int) -> Callable[[Tensor], Tensor]:
+    """So many samples."""
+    return lambda x: torch.cat([x] * samples)[:samples] if x.ndim else x
 
 
 def resized(example: Example, factor: float) -> Callable[[Tensor], Tensor]:

@@ -14,14 +14,14 @@ from torchlift.deploy.couplings import Coupling, couplings
 from torchlift.deploy.dead import Verdict, surgery
 from torchlift.deploy.feasible import usable
 from torchlift.deploy.follow import Trace
-from torchlift.deploy.layout import laid_out
+from torchlift.deploy.layout import faster, lay
 from torchlift.deploy.masking import masked
 from torchlift.deploy.operating import operate
-from torchlift.deploy.probing import Example
-from torchlift.deploy.sameness import same
+from torchlift.deploy.probing import Example, copied, precise
+from torchlift.deploy.sameness import agree
 from torchlift.deploy.scoring import Choice, Criterion, Loss, Scope, chosen, scores_of
 from torchlift.deploy.shrinking import shrink
-from torchlift.deploy.tracking import Probe, traced
+from torchlift.deploy.tracking import outlined
 from torchlift.errors import TorchliftError
 
 
@@ -49,8 +49,7 @@ def prune(
     channels set to zero computes; ``exact`` and ``round_to`` as of :func:`shrink`.
     """
     choice = Choice(ratio=ratio, criterion=criterion, scope=scope, loss=loss, skip=skip, round_to=round_to)
-    probe = Probe.of(model, example, brief=True)
-    found = traced(model, example, Probe(probe.examples[:1], []))
+    found, twin, given = outlined(model, example)
     every = [c for c in couplings(found) if c.channels > 1]
     for known in (every, None):  # most models bear all cuts: where one does not, it is looked for
         known = usable(model, found, example) if known is None else known
@@ -58,8 +57,11 @@ def prune(
         gone = picked(model, found, free, choice, parameters, macs)
         verdicts = [Verdict(c, dead, dead) for c, dead in zip(free, gone, strict=True) if bool(dead.any())]
         small = operate(model, found, surgery(model, found, verdicts, folding=False), exact=exact)
-        if exact and same(masked(model, free, gone), small, probe.examples[2:], own=True):
-            return laid_out(small, probe.examples[0])
+        trial = copied(small).eval()
+        order = faster(trial, given)
+        if exact and agree(masked(twin, free, gone, own=True), trial, given):
+            return lay(small, order)
+        twin = precise(model, torch.float64)
     return shrink(masked(model, free, gone), example, exact=exact)  # constants to fold, or a cut refused
 
 

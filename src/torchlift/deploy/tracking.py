@@ -6,8 +6,11 @@ import torch
 from torch import nn
 
 from torchlift.deploy.follow import Trace, trace
-from torchlift.deploy.probing import Example, as_type, call, copied, many, precise, variations
+from torchlift.deploy.probing import Example, as_type, call, copied, few, many, precise, variations
 from torchlift.errors import TorchliftError
+
+
+FAILURES = (RuntimeError, TypeError, ValueError, IndexError)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,14 +27,7 @@ class Probe:
         ``brief``: fewer of them, and none for weights drawn anew.
         """
         twin = copied(model).eval()
-        try:
-            with torch.no_grad():
-                call(twin, example)
-        except (RuntimeError, TypeError, IndexError) as error:
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise TorchliftError(
-                f"{type(model).__name__} does not take this example ({why}): pass one that it does."
-            ) from error
+        check_taken(twin, example)
         return cls(variations(twin, example, 5 if brief else 6), [] if brief else many(twin, example))
 
     @property
@@ -40,14 +36,47 @@ class Probe:
         return Probe([self.examples[0], self.examples[-1]], [])
 
 
+def check_taken(model: nn.Module, example: Example) -> None:
+    """Refuse an example that a model (in evaluation mode) does not take."""
+    try:
+        with torch.no_grad():
+            call(model, example)
+    except (RuntimeError, TypeError, IndexError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TorchliftError(
+            f"{type(model).__name__} does not take this example ({why}): pass one that it does."
+        ) from error
+
+
+def outlined(model: nn.Module, example: Example) -> tuple[Trace, nn.Module, Example]:
+    """Couplings and costs alone, from one run; the copy that ran, for evaluation; and what it was given."""
+    double = any(p.dtype == torch.float64 for p in model.parameters())
+    errors: list[Exception] = []
+    for given in few(example), example:
+        for dtype in (torch.float64, torch.float32) if double else (torch.float32, torch.float64):
+            twin = precise(model, dtype)
+            try:
+                return trace(twin, [as_type(given, dtype)], [], 0.0, values=False), twin, given
+            except FAILURES as error:
+                errors.append(error)
+    check_taken(copied(model).eval(), example)
+    raise unfollowed(model, errors[-1])
+
+
+def unfollowed(model: nn.Module, error: Exception) -> TorchliftError:
+    """What is said of a model that cannot be followed."""
+    why = f"{type(error).__name__}: {error}"
+    return TorchliftError(f"{type(model).__name__} runs, but not while it is followed: {why}")
+
+
 def traced(model: nn.Module, example: Example, probe: Probe | None = None) -> Trace:
     """Follow a copy of the model, in double precision where it bears that, in single where it casts."""
     probe = probe or Probe.of(model, example)
-    errors: list[str] = []
+    errors: list[Exception] = []
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
         examples, generic = ([as_type(e, dtype) for e in some] for some in (probe.examples, probe.generic))
         try:
             return trace(precise(model, dtype), examples, generic, tolerance)
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            errors.append(f"{type(error).__name__}: {error}")
-    raise TorchliftError(f"{type(model).__name__} runs, but not while it is followed: {errors[-1]}")
+        except FAILURES as error:
+            errors.append(error)
+    raise unfollowed(model, errors[-1])

@@ -1,6 +1,6 @@
 """The follower: watches a model run, operation by operation, and hands labels on from inputs to outputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -38,7 +38,11 @@ class Follower(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation, then follow it."""
         kwargs = kwargs or {}
-        out = func(*args, **kwargs)
+        if func is torch.ops.aten.convolution.default:
+            with torch.backends.mkldnn.flags(enabled=True):
+                out = func(*args, **kwargs)
+        else:
+            out = func(*args, **kwargs)
         if not self.silent:
             self.follow(func, args, kwargs, out)
         return out
@@ -80,7 +84,7 @@ class Follower(TorchDispatchMode):
             for core in self.look(tensor).cores:
                 self.labels.freeze(core, why)
 
-    def settle(self, core: Tensor, mixed: set[int], why: str) -> Tensor | None:
+    def settle(self, core: Tensor, mixed: Set[int], why: str) -> Tensor | None:
         """A core at an operation that mixes along some dimensions: what differs along others too goes as a
         whole; what differs along these alone stays. None: it stays."""
         own = varying(core)
@@ -135,4 +139,4 @@ class Follower(TorchDispatchMode):
             if not varying(a) or not varying(b):
                 return a if varying(a) else b
         self.labels.unite(a, b)
-        return torch.where(a.expand_as(b) == 0, b, a)
+        return torch.where(a == 0, b, a)

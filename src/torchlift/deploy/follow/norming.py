@@ -69,7 +69,7 @@ def averaged(
         if varying(core) == {x.ndim - 1} and count == 1:
             labels = core.flatten()
             f.norms.append(Norm(f.module, kind, labels))
-            f.watch.averages(labels, x.reshape(-1, x.shape[-1]))
+            f.watch.averages(labels, x)
             kept.append(core)
         else:
             settled = f.settle(core, last, f"a norm over {count} dimensions mixes the channels")

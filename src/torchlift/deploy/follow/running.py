@@ -37,12 +37,20 @@ class Trace:
     """How many samples the multiplications were counted for."""
 
 
-def trace(model: nn.Module, examples: list[Example], generic: list[Example], tolerance: float) -> Trace:
+def trace(
+    model: nn.Module,
+    examples: list[Example],
+    generic: list[Example],
+    tolerance: float,
+    *,
+    values: bool = True,
+) -> Trace:
     """Follow a model (in evaluation mode, in its own number type) through the examples.
 
     Weights drawn anew, zeros kept, tell channels that are constant because of zeros from those that happen
     to be so at these weights, such as an activation that never fires; they run on the ``generic`` examples,
-    one set of weights on each. Couplings come from the first and the last example.
+    one set of weights on each. Couplings come from the first and the last example. Without ``values`` nothing
+    is learnt about constants.
     """
     labels = Labels()
     cores = {
@@ -51,7 +59,7 @@ def trace(model: nn.Module, examples: list[Example], generic: list[Example], tol
         if tensor.is_floating_point()
     }
     recurrent(model, labels)
-    watches = [Watch(len(labels.parent))]
+    watches = [Watch(labels.size, values=values)]
     first: Follower | None = None
     spread: list[Tensor] = []
     for number, example in enumerate(examples):
@@ -60,7 +68,7 @@ def trace(model: nn.Module, examples: list[Example], generic: list[Example], tol
         watches[0].counting = False
     generator = torch.Generator().manual_seed(0)
     for example in generic:
-        watches.append(Watch(len(labels.parent)))
+        watches.append(Watch(labels.size))
         run(redrawn(model, generator), example, labels, cores, watches[-1], light=True)
     straighten(labels, spread)
     assert first is not None
