@@ -1,7 +1,9 @@
 """Which channels stand and fall together, as found by following the model's computation."""
 
 import dataclasses
-from collections.abc import Iterator
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import torch
@@ -51,19 +53,28 @@ def couplings(found: Trace) -> list[Coupling]:
     """The couplings of a trace: channels that touch the same dimensions of the same weights."""
     parent, places = found.labels.parent, found.labels.places
     kinds = alike(found)
+    every = torch.cat([whole([]), *(own for _, _, own in kinds)])
+    sizes = whole(len(own) for _, _, own in kinds)
     kind, number = torch.zeros_like(parent), torch.zeros_like(parent)
-    for count, (_, _, own) in enumerate(kinds):
-        kind[own], number[own] = count, torch.arange(len(own))
+    kind[every] = torch.arange(len(kinds)).repeat_interleave(sizes)
+    number[every] = torch.arange(len(every)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
     kind, number = kind[parent], number[parent]
-    roles = [role(found, place) for place in places]
+    shared = Counter(k for touched, _, _ in kinds for k in touched)
+    read, summed = (
+        within(places, mask) for mask in (found.watch.reader, found.watch.reader & ~found.watch.looked_up)
+    )
 
     def member(k: int, count: int) -> Member:
-        mine = slice(places[k].start, places[k].start + places[k].size)
-        index = (kind[mine] == count).nonzero().flatten()
-        return Member(places[k].name, places[k].dim, places[k].size, roles[k][0], index, number[mine][index])
+        place, role = places[k], "reads" if summed[k] else "writes"
+        mine = slice(place.start, place.start + place.size)
+        index, channel = torch.arange(place.size), number[mine]
+        if shared[k] > 1:
+            index = (kind[mine] == count).nonzero().flatten()
+            channel = channel[index]
+        return Member(place.name, place.dim, place.size, role, index, channel)
 
     made = [
-        coupling([member(k, count) for k in touched], own, why, read=any(roles[k][1] for k in touched))
+        coupling([member(k, count) for k in touched], own, why, read=any(read[k] for k in touched))
         for count, (touched, why, own) in enumerate(kinds)
         if why not in HIDDEN
     ]
@@ -71,13 +82,12 @@ def couplings(found: Trace) -> list[Coupling]:
 
 
 def alike(found: Trace) -> list[tuple[tuple[int, ...], str, Tensor]]:
-    """(numbers of the places they touch, why they stay, representatives) of all channels, alike ones together."""
+    """All channels, alike ones together: (numbers of the places they touch, why they stay, their labels)."""
     places, frozen = found.labels.places, found.labels.frozen()
     reasons = ["", *dict.fromkeys(frozen.values())]
     why = torch.zeros_like(found.labels.parent)
-    why[list(frozen)] = torch.tensor([reasons.index(reason) for reason in frozen.values()])
-    owner = torch.arange(len(places)).repeat_interleave(torch.tensor([place.size for place in places]))
-    pairs = (found.labels.parent[1:] * len(places) + owner).unique()
+    why[whole(frozen)] = whole(reasons.index(reason) for reason in frozen.values())
+    pairs = (found.labels.parent[1:] * len(places) + owners(places)).unique()
     touched = pairs % len(places)
     roots, counts = (pairs // len(places)).unique_consecutive(return_counts=True)
     first, why = counts.cumsum(0) - counts, why[roots]
@@ -87,7 +97,7 @@ def alike(found: Trace) -> list[tuple[tuple[int, ...], str, Tensor]]:
     same[torch.arange(len(roots)).repeat_interleave(counts)[other]] = False
     starts = (~same).nonzero().flatten().tolist()
     kinds: dict[tuple[tuple[int, ...], str], list[Tensor]] = {}
-    for start, end in zip(starts, [*starts[1:], len(roots)], strict=True):
+    for start, end in itertools.pairwise([*starts, len(roots)]):
         own = tuple(touched[first[start] : first[start] + counts[start]].tolist())
         kinds.setdefault((own, reasons[int(why[start])]), []).append(roots[start:end])
     return [(own, reason, torch.cat(some)) for (own, reason), some in kinds.items()]
@@ -100,9 +110,16 @@ def coupling(members: list[Member], own: Tensor, why: str, *, read: bool) -> Cou
     return Coupling(writer.name.rpartition(".")[0] or writer.name, own, tuple(members), blocked)
 
 
-def role(found: Trace, place: Place) -> tuple[Role, bool]:
-    """Whether a dimension is summed over, or holds what is computed; and whether it was seen to be read."""
-    mine = slice(place.start, place.start + place.size)
-    seen = found.watch.reader[mine]
-    read = bool((seen & ~found.watch.looked_up[mine]).any())
-    return "reads" if read else "writes", read or bool(seen.any())
+def within(places: list[Place], mask: Tensor) -> list[bool]:
+    """Whether a mask of labels holds anywhere in each place."""
+    return (torch.zeros(len(places)).index_add_(0, owners(places), mask[1:].float()) > 0).tolist()
+
+
+def owners(places: list[Place]) -> Tensor:
+    """The number of the place of each label, but for label 0."""
+    return torch.arange(len(places)).repeat_interleave(whole(place.size for place in places))
+
+
+def whole(numbers: Iterable[int]) -> Tensor:
+    """Whole numbers, or none, as a tensor."""
+    return torch.tensor(list(numbers), dtype=torch.int64)

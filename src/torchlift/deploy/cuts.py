@@ -42,18 +42,18 @@ def cut(model: nn.Module, cuts: Cuts) -> nn.Module:
     for (name, dim), index in cuts.items():
         lost.setdefault(name, {})[dim] = index
     parts = dict(model.named_modules(remove_duplicate=False))
-    made: dict[Tensor, Tensor] = {}
+    made: dict[int, Tensor] = {}
     both = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
     for name, old in [pair for part in both for pair in part]:
-        if name in lost and old not in made:
+        if name in lost and id(old) not in made:
             new = old.detach()
             for dim, index in lost[name].items():
                 new = without(new, dim, index)
             new = new.contiguous()
-            made[old] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
-        if old in made:  # a tied weight stays tied
+            made[id(old)] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
+        if id(old) in made:  # a tied weight stays tied
             owner, _, leaf = name.rpartition(".")
-            setattr(parts[owner], leaf, made[old])
+            setattr(parts[owner], leaf, made[id(old)])
     for module in model.modules():
         resize(module)
     return refit_attention(model)

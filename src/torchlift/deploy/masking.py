@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from torchlift.deploy.copying import copied
 from torchlift.deploy.couplings import Coupling
-from torchlift.deploy.probing import copied
 
 
-def masked(model: nn.Module, found: Sequence[Coupling], gone: Sequence[Tensor], *, own: bool = False) -> nn.Module:
+def masked(
+    model: nn.Module, found: Sequence[Coupling], gone: Sequence[Tensor], *, own: bool = False
+) -> nn.Module:
     """A copy of the model in which all that writes or scales the channels ``gone`` (Boolean) is zero.
 
     ``own``: the model itself.

@@ -5,6 +5,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from torchlift.deploy.copying import copied
 from torchlift.deploy.cuts import Cuts, cut
 from torchlift.deploy.dead import Surgery
 from torchlift.deploy.folding import fold_in
@@ -12,7 +13,6 @@ from torchlift.deploy.follow import Shape, Trace
 from torchlift.deploy.follow.labels import compressed, varying
 from torchlift.deploy.follow.rms import rms_form, scaled_rms
 from torchlift.deploy.layers import CountedLayerNorm
-from torchlift.deploy.probing import copied
 from torchlift.deploy.resizing import count_again, countables, is_conv1d
 
 

@@ -1,12 +1,12 @@
 """Calling a model on examples of any form, and the inputs that an exact cut must survive."""
 
-import copy
-from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from torchlift.deploy.copying import copied
 
 Example = Any
 """A tensor, a tuple of positional arguments, or a dict of keyword arguments."""
@@ -40,24 +40,6 @@ def changed(example: Example, function: Callable[[Tensor], Tensor]) -> Example:
     if isinstance(example, tuple | list):
         return tuple(changed(part, function) for part in example)
     return example
-
-
-def copied(model: nn.Module) -> nn.Module:
-    """A deep copy; the empty dicts of hooks, of which every module has ten, are not gone through, and buffers
-    that lie alone in memory are cloned at once."""
-    fresh: dict[int, Any] = {
-        id(held): type(held)()
-        for part in model.modules()
-        for held in vars(part).values()
-        if type(held) in (dict, OrderedDict, set) and not held
-    }
-    buffers = [b for b in model.buffers() if type(b) is Tensor and b.layout is torch.strided and not vars(b)]
-    shared = Counter(b.untyped_storage().data_ptr() for b in buffers)
-    for buffer in buffers:
-        storage = buffer.untyped_storage()
-        if shared[storage.data_ptr()] == 1 and storage.nbytes() == buffer.nbytes and buffer.is_leaf:
-            fresh[id(buffer)] = buffer.detach().clone().requires_grad_(buffer.requires_grad)
-    return copy.deepcopy(model, fresh)
 
 
 def as_type(example: Example, dtype: torch.dtype) -> Example:
@@ -100,19 +82,13 @@ def few(example: Example) -> Example:
     return changed(example, lambda x: x[:2] if x.ndim else x)
 
 
-def shaped(example: Example, samples: int, factors: tuple[float, ...]) -> Iterator[Example]:
-    """The example with so many samples and in other sizes, by the first factor that changes it; then with the
-    samples or the size that it has; at last as it is."""
-    seen: list[list[torch.Size]] = []
-    for factor in (*factors, 1.0):
-        other = changed(example, resized(example, factor)) if factor != 1 else example
-        if factor != 1 and not differ(example, other):
-            continue
-        for found in changed(other, batch_of(samples)), other:
-            shapes = [x.shape for x in tensors(found)]
-            if shapes not in seen:
-                seen.append(shapes)
-                yield found
+def sizes(example: Example) -> Iterator[Example]:
+    """The example in other sizes, where it has any; at last as it is."""
+    for factor in (0.5, 1.5, 2.0):
+        other = changed(example, resized(example, factor))
+        if differ(example, other):
+            yield other
+    yield example
 
 
 def many(twin: nn.Module, example: Example) -> list[Example]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import matches
+from torchlift.deploy.copying import copied
 from torchlift.deploy.costs import costs_of
 from torchlift.deploy.couplings import Coupling, couplings
 from torchlift.deploy.dead import Verdict, surgery
@@ -17,7 +18,7 @@ from torchlift.deploy.follow import Trace
 from torchlift.deploy.layout import faster, lay
 from torchlift.deploy.masking import masked
 from torchlift.deploy.operating import operate
-from torchlift.deploy.probing import Example, copied, precise
+from torchlift.deploy.probing import Example, batch_of, changed, noise, precise
 from torchlift.deploy.sameness import agree
 from torchlift.deploy.scoring import Choice, Criterion, Loss, Scope, chosen, scores_of
 from torchlift.deploy.shrinking import shrink
@@ -57,12 +58,22 @@ def prune(
         gone = picked(model, found, free, choice, parameters, macs)
         verdicts = [Verdict(c, dead, dead) for c, dead in zip(free, gone, strict=True) if bool(dead.any())]
         small = operate(model, found, surgery(model, found, verdicts, folding=False), exact=exact)
-        trial = copied(small).eval()
-        order = faster(trial, given)
-        if exact and agree(masked(twin, free, gone, own=True), trial, given):
-            return lay(small, order)
+        if exact and checked(small, masked(twin, free, gone, own=True), given):
+            return small
         twin = precise(model, torch.float64)
     return shrink(masked(model, free, gone), example, exact=exact)  # constants to fold, or a cut refused
+
+
+def checked(small: nn.Module, reference: nn.Module, example: Example) -> bool:
+    """Whether a cut model does what the reference (spent) does; if so, it is laid out to be fast."""
+    trial = copied(small).eval()
+    for given in (changed(example, batch_of(1)), example):
+        noisy = changed(given, noise(10.0))
+        order, seen = faster(trial, noisy)
+        if seen:
+            lay(small, order)
+            return agree(reference, trial, example, (noisy, seen))
+    return False
 
 
 def picked(

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from torchlift.deploy.probing import Example, as_type, changed, noise, outputs, precise, shaped
+from torchlift.deploy.probing import Example, as_type, changed, noise, outputs, precise, sizes
 
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 
@@ -21,40 +21,38 @@ def same(model: nn.Module, other: nn.Module, examples: list[Example], *, own: bo
     )
 
 
-def agree(model: nn.Module, other: nn.Module, example: Example) -> bool:
+def agree(model: nn.Module, other: nn.Module, example: Example, seen: tuple[Example, list[Tensor]]) -> bool:
     """Whether two models, both spent, agree to 1e-6 of the largest output: in the first model's own precision
-    on three samples of another size, and in double precision on one sample of the given size, all noise.
+    where the other was ``seen`` at work, (input, outputs); and in double precision on noise of another size.
 
     Where single precision leaves a doubt, double decides; where a model casts, single must do, to 1e-4.
     """
-
-    def apart(samples: int, factors: tuple[float, ...], scale: float, dtype: torch.dtype) -> float | None:
-        pair = precise(model, dtype, own=True), precise(other, dtype, own=True)
-        given = (as_type(changed(e, noise(scale)), dtype) for e in shaped(example, samples, factors))
-        return next((found for e in given if (found := gap(*pair, e)) is not None), None)
-
-    several = 3, (0.5, 1.5, 2.0), 10.0
-    first = apart(*several, next((p.dtype for p in model.parameters()), torch.float32))
+    there, theirs = seen
+    own = next((p.dtype for p in model.parameters()), torch.float32)
+    first = apart(tried(model, as_type(there, own)), theirs)
     for dtype, tolerance in TOLERANCE.items():
-        second = apart(1, (), 1.0, dtype)
-        if second is not None:
-            doubt = first is None or first > TOLERANCE[torch.float64]
-            first = apart(*several, dtype) if doubt else first
-            return first is not None and max(first, second) <= tolerance
+        model, other = (precise(one, dtype, own=True) for one in (model, other))
+        for given in sizes(changed(example, noise(1.0))):
+            given = as_type(given, dtype)
+            if (ours := tried(model, given)) is None:
+                continue
+            if first > TOLERANCE[torch.float64]:
+                first = apart(*(tried(one, as_type(there, dtype)) for one in (model, other)))
+            return max(first, apart(ours, tried(other, given))) <= tolerance
     return False
 
 
-def gap(model: nn.Module, other: nn.Module, example: Example) -> float | None:
-    """The largest difference in parts of the largest output (or of 1); None where the first model fails."""
+def tried(model: nn.Module, example: Example) -> list[Tensor] | None:
+    """What a model gives; None where it fails."""
     try:
-        ours = outputs(model, [example])
-    except (RuntimeError, ValueError, IndexError, TypeError):
+        return outputs(model, [example])
+    except Exception:  # a cut that a model's own code does not bear may raise anything
         return None
-    try:
-        theirs = outputs(other, [example])
-    except Exception:  # a cut that the model's own code does not bear may raise anything
-        return float("inf")
-    if [a.shape for a in ours] != [b.shape for b in theirs]:
+
+
+def apart(ours: list[Tensor] | None, theirs: list[Tensor] | None) -> float:
+    """The largest difference in parts of the largest output (or of 1); infinite where shapes differ."""
+    if ours is None or theirs is None or [a.shape for a in ours] != [b.shape for b in theirs]:
         return float("inf")
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.numel()]
     return max((distance(a, b) / max(1.0, float(a.abs().max())) for a, b in pairs), default=0.0)

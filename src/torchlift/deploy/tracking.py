@@ -5,10 +5,10 @@ import dataclasses
 import torch
 from torch import nn
 
+from torchlift.deploy.copying import copied
 from torchlift.deploy.follow import Trace, trace
-from torchlift.deploy.probing import Example, as_type, call, copied, few, many, precise, variations
+from torchlift.deploy.probing import Example, as_type, call, few, many, precise, variations
 from torchlift.errors import TorchliftError
-
 
 FAILURES = (RuntimeError, TypeError, ValueError, IndexError)
 

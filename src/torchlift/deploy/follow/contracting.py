@@ -101,4 +101,3 @@ def read(f: Follower, a: Known, b: Known, over_a: Tensor | None, over_b: Tensor 
         f.watch.reader[lone] = True
     if not other.wild:
         f.labels.freeze(lone, WHOLE if whole else UNFOLLOWED)
-

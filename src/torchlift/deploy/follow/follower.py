@@ -1,5 +1,6 @@
 """The follower: watches a model run, operation by operation, and hands labels on from inputs to outputs."""
 
+import contextlib
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
@@ -9,6 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchlift.deploy.follow.known import RULES, Known, Norm, Shape, pad, tensors_in
 from torchlift.deploy.follow.labels import Labels, varying
+
+CONVOLUTION = torch.ops.aten.convolution.default
 
 
 class Follower(TorchDispatchMode):
@@ -38,10 +41,8 @@ class Follower(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation, then follow it."""
         kwargs = kwargs or {}
-        if func is torch.ops.aten.convolution.default:
-            with torch.backends.mkldnn.flags(enabled=True):
-                out = func(*args, **kwargs)
-        else:
+        fast = func is CONVOLUTION and args[8] > 1  # torch's own kernels are slow for groups
+        with torch.backends.mkldnn.flags(enabled=True) if fast else contextlib.nullcontext():
             out = func(*args, **kwargs)
         if not self.silent:
             self.follow(func, args, kwargs, out)
@@ -118,12 +119,10 @@ class Follower(TorchDispatchMode):
         """Cores of one tensor with no dimension in two of them."""
         done: list[Tensor] = []
         for core in cores:
-            for other in list(done):
-                both = varying(core) & varying(other)
-                if not both:
-                    continue
-                done.remove(other)
-                core = self.fused(core, other)
+            for other in done:
+                if varying(core) & varying(other):
+                    done = [one for one in done if one is not other]
+                    core = self.fused(core, other)
             if varying(core):
                 done.append(core)
         return done

@@ -76,7 +76,8 @@ class Labels:
 
     def freeze(self, labels: Tensor, why: str) -> None:
         """Keep the classes of these labels, for a reason."""
-        self.unite(labels, NONE, why)
+        flat = labels.reshape(-1)
+        self.notes.append((flat, NONE.expand_as(flat), why))
 
     def settle(self) -> None:
         """Work in what was noted."""
@@ -85,7 +86,7 @@ class Labels:
         if not self.notes:
             return
         notes, self.notes = self.notes, []
-        a, b = (torch.cat([note[side] for note in notes]) for side in (0, 1))
+        a, b = torch.cat([a for a, _, _ in notes]), torch.cat([b for _, b, _ in notes])
         number = torch.arange(len(notes)).repeat_interleave(torch.tensor([len(a) for a, _, _ in notes]))
         met = (a != 0) & (b != 0)
         lost = torch.maximum(a, b)[~met]
@@ -125,13 +126,13 @@ class Labels:
         return core
 
 
-def varying(core: Tensor) -> frozenset[int]:
+def varying(core: Tensor) -> Set[int]:
     """The dimensions along which labels differ: those that a core holds at full size."""
     return large(core.shape)
 
 
 @functools.lru_cache(4096)
-def large(shape: tuple[int, ...]) -> frozenset[int]:
+def large(shape: tuple[int, ...]) -> Set[int]:
     """The dimensions of a size above 1."""
     return frozenset(dim for dim, size in enumerate(shape) if size > 1)
 

@@ -53,11 +53,7 @@ def trace(
     is learnt about constants.
     """
     labels = Labels()
-    cores = {
-        name: labels.add(name, tensor)
-        for name, tensor in [*model.named_parameters(), *model.named_buffers()]
-        if tensor.is_floating_point()
-    }
+    cores = {name: labels.add(name, tensor) for name, tensor in held(model) if tensor.is_floating_point()}
     recurrent(model, labels)
     watches = [Watch(labels.size, values=values)]
     first: Follower | None = None
@@ -88,7 +84,7 @@ def run(
 ) -> Follower:
     """One run, followed or only glanced at."""
     f = (Glance if light else Follower)(model, labels, watch)
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+    for name, tensor in held(model):
         f.known[id(tensor)] = Known(tensor, cores.get(name, []), pure=True)
     with hooked(f), plainly(), f:
         out = call(model, example)
@@ -96,6 +92,11 @@ def run(
         for core in f.look(tensor).cores:
             labels.freeze(core, OUTPUT)
     return f
+
+
+def held(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Parameters and buffers by name."""
+    return [*model.named_parameters(), *model.named_buffers()]
 
 
 @contextlib.contextmanager

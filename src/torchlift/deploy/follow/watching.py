@@ -86,7 +86,7 @@ class Watch:
         """The multiplications of a convolution."""
         if not self.counting:
             return
-        places = kernel[0, 0].numel() * out.numel() // out.shape[1]
+        places = kernel.shape[2:].numel() * out.numel() // out.shape[1]
         inputs = kernel.shape[0] // groups if transposed else kernel.shape[1]
         self.products.append(
             (
