@@ -28,7 +28,8 @@ class Odd(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.float() if self.cast else x
-        return self.map(x.mean((2, 3))) + self.gap * bool(self.when(x))
+        made = self.map(x.mean((2, 3)))
+        return made + self.gap if self.when(x) else made
 
 
 X = torch.randn(2, 3, 8, 8)
@@ -52,6 +53,11 @@ def agreed(model: nn.Module, other: nn.Module) -> bool:
 def test_a_difference_anywhere_is_seen(when):
     assert agreed(Odd(), Odd())
     assert not agreed(Odd(), Odd(when, 1e-5))
+
+
+@pytest.mark.parametrize("when", [lambda x: len(x) == 1, lambda x: len(x) == 2])
+def test_what_is_no_number_does_not_agree(when):
+    assert not agreed(Odd(), Odd(when, float("nan")))
 
 
 def test_where_single_precision_rounds_double_decides():

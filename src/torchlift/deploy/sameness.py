@@ -1,5 +1,7 @@
 """Whether two models compute the same: on several inputs, in double precision where they bear it."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -51,11 +53,12 @@ def tried(model: nn.Module, example: Example) -> list[Tensor] | None:
 
 
 def apart(ours: list[Tensor] | None, theirs: list[Tensor] | None) -> float:
-    """The largest difference in parts of the largest output (or of 1); infinite where shapes differ."""
+    """The largest difference in parts of the largest output (or of 1); infinite where it is no number."""
     if ours is None or theirs is None or [a.shape for a in ours] != [b.shape for b in theirs]:
         return float("inf")
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.numel()]
-    return max((distance(a, b) / max(1.0, float(a.abs().max())) for a, b in pairs), default=0.0)
+    found = [distance(a, b) / max(1.0, float(a.abs().max())) for a, b in pairs]
+    return float("inf") if any(map(math.isnan, found)) else max(found, default=0.0)
 
 
 def difference(model: nn.Module, other: nn.Module, examples: list[Example]) -> float:
