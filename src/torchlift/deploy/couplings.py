@@ -1,7 +1,9 @@
 """Which channels stand and fall together, as found by following the model's computation."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import torch
@@ -49,40 +51,75 @@ class Coupling:
 
 def couplings(found: Trace) -> list[Coupling]:
     """The couplings of a trace: channels that touch the same dimensions of the same weights."""
-    roots = {place: found.labels.roots(place.labels) for place in found.labels.places}
-    touched: dict[int, list[Place]] = {}
-    for place, own in roots.items():
-        for root in own.unique().tolist():
-            touched.setdefault(root, []).append(place)
-    frozen = found.labels.frozen()
-    kinds: dict[tuple[tuple[Place, ...], str], list[int]] = {}
-    for root, places in touched.items():
-        kinds.setdefault((tuple(places), frozen.get(root, "")), []).append(root)
+    parent, places = found.labels.parent, found.labels.places
+    kinds = alike(found)
+    every = torch.cat([whole([]), *(own for _, _, own in kinds)])
+    sizes = whole(len(own) for _, _, own in kinds)
+    kind, number = torch.zeros_like(parent), torch.zeros_like(parent)
+    kind[every] = torch.arange(len(kinds)).repeat_interleave(sizes)
+    number[every] = torch.arange(len(every)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    kind, number = kind[parent], number[parent]
+    shared = Counter(k for touched, _, _ in kinds for k in touched)
+    read, summed = (
+        within(places, mask) for mask in (found.watch.reader, found.watch.reader & ~found.watch.looked_up)
+    )
+
+    def member(k: int, count: int) -> Member:
+        place, role = places[k], "reads" if summed[k] else "writes"
+        mine = slice(place.start, place.start + place.size)
+        index, channel = torch.arange(place.size), number[mine]
+        if shared[k] > 1:
+            index = (kind[mine] == count).nonzero().flatten()
+            channel = channel[index]
+        return Member(place.name, place.dim, place.size, role, index, channel)
+
     made = [
-        coupling(found, places, torch.tensor(sorted(own)), roots, why)
-        for (places, why), own in kinds.items()
+        coupling([member(k, count) for k in touched], own, why, read=any(read[k] for k in touched))
+        for count, (touched, why, own) in enumerate(kinds)
         if why not in HIDDEN
     ]
     return [c for c in made if any(True for _ in c.of("writes"))]
 
 
-def coupling(
-    found: Trace, places: tuple[Place, ...], own: Tensor, roots: Mapping[Place, Tensor], why: str
-) -> Coupling:
-    """One coupling from its places and channels."""
-    members: list[Member] = []
-    for place in places:
-        index = torch.isin(roots[place], own).nonzero().flatten()
-        channel = torch.searchsorted(own, roots[place][index])
-        members.append(Member(place.name, place.dim, place.size, role(found, place), index, channel))
+def alike(found: Trace) -> list[tuple[tuple[int, ...], str, Tensor]]:
+    """All channels, alike ones together: (numbers of the places they touch, why they stay, their labels)."""
+    places, frozen = found.labels.places, found.labels.frozen()
+    reasons = ["", *dict.fromkeys(frozen.values())]
+    why = torch.zeros_like(found.labels.parent)
+    why[whole(frozen)] = whole(reasons.index(reason) for reason in frozen.values())
+    pairs = (found.labels.parent[1:] * len(places) + owners(places)).unique()
+    touched = pairs % len(places)
+    roots, counts = (pairs // len(places)).unique_consecutive(return_counts=True)
+    first, why = counts.cumsum(0) - counts, why[roots]
+    same = torch.zeros(len(roots), dtype=torch.bool)  # as the channel before
+    same[1:] = (counts[1:] == counts[:-1]) & (why[1:] == why[:-1])
+    other = touched != touched[(torch.arange(len(pairs)) - counts.repeat_interleave(counts)).clamp(min=0)]
+    same[torch.arange(len(roots)).repeat_interleave(counts)[other]] = False
+    starts = (~same).nonzero().flatten().tolist()
+    kinds: dict[tuple[tuple[int, ...], str], list[Tensor]] = {}
+    for start, end in itertools.pairwise([*starts, len(roots)]):
+        own = tuple(touched[first[start] : first[start] + counts[start]].tolist())
+        kinds.setdefault((own, reasons[int(why[start])]), []).append(roots[start:end])
+    return [(own, reason, torch.cat(some)) for (own, reason), some in kinds.items()]
+
+
+def coupling(members: list[Member], own: Tensor, why: str, *, read: bool) -> Coupling:
+    """One coupling from its members and channels."""
     writer = next((m for m in members if m.role == "writes"), members[0])
-    seen = any(m.role == "reads" for m in members) or bool(found.watch.reader[own].any())
-    read = seen or any(bool(found.watch.reader[p.labels].any()) for p in places)
     blocked = why or ("" if read else "nothing that reads these channels was seen")
     return Coupling(writer.name.rpartition(".")[0] or writer.name, own, tuple(members), blocked)
 
 
-def role(found: Trace, place: Place) -> Role:
-    """Whether a dimension is summed over, or holds what is computed."""
-    read = found.watch.reader[place.labels] & ~found.watch.looked_up[place.labels]
-    return "reads" if bool(read.any()) else "writes"
+def within(places: list[Place], mask: Tensor) -> list[bool]:
+    """Whether a mask of labels holds anywhere in each place."""
+    return (torch.zeros(len(places)).index_add_(0, owners(places), mask[1:].float()) > 0).tolist()
+
+
+def owners(places: list[Place]) -> Tensor:
+    """The number of the place of each label, but for label 0."""
+    return torch.arange(len(places)).repeat_interleave(whole(place.size for place in places))
+
+
+def whole(numbers: Iterable[int]) -> Tensor:
+    """Whole numbers, or none, as a tensor."""
+    return torch.tensor(list(numbers), dtype=torch.int64)

@@ -25,7 +25,7 @@ def merged(cuts: Iterable[Cuts]) -> Cuts:
     for part in cuts:
         for place, index in part.items():
             known = total.get(place)
-            total[place] = index.unique() if known is None else torch.cat([known, index]).unique()
+            total[place] = index if known is None else torch.cat([known, index]).unique()
     return {place: index for place, index in total.items() if len(index)}
 
 
@@ -38,23 +38,22 @@ def without(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
 
 def cut(model: nn.Module, cuts: Cuts) -> nn.Module:
     """The model itself with slices cut out of its tensors, and its layers' sizes put right."""
-    named = [*model.named_parameters(), *model.named_buffers()]
-    places: dict[int, list[str]] = {}
+    lost: dict[str, dict[int, Tensor]] = {}
+    for (name, dim), index in cuts.items():
+        lost.setdefault(name, {})[dim] = index
+    parts = dict(model.named_modules(remove_duplicate=False))
+    made: dict[int, Tensor] = {}
     both = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
-    for name, tensor in (pair for part in both for pair in part):
-        places.setdefault(id(tensor), []).append(name)
-    for name, old in named:
-        mine = {dim: index for (owner, dim), index in cuts.items() if owner == name}
-        if not mine:
-            continue
-        new = old.detach()
-        for dim, index in mine.items():
-            new = without(new, dim, index)
-        new = new.clone(memory_format=torch.contiguous_format)
-        made = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
-        for alias in places[id(old)]:  # a tied weight stays tied
-            owner, _, leaf = alias.rpartition(".")
-            setattr(model.get_submodule(owner), leaf, made)
+    for name, old in [pair for part in both for pair in part]:
+        if name in lost and id(old) not in made:
+            new = old.detach()
+            for dim, index in lost[name].items():
+                new = without(new, dim, index)
+            new = new.contiguous()
+            made[id(old)] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
+        if id(old) in made:  # a tied weight stays tied
+            owner, _, leaf = name.rpartition(".")
+            setattr(parts[owner], leaf, made[id(old)])
     for module in model.modules():
         resize(module)
     return refit_attention(model)

@@ -5,11 +5,12 @@ import dataclasses
 import torch
 from torch import nn
 
+from torchlift.deploy.copying import copied
 from torchlift.deploy.couplings import Coupling, couplings
 from torchlift.deploy.dead import Verdict, surgery
 from torchlift.deploy.follow import Trace
 from torchlift.deploy.operating import operate
-from torchlift.deploy.probing import Example, copied, outputs
+from torchlift.deploy.probing import Example, outputs
 
 FIXED = "the model's own code asks for this size: a number in a view or a split"
 

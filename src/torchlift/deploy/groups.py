@@ -7,11 +7,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from torchlift.deploy.copying import copied
 from torchlift.deploy.costs import Costs, costs_of
 from torchlift.deploy.couplings import Coupling, Member
 from torchlift.deploy.criteria import slices
 from torchlift.deploy.feasible import usable
-from torchlift.deploy.probing import Example, copied
+from torchlift.deploy.probing import Example
 from torchlift.deploy.tracking import Probe, traced
 
 Slices = int | tuple[int, tuple[int, ...]]

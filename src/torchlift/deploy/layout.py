@@ -1,43 +1,59 @@
 """How weights lie in memory: many narrow convolutions run faster on a CPU with their channels last."""
 
 import time
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from torchlift.deploy.probing import Example, call, copied, tensors
+from torchlift.deploy.copying import copied
+from torchlift.deploy.probing import Example, call, tensors
 
 ROUNDS = 2
 
 
 def laid_out(small: nn.Module, example: Example) -> nn.Module:
     """The model itself, its channels last where it runs faster so on the example, and runs at all."""
-    if not any(True for _ in convolutions(small)):
-        return small
-    twin = copied(small).eval()
-    least = {torch.contiguous_format: float("inf"), torch.channels_last: float("inf")}
-    first: list[Tensor] = []
-    for _ in range(ROUNDS):
-        for order in least:
-            try:
-                spent, out = timed(lay(twin, order), example)
-            except RuntimeError:  # a view() that asks for channels first
-                return small
-            first = first or out
-            if not all(map(near, first, out)):
-                return small
-            least[order] = min(least[order], spent)
-    return lay(small, min(least, key=least.__getitem__))
+    return lay(small, faster(copied(small).eval(), example)[0]) if convolutions(small) else small
 
 
-def lay(model: nn.Module, order: torch.memory_format) -> nn.Module:
+def faster(twin: nn.Module, example: Example) -> tuple[torch.memory_format | None, list[Tensor]]:
+    """The order in which a model (for evaluation) runs faster, taken on by it, and what it gives then.
+
+    None: it does not bear both. Nothing is given where it does not run at all.
+    """
+    layers = convolutions(twin)
+    orders = [torch.contiguous_format, torch.channels_last] * ROUNDS if layers else [torch.contiguous_format]
+    least: dict[torch.memory_format, float] = {}
+    made: dict[torch.memory_format, list[Tensor]] = {}
+    for order in orders:
+        turn(layers, order)
+        try:
+            spent, made[order] = timed(twin, example)
+        except Exception:  # a view() that asks for channels first, or whatever a cut model's own code raises
+            break
+        least[order] = min(least.get(order, spent), spent)
+    both = [made[order] for order in dict.fromkeys(orders) if order in made]
+    fine = len(both) == len(set(orders)) and all(near(a, b) for a, b in zip(both[0], both[-1], strict=True))
+    best = min(least, key=least.__getitem__) if fine else None
+    turn(layers, best or torch.contiguous_format)
+    return best, made.get(best or torch.contiguous_format, [])
+
+
+def lay(model: nn.Module, order: torch.memory_format | None) -> nn.Module:
     """The model itself, its 2-d convolutions on a CPU reading and writing maps in this order.
 
-    Values are the same; sums may round otherwise.
+    None: in the order they have. Values are the same; sums may round otherwise.
     """
-    for layer in convolutions(model):
-        layer.weight.data = layer.weight.data.contiguous(memory_format=order)
+    if order is not None:
+        turn(convolutions(model), order)
     return model
+
+
+def turn(layers: Sequence[nn.Conv2d | nn.ConvTranspose2d], order: torch.memory_format) -> None:
+    """Lay the weights of layers in this order."""
+    for layer in layers:
+        layer.weight.data = layer.weight.data.contiguous(memory_format=order)
 
 
 def is_last(weight: Tensor) -> bool:
@@ -57,15 +73,11 @@ def convolutions(model: nn.Module) -> list[nn.Conv2d | nn.ConvTranspose2d]:
 
 
 def timed(model: nn.Module, example: Example) -> tuple[float, list[Tensor]]:
-    """Seconds of the faster of two calls, and what they gave."""
-    spent: list[float] = []
-    out: list[Tensor] = []
+    """Seconds of a call, and what it gave."""
     with torch.no_grad():
-        for _ in range(2):
-            start = time.perf_counter()
-            out = list(tensors(call(model, example)))
-            spent.append(time.perf_counter() - start)
-    return min(spent), out
+        start = time.perf_counter()
+        out = list(tensors(call(model, example)))
+        return time.perf_counter() - start, out
 
 
 def near(one: Tensor, other: Tensor) -> bool:

@@ -5,13 +5,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from torchlift.deploy.copying import copied
 from torchlift.deploy.couplings import Coupling
-from torchlift.deploy.probing import copied
 
 
-def masked(model: nn.Module, found: Sequence[Coupling], gone: Sequence[Tensor]) -> nn.Module:
-    """A copy of the model in which all that writes or scales the channels ``gone`` (Boolean) is zero."""
-    model = copied(model)
+def masked(
+    model: nn.Module, found: Sequence[Coupling], gone: Sequence[Tensor], *, own: bool = False
+) -> nn.Module:
+    """A copy of the model in which all that writes or scales the channels ``gone`` (Boolean) is zero.
+
+    ``own``: the model itself.
+    """
+    model = model if own else copied(model)
     known = dict(model.named_parameters())
     with torch.no_grad():
         for coupling, dead in zip(found, gone, strict=True):

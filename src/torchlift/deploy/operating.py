@@ -5,6 +5,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from torchlift.deploy.copying import copied
 from torchlift.deploy.cuts import Cuts, cut
 from torchlift.deploy.dead import Surgery
 from torchlift.deploy.folding import fold_in
@@ -12,8 +13,7 @@ from torchlift.deploy.follow import Shape, Trace
 from torchlift.deploy.follow.labels import compressed, varying
 from torchlift.deploy.follow.rms import rms_form, scaled_rms
 from torchlift.deploy.layers import CountedLayerNorm
-from torchlift.deploy.probing import copied
-from torchlift.deploy.resizing import count_again, is_conv1d
+from torchlift.deploy.resizing import count_again, countables, is_conv1d
 
 
 def operate(model: nn.Module, found: Trace, done: Surgery, *, exact: bool = True) -> nn.Module:
@@ -62,20 +62,23 @@ def adjust_norms(model: nn.Module, found: Trace, gone: Tensor, *, exact: bool) -
 def recount(model: nn.Module, found: Trace, gone: Tensor) -> None:
     """Numbers of heads and of channels that the model's own code uses, wherever it asked for such a size."""
     asked: dict[str, dict[int, set[int]]] = {}
+    dead = torch.zeros(found.labels.size, dtype=torch.bool)
+    dead[gone] = True
+    held = {name: countables(model.get_submodule(name)) for name in {shape.module for shape in found.shapes}}
     for shape in found.shapes:
-        for old, new in sizes(shape, found, gone):
+        for old, new in sizes(shape, found, dead) if held[shape.module] & set(shape.sizes) else ():
             asked.setdefault(shape.module, {}).setdefault(old, set()).add(new)
     for name, pairs in asked.items():
         clear = {old: min(new - {old}) for old, new in pairs.items() if len(new - {old}) == 1}
         count_again(model.get_submodule(name), clear)
 
 
-def sizes(shape: Shape, found: Trace, gone: Tensor) -> list[tuple[int, int]]:
+def sizes(shape: Shape, found: Trace, dead: Tensor) -> list[tuple[int, int]]:
     """(old, new) size of each dimension along which channels lie."""
     core = compressed(found.labels.roots(shape.core))
     result: list[tuple[int, int]] = []
     for dim in varying(core):
         flat = core.transpose(0, dim).reshape(core.shape[dim], -1)[:, 0]
-        lost = int(torch.isin(flat, gone).sum())
+        lost = int(dead[flat].sum())
         result.append((shape.sizes[dim], shape.sizes[dim] - lost))
     return result

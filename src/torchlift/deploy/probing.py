@@ -1,7 +1,5 @@
 """Calling a model on examples of any form, and the inputs that an exact cut must survive."""
 
-import copy
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -9,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Problem
+from torchlift.deploy.copying import copied
 from torchlift.errors import TorchliftError
 
 Example = Any
@@ -22,11 +21,16 @@ def call(model: nn.Module, example: Example) -> Any:
     return model(*example) if isinstance(example, tuple | list) else model(example)
 
 
-def taken(model: nn.Module, example: Example) -> nn.Module:
-    """A copy of the model in evaluation mode that took the example; else one line that names the fix."""
+def check_plain(model: object) -> None:
+    """Refuse what is no model, or a lifted one."""
     if not isinstance(model, nn.Module) or isinstance(model, Problem):
         advice = " (pass task.model)" if isinstance(model, Problem) else ""
         raise TorchliftError(f"this takes a plain nn.Module; got a {type(model).__name__}{advice}.")
+
+
+def taken(model: nn.Module, example: Example) -> nn.Module:
+    """A copy of the model in evaluation mode that took the example; else one line that names the fix."""
+    check_plain(model)
     twin = copied(model).eval()
     try:
         with torch.no_grad():
@@ -74,17 +78,6 @@ def changed(example: Example, function: Callable[[Tensor], Tensor]) -> Example:
     return example
 
 
-def copied(model: nn.Module) -> nn.Module:
-    """A deep copy; the empty dicts of hooks, of which every module has ten, are not gone through."""
-    fresh = {
-        id(held): type(held)()
-        for part in model.modules()
-        for held in vars(part).values()
-        if type(held) in (dict, OrderedDict, set) and not held
-    }
-    return copy.deepcopy(model, fresh)
-
-
 def as_type(example: Example, dtype: torch.dtype) -> Example:
     """The example with its numbers of another type."""
     return changed(example, lambda x: x.to(dtype) if x.is_floating_point() else x)
@@ -100,7 +93,8 @@ def precise(model: nn.Module, dtype: torch.dtype, *, own: bool = False) -> nn.Mo
         if isinstance(part, nn.RMSNorm) and part.eps is None:  # pyright: ignore[reportUnnecessaryComparison]
             like = next(part.parameters(), torch.zeros(()))
             part.eps = torch.finfo(like.dtype).eps
-    return twin.to(dtype)
+    other = any(x.is_floating_point() and x.dtype != dtype for x in [*twin.parameters(), *twin.buffers()])
+    return twin.to(dtype) if other else twin
 
 
 def variations(twin: nn.Module, example: Example, most: int = 6) -> list[Example]:
@@ -109,19 +103,33 @@ def variations(twin: nn.Module, example: Example, most: int = 6) -> list[Example
     Only what the model (a copy in evaluation mode) itself takes: where it is made for one image size, there
     is one. ``most``: when to stop.
     """
-    small = changed(example, lambda x: x[:2] if x.ndim else x)
+    small = few(example)
     base = small if not differ(example, small) or accepts(twin, small) else example
     found = [base, changed(base, noise(1.0)), changed(base, noise(10.0))]
-    for change in (batch_of_three, *(resized(base, factor) for factor in (0.5, 1.5, 2.0))):
+    for change in (batch_of(3), *(resized(base, factor) for factor in (0.5, 1.5, 2.0))):
         other = changed(base, change)
         if len(found) < most and differ(base, other) and accepts(twin, other):
             found.append(changed(other, noise(1.0)))
     return found
 
 
+def few(example: Example) -> Example:
+    """The first two samples."""
+    return changed(example, lambda x: x[:2] if x.ndim else x)
+
+
+def sizes(example: Example) -> Iterator[Example]:
+    """The example in other sizes, where it has any; at last as it is."""
+    for factor in (0.5, 1.5, 2.0):
+        other = changed(example, resized(example, factor))
+        if differ(example, other):
+            yield other
+    yield example
+
+
 def many(twin: nn.Module, example: Example) -> list[Example]:
     """Noise in place of the example, for eight samples where the model takes so many."""
-    wide = changed(example, lambda x: torch.cat([x] * 8)[:8] if x.ndim else x)
+    wide = changed(example, batch_of(8))
     given = wide if accepts(twin, wide) else example
     return [changed(given, noise(2.0)), changed(given, noise(20.0))]
 
@@ -138,9 +146,9 @@ def noise(scale: float) -> Callable[[Tensor], Tensor]:
     return draw
 
 
-def batch_of_three(x: Tensor) -> Tensor:
-    """Three samples."""
-    return torch.cat([x, x, x])[:3] if x.ndim else x
+def batch_of(samples: int) -> Callable[[Tensor], Tensor]:
+    """So many samples."""
+    return lambda x: torch.cat([x] * samples)[:samples] if x.ndim else x
 
 
 def resized(example: Example, factor: float) -> Callable[[Tensor], Tensor]:

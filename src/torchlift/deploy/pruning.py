@@ -9,19 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import matches, select
+from torchlift.deploy.copying import copied
 from torchlift.deploy.costs import costs_of
 from torchlift.deploy.couplings import Coupling, couplings
 from torchlift.deploy.dead import Verdict, surgery
 from torchlift.deploy.feasible import usable
 from torchlift.deploy.follow import Trace
-from torchlift.deploy.layout import laid_out
+from torchlift.deploy.layout import faster, lay
 from torchlift.deploy.masking import masked
 from torchlift.deploy.operating import operate
-from torchlift.deploy.probing import Example
-from torchlift.deploy.sameness import same
+from torchlift.deploy.probing import Example, batch_of, changed, noise, precise
+from torchlift.deploy.sameness import agree
 from torchlift.deploy.scoring import Choice, Criterion, Loss, Scope, chosen, scores_of
 from torchlift.deploy.shrinking import shrink
-from torchlift.deploy.tracking import Probe, traced
+from torchlift.deploy.tracking import outlined
 from torchlift.errors import TorchliftError
 
 
@@ -52,10 +53,9 @@ def prune(
         raise TorchliftError("prune goes by one of ratio, parameters= and macs=; got several.")
     ratio = 0.5 if ratio is None else ratio
     choice = Choice(ratio=ratio, criterion=criterion, scope=scope, loss=loss, skip=skip, round_to=round_to)
-    probe = Probe.of(model, example, brief=True)
+    found, twin, given = outlined(model, example)
     for glob in [*(ratio if isinstance(ratio, Mapping) else ()), *([skip] if skip else ())]:
         select([name for name, _ in model.named_modules() if name], glob, "prune")
-    found = traced(model, example, Probe(probe.examples[:1], []))
     every = [c for c in couplings(found) if c.channels > 1]
     for known in (every, None):  # most models bear all cuts: where one does not, it is looked for
         known = usable(model, found, example) if known is None else known
@@ -63,9 +63,22 @@ def prune(
         gone = picked(model, found, free, choice, parameters, macs)
         verdicts = [Verdict(c, dead, dead) for c, dead in zip(free, gone, strict=True) if bool(dead.any())]
         small = operate(model, found, surgery(model, found, verdicts, folding=False), exact=exact)
-        if exact and same(masked(model, free, gone), small, probe.examples[2:], own=True):
-            return laid_out(small, probe.examples[0])
+        if exact and checked(small, masked(twin, free, gone, own=True), given):
+            return small
+        twin = precise(model, torch.float64)
     return shrink(masked(model, free, gone), example, exact=exact)  # constants to fold, or a cut refused
+
+
+def checked(small: nn.Module, reference: nn.Module, example: Example) -> bool:
+    """Whether a cut model does what the reference (spent) does; if so, it is laid out to be fast."""
+    trial = copied(small).eval()
+    for given in (changed(example, batch_of(1)), example):
+        noisy = changed(given, noise(10.0))
+        order, seen = faster(trial, noisy)
+        if seen:
+            lay(small, order)
+            return agree(reference, trial, example, (noisy, seen))
+    return False
 
 
 def picked(

@@ -88,11 +88,17 @@ def refit_attention(model: nn.Module) -> nn.Module:
 
 def count_again(layer: nn.Module, sizes: Mapping[int, int]) -> None:
     """Numbers that a module's own code puts into a view or a split: heads, widths, the sizes of parts."""
-    if isinstance(layer, nn.MultiheadAttention | FewerHeads | nn.RNNBase | nn.GroupNorm):
-        return
     for key, value in list(vars(layer).items()):
         if type(value) is int and value in sizes and countable(key):
             setattr(layer, key, sizes[value])
+
+
+def countables(layer: nn.Module) -> set[int]:
+    """The numbers that a module may put into a view or a split; none of layers whose sizes are known."""
+    resized = type(layer) in (*CONV, *TRANSPOSED, nn.Linear, nn.Embedding) or is_conv1d(layer)
+    if resized or isinstance(layer, nn.MultiheadAttention | FewerHeads | nn.RNNBase | nn.GroupNorm):
+        return set()
+    return {value for key, value in vars(layer).items() if type(value) is int and countable(key)}
 
 
 def countable(key: str) -> bool:

@@ -1,9 +1,11 @@
 """Whether two models compute the same: on several inputs, in double precision where they bear it."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
-from torchlift.deploy.probing import Example, as_type, outputs, precise
+from torchlift.deploy.probing import Example, as_type, changed, noise, outputs, precise, sizes
 
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 
@@ -19,6 +21,44 @@ def same(model: nn.Module, other: nn.Module, examples: list[Example], *, own: bo
         and (a.numel() == 0 or distance(a, b) <= TOLERANCE[dtype] * max(1.0, float(a.abs().max())))
         for a, b in zip(ours, theirs, strict=True)
     )
+
+
+def agree(model: nn.Module, other: nn.Module, example: Example, seen: tuple[Example, list[Tensor]]) -> bool:
+    """Whether two models, both spent, agree to 1e-6 of the largest output: in the first model's own precision
+    where the other was ``seen`` at work, (input, outputs); and in double precision on noise of another size.
+
+    Where single precision leaves a doubt, double decides; where a model casts, single must do, to 1e-4.
+    """
+    there, theirs = seen
+    own = next((p.dtype for p in model.parameters()), torch.float32)
+    first = apart(tried(model, as_type(there, own)), theirs)
+    for dtype, tolerance in TOLERANCE.items():
+        model, other = (precise(one, dtype, own=True) for one in (model, other))
+        for given in sizes(changed(example, noise(1.0))):
+            given = as_type(given, dtype)
+            if (ours := tried(model, given)) is None:
+                continue
+            if first > TOLERANCE[torch.float64]:
+                first = apart(*(tried(one, as_type(there, dtype)) for one in (model, other)))
+            return max(first, apart(ours, tried(other, given))) <= tolerance
+    return False
+
+
+def tried(model: nn.Module, example: Example) -> list[Tensor] | None:
+    """What a model gives; None where it fails."""
+    try:
+        return outputs(model, [example])
+    except Exception:  # a cut that a model's own code does not bear may raise anything
+        return None
+
+
+def apart(ours: list[Tensor] | None, theirs: list[Tensor] | None) -> float:
+    """The largest difference in parts of the largest output (or of 1); infinite where it is no number."""
+    if ours is None or theirs is None or [a.shape for a in ours] != [b.shape for b in theirs]:
+        return float("inf")
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.numel()]
+    found = [distance(a, b) / max(1.0, float(a.abs().max())) for a, b in pairs]
+    return float("inf") if any(map(math.isnan, found)) else max(found, default=0.0)
 
 
 def difference(model: nn.Module, other: nn.Module, examples: list[Example]) -> float:

@@ -77,18 +77,24 @@ def scores_of(model: nn.Module, some: Sequence[Coupling], choice: Choice) -> lis
     """What each channel of each coupling is worth."""
     taylor = choice.criterion == "taylor" and choice.loss is not None
     grads = gradients(model, choice.loss) if taylor and choice.loss else {}
-    return [score(model, coupling, choice, grads) for coupling in some]
+    known = dict(model.named_parameters())
+    owners = {n: type(p).__name__ for n, p in model.named_modules()}
+    return [score(known, owners, coupling, choice, grads) for coupling in some]
 
 
-def score(model: nn.Module, coupling: Coupling, choice: Choice, grads: Mapping[str, Tensor]) -> Tensor:
+def score(
+    known: Mapping[str, Tensor],
+    owners: Mapping[str, str],
+    coupling: Coupling,
+    choice: Choice,
+    grads: Mapping[str, Tensor],
+) -> Tensor:
     """What each channel of a coupling is worth."""
     if choice.criterion == "random":
         generator = torch.Generator().manual_seed(choice.seed + int(coupling.roots[0]))
         return torch.rand(coupling.channels, generator=generator, dtype=torch.float64)
-    known = dict(model.named_parameters())
     members = [m for m in coupling.of("writes") if m.name in known]
     if choice.criterion == "norm":
-        owners = {n: type(p).__name__ for n, p in model.named_modules()}
         norms = [m for m in members if "BatchNorm" in owners[m.name.rpartition(".")[0]]]
         members = [m for m in norms if m.name.endswith("weight")] or members
     total = torch.zeros(coupling.channels, dtype=torch.float64)

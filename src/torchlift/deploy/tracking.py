@@ -6,8 +6,10 @@ import torch
 from torch import nn
 
 from torchlift.deploy.follow import Trace, trace
-from torchlift.deploy.probing import Example, as_type, many, precise, taken, variations
+from torchlift.deploy.probing import Example, as_type, check_plain, few, many, precise, taken, variations
 from torchlift.errors import TorchliftError
+
+FAILURES = (RuntimeError, TypeError, ValueError, IndexError)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,14 +34,36 @@ class Probe:
         return Probe([self.examples[0], self.examples[-1]], [])
 
 
+def outlined(model: nn.Module, example: Example) -> tuple[Trace, nn.Module, Example]:
+    """Couplings and costs alone, from one run; the copy that ran, for evaluation; and what it was given."""
+    check_plain(model)
+    double = any(p.dtype == torch.float64 for p in model.parameters())
+    errors: list[Exception] = []
+    for given in few(example), example:
+        for dtype in (torch.float64, torch.float32) if double else (torch.float32, torch.float64):
+            twin = precise(model, dtype)
+            try:
+                return trace(twin, [as_type(given, dtype)], [], 0.0, values=False), twin, given
+            except FAILURES as error:
+                errors.append(error)
+    taken(model, example)
+    raise unfollowed(model, errors[-1])
+
+
+def unfollowed(model: nn.Module, error: Exception) -> TorchliftError:
+    """What is said of a model that cannot be followed."""
+    why = f"{type(error).__name__}: {error}"
+    return TorchliftError(f"{type(model).__name__} runs, but not while it is followed: {why}")
+
+
 def traced(model: nn.Module, example: Example, probe: Probe | None = None) -> Trace:
     """Follow a copy of the model, in double precision where it bears that, in single where it casts."""
     probe = probe or Probe.of(model, example)
-    errors: list[str] = []
+    errors: list[Exception] = []
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
         examples, generic = ([as_type(e, dtype) for e in some] for some in (probe.examples, probe.generic))
         try:
             return trace(precise(model, dtype), examples, generic, tolerance)
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            errors.append(f"{type(error).__name__}: {error}")
-    raise TorchliftError(f"{type(model).__name__} runs, but not while it is followed: {errors[-1]}")
+        except FAILURES as error:
+            errors.append(error)
+    raise unfollowed(model, errors[-1])

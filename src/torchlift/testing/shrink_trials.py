@@ -7,9 +7,10 @@ import random
 import torch
 from torch import Tensor, nn
 
+from torchlift.deploy.copying import copied
 from torchlift.deploy.couplings import Coupling
 from torchlift.deploy.feasible import usable
-from torchlift.deploy.probing import copied, variations
+from torchlift.deploy.probing import variations
 from torchlift.deploy.sameness import both, distance
 from torchlift.deploy.shrinking import shrunk
 from torchlift.deploy.tracking import traced

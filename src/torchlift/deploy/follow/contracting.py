@@ -78,15 +78,20 @@ def parted(f: Follower, cores: list[Tensor], k: int) -> tuple[list[Tensor], Tens
     return rest, along, whole
 
 
+def weigh(f: Follower, a: Known, b: Known, labels: Tensor) -> None:
+    """A product A[…, k] B[k, …] one of whose operands is a weight, as that weight's reading of the other."""
+    given, weight = (a.tensor, -1), (b.tensor, -2)
+    if not b.pure:
+        given, weight = weight, given
+    f.watch.reads(f, labels, given, weight, foldable=not (a.pure and b.pure))
+
+
 def read(f: Follower, a: Known, b: Known, over_a: Tensor | None, over_b: Tensor | None, whole: bool) -> None:
     """Unite what is summed over, and note what the reader is given."""
     if over_a is not None and over_b is not None:
         f.labels.unite(over_a, over_b, UNFOLLOWED)
         if a.pure or b.pure:
-            weight, x = (b, a) if b.pure else (a, b)
-            labels = over_b if b.pure else over_a
-            values, slices = along_k(x, x is a), along_k(weight, weight is a)
-            f.watch.reads(f, labels, values, slices, foldable=not x.pure)
+            weigh(f, a, b, over_b if b.pure else over_a)
         else:
             f.labels.freeze(over_a, WHOLE)
         return
@@ -96,9 +101,3 @@ def read(f: Follower, a: Known, b: Known, over_a: Tensor | None, over_b: Tensor 
         f.watch.reader[lone] = True
     if not other.wild:
         f.labels.freeze(lone, WHOLE if whole else UNFOLLOWED)
-
-
-def along_k(known: Known, left: bool) -> Tensor:
-    """An operand's entries as (everything else, k)."""
-    values = known.tensor if left else known.tensor.transpose(-1, -2)
-    return values.reshape(-1, values.shape[-1])

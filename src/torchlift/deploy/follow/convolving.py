@@ -26,10 +26,8 @@ def convolve(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
         if channels is not None and reads is not None:
             f.labels.unite(channels, reads, UNFOLLOWED)
             dim = 0 if transposed else 1
-            slices = args[1].transpose(0, dim).flatten(1).t()
             foldable = not transposed and not any(padding)
-            values = args[0].transpose(1, -1).reshape(-1, args[0].shape[1])
-            f.watch.reads(f, reads, values, slices, foldable=foldable)
+            f.watch.reads(f, reads, (args[0], 1), (args[1], dim), foldable=foldable)
         elif reads is not None:
             f.watch.reader[reads] = True
             f.labels.freeze(reads, UNFOLLOWED)
@@ -51,7 +49,7 @@ def directions(f: Follower, kernel: Known) -> tuple[Tensor | None, Tensor | None
     for core in kernel.cores:
         dims = varying(core)
         if dims in ({0}, {1}):
-            found[dims.pop()] = core.flatten()
+            found[min(dims)] = core.flatten()
         else:
             f.labels.freeze(core, "the places of a kernel stay")
     return found[0], found[1]

@@ -1,6 +1,7 @@
 """The follower: watches a model run, operation by operation, and hands labels on from inputs to outputs."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -9,6 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchlift.deploy.follow.known import RULES, Known, Norm, Shape, pad, tensors_in
 from torchlift.deploy.follow.labels import Labels, varying
+
+CONVOLUTION = torch.ops.aten.convolution.default
 
 
 class Follower(TorchDispatchMode):
@@ -38,7 +41,9 @@ class Follower(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation, then follow it."""
         kwargs = kwargs or {}
-        out = func(*args, **kwargs)
+        fast = func is CONVOLUTION and args[8] > 1  # torch's own kernels are slow for groups
+        with torch.backends.mkldnn.flags(enabled=True) if fast else contextlib.nullcontext():
+            out = func(*args, **kwargs)
         if not self.silent:
             self.follow(func, args, kwargs, out)
         return out
@@ -80,7 +85,7 @@ class Follower(TorchDispatchMode):
             for core in self.look(tensor).cores:
                 self.labels.freeze(core, why)
 
-    def settle(self, core: Tensor, mixed: set[int], why: str) -> Tensor | None:
+    def settle(self, core: Tensor, mixed: Set[int], why: str) -> Tensor | None:
         """A core at an operation that mixes along some dimensions: what differs along others too goes as a
         whole; what differs along these alone stays. None: it stays."""
         own = varying(core)
@@ -114,12 +119,10 @@ class Follower(TorchDispatchMode):
         """Cores of one tensor with no dimension in two of them."""
         done: list[Tensor] = []
         for core in cores:
-            for other in list(done):
-                both = varying(core) & varying(other)
-                if not both:
-                    continue
-                done.remove(other)
-                core = self.fused(core, other)
+            for other in done:
+                if varying(core) & varying(other):
+                    done = [one for one in done if one is not other]
+                    core = self.fused(core, other)
             if varying(core):
                 done.append(core)
         return done
@@ -135,4 +138,4 @@ class Follower(TorchDispatchMode):
             if not varying(a) or not varying(b):
                 return a if varying(a) else b
         self.labels.unite(a, b)
-        return torch.where(a.expand_as(b) == 0, b, a)
+        return torch.where(a == 0, b, a)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchlift.deploy.follow.contracting import along_k, parted
+from torchlift.deploy.follow.contracting import parted, weigh
 from torchlift.deploy.follow.convolving import directions
 from torchlift.deploy.follow.follower import Follower
 from torchlift.deploy.follow.known import Known, pad, tensors_in
@@ -35,23 +35,20 @@ class Glance(Follower):
         """What a weight's columns meet."""
         if not (a.pure or b.pure):
             return
-        weight, x = (b, a) if b.pure else (a, b)
-        cores = [pad(core, 3) for core in weight.cores]
-        _, over, _ = parted(self, cores, 1 if weight is b else 2)
+        cores = [pad(core, 3) for core in (b if b.pure else a).cores]
+        _, over, _ = parted(self, cores, 1 if b.pure else 2)
         if over is not None:
-            values, slices = along_k(x, x is a), along_k(weight, weight is a)
-            self.watch.reads(self, over, values, slices, foldable=not x.pure)
+            weigh(self, a, b, over)
 
     def maps(self, args: Sequence[Any]) -> None:
         """What a kernel's inputs are."""
         x, kernel, padding, transposed, groups = args[0], args[1], args[4], bool(args[6]), int(args[8])
         reads = directions(self, self.look(kernel))[0 if transposed else 1]
         if groups == 1 and reads is not None:
-            slices = kernel.transpose(0, 0 if transposed else 1).flatten(1).t()
-            values = x.transpose(1, -1).reshape(-1, x.shape[1])
-            self.watch.reads(self, reads, values, slices, foldable=not transposed and not any(padding))
+            met = kernel, 0 if transposed else 1
+            self.watch.reads(self, reads, (x, 1), met, foldable=not transposed and not any(padding))
 
     def norm(self, x: Tensor, weight: Tensor | None) -> None:
         """What a norm averages over, by the labels of its weight."""
         for core in [] if weight is None else self.look(weight).cores:
-            self.watch.averages(core.flatten(), x.reshape(-1, x.shape[-1]))
+            self.watch.averages(core.flatten(), x)

@@ -1,6 +1,8 @@
 """Labels: a number for every slice of every weight, united where slices must stay or go together."""
 
 import dataclasses
+import functools
+from collections.abc import Set
 
 import torch
 from torch import Tensor
@@ -21,26 +23,46 @@ class Place:
         return torch.arange(self.start, self.start + self.size)
 
 
+NONE = torch.zeros(1, dtype=torch.int64)
+
+
 class Labels:
-    """A union–find over slices. Label 0 means: not followed."""
+    """A union–find over slices. Label 0 means: not followed.
+
+    What is united or frozen while a model runs is written down, and worked in all at once when somebody asks.
+    """
 
     def __init__(self) -> None:
-        self.parent = torch.zeros(1, dtype=torch.int64)
+        self.size = 1
         self.places: list[Place] = []
-        self.reasons: dict[int, str] = {}
-        """Why a class may not be cut, by one of its labels; the first reason given stands."""
+        self.known = torch.zeros(1, dtype=torch.int64)
+        self.why: dict[int, str] = {}
+        self.notes: list[tuple[Tensor, Tensor, str]] = []
+        """(labels, labels they stay or go with, reason where one of the two is 0), in order."""
 
     def add(self, name: str, tensor: Tensor) -> list[Tensor]:
         """Labels for each dimension of a tensor, shaped so that they broadcast over it."""
         found: list[Tensor] = []
         for dim, size in enumerate(tensor.shape):
             if size > 1:
-                place = Place(name, dim, len(self.parent), size)
+                place = Place(name, dim, self.size, size)
                 self.places.append(place)
-                self.parent = torch.cat([self.parent, place.labels])
+                self.size += size
                 shape = [size if d == dim else 1 for d in range(tensor.ndim)]
                 found.append(place.labels.reshape(shape))
         return found
+
+    @property
+    def parent(self) -> Tensor:
+        """The representative of every label's class."""
+        self.settle()
+        return self.known
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """Why a class may not be cut, by one of its labels; the first reason given stands."""
+        self.settle()
+        return self.why
 
     def roots(self, labels: Tensor) -> Tensor:
         """The representative of each label's class."""
@@ -48,40 +70,53 @@ class Labels:
 
     def unite(self, a: Tensor, b: Tensor, why: str = "meets channels that cannot be followed") -> None:
         """Let a[k] and b[k] stay or go together; what meets a 0 stays."""
-        a, b = torch.broadcast_tensors(self.roots(a), self.roots(b))
-        differ = a != b
-        if not bool(differ.any()):
-            return
-        low, high = torch.minimum(a, b)[differ], torch.maximum(a, b)[differ]
-        lost = low == 0
-        self.freeze(high[lost], why)
-        low, high = low[~lost], high[~lost]
-        while len(low):  # every class takes the least label it meets, until none meets another
-            self.parent.scatter_reduce_(0, high, low, "amin")
-            self.flatten()
-            a, b = self.roots(low), self.roots(high)
-            open_ = a != b
-            low, high = torch.minimum(a, b)[open_], torch.maximum(a, b)[open_]
-
-    def flatten(self) -> None:
-        """Point every label at its representative."""
-        while not torch.equal(up := self.parent[self.parent], self.parent):
-            self.parent = up
+        if a.shape != b.shape:
+            a, b = torch.broadcast_tensors(a, b)
+        self.notes.append((a.reshape(-1), b.reshape(-1), why))
 
     def freeze(self, labels: Tensor, why: str) -> None:
         """Keep the classes of these labels, for a reason."""
-        for label in labels.unique().tolist():
+        flat = labels.reshape(-1)
+        self.notes.append((flat, NONE.expand_as(flat), why))
+
+    def settle(self) -> None:
+        """Work in what was noted."""
+        if len(self.known) < self.size:
+            self.known = torch.cat([self.known, torch.arange(len(self.known), self.size)])
+        if not self.notes:
+            return
+        notes, self.notes = self.notes, []
+        a, b = torch.cat([a for a, _, _ in notes]), torch.cat([b for _, b, _ in notes])
+        number = torch.arange(len(notes)).repeat_interleave(torch.tensor([len(a) for a, _, _ in notes]))
+        met = (a != 0) & (b != 0)
+        lost = torch.maximum(a, b)[~met]
+        for label, note in zip(lost.tolist(), number[~met].tolist(), strict=True):
             if label:
-                self.reasons.setdefault(label, why)
+                self.why.setdefault(label, notes[note][2])
+        self.merge(a[met], b[met])
+
+    def merge(self, a: Tensor, b: Tensor) -> None:
+        """Every class takes the least label it meets, until none meets another."""
+        while True:
+            a, b = self.known[a], self.known[b]
+            differ = a != b
+            if not bool(differ.any()):
+                return
+            a, b = a[differ], b[differ]
+            self.known.scatter_reduce_(0, torch.maximum(a, b), torch.minimum(a, b), "amin")
+            while not torch.equal(up := self.known[self.known], self.known):
+                self.known = up
 
     def frozen(self) -> dict[int, str]:
         """The reasons by representative."""
         found: dict[int, str] = {}
-        for label, why in self.reasons.items():
-            found.setdefault(int(self.parent[label]), why)
+        reasons = self.reasons
+        labels = torch.tensor(list(reasons), dtype=torch.int64)
+        for root, why in zip(self.roots(labels).tolist(), reasons.values(), strict=True):
+            found.setdefault(root, why)
         return found
 
-    def along(self, core: Tensor, dims: set[int]) -> Tensor:
+    def along(self, core: Tensor, dims: Set[int]) -> Tensor:
         """The core with all entries along some dimensions united, and these dimensions of size 1."""
         for dim in sorted(dims):
             if core.shape[dim] > 1:
@@ -91,16 +126,31 @@ class Labels:
         return core
 
 
-def varying(core: Tensor) -> set[int]:
+def varying(core: Tensor) -> Set[int]:
     """The dimensions along which labels differ: those that a core holds at full size."""
-    return {dim for dim, size in enumerate(core.shape) if size > 1}
+    return large(core.shape)
+
+
+@functools.lru_cache(4096)
+def large(shape: tuple[int, ...]) -> Set[int]:
+    """The dimensions of a size above 1."""
+    return frozenset(dim for dim, size in enumerate(shape) if size > 1)
 
 
 def compressed(full: Tensor) -> Tensor:
     """Labels of all entries of a tensor, with dimensions along which they are the same at size 1."""
     for dim, size in enumerate(full.shape):
-        if size > 1:
-            first = full.narrow(dim, 0, 1)
-            if full.stride(dim) == 0 or bool((full == first).all()):
-                full = first
+        if size > 1 and same_along(full, dim):
+            full = full.narrow(dim, 0, 1)
     return full
+
+
+def same_along(full: Tensor, dim: int) -> bool:
+    """Whether labels do not change along a dimension; mostly, two of them tell."""
+    if full.stride(dim) == 0:
+        return True
+    corner = (0,) * full.ndim
+    beside = (*corner[:dim], 1, *corner[dim + 1 :])
+    if full.numel() and int(full[corner]) != int(full[beside]):
+        return False
+    return bool((full == full.narrow(dim, 0, 1)).all())

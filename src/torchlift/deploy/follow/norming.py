@@ -23,11 +23,16 @@ def by_channel(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str,
     known = f.look(x)
     why = "differs from place to place in a map"
     cores = [c for core in known.cores if (c := f.settle(core, {0, *range(2, x.ndim)}, why)) is not None]
-    parts = [(cores, shape, known.wild)]
-    for tensor in tensors_in(args[1:5]):
-        parts.append(([core.reshape(shape) for core in f.look(tensor).cores], shape, f.look(tensor).wild))
+    held = [f.look(tensor) for tensor in tensors_in(args[1:5])]
+    own = [[core.reshape(shape) for core in one.cores] for one in held]
     f.put_all(out)
-    f.put(out[0], f.merge(shape, parts))
+    if all(len(each) == 1 for each in (cores, *own)) and varying(cores[0]) == {1}:
+        for each in own:
+            f.labels.unite(cores[0], each[0])
+        f.put(out[0], own[0] if own else cores)  # labels of weights are never 0
+        return
+    parts = [(each, shape, one.wild) for each, one in zip(own, held, strict=True)]
+    f.put(out[0], f.merge(shape, [(cores, shape, known.wild), *parts]))
 
 
 @rule("native_group_norm")
@@ -69,7 +74,7 @@ def averaged(
         if varying(core) == {x.ndim - 1} and count == 1:
             labels = core.flatten()
             f.norms.append(Norm(f.module, kind, labels))
-            f.watch.averages(labels, x.reshape(-1, x.shape[-1]))
+            f.watch.averages(labels, x)
             kept.append(core)
         else:
             settled = f.settle(core, last, f"a norm over {count} dimensions mixes the channels")

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from torchlift.deploy.probing import copied
+from torchlift.deploy.copying import copied
 
 
 def redrawn(model: nn.Module, generator: torch.Generator) -> nn.Module:

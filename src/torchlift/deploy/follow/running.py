@@ -37,21 +37,25 @@ class Trace:
     """How many samples the multiplications were counted for."""
 
 
-def trace(model: nn.Module, examples: list[Example], generic: list[Example], tolerance: float) -> Trace:
+def trace(
+    model: nn.Module,
+    examples: list[Example],
+    generic: list[Example],
+    tolerance: float,
+    *,
+    values: bool = True,
+) -> Trace:
     """Follow a model (in evaluation mode, in its own number type) through the examples.
 
     Weights drawn anew, zeros kept, tell channels that are constant because of zeros from those that happen
     to be so at these weights, such as an activation that never fires; they run on the ``generic`` examples,
-    one set of weights on each. Couplings come from the first and the last example.
+    one set of weights on each. Couplings come from the first and the last example. Without ``values`` nothing
+    is learnt about constants.
     """
     labels = Labels()
-    cores = {
-        name: labels.add(name, tensor)
-        for name, tensor in [*model.named_parameters(), *model.named_buffers()]
-        if tensor.is_floating_point()
-    }
+    cores = {name: labels.add(name, tensor) for name, tensor in held(model) if tensor.is_floating_point()}
     recurrent(model, labels)
-    watches = [Watch(len(labels.parent))]
+    watches = [Watch(labels.size, values=values)]
     first: Follower | None = None
     spread: list[Tensor] = []
     for number, example in enumerate(examples):
@@ -60,7 +64,7 @@ def trace(model: nn.Module, examples: list[Example], generic: list[Example], tol
         watches[0].counting = False
     generator = torch.Generator().manual_seed(0)
     for example in generic:
-        watches.append(Watch(len(labels.parent)))
+        watches.append(Watch(labels.size))
         run(redrawn(model, generator), example, labels, cores, watches[-1], light=True)
     straighten(labels, spread)
     assert first is not None
@@ -80,7 +84,7 @@ def run(
 ) -> Follower:
     """One run, followed or only glanced at."""
     f = (Glance if light else Follower)(model, labels, watch)
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+    for name, tensor in held(model):
         f.known[id(tensor)] = Known(tensor, cores.get(name, []), pure=True)
     with hooked(f), plainly(), f:
         out = call(model, example)
@@ -88,6 +92,11 @@ def run(
         for core in f.look(tensor).cores:
             labels.freeze(core, OUTPUT)
     return f
+
+
+def held(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Parameters and buffers by name."""
+    return [*model.named_parameters(), *model.named_buffers()]
 
 
 @contextlib.contextmanager

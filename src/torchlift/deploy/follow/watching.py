@@ -12,10 +12,18 @@ Extent = tuple[int, Tensor | None, int]
 """A size, the core of the labels along it where it is followed, and its dimension there."""
 
 
-class Watch:
-    """By label of a reader's slice: least and greatest input, whether it is ignored, whether it folds."""
+Slabs = tuple[Tensor, int]
+"""A tensor, and the dimension along which it falls into slabs."""
 
-    def __init__(self, labels: int) -> None:
+
+class Watch:
+    """By label of a reader's slice: least and greatest input, whether it is ignored, whether it folds.
+
+    Without ``values``, only who reads and who averages: enough to know couplings and costs.
+    """
+
+    def __init__(self, labels: int, *, values: bool = True) -> None:
+        self.values = values
         self.low = torch.full((labels,), torch.inf, dtype=torch.float64)
         self.high = -self.low
         self.scale = torch.zeros(labels, dtype=torch.float64)
@@ -33,21 +41,24 @@ class Watch:
         self.products: list[tuple[Extent, ...]] = []
         self.counting = True
 
-    def reads(self, f: Any, labels: Tensor, values: Tensor, slices: Tensor, *, foldable: bool) -> None:
-        """A reader at work: values (…, k) meet its slices (…, k)."""
-        values, slices = values.detach(), slices.detach()
+    def reads(self, f: Any, labels: Tensor, given: Slabs, weight: Slabs, *, foldable: bool) -> None:
+        """A reader at work: the slabs of what it is given meet those of its weight, one by one."""
+        self.reader[labels] = True
+        if not self.values:
+            return
+        values, slices = rows(given), rows(weight)
         self.low.scatter_reduce_(0, labels, values.amin(0).double().cpu(), "amin")
         self.high.scatter_reduce_(0, labels, values.amax(0).double().cpu(), "amax")
         self.scale[labels] = torch.maximum(self.scale[labels], values.abs().max().double().cpu())
         self.zero[labels] &= (slices == 0).all(0).cpu()
         self.folds[labels] &= foldable
-        self.reader[labels] = True
         for label in labels[:1].tolist():
             self.readers.setdefault(label, f.module)
 
     def averages(self, labels: Tensor, values: Tensor) -> None:
-        """A norm at work."""
-        self.averaged[labels] |= (values != 0).any(0).cpu()
+        """A norm over the last dimension at work."""
+        if self.values:
+            self.averaged[labels] |= (rows((values, -1)) != 0).any(0).cpu()
 
     def count(self, a: Any, b: Any, left: list[Tensor], right: list[Tensor], over: Tensor | None) -> None:
         """The multiplications of a product (b, m, k) × (b, k, n)."""
@@ -75,7 +86,7 @@ class Watch:
         """The multiplications of a convolution."""
         if not self.counting:
             return
-        places = kernel[0, 0].numel() * out.numel() // out.shape[1]
+        places = kernel.shape[2:].numel() * out.numel() // out.shape[1]
         inputs = kernel.shape[0] // groups if transposed else kernel.shape[1]
         self.products.append(
             (
@@ -84,6 +95,12 @@ class Watch:
                 (inputs, channels if groups == 1 else None, 0),
             )
         )
+
+
+def rows(slabs: Slabs) -> Tensor:
+    """A tensor's entries as (everything else, the dimension)."""
+    turned = slabs[0].detach().transpose(slabs[1], -1)
+    return turned.reshape(-1, turned.shape[-1])
 
 
 def side(cores: list[Tensor], dim: int) -> Tensor | None:

@@ -1,0 +1,64 @@
+"""Deep copies of models, as ``copy.deepcopy`` makes them, without its detours for every attribute."""
+
+import copy
+import functools
+from collections import Counter, OrderedDict
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
+
+SIMPLE = {bool, int, float, str, type(None), type, torch.dtype, FunctionType, BuiltinFunctionType}
+HOW = ("__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__new__", "__slots__")
+"""By these a class says that its objects are to be copied in a way of their own."""
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A deep copy."""
+    memo: dict[int, Any] = {id(buffer): buffer.clone() for buffer in lone_buffers(model)}
+    parts = [part for part in model.modules() if plain(type(part))]
+    for part in parts:
+        memo[id(part)] = object.__new__(type(part))
+    for part in parts:
+        made = vars(memo[id(part)])
+        for key, value in vars(part).items():
+            made[key] = value if type(value) in SIMPLE else duplicate(value, memo)
+    return copy.deepcopy(model, memo)
+
+
+def duplicate(value: Any, memo: dict[int, Any]) -> Any:
+    """The copy of an attribute. Most are dicts, and most of these are empty."""
+    kind = type(value)
+    if kind is tuple and SIMPLE.issuperset(map(type, value)):
+        return value
+    if kind not in (dict, OrderedDict) or id(value) in memo or not SIMPLE.issuperset(map(type, value)):
+        return copy.deepcopy(value, memo)
+    memo[id(value)] = made = kind()
+    for key, held in value.items():
+        made[key] = held if type(held) in SIMPLE else copy.deepcopy(held, memo)
+    return made
+
+
+@functools.cache
+def plain(kind: type[nn.Module]) -> bool:
+    """Whether modules of a class are their attributes and nothing else."""
+    usual = (nn.Module.__setstate__, _ConvNd.__setstate__)
+    own = any(getattr(kind, how, None) is not getattr(nn.Module, how, None) for how in HOW)
+    return not own and kind.__setstate__ in usual
+
+
+def lone_buffers(model: nn.Module) -> list[Tensor]:
+    """Buffers that share their memory with no other and carry nothing."""
+    found = [
+        b for b in model.buffers() if type(b) is Tensor and b.layout is torch.strided and not b.requires_grad
+    ]
+    users = Counter(b.untyped_storage().data_ptr() for b in found)
+    return [
+        b
+        for b in found
+        if users[(memory := b.untyped_storage()).data_ptr()] == 1
+        and memory.nbytes() == b.nbytes
+        and not vars(b)
+    ]
