@@ -314,7 +314,14 @@ def line(rows: list[dict[str, Any]], dense: dict[str, Any]) -> str:
     ]
     times = [f"{mean(key):.2f}" for key in ("latency_1", "latency_32")]
     gap = f"{max(row['difference'] for row in rows):.0e}" if any(row["difference"] for row in rows) else "0"
-    return " | ".join([f"{mean('accuracy'):.1%} ± {spread:.1%}", *files, *times, f"{gap} |"])
+    return " | ".join(
+        [
+            f"{mean('accuracy'):.1%}" + (f" ± {spread:.1%}" if len(known) > 1 else ""),
+            *files,
+            *times,
+            f"{gap} |",
+        ]
+    )
 
 
 def write(found: dict[str, Any]) -> None:

@@ -140,8 +140,8 @@ def masked_by_us(model: nn.Module, x: Any) -> nn.Module:
     return masked(model, free, chosen(free, scores_of(model, free, Choice()), Choice()))
 
 
-def theirs(model: nn.Module, x: Any) -> nn.Module:
-    """Torch-Pruning's magnitude pruner with its options for attention heads."""
+def theirs(model: nn.Module, x: Any, note: Callable[[Any, Any], object] | None = None) -> nn.Module:
+    """Torch-Pruning's magnitude pruner with its options for attention heads; ``note`` sees every group."""
     import torch_pruning
 
     model = copy.deepcopy(model)
@@ -161,12 +161,17 @@ def theirs(model: nn.Module, x: Any) -> nn.Module:
         prune_num_heads=True,
         output_transform=lambda out: out.logits.sum() if hasattr(out, "logits") else out.sum(),
     )
-    pruner.step()
+    for group in pruner.step(interactive=True) or ():
+        if note is not None:
+            note(pruner, group)
+        group.prune()
     parts: list[Any] = [*model.modules()]
     for part in parts:  # as its own examples for ViT and BERT do
-        if hasattr(part, "attention_head_size") and hasattr(part, "query"):
-            part.num_attention_heads = pruner.num_heads[part.query]
-            part.all_head_size = part.query.out_features
+        for query in (getattr(part, name, None) for name in ("query", "q_proj")):
+            if query in pruner.num_heads:
+                part.num_attention_heads = heads = pruner.num_heads[query]
+                part.all_head_size = query.out_features
+                part.head_dim = part.attention_head_size = query.out_features // heads
     return model
 
 
