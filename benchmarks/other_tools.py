@@ -316,7 +316,7 @@ def line(rows: list[dict[str, Any]], dense: dict[str, Any]) -> str:
     gap = f"{max(row['difference'] for row in rows):.0e}" if any(row["difference"] for row in rows) else "0"
     return " | ".join(
         [
-            f"{mean('accuracy'):.1%}" + (f" ± {spread:.1%}" if len(known) > 1 else ""),
+            f"{mean('accuracy'):.1%}" + (f" ± {spread:.1%}" if len(rows) > 1 else ""),
             *files,
             *times,
             f"{gap} |",

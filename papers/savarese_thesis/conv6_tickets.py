@@ -16,7 +16,7 @@ from torchlift.models import Conv6
 from torchlift.recipes import IterativeMagnitude, IterativeStochastic, TicketSearch
 
 STARTS = (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1)
-SHORT = (0.0, 0.005, 0.01, 0.02)  # few steps of Adam: the window between nothing and all is narrow
+SHORT = (0.0, 0.05, 0.1, 0.2)  # few steps of Adam: the window between all and nothing is narrow
 
 
 def adam(lr: float, **more: Any) -> dict[str, Any]:
