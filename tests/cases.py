@@ -12,6 +12,7 @@ from torchlift.core import Chain, Lift, Task, chain
 from torchlift.lifts import (
     ActivationPrecision,
     Auxiliary,
+    Average,
     BitPlanes,
     CriticalLayer,
     DoReFa,
@@ -164,6 +165,7 @@ LIFTS: dict[str, dict[str, Lift]] = {
     "normalise": {"mlp": Normalise(), "tied": Normalise("mix")},
     "standardise": {"mlp": Standardise(x=torch.ones(8, 5)), "conv": Standardise("3", torch.ones(8, 3, 8, 8))},
     "rotate": dict.fromkeys(SMALL, Rotate(largest=40)),
+    "average": dict.fromkeys(("mlp", "lstm", "attention", "tied"), Average()),
     "split": dict.fromkeys(("mlp", "conv", "lstm", "tied"), Split("*", 2)),
     "expand + mask": dict.fromkeys(
         ("mlp", "conv", "lstm", "tied", "vit"),

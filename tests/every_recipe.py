@@ -6,6 +6,7 @@ from torch import Tensor, nn
 import torchlift as tl
 from torchlift.recipes import (
     Auto,
+    Averaged,
     Bsq,
     Centred,
     Chain,
@@ -37,6 +38,7 @@ RECIPES = {
     "linear lifting": LinearLifting(),
     "folded norm": FoldedNorm(),
     "centred": Centred(),
+    "averaged": Averaged(),
     "in parts": InParts("*", 2),
     "rotated": Rotated(),
     "rotated, centred": Rotated(centred=True),

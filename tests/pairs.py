@@ -60,6 +60,7 @@ def recipes(model: str) -> dict[str, Recipe]:
         "linear lifting": r.LinearLifting(),
         "folded norm": r.FoldedNorm(),
         "centred": r.Centred(),
+        "averaged": r.Averaged(),
         "in parts": r.InParts("*", 2),
         "rotated": r.Rotated(),
         "lifted init": r.LiftedInit(epochs=1),

@@ -11,6 +11,7 @@ from torchlift.errors import TorchliftError
 from torchlift.lifts import (
     ActivationPrecision,
     Auxiliary,
+    Average,
     BitPlanes,
     CriticalLayer,
     DoReFa,
@@ -48,6 +49,7 @@ EVERYWHERE: dict[str, Lift] = {
     "standardise": Standardise(),
     "rotate": Rotate(largest=40),
     "split": Split("*", 2),
+    "average": Average(),
     "linear lifter on the head": Lifter("*head", kind="linear", width=2),
     "auxiliary": Auxiliary(),
     "precision": Precision(),
@@ -63,6 +65,7 @@ EVERYWHERE: dict[str, Lift] = {
 }
 
 REFUSED = {
+    ("average", "mobilenet"): "running statistics",
     ("linear lifter on the head", "bert"): "matches nothing",
     ("linear lifter on the head", "vit"): "matches nothing",
     ("linear lifter on the head", "mobilenet"): "matches nothing",

@@ -1,8 +1,9 @@
 """Ways of training held against each other at two prices: equal FLOPs, and equal time of one core.
 
-A way is an optimiser with its options and, for ours, a recipe. Ways without a recipe are the rivals. Rivals
-get at least as many trials as lifts, on seeds outside the table; the best of each then meet on the table's
-seeds. Time is CPU time of one thread: that of ``budget`` epochs of plain AdamW, for every way.
+A way is an optimiser with its options and, for ours, a recipe. Ways without a recipe, or with averaging
+alone, are the rivals. They get at least as many trials as lifts, on seeds outside the table; the best of each
+then meet on the table's seeds. Time is CPU time of one thread: that of ``budget`` epochs of plain AdamW, for
+every way.
 """
 
 import dataclasses
@@ -234,7 +235,7 @@ def contest(
         rivals, lifts = best_of_kinds(theirs), best_of_kinds(ours)  # what the next price tries
         trials += [{"task": place.name, **row} for _, row in (*theirs, *ours)]
         best = theirs[0][0]
-        plain = next(way for way, _ in theirs if way.optimizer == "AdamW")
+        plain = next(way for way, _ in theirs if way.kind == "AdamW")
         chosen = [way for way, _ in ours[:confirmed]] + ([plain] if plain != best else [])
         rows += table(cells, place, chosen, best, seeds, price)
     return rows, trials

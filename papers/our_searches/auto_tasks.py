@@ -4,17 +4,18 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import AdamW
 
 import torchlift as tl
 from papers.common.arms import Row, machine
 from papers.common.cells import Cells
+from papers.common.parts import part
 from torchlift.data import Splits, load, teacher_student
 from torchlift.errors import TorchliftError
 from torchlift.models import GPT, MLP, BlockNet, CharLSTM, LeNet5
@@ -51,21 +52,8 @@ class ConvNorm(nn.Sequential):
         super().__init__(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(96, 10))
 
 
-@cache
-def part(name: str, train: int, held_out: int, length: int | None, data: str | None) -> Splits:
-    """The first samples of a data set, texts cut to their first characters."""
-
-    def first(pair: tuple[Tensor, Tensor], n: int) -> tuple[Tensor, Tensor]:
-        x, y = pair
-        return (x[:n], y[:n]) if length is None else (x[:n, :length], y[:n, :length])
-
-    whole = load(name, data)
-    valid, test = (first(one, held_out) for one in (whole.valid, whole.test))
-    return Splits(first(whole.train, train), valid, test, whole.kind)
-
-
 def few(name: str, train: int, held_out: int = 1000, length: int | None = None) -> Callable[..., Splits]:
-    """As :func:`part`, by the folder."""
+    """As :func:`~papers.common.parts.part`, by the folder."""
     return lambda data: part(name, train, held_out, length, data)
 
 

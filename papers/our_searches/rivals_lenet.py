@@ -1,24 +1,25 @@
 """LeNet-5 on 10,000 images with crops and flips against the strongest optimisers, tuned, at two prices."""
 
-from functools import cache
 from pathlib import Path
 
 from papers.common.arms import Row
+from papers.common.parts import part
 from papers.common.rivals import Place, Way, entry, grid
 from papers.neural_lifting import lenet
-from torchlift.data import Splits, crop_flip, load
-from torchlift.recipes import Centred, FoldedNorm
+from torchlift.data import crop_flip
+from torchlift.recipes import Averaged, Centred, FoldedNorm
 
 EPOCHS, SEEDS, TUNING, SAMPLES, HELD_OUT = 3, 6, (100, 101), 10_000, 4_000
 
 
 def rivals() -> list[Way]:
-    """Ten trials without a lift."""
+    """Eleven trials without a lift, one of them with averaging."""
     return [
         *grid("SGD", (0.03,), weight_decay=(5e-4,)),
         *grid("AdamW", (3e-3, 6e-3)),
         *grid("Muon", (8e-3, 1.2e-2, 1.6e-2, 2e-2)),
         *grid("Muon", (1.2e-2,), weight_decay=(0.1,)),
+        *grid("Muon", (1.6e-2,), "averaged", Averaged()),
         *grid("SOAP", (4e-3, 8e-3), largest=(512,)),
     ]
 
@@ -38,21 +39,18 @@ def lifts() -> list[Way]:
     ]
 
 
-@cache
-def images(data: str | None) -> Splits:
-    """The first 10,000 training images; 4,000 each to watch and to report on."""
-    whole = load("cifar10", data)
-    parts = zip((whole.train, whole.valid, whole.test), (SAMPLES, HELD_OUT, HELD_OUT), strict=True)
-    train, valid, test = ((x[:n], y[:n]) for (x, y), n in parts)
-    return Splits(train, valid, test, whole.kind)
-
-
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
     """Trials on two seeds, the table on six others; ``scale`` multiplies 3 epochs."""
     epochs = EPOCHS * (scale or 1.0)
     settings: Row = {"schedule": "cosine", "augment": crop_flip}
     place = Place(
-        "LeNet-5", lenet.model, lambda seed: images(data), epochs, settings, "metric", probes=(0.1, 0.4)
+        "LeNet-5",
+        lenet.model,
+        lambda seed: part("cifar10", SAMPLES, HELD_OUT, None, data),
+        epochs,
+        settings,
+        "metric",
+        probes=(0.1, 0.4),
     )
     return entry(
         out / "rivals",

@@ -1,28 +1,27 @@
 """A small transformer on Penn Treebank characters against the strongest optimisers, tuned, at two prices."""
 
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
-from torch import Tensor
-
 from papers.common.arms import Row
+from papers.common.parts import part
 from papers.common.rivals import Place, Way, entry, grid
 from papers.our_searches.search_text import VOCABULARY, warm_cosine
-from torchlift.data import Splits, load
 from torchlift.models import GPT
-from torchlift.recipes import Centred, InParts, Rotated
+from torchlift.recipes import Averaged, Centred, InParts, Rotated
 
 EPOCHS, SEEDS, TUNING, WINDOWS, HELD_OUT, LENGTH, HEADS = 2, 6, (100, 101), 4000, 400, 64, 4
 BETAS = ((0.9, 0.95), (0.9, 0.99))
 
 
 def rivals() -> list[Way]:
-    """Ten trials without a lift."""
+    """Eleven trials without a lift, one of them with averaging."""
     return [
         *grid("SGD", (0.3,)),
         *grid("AdamW", (1.2e-2,), betas=BETAS),
         *grid("Muon", (1.2e-2, 2.4e-2, 3.4e-2, 4.8e-2)),
         *grid("Muon", (2.4e-2,), weight_decay=(0.1,)),
+        *grid("Muon", (3.4e-2,), "averaged", Averaged()),
         *grid("SOAP", (1.2e-2, 2.4e-2)),
     ]
 
@@ -42,24 +41,19 @@ def lifts() -> list[Way]:
     ]
 
 
-@cache
-def windows(data: str | None) -> Splits:
-    """The first windows of each part, cut to their first characters."""
-
-    def first(pair: tuple[Tensor, Tensor], n: int) -> tuple[Tensor, Tensor]:
-        return pair[0][:n, :LENGTH], pair[1][:n, :LENGTH]
-
-    whole = load("ptb-char", data)
-    valid, test = (first(part, HELD_OUT) for part in (whole.valid, whole.test))
-    return Splits(first(whole.train, WINDOWS), valid, test, "text")
-
-
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
     """Trials on two seeds, the table on six others; ``scale`` multiplies 2 epochs."""
     epochs = EPOCHS * (scale or 1.0)
     settings: Row = {"schedule": warm_cosine, "clip": 1.0, "batch_size": 32}
     model = partial(GPT, VOCABULARY, context=LENGTH, width=64, depth=2, heads=HEADS)
-    place = Place("text", model, lambda seed: windows(data), epochs, settings, probes=(0.1, 0.3))
+    place = Place(
+        "text",
+        model,
+        lambda seed: part("ptb-char", WINDOWS, HELD_OUT, LENGTH, data),
+        epochs,
+        settings,
+        probes=(0.1, 0.3),
+    )
     return entry(
         out / "rivals",
         place,

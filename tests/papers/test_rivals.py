@@ -11,7 +11,15 @@ from papers.common import rivals
 from papers.common.cells import Cells
 from papers.common.rivals import Place, Way, grid
 from papers.neural_lifting import at_its_best
-from papers.our_searches import auto_tasks, rivals_lenet, rivals_mlp, rivals_teacher, rivals_text
+from papers.our_searches import (
+    auto_tasks,
+    rivals_lenet,
+    rivals_lstm,
+    rivals_mlp,
+    rivals_signal,
+    rivals_teacher,
+    rivals_text,
+)
 from torchlift.data import Splits
 from torchlift.recipes import Centred
 from torchlift.report import reproduction_page
@@ -57,7 +65,7 @@ def test_the_best_of_both_sides_meet_at_two_prices_on_other_seeds(tmp_path, monk
 def test_lifts_have_no_more_trials_than_rivals(tmp_path) -> None:
     with pytest.raises(ValueError, match="3 trials of lifts and 1 of rivals"):
         rivals.entry(tmp_path, PLACE, OURS, THEIRS, (100,), (0,), "Title", "small")
-    for module in (rivals_teacher, rivals_mlp, rivals_text, rivals_lenet):
+    for module in (rivals_teacher, rivals_mlp, rivals_text, rivals_lenet, rivals_lstm, rivals_signal):
         assert len(module.lifts()) <= len(module.rivals())
         assert {way.optimizer for way in module.rivals()} == {"SGD", "AdamW", "Muon", "SOAP"}
         assert len({way.name for way in (*module.lifts(), *module.rivals())}) == len(

@@ -57,6 +57,7 @@ MATRICES = {
     "penalty": tl.lifts.SoftMask(strength=1e-3, variant="published", s_init=0.1),
     "learning projection": tl.recipes.NeuralLifting("2", width=8, mix=0.5),
     "folded norm": tl.recipes.FoldedNorm(),
+    "averaged": tl.recipes.Averaged(),
     "in parts": tl.recipes.InParts("*", 2),
     "rotated": tl.recipes.Rotated(centred=True),
     "auto": tl.recipes.Auto(trials=0.5),

@@ -2,6 +2,7 @@
 
 from torchlift.lifts.activation_precision import ActivationPrecision
 from torchlift.lifts.auxiliary import Auxiliary
+from torchlift.lifts.average import Average
 from torchlift.lifts.bernoulli import StochasticMask
 from torchlift.lifts.bit_planes import BitPlanes
 from torchlift.lifts.critical import CriticalLayer
@@ -28,6 +29,7 @@ from torchlift.lifts.tools.distil import Distil
 __all__ = [
     "ActivationPrecision",
     "Auxiliary",
+    "Average",
     "BitPlanes",
     "CriticalLayer",
     "Distil",

@@ -1,6 +1,7 @@
 """Recipes, one file per algorithm: ``recipe(task, fit) -> task``."""
 
 from torchlift.recipes.auto import Auto
+from torchlift.recipes.averaged import Averaged
 from torchlift.recipes.bsq import Bsq
 from torchlift.recipes.centred import Centred
 from torchlift.recipes.chain import Chain
@@ -26,6 +27,7 @@ from torchlift.recipes.tickets import TicketSearch
 
 __all__ = [
     "Auto",
+    "Averaged",
     "Bsq",
     "Centred",
     "Chain",

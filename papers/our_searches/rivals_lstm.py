@@ -1,0 +1,58 @@
+"""A small LSTM on Penn Treebank characters against the strongest optimisers, tuned, at two prices."""
+
+from functools import partial
+from pathlib import Path
+
+from papers.common.arms import Row
+from papers.common.parts import part
+from papers.common.rivals import Place, Way, entry, grid
+from papers.our_searches.search_text import VOCABULARY, warm_cosine
+from torchlift.models import CharLSTM
+from torchlift.recipes import Averaged, InParts, Rotated
+
+EPOCHS, SEEDS, TUNING, WINDOWS, HELD_OUT, LENGTH, GATES = 4, 6, (100, 101), 2000, 400, 32, 4
+BETAS = ((0.9, 0.95),)
+
+
+def rivals() -> list[Way]:
+    """Thirteen trials without a lift, one of them with averaging."""
+    return [
+        *grid("SGD", (1.0,)),
+        *grid("AdamW", (1.2e-2, 2.4e-2, 4.8e-2), betas=BETAS),
+        *grid("Muon", (1.2e-2, 2.4e-2, 4.8e-2, 9.6e-2)),
+        *grid("Muon", (4.8e-2,), weight_decay=(0.1,)),
+        *grid("Muon", (4.8e-2,), "averaged", Averaged()),
+        *grid("SOAP", (1.2e-2, 2.4e-2, 4.8e-2)),
+    ]
+
+
+def lifts() -> list[Way]:
+    """Eleven trials of ours."""
+    by_gate, by_gate_in = InParts("lstm.weight_*", GATES), InParts("lstm.weight_hh*", GATES)
+    return [
+        *grid("Muon", (1.2e-2, 2.4e-2, 4.8e-2, 9.6e-2), "in parts by gate", by_gate),
+        *grid("Muon", (4.8e-2,), "in parts by gate", by_gate, weight_decay=(0.1,)),
+        *grid("Muon", (4.8e-2,), "in parts by gate, recurrent", by_gate_in),
+        *grid("SOAP", (1.2e-2, 2.4e-2), "in parts by gate", by_gate),
+        *grid("AdamW", (1.2e-2, 2.4e-2), "rotated", Rotated(), betas=BETAS),
+        *grid("Muon", (4.8e-2,), "rotated table", Rotated("embedding.weight")),
+    ]
+
+
+def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+    """Trials on two seeds, the table on six others; ``scale`` multiplies 4 epochs."""
+    epochs = EPOCHS * (scale or 1.0)
+    settings: Row = {"schedule": warm_cosine, "clip": 1.0, "batch_size": 32}
+    model = partial(CharLSTM, VOCABULARY, width=64, layers=1)
+    texts = partial(part, "ptb-char", WINDOWS, HELD_OUT, LENGTH, data)
+    place = Place("LSTM", model, lambda seed: texts(), epochs, settings, probes=(0.2, 0.6))
+    return entry(
+        out / "rivals",
+        place,
+        rivals(),
+        lifts(),
+        TUNING,
+        range(seeds or SEEDS),
+        "An LSTM on characters: lifts against tuned Muon and SOAP",
+        f"{epochs:g} epochs of plain AdamW, {WINDOWS:,} windows of {LENGTH} characters; nats per character",
+    )
