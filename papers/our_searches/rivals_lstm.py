@@ -15,27 +15,29 @@ BETAS = ((0.9, 0.95),)
 
 
 def rivals() -> list[Way]:
-    """Thirteen trials without a lift, one of them with averaging."""
+    """Fifteen trials without a lift, one of them with averaging."""
     return [
         *grid("SGD", (1.0,)),
-        *grid("AdamW", (1.2e-2, 2.4e-2, 4.8e-2), betas=BETAS),
-        *grid("Muon", (1.2e-2, 2.4e-2, 4.8e-2, 9.6e-2)),
-        *grid("Muon", (4.8e-2,), weight_decay=(0.1,)),
-        *grid("Muon", (4.8e-2,), "averaged", Averaged()),
-        *grid("SOAP", (1.2e-2, 2.4e-2, 4.8e-2)),
+        *grid("AdamW", (2.4e-2, 4.8e-2, 9.6e-2), betas=BETAS),
+        *grid("Muon", (2.4e-2, 4.8e-2, 9.6e-2)),
+        *grid("Muon", (3.4e-2, 4.8e-2, 6.8e-2), weight_decay=(0.1,)),
+        *grid("Muon", (4.8e-2,), "averaged", Averaged(), weight_decay=(0.1,)),
+        *grid("SOAP", (2.4e-2, 4.8e-2, 9.6e-2)),
+        *grid("SOAP", (4.8e-2,), weight_decay=(0.1,)),
     ]
 
 
 def lifts() -> list[Way]:
-    """Eleven trials of ours."""
+    """Thirteen trials of ours."""
     by_gate, by_gate_in = InParts("lstm.weight_*", GATES), InParts("lstm.weight_hh*", GATES)
     return [
-        *grid("Muon", (1.2e-2, 2.4e-2, 4.8e-2, 9.6e-2), "in parts by gate", by_gate),
-        *grid("Muon", (4.8e-2,), "in parts by gate", by_gate, weight_decay=(0.1,)),
-        *grid("Muon", (4.8e-2,), "in parts by gate, recurrent", by_gate_in),
-        *grid("SOAP", (1.2e-2, 2.4e-2), "in parts by gate", by_gate),
-        *grid("AdamW", (1.2e-2, 2.4e-2), "rotated", Rotated(), betas=BETAS),
-        *grid("Muon", (4.8e-2,), "rotated table", Rotated("embedding.weight")),
+        *grid("Muon", (4.8e-2,), "in parts by gate", by_gate),
+        *grid("Muon", (3.4e-2, 4.8e-2, 6.8e-2), "in parts by gate", by_gate, weight_decay=(0.1,)),
+        *grid("Muon", (4.8e-2,), "in parts by gate, recurrent", by_gate_in, weight_decay=(0.1,)),
+        *grid("SOAP", (2.4e-2, 4.8e-2, 9.6e-2), "in parts by gate", by_gate),
+        *grid("SOAP", (4.8e-2,), "in parts by gate", by_gate, weight_decay=(0.1,)),
+        *grid("AdamW", (2.4e-2, 4.8e-2), "rotated", Rotated(), betas=BETAS),
+        *grid("Muon", (4.8e-2,), "rotated table", Rotated("embedding.weight"), weight_decay=(0.1,)),
     ]
 
 

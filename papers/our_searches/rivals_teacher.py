@@ -7,19 +7,20 @@ from papers.common.arms import Row
 from papers.common.rivals import Place, Way, entry, grid
 from torchlift.data import Splits, teacher_student
 from torchlift.models import BlockNet
-from torchlift.recipes import Centred, Rotated
+from torchlift.recipes import Averaged, Centred, Rotated
 
 EPOCHS, TEACHERS, TUNING = 75, 30, (100, 101)
 BETAS = ((0.9, 0.95), (0.9, 0.99))
 
 
 def rivals() -> list[Way]:
-    """Thirteen trials without a lift."""
+    """Fourteen trials without a lift, one of them with averaging."""
     return [
         *grid("SGD", (0.2,)),
         *grid("AdamW", (6e-3, 1.2e-2), betas=BETAS),
         *grid("Muon", (5e-3, 8e-3, 1.2e-2, 1.6e-2)),
         *grid("Muon", (8e-3,), weight_decay=(0.01,)),
+        *grid("Muon", (8e-3,), "averaged", Averaged(), weight_decay=(0.01,)),
         *grid("SOAP", (4e-3, 8e-3, 1.6e-2)),
     ]
 
