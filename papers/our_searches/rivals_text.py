@@ -15,14 +15,15 @@ BETAS = ((0.9, 0.95), (0.9, 0.99))
 
 
 def rivals() -> list[Way]:
-    """Eleven trials without a lift, one of them with averaging."""
+    """Fifteen trials without a lift, one of them with averaging."""
     return [
         *grid("SGD", (0.3,)),
+        *grid("AdamW", (3e-3, 6e-3), betas=BETAS[:1]),
         *grid("AdamW", (1.2e-2,), betas=BETAS),
         *grid("Muon", (1.2e-2, 2.4e-2, 3.4e-2, 4.8e-2)),
         *grid("Muon", (2.4e-2,), weight_decay=(0.1,)),
         *grid("Muon", (3.4e-2,), "averaged", Averaged()),
-        *grid("SOAP", (1.2e-2, 2.4e-2)),
+        *grid("SOAP", (6e-3, 1.2e-2, 2.4e-2, 4.8e-2)),
     ]
 
 
