@@ -9,9 +9,10 @@ from torch import nn
 from torch.testing import assert_close
 
 import torchlift as tl
-from torchlift.core import Task
+from torchlift.core import Task, anneal
 from torchlift.deploy import save, shrink
 from torchlift.errors import TorchliftError
+from torchlift.lifts import SoftMask
 from torchlift.recipes import (
     ContinuousSparsification,
     TicketSearch,
@@ -93,6 +94,26 @@ def test_logits_move_faster_in_runs_too_short_for_the_weights_rate():
         progress=False,
     )
     assert seen == [4]
+
+
+def test_a_shorter_ramp_reaches_the_target_earlier():
+    found = {}
+    for ramp in (0.25, 0.75):
+        task = Task(nn.Linear(20, 10), "mse")
+        lifted = SoftMask(sparsity=0.9, ramp=ramp).lift(task)
+        with torch.no_grad():
+            lifted.nodes["model/weight"].logit.normal_()
+        gone = []
+        for t in (0.125, 0.25, 0.75, 1.0):
+            anneal(lifted, t)
+            gone.append(float((~lifted.nodes["model/weight"].switches.open()).float().mean()))
+        found[ramp] = gone
+    assert found[0.25] == pytest.approx([0.9 * (1 - 0.5**3), 0.9, 0.9, 0.9], abs=0.01)
+    assert found[0.75] == pytest.approx(
+        [0.9 * (1 - (5 / 6) ** 3), 0.9 * (1 - (2 / 3) ** 3), 0.9, 0.9], abs=0.01
+    )
+    with pytest.raises(TorchliftError, match=r"in \(0, 1\], got 0"):
+        ContinuousSparsification(sparsity=0.5, ramp=0)
 
 
 def test_what_was_got_is_told_without_fine_tuning_too():

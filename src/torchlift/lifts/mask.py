@@ -39,7 +39,8 @@ class SoftMask(WeightLift):
 
     ``sparsity`` asks for a fraction of zeros: gates then count from a threshold τ that rises until the lowest
     logits, over all layers, are worth that fraction, and projection closes exactly so many. The source has no
-    such control. ``costs`` (by glob; 1 otherwise) say what a weight of a layer is worth, such as its MACs.
+    such control; ``ramp`` is the part of the fit until it is there. ``costs`` (by glob; 1 otherwise) say what
+    a weight of a layer is worth, such as its MACs.
 
     ``round_to``: of each layer or group a number of channels that is a multiple of it stays, where its width
     was one; for channels, heads and groups.
@@ -62,6 +63,7 @@ class SoftMask(WeightLift):
     costs: Mapping[str, float] | None = None
     rescale: bool | None = None
     round_to: int = 1
+    ramp: float = 0.75
     prunes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -81,6 +83,8 @@ class SoftMask(WeightLift):
             raise TorchliftError(
                 f"sparsity must lie in [0, 1), got {self.sparsity}: 0.95 leaves 5 % of the weights."
             )
+        if not 0 < self.ramp <= 1:
+            raise TorchliftError(f"ramp is a part of the fit in (0, 1], got {self.ramp}.")
         if self.round_to < 1 or (self.round_to > 1 and self.granularity in ("weight", "block")):
             raise TorchliftError(
                 f"round_to={self.round_to} rounds numbers of channels: a whole number ≥ 1, with "
@@ -140,7 +144,7 @@ class SoftMask(WeightLift):
             cost = next((c for where, c in (self.costs or {}).items() if matches(name, where)), 1.0)
             worth = gates.gather(torch.full_like(gate.weight.detach(), cost), gate.grain).flatten()
             held[gate.switches] = held[gate.switches] + worth if gate.switches in held else worth
-        rank = Ranked([one.logit for one in held], list(held.values()), self.sparsity)
+        rank = Ranked([one.logit for one in held], list(held.values()), self.sparsity, self.ramp)
         for one in held:
             refer(one, "rank", rank)
         first = next(iter(held))

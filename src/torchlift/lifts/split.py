@@ -32,7 +32,7 @@ class Split(WeightLift):
 
     A fused layer is one matrix to an optimiser that looks at matrices (Muon, SOAP), although its blocks
     have nothing to do with one another: the queries, keys and values of an attention, one block per head
-    each, or the gates of a recurrent layer. Muon then balances every block by itself, with smaller products.
+    each. Muon then balances every block by itself, with smaller products.
     The function is the same, before and after, and nothing is left of it in the end. Element-wise
     optimisers, such as AdamW, do not see it. Weights of ``where`` whose rows do not come in ``parts`` blocks
     of two or more are passed over.

@@ -34,6 +34,7 @@ class ContinuousSparsification(Masking):
     :func:`torchlift.deploy.shrink` can remove what is closed. ``logit_rate``: how much faster than the
     weights the logits move; 1 as in the source, and with a target up to 1000 in runs too short for that.
     ``round_to``: the channels that stay are multiples of it, where the widths were.
+    ``ramp``: the part of the masked fit until a target is reached; less leaves the sparse network more time.
     With a target gates are rescaled so that training starts at w, unless ``rescale`` says otherwise.
     Train with SGD: see the documentation.
     """

@@ -128,6 +128,8 @@ class Loop:
     def run(self, hooks: Hooks) -> None:
         """Train to the end."""
         self.dials, self.factor = list(dials(self.problem)), self.settings.factor()
+        whole = dataclasses.replace(self.settings, span=(0.0, 1.0))
+        self.anew = None if whole == self.settings else whole.factor()
         for parameter in self.idle:  # data-parallel torch waits for a gradient of every trainable parameter
             parameter.requires_grad_(False)
         if isinstance(self.problem, Stepper):
@@ -175,7 +177,8 @@ class Loop:
         if self.factor is not None:
             factor = self.factor(t)
             for group in self.optimizer.param_groups:
-                group["lr"] = group["initial_lr"] * factor
+                own = self.anew if group.get("anew") else None
+                group["lr"] = group["initial_lr"] * (factor if own is None else own(t))
         value = self.descend(batch) if self.engine.world == 1 else self.descend_together(batch)
         for parameter, mask in self.held:
             if parameter.grad is not None:

@@ -30,17 +30,18 @@ class Stairs(Dial):
 
 
 class Ranked(Dial):
-    """τ(t): the logit below which the fraction g(t) of all weights lies, g rising to the target by t = ¾.
+    """τ(t): the logit below which the fraction g(t) of all weights lies, g rising to the target by t = ramp.
 
-    g(t) = target · (1 − (1 − t/¾)³), the ramp of Zhu and Gupta (2017). The logits of all layers compete. τ
+    g(t) = target · (1 − (1 − t/ramp)³), the ramp of Zhu and Gupta (2017). The logits of all layers compete. τ
     moves at a hundred instants of a fit, not at each step, and is saved with the problem.
     """
 
     cell: Tensor
 
-    def __init__(self, logits: list[nn.Parameter], costs: list[Tensor], target: float) -> None:
+    def __init__(self, logits: list[nn.Parameter], costs: list[Tensor], target: float, ramp: float) -> None:
         super().__init__(0.0, 0.0, "linear")
-        self.logits, self.target = logits, target  # a list: the logits stay parameters of their switches
+        self.target, self.ramp = target, ramp
+        self.logits = logits  # a list: the logits stay parameters of their switches
         self.costs = torch.cat([part.flatten() for part in costs])
         self.register_buffer("cell", torch.tensor(-1))
         self.turn(0.0)
@@ -55,7 +56,7 @@ class Ranked(Dial):
         cell = math.floor(100 * t)
         if cell != int(self.cell):
             self.cell.fill_(cell)
-            goal = self.target * (1 - (1 - min(1.0, t / 0.75)) ** 3)
+            goal = self.target * (1 - (1 - min(1.0, t / self.ramp)) ** 3)
             self.value.fill_(float(self.threshold(goal)))
 
     def threshold(self, goal: float) -> Tensor:

@@ -20,8 +20,9 @@ class Steered(Dial):
     """λ(t): raised while the average precision is above its course, lowered while it is below.
 
     The course falls from the start to the goal in a straight line over three quarters of a fit; at a hundred
-    instants λ ← λ · e^(bits − course), by a half at most: slower than precisions follow, or λ would run away
-    from the loss and all precisions fall alike. λ is saved with the problem.
+    instants λ ← λ · e^((bits − course) / living), by a half at most: slower than precisions follow, or λ
+    would run away from the loss and all precisions fall alike. ``living`` is the part of the weights that
+    are not zero, for only they have bits. λ is saved with the problem.
     """
 
     cell: Tensor
@@ -29,7 +30,7 @@ class Steered(Dial):
     def __init__(self, nodes: list[Noisy], strength: float, goal: float) -> None:
         super().__init__(strength, strength, "linear")
         self.nodes, self.goal = [nodes], goal  # a list in a list: the nodes stay where they are
-        self.first = average(nodes)
+        self.first, self.living = average(nodes), living(nodes)
         self.register_buffer("cell", torch.tensor(0))
 
     @property
@@ -43,7 +44,7 @@ class Steered(Dial):
         if cell != int(self.cell):
             self.cell.fill_(cell)
             course = self.goal + (self.first - self.goal) * (1 - min(1.0, t / 0.75))
-            self.value.mul_(min(1.5, max(0.5, math.exp(average(self.nodes[0]) - course))))
+            self.value.mul_(min(1.5, max(0.5, math.exp((average(self.nodes[0]) - course) / self.living))))
 
 
 def noisy(problem: Problem) -> list[Noisy]:
@@ -55,6 +56,12 @@ def average(nodes: list[Noisy]) -> float:
     """Bits per weight as a projection would allocate them now."""
     total = sum(node.weight.numel() for node in nodes)
     return sum(float(node.precision().sum(dtype=torch.float64)) for node in nodes) / total
+
+
+def living(nodes: list[Noisy]) -> float:
+    """The part of the weights that are not zero."""
+    total = sum(node.weight.numel() for node in nodes)
+    return max(1, sum(int(node.weight.count_nonzero()) for node in nodes)) / total
 
 
 def steer(problem: Problem, strength: float, goal: float) -> None:

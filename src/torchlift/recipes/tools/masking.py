@@ -25,6 +25,7 @@ class Masking(Recipe):
     skip: str | None = None
     rescale: bool | None = None
     round_to: int = 1
+    ramp: float = 0.75
 
     def soft_mask(self, **more: Any) -> SoftMask:
         """The mask, with some options replaced."""
