@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import ranks
 import torch
 from torch import nn
 
@@ -51,7 +52,7 @@ def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
     """Batch statistics and dropout too; dropout inside torch's own recurrent layer is each process's own."""
     apart = alone_and_by_two(tmp_path)
     assert apart.pop("recurrent dropout") > 1e-3, "no exception any more: say so in docs/runs.md"
-    assert len(apart) == 14
+    assert len(apart) == len(ranks.CASES) - 1 + len(ranks.MATRICES)
     assert max(apart.values()) <= 1e-6, apart
 
 
