@@ -2,13 +2,13 @@
 
 import dataclasses
 import warnings
-from typing import Any
+from typing import Any, cast
 
 from torchlift import deploy
 from torchlift.core import Fit, Problem, Task, matches
 from torchlift.deploy.groups import Plan
 from torchlift.errors import TorchliftError
-from torchlift.lifts import SoftMask
+from torchlift.lifts import Normalise, SoftMask, Standardise
 from torchlift.lifts.tools.switches import spared
 from torchlift.loss import split
 from torchlift.recipes.tools.accounts import account, closed, itself, quietly, settled
@@ -36,6 +36,9 @@ class ContinuousSparsification(Masking):
     ``round_to``: the channels that stay are multiples of it, where the widths were.
     ``ramp``: the part of the masked fit until a target is reached; less leaves the sparse network more time.
     With a target gates are rescaled so that training starts at w, unless ``rescale`` says otherwise.
+    ``within``: :class:`~torchlift.lifts.Normalise` or :class:`~torchlift.lifts.Standardise`, a lift in whose
+    coordinates all of this happens, projected at the very end; it scales rows and columns, and zeros stay.
+    With it weights are masked one by one, and the target is a ``sparsity``.
     Train with SGD: see the documentation.
     """
 
@@ -47,10 +50,12 @@ class ContinuousSparsification(Masking):
     finetune: float = 0.25
     finetune_rate: float = 1.0
     logit_rate: float | None = None
+    within: Normalise | Standardise | None = None
 
     def __post_init__(self) -> None:
         if len(self.aims) > 1:
             raise TorchliftError(f"give one target, not {len(self.aims)}: {', '.join(self.aims)}.")
+        self.check_within()
         if self.latency is not None and self.granularity != "channel":
             raise TorchliftError('latency= needs granularity="channel": scattered zeros do not run faster.')
         if not 0 <= self.finetune < 1:
@@ -69,7 +74,33 @@ class ContinuousSparsification(Masking):
         }
         return {name: value for name, value in known.items() if value is not None}
 
+    def check_within(self) -> None:
+        """Only lifts whose projection keeps zeros, and only targets that are the same in both models."""
+        if self.within is None:
+            return
+        if not isinstance(self.within, Normalise | Standardise):
+            raise TorchliftError(f"within= takes Normalise() or Standardise(), got {self.within!r}.")
+        if self.granularity != "weight" or set(self.aims) - {"sparsity"}:
+            raise TorchliftError(
+                "within= goes with single weights and sparsity=: whole channels, parameters, macs and bytes "
+                "would be those of the lifted model."
+            )
+
     def __call__(self, task: Task, fit: Fit) -> Task:
+        """The pruned task, found in the coordinates of ``within`` if there are such."""
+        if self.within is None:
+            return self.pruned(task, fit)
+        lifted = cast(Task, fit.lift(self.within, task))
+        return cast(Task, self.within.project(self.pruned(lifted, fit)))
+
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """What the mask says of the task, or of the lifted one."""
+        if self.within is None:
+            return super().accepts(task, fit)
+        reason = self.within.accepts(task, fit)
+        return reason or super().accepts(cast(Task, self.within.lift(task, fit)), fit)
+
+    def pruned(self, task: Task, fit: Fit) -> Task:
         """Lift, fit, project, fine-tune."""
         mask, goal = self.mask(task, fit)
         lifted, plain = mask.lift(task), quietly(mask.project)

@@ -1,0 +1,90 @@
+"""Continuous sparsification in the coordinates of an exact lift: the given network is delivered, pruned."""
+
+import copy
+
+import pytest
+import torch
+from sparse_runs import data, run
+from torch import nn
+from torch.testing import assert_close
+
+import torchlift as tl
+from torchlift.core import Task, chain, nodes
+from torchlift.errors import TorchliftError
+from torchlift.lifts import Expand, Lifter, Normalise, Standardise
+from torchlift.recipes import Chain, ContinuousSparsification, Smol
+
+WITHIN = {"normalised": Normalise(), "standardised": Standardise()}
+
+
+def plain() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 2))
+
+
+@pytest.mark.parametrize("finetune", [0.0, 0.5])
+@pytest.mark.parametrize("lift", WITHIN.values(), ids=WITHIN)
+def test_the_asked_zeros_in_a_plain_network_that_scores_as_reported(lift, finetune):
+    recipe = ContinuousSparsification(sparsity=0.7, where="2.weight", within=lift, finetune=finetune)
+    result = run(recipe, net=plain())
+    assert not list(nodes(result.model))
+    assert list(result.model.state_dict()) == list(plain().state_dict())
+    assert float((result.model[2].weight == 0).float().mean()) == pytest.approx(0.7, abs=0.003)
+    assert bool(result.model[0].weight.all())
+    assert result.history[-1]["sparsity_asked"] == 0.7
+    x, y = data(64)
+    loss = nn.functional.cross_entropy(result.model.eval()(x), y)
+    assert_close(loss.item(), result.scores["valid"].loss, rtol=1e-5, atol=1e-6)
+
+
+def test_the_network_is_normalised_while_its_weights_are_masked():
+    """The weights differ from those of a run without it, and the lift alone is what FoldedNorm trains."""
+    recipe = ContinuousSparsification(sparsity=0.0, finetune=0.0, within=Normalise(), strength=0.0)
+    with_it, without = (run(one, net=plain()) for one in (recipe, ContinuousSparsification(sparsity=0.0)))
+    folded = run(tl.recipes.FoldedNorm(), net=plain())
+    distances = [
+        float((with_it.model[0].weight - other.model[0].weight).norm()) for other in (folded, without)
+    ]
+    assert distances[0] < distances[1]
+
+
+def test_zeros_stay_through_bits(tmp_path):
+    prune = ContinuousSparsification(sparsity=0.7, where="2.weight", within=Normalise(), finetune=0.0)
+    result = run(Chain({"prune": prune, "bits": Smol(bits=3.0)}, restart=False), net=plain())
+    assert float((result.model[2].weight == 0).float().mean()) >= 0.69
+    tl.deploy.save(result.model, tmp_path / "m.tl")
+    loaded = tl.deploy.load(tmp_path / "m.tl")
+    for a, b in zip(result.model.parameters(), loaded.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_model_that_comes_pruned_keeps_its_zeros():
+    net = plain()
+    with torch.no_grad():
+        net[0].weight.mul_(torch.rand(net[0].weight.shape) > 0.5)
+    gone = copy.deepcopy(net[0].weight == 0)
+    result = run(ContinuousSparsification(sparsity=0.5, where="2.weight", within=Normalise()), net=net)
+    assert bool((result.model[0].weight[gone] == 0).all())
+
+
+@pytest.mark.parametrize("lift", [Lifter("0", kind="linear", width=4), Expand(), chain(Normalise())])
+def test_lifts_whose_projection_fills_zeros_are_refused(lift):
+    with pytest.raises(TorchliftError, match=r"within= takes Normalise\(\) or Standardise\(\)"):
+        ContinuousSparsification(sparsity=0.5, within=lift)
+
+
+@pytest.mark.parametrize(
+    "options", [{"granularity": "channel"}, {"parameters": 100}, {"bytes": 4000}, {"macs": 1000.0}]
+)
+def test_targets_of_another_model_are_refused(options):
+    with pytest.raises(TorchliftError, match="would be those of the lifted model"):
+        ContinuousSparsification(within=Normalise(), **options)
+
+
+def test_what_the_lift_cannot_take_is_said():
+    bare = nn.Sequential(nn.Linear(8, 4, bias=False), nn.ReLU(), nn.Linear(4, 2, bias=False))
+    reason = ContinuousSparsification(sparsity=0.5, within=Normalise()).accepts(Task(bare, "cross_entropy"))
+    assert reason is not None
+    assert "without a bias" in reason
+    with pytest.raises(TorchliftError, match="without a bias"):
+        run(ContinuousSparsification(sparsity=0.5, within=Normalise()), net=bare)
