@@ -15,10 +15,15 @@ from torchlift.lifts.tools.residual import axis
 
 
 class Normed(Node):
-    """z ↦ γ (z − μ) / √(σ² + ε) + β over the batch while training, with the running μ, σ² otherwise."""
+    """z ↦ γ (z − μ) / √(σ² + ε) + β over the batch while training, with the running μ, σ² otherwise.
+
+    The running moments are means over the batches seen, weighted (1 − momentum)^age and divided by the sum of
+    the weights (``seen``), as Adam does with its own: after few steps too they are those of the batches.
+    """
 
     mean: Tensor
     variance: Tensor
+    seen: Tensor
 
     def __init__(self, inner: nn.Module, shape: Shape, momentum: float, epsilon: float = 1e-5) -> None:
         super().__init__()
@@ -28,7 +33,8 @@ class Normed(Node):
         self.gamma = nn.Parameter(like * (1 + epsilon) ** 0.5)
         self.beta = nn.Parameter(torch.zeros_like(like))
         self.register_buffer("mean", torch.zeros_like(like))
-        self.register_buffer("variance", torch.ones_like(like))
+        self.register_buffer("variance", torch.zeros_like(like))
+        self.register_buffer("seen", like.new_zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output, normalised."""
@@ -36,11 +42,20 @@ class Normed(Node):
         last = z.ndim > 2 and axis(z, self.shape.layout) == -1
         rows = z.flatten(0, -2) if last else z
         settings = (self.gamma, self.beta, self.training, self.momentum, self.epsilon)
-        return batch_norm(rows, self.mean, self.variance, *settings).view_as(z)
+        moments = (self.mean, self.variance) if self.training else self.moments()
+        if self.training:
+            self.seen.lerp_(torch.ones_like(self.seen), self.momentum)
+        return batch_norm(rows, *moments, *settings).view_as(z)
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """μ and σ² of the batches seen; of none, 0 and 1."""
+        some = self.seen > 0
+        total = torch.where(some, self.seen, 1.0)
+        return self.mean / total, torch.where(some, self.variance / total, 1.0)
 
     def project(self) -> nn.Module:
         """The layer with the running normalisation folded in."""
-        scale, shift = fold(self.gamma, self.beta, self.mean, self.variance, self.epsilon)
+        scale, shift = fold(self.gamma, self.beta, *self.moments(), self.epsilon)
         return merge.scale(self.inner, scale.detach(), shift.detach())
 
 

@@ -1,0 +1,48 @@
+"""Normalisation for the time of training: what it starts as, and what its moments are after few steps."""
+
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from torchlift.core import Task
+from torchlift.lifts import Normalise
+from torchlift.lifts.normalise import Normed
+
+
+def lifted() -> tuple[Task, Normed]:
+    torch.manual_seed(0)
+    problem = Normalise().lift(Task(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), "mse"))
+    assert isinstance(problem, Task)
+    node = problem.model[0]
+    assert isinstance(node, Normed)
+    return problem, node
+
+
+def test_it_starts_as_the_identity():
+    _, node = lifted()
+    x = torch.randn(5, 4)
+    assert_close(node.eval()(x), node.inner(x))
+
+
+def test_after_one_batch_the_moments_are_those_of_the_batch():
+    problem, node = lifted()
+    x = 3 + 2 * torch.randn(50, 4)
+    trained = node.train()(x)
+    z = node.inner(x)
+    mean, variance = node.moments()
+    assert_close(mean, z.mean(0))
+    assert_close(variance, z.var(0))
+    plain = Normalise().project(problem).model[0]
+    assert_close(plain(x), trained, rtol=0, atol=0.05)  # biased and unbiased variance of fifty samples
+
+
+def test_the_moments_are_weighted_means_of_what_was_seen():
+    """Σ 0.9^age m / Σ 0.9^age over three batches."""
+    _, node = lifted()
+    batches = [k + torch.randn(20, 4) for k in range(3)]
+    for x in batches:
+        node.train()(x)
+    weights = torch.tensor([0.81, 0.9, 1.0])
+    for found, own in zip(node.moments(), (lambda z: z.mean(0), lambda z: z.var(0)), strict=True):
+        each = torch.stack([own(node.inner(x)) for x in batches])
+        assert_close(found, (weights[:, None] * each).sum(0) / weights.sum())
