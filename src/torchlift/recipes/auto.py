@@ -179,5 +179,5 @@ def suggestions(model: nn.Module) -> dict[str, Candidate]:
     if any(isinstance(part, OTHERWISE) for part in model.modules()):
         turned = {"rotated": Candidate(Rotated(), 2.0), "rotated, rate × 6": Candidate(Rotated(), 6.0)}
         return turned | {"Muon": muon} | rates
-    centred = {"centred": Candidate(Centred(), 2.0), "folded norm": Candidate(FoldedNorm(), 2.0)}
+    centred = {"centred": Candidate(Centred(), 1.7), "folded norm": Candidate(FoldedNorm(), 2.0)}
     return centred | {"Muon": muon} | rates | {"centred, Muon": dataclasses.replace(muon, recipe=Centred())}
