@@ -22,7 +22,6 @@ import torch
 
 import torchlift as tl
 from torchlift.data import Splits, crop_flip
-from torchlift.lifts import Normalise
 from torchlift.models import LeNet5
 from torchlift.recipes import Chain, ContinuousSparsification, FoldedNorm, Smol
 
@@ -73,7 +72,7 @@ class Small:
                 where=self.where,
                 ramp=self.ramp,
                 finetune=0.0,
-                within=Normalise() if self.normalised else None,
+                coordinates="normalised" if self.normalised else "plain",
             ),
             "bits": Smol(
                 bytes=self.bytes,

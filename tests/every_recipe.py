@@ -47,7 +47,7 @@ RECIPES = {
     "lifted bcd": Lifted("bcd", options={"update": "linearised"}),
     "lifted init": LiftedInit(epochs=1),
     "sparsification": ContinuousSparsification(sparsity=0.6),
-    "sparsification, normalised": ContinuousSparsification(sparsity=0.6, within=tl.lifts.Normalise()),
+    "sparsification, normalised": ContinuousSparsification(sparsity=0.6, coordinates="normalised"),
     "tickets": TicketSearch(rounds=1, rewind=1, s_init=0.01),
     "magnitude": MagnitudePruning(sparsity=0.6),
     "gradual": MagnitudePruning(sparsity=0.6, steps=2),

@@ -2,10 +2,10 @@
 
 import dataclasses
 import warnings
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from torchlift import deploy
-from torchlift.core import Fit, Problem, Task, matches
+from torchlift.core import Fit, Lift, Problem, Task, matches
 from torchlift.deploy.groups import Plan
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Normalise, SoftMask, Standardise
@@ -16,6 +16,14 @@ from torchlift.recipes.tools.masking import Masking
 from torchlift.recipes.tools.pruning import logger
 from torchlift.recipes.tools.shrunk import ShrunkTarget, groups_of, settle, shrunk_target
 from torchlift.recipes.tools.targets import Target, target, weigh
+
+Coordinates = Literal["plain", "normalised", "centred"]
+COORDINATES: dict[Coordinates, Lift | None] = {
+    "plain": None,
+    "normalised": Normalise(),
+    "centred": Standardise(),
+}
+"""Lifts that scale rows or shift biases alone, so that zeros survive the way down."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,9 +44,9 @@ class ContinuousSparsification(Masking):
     ``round_to``: the channels that stay are multiples of it, where the widths were.
     ``ramp``: the part of the masked fit until a target is reached; less leaves the sparse network more time.
     With a target gates are rescaled so that training starts at w, unless ``rescale`` says otherwise.
-    ``within``: :class:`~torchlift.lifts.Normalise` or :class:`~torchlift.lifts.Standardise`, a lift in whose
-    coordinates all of this happens, projected at the very end; it scales rows and columns, and zeros stay.
-    With it weights are masked one by one, and the target is a ``sparsity``.
+    ``coordinates``: in which all of this happens, ``"normalised"`` (:class:`~torchlift.lifts.Normalise`) or
+    ``"centred"`` (:class:`~torchlift.lifts.Standardise`); left exactly at the very end, where zeros stay. In
+    them weights are masked one by one, and the target is a ``sparsity``.
     Train with SGD: see the documentation.
     """
 
@@ -50,12 +58,12 @@ class ContinuousSparsification(Masking):
     finetune: float = 0.25
     finetune_rate: float = 1.0
     logit_rate: float | None = None
-    within: Normalise | Standardise | None = None
+    coordinates: Coordinates = "plain"
 
     def __post_init__(self) -> None:
         if len(self.aims) > 1:
             raise TorchliftError(f"give one target, not {len(self.aims)}: {', '.join(self.aims)}.")
-        self.check_within()
+        self.check_coordinates()
         if self.latency is not None and self.granularity != "channel":
             raise TorchliftError('latency= needs granularity="channel": scattered zeros do not run faster.')
         if not 0 <= self.finetune < 1:
@@ -74,31 +82,30 @@ class ContinuousSparsification(Masking):
         }
         return {name: value for name, value in known.items() if value is not None}
 
-    def check_within(self) -> None:
-        """Only lifts whose projection keeps zeros, and only targets that are the same in both models."""
-        if self.within is None:
-            return
-        if not isinstance(self.within, Normalise | Standardise):
-            raise TorchliftError(f"within= takes Normalise() or Standardise(), got {self.within!r}.")
-        if self.granularity != "weight" or set(self.aims) - {"sparsity"}:
+    def check_coordinates(self) -> None:
+        """Only targets that are the same in both models."""
+        if self.coordinates not in COORDINATES:
+            known = ", ".join(map(repr, COORDINATES))
+            raise TorchliftError(f"coordinates {self.coordinates!r} are not known: {known}.")
+        if self.coordinates != "plain" and (self.granularity != "weight" or set(self.aims) - {"sparsity"}):
             raise TorchliftError(
-                "within= goes with single weights and sparsity=: whole channels, parameters, macs and bytes "
-                "would be those of the lifted model."
+                f"{self.coordinates} coordinates go with single weights and sparsity=: whole channels, "
+                "parameters, macs and bytes would be those of the lifted model."
             )
 
     def __call__(self, task: Task, fit: Fit) -> Task:
-        """The pruned task, found in the coordinates of ``within`` if there are such."""
-        if self.within is None:
+        """The pruned task, found in its coordinates."""
+        lift = COORDINATES[self.coordinates]
+        if lift is None:
             return self.pruned(task, fit)
-        lifted = cast(Task, fit.lift(self.within, task))
-        return cast(Task, self.within.project(self.pruned(lifted, fit)))
+        return cast(Task, lift.project(self.pruned(cast(Task, fit.lift(lift, task)), fit)))
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the mask says of the task, or of the lifted one."""
-        if self.within is None:
+        lift = COORDINATES[self.coordinates]
+        if lift is None:
             return super().accepts(task, fit)
-        reason = self.within.accepts(task, fit)
-        return reason or super().accepts(cast(Task, self.within.lift(task, fit)), fit)
+        return lift.accepts(task, fit) or super().accepts(cast(Task, lift.lift(task, fit)), fit)
 
     def pruned(self, task: Task, fit: Fit) -> Task:
         """Lift, fit, project, fine-tune."""

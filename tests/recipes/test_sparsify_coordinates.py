@@ -10,12 +10,9 @@ from torch import nn
 from torch.testing import assert_close
 
 import torchlift as tl
-from torchlift.core import Task, chain, nodes
+from torchlift.core import Task, nodes
 from torchlift.errors import TorchliftError
-from torchlift.lifts import Expand, Lifter, Normalise, Standardise
 from torchlift.recipes import Chain, ContinuousSparsification, Smol
-
-WITHIN = {"normalised": Normalise(), "standardised": Standardise()}
 
 
 def plain() -> nn.Module:
@@ -24,9 +21,11 @@ def plain() -> nn.Module:
 
 
 @pytest.mark.parametrize("finetune", [0.0, 0.5])
-@pytest.mark.parametrize("lift", WITHIN.values(), ids=WITHIN)
-def test_the_asked_zeros_in_a_plain_network_that_scores_as_reported(lift, finetune):
-    recipe = ContinuousSparsification(sparsity=0.7, where="2.weight", within=lift, finetune=finetune)
+@pytest.mark.parametrize("coordinates", ["normalised", "centred"])
+def test_the_asked_zeros_in_a_plain_network_that_scores_as_reported(coordinates, finetune):
+    recipe = ContinuousSparsification(
+        sparsity=0.7, where="2.weight", coordinates=coordinates, finetune=finetune
+    )
     result = run(recipe, net=plain())
     assert not list(nodes(result.model))
     assert list(result.model.state_dict()) == list(plain().state_dict())
@@ -41,7 +40,7 @@ def test_the_asked_zeros_in_a_plain_network_that_scores_as_reported(lift, finetu
 def test_the_network_is_normalised_while_its_weights_are_masked():
     """The weights differ from those of a run without it, and the lift alone is what FoldedNorm trains."""
     free = ContinuousSparsification(sparsity=0.0, finetune=0.0, strength=0.0)
-    masked = dataclasses.replace(free, within=Normalise())
+    masked = dataclasses.replace(free, coordinates="normalised")
     mine, without, folded = (
         run(one, net=plain()).model[0].weight.detach() for one in (masked, free, tl.recipes.FoldedNorm())
     )
@@ -49,7 +48,7 @@ def test_the_network_is_normalised_while_its_weights_are_masked():
 
 
 def test_zeros_stay_through_bits(tmp_path):
-    prune = ContinuousSparsification(sparsity=0.7, where="2.weight", within=Normalise(), finetune=0.0)
+    prune = ContinuousSparsification(sparsity=0.7, where="2.weight", coordinates="normalised", finetune=0.0)
     result = run(Chain({"prune": prune, "bits": Smol(bits=3.0)}, restart=False), net=plain())
     assert float((result.model[2].weight == 0).float().mean()) >= 0.69
     tl.deploy.save(result.model, tmp_path / "m.tl")
@@ -63,14 +62,13 @@ def test_a_model_that_comes_pruned_keeps_its_zeros():
     with torch.no_grad():
         net[0].weight.mul_(torch.rand(net[0].weight.shape) > 0.5)
     gone = copy.deepcopy(net[0].weight == 0)
-    result = run(ContinuousSparsification(sparsity=0.5, where="2.weight", within=Normalise()), net=net)
+    result = run(ContinuousSparsification(sparsity=0.5, where="2.weight", coordinates="normalised"), net=net)
     assert bool((result.model[0].weight[gone] == 0).all())
 
 
-@pytest.mark.parametrize("lift", [Lifter("0", kind="linear", width=4), Expand(), chain(Normalise())])
-def test_lifts_whose_projection_fills_zeros_are_refused(lift):
-    with pytest.raises(TorchliftError, match=r"within= takes Normalise\(\) or Standardise\(\)"):
-        ContinuousSparsification(sparsity=0.5, within=lift)
+def test_other_coordinates_are_refused_with_those_there_are():
+    with pytest.raises(TorchliftError, match="'plain', 'normalised', 'centred'"):
+        ContinuousSparsification(sparsity=0.5, coordinates="rotated")
 
 
 @pytest.mark.parametrize(
@@ -78,13 +76,15 @@ def test_lifts_whose_projection_fills_zeros_are_refused(lift):
 )
 def test_targets_of_another_model_are_refused(options):
     with pytest.raises(TorchliftError, match="would be those of the lifted model"):
-        ContinuousSparsification(within=Normalise(), **options)
+        ContinuousSparsification(coordinates="normalised", **options)
 
 
 def test_what_the_lift_cannot_take_is_said():
     bare = nn.Sequential(nn.Linear(8, 4, bias=False), nn.ReLU(), nn.Linear(4, 2, bias=False))
-    reason = ContinuousSparsification(sparsity=0.5, within=Normalise()).accepts(Task(bare, "cross_entropy"))
+    reason = ContinuousSparsification(sparsity=0.5, coordinates="normalised").accepts(
+        Task(bare, "cross_entropy")
+    )
     assert reason is not None
     assert "without a bias" in reason
     with pytest.raises(TorchliftError, match="without a bias"):
-        run(ContinuousSparsification(sparsity=0.5, within=Normalise()), net=bare)
+        run(ContinuousSparsification(sparsity=0.5, coordinates="normalised"), net=bare)
