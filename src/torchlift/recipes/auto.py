@@ -25,8 +25,10 @@ from torchlift.train.workers import watched
 
 LOG = logging.getLogger("torchlift")
 
-OTHERWISE = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention)
-PLAIN, LEAST, PART = "plain", 25, 1 / 16
+BY_BATCH = (_NormBase, nn.GroupNorm)
+BY_TOKEN = (nn.LayerNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention)
+"""Layers of networks that normalise already: over a batch or its pictures; over features; or that recur."""
+PLAIN, LEAST, PART = "plain", 20, 1 / 16
 """The name of plain training; the steps, and the part of the budget, that a trial has at least."""
 WHOLE = (0.0, 1.0)
 
@@ -65,14 +67,14 @@ class Auto(Recipe):
     kept unless another is better by ``margin`` of its loss. What is lost against the best candidate alone are
     the trials of the others. ``candidates``: names to :class:`Candidate`, recipes or lifts;
     :func:`suggestions` for the model at hand unless given; the later ones are left out, and named in the
-    report, where a trial would have fewer than 25 steps or less than a sixteenth of the budget. One that
+    report, where a trial would have fewer than 20 steps or less than a sixteenth of the budget. One that
     refuses the model, fails or diverges is out, with its reason; reasons and scores are in the report. A
     recipe that only runs as a whole (one that prunes, say) is tried on a part of the budget and, if chosen,
     starts again.
     """
 
     candidates: Mapping[str, Candidate | RecipeLike | Lift] | None = None
-    trials: float = 0.25
+    trials: float = 3 / 16
     margin: float = 0.01
 
     def __post_init__(self) -> None:
@@ -170,14 +172,18 @@ def fits(name: str, candidate: Candidate, task: Task, fit: Fit) -> bool:
 def suggestions(model: nn.Module) -> dict[str, Candidate]:
     """What is worth a trial on a model, likely winners first: all start as plain training does, end exactly.
 
-    Rotated coordinates for networks that normalise already, attend or recur; centred coordinates and folded
-    normalisation for the others; Muon, alone and in centred coordinates; higher and lower rates, late,
-    because a higher rate looks better in a short trial than it is in the end.
+    Networks that normalise already, attend or recur: rotated coordinates and Muon; six times the rate helps
+    sequences, and ends badly behind batch normalisation. The others: centred coordinates and folded
+    normalisation. Muon is late there, since it is behind in a short trial even where it ends well; other rates
+    are late everywhere, since a higher one looks better in a short trial than it is in the end.
     """
     muon = Candidate(optimizer=functools.partial(Muon, lr=2e-2))
+    turned = {"rotated": Candidate(Rotated(), 2.0)}
+    faster = {"rotated, rate × 6": Candidate(Rotated(), 6.0)}
     rates = {"rate × 3": Candidate(rate=3.0), "rate / 3": Candidate(rate=1 / 3)}
-    if any(isinstance(part, OTHERWISE) for part in model.modules()):
-        turned = {"rotated": Candidate(Rotated(), 2.0), "rotated, rate × 6": Candidate(Rotated(), 6.0)}
-        return turned | {"Muon": muon} | rates
+    if any(isinstance(part, BY_TOKEN) for part in model.modules()):
+        return faster | {"Muon": muon} | turned | rates
+    if any(isinstance(part, BY_BATCH) for part in model.modules()):
+        return turned | {"Muon": muon} | faster | rates
     centred = {"centred": Candidate(Centred(), 1.7), "folded norm": Candidate(FoldedNorm(), 2.0)}
     return centred | {"Muon": muon} | rates | {"centred, Muon": dataclasses.replace(muon, recipe=Centred())}
