@@ -174,8 +174,8 @@ def suggestions(model: nn.Module) -> dict[str, Candidate]:
 
     Networks that normalise already, attend or recur: rotated coordinates and Muon; six times the rate helps
     sequences, and ends badly behind batch normalisation. The others: centred coordinates and folded
-    normalisation. Muon is late there, since it is behind in a short trial even where it ends well; other rates
-    are late everywhere, since a higher one looks better in a short trial than it is in the end.
+    normalisation. Muon is late there, being behind in a short trial even where it ends well; other rates are
+    late everywhere, since a higher one looks better in a short trial than it is in the end.
     """
     muon = Candidate(optimizer=functools.partial(Muon, lr=2e-2))
     turned = {"rotated": Candidate(Rotated(), 2.0)}
