@@ -57,7 +57,7 @@ class Small:
     normalised: bool = True
     where: str = "*fc1*weight"
     sparsity: float = 0.94
-    ramp: float = 0.3
+    ramp: float = 0.75
     prune: float = 0.8
     finetune: float = 0.6
     p_init: float = 5.0
@@ -91,12 +91,12 @@ TRIED: dict[str, tuple[Arm, ...]] = {
     "dense, normalised": tuple(Dense(name, True) for name in OPTIMIZERS),
     "chain": (
         Small(),
-        Small("AdamW 0.003"),
-        Small("AdamW 0.008"),
-        Small("AdamW 0.003", normalised=False),
-        Small(ramp=0.75),
-        Small(sparsity=0.92, p_init=4.0),
-        Small(granularity="weight"),
+        Small(ramp=0.3),
+        Small("AdamW 0.003", ramp=0.3),
+        Small("AdamW 0.008", ramp=0.3),
+        Small("AdamW 0.003", ramp=0.3, normalised=False),
+        Small(ramp=0.3, sparsity=0.92, p_init=4.0),
+        Small(ramp=0.3, granularity="weight"),
     ),
 }
 """Seven trials each."""
