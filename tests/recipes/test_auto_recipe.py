@@ -13,7 +13,7 @@ import torchlift as tl
 from torchlift.core import Fit, Task
 from torchlift.errors import TorchliftError
 from torchlift.optim import Muon
-from torchlift.recipes import Auto, Centred, MagnitudePruning, Plain, Rotated
+from torchlift.recipes import Auto, Centred, FoldedNorm, MagnitudePruning, Plain, Rotated
 from torchlift.recipes.auto import Candidate
 from torchlift.recipes.tools.recipe import Recipe
 
@@ -83,26 +83,52 @@ def test_plain_is_preferred_within_the_margin() -> None:
     assert "goes on with plain" in words(run(better, margin=0.9))
 
 
-@pytest.mark.parametrize("name", ["plain", "centred"])
-def test_the_winner_goes_on_from_its_weights_and_its_optimiser(name: str) -> None:
-    """Two parts of one training: the second starts with the weights and the step count of the first."""
+@pytest.mark.parametrize("kind", [Plain, Centred, FoldedNorm])
+def test_the_winner_goes_on_from_its_weights_with_a_new_optimiser(kind: type) -> None:
+    """Two parts of one training: the second starts with the weights of the first, at step one."""
     seen: list[Tensor] = []
+    steps: list[int] = []
 
     @dataclasses.dataclass(frozen=True)
-    class Watched(Centred if name == "centred" else Plain):
+    class Watched(kind):
         def carry_on(self, begun, fit):
-            weight = begun.problem.get_parameter(next(n for n, _ in begun.problem.named_parameters()))
-            seen.append(weight.detach().clone())
+            seen.append(first_weight(begun.task))
             going = super().carry_on(begun, fit)
-            (age,) = {float(state["step"]) for state in going.fitted.optimizer["state"].values()}
-            seen.append(weight.detach().clone())
-            ages.append(age)
+            seen.append(first_weight(going.task))
             return going
 
-    ages: list[float] = []
-    run({"watched": Candidate(Watched(), optimizer=partial(torch.optim.Adam, lr=0.02))}, margin=0.0)
-    assert ages == pytest.approx([0.2 * 200, 0.8 * 200], abs=3)
+    class Counting(torch.optim.Adam):
+        def step(self, closure=None):
+            if not self.state:
+                steps.append(0)
+            steps[-1] += 1
+            return super().step(closure)
+
+    run({"watched": Candidate(Watched(), optimizer=partial(Counting, lr=0.02))}, margin=0.0)
+    parts = [count for count in steps if count > 2]  # two steps are taken to price a fit
+    assert parts == pytest.approx([0.2 * 200, 0.6 * 200], abs=3)
     assert torch.equal(seen[1], seen[2])
+    assert not torch.equal(seen[2], seen[3])
+
+
+def first_weight(task) -> Tensor:
+    return next(task.parameters()).detach().clone()
+
+
+def test_centred_coordinates_are_centred_anew_where_they_are_carried_on() -> None:
+    """The means are those of inputs at the weights reached, not at the first ones."""
+    means: list[Tensor] = []
+
+    @dataclasses.dataclass(frozen=True)
+    class Watched(Centred):
+        def carry_on(self, begun, fit):
+            going = super().carry_on(begun, fit)
+            means.append([b for n, b in going.problem.named_buffers() if "mean" in n][-1].clone())
+            return going
+
+    run({"watched": Candidate(Watched(), 3.0)}, margin=0.0)
+    assert len(means) == 2
+    assert not torch.allclose(*means)
 
 
 def test_trial_and_rest_follow_the_schedule_once() -> None:

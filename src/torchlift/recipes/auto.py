@@ -25,9 +25,9 @@ from torchlift.train.workers import watched
 
 LOG = logging.getLogger("torchlift")
 
-BY_BATCH = (_NormBase, nn.GroupNorm)
-BY_TOKEN = (nn.LayerNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention)
-"""Layers of networks that normalise already: over a batch or its pictures; over features; or that recur."""
+BATCHES, RECURRENT = (_NormBase, nn.GroupNorm), (nn.RNNBase,)
+FEATURES = (nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
+"""Layers of networks that normalise already, over pictures or over features, and of those that recur."""
 PLAIN, LEAST, PART = "plain", 20, 1 / 16
 """The name of plain training; the steps, and the part of the budget, that a trial has at least."""
 WHOLE = (0.0, 1.0)
@@ -62,10 +62,10 @@ class Auto(Recipe):
     """argmin over candidates of the validation loss after short trials, then that one on the rest.
 
     Every candidate takes the beginning of its run, from the same initial weights: ``trials`` of the budget,
-    shared equally. The best goes on from where it stands, weights, optimiser and schedule, with what is left:
-    its trial is the first part of its run and nothing of it is lost. Plain training is a candidate, and is
-    kept unless another is better by ``margin`` of its loss. What is lost against the best candidate alone are
-    the trials of the others. ``candidates``: names to :class:`Candidate`, recipes or lifts;
+    shared equally. The best goes on with what is left, from its weights and its place in the schedule, with a
+    new optimiser: the moments of first steps are large, and would slow it down. Plain training is one of
+    them, and is kept unless another is better by ``margin`` of its loss. What is lost against the best
+    candidate alone are the trials of the others. ``candidates``: names to :class:`Candidate`, recipes or lifts;
     :func:`suggestions` for the model at hand unless given; the later ones are left out, and named in the
     report, where a trial would have fewer than 20 steps or less than a sixteenth of the budget. One that
     refuses the model, fails or diverges is out, with its reason; reasons and scores are in the report. A
@@ -172,18 +172,21 @@ def fits(name: str, candidate: Candidate, task: Task, fit: Fit) -> bool:
 def suggestions(model: nn.Module) -> dict[str, Candidate]:
     """What is worth a trial on a model, likely winners first: all start as plain training does, end exactly.
 
-    Networks that normalise already, attend or recur: rotated coordinates and Muon; six times the rate helps
-    sequences, and ends badly behind batch normalisation. The others: centred coordinates and folded
-    normalisation. Muon is late there, being behind in a short trial even where it ends well; other rates are
-    late everywhere, since a higher one looks better in a short trial than it is in the end.
+    Networks that recur, normalise or attend: rotated coordinates and Muon; at six times the rate where they
+    recur, which ends badly behind batch normalisation; Muon first where they attend. The others: centred
+    coordinates and folded normalisation. Muon is late there, being behind in a short trial even where it ends
+    well; other rates are late everywhere: a higher one looks better in a short trial than it is in the end.
     """
-    muon = Candidate(optimizer=functools.partial(Muon, lr=2e-2))
+    muon = {"Muon": Candidate(optimizer=functools.partial(Muon, lr=2e-2))}
     turned = {"rotated": Candidate(Rotated(), 2.0)}
     faster = {"rotated, rate × 6": Candidate(Rotated(), 6.0)}
     rates = {"rate × 3": Candidate(rate=3.0), "rate / 3": Candidate(rate=1 / 3)}
-    if any(isinstance(part, BY_TOKEN) for part in model.modules()):
-        return faster | {"Muon": muon} | turned | rates
-    if any(isinstance(part, BY_BATCH) for part in model.modules()):
-        return turned | {"Muon": muon} | faster | rates
+    parts = list(model.modules())
+    if any(isinstance(part, RECURRENT) for part in parts):
+        return faster | muon | turned | rates
+    if any(isinstance(part, FEATURES) for part in parts):
+        return muon | turned | faster | rates
+    if any(isinstance(part, BATCHES) for part in parts):
+        return turned | muon | faster | rates
     centred = {"centred": Candidate(Centred(), 1.7), "folded norm": Candidate(FoldedNorm(), 2.0)}
-    return centred | {"Muon": muon} | rates | {"centred, Muon": dataclasses.replace(muon, recipe=Centred())}
+    return centred | muon | rates | {"centred, Muon": dataclasses.replace(muon["Muon"], recipe=Centred())}

@@ -2,7 +2,9 @@
 
 import dataclasses
 
+from torchlift.core import Fit, Task
 from torchlift.lifts.standardise import Scaled, Standardise
+from torchlift.recipes.tools.begun import Begun
 from torchlift.recipes.tools.recipe import OneLift, made
 
 
@@ -21,3 +23,11 @@ class Centred(OneLift):
     def lift(self) -> Standardise:  # pyright: ignore[reportIncompatibleVariableOverride]  (made from the fields)
         """The lift with these fields, its statistics from the training data."""
         return made(Standardise, self)
+
+    def begin(self, task: Task, fit: Fit) -> Begun:
+        """The first part."""
+        return self.carry_on(Begun(task, task), fit)
+
+    def carry_on(self, begun: Begun, fit: Fit) -> Begun:
+        """On from the weights reached, with the means that inputs have there."""
+        return super().carry_on(Begun(begun.task, fit.lift(self.lift, begun.task)), fit)

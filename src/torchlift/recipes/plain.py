@@ -19,7 +19,3 @@ class Plain(Recipe):
     def begin(self, task: Task, fit: Fit) -> Begun:
         """A part of the fit."""
         return self.carry_on(Begun(task, task), fit)
-
-    def carry_on(self, begun: Begun, fit: Fit) -> Begun:
-        """The next part, with the same optimiser."""
-        return dataclasses.replace(begun, fitted=fit(begun.problem, name="base", warm=begun.fitted))

@@ -1,7 +1,6 @@
 """A recipe in parts: begun on a part of the budget, and carried on from there."""
 
 import dataclasses
-from typing import Any
 
 from torchlift.core import Problem, Task
 
@@ -12,6 +11,4 @@ class Begun:
 
     task: Task
     problem: Problem
-    """In the coordinates it is trained in."""
-    fitted: Any = None
-    """The last fit, whose optimiser the next one goes on with; None where the next starts a new one."""
+    """In the coordinates it is trained in; every part has an optimiser of its own."""

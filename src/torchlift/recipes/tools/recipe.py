@@ -65,9 +65,9 @@ class OneLift(Recipe):
         return self.carry_on(Begun(task, fit.lift(self.lift, task)), fit)
 
     def carry_on(self, begun: Begun, fit: Fit) -> Begun:
-        """The same problem with the same optimiser."""
-        fitted = fit(begun.problem, name="lifted", warm=begun.fitted)
-        return Begun(cast(Task, self.lift.project(begun.problem)), begun.problem, fitted)
+        """The same problem, with a new optimiser."""
+        fit(begun.problem, name="lifted")
+        return Begun(cast(Task, self.lift.project(begun.problem)), begun.problem)
 
 
 @dataclasses.dataclass(frozen=True)
