@@ -65,9 +65,9 @@ class Auto(Recipe):
     shared equally. The best goes on with what is left, from its weights and its place in the schedule, with a
     new optimiser: the moments of first steps are large, and would slow it down. Plain training is one of
     them, and is kept unless another is better by ``margin`` of its loss. What is lost against the best
-    candidate alone are the trials of the others. ``candidates``: names to :class:`Candidate`, recipes or lifts;
-    :func:`suggestions` for the model at hand unless given; the later ones are left out, and named in the
-    report, where a trial would have fewer than 20 steps or less than a sixteenth of the budget. One that
+    candidate alone are the trials of the others. ``candidates``: names to :class:`Candidate`, recipes or
+    lifts; :func:`suggestions` for the model at hand unless given; the later ones are left out, and named in
+    the report, where a trial would have fewer than 20 steps or less than a sixteenth of the budget. One that
     refuses the model, fails or diverges is out, with its reason; reasons and scores are in the report. A
     recipe that only runs as a whole (one that prunes, say) is tried on a part of the budget and, if chosen,
     starts again.
