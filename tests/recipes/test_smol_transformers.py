@@ -13,11 +13,13 @@ from torchlift.recipes import Chain, ContinuousSparsification, Smol
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:every gate of")  # two epochs are few
+@pytest.mark.parametrize("coordinates", ["plain", "normalised"])
 @pytest.mark.parametrize(("make", "size"), [(vit, 16), (mobile, 32)])
-def test_a_chain_on_transformers(make, size, tmp_path):
+def test_a_chain_on_transformers(make, size, coordinates, tmp_path):
     torch.manual_seed(0)
     x = {"pixel_values": torch.randn(32, 3, size, size), "labels": torch.arange(32) % 3}
-    recipe = Chain({"prune": ContinuousSparsification(sparsity=0.8), "bits": Smol(bits=0.5)})
+    prune = ContinuousSparsification(sparsity=0.8, coordinates=coordinates)
+    recipe = Chain({"prune": prune, "bits": Smol(bits=0.5)})
     optimizer = partial(torch.optim.SGD, lr=0.01)
     result = tl.fit(make(), x, recipe=recipe, epochs=4, batch_size=16, progress=False, optimizer=optimizer)
     weights = {n: p for n, p in result.model.named_parameters() if n.endswith("weight") and p.ndim > 1}
