@@ -14,7 +14,7 @@ from torchlift.core import Fit, Task
 from torchlift.errors import TorchliftError
 from torchlift.optim import Muon
 from torchlift.recipes import Auto, Centred, FoldedNorm, MagnitudePruning, Plain, Rotated
-from torchlift.recipes.auto import Candidate
+from torchlift.recipes.auto import Candidate, suggestions
 from torchlift.recipes.tools.recipe import Recipe
 
 SETTINGS = {"batch_size": 16, "progress": False, "optimizer": partial(torch.optim.Adam, lr=0.01), "seed": 3}
@@ -181,3 +181,18 @@ def test_it_resumes_bit_for_bit(tmp_path) -> None:
         assert words(again) == words(whole)
         for one, two in zip(whole.model.parameters(), again.model.parameters(), strict=True):
             assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize(
+    ("layer", "first"),
+    [
+        (nn.ReLU(), ["centred", "folded norm"]),
+        (nn.BatchNorm1d(4), ["rotated", "Muon"]),
+        (nn.LayerNorm(4), ["Muon", "rotated"]),
+        (nn.LSTM(4, 4), ["rotated, rate × 6", "Muon"]),
+    ],
+)
+def test_what_is_tried_first_depends_on_the_kind_of_network(layer: nn.Module, first: list[str]) -> None:
+    found = suggestions(nn.Sequential(nn.Linear(4, 4), layer))
+    assert list(found)[:2] == first
+    assert {"Muon", "rate × 3", "rate / 3"} <= set(found)
