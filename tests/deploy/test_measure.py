@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.deploy import Measured, measure, save
+from torchlift.deploy.measuring import latencies
 from torchlift.models import GPT, MLP, CharLSTM, LeNet5
 
 
@@ -142,3 +143,20 @@ def test_a_model_that_cannot_be_written_down_counts_its_tensors():
 def test_no_repeats_is_refused():
     with pytest.raises(ValueError, match="at least one repeat"):
         measure(nn.Identity(), torch.ones(1), repeats=0)
+
+
+def test_models_take_turns_when_their_calls_are_compared():
+    order: list[str] = []
+
+    class Noted(nn.Module):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def forward(self, x):
+            order.append(self.name)
+            return x
+
+    found = latencies([Noted("a"), Noted("b")], torch.ones(1), repeats=3, warmup=1)
+    assert order == ["a", "b"] * 4
+    assert all(seconds > 0 for seconds in found)

@@ -3,7 +3,7 @@
 import dataclasses
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -116,15 +116,27 @@ def count_macs(model: nn.Module, example: Any) -> int:
 
 def median_latency(model: nn.Module, example: Any, repeats: int, warmup: int) -> float:
     """Seconds of one call: the median of ``repeats`` after ``warmup`` more."""
-    seconds: list[float] = []
+    return latencies([model], example, repeats, warmup)[0]
+
+
+def latencies(models: Sequence[nn.Module], example: Any, repeats: int = 21, warmup: int = 3) -> list[float]:
+    """Seconds of one call of each model, medians; they take turns, so that the machine's moods are the same
+    for all."""
+    seconds: list[list[float]] = [[] for _ in models]
     with torch.inference_mode():
         for _ in range(warmup + repeats):
-            synchronise(example)
-            start = time.perf_counter()
-            call(model, example)
-            synchronise(example)
-            seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[warmup:])
+            for model, mine in zip(models, seconds, strict=True):
+                mine.append(timed(model, example))
+    return [statistics.median(mine[warmup:]) for mine in seconds]
+
+
+def timed(model: nn.Module, example: Any) -> float:
+    """Seconds of this one call."""
+    synchronise(example)
+    start = time.perf_counter()
+    call(model, example)
+    synchronise(example)
+    return time.perf_counter() - start
 
 
 def synchronise(example: Any) -> None:

@@ -8,6 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from torchlift.deploy.measuring import latencies
+from torchlift.deploy.probing import taken
 from torchlift.run.result import Result, where_and_when
 from torchlift.train.checkpoint import write
 
@@ -107,8 +111,11 @@ class Comparison:
         )
 
     def data(self) -> dict[str, Any]:
-        """The comparison as plain data; sizes and latency measured now."""
+        """The comparison as plain data; sizes and latency measured now, of the first seed's models in turn."""
         first = self.results[PLAIN][0]
+        with torch.random.fork_rng():
+            models = [taken(runs[0].model, first.example) for runs in self.results.values()]
+            calls = dict(zip(self.results, latencies(models, first.example), strict=True))
         return {
             "title": f"{type(first.before).__name__}: {', '.join(n for n in self.results if n != PLAIN)}",
             "about": where_and_when(first),
@@ -120,12 +127,13 @@ class Comparison:
             "seeds": list(self.seeds),
             "plain": PLAIN,
             "remarks": self.remarks(),
-            "recipes": {name: self.recipe_data(name, runs) for name, runs in self.results.items()},
+            "recipes": {name: self.recipe_data(name, calls[name]) for name in self.results},
             "paired": {name: dataclasses.asdict(self.paired(name)) for name in self.results if name != PLAIN},
         }
 
-    def recipe_data(self, name: str, runs: list[Result]) -> dict[str, Any]:
-        """One recipe's runs as plain data."""
+    def recipe_data(self, name: str, seconds: float) -> dict[str, Any]:
+        """One recipe's runs as plain data, with the ``seconds`` of a call."""
+        runs = self.results[name]
         summary = runs[0].summary()
         tuning = self.tuning.get(name)
         return {
@@ -135,7 +143,7 @@ class Comparison:
             "seconds": [run.seconds for run in runs],
             "params": summary["after"]["params"],
             "bytes": summary["after"]["file_bytes"],
-            "latency_ms": summary["after"]["latency_ms"],
+            "latency_ms": 1000 * seconds,
             "tuning": None if tuning is None else dataclasses.asdict(tuning),
             "tuned": self.settled(name),
             "stages": summary["stages"],
