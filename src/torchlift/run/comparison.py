@@ -111,7 +111,7 @@ class Comparison:
         )
 
     def data(self) -> dict[str, Any]:
-        """The comparison as plain data; sizes and latency measured now, of the first seed's models in turn."""
+        """The comparison as plain data; sizes and calls measured now, of the first seed's models in turn."""
         first = self.results[PLAIN][0]
         with torch.random.fork_rng():
             models = [taken(runs[0].model, first.example) for runs in self.results.values()]
