@@ -46,3 +46,15 @@ def test_the_moments_are_weighted_means_of_what_was_seen():
     for found, own in zip(node.moments(), (lambda z: z.mean(0), lambda z: z.var(0)), strict=True):
         each = torch.stack([own(node.inner(x)) for x in batches])
         assert_close(found, (weights[:, None] * each).sum(0) / weights.sum())
+
+
+def test_half_precision_forgets_no_weight_of_what_was_seen():
+    torch.manual_seed(0)
+    task = Task(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)).bfloat16(), "mse")
+    problem = Normalise().lift(task)
+    node, x = problem.model[0], torch.randn(32, 4).bfloat16()
+    for _ in range(200):
+        node.train()(x)
+    assert_close(node.seen, torch.tensor(1.0))
+    assert {b.dtype for b in node.moments()} == {torch.bfloat16}
+    assert Normalise().project(problem).model[0].weight.dtype == torch.bfloat16

@@ -34,7 +34,8 @@ class Normed(Node):
         self.beta = nn.Parameter(torch.zeros_like(like))
         self.register_buffer("mean", torch.zeros_like(like))
         self.register_buffer("variance", torch.zeros_like(like))
-        self.register_buffer("seen", like.new_zeros(()))
+        exact = torch.promote_types(like.dtype, torch.float32)  # in bfloat16 the sum would stop short of 1
+        self.register_buffer("seen", like.new_zeros((), dtype=exact))
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output, normalised."""
