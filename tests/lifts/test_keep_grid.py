@@ -14,7 +14,7 @@ from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
 from torchlift.lifts.keep_grid import OnGrid, nearest, settle
 from torchlift.lifts.tools.grid_reading import grid_of
-from torchlift.lifts.tools.grids import half_step, on_grid, to_grid
+from torchlift.lifts.tools.grids import half_step, on_grid, rounded, to_grid
 from torchlift.testing.laws import LAWS
 
 
@@ -113,3 +113,22 @@ def test_weights_on_no_grid_are_refused():
         KeepGrid().lift(task())
     assert grid_of(torch.randn(50, 50)) is None
     assert grid_of(torch.zeros(3, 3)) is None
+
+
+@given(st.integers(0, 2**31), st.integers(1, 6), st.sampled_from([torch.float32, torch.float64]))
+def test_rows_with_scales_of_their_own_are_read(seed, p, dtype):
+    generator = torch.Generator().manual_seed(seed)
+    rows = rounded(torch.rand(6, 1, generator=generator).to(dtype) + 0.1, 8)
+    w = rows * on_grid(torch.randn(6, 40, generator=generator).to(dtype), p, 0.75)
+    w[2] = 0.0
+    bits, scale = grid_of(w)
+    assert torch.equal(on_grid(w, bits, scale), w)
+    assert torch.equal(OnGrid(w, bits, scale).project(), w)
+    assert int(bits.max()) <= p + 1  # a row need not hold the largest value of its grid
+    assert not bool(bits[2].any())
+
+
+def test_a_few_numbers_in_each_row_are_no_grid():
+    assert grid_of(torch.randn(40, 1)) is None
+    assert grid_of(torch.randn(40, 3)) is None
+    assert grid_of(torch.randn(12, 1, 3, 3)) is None

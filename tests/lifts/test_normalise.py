@@ -5,8 +5,9 @@ from torch import nn
 from torch.testing import assert_close
 
 from torchlift.core import Task
-from torchlift.lifts import Normalise
+from torchlift.lifts import KeepGrid, Normalise, Precision
 from torchlift.lifts.normalise import Normed
+from torchlift.lifts.tools.grid_reading import grid_of
 
 
 def lifted() -> tuple[Task, Normed]:
@@ -58,3 +59,46 @@ def test_half_precision_forgets_no_weight_of_what_was_seen():
     assert_close(node.seen, torch.tensor(1.0))
     assert {b.dtype for b in node.moments()} == {torch.bfloat16}
     assert Normalise().project(problem).model[0].weight.dtype == torch.bfloat16
+
+
+def quantised(problem: Task) -> Task:
+    lift = Precision(p_init=3, granularity="tensor")
+    small = lift.project(lift.lift(problem))
+    assert isinstance(small, Task)
+    return small
+
+
+def trained() -> Task:
+    torch.manual_seed(0)
+    task = Task(nn.Sequential(nn.Linear(40, 6), nn.ReLU(), nn.Linear(6, 5)), "mse")
+    problem = Normalise().lift(task)
+    for _ in range(5):
+        problem.train().predict(1 + 3 * torch.randn(30, 40))
+    assert isinstance(problem, Task)
+    return problem.eval()
+
+
+def test_weights_on_a_grid_stay_on_one_row_by_row():
+    small = quantised(trained())
+    inner = small.model[0].inner.weight
+    plain = Normalise().project(small)
+    w = plain.model[0].weight
+    bits, scale = grid_of(w)
+    assert scale.shape == (6, 1)
+    assert torch.equal(bits == 0, inner == 0)
+    x = torch.randn(9, 40)
+    assert_close(plain.predict(x), small.predict(x), rtol=0.02, atol=0.02)
+    assert torch.equal(KeepGrid().project(KeepGrid().lift(plain)).model[0].weight, w)
+
+
+def test_only_grids_made_on_purpose_cost_any_exactness():
+    """An identity lies on a grid by itself; a quantised weight that was trained since lies on none."""
+    problem = trained()
+    with torch.no_grad():
+        problem.model[0].inner.weight.copy_(torch.eye(6, 40))
+    x = torch.randn(9, 40)
+    assert_close(Normalise().project(problem).predict(x), problem.predict(x))
+    moved = quantised(trained())
+    with torch.no_grad():
+        moved.model[0].inner.weight.add_(0.01 * torch.randn(6, 40))
+    assert_close(Normalise().project(moved).predict(x), moved.predict(x))

@@ -8,11 +8,12 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Node, Problem, Reparametrised, WeightLift, matches
+from torchlift.core import Fit, Node, Problem, Reparametrised, WeightLift, matches
 from torchlift.errors import TorchliftError
 from torchlift.lifts.precision import Noisy, Precision
-from torchlift.lifts.tools.grid_reading import grid_of
+from torchlift.lifts.tools.grid_reading import grid_of, mark_grids
 from torchlift.lifts.tools.grids import half_step
+from torchlift.lifts.tools.moving_grid import OnMovingGrid
 
 
 def nearest(v: Tensor, half: Tensor, top: Tensor) -> Tensor:
@@ -30,7 +31,7 @@ class OnGrid(Node):
     unit: Tensor
     top: Tensor
 
-    def __init__(self, weight: Tensor, bits: Tensor, scale: float) -> None:
+    def __init__(self, weight: Tensor, bits: Tensor, scale: Tensor | float) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight.clone())
         half = torch.where(bits > 0, half_step(bits) * scale, 0.0).to(weight.dtype)
@@ -65,8 +66,9 @@ class KeepGrid(WeightLift):
     """min f(Q(v)) by the gradient at Q(v): weights on a grid stay there, each with the bits it has.
 
     A value on the grid says its precision: it is an odd multiple of 2^(1−p) c for one p only. So the grid is
-    read from the weights, and nothing beside them is stored. Weights on no grid of 16 bits are left alone;
-    where none is, that is an error. Zeros have no bits and stay.
+    read from the weights, and nothing beside them is stored; where a weight has no common scale c, each of
+    its rows may have its own. Weights on no grid are left alone; where none is on one, that is an error.
+    Zeros have no bits and stay.
     """
 
     where: str = "*weight"
@@ -93,12 +95,16 @@ class KeepGrid(WeightLift):
         assert found is not None
         return OnGrid(weight, *found)
 
+    def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
+        """The problem with weights on their grids, marked as such."""
+        return mark_grids(super().project(problem, fit), self.own(problem))
 
-def settle(problem: Problem, lift: Precision) -> Problem:
+
+def settle(problem: Problem, lift: Precision, *, moving: bool = False) -> Problem:
     """A copy of a problem lifted by ``Precision`` with whole bits: v goes on, on its grid, straight through.
 
     ``KeepGrid().project`` takes it down. (Lifting the projected weights by ``KeepGrid`` would forget where
-    between two values v was.)
+    between two values v was.) ``moving``: grids follow their weights, and so do their zeros.
     """
     problem = copy.deepcopy(problem)
     assert isinstance(problem, Reparametrised)
@@ -106,7 +112,11 @@ def settle(problem: Problem, lift: Precision) -> Problem:
         problem.base = lift.inner.project(problem.base)
     for name, node in list(problem.nodes.items()):
         noisy = cast(Noisy, node)
-        made = OnGrid(noisy.weight.detach(), noisy.precision(), float(noisy.scale))
+        weight, bits, scale = noisy.weight.detach(), noisy.precision(), float(noisy.scale)
+        if moving:
+            made = OnMovingGrid(weight, noisy.whole_bits(), int((bits == 0).sum()), scale)
+        else:
+            made = OnGrid(weight, bits, scale)
         made.author = KeepGrid()
         problem.nodes[name] = made
     problem.author = KeepGrid()

@@ -10,6 +10,8 @@ from torch.nn.functional import batch_norm
 
 from torchlift.core import Fit, ModuleLift, Node, Problem, nodes
 from torchlift.lifts.tools import merge
+from torchlift.lifts.tools.grid_reading import on_purpose
+from torchlift.lifts.tools.grids import rounded, significant
 from torchlift.lifts.tools.outputs import Shape, own_shape
 from torchlift.lifts.tools.residual import axis
 
@@ -55,16 +57,22 @@ class Normed(Node):
         return self.mean / total, torch.where(some, self.variance / total, 1.0)
 
     def project(self) -> nn.Module:
-        """The layer with the running normalisation folded in."""
-        scale, shift = fold(self.gamma, self.beta, *self.moments(), self.epsilon)
+        """The layer with the running normalisation folded in.
+
+        Weights that were put on a grid of up to 8 bits stay on one, row by row: the factors then have as few
+        significant bits as a grid's scale, 8, and are off by a 512th at most.
+        """
+        digits = significant(self.gamma.dtype) if on_purpose(self.inner) else None
+        scale, shift = fold(self.gamma, self.beta, *self.moments(), self.epsilon, digits)
         return merge.scale(self.inner, scale.detach(), shift.detach())
 
 
 def fold(
-    gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, epsilon: float
+    gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, epsilon: float, digits: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """γ (z − μ) / √(σ² + ε) + β as scale · z + shift."""
+    """γ (z − μ) / √(σ² + ε) + β as scale · z + shift, the scale in so many significant bits if given."""
     scale = gamma / (variance + epsilon).sqrt()
+    scale = scale if digits is None else rounded(scale, digits)
     return scale, beta - scale * mean
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchlift.core import Fit, Node, Problem, WeightLift, matches, named
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.lifts.activation_precision import ActivationPrecision
+from torchlift.lifts.tools.grid_reading import mark_grids
 from torchlift.lifts.tools.grids import allocate, auto_scale, bits, logit, to_grid
 from torchlift.lifts.tools.noise import Noisy, Whole
 
@@ -128,5 +129,5 @@ class Precision(WeightLift):
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The problem with weights, and activations if asked, on their grids."""
-        plain = super().project(problem, fit)
+        plain = mark_grids(super().project(problem, fit), self.own(problem))
         return self.inner.project(plain, fit) if self.activations else plain

@@ -10,6 +10,13 @@ from torchlift.core import Fit, Lift, Task
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.recipes.tools.along import Along
+from torchlift.recipes.tools.coordinates import (
+    Coordinates,
+    accepted_within,
+    check_coordinates,
+    delivered,
+    within,
+)
 from torchlift.recipes.tools.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.train import DurableFit
 
@@ -23,13 +30,16 @@ class Chain(Recipe):
     ``Chain(a, b)``, or ``Chain({"prune": a, "polish": b})`` to name the stages: recipes or single lifts, in
     order. ``shares``: parts of the budget (equal), in order or by name. ``restart=False``: all fits follow
     the run's schedule once, one after another; by default each starts it anew, which anneals as often as
-    there are fits. The report shows what each stage cost and did.
+    there are fits. ``coordinates``: in which all stages work, ``"normalised"`` or ``"centred"``, left at the
+    very end (a stage may have its own instead, and leaves them). The report shows what each stage cost and
+    did.
     (Lifts at the same time, not one after another, are ``torchlift.chain``.)
     """
 
     recipes: Mapping[str, Step]
     shares: Mapping[str, float] | None
     restart: bool
+    coordinates: Coordinates
 
     def __init__(
         self,
@@ -37,7 +47,9 @@ class Chain(Recipe):
         *more: Step | Mapping[str, float],
         shares: Mapping[str, float] | Sequence[float] | None = None,
         restart: bool = True,
+        coordinates: Coordinates = "plain",
     ) -> None:
+        check_coordinates(coordinates)
         if isinstance(recipes, Mapping | Sequence):
             if shares is None and len(more) == 1 and isinstance(more[0], Mapping):
                 shares, more = more[0], ()
@@ -55,8 +67,13 @@ class Chain(Recipe):
         object.__setattr__(self, "recipes", named)  # frozen
         object.__setattr__(self, "shares", parts)
         object.__setattr__(self, "restart", restart)
+        object.__setattr__(self, "coordinates", coordinates)
 
     def __call__(self, task: Task, fit: Fit) -> Task:
+        """All recipes in turn, in the coordinates asked for."""
+        return within(self.coordinates, task, fit, lambda inner: self.staged(inner, fit))
+
+    def staged(self, task: Task, fit: Fit) -> Task:
         """All recipes in turn; each is asked whether it takes what the last one left."""
         shares: Mapping[str, Any] = self.shares or dict.fromkeys(self.recipes, 1.0)
         total, inner = sum(shares.values()), fit if self.restart else Along(fit)
@@ -67,12 +84,14 @@ class Chain(Recipe):
                 raise TorchliftError(f"Chain stops at {name!r}: {reason}")
             task = recipe(task, part)
             if isinstance(fit, DurableFit):
-                fit.stage(name, task, parameters=nonzero(task.model), file_bytes=file_size(task.model))
+                out = delivered(task).model
+                fit.stage(name, task, parameters=nonzero(out), file_bytes=file_size(out))
         return task
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the first recipe says: the others depend on what it makes."""
-        return as_recipe(next(iter(self.recipes.values()))).accepts(task, fit)
+        first = as_recipe(next(iter(self.recipes.values())))
+        return accepted_within(self.coordinates, task, fit, lambda inner: first.accepts(inner, fit))
 
 
 def nonzero(model: nn.Module) -> int:

@@ -9,7 +9,15 @@ from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
 from torchlift.lifts.keep_grid import OnGrid, settle
 from torchlift.lifts.precision import Granularity
+from torchlift.lifts.tools.moving_grid import OnMovingGrid
 from torchlift.recipes.tools.bits import average, check, land, noisy, size, steer
+from torchlift.recipes.tools.coordinates import (
+    Coordinates,
+    accepted_within,
+    check_coordinates,
+    delivered,
+    within,
+)
 from torchlift.recipes.tools.recipe import Recipe, made
 
 
@@ -23,6 +31,14 @@ class Smol(Recipe):
     ``strength`` decides. ``finetune``: the part of the budget for fine-tuning on the grid, through the run's
     schedule once more at ``finetune_rate`` times its rates. ``logit_rate``: that of Adam for s; 1e-3 as in
     the source, more in runs too short for that. The weights are projected at the very end.
+
+    ``zeros``: while fine-tuning, weights at zero bits are ``"held"`` as in the source, or ``"moving"``: as
+    many of each tensor are zero as were, always the smallest, and the scale of its grid follows its weights
+    (:class:`~torchlift.lifts.tools.moving_grid.OnMovingGrid`). What was pruned before is held in any case.
+    ``coordinates``: as in :class:`ContinuousSparsification`; a norm that is folded at the end scales rows,
+    so that each row has a grid of its own.
+
+    More than eight fields: those of the lift, the targets, and what fine-tuning may do.
     """
 
     bits: float | None = None
@@ -41,6 +57,8 @@ class Smol(Recipe):
     finetune: float = 0.5
     finetune_rate: float = 1.0
     logit_rate: float | None = None
+    zeros: Literal["held", "moving"] = "held"
+    coordinates: Coordinates = "plain"
 
     def __post_init__(self) -> None:
         if self.bits is not None and self.bytes is not None:
@@ -49,9 +67,18 @@ class Smol(Recipe):
             raise TorchliftError(f"bits lies in (0, p_init = {self.p_init:g}], got {self.bits}.")
         if not 0 <= self.finetune < 1:
             raise TorchliftError(f"finetune is a part of the budget in [0, 1), got {self.finetune}.")
+        if self.zeros not in ("held", "moving"):
+            raise TorchliftError(f"zeros {self.zeros!r} is not known: 'held' or 'moving'.")
+        if self.zeros == "moving" and (self.levels is not None or not self.zero):
+            raise TorchliftError('zeros="moving" moves single zeros: leave levels= out, and zero=True.')
+        check_coordinates(self.coordinates)
         _ = made(Precision, self)
 
     def __call__(self, task: Task, fit: Fit) -> Task:
+        """Noise, whole bits, fine-tuning, in the coordinates asked for."""
+        return within(self.coordinates, task, fit, lambda inner: self.quantised(inner, fit))
+
+    def quantised(self, task: Task, fit: Fit) -> Task:
         """Noise, whole bits, fine-tuning."""
         lift = made(Precision, self)
         lifted = fit.lift(lift, task)
@@ -73,7 +100,7 @@ class Smol(Recipe):
             land(lifted, lambda: average(noisy(lifted)), self.bits, "bits")
         if self.bytes is not None:
             land(lifted, lambda: size(lifted, lift), self.bytes, "bytes")
-        on_grid = settle(lifted, lift)
+        on_grid = settle(lifted, lift, moving=self.zeros == "moving")
         if self.finetune:
             groups = {"*": {"lr_factor": self.finetune_rate}}
             fit(on_grid, name="finetune", share=self.finetune, groups=groups, log=self.account)
@@ -98,17 +125,19 @@ class Smol(Recipe):
         found = noisy(problem)
         if found:
             return {"bits": average(found), **self.asked}
-        held = [part for part in problem.modules() if isinstance(part, OnGrid)]
+        held = [part for part in problem.modules() if isinstance(part, OnGrid | OnMovingGrid)]
         total = sum(node.weight.numel() for node in held)
         numbers = {"bits": sum(float(node.bits().sum()) for node in held) / total}
         if self.bytes is not None:
-            small = KeepGrid().project(problem)
-            assert isinstance(small, Task)
-            numbers["bytes"] = float(file_size(small.model))
+            numbers["bytes"] = float(file_size(delivered(KeepGrid().project(problem)).model))
         return numbers | self.asked
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the lift says, and whether the target can be had."""
+        return accepted_within(self.coordinates, task, fit, lambda inner: self.refused(inner, fit))
+
+    def refused(self, task: Task, fit: Fit | None) -> str | None:
+        """Why not, in the coordinates asked for."""
         lift = made(Precision, self)
         reason = lift.accepts(task, fit)
         if reason is not None or not self.asked:

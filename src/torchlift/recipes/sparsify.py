@@ -2,28 +2,21 @@
 
 import dataclasses
 import warnings
-from typing import Any, Literal, cast
+from typing import Any
 
 from torchlift import deploy
-from torchlift.core import Fit, Lift, Problem, Task, matches
+from torchlift.core import Fit, Problem, Task, matches
 from torchlift.deploy.groups import Plan
 from torchlift.errors import TorchliftError
-from torchlift.lifts import Normalise, SoftMask, Standardise
+from torchlift.lifts import SoftMask
 from torchlift.lifts.tools.switches import spared
 from torchlift.loss import split
 from torchlift.recipes.tools.accounts import account, closed, itself, quietly, settled
+from torchlift.recipes.tools.coordinates import Coordinates, accepted_within, check_coordinates, within
 from torchlift.recipes.tools.masking import Masking
 from torchlift.recipes.tools.pruning import logger
 from torchlift.recipes.tools.shrunk import ShrunkTarget, groups_of, settle, shrunk_target
 from torchlift.recipes.tools.targets import Target, target, weigh
-
-Coordinates = Literal["plain", "normalised", "centred"]
-COORDINATES: dict[Coordinates, Lift | None] = {
-    "plain": None,
-    "normalised": Normalise(),
-    "centred": Standardise(),
-}
-"""Lifts that scale rows or shift biases alone, so that zeros survive the way down."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,9 +77,7 @@ class ContinuousSparsification(Masking):
 
     def check_coordinates(self) -> None:
         """Only targets that are the same in both models."""
-        if self.coordinates not in COORDINATES:
-            known = ", ".join(map(repr, COORDINATES))
-            raise TorchliftError(f"coordinates {self.coordinates!r} are not known: {known}.")
+        check_coordinates(self.coordinates)
         if self.coordinates != "plain" and (self.granularity != "weight" or set(self.aims) - {"sparsity"}):
             raise TorchliftError(
                 f"{self.coordinates} coordinates go with single weights and sparsity=: whole channels, "
@@ -95,17 +86,12 @@ class ContinuousSparsification(Masking):
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """The pruned task, found in its coordinates."""
-        lift = COORDINATES[self.coordinates]
-        if lift is None:
-            return self.pruned(task, fit)
-        return cast(Task, lift.project(self.pruned(cast(Task, fit.lift(lift, task)), fit)))
+        return within(self.coordinates, task, fit, lambda inner: self.pruned(inner, fit))
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the mask says of the task, or of the lifted one."""
-        lift = COORDINATES[self.coordinates]
-        if lift is None:
-            return super().accepts(task, fit)
-        return lift.accepts(task, fit) or super().accepts(cast(Task, lift.lift(task, fit)), fit)
+        masked = super().accepts
+        return accepted_within(self.coordinates, task, fit, lambda inner: masked(inner, fit))
 
     def pruned(self, task: Task, fit: Fit) -> Task:
         """Lift, fit, project, fine-tune."""

@@ -1,22 +1,73 @@
 """Reading a weight's grid from its values: on SMOL's grids a value says its precision."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from torchlift.core import Problem, Reparametrised
+from torchlift.core.zeros import owner_of
 from torchlift.lifts.tools.grids import MOST, half_step
 
+MARK = "_on_grid"
+FEW, ENOUGH = 8, 4
+"""Rows on grids of their own have at most so many bits, and one of them so many entries: any two numbers lie
+on some grid."""
 
-def grid_of(w: Tensor) -> tuple[Tensor, float] | None:
+
+def mark_grids(plain: Problem, lifted: Reparametrised) -> Problem:
+    """The projected problem itself; noted on their owners, which weights were put on a grid on purpose."""
+    for name in [name for slots in lifted.slots.values() for name in slots]:
+        owner, leaf = owner_of(plain, name)
+        setattr(owner, MARK, tuple(sorted({*getattr(owner, MARK, ()), leaf})))
+    return plain
+
+
+def on_purpose(owner: nn.Module, leaf: str = "weight") -> bool:
+    """Whether a weight was put on a grid of up to 8 bits, and still lies there."""
+    found = grid_of(owner.get_parameter(leaf)) if leaf in getattr(owner, MARK, ()) else None
+    return found is not None and int(found[0].max()) <= FEW
+
+
+def grid_of(w: Tensor) -> tuple[Tensor, Tensor] | None:
     """The (p, c) of a weight that lies on a grid, read from its values; None where it lies on none.
+
+    One c for all of it, or one for each row: a norm that is folded into a layer scales its rows. Scales of
+    rows may have a common unit by chance; where both can be read, rows count if they take half the bits.
+    """
+    one, rows = one_grid(w), rows_of(w)
+    found = rows if one is None or (rows is not None and 2 * int(rows[0].sum()) <= int(one[0].sum())) else one
+    return None if found is None else (found[0], torch.as_tensor(found[1], dtype=w.dtype, device=w.device))
+
+
+def rows_of(w: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The (p, c) of a weight whose rows lie on grids of their own; c is shaped to meet the weight."""
+    if w.ndim < 2 or not w.numel():
+        return None
+    bits, scales, most = list[Tensor](), list[float](), 0
+    for row in w.detach().flatten(1):
+        alive = int(row.count_nonzero())
+        found = one_grid(row, FEW) if alive else (torch.zeros_like(row, dtype=torch.int16), 1.0)
+        if found is None:
+            return None
+        most = max(most, alive)
+        bits.append(found[0])
+        scales.append(found[1])
+    if most < ENOUGH:
+        return None
+    shape = (-1, *[1] * (w.ndim - 1))
+    return torch.stack(bits).view_as(w), torch.tensor(scales, dtype=w.dtype, device=w.device).view(shape)
+
+
+def one_grid(w: Tensor, most: int = MOST) -> tuple[Tensor, float] | None:
+    """The (p, c) of values on one grid of at most so many bits; None where they are on none.
 
     Every value is odd · 2^k · g for one g: its own half step is 2^k g, which is 2^(1−p) c. Of the scales that
     fit, the least. Values are compared to the last bit, so that what is read projects to what was given.
     """
     values, where = w.detach().abs().unique(return_inverse=True)
     alive = values[values > 0]
-    if not alive.numel() or alive.numel() > 2**MOST or not bool(torch.isfinite(alive).all()):
+    if not alive.numel() or alive.numel() > 2**most or not bool(torch.isfinite(alive).all()):
         return None
-    whole = multiples(alive.double(), torch.finfo(w.dtype).eps)
+    whole = multiples(alive.double(), torch.finfo(w.dtype).eps, most)
     if whole is None:
         return None
     low = whole & -whole
@@ -29,9 +80,9 @@ def grid_of(w: Tensor) -> tuple[Tensor, float] | None:
     return bits[where].view_as(w), scale
 
 
-def multiples(values: Tensor, eps: float) -> Tensor | None:
+def multiples(values: Tensor, eps: float, bits: int) -> Tensor | None:
     """Positive values, in order, as whole multiples of their largest common unit; None without one."""
-    most = int(2**MOST * float(values[0] / values[-1]))
+    most = int(2**bits * float(values[0] / values[-1]))
     parts = torch.arange(1, most + 1, dtype=values.dtype, device=values.device)  # of the least value
     few = values[:: max(1, len(values) // 8)]
     for part in parts[fits(parts[:, None] * (few / values[0]), eps).all(1)].tolist():

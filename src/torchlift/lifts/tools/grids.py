@@ -109,6 +109,12 @@ def rounded_up(value: float, digits: int) -> float:
     return math.ldexp(math.ceil(mantissa * 2**digits), exponent - digits)
 
 
+def rounded(values: Tensor, digits: int) -> Tensor:
+    """The nearest numbers of so many significant bits."""
+    mantissa, exponent = torch.frexp(values)
+    return torch.ldexp(torch.round(mantissa * 2**digits) * 2.0**-digits, exponent)
+
+
 def auto_scale(w: Tensor) -> float:
     """c = 2 rms(w ≠ 0), or half of |w| at the 999th permille where that is more; 1 for a weight of zeros.
 

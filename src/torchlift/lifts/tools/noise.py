@@ -92,12 +92,16 @@ class Noisy(Node):
         bound = self.over(self.scale * (2 - torch.sigmoid(self.logit)))
         self.weight.clamp_(-bound, bound)
 
+    def whole_bits(self) -> Tensor:
+        """[p(s)] of every entry, before any is allocated to zero."""
+        with torch.no_grad():
+            raw = integer(bits(self.logit) + self.shift, self.whole.rounding, self.whole.levels)
+            return self.over(raw.clamp(1, most_bits(self.weight.dtype)))
+
     def precision(self) -> Tensor:
         """The integer bits of every entry, as the projection would allocate them; 0 where it is zero."""
         with torch.no_grad():
-            raw = integer(bits(self.logit) + self.shift, self.whole.rounding, self.whole.levels)
-            raw = raw.clamp(1, most_bits(self.weight.dtype))
-            found = self.over(raw).expand(self.weight.shape)
+            found = self.whole_bits().expand(self.weight.shape)
             if not self.whole.zero:
                 return found.masked_fill(self.over(self.count == 0), 0)
             unit = self.weight / self.scale

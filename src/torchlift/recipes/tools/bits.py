@@ -8,12 +8,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchlift.core import Dial, Problem, Task
+from torchlift.core import Dial, Problem
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Precision
 from torchlift.lifts.precision import Noisy
 from torchlift.lifts.tools.grids import allocate
+from torchlift.recipes.tools.coordinates import delivered
 
 
 class Steered(Dial):
@@ -94,9 +95,7 @@ def fixed_bytes(problem: Problem, lift: Precision) -> int:
 
 def size(problem: Problem, lift: Precision) -> int:
     """Bytes of the packed file if projected now."""
-    small = lift.project(problem)
-    assert isinstance(small, Task)
-    return file_size(small.model)
+    return file_size(delivered(lift.project(problem)).model)
 
 
 def check(problem: Problem, lift: Precision, bits: float | None, bytes: float | None) -> float:
