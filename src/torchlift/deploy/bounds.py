@@ -2,9 +2,11 @@
 
     few distinct values:  n·H(values) + the values themselves
     zeros among many:     n·H(mask) + the entries that are not zero
+    rows on own grids:    n·H(k) + a step per row, where w[r, …] = round(k[r, …]·step_r) with whole numbers k
     neither:              the entries
 
-H(p) = −Σ p log2 p of the frequencies in the tensor; the least of the three counts. Weights that are not
+H(p) = −Σ p log2 p of the frequencies in the tensor; the least of the four counts. Steps are taken as they
+are, k by its entropy over all rows: which whole numbers there are takes a few bits each. Weights that are not
 quantised have signs and exponents that repeat, so that a file may come out below: the bound takes such
 entries as they are.
 """
@@ -14,15 +16,10 @@ import math
 import numpy as np
 from torch import Tensor
 
+from torchlift.deploy import rowgrids
 from torchlift.deploy.elements import bits_of, distinct
+from torchlift.deploy.frequencies import entropy_bits
 from torchlift.deploy.palettes import MOST
-from torchlift.deploy.rans import Array
-
-
-def entropy_bits(counts: Array) -> float:
-    """n·H in bits for symbols that occur so often."""
-    seen = counts[counts > 0].astype(np.float64)
-    return float(-(seen * np.log2(seen / seen.sum())).sum()) if seen.size else 0.0
 
 
 def bound(tensor: Tensor) -> int:
@@ -39,4 +36,8 @@ def bound(tensor: Tensor) -> int:
     if distinct(bits, MOST) is not None:
         counts = np.unique(bits, return_counts=True)[1]
         forms.append(entropy_bits(counts) / 8 + counts.size * width)
+    grids = rowgrids.split(bits, tensor.dtype, len(tensor)) if tensor.ndim > 1 else None
+    if grids is not None:
+        counts = np.bincount(grids[1].reshape(-1).view("<u2"))
+        forms.append(entropy_bits(counts) / 8 + grids[0].size * width)
     return math.ceil(min(forms))

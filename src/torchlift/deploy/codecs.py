@@ -7,6 +7,7 @@ planes:    all first bytes of the entries, then all second bytes, …: each plan
 palette:   the distinct values, at most 65,536 of them, and the coded name of each entry's.
 sparse:    a coded mask (1 where an entry's bits are not all zero), then the entries that are there, in
            another form.
+rows:      the step of each row, and whole numbers: the entries are their products (rowgrids).
 same:      as an earlier tensor.
 """
 
@@ -16,11 +17,11 @@ import zlib
 import numpy as np
 import torch
 
-from torchlift.deploy import palettes, symbols
+from torchlift.deploy import palettes, rowgrids, symbols
 from torchlift.deploy.byteflow import Sink
-from torchlift.deploy.decoding import DEFLATED, PALETTE, PLANES, SPARSE, STORED
+from torchlift.deploy.decoding import DEFLATED, PALETTE, PLANES, ROWS, SPARSE, STORED
 from torchlift.deploy.elements import distinct
-from torchlift.deploy.frequencies import fit
+from torchlift.deploy.frequencies import entropy_bits, fit
 from torchlift.deploy.rans import Array, Segment
 
 SAMPLE = 1 << 16
@@ -41,22 +42,50 @@ class Form:
         self.raw.append(content)
         self.size += len(content)
 
+    def then(self, rest: "Form") -> "Form":
+        """This one, and another after it."""
+        plan = Sink()
+        plan.bytes(bytes(self.plan.data + rest.plan.data))
+        segments = [*self.segments, *rest.segments]
+        return Form(plan, [*self.raw, *rest.raw], segments, self.size + rest.size)
 
-def encode(bits: Array, kind: torch.dtype) -> Form:
-    """The smallest form of a tensor's bits; of nearly equal ones that with the fewest symbols, which reads
-    faster."""
-    forms = dense_forms(bits, kind)
-    present = bits != 0
-    if bits.size and not present.all() and present.any():
-        form = Form()
-        form.plan.number(SPARSE)
-        form.size = 1 + symbols.write(present.view(np.uint8), 2, form.plan, form.segments)
-        rest = best(dense_forms(bits[present], kind))
-        form.plan.number(int(present.sum()))
-        form.plan.bytes(bytes(rest.plan.data))
-        forms.append(Form(form.plan, rest.raw, [*form.segments, *rest.segments], form.size + rest.size))
-    found = best(forms)
+
+def encode(bits: Array, kind: torch.dtype, rows: int = 0) -> Form:
+    """The smallest form of a tensor's bits, in so many rows (0: none); of nearly equal ones that with the
+    fewest symbols, which reads faster."""
+    found = plain(bits, kind)
+    found = by_rows(bits, kind, rows, found.size) or found
     return deflated(bits, found.size) or found
+
+
+def plain(bits: Array, kind: torch.dtype) -> Form:
+    """The smallest form that knows nothing of rows."""
+    present = bits != 0
+    if not bits.size or present.all() or not present.any():
+        return best(dense_forms(bits, kind))
+    form = Form()
+    form.plan.number(SPARSE)
+    form.size = 1 + symbols.write(present.view(np.uint8), 2, form.plan, form.segments)
+    form.plan.number(int(present.sum()))
+    return best([*dense_forms(bits, kind), form.then(best(dense_forms(bits[present], kind)))])
+
+
+def by_rows(bits: Array, kind: torch.dtype, rows: int, size: float) -> Form | None:
+    """Steps and whole numbers, if that is smaller than ``size``; their entropy tells whether to try. With one
+    step for all rows a palette says the same."""
+    found = rowgrids.split(bits, kind, rows)
+    if found is None:
+        return None
+    steps, whole = found
+    if np.unique(steps[steps != 0]).size < 2:
+        return None
+    form = Form()
+    form.plan.number(ROWS)
+    form = form.then(best(dense_forms(steps, kind)))
+    if form.size + entropy_bits(np.bincount(whole.reshape(-1).view("<u2"))) / 8 >= size:
+        return None
+    form = form.then(plain(whole.reshape(-1).view("<u2"), torch.int16))
+    return form if form.size < size else None
 
 
 def best(forms: list[Form]) -> Form:

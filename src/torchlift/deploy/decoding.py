@@ -6,14 +6,14 @@ import zlib
 import numpy as np
 import torch
 
-from torchlift.deploy import palettes, symbols
+from torchlift.deploy import palettes, rowgrids, symbols
 from torchlift.deploy.budget import Budget, PackedError
 from torchlift.deploy.byteflow import Source
 from torchlift.deploy.elements import BITS
 from torchlift.deploy.frequencies import read_table
 from torchlift.deploy.rans import Array, Decoder
 
-STORED, DEFLATED, PLANES, PALETTE, SPARSE = range(5)
+STORED, DEFLATED, PLANES, PALETTE, SPARSE, ROWS = range(6)
 OCTETS = np.arange(256, dtype=np.uint8)
 
 
@@ -27,11 +27,31 @@ class Reading:
     budget: Budget
 
 
-def decode(reading: Reading, count: int, kind: torch.dtype) -> Array:
-    """The bits of ``count`` entries; whoever calls holds their memory in the budget."""
-    unit, form = BITS[kind.itemsize], reading.plan.number(SPARSE)
-    if form != SPARSE:
-        return decode_dense(reading, form, count, kind)
+def decode(reading: Reading, count: int, kind: torch.dtype, rows: int = 0) -> Array:
+    """The bits of ``count`` entries in so many rows (0: none); whoever calls holds their memory in the
+    budget."""
+    form = reading.plan.number(ROWS)
+    if form == ROWS:
+        return decode_rows(reading, count, kind, rows)
+    if form == SPARSE:
+        return decode_sparse(reading, count, kind)
+    return decode_dense(reading, form, count, kind)
+
+
+def decode_rows(reading: Reading, count: int, kind: torch.dtype, rows: int) -> Array:
+    """Steps, one a row, times whole numbers; neither has rows of its own."""
+    if kind not in palettes.FLOATS or rows < 1 or count < rows:
+        raise PackedError("a tensor has steps for rows that it does not have.")
+    wide = 0 if kind == torch.float32 else 8 * count
+    with reading.budget.lend(2 * count + 32 * rows + wide, "the multiples of steps"):
+        steps = decode_dense(reading, reading.plan.number(PALETTE), rows, kind)
+        whole = decode(reading, count, torch.int16).view("<i2").reshape(rows, -1)
+        return rowgrids.merged(steps, whole, kind).reshape(count)
+
+
+def decode_sparse(reading: Reading, count: int, kind: torch.dtype) -> Array:
+    """A mask, and the entries that are there."""
+    unit = BITS[kind.itemsize]
     with reading.budget.lend(2 * count, "a mask"):
         mask = symbols.read(count, np.array([False, True]), reading.plan, reading.decoder)
         present = reading.plan.number(count)
@@ -45,7 +65,7 @@ def decode(reading: Reading, count: int, kind: torch.dtype) -> Array:
 
 
 def decode_dense(reading: Reading, form: int, count: int, kind: torch.dtype) -> Array:
-    """Entries in any form but the sparse one."""
+    """Entries in any form but those of masks and of rows."""
     unit = BITS[kind.itemsize]
     size = count * unit.itemsize
     if form == STORED:

@@ -86,6 +86,12 @@ def cost(counts: Array, frequencies: Array, bits: int) -> float:
     return float((counts[seen] * (bits - np.log2(frequencies[seen]))).sum()) / 8
 
 
+def entropy_bits(counts: Array) -> float:
+    """n·H in bits for symbols that occur so often."""
+    seen = counts[counts > 0].astype(np.float64)
+    return float(-(seen * np.log2(seen / seen.sum())).sum()) if seen.size else 0.0
+
+
 def fit(counts: Array) -> tuple[Table, float]:
     """The cheapest table for symbols that occur so often, and bytes of the code and of the table under it."""
     best: tuple[Table, float] | None = None

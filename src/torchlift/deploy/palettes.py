@@ -2,7 +2,7 @@
 
 On a grid they are multiples of one step, v = round(k·step): the step and the whole numbers k are stored, each
 as its distance to the one before. Elsewhere the values' bits are, in rising order. Which of the two is tried
-by decoding.
+by decoding. Of int16 the distances alone are stored (since the third version of the coder).
 """
 
 import numpy as np
@@ -13,14 +13,19 @@ from torchlift.deploy.byteflow import Sink, Source
 from torchlift.deploy.elements import BITS, bits_of
 from torchlift.deploy.rans import Array
 
-BY_BITS, BY_STEP = 0, 1
+BY_BITS, BY_STEP, BY_DISTANCE = 0, 1, 2
 MOST = 65_536
 FAR = 2**20
-FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+LEAST_EXPONENT = {torch.float64: -1021, torch.float32: -125, torch.float16: -13, torch.bfloat16: -125}
+"""Of normal numbers f·2^e with ½ ≤ f < 1: smaller ones have the units of these."""
+FLOATS = tuple(DIGITS)
 
 
 def write(bits: Array, kind: torch.dtype, sink: Sink) -> Array:
     """Append a palette; its values' bits in the order in which they are stored."""
+    if kind == torch.int16:
+        return write_whole(bits, sink)
     grid = steps(bits, kind)
     if grid is None:
         sink.number(BY_BITS)
@@ -34,17 +39,38 @@ def write(bits: Array, kind: torch.dtype, sink: Sink) -> Array:
     return on_grid(step, multiples, kind)
 
 
+def write_whole(bits: Array, sink: Sink) -> Array:
+    """Whole numbers: each as its distance to the one before."""
+    values = np.sort(bits.view("<i2"))
+    sink.number(BY_DISTANCE)
+    for distance in np.diff(values.astype(np.int64), prepend=0).tolist():
+        sink.signed(distance)
+    return values.view("<u2")
+
+
 def read(source: Source, count: int, kind: torch.dtype) -> Array:
     """The bits of a palette's ``count`` values."""
     unit = BITS[kind.itemsize]
-    if source.number(BY_STEP) == BY_BITS:
+    how = source.number(BY_DISTANCE)
+    if how == BY_BITS:
         planes = np.frombuffer(source.bytes(count * unit.itemsize), np.uint8).reshape(unit.itemsize, count)
         return planes.T.copy().view(unit).reshape(count)
+    if how == BY_DISTANCE:
+        return read_whole(source, count, kind)
     if kind not in FLOATS:
         raise PackedError("a palette of whole numbers has a step.")
     step = float(np.frombuffer(source.bytes(8), "<f8")[0])
     multiples = np.cumsum(source.signs(count).clip(-FAR, FAR))
     return on_grid(step, multiples, kind)
+
+
+def read_whole(source: Source, count: int, kind: torch.dtype) -> Array:
+    """The inverse of :func:`write_whole`."""
+    values = np.cumsum(source.signs(count).clip(-FAR, FAR))
+    found = values.astype("<i2")
+    if kind != torch.int16 or np.any(found != values):
+        raise PackedError("a palette of int16 has other numbers.")
+    return found.view("<u2")
 
 
 def on_grid(step: float, multiples: Array, kind: torch.dtype) -> Array:
@@ -79,8 +105,7 @@ def steps(bits: Array, kind: torch.dtype) -> tuple[float, Array] | None:
 
 def half_unit(sizes: Array, kind: torch.dtype) -> Array:
     """Half the distance to the next number of the type."""
-    digits = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}[kind]
-    return np.ldexp(0.5, np.frexp(sizes)[1] - digits)
+    return np.ldexp(0.5, np.maximum(np.frexp(sizes)[1], LEAST_EXPONENT[kind]) - DIGITS[kind])
 
 
 def common_divisor(sizes: Array) -> float | None:

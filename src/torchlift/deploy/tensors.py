@@ -4,6 +4,7 @@ words."""
 import dataclasses
 import hashlib
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 from torch import Tensor
@@ -74,7 +75,12 @@ def line(tensor: Tensor, number: int, known: dict[bytes, int], plan: Sink) -> Fo
     plan.number(tensor.ndim)
     for dimension in tensor.shape:
         plan.number(dimension)
-    return encode(bits, tensor.dtype)
+    return encode(bits, tensor.dtype, rows_of(tensor.shape))
+
+
+def rows_of(shape: Sequence[int]) -> int:
+    """How many rows a tensor has: its first dimension where there are others."""
+    return shape[0] if len(shape) > 1 else 0
 
 
 def read(plan: bytes, raw: memoryview, lanes: int, code: memoryview, budget: Budget) -> list[Tensor]:
@@ -107,4 +113,5 @@ def read_one(reading: Reading, earlier: list[Tensor]) -> Tensor:
     shape = [reading.plan.number() for _ in range(reading.plan.number(64))]
     count = product(shape)
     reading.budget.take(count * kind.itemsize, "a tensor")
-    return tensor_of(decode(reading, count * max(1, kind.itemsize // 8), kind), kind, shape)
+    bits = decode(reading, count * max(1, kind.itemsize // 8), kind, rows_of(shape))
+    return tensor_of(bits, kind, shape)
