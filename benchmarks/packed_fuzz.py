@@ -102,9 +102,9 @@ def try_files(mutator: Any, seeds: range, note: Path) -> dict[str, object]:
 
 
 def older() -> tuple[bytes, ...]:
-    """Files of the first version of the format."""
+    """Files of the first version of the format, and of earlier coders."""
     folder = Path(__file__).parent.parent / "tests" / "deploy" / "fixtures"
-    return tuple(path.read_bytes() for path in sorted(folder.glob("v1-*.tl")))
+    return tuple(path.read_bytes() for path in sorted(folder.glob("v*.tl")))
 
 
 def peak() -> int:

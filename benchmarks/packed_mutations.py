@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from torchlift.deploy.budget import PackedError
+from torchlift.deploy.dictionary import DICTIONARY
 from torchlift.deploy.packing import packed
 from torchlift.deploy.sealing import SIZE, seal
 from torchlift.deploy.unpacking import FIRST, FRONT, unpacked
@@ -76,13 +77,29 @@ def models() -> list[tuple[nn.Module, Any]]:
     large = nn.Linear(80, 80, bias=False)
     with torch.no_grad():
         large.weight.copy_((large.weight * 2000).round() / 2000)
+    rows, half = by_rows()
     lstm = nn.Sequential(nn.LSTM(3, 4))
     attention = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
     text = torch.randint(20, (2, 8))
     return [
         (conv, None), (grid, None), (sparse, None), (large, None), (lstm, None), (attention, None),
         (GPT(20, 8, 8, 1, 2), None), (grid, image), (lstm, torch.randn(5, 2, 3)), (GPT(20, 8, 8, 1, 2), text),
+        (rows, None), (half, None), (rows, torch.randn(2, 40)),
     ]  # fmt: skip
+
+
+def by_rows() -> tuple[nn.Module, nn.Module]:
+    """Rows on grids of their own: three values, eight bits, few that are not zero; the same in half
+    precision."""
+    layers = [nn.Linear(40, 30), nn.Linear(30, 20), nn.Linear(20, 40)]
+    half = nn.Linear(30, 9).to(torch.bfloat16)
+    with torch.no_grad():
+        for layer, levels in zip(layers, (1, 127, 7), strict=True):
+            step = layer.weight.abs().amax(1, keepdim=True) / levels
+            layer.weight.copy_((layer.weight / step).round() * step + 0.0)
+        layers[2].weight[torch.rand(40, 20) < 0.8] = 0
+        half.weight.copy_((half.weight * 20).round() * torch.rand(9, 1).to(torch.bfloat16) + 0.0)
+    return nn.Sequential(*layers), half
 
 
 class Mutator:
@@ -186,16 +203,27 @@ def header(body: bytes, rng: random.Random) -> bytes:
     """A node of the JSON tree, replaced, removed or doubled."""
     begin, end, _ = parts(body)
     try:
-        tree = json.loads(zlib.decompress(body[begin:end]))
+        tree = json.loads(inflated(body[begin:end]))
     except (zlib.error, ValueError):
         return damage(body, rng)
     change_node(tree, rng)
-    text = zlib.compress(json.dumps(tree).encode())
+    text = deflated(json.dumps(tree).encode(), rng)
     if body[5:8] == FIRST:
         return body[:8] + len(text).to_bytes(8, "little") + text + body[end:]
     fields = list(FRONT.unpack_from(body))
     fields[4] = len(text)
     return FRONT.pack(*fields) + text + body[end:]
+
+
+def inflated(text: bytes) -> bytes:
+    """A header's JSON; older ones have no dictionary."""
+    return zlib.decompressobj(zdict=DICTIONARY).decompress(text)
+
+
+def deflated(text: bytes, rng: random.Random) -> bytes:
+    """The same back, with and without the dictionary."""
+    engine = zlib.compressobj(zdict=DICTIONARY) if rng.random() < 0.5 else zlib.compressobj()
+    return engine.compress(text) + engine.flush()
 
 
 def change_node(tree: Any, rng: random.Random) -> None:

@@ -2,14 +2,14 @@
 
     offset  bytes  content
     0       8      b"TLIFT" and the version of the format, b"002"
-    8       1      version of the entropy coder, 2
+    8       1      version of the entropy coder, 3
     9       1      seal: 0 SHA-256, 1 HMAC-SHA-256 with the writer's key
     10      2      lanes of the coder
     12      4      length of the header
     16      4      length of the plan
     20      4      length of the plan when inflated
     24      8      length of the raw bytes
-    32      …      header: deflated JSON, the tree or graph of the model, its tensors by number
+    32      …      header: JSON deflated from a dictionary, the model's tree or graph, tensors by number
     …       …      plan: deflated numbers, the tensors' types, shapes, forms, palettes, frequencies
     …       …      raw bytes: what no code makes smaller
     …       …      code: a 32-bit state per lane, then 16-bit words
@@ -32,6 +32,7 @@ from torchlift import files
 from torchlift.deploy import sealing, tensors
 from torchlift.deploy.budget import Budget, PackedError, default_limit
 from torchlift.deploy.classes import Kind
+from torchlift.deploy.dictionary import DICTIONARY
 from torchlift.deploy.layout import is_last
 from torchlift.deploy.probing import Example
 from torchlift.deploy.tracing import trace
@@ -107,7 +108,8 @@ def described(model: nn.Module) -> tuple[bytes, list[Tensor]]:
     if last := [number for number, tensor in enumerate(writer.tensors) if is_last(tensor)]:
         tree["channels_last"] = last
     text = json.dumps(tree, separators=(",", ":"), allow_nan=False)
-    return zlib.compress(text.encode(), 9), writer.tensors
+    engine = zlib.compressobj(9, zdict=DICTIONARY)
+    return engine.compress(text.encode()) + engine.flush(), writer.tensors
 
 
 def assembled(header: bytes, held: list[Tensor], key: bytes | None) -> bytes:

@@ -14,13 +14,17 @@ from torchlift.deploy import legacy, sealing, tensors
 from torchlift.deploy.budget import Budget, PackedError, default_limit
 from torchlift.deploy.classes import Kind
 from torchlift.deploy.decoding import inflate
+from torchlift.deploy.dictionary import DICTIONARY
 from torchlift.deploy.programs import Program, verify
 from torchlift.deploy.readers import Reader
 from torchlift.deploy.vetting import vet
 
 NAME, VERSION, FIRST = b"TLIFT", b"002", b"001"
-CODER = 2
-"""The second version of the coder may put any number of names into a symbol; it reads the first's."""
+CODER = 3
+"""The second version of the coder may put any number of names into a symbol; the third knows rows with steps
+of their own, palettes of int16 by their distances, and headers deflated from a dictionary. It reads the
+others'."""
+FROM_DICTIONARY = 3
 FRONT = struct.Struct("<8sBBHIIIQ")
 HEADER = 64 * 2**20
 OBJECTS = 80
@@ -62,7 +66,7 @@ def second_version(
     if FRONT.size + header + plan + raw > body:
         raise PackedError("a part is longer than the file.")
     at = FRONT.size
-    tree = opened(data[at : at + header], budget)
+    tree = opened(data[at : at + header], budget, DICTIONARY if coder >= FROM_DICTIONARY else b"")
     at += header
     budget.take(inflated, "the plan")
     numbers = inflate(view[at : at + plan], inflated)
@@ -84,10 +88,10 @@ def first_version(
     return built(tree, legacy.read(tree["tensors"], view[end:body], budget), classes, limit, budget)
 
 
-def opened(text: bytes, budget: Budget) -> Any:
-    """The header, if it is of a size that headers have."""
+def opened(text: bytes, budget: Budget, dictionary: bytes = b"") -> Any:
+    """The header, if it is of a size that headers have; it may be deflated from a dictionary."""
     most = min(HEADER, (budget.limit - budget.held) // (OBJECTS + 1))
-    engine = zlib.decompressobj()
+    engine = zlib.decompressobj(zdict=dictionary)
     try:
         found = engine.decompress(text, max(most, 1))
     except zlib.error as error:
