@@ -38,7 +38,8 @@ def test_headers_are_small():
         nn.Linear(3, 4), nn.Conv2d(3, 4, 5), nn.Conv1d(3, 4, 5), nn.ConvTranspose2d(3, 4, 4), nn.Dropout(0.1),
         nn.BatchNorm1d(3), nn.BatchNorm2d(3), nn.LayerNorm(3), nn.GroupNorm(2, 4), nn.ReLU(), nn.GELU(),
         nn.SiLU(), nn.MaxPool2d(2), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-        nn.Embedding(5, 4), nn.LSTM(3, 4), nn.MultiheadAttention(8, 2), nn.Sequential(), nn.ModuleList(), nn.Identity(),
+        nn.Embedding(5, 4), nn.LSTM(3, 4), nn.MultiheadAttention(8, 2), nn.Sequential(), nn.ModuleList(),
+        nn.Identity(),
     ],
     ids=lambda layer: type(layer).__name__,
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""ONNX with integer weights: int4 or int8 and one scale per tensor, where the values allow it exactly."""
+"""ONNX with integer weights: int4 or int8 and one scale per tensor or per channel, where the values allow it
+exactly."""
 
 import dataclasses
 import importlib
@@ -12,6 +13,7 @@ import numpy as np
 from torch import nn
 
 from torchlift.deploy.exporting import export
+from torchlift.deploy.multiples import Grid, grid_of
 from torchlift.deploy.probing import Example, outputs, tensors
 from torchlift.errors import TorchliftError
 
@@ -47,7 +49,8 @@ class Quantised:
 def export_quantised(
     model: nn.Module, example: Example, path: str | os.PathLike[str], *, tolerance: float = 1e-4
 ) -> Quantised:
-    """Write the model as ONNX with DequantizeLinear before every weight whose values are step · integer.
+    """Write the model as ONNX with DequantizeLinear before every weight whose values are step · integer, with
+    one step for all of them or one for each channel.
 
     The integers of p bits of SMOL's grid are odd and at most 2^p − 1 in size: grids up to 3 bits fit int4, up
     to 7 bits int8; other weights stay float32, and ``gained_nothing`` says why. Refused where the outputs in
@@ -106,22 +109,6 @@ def inputs(opened: Any, example: Example) -> dict[str, Any]:
     return {node.name: x.numpy() for node, x in zip(opened.get_inputs(), tensors(example), strict=True)}
 
 
-def levels(values: Array) -> tuple[float, Array] | None:
-    """(step, k) with float32(step · k) = values exactly and small integers k; None where there are none."""
-    distinct = np.unique(np.abs(values))
-    distinct = distinct[distinct > 0]
-    if not distinct.size or distinct.size > 256:
-        return None
-    for part in (1, 2, 3, 4, 5, 6, 7, 8):  # the least value need not be one step
-        step = np.float32(distinct[0] / part)
-        whole = np.round(distinct / step)
-        if whole.max() <= 127 and np.array_equal(
-            (step * whole.astype(np.float32)).astype(np.float32), distinct
-        ):
-            return float(step), np.round(values / step).astype(np.int64)
-    return None
-
-
 def rewrite(source: Path, target: Path) -> dict[str, str]:
     """The ONNX file with integer weights where they are exact; what became of each weight."""
     onnx: Any = importlib.import_module("onnx")
@@ -131,26 +118,29 @@ def rewrite(source: Path, target: Path) -> dict[str, str]:
         values = onnx.numpy_helper.to_array(tensor)
         if values.dtype != np.float32 or values.ndim < 2:
             continue
-        found = levels(values)
-        if found is None:
-            kinds[tensor.name] = "float32: its values are no step times integers up to 127"
+        grid = grid_of(values)
+        if grid is None:
+            kinds[tensor.name] = "float32: its values are no step times integers up to 127, nor any channel's"
             continue
-        step, whole = found
-        narrow = int(whole.min()) >= -8 and int(whole.max()) <= 7
-        kinds[tensor.name] = "int4" if narrow else "int8"
-        name = tensor.name
+        kinds[tensor.name] = "int4" if grid.narrow else "int8"
         graph.initializer.remove(tensor)
-        kind = onnx.TensorProto.INT4 if narrow else onnx.TensorProto.INT8
-        graph.initializer.append(integers(onnx, f"{name}.whole", whole, kind))
-        graph.initializer.append(onnx.numpy_helper.from_array(np.float32(step), f"{name}.step"))
-        node = onnx.helper.make_node("DequantizeLinear", [f"{name}.whole", f"{name}.step"], [name])
-        graph.node.insert(0, node)
+        replace(onnx, graph, tensor.name, grid)
     stale = [info for info in graph.value_info if info.name in kinds]
     for info in stale:
         graph.value_info.remove(info)
     onnx.checker.check_model(graph_file)
     onnx.save(graph_file, str(target))
     return kinds
+
+
+def replace(onnx: Any, graph: Any, name: str, grid: Grid) -> None:
+    """Integers, steps and DequantizeLinear in the place of a weight."""
+    kind = onnx.TensorProto.INT4 if grid.narrow else onnx.TensorProto.INT8
+    graph.initializer.append(integers(onnx, f"{name}.whole", grid.whole, kind))
+    graph.initializer.append(onnx.numpy_helper.from_array(grid.step, f"{name}.step"))
+    along = {} if grid.axis is None else {"axis": grid.axis}
+    node = onnx.helper.make_node("DequantizeLinear", [f"{name}.whole", f"{name}.step"], [name], **along)
+    graph.node.insert(0, node)
 
 
 def integers(onnx: Any, name: str, whole: Array, kind: int) -> Any:
