@@ -39,6 +39,13 @@ def kept(weights: Tensor, share: float) -> Tensor:
     return torch.where(torch.rand(weights.shape) < share, weights, torch.zeros(()))
 
 
+def by_rows(weights: Tensor, levels: int) -> Tensor:
+    """A matrix of rows of 2000, each on a grid of its own scale: k·step with |k| ≤ levels."""
+    rows = weights.reshape(-1, 2000)
+    step = rows.abs().amax(1, keepdim=True) / levels if levels > 1 else rows.abs().mean(1, keepdim=True)
+    return (rows / step).round().clamp(-levels, levels) * step + 0.0
+
+
 KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "three values": lambda w: on_grid(w / 2, 1),
     "4 bits": lambda w: on_grid(w / 2.5, 4),
@@ -48,6 +55,9 @@ KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "5 % kept, 4 bits": lambda w: kept(on_grid(w, 4), 0.05),
     "1 % kept, 3 bits": lambda w: kept(on_grid(w, 3), 0.01),
     "float32 as trained": lambda w: w,
+    "three values, a scale per row": lambda w: by_rows(w, 1),
+    "8 bits, a scale per row": lambda w: by_rows(w, 127),
+    "5 % kept, 4 bits, a scale per row": lambda w: kept(by_rows(w, 7), 0.05),
 }
 
 

@@ -61,7 +61,7 @@ def product(whole: np.ndarray, scales: np.ndarray, kind: torch.dtype) -> Tensor:
     st.sampled_from([1, 3, 7, 127, 2000, 32767]),
     st.sampled_from(["short", "any", "equal", "tiny"]),
     st.floats(0, 1),
-    st.sampled_from(["", "zero rows", "negative zeros", "one size", "infinite", "nan"]),
+    st.sampled_from(["", "zero rows", "negative zero", "negative rows", "one size", "infinite", "nan"]),
     st.integers(0, 99),
 )
 @settings(max_examples=150, deadline=None)
@@ -79,11 +79,13 @@ def test_rows_come_back_bit_for_bit(kind, rows, columns, levels, scales, density
     tensor = product(whole, scale, kind)
     if odd == "zero rows":
         tensor[::3] = 0
+    elif odd == "negative rows":
+        tensor[::3] *= -1
     elif odd:
-        value = {"negative zeros": -0.0, "infinite": torch.inf, "nan": torch.nan}.get(odd, 0.0)
+        value = {"negative zero": -0.0, "infinite": torch.inf, "nan": torch.nan}.get(odd, 0.0)
         tensor[rows // 2, columns // 2] = value
     found = rowgrids.split(bits_of(tensor), kind, rows)
-    assert found is None or odd not in ("negative zeros", "infinite", "nan")
+    assert found is None or odd not in ("infinite", "nan")
     size = there_and_back(tensor)
     assert size <= tensor.numel() * kind.itemsize + 200
     there_and_back(tensor.reshape(rows, columns, 1, 1))
@@ -104,6 +106,24 @@ def test_rows_are_at_their_entropy(kind, scales, levels):
     entropy = float((counts * np.log2(whole.size / counts)).sum()) / 8
     assert bound(tensor) <= 1.001 * entropy + 300 * kind.itemsize + 16
     assert there_and_back(tensor) <= 1.02 * bound(tensor) + 300
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_by_a_negative_factor_have_a_negative_step(kind):
+    rng = np.random.default_rng(0)
+    whole = multiples(30, 50, 3, rng)
+    whole[3] = 0
+    tensor = product(whole, short(30, rng), kind)
+    tensor[::3] *= -1
+    assert bool(torch.signbit(tensor[tensor == 0]).any())
+    found = rowgrids.split(bits_of(tensor), kind, 30)
+    assert found is not None
+    assert np.signbit(rowgrids.numbers(found[0], kind)).tolist() == [row % 3 == 0 for row in range(30)]
+    assert form_of(tensor) == ROWS
+    there_and_back(tensor)
+    tensor[0, int((tensor[0] == 0).nonzero()[0])] = 0.0  # zeros of both signs in one row
+    assert rowgrids.split(bits_of(tensor), kind, 30) is None
+    there_and_back(tensor)
 
 
 def test_steps_have_few_bits_where_they_may():

@@ -44,6 +44,7 @@ def test_it_starts_where_the_grid_is(zeros, p, seed):
     kept = w.abs() > (w.abs().flatten().sort().values[zeros - 1] if zeros else -1)
     assert torch.equal(node.project(), on_grid(w, p, 1.5) * kept)
     assert int((node.bits() == 0).sum()) == zeros
+    assert not bool(torch.signbit(node.project()[~kept]).any())  # −0 is another value in a file
     assert int(node.bits().max()) == p
 
 

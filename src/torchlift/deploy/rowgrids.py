@@ -7,7 +7,7 @@ each size then bounds the step by its own rounding,
     (v − half a unit) / k ≤ step ≤ (v + half a unit) / k,
 
 and of the numbers between all bounds that with the fewest significant bits is the step: its low bytes are
-zero and cost nothing.
+zero and cost nothing. A row whose zeros are −0.0 (a negative factor leaves them) has a negative step.
 """
 
 import functools
@@ -47,15 +47,16 @@ def split(bits: Array, kind: torch.dtype, rows: int, most: int = MOST) -> tuple[
 def split_piece(table: Array, kind: torch.dtype, most: int) -> tuple[Array, Array] | None:
     """The same for some rows."""
     sizes = table & table.dtype.type((1 << 8 * kind.itemsize - 1) - 1)
-    if np.any((sizes == 0) & (table != 0)) or sizes.max() >= infinity(kind):
+    below = ((sizes == 0) & (table != 0)).any(1)
+    if (below & (table == 0).any(1)).any() or sizes.max() >= infinity(kind):
         return None
     with np.errstate(all="ignore"):
         found = steps_of(distinct_sizes(sizes), kind, most)
         if found is None:
             return None
-        steps = bits_of(torch.from_numpy(found).to(kind))
+        steps = bits_of(torch.from_numpy(np.where(below, -found, found)).to(kind))
         own = numbers(steps, kind)
-        whole = np.rint(numbers(table, kind) / np.where(own > 0, own, 1)[:, None])
+        whole = np.rint(numbers(table, kind) / np.where(own == 0, 1, own)[:, None])
         if not np.abs(whole).max() <= most:
             return None
         whole = whole.astype(np.int16)
@@ -132,23 +133,22 @@ def margins(values: Array, odd: Array, kind: torch.dtype) -> tuple[Array, Array]
 
 
 def divisors(values: Array, half: Array, most: int) -> Array | None:
-    """For each row the largest step of which all values are nearly whole multiples: Euclid's algorithm, with
-    the error of each remainder."""
+    """For each row the largest step of which all values are whole multiples but for their errors: Euclid's
+    algorithm, with the error of each remainder."""
     step, error = values[:, 0].copy(), half[:, 0].copy()
-    floor, each = step * 0.05, np.arange(len(values))
+    each = np.arange(len(values))
     for _ in range(24):
         if not (values[:, -1] < (most + 0.5) * step).all():
             return None
         whole = np.rint(values / step[:, None])
         rest, doubt = np.abs(values - whole * step[:, None]), half + whole * error[:, None]
-        rest[rest <= np.maximum(floor[:, None], doubt)] = np.inf
+        rest[rest <= doubt] = np.inf
         place = rest.argmin(1)
         least = rest[each, place]
         more = least < np.inf
         if not more.any():
             return step
         step[more], error[more] = least[more], doubt[each, place][more]
-        floor = np.minimum(floor, step * 0.05)
     return None
 
 

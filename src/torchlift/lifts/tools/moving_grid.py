@@ -46,7 +46,7 @@ class OnMovingGrid(Node):
         half = self.unit * scale
         value = (2 * torch.floor(v * (0.5 / half)) + 1) * half
         value = torch.minimum(torch.maximum(value, half - 2 * scale), 2 * scale - half)
-        return value * (v.abs() > self.threshold(v))
+        return torch.where(v.abs() > self.threshold(v), value, 0.0)  # 0, never −0
 
     def threshold(self, v: Tensor) -> Tensor:
         """The k-th smallest |v|; below all of them without zeros."""
