@@ -128,7 +128,8 @@ def margins(values: Array, odd: Array, kind: torch.dtype) -> tuple[Array, Array]
     digits, least = DIGITS[kind], LEAST_EXPONENT[kind]
     fraction, exponent = np.frexp(values)
     exponent = np.maximum(exponent, least)
-    half = np.ldexp(np.where(odd, 1 - 2.0**-9, 1.0), exponent - digits - 1).astype(values.dtype)
+    trace = 2.0 ** (-9 if kind == torch.float64 else -17)  # k·step is never as near to a tie, but on it
+    half = np.ldexp(np.where(odd, 1 - trace, 1.0).astype(values.dtype), exponent - digits - 1)
     return np.where((fraction == 0.5) & (exponent > least), half / 2, half), half
 
 
@@ -142,7 +143,7 @@ def divisors(values: Array, half: Array, most: int) -> Array | None:
             return None
         whole = np.rint(values / step[:, None])
         rest, doubt = np.abs(values - whole * step[:, None]), half + whole * error[:, None]
-        rest[rest <= doubt] = np.inf
+        rest[rest <= 1.01 * doubt] = np.inf
         place = rest.argmin(1)
         least = rest[each, place]
         more = least < np.inf
