@@ -42,7 +42,7 @@ def decode_rows(reading: Reading, count: int, kind: torch.dtype, rows: int) -> A
     """Steps, one a row, times whole numbers; neither has rows of its own."""
     if kind not in palettes.FLOATS or rows < 1 or count < rows:
         raise PackedError("a tensor has steps for rows that it does not have.")
-    wide = 0 if kind == torch.float32 else 8 * count
+    wide = 8 * count if kind.itemsize == 2 else 0  # the products before they are rounded
     with reading.budget.lend(2 * count + 32 * rows + wide, "the multiples of steps"):
         steps = decode_dense(reading, reading.plan.number(PALETTE), rows, kind)
         whole = decode(reading, count, torch.int16).view("<i2").reshape(rows, -1)
