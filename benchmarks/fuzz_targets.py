@@ -23,6 +23,7 @@ import torch
 from torchlift.data.arrays import read_arrays
 from torchlift.data.sources import LoadError
 from torchlift.deploy.budget import PackedError
+from torchlift.deploy.dictionary import DICTIONARY
 from torchlift.deploy.sealing import seal
 from torchlift.deploy.unpacking import FRONT, unpacked
 from torchlift.errors import CheckpointError
@@ -120,7 +121,8 @@ def inside(file: bytes) -> bytes:
     """The inside of a packed file of small parts, as the target takes it."""
     _, _, _, lanes, header, plan, _, raw = FRONT.unpack_from(file)
     at = FRONT.size
-    texts = [zlib.decompress(file[at : at + header]), zlib.decompress(file[at + header : at + header + plan])]
+    head = zlib.decompressobj(zdict=DICTIONARY).decompress(file[at : at + header])
+    texts = [head, zlib.decompress(file[at + header : at + header + plan])]
     return (
         bytes([lanes])
         + LENGTHS.pack(*map(len, texts), raw)

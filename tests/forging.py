@@ -7,22 +7,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torchlift.deploy.dictionary import DICTIONARY
 from torchlift.deploy.sealing import SIZE, seal
 from torchlift.deploy.unpacking import FRONT
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))  # the fuzzers' generators
 
 
-def rewritten(data: bytes, change: Callable[[Any], None]) -> bytes:
-    """The file with its header changed in place."""
+def inflated(data: bytes) -> bytes:
+    """The JSON of a file."""
+    length = FRONT.unpack_from(data)[4]
+    return zlib.decompressobj(zdict=DICTIONARY).decompress(data[FRONT.size : FRONT.size + length])
+
+
+def reheaded(data: bytes, text: bytes) -> bytes:
+    """The file with another deflated header, the seal right again."""
     fields = list(FRONT.unpack_from(data))
     end = FRONT.size + fields[4]
-    header = json.loads(zlib.decompress(data[FRONT.size : end]))
-    change(header)
-    text = zlib.compress(json.dumps(header).encode())
     fields[4] = len(text)
     body = FRONT.pack(*fields) + text + data[end:-SIZE]
     return body + seal(body, None)
+
+
+def rewritten(data: bytes, change: Callable[[Any], None]) -> bytes:
+    """The file with its header changed in place."""
+    header = json.loads(inflated(data))
+    change(header)
+    engine = zlib.compressobj(zdict=DICTIONARY)
+    return reheaded(data, engine.compress(json.dumps(header).encode()) + engine.flush())
 
 
 def replanned(data: bytes, change: Callable[[bytes], bytes]) -> bytes:

@@ -6,9 +6,9 @@ import zlib
 
 import pytest
 import torch
-from headers import inflated, reheaded
 from torch import nn
 
+from forging import inflated, reheaded
 from torchlift.deploy.budget import PackedError
 from torchlift.deploy.dictionary import DICTIONARY
 from torchlift.deploy.packing import described, packed

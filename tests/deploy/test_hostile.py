@@ -7,10 +7,9 @@ import zlib
 
 import pytest
 import torch
-from headers import rewritten
 from torch import nn
 
-from forging import plant, replanned
+from forging import plant, replanned, rewritten
 from torchlift.deploy.budget import Budget, PackedError, default_limit, product
 from torchlift.deploy.packing import load, packed
 from torchlift.deploy.sealing import seal

@@ -4,10 +4,9 @@ import random
 
 import pytest
 import torch
-from headers import rewritten
 from torch import Tensor, nn
 
-from forging import plant
+from forging import plant, rewritten
 from torchlift.deploy.budget import PackedError
 from torchlift.deploy.operations import ALLOWED, ARITHMETIC, operation
 from torchlift.deploy.packing import packed

@@ -43,11 +43,11 @@ def test_a_plain_network_on_grids(coordinates, zeros, tmp_path):
 
 
 def test_the_bytes_asked_for_are_those_of_the_network_without_norms(tmp_path):
-    result = run(Smol(bytes=2400, coordinates="normalised", zeros="moving"), net=plain())
+    result = run(Smol(bytes=1400, coordinates="normalised", zeros="moving"), net=plain())
     delivered(result, tmp_path)
     size = tl.deploy.save(result.model, tmp_path / "again.tl")
     assert result.history[-1]["bytes"] == size
-    assert size == pytest.approx(2400, rel=0.1)
+    assert size == pytest.approx(1400, rel=0.1)
 
 
 def test_a_chain_in_one_set_of_coordinates(tmp_path):
