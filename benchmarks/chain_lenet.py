@@ -4,10 +4,11 @@ python benchmarks/chain_lenet.py --tune --work runs/chain_lenet      # trials, j
 python benchmarks/chain_lenet.py --work runs/chain_lenet             # every seed, with the settings below
 
 Three arms: the dense model; the dense model trained with folded normalisation, as the chain is; the chain.
-Each has the best of its own trials, as many for one as for another, over two seeds that are not reported.
-Sizes are those of packed files on disk, loaded again before they are tested; ratios are to the float32
-weights and to the dense model's own packed file. Every arm is a durable run: started again, the script goes
-on where it stopped. Both write into benchmarks/results/chain_lenet.json (``--out``).
+Each has the best of its own trials, as many for one as for another, over two seeds that are not reported; all
+of them may use Muon. Sizes are those of packed files on disk, loaded again before they are tested; ratios are
+to the float32 weights and to the dense model's own packed file. Every arm is a durable run: started again,
+the script goes on where it stopped; ``--arm`` runs some arms only (in another process, say) and leaves the
+record, benchmarks/results/chain_lenet.json (``--out``), to a run of all.
 """
 
 import argparse
@@ -30,8 +31,9 @@ FLOAT_BYTES = 4 * 70_346
 OPTIMIZERS: dict[str, Any] = {
     f"{name} {rate:g}": partial(kind, lr=rate, **options)
     for name, kind, options, rates in (
-        ("SGD", torch.optim.SGD, {"momentum": 0.9, "weight_decay": 5e-4}, (2.5e-2, 5e-2, 0.1)),
-        ("AdamW", torch.optim.AdamW, {"weight_decay": 0.0}, (2e-3, 3e-3, 5e-3, 8e-3)),
+        ("SGD", torch.optim.SGD, {"momentum": 0.9, "weight_decay": 5e-4}, (0.1,)),
+        ("AdamW", torch.optim.AdamW, {"weight_decay": 0.0}, (3e-3, 5e-3, 8e-3)),
+        ("Muon", tl.optim.Muon, {}, (5e-3, 1e-2, 2e-2)),
     )
     for rate in rates
 }
@@ -53,36 +55,33 @@ class Dense:
 class Small:
     """Settings of the chain; the budget's parts are prune, then noise, then fine-tuning on the grid."""
 
-    optimizer: str = "AdamW 0.005"
-    normalised: bool = True
-    where: str = "*fc1*weight"
-    sparsity: float = 0.94
-    ramp: float = 0.75
-    prune: float = 0.8
-    finetune: float = 0.6
-    p_init: float = 5.0
-    granularity: str = "tensor"
-    bytes: float = 9250.0
+    optimizer: str = "Muon 0.01"
+    sparsity: float = 0.62
+    prune: float = 0.45
+    finetune: float = 0.85
+    finetune_rate: float = 5.0
+    zeros: str = "moving"
+    bytes: float = 9360.0
 
     def recipe(self) -> Chain:
-        """Zeros first, then bits until the file has the asked size; one schedule for both."""
+        """Zeros first, then bits until the file has the asked size; one schedule and one set of norms."""
         parts = {
             "prune": ContinuousSparsification(
-                sparsity=self.sparsity,
-                where=self.where,
-                ramp=self.ramp,
-                finetune=0.0,
-                coordinates="normalised" if self.normalised else "plain",
+                sparsity=self.sparsity, where="*fc1*weight", finetune=0.0, logit_step=1.0
             ),
             "bits": Smol(
                 bytes=self.bytes,
                 where="*",
+                granularity="tensor",
+                p_init=4.0,
+                logit_rate=0.3,
                 finetune=self.finetune,
-                p_init=self.p_init,
-                granularity=self.granularity,  # pyright: ignore[reportArgumentType]
+                finetune_rate=self.finetune_rate,
+                zeros=self.zeros,  # pyright: ignore[reportArgumentType]
             ),
         }
-        return Chain(parts, shares={"prune": self.prune, "bits": 1 - self.prune}, restart=False)
+        shares = {"prune": self.prune, "bits": 1 - self.prune}
+        return Chain(parts, shares=shares, restart=False, coordinates="normalised")
 
 
 Arm = Dense | Small
@@ -91,19 +90,19 @@ TRIED: dict[str, tuple[Arm, ...]] = {
     "dense, normalised": tuple(Dense(name, True) for name in OPTIMIZERS),
     "chain": (
         Small(),
-        Small(ramp=0.3),
-        Small("AdamW 0.003", ramp=0.3),
-        Small("AdamW 0.008", ramp=0.3),
-        Small("AdamW 0.003", ramp=0.3, normalised=False),
-        Small(ramp=0.3, sparsity=0.92, p_init=4.0),
-        Small(ramp=0.3, granularity="weight"),
+        Small(finetune_rate=3.0),
+        Small(finetune_rate=8.0),
+        Small(prune=0.35),
+        Small(sparsity=0.67),
+        Small("AdamW 0.008", finetune_rate=3.0),
+        Small(zeros="held"),
     ),
 }
 """Seven trials each."""
 
 CHOSEN: dict[str, Arm] = {
     "dense": Dense("AdamW 0.003"),
-    "dense, normalised": Dense("AdamW 0.005", True),
+    "dense, normalised": Dense("Muon 0.01", True),
     "chain": Small(),
 }
 """The best of each on validation data: ``--tune`` prints it."""
@@ -185,8 +184,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def tune(data: Splits, options: argparse.Namespace) -> None:
     """Every trial of every arm on the seeds that are not reported; the best by mean accuracy."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for kind, arms in TRIED.items():
-        for arm in arms:
+    for kind in options.arm:
+        for arm in TRIED[kind]:
             said = dataclasses.asdict(arm)
             name = "-".join([kind, *(f"{key}={value}" for key, value in said.items())])
             name = name.replace("*", "").replace(" ", "-")
@@ -196,15 +195,15 @@ def tune(data: Splits, options: argparse.Namespace) -> None:
             print(json.dumps({"arm": kind, **found[kind][-1]}), flush=True)
             scale = f"{options.epochs:g} epochs of {len(data.train[0])} images, seeds {TUNING_SEEDS}"
             best = {one: max(trials, key=lambda trial: trial["valid"]) for one, trials in found.items()}
-            write(options.out, {"tuning": {"scale": scale, "best": best, "trials": found}})
+            write(options, {"tuning": {"scale": scale, "best": best, "trials": found}})
 
 
 def final(data: Splits, options: argparse.Namespace) -> None:
     """All arms on every seed."""
     rows: list[dict[str, Any]] = []
     for seed in range(options.seeds):
-        for name, arm in CHOSEN.items():
-            rows.append(run(name, arm, seed, data, options))
+        for name in options.arm:
+            rows.append(run(name, CHOSEN[name], seed, data, options))
             print(json.dumps(rows[-1]), flush=True)
             found = {
                 "what": "LeNet-5, CIFAR-10, crops, flips: pruned and quantised against dense",
@@ -213,11 +212,14 @@ def final(data: Splits, options: argparse.Namespace) -> None:
                 "chosen": {name: dataclasses.asdict(arm) for name, arm in CHOSEN.items()},
                 "torch": torch.__version__,
             }
-            write(options.out, {**found, **summary(rows), "rows": rows})
+            write(options, {**found, **summary(rows), "rows": rows})
 
 
-def write(path: Path, found: dict[str, Any]) -> None:
-    """Renew a part of the record."""
+def write(options: argparse.Namespace, found: dict[str, Any]) -> None:
+    """Renew a part of the record, if all arms run."""
+    path: Path = options.out
+    if set(options.arm) != set(CHOSEN):
+        return
     known = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(known | found, indent=1) + "\n")
 
@@ -226,6 +228,7 @@ def main() -> None:
     """Trials, or the arms."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--arm", nargs="+", choices=CHOSEN, default=list(CHOSEN))
     parser.add_argument("--epochs", type=float)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--images", type=int)

@@ -1,5 +1,6 @@
 """Zeros, then bits, on models of transformers: runs, saves, loads, exports."""
 
+import dataclasses
 from functools import partial
 
 import pytest
@@ -13,13 +14,19 @@ from torchlift.recipes import Chain, ContinuousSparsification, Smol
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:every gate of")  # two epochs are few
-@pytest.mark.parametrize("coordinates", ["plain", "normalised"])
+@pytest.mark.parametrize("coordinates", ["plain", "normalised", "normalised throughout"])
 @pytest.mark.parametrize(("make", "size"), [(vit, 16), (mobile, 32)])
 def test_a_chain_on_transformers(make, size, coordinates, tmp_path):
     torch.manual_seed(0)
     x = {"pixel_values": torch.randn(32, 3, size, size), "labels": torch.arange(32) % 3}
-    prune = ContinuousSparsification(sparsity=0.8, coordinates=coordinates)
+    prune = ContinuousSparsification(sparsity=0.8)
     recipe = Chain({"prune": prune, "bits": Smol(bits=0.5)})
+    if coordinates == "normalised":
+        prune = dataclasses.replace(prune, coordinates="normalised")
+        recipe = Chain({"prune": prune, "bits": Smol(bits=0.5)})
+    elif coordinates == "normalised throughout":
+        prune = dataclasses.replace(prune, logit_step=1.0)
+        recipe = Chain(prune, Smol(bits=0.5, zeros="moving"), coordinates="normalised", restart=False)
     optimizer = partial(torch.optim.SGD, lr=0.01)
     result = tl.fit(make(), x, recipe=recipe, epochs=4, batch_size=16, progress=False, optimizer=optimizer)
     weights = {n: p for n, p in result.model.named_parameters() if n.endswith("weight") and p.ndim > 1}

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from functools import partial
 
 import pytest
 import torch
@@ -88,3 +89,19 @@ def test_what_the_lift_cannot_take_is_said():
     assert "without a bias" in reason
     with pytest.raises(TorchliftError, match="without a bias"):
         run(ContinuousSparsification(sparsity=0.5, coordinates="normalised"), net=bare)
+
+
+@pytest.mark.parametrize("make", [torch.optim.AdamW, tl.optim.Muon])
+def test_logits_may_have_sgd_of_their_own(make):
+    """At a rate of zero they stay alike, and the weights decide alone which of them go."""
+    still = ContinuousSparsification(sparsity=0.5, where="2.weight", finetune=0.0, logit_step=0.0)
+    moved = dataclasses.replace(still, logit_step=10.0)
+    optimizer = partial(make, lr=0.01)
+    a, b = (run(one, net=plain(), optimizer=optimizer).model[2].weight == 0 for one in (still, moved))
+    assert int(a.sum()) == int(b.sum())
+    assert not torch.equal(a, b)
+
+
+def test_the_logits_have_one_rate():
+    with pytest.raises(TorchliftError, match="logit_rate= .* or logit_step="):
+        ContinuousSparsification(sparsity=0.5, logit_rate=1.0, logit_step=1.0)

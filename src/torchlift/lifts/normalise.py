@@ -59,12 +59,16 @@ class Normed(Node):
     def project(self) -> nn.Module:
         """The layer with the running normalisation folded in.
 
-        Weights that were put on a grid of up to 8 bits stay on one, row by row: the factors then have as few
-        significant bits as a grid's scale, 8, and are off by a 512th at most.
+        Weights that were put on a grid of up to 8 bits stay on one, row by row: factors and biases then have
+        as few significant bits as a grid's scale, 8, and are off by a 512th at most.
         """
         digits = significant(self.gamma.dtype) if on_purpose(self.inner) else None
         scale, shift = fold(self.gamma, self.beta, *self.moments(), self.epsilon, digits)
-        return merge.scale(self.inner, scale.detach(), shift.detach())
+        layer = merge.scale(self.inner, scale.detach(), shift.detach())
+        if digits is not None:
+            bias = layer.get_parameter("bias").detach()
+            bias.copy_(rounded(bias, digits))
+        return layer
 
 
 def fold(

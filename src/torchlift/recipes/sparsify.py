@@ -2,7 +2,10 @@
 
 import dataclasses
 import warnings
+from functools import partial
 from typing import Any
+
+import torch
 
 from torchlift import deploy
 from torchlift.core import Fit, Problem, Task, matches
@@ -34,6 +37,8 @@ class ContinuousSparsification(Masking):
     With ``granularity="channel"`` layers coupled by sums and norms share their gates, so that
     :func:`torchlift.deploy.shrink` can remove what is closed. ``logit_rate``: how much faster than the
     weights the logits move; 1 as in the source, and with a target up to 1000 in runs too short for that.
+    ``logit_step``: the logits have SGD of this rate with momentum 0.9 instead, whatever trains the weights:
+    for runs by Adam or Muon, under which all logits move alike.
     ``round_to``: the channels that stay are multiples of it, where the widths were.
     ``ramp``: the part of the masked fit until a target is reached; less leaves the sparse network more time.
     With a target gates are rescaled so that training starts at w, unless ``rescale`` says otherwise.
@@ -51,12 +56,15 @@ class ContinuousSparsification(Masking):
     finetune: float = 0.25
     finetune_rate: float = 1.0
     logit_rate: float | None = None
+    logit_step: float | None = None
     coordinates: Coordinates = "plain"
 
     def __post_init__(self) -> None:
         if len(self.aims) > 1:
             raise TorchliftError(f"give one target, not {len(self.aims)}: {', '.join(self.aims)}.")
         self.check_coordinates()
+        if self.logit_rate is not None and self.logit_step is not None:
+            raise TorchliftError("give logit_rate= (times the run's rate) or logit_step= (SGD's), not both.")
         if self.latency is not None and self.granularity != "channel":
             raise TorchliftError('latency= needs granularity="channel": scattered zeros do not run faster.')
         if not 0 <= self.finetune < 1:
@@ -97,7 +105,7 @@ class ContinuousSparsification(Masking):
         """Lift, fit, project, fine-tune."""
         mask, goal = self.mask(task, fit)
         lifted, plain = mask.lift(task), quietly(mask.project)
-        groups = {"*.logit": {"lr_factor": self.rate(fit)}, "*": {}}
+        groups = {"*.logit": self.logit_options(fit), "*": {}}
         total = sum(p.numel() for p in task.parameters())
         log = account(goal, total) if self.finetune else settled(account(goal, total), plain, goal)
         fit(lifted, name="lifted", share=1 - self.finetune, groups=groups, preview=plain, log=log)
@@ -115,6 +123,12 @@ class ContinuousSparsification(Masking):
         groups = {"*": {"lr_factor": self.finetune_rate}}
         fit(small, name="finetune", share=self.finetune, groups=groups, log=log)
         return small
+
+    def logit_options(self, fit: Fit) -> dict[str, Any]:
+        """How the logits are trained."""
+        if self.logit_step is None:
+            return {"lr_factor": self.rate(fit)}
+        return {"optimizer": partial(torch.optim.SGD, lr=self.logit_step, momentum=0.9)}
 
     def rate(self, fit: Fit) -> float:
         """The logits' rate: in a run of few steps they would hardly part at the weights' own."""
