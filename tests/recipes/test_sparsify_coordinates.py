@@ -103,5 +103,5 @@ def test_logits_may_have_sgd_of_their_own(make):
 
 
 def test_the_logits_have_one_rate():
-    with pytest.raises(TorchliftError, match="logit_rate= .* or logit_step="):
+    with pytest.raises(TorchliftError, match=r"logit_rate= .* or logit_step="):
         ContinuousSparsification(sparsity=0.5, logit_rate=1.0, logit_step=1.0)

@@ -23,8 +23,10 @@ def mark_grids(plain: Problem, lifted: Reparametrised) -> Problem:
 
 def on_purpose(owner: nn.Module, leaf: str = "weight") -> bool:
     """Whether a weight was put on a grid of up to 8 bits, and still lies there."""
-    found = grid_of(owner.get_parameter(leaf)) if leaf in getattr(owner, MARK, ()) else None
-    return found is not None and int(found[0].max()) <= FEW
+    if leaf not in getattr(owner, MARK, ()):
+        return False
+    weight = owner.get_parameter(leaf)
+    return one_grid(weight, FEW) is not None or rows_of(weight) is not None
 
 
 def grid_of(w: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -33,9 +35,12 @@ def grid_of(w: Tensor) -> tuple[Tensor, Tensor] | None:
     One c for all of it, or one for each row: a norm that is folded into a layer scales its rows. Scales of
     rows may have a common unit by chance; where both can be read, rows count if they take half the bits.
     """
-    one, rows = one_grid(w), rows_of(w)
-    found = rows if one is None or (rows is not None and 2 * int(rows[0].sum()) <= int(one[0].sum())) else one
-    return None if found is None else (found[0], torch.as_tensor(found[1], dtype=w.dtype, device=w.device))
+    one = one_grid(w)
+    half = None if one is None else int(one[0].sum()) / 2
+    rows = None if half is not None and half < int(w.count_nonzero()) else rows_of(w)  # a bit each at least
+    if rows is not None and (half is None or int(rows[0].sum()) <= half):
+        return rows
+    return None if one is None else (one[0], torch.as_tensor(one[1], dtype=w.dtype, device=w.device))
 
 
 def rows_of(w: Tensor) -> tuple[Tensor, Tensor] | None:
