@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Problem, Task, constrained
 from torchlift.lifts import KeepGrid, Precision
+from torchlift.lifts.keep_grid import settle
 from torchlift.models import LeNet5, resnet
 from torchlift.train import Settings
 
@@ -60,6 +61,7 @@ def measure(model: nn.Module, batch: int, rounds: int) -> dict[str, object]:
         "precision per channel": Precision(granularity="channel").lift(task),
     }
     problems["on the grid"] = KeepGrid().lift(lift.project(problems["precision"]))
+    problems["on a moving grid"] = settle(problems["precision"], lift, moving=True)
     steps = {"dense": stepper(task, data)} | {name: stepper(p, data) for name, p in problems.items()}
     times = interleaved(steps, rounds)
     dense = times["dense"]

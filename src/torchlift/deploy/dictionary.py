@@ -152,7 +152,7 @@ COMMON = (
     + norm("bn1", "BatchNorm2d")
     + holder("blocks", "torch.nn.modules.container:ModuleList", "0")
     + holder("features", "torch.nn.modules.container:Sequential", "0")
-    + holder("model", "torchlift.models.lenet:LeNet5", "trunk")
+    + ',"_holds_zeros_of":{"tuple":["weight"]},"_on_grid":{"tuple":["weight"]}},"parameters":{'
     + layer("flatten", "flatten:Flatten", '"start_dim":1,"end_dim":-1')
     + pooling("pool1", "MaxPool2d", '"dilation":1,"return_indices":false,"ceil_mode":false')
     + convolution("conv1", "Conv2d", "3,3", "1,1")
