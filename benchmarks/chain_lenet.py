@@ -101,7 +101,7 @@ TRIED: dict[str, tuple[Arm, ...]] = {
 """Seven trials each."""
 
 CHOSEN: dict[str, Arm] = {
-    "dense": Dense("AdamW 0.003"),
+    "dense": Dense("Muon 0.005"),
     "dense, normalised": Dense("Muon 0.01", True),
     "chain": Small(),
 }

@@ -11,8 +11,10 @@ from torch.testing import assert_close
 import torchlift as tl
 from torchlift.core import Task, nodes
 from torchlift.errors import TorchliftError
+from torchlift.lifts import Precision, precision
 from torchlift.lifts.tools.grid_reading import grid_of
 from torchlift.recipes import Chain, ContinuousSparsification, MagnitudePruning, Smol
+from torchlift.recipes.tools.bits import average, land, noisy
 
 
 def plain() -> nn.Module:
@@ -87,3 +89,25 @@ def test_refusals():
         reason = recipe.accepts(Task(bare, "cross_entropy"))
         assert reason is not None
         assert "without a bias" in reason
+
+
+def test_tensors_get_one_more_bit_where_the_target_allows():
+    """A shift of all precisions alone leaves a gap: of those it left, no tensor fits into what remains."""
+    lift = Precision(granularity="tensor", p_init=4.5)
+    lifted = lift.lift(Task(plain(), "cross_entropy"))
+    nodes_ = noisy(lifted)
+    with torch.no_grad():
+        for node, p in zip(nodes_, (4.2, 4.6, 4.9), strict=True):
+            node.logit.fill_(precision.logit(p))
+    land(lifted, lambda: average(nodes_), 4.3, "bits")
+    got, low = average(nodes_), min(node.shift for node in nodes_)
+    left = [node for node in nodes_ if node.shift == low]
+    assert len(left) < 3
+    assert got <= 4.3
+    for node in left:
+        node.shift += 1.0
+        assert average(nodes_) > 4.3
+        node.shift -= 1.0
+    for node in nodes_:
+        node.shift = low
+    assert average(nodes_) < got

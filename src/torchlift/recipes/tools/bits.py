@@ -14,7 +14,11 @@ from torchlift.errors import TorchliftError
 from torchlift.lifts import Precision
 from torchlift.lifts.precision import Noisy
 from torchlift.lifts.tools.grids import allocate
+from torchlift.lifts.tools.grids import bits as bits_of
 from torchlift.recipes.tools.coordinates import delivered
+
+MOST_TRIED = 32
+"""Tensors that may get one more bit."""
 
 
 class Steered(Dial):
@@ -132,18 +136,23 @@ def bits_of_bytes(problem: Problem, lift: Precision, bytes: float) -> float:
 def land(problem: Problem, now: Callable[[], float], asked: float, name: str) -> None:
     """Shift all precisions by one number of bits, found by bisection, until ``now()`` is what was asked.
 
-    Shifts that give the same whole bits are looked at once: a file takes its time to write.
+    Where a whole tensor has one precision that leaves gaps: tensors then get one more bit, those first that
+    were nearest to it, as long as what was asked allows it. Shifts that give the same whole bits are looked
+    at once: a file takes its time to write.
     """
     nodes, low, high = noisy(problem), -64.0, 16.0
     known: dict[tuple[bytes, ...], float] = {}
 
-    def at(shift: float) -> float:
-        for node in nodes:
-            node.shift = shift
+    def found() -> float:
         whole = tuple(node.whole_bits().cpu().numpy().tobytes() for node in nodes)
         if whole not in known:
             known[whole] = now()
         return known[whole]
+
+    def at(shift: float) -> float:
+        for node in nodes:
+            node.shift = shift
+        return found()
 
     for _ in range(26 if name == "bits" else 16):
         middle = 0.5 * (low + high)
@@ -153,3 +162,14 @@ def land(problem: Problem, now: Callable[[], float], asked: float, name: str) ->
         warnings.warn(
             f"{name}={asked:g} was asked for, {got:.4g} is the least these weights have.", stacklevel=3
         )
+        return
+    for node in sorted(filter(lambda node: node.logit.numel() == 1, nodes), key=missing)[:MOST_TRIED]:
+        node.shift = low + missing(node)
+        if found() > asked:
+            node.shift = low
+
+
+def missing(node: Noisy) -> float:
+    """What a tensor's precision lacks to its next whole bit."""
+    p = float(bits_of(node.logit.detach())) + node.shift
+    return max(1.0, float(node.whole_bits())) + 1 - p
