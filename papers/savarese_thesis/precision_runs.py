@@ -148,7 +148,7 @@ def told(title: str, figures: str, setting: Setting, full: bool, trials: Sequenc
 class Fixed(WeightLift):
     """Weights trained straight through at precisions that are given."""
 
-    grids: Mapping[str, tuple[Tensor, float]]
+    grids: Mapping[str, tuple[Tensor, Tensor]]
     where: str = "*weight"
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
@@ -156,9 +156,9 @@ class Fixed(WeightLift):
         return {name: OnGrid(w, *self.grids[name.removeprefix("model.")]) for name, w in weights.items()}
 
 
-def grids(model: nn.Module, shuffled: int | None) -> dict[str, tuple[Tensor, float]]:
+def grids(model: nn.Module, shuffled: int | None) -> dict[str, tuple[Tensor, Tensor]]:
     """The precisions of a quantised model; with a seed, permuted within each layer."""
-    found: dict[str, tuple[Tensor, float]] = {}
+    found: dict[str, tuple[Tensor, Tensor]] = {}
     generator = torch.Generator().manual_seed(shuffled or 0)
     for name, weight in weights_of(model).items():
         grid = grid_of(weight)
