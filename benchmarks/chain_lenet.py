@@ -91,8 +91,8 @@ TRIED: dict[str, tuple[Arm, ...]] = {
     "chain": (
         Small(),
         Small(finetune_rate=3.0),
-        Small(finetune_rate=8.0),
-        Small(prune=0.35),
+        Small(prune=0.55),
+        Small(finetune=0.92),
         Small(sparsity=0.67),
         Small("AdamW 0.008", finetune_rate=3.0),
         Small(zeros="held"),
