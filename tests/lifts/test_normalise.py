@@ -102,3 +102,11 @@ def test_only_grids_made_on_purpose_cost_any_exactness():
     with torch.no_grad():
         moved.model[0].inner.weight.add_(0.01 * torch.randn(6, 40))
     assert_close(Normalise().project(moved).predict(x), moved.predict(x))
+
+
+def test_in_half_precision_the_fold_stays_exact():
+    small = quantised(trained())
+    half = small.bfloat16()
+    plain = Normalise().project(half)
+    x = torch.randn(9, 40).bfloat16()
+    assert_close(plain.predict(x), half.predict(x), rtol=0.05, atol=0.1)

@@ -60,9 +60,11 @@ class Normed(Node):
         """The layer with the running normalisation folded in.
 
         Weights that were put on a grid of up to 8 bits stay on one, row by row: factors and biases then have
-        as few significant bits as a grid's scale, 8, and are off by a 512th at most.
+        as few significant bits as a grid's scale, 8, and are off by a 512th at most. (In half precision a
+        scale has one, which would be too few here: the fold is exact, and the grid is left.)
         """
-        digits = significant(self.gamma.dtype) if on_purpose(self.inner) else None
+        few = significant(self.gamma.dtype)
+        digits = few if few > 1 and on_purpose(self.inner) else None
         scale, shift = fold(self.gamma, self.beta, *self.moments(), self.epsilon, digits)
         layer = merge.scale(self.inner, scale.detach(), shift.detach())
         if digits is not None:
