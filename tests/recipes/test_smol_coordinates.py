@@ -81,6 +81,8 @@ def test_refusals():
         Smol(bits=2, coordinates="rotated")
     with pytest.raises(TorchliftError, match="'plain', 'normalised', 'centred'"):
         Chain(Smol(bits=2), coordinates="rotated")
+    with pytest.raises(TorchliftError, match="leave coordinates= of Smol out"):
+        Chain(Smol(bits=2, coordinates="centred"), coordinates="normalised")
     bare = nn.Sequential(nn.Linear(8, 4, bias=False), nn.ReLU(), nn.Linear(4, 2, bias=False))
     for recipe in (
         Smol(bits=2, coordinates="normalised"),

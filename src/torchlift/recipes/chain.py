@@ -64,6 +64,11 @@ class Chain(Recipe):
         if parts is not None and set(parts) != set(named):
             names = f"{', '.join(named)}; got {', '.join(parts)}"
             raise TorchliftError(f"Chain's shares need one part for each of {names}.")
+        own = [name for name, step in named.items() if getattr(step, "coordinates", "plain") != "plain"]
+        if own and coordinates != "plain":
+            raise TorchliftError(
+                f"Chain is in {coordinates} coordinates already: leave coordinates= of {', '.join(own)} out."
+            )
         object.__setattr__(self, "recipes", named)  # frozen
         object.__setattr__(self, "shares", parts)
         object.__setattr__(self, "restart", restart)
