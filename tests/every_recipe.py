@@ -25,6 +25,7 @@ from torchlift.recipes import (
     MagnitudePruning,
     NeuralLifting,
     Plain,
+    Pooled,
     Rotated,
     SequentialSparsification,
     Smol,
@@ -61,6 +62,7 @@ RECIPES = {
     "layers": LayerPruning(layers=1),
     "deepened": Deepened("2"),
     "channels": ChannelPruning(ratio=0.25),
+    "pooled": Pooled(),
     "chain": Chain({"norm": FoldedNorm(), "prune": MagnitudePruning(sparsity=0.4)}),
     "chain, normalised": Chain(
         ContinuousSparsification(sparsity=0.4, finetune=0.0),
@@ -93,7 +95,8 @@ def data(seed: int, n: int = 192) -> tuple[Tensor, Tensor]:
 def model(pruned: bool = False) -> nn.Sequential:
     torch.manual_seed(0)
     middle = [nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU()]
-    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), *middle, nn.Linear(8, 2))
+    maps = [nn.Unflatten(1, (2, 2, 2)), nn.Flatten()]
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), *middle, *maps, nn.Linear(8, 2))
     if pruned:
         with torch.no_grad():
             for layer in (net[0], net[2]):

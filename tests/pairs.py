@@ -25,9 +25,8 @@ def conv_net() -> nn.Module:
         nn.ReLU(),
         nn.Conv2d(4, 4, 3),
         nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
-        nn.Linear(4, 2),
+        nn.Linear(16, 2),
     )
 
 
@@ -76,6 +75,7 @@ def recipes(model: str) -> dict[str, Recipe]:
         "layers": r.LayerPruning(),
         "deepened": r.Deepened(place),
         "channels": r.ChannelPruning(ratio=0.25),
+        "pooled": r.Pooled(),
         "lift then tune": r.LiftThenTune(tl.lifts.SoftMask(s_init=0.1)),
         "lifted": r.Lifted(),
         "chain": Chain({"norm": r.FoldedNorm(), "cut": r.MagnitudePruning(sparsity=0.3)}),

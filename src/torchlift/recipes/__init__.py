@@ -17,6 +17,7 @@ from torchlift.recipes.magnitude import IterativeMagnitude, MagnitudePruning
 from torchlift.recipes.neural_lifting import NeuralLifting
 from torchlift.recipes.one_lift import LiftThenTune
 from torchlift.recipes.plain import Plain
+from torchlift.recipes.pooled import Pooled
 from torchlift.recipes.rotated import Rotated
 from torchlift.recipes.sequential import SequentialSparsification
 from torchlift.recipes.sharing import SoftSharing
@@ -46,6 +47,7 @@ __all__ = [
     "MagnitudePruning",
     "NeuralLifting",
     "Plain",
+    "Pooled",
     "Rotated",
     "SequentialSparsification",
     "Smol",
