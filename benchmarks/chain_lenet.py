@@ -1,4 +1,4 @@
-"""Pooled, pruned, then quantised: LeNet-5 on CIFAR-10, crops and flips, against dense models of the same budget.
+"""Pooled, pruned, quantised: LeNet-5 on CIFAR-10, crops and flips, against dense models of the same budget.
 
 python benchmarks/chain_lenet.py --tune --work runs/chain_lenet      # trials, judged on validation data
 python benchmarks/chain_lenet.py --work runs/chain_lenet             # every seed, with the settings below
@@ -66,7 +66,7 @@ class Small:
     bytes: float = 9400.0
 
     def recipe(self) -> Chain:
-        """Averages of neighbours, zeros, bits until the file has the asked size: one schedule, one set of norms."""
+        """Averages of neighbours, zeros, bits until the file is small; one schedule and one set of norms."""
         parts: dict[str, Any] = {
             "pool": Pooled("*fc1*"),
             "prune": ContinuousSparsification(
