@@ -106,9 +106,9 @@ TRIED: dict[str, tuple[Arm, ...]] = {
 """Seven trials each."""
 
 CHOSEN: dict[str, Arm] = {
-    "dense": Dense("Muon 0.005"),
-    "dense, normalised": Dense("Muon 0.01", True),
-    "chain": Small(),
+    "dense": Dense("Muon 0.01, decay 0.3"),
+    "dense, normalised": Dense("Muon 0.01, decay 1", True),
+    "chain": Small(prune=0.15, sparsity=0.2),
 }
 """The best of each on validation data: ``--tune`` prints it."""
 
