@@ -211,7 +211,7 @@ def final(data: Splits, options: argparse.Namespace) -> None:
             rows.append(run(name, CHOSEN[name], seed, data, options))
             print(json.dumps(rows[-1]), flush=True)
             found = {
-                "what": "LeNet-5, CIFAR-10, crops, flips: pruned and quantised against dense",
+                "what": "LeNet-5, CIFAR-10, crops, flips: pooled, pruned and quantised against dense",
                 "scale": f"{options.epochs:g} epochs of {len(data.train[0])} images an arm, one thread",
                 "complete": len(rows) == len(CHOSEN) * options.seeds,
                 "chosen": {name: dataclasses.asdict(arm) for name, arm in CHOSEN.items()},
