@@ -23,8 +23,8 @@ import torch
 from torch import nn
 
 import torchlift as tl
-from torchlift.run.comparison import paired
-from torchlift.search.wishes import Delivered, Wish, choose
+from torchlift.experiments.comparison import paired
+from torchlift.experiments.constraints import Delivered, Wish, choose
 
 RESULTS = Path(__file__).parent / "results" / "auto.json"
 MINUTES = 1.5
@@ -52,7 +52,7 @@ def images(seed: int) -> tuple[Any, Any, Any]:
     (x, y), (test_x, test_y) = tl.data.cifar10()
     drawn = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:10_000]
     mean, std = torch.tensor([0.49, 0.48, 0.45]), torch.tensor([0.25, 0.24, 0.26])
-    scale = functools.partial(tl.data.normalise, mean=mean, std=std)
+    scale = functools.partial(tl.data.normalize, mean=mean, std=std)
     train, valid = drawn[:8000], drawn[8000:]
     return (scale(x[train]), y[train]), (scale(x[valid]), y[valid]), (scale(test_x[:5000]), test_y[:5000])
 

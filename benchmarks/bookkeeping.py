@@ -25,10 +25,10 @@ from torch import nn
 
 import torchlift as tl
 from torchlift.models import LeNet5
-from torchlift.run import folder, record
-from torchlift.run.result import Result
 from torchlift.train.checkpoint import load, save
 from torchlift.train.history import History
+from torchlift.train.run import folder, record
+from torchlift.train.run.result import Result
 from torchlift.train.store import Store
 
 PARTS = {

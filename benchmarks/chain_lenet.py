@@ -1,9 +1,9 @@
-"""Pooled, pruned, quantised: LeNet-5 on CIFAR-10, crops and flips, against dense models of the same budget.
+"""Pooled, pruned, quantized: LeNet-5 on CIFAR-10, crops and flips, against dense models of the same budget.
 
 python benchmarks/chain_lenet.py --tune --work runs/chain_lenet      # trials, judged on validation data
 python benchmarks/chain_lenet.py --work runs/chain_lenet             # every seed, with the settings below
 
-Three arms: the dense model; the dense model trained with folded normalisation, as the chain is; the chain.
+Three arms: the dense model; the dense model trained with folded normalization, as the chain is; the chain.
 Each has the best of its own trials, as many for one as for another, over two seeds that are not reported; all
 of them may use Muon. Sizes are those of packed files on disk, loaded again before they are tested; ratios are
 to the float32 weights and to the dense model's own packed file. Every arm is a durable run: started again,
@@ -37,19 +37,19 @@ OPTIMIZERS: dict[str, Any] = {
     "Muon 0.01, decay 0.3": partial(tl.optim.Muon, lr=1e-2, weight_decay=0.3),
     "Muon 0.01, decay 1": partial(tl.optim.Muon, lr=1e-2, weight_decay=1.0),
 }
-"""Decay matters as much as the rate: without it normalised weights grow, and their steps turn small."""
+"""Decay matters as much as the rate: without it normalized weights grow, and their steps turn small."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Dense:
-    """A dense model: how it is trained, with folded normalisation or without."""
+    """A dense model: how it is trained, with folded normalization or without."""
 
     optimizer: str
-    normalised: bool = False
+    normalized: bool = False
 
     def recipe(self) -> FoldedNorm | None:
-        """Plain training, or normalised."""
-        return FoldedNorm() if self.normalised else None
+        """Plain training, or normalized."""
+        return FoldedNorm() if self.normalized else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Small:
     bytes: float = 9400.0
 
     def recipe(self) -> Chain:
-        """Averages of neighbours, zeros, bits until the file is small; one schedule and one set of norms."""
+        """Averages of neighbors, zeros, bits until the file is small; one schedule and one set of norms."""
         parts: dict[str, Any] = {
             "pool": Pooled("*fc1*"),
             "prune": ContinuousSparsification(
@@ -86,13 +86,13 @@ class Small:
         shares = {"pool": self.pool, "prune": self.prune, "bits": 1 - self.pool - self.prune}
         if not self.pool:
             del parts["pool"], shares["pool"]
-        return Chain(parts, shares=shares, restart=False, coordinates="normalised")
+        return Chain(parts, shares=shares, restart=False, coordinates="normalized")
 
 
 Arm = Dense | Small
 TRIED: dict[str, tuple[Arm, ...]] = {
     "dense": tuple(Dense(name) for name in OPTIMIZERS),
-    "dense, normalised": tuple(Dense(name, True) for name in OPTIMIZERS),
+    "dense, normalized": tuple(Dense(name, True) for name in OPTIMIZERS),
     "chain": (
         Small(),
         Small(prune=0.15, sparsity=0.2),
@@ -107,7 +107,7 @@ TRIED: dict[str, tuple[Arm, ...]] = {
 
 CHOSEN: dict[str, Arm] = {
     "dense": Dense("Muon 0.01, decay 0.3"),
-    "dense, normalised": Dense("Muon 0.01, decay 1", True),
+    "dense, normalized": Dense("Muon 0.01, decay 1", True),
     "chain": Small(prune=0.15, sparsity=0.2),
 }
 """The best of each on validation data: ``--tune`` prints it."""
@@ -211,7 +211,7 @@ def final(data: Splits, options: argparse.Namespace) -> None:
             rows.append(run(name, CHOSEN[name], seed, data, options))
             print(json.dumps(rows[-1]), flush=True)
             found = {
-                "what": "LeNet-5, CIFAR-10, crops, flips: pooled, pruned and quantised against dense",
+                "what": "LeNet-5, CIFAR-10, crops, flips: pooled, pruned and quantized against dense",
                 "scale": f"{options.epochs:g} epochs of {len(data.train[0])} images an arm, one thread",
                 "complete": len(rows) == len(CHOSEN) * options.seeds,
                 "chosen": {name: dataclasses.asdict(arm) for name, arm in CHOSEN.items()},

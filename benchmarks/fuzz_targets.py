@@ -22,13 +22,13 @@ import torch
 
 from torchlift.data.arrays import read_arrays
 from torchlift.data.sources import LoadError
-from torchlift.deploy.budget import PackedError
-from torchlift.deploy.dictionary import DICTIONARY
-from torchlift.deploy.sealing import seal
-from torchlift.deploy.unpacking import FRONT, unpacked
 from torchlift.errors import CheckpointError
-from torchlift.run.record import NAME, arguments, read_record
+from torchlift.packed.budget import PackedError
+from torchlift.packed.dictionary import DICTIONARY
+from torchlift.packed.sealing import seal
+from torchlift.packed.unpacking import FRONT, unpacked
 from torchlift.train.checkpoint import FORMAT, digest, load
+from torchlift.train.run.record import NAME, arguments, read_record
 
 warnings.simplefilter("ignore")
 LIMIT = 64 * 2**20
@@ -136,7 +136,7 @@ def seeds() -> dict[str, list[bytes]]:
     import numpy as np
     from torch import nn
 
-    from torchlift.deploy.packing import packed as pack
+    from torchlift.packed.file import packed as pack
     from torchlift.train.checkpoint import pack as to_json
 
     torch.manual_seed(0)
@@ -153,7 +153,7 @@ def seeds() -> dict[str, list[bytes]]:
         np.save(one, array)
         both.append(one.getvalue())
     np.savez(arrays, x=np.zeros((6, 2)), y=np.arange(6) % 2)
-    text = b'[recipe]\nclass = "torchlift.recipes.plain:Plain"\n[recipe.fields]\n[settings]\nepochs = 2\n'
+    text = b'[recipe]\nclass = "torchlift.methods.plain:Plain"\n[recipe.fields]\n[settings]\nepochs = 2\n'
     text += b'schedule = {import = "torch.optim.sgd:SGD"}\nuntil = {list = [1, {none = true}]}\n'
     cut = -(-256 * len(both[0]) // (1 + sum(map(len, both))))
     return {

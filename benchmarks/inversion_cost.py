@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlift as tl
-from torchlift.data.images import grey, mnist
+from torchlift.data.images import gray, mnist
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -33,9 +33,9 @@ def encoder(seed: int) -> nn.Sequential:
 
 
 def crops(data: str | None, size: int, count: int, seed: int) -> Tensor:
-    """Random squares of the grey training images, in [0, 1]."""
+    """Random squares of the gray training images, in [0, 1]."""
     generator = torch.Generator().manual_seed(seed)
-    images = grey(data, "Train400")
+    images = gray(data, "Train400")
     found = []
     for k in range(count):
         image = images[k % len(images)]

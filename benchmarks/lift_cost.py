@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from torchlift.core import Lift, Problem, Task, chain
-from torchlift.lifts import Expand, Lifter, Normalise, Rotate, Standardise
+from torchlift.lifts import Expand, Lifter, Normalize, Rotate, Standardize
 from torchlift.models import BlockNet, LeNet5
 from torchlift.train.cost import probe
 
@@ -59,16 +59,16 @@ def main() -> None:
     points = torch.rand(128, 5), torch.rand(128, 1)
     shared: dict[str, Lift] = {"expand": Expand(), "expand, rank 1/8": Expand(rank=0.125)}
     lenet: dict[str, Lift] = {
-        "standardise": Standardise(x=images[0]),
-        "normalise": Normalise("trunk*"),
+        "standardize": Standardize(x=images[0]),
+        "normalize": Normalize("trunk*"),
         "mlp lifter, 1000 wide": Lifter("trunk", width=1000),
         "conv lifter, 32 wide": Lifter("trunk.conv2", kind="conv", width=32),
     }
     block: dict[str, Lift] = {
-        "standardise": Standardise(x=points[0]),
-        "standardise, whitened": Standardise(x=points[0], scaled="whitened"),
+        "standardize": Standardize(x=points[0]),
+        "standardize, whitened": Standardize(x=points[0], scaled="whitened"),
         "rotate": Rotate(batches=(points,)),
-        "standardise + rotate": chain(Standardise(x=points[0]), Rotate(batches=(points,))),
+        "standardize + rotate": chain(Standardize(x=points[0]), Rotate(batches=(points,))),
         "block lifter": Lifter("trunk", kind="block"),
     }
     result = {

@@ -4,7 +4,7 @@ python benchmarks/lifted_blocks.py --data DATA --out benchmarks/results/lifted_b
 
 MNIST digits as rows in float64, 784-300-10 ReLU network with Xavier weights, cross-entropy, mu = 1 and
 rho = 1e-3 (the defaults of method "bcd"), one thread. Every block's gradient is worked out again after its
-step, from plain sums over all samples; that of the states is μ|x − σ(v − ∇g(x)/μ)|, 0 at the minimiser alone.
+step, from plain sums over all samples; that of the states is μ|x − σ(v − ∇g(x)/μ)|, 0 at the minimizer alone.
 """
 
 import argparse
@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.data.images import mnist
-from torchlift.lifted.bcd import BCD, state_step
-from torchlift.lifted.network import Network
-from torchlift.lifted.shard import Alone
-from torchlift.lifted.solvers import Exact, StoppedShortWarning, WeightBlock
-from torchlift.lifted.solvers.states import StateBlock
+from torchlift.methods.lifted.bcd import BCD, state_step
+from torchlift.methods.lifted.network import Network
+from torchlift.methods.lifted.shard import Alone
+from torchlift.methods.lifted.solvers import Exact, StoppedShortWarning, WeightBlock
+from torchlift.methods.lifted.solvers.states import StateBlock
 
 
 def digits(data: str | None, samples: int) -> tuple[Tensor, Tensor]:

@@ -22,8 +22,8 @@ from torchlift import lifted
 
 CASES: dict[str, dict[str, Any]] = {
     "none": {},
-    "bcd": {"method": "bcd", "update": "linearised"},
-    "bcd, chunks": {"method": "bcd", "update": "linearised", "chunk": 500},
+    "bcd": {"method": "bcd", "update": "linearized"},
+    "bcd, chunks": {"method": "bcd", "update": "linearized", "chunk": 500},
     "isgm": {"method": "isgm", "rounds": 1},
     "backprop": {},
 }

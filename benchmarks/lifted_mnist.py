@@ -1,9 +1,9 @@
-"""Lifted training on full MNIST: alone, as initialisation beside Xavier's at equal CPU time, and deep.
+"""Lifted training on full MNIST: alone, as initialization beside Xavier's at equal CPU time, and deep.
 
 python benchmarks/lifted_mnist.py --data DATA --seeds 3 --out benchmarks/results/lifted_mnist.json
 
 Weights are trained by ISGM with the Bregman penalty; the test set is looked at after every epoch and only
-the last epoch counts. Initialised networks go on with Adam at 1e-5, batches of 100, for 17 epochs.
+the last epoch counts. Initialized networks go on with Adam at 1e-5, batches of 100, for 17 epochs.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from torchlift import lifted
 from torchlift.data.images import mnist
-from torchlift.lifted.data import metric
+from torchlift.methods.lifted.data import metric
 
 Pair = tuple[Tensor, Tensor]
 OPTIONS: dict[str, Any] = {"mu": 3.0, "tau": 5.0, "rounds": 1, "inner": 8, "schedule": "linear"}
@@ -120,7 +120,7 @@ def main() -> None:
             rows.append(run(hidden, train, test, seed, arguments.epochs, go_on))
             print({k: v for k, v in rows[-1].items() if "curve" not in k}, flush=True)
             record = {
-                "title": "Lifted training on MNIST: alone, as initialisation, with four hidden layers",
+                "title": "Lifted training on MNIST: alone, as initialization, with four hidden layers",
                 "scale": f"{len(train[0])} training, {len(test[0])} test images, {arguments.epochs} epochs "
                 "of ISGM, then Adam at 1e-5",
                 "seeds": sorted({row["seed"] for row in rows}),

@@ -20,7 +20,7 @@ import torch
 from scipy.optimize import nnls as scipy_nnls
 from torch import Tensor
 
-from torchlift.lifted import solvers
+from torchlift.methods.lifted import solvers
 
 
 def clock(function: Callable[[], Any]) -> tuple[float, float, Any]:

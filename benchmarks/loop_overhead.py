@@ -2,7 +2,7 @@
 
     python benchmarks/loop_overhead.py [--rounds 15]
 
-Both loops take the same steps on the same data with the same fused optimiser; the hand-written one does
+Both loops take the same steps on the same data with the same fused optimizer; the hand-written one does
 nothing else. Each round times both, in alternating order; the ratio is the median over rounds.
 """
 

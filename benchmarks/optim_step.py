@@ -2,7 +2,7 @@
 
     python benchmarks/optim_step.py
 
-CPU time of interleaved rounds: every round steps each optimiser in turn, ratios are taken within a round, and
+CPU time of interleaved rounds: every round steps each optimizer in turn, ratios are taken within a round, and
 medians are reported. Writes benchmarks/results/optim_step.json.
 
 Adam's foreach path makes temporaries as large as the model. With the C library's defaults the large ones go
@@ -102,7 +102,7 @@ def main() -> None:
     torch.manual_seed(0)
     small = [tuple(weight.shape) for weight in resnet(20).parameters()]
     result = {
-        "what": "CPU time of one optimiser step, one thread",
+        "what": "CPU time of one optimizer step, one thread",
         "resnet20": measure(small, rounds=60, steps=10),
         "large": measure(LARGE, rounds=15, steps=1),
         "seed": 0,

@@ -4,7 +4,7 @@
     PYTHONPATH=FOLDER python benchmarks/other_tools.py --data DATA
 
 Torch-Pruning, torch.nn.utils.prune and torchao. A network is trained once on CIFAR-10 (a subset; crops and
-flips); for every seed every arm makes it smaller and trains it for as many epochs with the same optimiser
+flips); for every seed every arm makes it smaller and trains it for as many epochs with the same optimizer
 (AdamW, cosine; other rows in the batches for every seed). Per arm: test accuracy of what is delivered; bytes
 of the file its tool writes (torch.save of the state dict; our packed file), and of that file gzipped; time
 of batches of 1 and 32 relative to the dense network (medians of paired, interleaved calls on one thread, in

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchlift.deploy.budget import PackedError
-from torchlift.deploy.operations import operation
-from torchlift.deploy.programs import Program, verify
+from torchlift.packed.budget import PackedError
+from torchlift.packed.operations import operation
+from torchlift.packed.programs import Program, verify
 
 LIMIT = 2**22
 FENCE = 64

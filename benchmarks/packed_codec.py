@@ -2,7 +2,7 @@
 
     python benchmarks/packed_codec.py
 
-For each kind of weights: bytes over the bound (:mod:`torchlift.deploy.bounds`), zlib's bytes over the same,
+For each kind of weights: bytes over the bound (:mod:`torchlift.packed.bounds`), zlib's bytes over the same,
 and the medians of encoding and decoding speed in MB of float32 per second of the processor (1 MB is 250,000
 weights). Writes benchmarks/results/packed_codec.json.
 """
@@ -21,9 +21,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import torch
 from torch import Tensor
 
-from torchlift.deploy import tensors
-from torchlift.deploy.bounds import bound
-from torchlift.deploy.budget import Budget
+from torchlift.packed import tensors
+from torchlift.packed.bounds import bound
+from torchlift.packed.budget import Budget
 
 SCALE = 0.0371
 

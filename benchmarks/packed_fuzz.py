@@ -96,7 +96,7 @@ def try_files(mutator: Any, seeds: range, note: Path) -> dict[str, object]:
     for seed in seeds:
         say(note, seed)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        counts[mutator.labelled(seed, LIMIT)] += 1
+        counts[mutator.labeled(seed, LIMIT)] += 1
         signal.setitimer(signal.ITIMER_PROF, 0)
     return {"counts": counts, "grown": peak() - before}
 
@@ -186,7 +186,7 @@ def fuzz_operations(tries: int, out: Path, only: str | None, checked: bool) -> d
     attempt(
         "aten.bmm.default", random.Random(0)
     )  # what torch reads at first use is read once, not by every child
-    from torchlift.deploy.operations import ALLOWED, ARITHMETIC
+    from torchlift.packed.operations import ALLOWED, ARITHMETIC
 
     new = {"tries": tries, "counts": {}, "bad": [], "writes": [], "done": []}
     state = json.loads(out.read_text()) if out.exists() else {}

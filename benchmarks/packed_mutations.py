@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchlift.deploy.budget import PackedError
-from torchlift.deploy.dictionary import DICTIONARY
-from torchlift.deploy.packing import packed
-from torchlift.deploy.sealing import SIZE, seal
-from torchlift.deploy.unpacking import FIRST, FRONT, unpacked
 from torchlift.models import GPT
+from torchlift.packed.budget import PackedError
+from torchlift.packed.dictionary import DICTIONARY
+from torchlift.packed.file import packed
+from torchlift.packed.sealing import SIZE, seal
+from torchlift.packed.unpacking import FIRST, FRONT, unpacked
 
 VALUES = [
     0,
@@ -116,9 +116,9 @@ class Mutator:
 
     def attempt(self, seed: int, limit: int) -> str:
         """Load one mutated file, use what comes out; what happened in a word."""
-        return self.labelled(seed, limit).partition(": ")[2]
+        return self.labeled(seed, limit).partition(": ")[2]
 
-    def labelled(self, seed: int, limit: int) -> str:
+    def labeled(self, seed: int, limit: int) -> str:
         """What happened, after how the file was changed: ``damaged: …`` or ``resealed: …``."""
         rng = random.Random(seed)
         data, example = rng.choice(self.files)

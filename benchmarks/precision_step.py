@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Problem, Task, constrained
 from torchlift.lifts import KeepGrid, Precision
-from torchlift.lifts.keep_grid import settle
+from torchlift.methods.precision.keep_grid import settle
 from torchlift.models import LeNet5, resnet
 from torchlift.train import Settings
 

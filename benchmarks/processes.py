@@ -34,7 +34,7 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLO
 
 
 def network() -> nn.Module:
-    """Two and a half million parameters, samples that meet in five normalisations."""
+    """Two and a half million parameters, samples that meet in five normalizations."""
     widths = [256, *[WIDTH] * 5]
     pairs = itertools.pairwise(widths)
     blocks = [nn.Sequential(nn.Linear(a, b), nn.BatchNorm1d(b), nn.ReLU()) for a, b in pairs]
@@ -71,9 +71,9 @@ def memory(model: nn.Module, saved: int, batch: int, world: int, states: int) ->
     """Bytes of a process above the given model and data, at the peak of the trial step or of training.
 
     ``fit`` trains a copy and keeps one of what it was given for the report. The trial step is taken on a copy
-    with gradients of its own, first for the whole batch, then by the optimiser. Training holds gradients,
-    optimiser states, torch's buckets for the gradients where there are several processes, and the process's
-    part of the batch. ``saved``: bytes kept per sample for the backward pass; ``states``: the optimiser's
+    with gradients of its own, first for the whole batch, then by the optimizer. Training holds gradients,
+    optimizer states, torch's buckets for the gradients where there are several processes, and the process's
+    part of the batch. ``saved``: bytes kept per sample for the backward pass; ``states``: the optimizer's
     numbers per parameter (SGD with momentum 1, Adam 2).
     """
     each = weights(model) + buffers(model)

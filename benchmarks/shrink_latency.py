@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.deploy import channel_groups, shrink
-from torchlift.deploy.packing import packed
 from torchlift.models import resnet
+from torchlift.packed.file import packed
 
 
 def masked(example: Tensor, fraction: float) -> nn.Module:

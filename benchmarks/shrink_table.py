@@ -131,10 +131,10 @@ def ours(model: nn.Module, x: Any) -> nn.Module:
 
 def masked_by_us(model: nn.Module, x: Any) -> nn.Module:
     """The dense model with the channels that :func:`ours` cuts set to zero."""
-    from torchlift.deploy.feasible import usable
-    from torchlift.deploy.masking import masked
-    from torchlift.deploy.scoring import Choice, chosen, scores_of
-    from torchlift.deploy.tracking import traced
+    from torchlift.channels.feasible import usable
+    from torchlift.channels.masking import masked
+    from torchlift.channels.model_trace import traced
+    from torchlift.channels.scoring import Choice, chosen, scores_of
 
     free = [c for c in usable(model, traced(model, x), x) if not c.blocked]
     return masked(model, free, chosen(free, scores_of(model, free, Choice()), Choice()))

@@ -32,12 +32,12 @@ os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import torch
-import torch._dynamo  # torch loads it with the first optimiser: once, before the first life
+import torch._dynamo  # torch loads it with the first optimizer: once, before the first life
+from run.faults import GONE, KINDS, REFUSED, Disk, install, left, story
 from torch.utils.data import DataLoader, TensorDataset
 
 import torchlift as tl
 from cases import MODELS, Attention, Recurrent
-from run.faults import GONE, KINDS, REFUSED, Disk, install, left, story
 from test_recipe_laws import RECIPES
 from torchlift import deploy, report  # noqa: F401  (loaded once, before the first life)
 from torchlift.cli.folders import examine_folder

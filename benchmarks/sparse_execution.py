@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from torchlift.deploy.sparse_kernels import SparseLinear, timed
+from torchlift.deploy.sparse_layers import SparseLinear, timed
 
 
 def main() -> None:

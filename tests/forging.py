@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torchlift.deploy.dictionary import DICTIONARY
-from torchlift.deploy.sealing import SIZE, seal
-from torchlift.deploy.unpacking import FRONT
+from torchlift.packed.dictionary import DICTIONARY
+from torchlift.packed.sealing import SIZE, seal
+from torchlift.packed.unpacking import FRONT
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))  # the fuzzers' generators
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 import torchlift as tl
 from torchlift.core import nodes
 from torchlift.errors import TorchliftError
+from torchlift.methods.recipe import Recipe
 from torchlift.recipes import Chain
-from torchlift.recipes.tools.recipe import Recipe
 
 EPOCHS = 4.0
 
@@ -58,7 +58,7 @@ def recipes(model: str) -> dict[str, Recipe]:
         "neural lifting": r.NeuralLifting(place, width=4, kind="conv" if model == "conv" else "mlp"),
         "linear lifting": r.LinearLifting(),
         "folded norm": r.FoldedNorm(),
-        "centred": r.Centred(),
+        "centered": r.Centered(),
         "averaged": r.Averaged(),
         "in parts": r.InParts("*", 2),
         "rotated": r.Rotated(),

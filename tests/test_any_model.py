@@ -20,7 +20,7 @@ from torchlift.lifts import (
     KeepZeros,
     LearnedStep,
     Lifter,
-    Normalise,
+    Normalize,
     Pact,
     Precision,
     Rotate,
@@ -28,7 +28,7 @@ from torchlift.lifts import (
     SoftMask,
     SoftThreshold,
     Split,
-    Standardise,
+    Standardize,
     StochasticMask,
     Templates,
 )
@@ -45,8 +45,8 @@ EVERYWHERE: dict[str, Lift] = {
     "stochastic": StochasticMask(),
     "keep zeros": KeepZeros(),
     "expand": Expand(rank=0.5),
-    "normalise": Normalise(),
-    "standardise": Standardise(),
+    "normalize": Normalize(),
+    "standardize": Standardize(),
     "rotate": Rotate(largest=40),
     "split": Split("*", 2),
     "average": Average(),
@@ -61,7 +61,7 @@ EVERYWHERE: dict[str, Lift] = {
     "templates": Templates(k=None),
     "critical layer": CriticalLayer("*"),
     "mask of a rotation": chain(SoftMask(sparsity=0.5), Rotate("*", largest=40)),
-    "norm, then mask": chain(Normalise(), SoftMask(variant="published", s_init=0.1)),
+    "norm, then mask": chain(Normalize(), SoftMask(variant="published", s_init=0.1)),
 }
 
 REFUSED = {
@@ -72,7 +72,7 @@ REFUSED = {
     ("linear lifter on the head", "gpt2"): "shared with another layer",
     **{("auxiliary", model): r"nn\.Sequential" for model in ANY},
     **dict.fromkeys(
-        [("normalise", "gpt2"), ("standardise", "gpt2"), ("norm, then mask", "gpt2")], "can lift none"
+        [("normalize", "gpt2"), ("standardize", "gpt2"), ("norm, then mask", "gpt2")], "can lift none"
     ),
     **{
         (lift, model): "is no ReLU"

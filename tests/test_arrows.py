@@ -115,16 +115,20 @@ def test_the_package_needs_nothing_of_the_repository_around_it(path):
 @pytest.mark.parametrize(
     ("source", "where", "found"),
     [
-        ("import torchlift.train.loop", "lifts/mask.py", {"train"}),
-        ("from torchlift import deploy, __version__", "lifts/mask.py", {"deploy"}),
-        ("from torchlift.core import Node", "lifts/mask.py", {"core"}),
-        ("from torchlift.lifts.keep import KeepZeros", "lifts/mask.py", set()),
-        ("from ..run import fit", "lifts/mask.py", {"run"}),
-        ("from . import keep", "lifts/mask.py", set()),
-        ("from .. import reproduce", "lifts/mask.py", {"reproduce"}),
-        ("import torchlift as tl", "lifts/mask.py", {"__init__"}),
-        ("from torchlift import fit", "lifts/mask.py", {"__init__"}),
-        ("def f():\n    from torchlift.cli import main", "lifts/mask.py", {"cli"}),
+        ("import torchlift.train.loop", "methods/sparsity/soft_mask.py", {"train"}),
+        ("from torchlift import deploy, __version__", "methods/sparsity/soft_mask.py", {"deploy"}),
+        ("from torchlift.core import Node", "methods/sparsity/soft_mask.py", {"core"}),
+        (
+            "from torchlift.methods.sparsity.keep_zeros import KeepZeros",
+            "methods/sparsity/soft_mask.py",
+            set(),
+        ),
+        ("from ..run import fit", "methods/sparsity/soft_mask.py", {"run"}),
+        ("from . import keep", "methods/sparsity/soft_mask.py", set()),
+        ("from .. import reproduce", "methods/sparsity/soft_mask.py", {"reproduce"}),
+        ("import torchlift as tl", "methods/sparsity/soft_mask.py", {"__init__"}),
+        ("from torchlift import fit", "methods/sparsity/soft_mask.py", {"__init__"}),
+        ("def f():\n    from torchlift.cli import main", "methods/sparsity/soft_mask.py", {"cli"}),
     ],
 )
 def test_the_reader_sees_every_kind_of_import(source, where, found):

@@ -30,7 +30,7 @@ def test_a_step_of_several_processes_by_hand(processes) -> None:
 @pytest.mark.parametrize(
     ("world", "batch", "states", "expected"),
     [
-        (1, 2, 1, 5 * 168),  # the trial step: four copies and the optimiser's states
+        (1, 2, 1, 5 * 168),  # the trial step: four copies and the optimizer's states
         (1, 100, 2, 5 * 168 + 1000),  # training: three, the states, all of the batch
         (4, 30, 2, 6 * 168 + 80),  # and the buckets, a quarter of the batch, rounded up
         (4, 200, 0, 4 * 168 + 2000),  # the trial step again: its batch is not divided

@@ -113,7 +113,7 @@ def test_the_best_weights_are_those_of_the_users_loss() -> None:
 
 def test_what_is_lifted_already_is_no_model_to_fit() -> None:
     task = tl.Task(model())
-    for lifted in (tl.lifts.SoftMask().lift(task), tl.lifts.Normalise().lift(task).model):
+    for lifted in (tl.lifts.SoftMask().lift(task), tl.lifts.Normalize().lift(task).model):
         with pytest.raises(TorchliftError, match="this one is lifted"):
             tl.fit(lifted, data(1), epochs=1, progress=False)
 

@@ -13,8 +13,8 @@ from torch import nn
 
 import torchlift as tl
 from torchlift.data import Splits
-from torchlift.run.comparison import paired
-from torchlift.run.executors import run_all
+from torchlift.experiments.comparison import paired
+from torchlift.experiments.executors import run_all
 from torchlift.train import rng
 
 Row = dict[str, Any]

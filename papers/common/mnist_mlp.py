@@ -1,4 +1,4 @@
-"""What the lifted entries share: MNIST as rows, dense networks by initialisation, a plain loop."""
+"""What the lifted entries share: MNIST as rows, dense networks by initialization, a plain loop."""
 
 import statistics
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.data.images import mnist
-from torchlift.lifted.data import metric
+from torchlift.methods.lifted.data import metric
 
 Pair = tuple[Tensor, Tensor]
 

@@ -1,6 +1,6 @@
 """Ways of training held against each other at two prices: equal FLOPs, and equal time of one core.
 
-A way is an optimiser with its options and, for ours, a recipe. Ways without a recipe, or with averaging
+A way is an optimizer with its options and, for ours, a recipe. Ways without a recipe, or with averaging
 alone, are the rivals. They get at least as many trials as lifts, on seeds outside the table; the best of each
 then meet on the table's seeds. Time is CPU time of one thread: that of ``budget`` epochs of plain AdamW, for
 every way.
@@ -40,7 +40,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """An optimiser with its options and, for ours, a recipe."""
+    """An optimizer with its options and, for ours, a recipe."""
 
     optimizer: str
     lr: float
@@ -289,7 +289,7 @@ def entry(
         "notes": [
             f"Rivals had {len(rivals)} trials, lifts {len(lifts)}, at equal time; at equal FLOPs the best "
             "settings of every kind are tried again. The trials' seeds are not in the table.",
-            "FLOPs include the optimiser's products and decompositions. Time is CPU time of one thread, that "
+            "FLOPs include the optimizer's products and decompositions. Time is CPU time of one thread, that "
             "of the budget's epochs of plain AdamW; what a way takes is measured in turn with AdamW.",
             *notes,
         ],

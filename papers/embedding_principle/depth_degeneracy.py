@@ -38,7 +38,7 @@ def flowers() -> Pair:
 
 
 def descend(task: Task, batch: Pair, steps: int = 8000, lr: float = 0.05) -> None:
-    """Gradient descent to the neighbourhood of a critical point."""
+    """Gradient descent to the neighborhood of a critical point."""
     optimizer = torch.optim.SGD(task.parameters(), lr=lr, momentum=0.9)
     for _ in range(steps):
         task(batch).backward()

@@ -20,7 +20,7 @@ from papers.common.cells import Cells
 from papers.embedding_principle.traces import SOURCE, gaussian
 from torchlift.core import Fit, Task
 from torchlift.data import mnist
-from torchlift.recipes.tools.thinning import inputs
+from torchlift.methods.depth.thinning import inputs
 
 Pair = tuple[Tensor, Tensor]
 CRITERIA = ("linearity", "removal", "cka")

@@ -1,4 +1,4 @@
-"""Lifted networks, Table 1 and Figure 1: lifted weights as initialisation on MNIST, five nets, two rates."""
+"""Lifted networks, Table 1 and Figure 1: lifted weights as initialization on MNIST, five nets, two rates."""
 
 import time
 from pathlib import Path
@@ -10,7 +10,7 @@ from torch import nn
 from papers.common.arms import machine
 from papers.common.mnist_mlp import Pair, descend, digits, mlp, spread
 from torchlift import lifted
-from torchlift.lifted.data import metric
+from torchlift.methods.lifted.data import metric
 
 NETS: dict[tuple[int, ...], dict[str, tuple[float, float]]] = {
     (300,): {
@@ -50,7 +50,7 @@ RATES = (1e-5, 1e-6)
 def run(
     out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
 ) -> dict[str, Any]:
-    """All nets, rates and initialisations; ``scale`` 1 is 60,000 images and 17 epochs, 0.1 unless given.
+    """All nets, rates and initializations; ``scale`` 1 is 60,000 images and 17 epochs, 0.1 unless given.
 
     Smaller scales keep the number of images per epoch times epochs in proportion: images × scale, 17 epochs.
     """
@@ -73,7 +73,7 @@ def run(
                 }
             )
     return {
-        "title": "Lifted initialisation on MNIST",
+        "title": "Lifted initialization on MNIST",
         "source": "Askari et al., Lifted Neural Networks, Table 1 and Figure 1",
         "finding": finding(rows),
         "scale": f"{len(train[0])} training and {len(test[0])} test images, 17 epochs of batches of 100",
@@ -93,7 +93,7 @@ def run(
 
 
 def trial(hidden: tuple[int, ...], init: str, train: Pair, test: Pair, seed: int) -> dict[str, Any]:
-    """One seed: the initialisation (pre-trained if lifted), then Adam at both rates from it."""
+    """One seed: the initialization (pre-trained if lifted), then Adam at both rates from it."""
     model = mlp((784, *hidden, 10), "xavier" if init == "lifted" else init, seed)
     start = time.perf_counter()
     if init == "lifted":
@@ -128,7 +128,7 @@ def row(
 
 
 def finding(rows: list[dict[str, Any]]) -> str:
-    """Where the lifted initialisation ends above Xavier's."""
+    """Where the lifted initialization ends above Xavier's."""
     cells = {(r["hidden"], r["rate"], r["init"]): r["mean"] for r in rows}
     pairs = [
         (cells[net, rate, "lifted"], cells[net, rate, "xavier"]) for net, rate, i in cells if i == "xavier"
@@ -136,5 +136,5 @@ def finding(rows: list[dict[str, Any]]) -> str:
     wins = sum(a > b for a, b in pairs)
     gain = sum(a - b for a, b in pairs) / len(pairs)
     return (
-        f"lifted initialisation ends above Xavier's in {wins} of {len(pairs)} cells, by {gain:.3f} on average"
+        f"lifted initialization ends above Xavier's in {wins} of {len(pairs)} cells, by {gain:.3f} on average"
     )

@@ -42,7 +42,7 @@ def run(
             "Test accuracy in per cent of the weights that were best on validation data: for every arm the "
             "same 10,000 of the 50,000 training images. Under one augmentation all spend the same FLOPs.",
             "The last column is the paired difference to tuned plain training under the same augmentation.",
-            "FLOPs do not show what normalisation costs: benchmarks/lift_cost.py has the time of a step.",
+            "FLOPs do not show what normalization costs: benchmarks/lift_cost.py has the time of a step.",
         ],
     }
 

@@ -12,7 +12,7 @@ from papers.common.arms import Arm, Measured, Row, difference, machine, measure,
 from papers.neural_lifting.same_schedule import SameSchedule
 from torchlift.data import teacher_student
 from torchlift.models import BlockNet
-from torchlift.recipes import Centred, NeuralLifting
+from torchlift.recipes import Centered, NeuralLifting
 from torchlift.train.until import Plateau, Rule
 
 EPOCHS, TEACHERS = 75, 10
@@ -23,7 +23,7 @@ PAPER: dict[int, dict[str, Any]] = {  # Tables 3 and 6–8, by the teacher's blo
 }
 RATIOS = {7: (1.87, 1.46), 8: (1.68, 1.12), 9: (1.63, 1.34)}
 TUNING = (3e-3, 6e-3)
-LARGE, TUNED, OURS = "5-block, tuned", "1-block, tuned", "1-block, centred"
+LARGE, TUNED, OURS = "5-block, tuned", "1-block, tuned", "1-block, centered"
 
 
 def arms(blocks: int, epochs: float) -> list[Arm]:
@@ -47,7 +47,7 @@ def arms(blocks: int, epochs: float) -> list[Arm]:
             Arm(f"1-block, lr {lr:g}", small, None, adam | {"optimizer": partial(Adam, lr=lr)})
             for lr in TUNING
         ),
-        Arm(OURS, small, Centred(), adam | {"optimizer": partial(Adam, lr=6e-3)}),
+        Arm(OURS, small, Centered(), adam | {"optimizer": partial(Adam, lr=6e-3)}),
     ]
 
 
@@ -79,7 +79,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         "notes": [
             "All one-block arms spend the FLOPs of the same number of plain epochs. The five-block network "
             "is tuned as well, and gets that many epochs of its own.",
-            "The paper names no optimiser for this experiment; its learning rates are used with SGD. Phases "
+            "The paper names no optimizer for this experiment; its learning rates are used with SGD. Phases "
             "end at the paper's patience, and at a third of the budget at the latest.",
             "Tuned 1-block: for every teacher the better on validation data of two runs at two rates, so it "
             "has spent twice as much as ours. The rates of ours and of 5-block were chosen on other teachers "

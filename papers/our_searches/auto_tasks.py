@@ -18,12 +18,12 @@ from papers.common.cells import Cells
 from papers.common.parts import part
 from torchlift.data import Splits, load, teacher_student
 from torchlift.errors import TorchliftError
+from torchlift.experiments.best_of import PLAIN, Candidate, suggestions
+from torchlift.methods.recipe import as_recipe
 from torchlift.models import GPT, MLP, BlockNet, CharLSTM, LeNet5
 from torchlift.recipes import Auto, Plain
-from torchlift.recipes.auto import PLAIN, Candidate, suggestions
-from torchlift.recipes.tools.recipe import as_recipe
-from torchlift.run.checks import Look
 from torchlift.train import rng
+from torchlift.train.run.checks import Look
 from torchlift.train.settings import Times
 
 SEEDS, RATE, NEAR = 5, 3e-3, "within noise of the best"
@@ -44,7 +44,7 @@ class Job:
 
 
 class ConvNorm(nn.Sequential):
-    """Two strided convolutions with batch normalisation, and a linear layer."""
+    """Two strided convolutions with batch normalization, and a linear layer."""
 
     def __init__(self) -> None:
         layers = [nn.Conv2d(3, 12, 3, 2, 1, bias=False), nn.BatchNorm2d(12), nn.ReLU()]

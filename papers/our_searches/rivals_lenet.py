@@ -1,4 +1,4 @@
-"""LeNet-5 on 10,000 images with crops and flips against the strongest optimisers, tuned, at two prices."""
+"""LeNet-5 on 10,000 images with crops and flips against the strongest optimizers, tuned, at two prices."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from papers.common.parts import part
 from papers.common.rivals import Place, Way, entry, grid
 from papers.neural_lifting import lenet
 from torchlift.data import crop_flip
-from torchlift.recipes import Averaged, Centred, FoldedNorm
+from torchlift.recipes import Averaged, Centered, FoldedNorm
 
 EPOCHS, SEEDS, TUNING, SAMPLES, HELD_OUT = 3, 6, (100, 101), 10_000, 4_000
 
@@ -26,16 +26,16 @@ def rivals() -> list[Way]:
 
 def lifts() -> list[Way]:
     """Ten trials of ours."""
-    centred, folded, whitened = Centred(), FoldedNorm("trunk*"), Centred(scaled="whitened")
+    centered, folded, whitened = Centered(), FoldedNorm("trunk*"), Centered(scaled="whitened")
     return [
         *grid("SGD", (0.1,), "folded norm", folded, weight_decay=(5e-4,)),
-        *grid("Muon", (1.2e-2, 1.6e-2, 2e-2), "centred", centred),
-        *grid("Muon", (1.6e-2,), "centred", centred, weight_decay=(0.1,)),
+        *grid("Muon", (1.2e-2, 1.6e-2, 2e-2), "centered", centered),
+        *grid("Muon", (1.6e-2,), "centered", centered, weight_decay=(0.1,)),
         *grid("Muon", (1.2e-2,), "whitened", whitened),
         *grid("Muon", (1.6e-2,), "folded norm", folded),
         *grid("Muon", (1.2e-2,), "folded norm of linear layers", FoldedNorm("trunk.fc*")),
-        *grid("SOAP", (8e-3,), "centred", centred, largest=(512,)),
-        *grid("AdamW", (6e-3,), "centred", centred),
+        *grid("SOAP", (8e-3,), "centered", centered, largest=(512,)),
+        *grid("AdamW", (6e-3,), "centered", centered),
     ]
 
 

@@ -1,4 +1,4 @@
-"""A small LSTM on Penn Treebank characters against the strongest optimisers, tuned, at two prices."""
+"""A small LSTM on Penn Treebank characters against the strongest optimizers, tuned, at two prices."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A small perceptron on 10,000 digits against the strongest optimisers, tuned, at two prices."""
+"""A small perceptron on 10,000 digits against the strongest optimizers, tuned, at two prices."""
 
 from functools import partial
 from pathlib import Path
@@ -7,7 +7,7 @@ from papers.common.arms import Row
 from papers.common.parts import part
 from papers.common.rivals import Place, Way, entry, grid
 from torchlift.models import MLP
-from torchlift.recipes import Averaged, Centred, FoldedNorm
+from torchlift.recipes import Averaged, Centered, FoldedNorm
 
 EPOCHS, SEEDS, TUNING, SAMPLES, HELD_OUT = 6, 10, (100, 101, 102), 10_000, 4_000
 DECAY = (0.0, 0.1)
@@ -27,11 +27,11 @@ def rivals() -> list[Way]:
 
 def lifts() -> list[Way]:
     """Twenty-two trials of ours."""
-    centred, whitened, folded = Centred(), Centred(scaled="whitened"), FoldedNorm()
+    centered, whitened, folded = Centered(), Centered(scaled="whitened"), FoldedNorm()
     return [
-        *grid("AdamW", (6e-3, 1.2e-2, 2.4e-2), "centred", centred, weight_decay=DECAY),
-        *grid("Muon", (6e-3, 1.2e-2), "centred", centred, weight_decay=DECAY),
-        *grid("SOAP", (6e-3,), "centred", centred, largest=(128,)),
+        *grid("AdamW", (6e-3, 1.2e-2, 2.4e-2), "centered", centered, weight_decay=DECAY),
+        *grid("Muon", (6e-3, 1.2e-2), "centered", centered, weight_decay=DECAY),
+        *grid("SOAP", (6e-3,), "centered", centered, largest=(128,)),
         *grid("AdamW", (6e-3,), "whitened", whitened),
         *grid("Muon", (6e-3,), "whitened", whitened),
         *grid("AdamW", (6e-3, 1.2e-2, 2.4e-2), "folded norm", folded, weight_decay=DECAY),

@@ -1,4 +1,4 @@
-"""A small convolution over one dimension against the strongest optimisers, tuned, at two prices.
+"""A small convolution over one dimension against the strongest optimizers, tuned, at two prices.
 
 Digits are read as signals: 28 steps of 28 channels, a row of the image each.
 """
@@ -11,14 +11,14 @@ from torch import nn
 from papers.common.arms import Row
 from papers.common.parts import part
 from papers.common.rivals import Place, Way, entry, grid
-from torchlift.recipes import Averaged, Centred, FoldedNorm
+from torchlift.recipes import Averaged, Centered, FoldedNorm
 
 EPOCHS, SEEDS, TUNING, SAMPLES, HELD_OUT = 6, 8, (100, 101), 10_000, 4_000
 DECAY = (0.0, 0.1)
 
 
 class SignalNet(nn.Sequential):
-    """Two convolutions over time, each with ReLU and pooling, and a linear layer; no normalisation."""
+    """Two convolutions over time, each with ReLU and pooling, and a linear layer; no normalization."""
 
     def __init__(self, channels: int = 16) -> None:
         layers: list[nn.Module] = [nn.Flatten(1, 2), nn.Conv1d(28, channels, 5), nn.ReLU(), nn.MaxPool1d(2)]
@@ -41,12 +41,12 @@ def rivals() -> list[Way]:
 
 def lifts() -> list[Way]:
     """Seventeen trials of ours."""
-    centred, folded = Centred(), FoldedNorm()
+    centered, folded = Centered(), FoldedNorm()
     return [
-        *grid("AdamW", (6e-3, 1.2e-2), "centred", centred, weight_decay=DECAY[1:]),
-        *grid("Muon", (1.2e-2, 2.4e-2), "centred", centred, weight_decay=DECAY),
-        *grid("SOAP", (6e-3,), "centred", centred, largest=(256,)),
-        *grid("Muon", (1.2e-2,), "whitened", Centred(scaled="whitened")),
+        *grid("AdamW", (6e-3, 1.2e-2), "centered", centered, weight_decay=DECAY[1:]),
+        *grid("Muon", (1.2e-2, 2.4e-2), "centered", centered, weight_decay=DECAY),
+        *grid("SOAP", (6e-3,), "centered", centered, largest=(256,)),
+        *grid("Muon", (1.2e-2,), "whitened", Centered(scaled="whitened")),
         *grid("AdamW", (6e-3, 1.2e-2, 2.4e-2, 4.8e-2), "folded norm", folded, weight_decay=DECAY[1:]),
         *grid("Muon", (1.2e-2, 2.4e-2), "folded norm", folded, weight_decay=DECAY),
         *grid("SOAP", (6e-3,), "folded norm", folded, largest=(256,)),

@@ -1,4 +1,4 @@
-"""The teacher–student task against the strongest optimisers: SGD, AdamW, Muon, SOAP, tuned, at two prices."""
+"""The teacher–student task against the strongest optimizers: SGD, AdamW, Muon, SOAP, tuned, at two prices."""
 
 from functools import cache, partial
 from pathlib import Path
@@ -7,7 +7,7 @@ from papers.common.arms import Row
 from papers.common.rivals import Place, Way, entry, grid
 from torchlift.data import Splits, teacher_student
 from torchlift.models import BlockNet
-from torchlift.recipes import Averaged, Centred, Rotated
+from torchlift.recipes import Averaged, Centered, Rotated
 
 EPOCHS, TEACHERS, TUNING = 75, 30, (100, 101)
 BETAS = ((0.9, 0.95), (0.9, 0.99))
@@ -27,16 +27,16 @@ def rivals() -> list[Way]:
 
 def lifts() -> list[Way]:
     """Twelve trials of ours."""
-    centred, whitened = Centred(), Centred(scaled="whitened")
+    centered, whitened = Centered(), Centered(scaled="whitened")
     return [
-        *grid("AdamW", (6e-3, 1.2e-2), "centred", centred, betas=BETAS[:1]),
-        *grid("Muon", (8e-3, 1.2e-2, 1.6e-2), "centred", centred),
-        *grid("Muon", (1.2e-2,), "centred", centred, weight_decay=(0.01,)),
-        *grid("SOAP", (6e-3,), "centred", centred),
+        *grid("AdamW", (6e-3, 1.2e-2), "centered", centered, betas=BETAS[:1]),
+        *grid("Muon", (8e-3, 1.2e-2, 1.6e-2), "centered", centered),
+        *grid("Muon", (1.2e-2,), "centered", centered, weight_decay=(0.01,)),
+        *grid("SOAP", (6e-3,), "centered", centered),
         *grid("AdamW", (8e-3,), "whitened", whitened, betas=BETAS[:1]),
         *grid("Muon", (8e-3,), "whitened", whitened),
         *grid("AdamW", (8e-3,), "rotated", Rotated(), betas=BETAS[:1]),
-        *grid("AdamW", (6e-3, 1.2e-2), "centred and rotated", Rotated(centred=True), betas=BETAS[:1]),
+        *grid("AdamW", (6e-3, 1.2e-2), "centered and rotated", Rotated(centered=True), betas=BETAS[:1]),
     ]
 
 

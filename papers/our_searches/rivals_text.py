@@ -1,4 +1,4 @@
-"""A small transformer on Penn Treebank characters against the strongest optimisers, tuned, at two prices."""
+"""A small transformer on Penn Treebank characters against the strongest optimizers, tuned, at two prices."""
 
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,7 @@ from papers.common.parts import part
 from papers.common.rivals import Place, Way, entry, grid
 from papers.our_searches.search_text import VOCABULARY, warm_cosine
 from torchlift.models import GPT
-from torchlift.recipes import Averaged, Centred, InParts, Rotated
+from torchlift.recipes import Averaged, Centered, InParts, Rotated
 
 EPOCHS, SEEDS, TUNING, WINDOWS, HELD_OUT, LENGTH, HEADS = 2, 6, (100, 101), 4000, 400, 64, 4
 BETAS = ((0.9, 0.95), (0.9, 0.99))
@@ -34,11 +34,11 @@ def lifts() -> list[Way]:
         *grid("Muon", (1.7e-2, 2.4e-2, 3.4e-2), "in parts by head", by_head),
         *grid("Muon", (2.4e-2,), "in parts by use", by_use),
         *grid("SOAP", (1.2e-2,), "in parts by head", by_head),
-        *grid("Muon", (2.4e-2,), "centred", Centred()),
-        *grid("Muon", (2.4e-2,), "whitened", Centred(scaled="whitened")),
+        *grid("Muon", (2.4e-2,), "centered", Centered()),
+        *grid("Muon", (2.4e-2,), "whitened", Centered(scaled="whitened")),
         *grid("Muon", (2.4e-2,), "rotated table", Rotated("token.weight")),
         *grid("AdamW", (2.4e-2,), "rotated", Rotated(), betas=BETAS[:1]),
-        *grid("AdamW", (2.4e-2,), "centred and rotated", Rotated(centred=True), betas=BETAS[:1]),
+        *grid("AdamW", (2.4e-2,), "centered and rotated", Rotated(centered=True), betas=BETAS[:1]),
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from papers.common.arms import Arm, Row, machine, tried
 from papers.neural_lifting import lenet
 from torchlift.data import Splits, crop_flip, load
-from torchlift.recipes import Centred, FoldedNorm
+from torchlift.recipes import Centered, FoldedNorm
 
 FAST_EPOCHS = 4
 
@@ -17,7 +17,7 @@ def arms() -> list[Arm]:
     choices: list[tuple[str, Any, tuple[float, ...]]] = [
         ("plain", None, (0.05,)),
         ("folded norm", FoldedNorm("trunk*"), (0.1,)),
-        ("centred", Centred(), (0.05,)),
+        ("centered", Centered(), (0.05,)),
         ("plain", None, (0.03, 0.1)),
     ]
     return [arm(name, recipe, lr) for name, recipe, rates in choices for lr in rates]

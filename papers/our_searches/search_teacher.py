@@ -10,7 +10,7 @@ from papers.common.arms import Arm, Row, machine, tried
 from torchlift.data import teacher_student
 from torchlift.lifts import Lifter
 from torchlift.models import BlockNet
-from torchlift.recipes import Auto, Centred, FoldedNorm, LinearLifting
+from torchlift.recipes import Auto, Centered, FoldedNorm, LinearLifting
 
 BLOCKS, EPOCHS, FIRST = (7, 9), 75, 100
 
@@ -19,8 +19,8 @@ def arms() -> list[Arm]:
     """The best plain rate first."""
     choices: list[tuple[str, Any, tuple[float, ...]]] = [
         ("plain", None, (6e-3, 3e-3, 1e-2)),
-        ("centred", Centred(), (6e-3, 3e-3, 1e-2)),
-        ("centred, scaled", Centred(scaled=True), (3e-3, 6e-3)),
+        ("centered", Centered(), (6e-3, 3e-3, 1e-2)),
+        ("centered, scaled", Centered(scaled=True), (3e-3, 6e-3)),
         ("linear lifting", LinearLifting(), (3e-3,)),
         ("linear lifting, rank 1/8", LinearLifting(rank=0.125), (3e-3, 6e-3)),
         ("folded norm", FoldedNorm(), (1e-2,)),

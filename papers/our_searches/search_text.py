@@ -10,7 +10,7 @@ from torch.optim import AdamW
 from papers.common.arms import Arm, Row, machine, tried, tuned
 from torchlift.data import Splits, load
 from torchlift.models import GPT, CharLSTM
-from torchlift.recipes import Centred, LinearLifting, Rotated
+from torchlift.recipes import Centered, LinearLifting, Rotated
 from torchlift.train.settings import cosine, ramp
 
 VOCABULARY, WINDOWS, HELD_OUT, EPOCHS = 50, 4000, 800, 3
@@ -25,7 +25,7 @@ def arms(model: str) -> list[Arm]:
     choices: list[tuple[str, Any, tuple[float, ...]]] = [
         ("plain", None, (1.2e-2, 6e-3, 2.4e-2)),
         ("rotated", Rotated(), (1.2e-2, 2.4e-2)),
-        ("centred", Centred(), (1.2e-2,)),
+        ("centered", Centered(), (1.2e-2,)),
         ("linear lifting, rank 1/8", LinearLifting(rank=0.125), (6e-3,)),
     ]
     return [arm(model, name, recipe, lr) for name, recipe, rates in choices for lr in rates]

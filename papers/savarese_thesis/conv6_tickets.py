@@ -20,7 +20,7 @@ SHORT = (0.0, 0.05, 0.1, 0.2)  # few steps of Adam: the window between all and n
 
 
 def adam(lr: float, **more: Any) -> dict[str, Any]:
-    """Without normalisation plain SGD hardly leaves the start."""
+    """Without normalization plain SGD hardly leaves the start."""
     return {"optimizer": partial(Adam, lr=lr), "batch_size": 64, "progress": False, **more}
 
 

@@ -13,8 +13,8 @@ from papers.common.cells import Cells
 from papers.savarese_thesis.pruning_runs import Setting, Way, means, sgd, told, trial
 from torchlift.data import Splits
 from torchlift.lifts import HardConcrete, Slim, SoftThreshold
+from torchlift.methods.lift_then_tune import LiftThenTune
 from torchlift.recipes import ContinuousSparsification, IterativeMagnitude, MagnitudePruning
-from torchlift.recipes.one_lift import LiftThenTune
 from torchlift.train.settings import cosine
 
 TRIALS, TUNED_ON = 6, 100

@@ -1,4 +1,4 @@
-"""AvaGrad's thesis, Tables 6.1 and 6.2: ten optimisers on images and characters, α and ε tuned for all."""
+"""AvaGrad's thesis, Tables 6.1 and 6.2: ten optimizers on images and characters, α and ε tuned for all."""
 
 import statistics
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def run(
     cells = Cells(out / "optimizers.jsonl")
     rows = [row(bench, name, make, numbers, cells) for bench in benches for name, make in methods().items()]
     return {
-        "title": "Tables 6.1 and 6.2: optimisers whose ε is tuned too",
+        "title": "Tables 6.1 and 6.2: optimizers whose ε is tuned too",
         "source": "Savarese, Principled Approximation Methods, section 6.4.1",
         "finding": "; ".join(ranking(bench.name, rows) for bench in benches) + ".",
         "scale": ", ".join(f"{bench.name} {LONGER * bench.steps} steps" for bench in benches)

@@ -1,4 +1,4 @@
-"""Quantised runs side by side: one run of a setting, its bits, its file, and what is told of all of them."""
+"""Quantized runs side by side: one run of a setting, its bits, its file, and what is told of all of them."""
 
 import dataclasses
 import math
@@ -16,9 +16,9 @@ from papers.common.cells import Cells
 from papers.savarese_thesis.pruning_runs import Setting, digits, fewer, sgd
 from torchlift.core import Node, WeightLift
 from torchlift.data import crop_flip, load
-from torchlift.lifts.activation_precision import GridActivation
-from torchlift.lifts.keep_grid import OnGrid
-from torchlift.lifts.tools.grid_reading import grid_of
+from torchlift.methods.precision.activation_precision import GridActivation
+from torchlift.methods.precision.grid_reading import grid_of
+from torchlift.methods.precision.keep_grid import OnGrid
 from torchlift.models import LeNet5, resnet
 from torchlift.recipes import Chain, Plain
 
@@ -59,7 +59,7 @@ def bits_of(weight: Tensor) -> float:
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """What methods quantise: matrices and kernels."""
+    """What methods quantize: matrices and kernels."""
     return {name: p.detach() for name, p in model.named_parameters() if p.ndim > 1}
 
 
@@ -157,7 +157,7 @@ class Fixed(WeightLift):
 
 
 def grids(model: nn.Module, shuffled: int | None) -> dict[str, tuple[Tensor, Tensor]]:
-    """The precisions of a quantised model; with a seed, permuted within each layer."""
+    """The precisions of a quantized model; with a seed, permuted within each layer."""
     found: dict[str, tuple[Tensor, Tensor]] = {}
     generator = torch.Generator().manual_seed(shuffled or 0)
     for name, weight in weights_of(model).items():

@@ -16,8 +16,8 @@ from papers.common.cells import Cells
 from papers.savarese_thesis.short_trainings import first
 from torchlift.core import Task
 from torchlift.data import Splits, crop_flip, load
+from torchlift.methods.sparsity.pruned_weights import sparsity, weights
 from torchlift.models import MLP, resnet
-from torchlift.recipes.tools.pruning import sparsity, weights
 
 SOURCE = "Savarese, Principled Approximation Methods, chapter 4"
 

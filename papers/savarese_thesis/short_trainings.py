@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from torchlift.data import cifar10, crop_flip, normalise, ptb, statistics, windows
+from torchlift.data import cifar10, crop_flip, normalize, ptb, statistics, windows
 from torchlift.models import CharLSTM, wide_resnet
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -48,7 +48,7 @@ def images(folder: str | None, scale: float | None) -> Bench:
     mean, std = statistics(x)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     parts = ((x[order[5000:]], y[order[5000:]]), (x[order[:5000]], y[order[:5000]]), (x_test, y_test))
-    train, valid, test = ((normalise(a, mean, std), b) for a, b in parts)
+    train, valid, test = ((normalize(a, mean, std), b) for a, b in parts)
     if scale is None:
         return Bench("images", small_cnn, train, first(valid, 2000), test, 64, 120, error, 90.0)
     steps = round(scale * 200 * len(train[0]) / 128)

@@ -82,7 +82,7 @@ def trained(arm: str, seed: int, size: Size) -> Row:
     held_out = tl.data.curriculum(size.held_out, seed=1000 + seed, size=size.size)
     torch.manual_seed(seed)
     model = GridNet(size.layers, size.width)
-    tl.models.initialise(model, "kaiming")
+    tl.models.initialize(model, "kaiming")
     lift = ARMS[arm]
     problem: tl.Problem = tl.Task(model, "bce")
     problem = problem if lift is None else lift.lift(problem)

@@ -60,7 +60,7 @@ def finding(table: Sequence[Row]) -> str:
 
 
 def layers(rows: Sequence[Row]) -> list[Row]:
-    """Bits by layer of the first seed's quantised networks, in the order of the layers."""
+    """Bits by layer of the first seed's quantized networks, in the order of the layers."""
     first = [row for row in rows if row["seed"] == rows[0]["seed"] and row["method"] != "float"]
     return [
         {

@@ -240,6 +240,6 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
             "Distance and score are those of FID and Inception Score with LeNet-5, trained here on the same "
             "images, in place of Inception: they cannot be compared with the thesis' numbers.",
             f"Training images score {real['score']:.2f}. * with zero-precision allocation.",
-            "Both players step at once (one objective, one optimiser); the source lets them take turns.",
+            "Both players step at once (one objective, one optimizer); the source lets them take turns.",
         ],
     )  # fmt: skip

@@ -13,8 +13,8 @@ from papers.common.cells import Cells
 from papers.unified_lifting.observing import TASKS, Task, quality, variation
 from papers.unified_lifting.unrolled_training import BATCH, PATCH, train
 from torchlift.convex.operators import Operator
-from torchlift.data.images import grey
-from torchlift.lifted import UnrolledNet
+from torchlift.data.images import gray
+from torchlift.methods.lifted import UnrolledNet
 
 METHODS = ("lifted", "backprop")
 RATES = (1e-3, 3e-3)
@@ -111,8 +111,8 @@ def run(
     torch.set_num_threads(1)
     numbers = range(seeds or 3)
     cells = Cells(Path(out) / "imaging" / f"cells-{scale or 0:g}.jsonl")
-    images, count = grey(data, "Train400"), 10 if scale is None else max(1, round(68 * scale))
-    pictures = {"Set12": grey(data, "Set12"), "BSD68": grey(data, "BSD68")[:count]}
+    images, count = gray(data, "Train400"), 10 if scale is None else max(1, round(68 * scale))
+    pictures = {"Set12": gray(data, "Set12"), "BSD68": gray(data, "BSD68")[:count]}
     if scale is not None and scale < 0.1:
         pictures = {name: some[:2] for name, some in pictures.items()}
     table: list[dict[str, Any]] = []

@@ -9,9 +9,9 @@ from torch import Tensor
 from papers.unified_lifting.observing import Task
 from torchlift.convex.activations import Activation
 from torchlift.convex.activations import get as activation
-from torchlift.lifted import UnrolledNet
-from torchlift.lifted.penalties import Bregman
-from torchlift.lifted.unified import energy
+from torchlift.methods.lifted import UnrolledNet
+from torchlift.methods.lifted.penalties import Bregman
+from torchlift.methods.lifted.unified import energy
 
 PATCH, BATCH, REFRESH = 32, 8, 50
 MU = 1.0

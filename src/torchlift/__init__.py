@@ -15,14 +15,12 @@ if TYPE_CHECKING:
         data,
         deploy,
         inversion,
-        lifted,
         lifts,
         models,
         optim,
         recipes,
         report,
         testing,
-        tune,
     )
     from torchlift.core import (
         Dial,
@@ -36,12 +34,14 @@ if TYPE_CHECKING:
         chain,
         constrain,
         groups,
+        stored,
     )
     from torchlift.errors import TorchliftError
+    from torchlift.experiments import AutoResult, Comparison, auto, compare, tune
     from torchlift.inversion import Inversion, invert
-    from torchlift.run import Comparison, Result, fit
-    from torchlift.search import AutoResult, auto, compare
+    from torchlift.methods import lifted
     from torchlift.train import until
+    from torchlift.train.run import Result, fit
 
 __version__ = "0.1.0"
 
@@ -77,23 +77,25 @@ __all__ = [
     "optim",
     "recipes",
     "report",
+    "stored",
     "testing",
     "tune",
     "until",
 ]
 
 HOMES = {
-    "Comparison": "run",
+    "AutoResult": "experiments",
+    "Comparison": "experiments",
     "Inversion": "inversion",
-    "Result": "run",
+    "Result": "train.run",
     "TorchliftError": "errors",
-    "AutoResult": "search",
-    "auto": "search",
-    "compare": "search",
-    "fit": "run",
+    "auto": "experiments",
+    "compare": "experiments",
+    "fit": "train.run",
     "invert": "inversion",
     "until": "train",
 }
+ROOMS = {"lifted": "methods.lifted", "tune": "experiments.tune"}
 CORE = {
     "Dial",
     "Lift",
@@ -106,6 +108,7 @@ CORE = {
     "chain",
     "constrain",
     "groups",
+    "stored",
 }
 
 
@@ -113,7 +116,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'torchlift' has no attribute {name!r}")
     home = "core" if name in CORE else HOMES.get(name)
-    module = importlib.import_module(f"torchlift.{home or name}")
+    module = importlib.import_module(f"torchlift.{home or ROOMS.get(name, name)}")
     return module if home is None else getattr(module, name)
 
 

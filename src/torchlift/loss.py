@@ -1,4 +1,4 @@
-"""Losses by name: what is minimised, and the number people read."""
+"""Losses by name: what is minimized, and the number people read."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

@@ -15,20 +15,20 @@ def kernel(x, h):
 
 
 def test_norm_of_a_function_in_the_span_is_its_coefficients_quadratic_form():
-    """f = Σ a_i k(·, c_i) has |f|² = aᵀ K a, and interpolation at the centres finds exactly that."""
+    """f = Σ a_i k(·, c_i) has |f|² = aᵀ K a, and interpolation at the centers finds exactly that."""
     torch.manual_seed(0)
-    centres, a = torch.rand(6, 3, dtype=torch.float64), torch.randn(6, 2, dtype=torch.float64)
-    k = kernel(centres, 0.3)
+    centers, a = torch.rand(6, 3, dtype=torch.float64), torch.randn(6, 2, dtype=torch.float64)
+    k = kernel(centers, 0.3)
     expected = math.sqrt(float((a.T @ k @ a).trace()))
-    assert rkhs_norm(centres, k @ a, bandwidth=0.3, jitter=1e-12) == pytest.approx(expected, rel=1e-6)
+    assert rkhs_norm(centers, k @ a, bandwidth=0.3, jitter=1e-12) == pytest.approx(expected, rel=1e-6)
 
 
 def test_more_points_raise_the_bound_but_never_above_the_norm():
     torch.manual_seed(0)
-    centres, a = torch.rand(3, 2, dtype=torch.float64), torch.randn(3, 1, dtype=torch.float64)
-    norm = math.sqrt(float(a.T @ kernel(centres, 0.5) @ a))
+    centers, a = torch.rand(3, 2, dtype=torch.float64), torch.randn(3, 1, dtype=torch.float64)
+    norm = math.sqrt(float(a.T @ kernel(centers, 0.5) @ a))
     x = torch.rand(40, 2, dtype=torch.float64)
-    values = torch.exp(-torch.cdist(x, centres).square() / 0.5) @ a
+    values = torch.exp(-torch.cdist(x, centers).square() / 0.5) @ a
     found = [rkhs_norm(x[:n], values[:n], bandwidth=0.5, jitter=1e-10) for n in (5, 15, 40)]
     assert found[0] < found[1] <= found[2] <= norm * (1 + 1e-4)
 

@@ -92,7 +92,7 @@ def test_problems_with_lifted_weights_are_refused() -> None:
 
 
 def hsic(k: np.ndarray, m: np.ndarray) -> float:
-    """HSIC₀ as the paper's A.6 writes it, with the centring matrix."""
+    """HSIC₀ as the paper's A.6 writes it, with the centering matrix."""
     h = np.eye(len(k)) - 1 / len(k)
     return float((h @ k @ h).ravel() @ (h @ m @ h).ravel() / (len(k) - 1) ** 2)
 

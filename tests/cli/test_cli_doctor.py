@@ -3,10 +3,10 @@
 import json
 import os
 
-from run.runs import data, model
-from run.runs import run as small
 from torchlift import compare
-from torchlift.run.holder import me
+from torchlift.train.run.holder import me
+from train.run.runs import data, model
+from train.run.runs import run as small
 
 
 def looks(run, folder, code=0):

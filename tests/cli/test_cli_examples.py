@@ -10,8 +10,8 @@ from torchlift.cli.config import read_config
 from torchlift.cli.flags import Training
 from torchlift.cli.searches import Maker, recipe_name
 from torchlift.cli.session import one_recipe, several_recipes
-from torchlift.tune import parse_space
-from torchlift.tune.space import sort_values
+from torchlift.experiments.tune import parse_space
+from torchlift.experiments.tune.space import sort_values
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"

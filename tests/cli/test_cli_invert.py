@@ -89,7 +89,7 @@ def test_bad_input_is_one_line(run, net, words, command):
 
 def test_png_round_trip(tmp_path):
     pytest.importorskip("PIL")
-    colours = torch.rand(3, 5, 7).mul(255).round() / 255
-    (tmp_path / "c.png").write_bytes(png(colours, 0.0, 1.0))
-    torch.testing.assert_close(read_array(tmp_path / "c.png"), colours, rtol=0, atol=1e-6)
+    colors = torch.rand(3, 5, 7).mul(255).round() / 255
+    (tmp_path / "c.png").write_bytes(png(colors, 0.0, 1.0))
+    torch.testing.assert_close(read_array(tmp_path / "c.png"), colors, rtol=0, atol=1e-6)
     assert png(torch.rand(4, 3, 3)) is None

@@ -77,7 +77,7 @@ def test_all_exported_lifts_have_names_and_none_is_that_of_a_recipe():
             "--lift auxiliary --set inputs=[1]",
             ["auxiliary takes tensors as inputs", "no flag", "--recipe file.py:name"],
         ),
-        ("--lift standardise --set x=[1.0]", ["standardise takes tensors as x", "no flag"]),
+        ("--lift standardize --set x=[1.0]", ["standardize takes tensors as x", "no flag"]),
         ("--lift rotate --set batches=[1]", ["rotate takes tensors as batches", "no flag"]),
         ("--lift expand --set rnak=2", ["expand's field 'rnak'", "'rank'"]),
         ("--lift expand --set side=up", ["--set side", "'up'"]),

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from torchlift import reproduce
+from torchlift.cli import reproduction as reproduce
 
 ROOT = Path(__file__).parents[2]
 ENTRY = '''"""A table."""

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from torchlift.flow.activity import moments
 from torchlift.flow.affine import Moments, compose, through
-from torchlift.flow.watching import flow
+from torchlift.flow.trace import flow
 
 
 class Functional(nn.Module):

@@ -1,4 +1,4 @@
-"""Zeros made on purpose stay; zeros of an initialisation learn."""
+"""Zeros made on purpose stay; zeros of an initialization learn."""
 
 import copy
 
@@ -39,7 +39,7 @@ def test_a_tied_weight_is_marked_under_each_name_and_held_once() -> None:
 
 
 @pytest.mark.parametrize("init", [nn.init.eye_, nn.init.zeros_, nn.init.ones_])
-def test_initialisations_do_not_look_pruned(init) -> None:
+def test_initializations_do_not_look_pruned(init) -> None:
     layer = nn.Linear(8, 8)
     init(layer.weight)
     assert mark_pruned(layer) == []
@@ -54,7 +54,7 @@ def test_dirac_padding_and_bias_do_not_look_pruned() -> None:
     assert mark_pruned(pruned_linear()) == ["weight"]
 
 
-@pytest.mark.parametrize("recipe", [None, tl.lifts.Expand(), tl.lifts.Normalise(), tl.recipes.Rotated()])
+@pytest.mark.parametrize("recipe", [None, tl.lifts.Expand(), tl.lifts.Normalize(), tl.recipes.Rotated()])
 def test_an_identity_learns_everywhere(recipe) -> None:
     net = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
     nn.init.eye_(net[0].weight)

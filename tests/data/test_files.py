@@ -157,7 +157,7 @@ def test_one_missing_file_is_named(cifar):
         data.cifar10(folder)
 
 
-READERS = [data.cifar10, data.mnist, data.fashion_mnist, data.ptb, data.grey, data.multi30k]
+READERS = [data.cifar10, data.mnist, data.fashion_mnist, data.ptb, data.gray, data.multi30k]
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -203,21 +203,21 @@ def test_multi30k(tmp_path):
         data.multi30k(tmp_path)
 
 
-def test_grey(tmp_path):
+def test_gray(tmp_path):
     folder = tmp_path / "gray" / "Set12"
     folder.mkdir(parents=True)
     pixels = np.arange(12, dtype=np.uint8).reshape(3, 4)
     for name in ("02", "01"):
         Image.fromarray(pixels + int(name)).save(folder / f"{name}.png")
-    first, second = data.grey(tmp_path)
+    first, second = data.gray(tmp_path)
     assert torch.equal(first, torch.from_numpy(pixels + 1))
     assert torch.equal(second, torch.from_numpy(pixels + 2))
     with pytest.raises(data.LoadError, match="no set 'Set13'"):
-        data.grey(tmp_path, "Set13")
+        data.gray(tmp_path, "Set13")
 
 
-@pytest.mark.parametrize(("reader", "module"), [(data.grey, "PIL.Image"), (data.digits, "sklearn.datasets")])
+@pytest.mark.parametrize(("reader", "module"), [(data.gray, "PIL.Image"), (data.digits, "sklearn.datasets")])
 def test_missing_packages_name_the_extra(reader, module, monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, module, None)
     with pytest.raises(data.LoadError, match=r"pip install 'torchlift\[data\]'"):
-        reader(tmp_path) if reader is data.grey else reader()
+        reader(tmp_path) if reader is data.gray else reader()

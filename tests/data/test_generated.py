@@ -143,9 +143,9 @@ def test_crop_flip_draws_from_its_generator_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_normalise_gives_zero_mean_and_unit_variance():
+def test_normalize_gives_zero_mean_and_unit_variance():
     images = torch.randint(0, 256, (20, 3, 8, 8), dtype=torch.uint8)
-    scaled = data.normalise(images, *data.statistics(images))
+    scaled = data.normalize(images, *data.statistics(images))
     torch.testing.assert_close(scaled.mean((0, 2, 3)), torch.zeros(3), atol=1e-6, rtol=0)
     torch.testing.assert_close(scaled.var((0, 2, 3), correction=0), torch.ones(3))
 

@@ -25,7 +25,7 @@ def test_built_in_names(name):
     assert all(len(x) == len(y) > 0 for x, y in (parts.train, parts.valid, parts.test))
 
 
-def test_images_by_name_are_normalised_by_their_training_part(monkeypatch):
+def test_images_by_name_are_normalized_by_their_training_part(monkeypatch):
     pair = (torch.randint(0, 256, (60, 1, 4, 4), dtype=torch.uint8), torch.arange(60) % 10)
     loaded = data.loading.images(lambda _: (pair, pair), 0.5, None, 0)
     assert [len(x) for x, _ in (loaded.train, loaded.valid, loaded.test)] == [30, 30, 60]

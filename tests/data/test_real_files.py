@@ -41,6 +41,6 @@ def test_ptb_sizes(level, sizes):
     assert (len(text.train), len(text.valid), len(text.test), len(text.vocabulary)) == sizes
 
 
-def test_grey_and_multi30k_sizes():
-    assert [len(data.grey(name=name)) for name in ("Set12", "BSD68", "Train400")] == [12, 68, 400]
+def test_gray_and_multi30k_sizes():
+    assert [len(data.gray(name=name)) for name in ("Set12", "BSD68", "Train400")] == [12, 68, 400]
     assert [len(part) for part in data.multi30k()] == [29_000, 1_014, 1_000]

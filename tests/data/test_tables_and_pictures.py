@@ -17,7 +17,7 @@ def table(tmp_path, *rows):
 
 def test_words_are_classes_and_columns(tmp_path):
     rows = [f"{i},{'red' if i % 3 else 'blue'},{'yes' if i % 2 else 'no'}" for i in range(40)]
-    parts = data.load(table(tmp_path, "size,colour,answer", *rows))
+    parts = data.load(table(tmp_path, "size,color,answer", *rows))
     assert (parts.kind, parts.shape, parts.outputs) == ("classification", (3,), 2)
     x, _ = parts.train
     assert torch.allclose(x.mean(0), torch.zeros(3), atol=1e-6)
@@ -72,7 +72,7 @@ def test_pictures_by_class(tmp_path):
         assert ((x[:, 0, 0, 0] > 0) == (y == 1)).all()
 
 
-def test_parts_of_pictures_and_colours(tmp_path):
+def test_parts_of_pictures_and_colors(tmp_path):
     for part in ("train", "val", "test"):
         for name, value in (("a", 10), ("b", 90)):
             for i in range(4):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from torchlift.channels.shrink import shrink
 from torchlift.deploy.exporting import export
-from torchlift.deploy.shrinking import shrink
 
 onnxruntime = pytest.importorskip("onnxruntime")
 

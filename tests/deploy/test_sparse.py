@@ -8,9 +8,9 @@ from torch import nn
 from torch.testing import assert_close
 
 from torchlift.deploy import sparse as package_sparse
-from torchlift.deploy.packing import packed
-from torchlift.deploy.sparse_kernels import Choice, SparseLinear, sparse
-from torchlift.deploy.unpacking import unpacked
+from torchlift.deploy.sparse_layers import Choice, SparseLinear, sparse
+from torchlift.packed.file import packed
+from torchlift.packed.unpacking import unpacked
 
 
 def pruned() -> nn.Linear:
@@ -35,7 +35,7 @@ def test_only_what_was_faster_is_replaced(monkeypatch):
     for dense, expected in ((10.0, SparseLinear), (1.0, nn.Linear)):
         times = {1: [dense], 2: [dense, 1.0]}
         monkeypatch.setattr(
-            "torchlift.deploy.sparse_kernels.timed", lambda layers, x, times=times: times[len(layers)]
+            "torchlift.deploy.sparse_layers.timed", lambda layers, x, times=times: times[len(layers)]
         )
         quick, choices = sparse(model, x)
         assert type(quick[1]) is expected

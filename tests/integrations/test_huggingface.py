@@ -101,7 +101,7 @@ def test_pruned_weights_stay_pruned(tmp_path):
     assert (kept[:, 1::2] != 0).all()
 
 
-def test_without_its_optimiser_options_a_lift_refuses(tmp_path):
+def test_without_its_optimizer_options_a_lift_refuses(tmp_path):
     args = TrainingArguments(str(tmp_path), max_steps=1, report_to=[], disable_tqdm=True, use_cpu=True)
     trainer = Trainer(LiftedModel(gpt2(), mask()), args, train_dataset=texts(), callbacks=[LiftCallback()])
     with pytest.raises(tl.TorchliftError, match=r"lifted\.optimizer"):

@@ -20,7 +20,7 @@ SGD = functools.partial(torch.optim.SGD, lr=0.1)
 
 
 class Module(pl.LightningModule):
-    """An ordinary module: a model, a loss, an optimiser."""
+    """An ordinary module: a model, a loss, an optimizer."""
 
     def __init__(self, options: bool = True) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ def test_it_resumes_from_lightnings_checkpoint(tmp_path):
 
 
 def test_layers_with_other_layers_inside_and_chains(tmp_path):
-    lift = tl.chain(tl.lifts.Normalise("0"), tl.lifts.Expand(where="*weight"))
+    lift = tl.chain(tl.lifts.Normalize("0"), tl.lifts.Expand(where="*weight"))
     model = train(Module(), lift, tmp_path, enable_checkpointing=False)
     assert [type(part) for part in model] == [nn.Linear, nn.ReLU, nn.Linear]
 

@@ -148,7 +148,7 @@ def test_the_residual_energy_is_convex_along_lines_and_equals_its_definition() -
     torch.testing.assert_close(energy.gradient(p), torch.autograd.grad(energy.value(x).sum(), x)[0])
 
 
-def test_residual_networks_with_noise_and_a_regulariser() -> None:
+def test_residual_networks_with_noise_and_a_regularizer() -> None:
     net, x = residual(["relu", "relu"]), torch.zeros(2, 12, dtype=F64)
     x[:, 3:7] = 1.0
     y = net(x).detach() + 0.05 * torch.randn(2, 12, dtype=F64)

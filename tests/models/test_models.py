@@ -131,7 +131,7 @@ def test_initial_scale():
     torch.manual_seed(0)
     for scheme, std in (("kaiming", (2 / 400) ** 0.5), ("xavier", (2 / 1000) ** 0.5)):
         layer = nn.Linear(400, 600)
-        models.initialise(layer, scheme)
+        models.initialize(layer, scheme)
         assert layer.weight.std().item() == pytest.approx(std, rel=0.01)
         assert not layer.bias.any()
 

@@ -1,4 +1,4 @@
-"""AvaGrad against its two sources, with dead entries, and against what a torch optimiser must do."""
+"""AvaGrad against its two sources, with dead entries, and against what a torch optimizer must do."""
 
 import copy
 import io

@@ -12,7 +12,7 @@ from torchlift.flops import count_flops
 from torchlift.lifts import Rotate
 from torchlift.models import GPT
 from torchlift.optim import Muon, Soap
-from torchlift.optim.muon import COEFFICIENTS, orthogonalised
+from torchlift.optim.muon import COEFFICIENTS, orthogonalized
 from torchlift.optim.soap import steadied
 from torchlift.train.cost import probe
 from torchlift.train.optimizers import make_optimizer
@@ -40,8 +40,8 @@ def test_newton_schulz_is_its_polynomial_of_the_singular_values() -> None:
     for _ in range(5):
         values = a * values + b * values**3 + c * values**5
     wanted = left @ torch.diag_embed(values) @ right
-    assert (orthogonalised(matrices, 5) - wanted).abs().max() < 1e-9
-    assert (orthogonalised(matrices.mT, 5) - wanted.mT).abs().max() < 1e-9
+    assert (orthogonalized(matrices, 5) - wanted).abs().max() < 1e-9
+    assert (orthogonalized(matrices.mT, 5) - wanted.mT).abs().max() < 1e-9
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
@@ -144,7 +144,7 @@ def test_lookup_tables_and_what_groups_say_are_left_to_adamw(kind) -> None:
         assert plain == {"token.weight", "position.weight", "blocks.0.attention.qkv.weight"}
 
 
-def test_what_an_optimiser_computes_is_counted() -> None:
+def test_what_an_optimizer_computes_is_counted() -> None:
     task = tl.Task(net())
     bare = probe(task, batch()).flops
     assert probe(task, batch(), lambda p: torch.optim.Adam(p.parameters())).flops == bare

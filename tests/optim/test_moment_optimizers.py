@@ -1,4 +1,4 @@
-"""Delayed Adam and Adam with growing ε against their formulas, and what every optimiser here must do."""
+"""Delayed Adam and Adam with growing ε against their formulas, and what every optimizer here must do."""
 
 import copy
 import math

@@ -1,6 +1,6 @@
-"""The part of PyTorch's own optimiser tests that is shipped with it, run on the optimisers here.
+"""The part of PyTorch's own optimizer tests that is shipped with it, run on the optimizers here.
 
-`torch.testing._internal.common_optimizers` describes optimisers, their error inputs and their flag
+`torch.testing._internal.common_optimizers` describes optimizers, their error inputs and their flag
 combinations. The test bodies themselves are not part of the wheel, so the comparisons are written out here.
 """
 

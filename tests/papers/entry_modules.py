@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from torchlift.reproduce import find_entries, imported
+from torchlift.cli.reproduction import find_entries, imported
 
 
 def module_of(name: str) -> ModuleType:

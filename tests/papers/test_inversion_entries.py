@@ -10,12 +10,12 @@ from papers.unified_lifting import imaging, inversion_autoencoder, inversion_lay
 from papers.unified_lifting.unrolled_training import Sweep, size, train
 from torchlift.convex import operators
 from torchlift.convex.activations import get as activation
-from torchlift.lifted.unified import energy
+from torchlift.methods.lifted.unified import energy
 from torchlift.report import reproduction_page
 
 
 def squares(folder: str | None, name: str) -> list[torch.Tensor]:
-    """Grey images of 40 × 40."""
+    """Gray images of 40 × 40."""
     generator = torch.Generator().manual_seed(0)
     coarse = torch.randint(0, 256, (8, 1, 5, 5), generator=generator).float()
     return list(torch.nn.functional.interpolate(coarse, scale_factor=8)[:, 0].to(torch.uint8))
@@ -27,7 +27,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = digits, torch.zeros(len(digits))
     monkeypatch.setattr(inversion_autoencoder, "mnist", lambda folder: (pair, pair))
     monkeypatch.setattr(inversion_autoencoder, "CODES", (2,))
-    monkeypatch.setattr(imaging, "grey", squares)
+    monkeypatch.setattr(imaging, "gray", squares)
     few = {name: observing.TASKS[name] for name in ("motion blur", "boxes")}
     monkeypatch.setattr(imaging, "TASKS", few)
     monkeypatch.setattr(imaging, "RATES", (1e-3,))

@@ -1,4 +1,4 @@
-"""The reproduction entries of the optimisers, on tiny stand-ins for the data."""
+"""The reproduction entries of the optimizers, on tiny stand-ins for the data."""
 
 from functools import partial
 

@@ -10,7 +10,7 @@ from torch import nn
 from papers.savarese_thesis import precision_runs, smol_activations, smol_cifar10
 from papers.savarese_thesis.precision_runs import Setting, bits_of, grids
 from torchlift.data import Splits
-from torchlift.lifts.precision import to_grid
+from torchlift.methods.precision.precision import to_grid
 from torchlift.models import MLP
 from torchlift.report import reproduction_page
 

@@ -145,10 +145,10 @@ def test_print_is_black_on_white_whatever_the_theme(visit, chosen):
     if chosen:
         page.locator(".theme").click()
     page.emulate_media(media="print")
-    colours = page.evaluate(
+    colors = page.evaluate(
         "(({ color, backgroundColor }) => [color, backgroundColor])(getComputedStyle(document.body))"
     )
-    assert colours == ["rgb(24, 33, 44)", "rgb(255, 255, 255)"]
+    assert colors == ["rgb(24, 33, 44)", "rgb(255, 255, 255)"]
     assert not page.locator(".theme").is_visible()
 
 

@@ -83,9 +83,9 @@ def test_thousands_of_points_stay_a_small_file():
     assert len(text) < 80_000
 
 
-def test_neighbouring_series_differ_in_more_than_colour():
+def test_neighboring_series_differ_in_more_than_color():
     lines = [report.Line(str(k), [0.0, 1.0], [k, k + 1.0]) for k in range(12)]
-    looks = [(one["colour"], one["dash"]) for one in chart_view(report.Chart(lines))["series"]]
+    looks = [(one["color"], one["dash"]) for one in chart_view(report.Chart(lines))["series"]]
     assert len(set(looks)) == 12
     assert all(a[1] != b[1] for a, b in pairwise(looks))
 

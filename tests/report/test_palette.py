@@ -1,4 +1,4 @@
-"""Contrast by WCAG 2.2; colour-vision deficiency by the matrices of Machado, Oliveira & Fernandes (2009)."""
+"""Contrast by WCAG 2.2; color-vision deficiency by the matrices of Machado, Oliveira & Fernandes (2009)."""
 
 from itertools import combinations
 
@@ -21,8 +21,8 @@ DEFICIENCIES = {
 }
 
 
-def lab(colour, seen_through):
-    share = np.array(rgb(colour)) / 255
+def lab(color, seen_through):
+    share = np.array(rgb(color)) / 255
     linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
     linear = (seen_through @ linear).clip(0, 1)
     xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ linear
@@ -50,9 +50,9 @@ def test_the_first_series_are_told_apart_by_everyone(deficiency, dark):
 
 def test_heat_runs_from_dark_to_bright_with_readable_ink():
     steps = [heat(k / 20) for k in range(21)]
-    lightness = [lab(colour, np.eye(3))[0] for colour, _ in steps]
+    lightness = [lab(color, np.eye(3))[0] for color, _ in steps]
     assert lightness == sorted(lightness)
-    assert all(contrast(colour, ink) >= 4.5 for colour, ink in steps)
+    assert all(contrast(color, ink) >= 4.5 for color, ink in steps)
 
 
 def test_contrast_of_black_on_white():

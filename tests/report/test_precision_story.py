@@ -26,7 +26,7 @@ def test_layers_and_histogram():
     assert layer_bits({"layers": LAYERS[2:]}) == histogram({}) == []
 
 
-def test_the_trade_off_takes_the_quantised_network_where_it_is_known():
+def test_the_trade_off_takes_the_quantized_network_where_it_is_known():
     history = [
         row("noise", 1, bits=7.0, metric=0.9, projected_metric=0.3),
         row("noise", 2, bits=2.5, metric=0.9, projected_metric=0.7),

@@ -131,7 +131,7 @@ def test_differences_are_gains_whichever_way_the_metric_points():
     assert table.columns[1].best == "low"
 
 
-def test_a_recipe_keeps_its_style_and_the_control_is_grey():
+def test_a_recipe_keeps_its_style_and_the_control_is_gray():
     page = report.comparison_page(demo.comparison())
     styles = [{line.name: line.style for line in chart.lines} for chart in blocks(page, report.Chart)]
     assert len(styles) == 2

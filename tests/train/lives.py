@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import torch
-import torch._dynamo  # torch loads it with the first optimiser: once, before the first life
+import torch._dynamo  # torch loads it with the first optimizer: once, before the first life
 from torch import nn
 
 import torchlift as tl
@@ -37,7 +37,7 @@ RECIPES = {
     "contrastive": tl.recipes.Lifted(),
     "contrastive sweeps": tl.recipes.Lifted("contrastive", options={"sweeps": 1}),
     "isgm": tl.recipes.Lifted("isgm", options={"schedule": "sqrt"}),
-    "bcd": tl.recipes.Lifted("bcd", options={"update": "linearised", "growth": 1.5}),
+    "bcd": tl.recipes.Lifted("bcd", options={"update": "linearized", "growth": 1.5}),
     "bcd in one batch": tl.recipes.Lifted("bcd", options={"update": "accelerated", "learn_slopes": True}),
     "splitting": tl.recipes.Lifted("splitting", options={"multiplier": True}),
 }

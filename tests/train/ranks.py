@@ -30,13 +30,13 @@ def mlp() -> nn.Module:
 
 
 def meeting() -> nn.Module:
-    """Samples meet in the normalisation, and draw from one stream."""
+    """Samples meet in the normalization, and draw from one stream."""
     first = [nn.Linear(5, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Dropout(0.3)]
     return nn.Sequential(*first, nn.Linear(16, 8), nn.AlphaDropout(0.2), nn.Linear(8, 3))
 
 
 def images() -> nn.Module:
-    """Channels dropped, in place; normalised over places."""
+    """Channels dropped, in place; normalized over places."""
     first = [nn.Unflatten(1, (1, 5)), nn.Conv1d(1, 6, 3), nn.BatchNorm1d(6, momentum=None)]
     return nn.Sequential(*first, nn.Dropout1d(0.3, inplace=True), nn.Flatten(), nn.Linear(18, 3))
 
@@ -59,7 +59,7 @@ MATRICES = {
     "folded norm": tl.recipes.FoldedNorm(),
     "averaged": tl.recipes.Averaged(),
     "in parts": tl.recipes.InParts("*", 2),
-    "rotated": tl.recipes.Rotated(centred=True),
+    "rotated": tl.recipes.Rotated(centered=True),
     "auto": tl.recipes.Auto(trials=0.5),
 }
 """Trained by SOAP in the first layer, by Muon in the others."""

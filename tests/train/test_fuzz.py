@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import forging  # noqa: F401  (finds the fuzzers' targets)
 from torchlift.errors import CheckpointError
-from torchlift.run.record import arguments, headed, read_record, to_toml
 from torchlift.train.checkpoint import FORMAT, digest, load, save
 from torchlift.train.history import read
+from torchlift.train.run.record import arguments, headed, read_record, to_toml
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
 TREE = {
@@ -79,7 +79,7 @@ def test_a_resealed_tree_is_read_or_refused(tmp_path: Path, tree: object) -> Non
 
 
 RECORD = to_toml(
-    headed("fit", "0" * 16, {"recipe": {"class": "torchlift.recipes.plain:Plain", "fields": {}}})
+    headed("fit", "0" * 16, {"recipe": {"class": "torchlift.methods.plain:Plain", "fields": {}}})
 )
 
 

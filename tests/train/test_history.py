@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from run.runs import data, model, run, same
 from torchlift.errors import CheckpointError
 from torchlift.train.checkpoint import load
 from torchlift.train.history import History, read
+from train.run.runs import data, model, run, same
 
 
 def filled(path: Path, rows: int) -> History:

@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import torchlift as tl
-from run.runs import data, model, same
 from torchlift.train import Interrupted
+from train.run.runs import data, model, same
 
 
 class Noisy(Dataset):

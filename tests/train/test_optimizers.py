@@ -1,4 +1,4 @@
-"""Optimisers side by side, by glob, and what a factory must be."""
+"""Optimizers side by side, by glob, and what a factory must be."""
 
 from functools import partial
 from typing import Any, ClassVar
@@ -47,7 +47,7 @@ def test_each_steps_its_own_and_both_do_what_they_do_alone() -> None:
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-7)
 
 
-def test_a_rate_for_all_leaves_an_optimiser_of_ones_own_alone() -> None:
+def test_a_rate_for_all_leaves_an_optimizer_of_ones_own_alone() -> None:
     task = tl.Task(net())
     groups = {"*bias": {"optimizer": ADAM}, "*": {"lr_factor": 2.0}}
     both = make_optimizer(task, SGD, groups, lr=0.5)
@@ -80,7 +80,7 @@ class Twins(WeightLift):
         return {name: Twin(weight) for name, weight in weights.items()}
 
 
-def test_nodes_name_optimisers_and_constrain_after_every_step_and_it_resumes(tmp_path) -> None:
+def test_nodes_name_optimizers_and_constrain_after_every_step_and_it_resumes(tmp_path) -> None:
     settings = {"optimizer": SGD, "recipe": Twins(), "epochs": 4, "progress": False, "batch_size": 32}
     whole = tl.fit(net(), data(), **settings)
     seen: list[float] = []

@@ -4,7 +4,7 @@ from torchlift.analyze.alignment import cka
 from torchlift.analyze.curvature import Inertia, Spectrum, inertia, spectrum
 from torchlift.analyze.energy import Arithmetic, arithmetic
 from torchlift.analyze.lifting import Lifting, is_lifted, lifting
-from torchlift.analyze.neighbourhood import radius
+from torchlift.analyze.neighborhood import radius
 from torchlift.analyze.neurons import Neurons, linearity, neurons
 from torchlift.analyze.phases import Cycle, cycles
 from torchlift.analyze.sharing import reuse, route, similarity

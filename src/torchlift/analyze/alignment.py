@@ -1,4 +1,4 @@
-"""Centred kernel alignment: how alike two representations of the same inputs are."""
+"""Centered kernel alignment: how alike two representations of the same inputs are."""
 
 from torch import Tensor
 
@@ -14,7 +14,7 @@ def unbiased_hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741  (K and L of th
 
 
 def cka(x: Tensor, y: Tensor, *, batch: int | None = None) -> float:
-    """Linear CKA = ‖Y′ᵀX′‖² / (‖X′ᵀX′‖ ‖Y′ᵀY′‖), X′ and Y′ centred: 1 only if Y is affine in X.
+    """Linear CKA = ‖Y′ᵀX′‖² / (‖X′ᵀX′‖ ‖Y′ᵀY′‖), X′ and Y′ centered: 1 only if Y is affine in X.
 
     Samples are rows; further axes are features. With ``batch`` it is estimated from batches of that size, by
     sums of the unbiased HSIC₁ (Nguyen et al., 2021): the same whatever the batch size, up to noise.
@@ -36,7 +36,7 @@ def cka(x: Tensor, y: Tensor, *, batch: int | None = None) -> float:
 
 
 def whole(x: Tensor, y: Tensor) -> float:
-    """Of centred representations, through whichever product is smaller."""
+    """Of centered representations, through whichever product is smaller."""
     if x.shape[1] + y.shape[1] <= 2 * len(x):
         return ratio(float((y.T @ x).square().sum()), float((x.T @ x).norm() * (y.T @ y).norm()))
     k, l = x @ x.T, y @ y.T  # noqa: E741  (K and L of the paper)

@@ -77,7 +77,7 @@ def spectrum(
 ) -> Spectrum:
     """The eigenvalues of ∇² problem(batch), in float64, with a line at the widest gap between zero and not.
 
-    Up to ``largest`` parameters the whole Hessian is diagonalised; with ``similarities`` the mean is taken
+    Up to ``largest`` parameters the whole Hessian is diagonalized; with ``similarities`` the mean is taken
     over so many random orthogonal similarity transformations (Bai et al., 2024, appendix C: 100). Beyond,
     only products with vectors are formed: a random basis of the Hessian's range, doubled until it holds all
     of it (Halko et al., 2011), at most ``rank`` wide. ``tolerance``: the line, instead of the gap.

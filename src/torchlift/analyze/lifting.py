@@ -9,7 +9,7 @@ from torch import nn
 from torchlift.analyze.neurons import model_of
 from torchlift.analyze.runs import aligned, run_affine, stands_for, straightness
 from torchlift.flow.activity import pieces
-from torchlift.flow.watching import flow
+from torchlift.flow.trace import flow
 from torchlift.loss import call, output
 
 

@@ -11,7 +11,7 @@ from torchlift.core import Problem
 from torchlift.errors import OrderError
 from torchlift.flow.activity import moments, pieces
 from torchlift.flow.affine import Moments
-from torchlift.flow.watching import flow
+from torchlift.flow.trace import flow
 
 
 @dataclasses.dataclass(frozen=True)

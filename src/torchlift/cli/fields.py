@@ -20,7 +20,7 @@ def type_hints(maker: Callable[..., Any]) -> dict[str, Any]:
 
 
 def convert(who: str, value: Any, kind: Any) -> Any:
-    """A TOML value as the field's type wants it: rules and optimisers from their descriptions."""
+    """A TOML value as the field's type wants it: rules and optimizers from their descriptions."""
     described = str(kind)
     if "Rule" in described:
         value = per_phase(value, as_rule)

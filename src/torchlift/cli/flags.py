@@ -70,7 +70,7 @@ class Training:
     ] = None
     lr: Annotated[float | None, Parameter(group=HOW, help="Learning rate.")] = None
     opt: Annotated[
-        Pairs, Parameter(group=HOW, help="key=value for the optimiser; repeat. E.g. --opt momentum=0.9.")
+        Pairs, Parameter(group=HOW, help="key=value for the optimizer; repeat. E.g. --opt momentum=0.9.")
     ] = ()
     schedule: Annotated[
         Literal["constant", "cosine"] | None,

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from torchlift.cli.health import Look
 from torchlift.errors import CheckpointError
-from torchlift.run.folder import ASIDE, parts
-from torchlift.run.holder import read_holder
-from torchlift.run.lock import NAME as LOCK
-from torchlift.run.record import NAME, Record, read_record
-from torchlift.run.sweeping import OWNED, leftovers
 from torchlift.train.checkpoint import load
 from torchlift.train.history import read
+from torchlift.train.run.folder import ASIDE, parts
+from torchlift.train.run.holder import read_holder
+from torchlift.train.run.leftovers import OWNED, leftovers
+from torchlift.train.run.lock import NAME as LOCK
+from torchlift.train.run.record import NAME, Record, read_record
 from torchlift.train.store import FINAL, STEPS, Store
 
 ANOTHER = "choose another folder"

@@ -14,7 +14,7 @@ from torchlift.cli.output import number
 from torchlift.cli.pictures import png, read_array
 from torchlift.cli.weights import load_weights, make_model
 
-REGULARISERS = {"tv": convex.TV, "l1": convex.L1, "l2": convex.L2, "wavelets": convex.Wavelets}
+REGULARIZERS = {"tv": convex.TV, "l1": convex.L1, "l2": convex.L2, "wavelets": convex.Wavelets}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def perform(asked: Request) -> dict[str, Any]:
     model = _model(asked, shape)
     y = _observed(asked, model, truth)
     options: dict[str, Any] = {
-        "reg": _regulariser(asked), "shape": shape, "noise": asked.noise, "box": _box(asked.box),
+        "reg": _regularizer(asked), "shape": shape, "noise": asked.noise, "box": _box(asked.box),
         "alpha": None if asked.noise else asked.alpha, "max_iter": asked.max_iter,
     }  # fmt: skip
     results = {"torchlift": inversion.invert(model, y, method=asked.method, **options)}
@@ -89,10 +89,10 @@ def _observed(asked: Request, model: nn.Module, truth: Tensor | None) -> Tensor:
     return y + asked.sigma * torch.randn(y.shape, generator=generator)
 
 
-def _regulariser(asked: Request) -> convex.Function:
-    if asked.reg not in REGULARISERS:
-        raise ValueError(f"--reg: no regulariser {asked.reg!r}; known: {', '.join(REGULARISERS)}")
-    return REGULARISERS[asked.reg](0.01 if asked.alpha is None else asked.alpha)
+def _regularizer(asked: Request) -> convex.Function:
+    if asked.reg not in REGULARIZERS:
+        raise ValueError(f"--reg: no regularizer {asked.reg!r}; known: {', '.join(REGULARIZERS)}")
+    return REGULARIZERS[asked.reg](0.01 if asked.alpha is None else asked.alpha)
 
 
 def _sizes(text: str | None) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""The optimiser a command names."""
+"""The optimizer a command names."""
 
 import functools
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from torchlift.cli.imports import check_keywords
 from torchlift.cli.pairs import unknown
-from torchlift.run.names import optimizers
+from torchlift.train.run.names import optimizers
 
 
 def make_optimizer(

@@ -6,8 +6,8 @@ from typing import Any
 
 from torchlift import report
 from torchlift.cli.output import note
-from torchlift.run.record import flat, read_record
 from torchlift.train.history import read
+from torchlift.train.run.record import flat, read_record
 
 KINDS = ("auto.json", "comparison.json", "tuning.json", "result.json", "run.toml")
 
@@ -23,13 +23,13 @@ def rebuild(folder: Path) -> Path:
 def page(folder: Path, kind: str) -> report.Page:
     """The page that tells the folder's story."""
     if kind == "auto.json":
-        from torchlift.search import auto_page
+        from torchlift.experiments import auto_page
 
         return auto_page(read_json(folder / kind))
     if kind == "comparison.json":
         return report.comparison_page(read_json(folder / kind))
     if kind == "tuning.json":
-        from torchlift.tune import tuning_page
+        from torchlift.experiments.tune import tuning_page
 
         return tuning_page(read_json(folder / kind))
     history = folder / "history.jsonl"

@@ -39,9 +39,9 @@ def _image(path: Path) -> Tensor:
             f"{path}: pictures need pillow; pip install 'torchlift[data]', or give a .npy array", name="PIL"
         ) from error
     with Image.open(path) as image:
-        grey = image.mode in ("1", "L", "I", "I;16", "F")
-        array = np.array(image.convert("L" if grey else "RGB"), dtype=np.float32) / 255
-    return torch.from_numpy(array)[None] if grey else torch.from_numpy(array).permute(2, 0, 1).contiguous()
+        gray = image.mode in ("1", "L", "I", "I;16", "F")
+        array = np.array(image.convert("L" if gray else "RGB"), dtype=np.float32) / 255
+    return torch.from_numpy(array)[None] if gray else torch.from_numpy(array).permute(2, 0, 1).contiguous()
 
 
 def png(image: Tensor, low: float | None = None, high: float | None = None) -> bytes | None:

@@ -8,7 +8,7 @@ from typing import Any
 from torchlift.cli.fields import convert, is_tensors, type_hints
 from torchlift.cli.imports import import_object
 from torchlift.cli.pairs import unknown
-from torchlift.run.names import Maker, is_method, is_missing, lift_names, recipe_names
+from torchlift.train.run.names import Maker, is_method, is_missing, lift_names, recipe_names
 
 
 def find_recipe(name: str) -> Maker:

@@ -11,10 +11,10 @@ from torchlift.cli.pairs import merge
 from torchlift.cli.recipes import build_recipe, find_recipe
 from torchlift.cli.session import PLAIN, open_session, recipe_settings
 from torchlift.cli.tables import to_toml
+from torchlift.experiments.tune import Tuned, parse_space, search
+from torchlift.experiments.tune.lines import AVAGRAD
+from torchlift.experiments.tune.space import default_space, sort_values
 from torchlift.train.until import Epochs, Rule
-from torchlift.tune import Tuned, parse_space, search
-from torchlift.tune.lines import AVAGRAD
-from torchlift.tune.space import default_space, sort_values
 
 SEARCH_KEYS = ("space", "trials", "folds", "workers", "seeds", "resume", "overwrite", "out")
 SEPARABLE = ("avagrad", "avagradw")
@@ -49,7 +49,7 @@ def run_search(config: RunConfig, method: Any, prune: bool, join: bool) -> tuple
 
 
 def separable(config: RunConfig, name: str) -> bool:
-    """Whether only an optimiser with a separable learning rate and ε is to be tuned."""
+    """Whether only an optimizer with a separable learning rate and ε is to be tuned."""
     return (config.optimizer or "").lower() in SEPARABLE and not config.space and name == PLAIN
 
 

@@ -94,7 +94,7 @@ def one_recipe(config: RunConfig) -> Any:
 
 def several_recipes(config: RunConfig) -> dict[str, Any]:
     """The recipes of a comparison by their labels: ``name``, or ``label=name`` to tell two alike apart."""
-    named = dict(labelled(entry) for entry in config.recipe)
+    named = dict(labeled(entry) for entry in config.recipe)
     if not set(named) - {PLAIN}:
         raise ValueError("compare needs a recipe beside plain: pass --recipe NAME, as often as you like")
     labels = [*named, PLAIN]
@@ -119,7 +119,7 @@ def number_of_bytes(text: str | float) -> float:
     return float(match[1]) * {"": 1, "k": 1e3, "m": 1e6}[match[2].lower()]
 
 
-def labelled(entry: str) -> tuple[str, str]:
+def labeled(entry: str) -> tuple[str, str]:
     """``wide=neural-lifting`` → its label and its recipe."""
     label, equals, name = entry.partition("=")
     return (label, name) if equals else (entry, entry)

@@ -17,7 +17,8 @@ from torchlift.core.node import (
 from torchlift.core.problem import Problem, Task
 from torchlift.core.protocol import Chain, Fit, Lift, chain, needs_fit, preset
 from torchlift.core.selection import Name, groups, matches, named, select
-from torchlift.core.weights import Reparametrised, WeightLift, liftable
+from torchlift.core.stored import Stored, store, stored
+from torchlift.core.weights import Reparametrized, WeightLift, liftable
 from torchlift.core.zeros import held_weights, mark_pruned, mark_zeros, marked, release_zeros, zero_masks
 from torchlift.errors import (
     BudgetError,
@@ -49,8 +50,9 @@ __all__ = [
     "Node",
     "OrderError",
     "Problem",
-    "Reparametrised",
+    "Reparametrized",
     "SelectionError",
+    "Stored",
     "Supervised",
     "Task",
     "TorchliftError",
@@ -76,5 +78,7 @@ __all__ = [
     "refer",
     "release_zeros",
     "select",
+    "store",
+    "stored",
     "zero_masks",
 ]

@@ -18,7 +18,7 @@ class Node(nn.Module):
     """The lift that put it here."""
 
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Optimiser options of the node's own parameters, by attribute name: any option of an optimiser's group,
+    """Optimizer options of the node's own parameters, by attribute name: any option of an optimizer's group,
     ``lr_factor`` (scales the rate), ``optimizer`` (a factory of its own for them)."""
 
     def penalty(self) -> Tensor | float:
@@ -30,7 +30,7 @@ class Node(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} has no projection of its own")
 
     def constrain(self) -> None:
-        """Bring the coordinates back to where they may be, in place; called after every optimiser step."""
+        """Bring the coordinates back to where they may be, in place; called after every optimizer step."""
 
     def hold(self, mask: Tensor) -> None:
         """Told, when made for a pruned weight, which of its entries live; the rest is multiplied by zero."""
@@ -155,13 +155,13 @@ def constrained(module: nn.Module) -> list[Node]:
 
 @torch.no_grad()
 def constrain(module: nn.Module) -> None:
-    """Let every node bring its coordinates back to where they may be; call it after an optimiser's step."""
+    """Let every node bring its coordinates back to where they may be; call it after an optimizer's step."""
     for node in constrained(module):
         node.constrain()
 
 
 def optimizer_options(module: nn.Module) -> dict[nn.Parameter, Mapping[str, Any]]:
-    """The optimiser options nodes declare, by parameter."""
+    """The optimizer options nodes declare, by parameter."""
     return {
         getattr(node, attribute): options
         for _, node in nodes(module)

@@ -1,4 +1,4 @@
-"""What is minimised: a problem is a module whose forward is its objective."""
+"""What is minimized: a problem is a module whose forward is its objective."""
 
 import abc
 from collections.abc import Iterable

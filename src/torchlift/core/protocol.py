@@ -15,7 +15,7 @@ from torchlift.loss import Batch
 
 
 class Fit(abc.ABC):
-    """Minimises problems: data, optimiser and budget are already chosen. Handed to recipes and to lifts."""
+    """Minimizes problems: data, optimizer and budget are already chosen. Handed to recipes and to lifts."""
 
     epochs: float
     """The budget: epochs of plain training."""

@@ -63,7 +63,7 @@ def near(where: str, names: Iterable[str]) -> str:
 
 
 def groups(problem: nn.Module, options: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Parameter groups by glob, for any ``torch.optim`` optimiser.
+    """Parameter groups by glob, for any ``torch.optim`` optimizer.
 
     The first glob that fits a parameter decides; a parameter no glob fits is an error. Options that a
     node declares for its own coordinates (no weight decay on a mask's logits, say) hold unless the

@@ -3,10 +3,10 @@
     weight = step · levels  exactly, in the weight's own number type;    weight = 0 where not kept
 
 ``step`` has one entry for all of the weight, one per row, or one per block: as many dimensions as the weight,
-each 1 or a divisor of the weight's. ``kept`` is the mask. Both are buffers of the module that owns the weight and
-are not part of its state dict: copies, moves and processes carry them along, and the state dict stays that of the
-plain model. Levels are not stored: they are ``round(weight / step)``. A record that no longer holds, because
-somebody changed the weight, is dropped with a warning.
+each 1 or a divisor of the weight's. ``kept`` is the mask. Both are buffers of the module that owns the weight
+and are not part of its state dict: copies, moves and processes carry them along, and the state dict stays that
+of the plain model. Levels are not stored: they are ``round(weight / step)``. A record that no longer holds,
+because somebody changed the weight, is dropped with a warning.
 """
 
 import dataclasses
@@ -51,7 +51,9 @@ def spread(step: Tensor, shape: torch.Size) -> Tensor:
     for dim, (has, wants) in enumerate(zip(step.shape, shape, strict=True)):
         if has not in (1, wants):
             if not has or wants % has:
-                raise TorchliftError(f"a step of shape {tuple(step.shape)} does not fit a weight of {tuple(shape)}.")
+                raise TorchliftError(
+                    f"a step of shape {tuple(step.shape)} does not fit a weight of {tuple(shape)}."
+                )
             step = step.repeat_interleave(wants // has, dim)
     return step.expand(shape)
 
@@ -96,7 +98,9 @@ def store(
     if step is not None:
         owner.register_buffer(STEP.format(leaf), step.clone(), persistent=False)
     if kept is not None:
-        owner.register_buffer(KEPT.format(leaf), kept.detach().to(weight.device, torch.bool).clone(), persistent=False)
+        owner.register_buffer(
+            KEPT.format(leaf), kept.detach().to(weight.device, torch.bool).clone(), persistent=False
+        )
 
 
 def forget(module: nn.Module, *names: str) -> None:
@@ -130,7 +134,9 @@ def stored(module: nn.Module) -> dict[str, Stored]:
         weight = module.get_parameter(name).detach()
         levels = None if step is None else levels_of(weight, step)
         if (kept is not None and bool(weight[~kept].any())) or (
-            levels is not None and step is not None and not torch.equal(on_grid(levels, step, weight.dtype), weight)
+            levels is not None
+            and step is not None
+            and not torch.equal(on_grid(levels, step, weight.dtype), weight)
         ):
             broken.append(name)
         else:
@@ -138,7 +144,7 @@ def stored(module: nn.Module) -> dict[str, Stored]:
     if broken:
         forget(module, *broken)
         warnings.warn(
-            f"{', '.join(broken)}: changed since pruned or quantized, so that its grid and mask are forgotten "
+            f"{', '.join(broken)}: changed since it was pruned or quantized: grid and mask are forgotten "
             "(tl.constrain after each step holds them).",
             stacklevel=2,
         )

@@ -18,7 +18,7 @@ from torchlift.errors import OrderError, SelectionError
 from torchlift.loss import Batch
 
 
-class Reparametrised(Problem):
+class Reparametrized(Problem):
     """``base`` with each chosen weight computed by a node: F(u) = f(m ⊙ φ(u)) + penalty(u).
 
     The mask m is that of held zeros (:mod:`torchlift.core.zeros`), and all ones elsewhere: a pruned weight
@@ -133,7 +133,7 @@ class WeightLift(Lift):
             raise SelectionError(f"{self!r} finds no weight to lift. {near('', known)}")
         for node in made.values():
             node.author = self
-        return Reparametrised(base, made, self)
+        return Reparametrized(base, made, self)
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The problem underneath, with hard weights."""
@@ -144,9 +144,9 @@ class WeightLift(Lift):
             mark_zeros(plain, [name for slots in own.slots.values() for name in slots])
         return plain
 
-    def own(self, problem: Problem) -> Reparametrised:
+    def own(self, problem: Problem) -> Reparametrized:
         """The problem as this lift made it, or an error: lifts are projected in reverse order."""
-        if not (isinstance(problem, Reparametrised) and problem.author == self):
+        if not (isinstance(problem, Reparametrized) and problem.author == self):
             raise OrderError(f"{self!r} was not the last lift of this problem: project in reverse order.")
         return problem
 

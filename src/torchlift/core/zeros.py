@@ -55,9 +55,9 @@ def held_weights(problem: nn.Module) -> list[tuple[nn.Parameter, Tensor]]:
 
 
 def looks_pruned(owner: nn.Module, weight: Tensor) -> bool:
-    """Whether zeros in a given matrix were cut, not initialised: some, not all, among values that differ.
+    """Whether zeros in a given matrix were cut, not initialized: some, not all, among values that differ.
 
-    Identity and Dirac initialisations have one value beside zero; an embedding's padding row is its own.
+    Identity and Dirac initializations have one value beside zero; an embedding's padding row is its own.
     """
     rest, padding = weight.detach(), getattr(owner, "padding_idx", None)
     if isinstance(owner, nn.Embedding | nn.EmbeddingBag) and padding is not None:

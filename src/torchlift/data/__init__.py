@@ -4,7 +4,7 @@ from torchlift.data.arrays import read_arrays
 from torchlift.data.augment import crop_flip
 from torchlift.data.folders import read_pictures
 from torchlift.data.grids import curriculum, f1, shortest_paths
-from torchlift.data.images import cifar10, fashion_mnist, grey, mnist, normalise, statistics
+from torchlift.data.images import cifar10, fashion_mnist, gray, mnist, normalize, statistics
 from torchlift.data.loading import NAMES, load
 from torchlift.data.small import digits, iris
 from torchlift.data.sources import LoadError
@@ -28,12 +28,12 @@ __all__ = [
     "digits",
     "f1",
     "fashion_mnist",
-    "grey",
+    "gray",
     "iris",
     "load",
     "mnist",
     "multi30k",
-    "normalise",
+    "normalize",
     "ptb",
     "read_arrays",
     "read_pictures",

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchlift.data.images import normalise, statistics
+from torchlift.data.images import normalize, statistics
 from torchlift.data.sources import LoadError, need
 from torchlift.data.splits import Pair, Splits, hold_out
 
@@ -34,9 +34,9 @@ def pictures(folder: Path) -> Iterator[Path]:
 
 
 def read_pictures(folder: str | Path, seed: int = 0) -> Splits:
-    """Pictures and the classes their folders are named after, normalised by the training part.
+    """Pictures and the classes their folders are named after, normalized by the training part.
 
-    All have to be of one size; where any has colours, all get three channels. Parts that are missing are set
+    All have to be of one size; where any has colors, all get three channels. Parts that are missing are set
     aside from the training part by ``seed``.
     """
     root = Path(folder).expanduser()
@@ -47,8 +47,8 @@ def read_pictures(folder: str | Path, seed: int = 0) -> Splits:
     if len(classes) < 2:
         raise LoadError(f"{places['train']} needs a folder of pictures for each of two or more classes")
     parts = {part: read_part(place, classes) for part, place in places.items()}
-    colours = any(x.shape[1] == 3 for x, _ in parts.values())
-    parts = {part: (x.expand(-1, 3, -1, -1) if colours else x, y) for part, (x, y) in parts.items()}
+    colors = any(x.shape[1] == 3 for x, _ in parts.values())
+    parts = {part: (x.expand(-1, 3, -1, -1) if colors else x, y) for part, (x, y) in parts.items()}
     sizes = {part: tuple(x.shape[1:]) for part, (x, _) in parts.items()}
     if len(set(sizes.values())) > 1:
         raise LoadError(f"{root}: pictures of the parts differ in size: {sizes}; make them one size")
@@ -56,7 +56,7 @@ def read_pictures(folder: str | Path, seed: int = 0) -> Splits:
         if part not in parts:
             parts["train"], parts[part] = hold_out(parts["train"], fraction, seed)
     mean, std = statistics(parts["train"][0])
-    scale = partial(normalise, mean=mean, std=torch.where(std > 0, std, 1.0))
+    scale = partial(normalize, mean=mean, std=torch.where(std > 0, std, 1.0))
     train, valid, test = ((scale(parts[part][0]), parts[part][1]) for part in ("train", "valid", "test"))
     return Splits(train, valid, test, "classification")
 
@@ -83,7 +83,7 @@ def read_part(folder: Path, classes: list[str]) -> Pair:
 
 
 def read_picture(path: Path) -> Tensor:
-    """Channels × height × width as bytes: one channel for grey pictures, three for others."""
+    """Channels × height × width as bytes: one channel for gray pictures, three for others."""
     pillow = need("pictures", "PIL.Image")
     try:
         with pillow.open(path) as picture:

@@ -66,7 +66,7 @@ def shortest_paths(
     Savarese, thesis, sections 3.3.1 and 3.4.3. Inputs n × 2 × size × size: query points, and obstacles
     (each other cell with probability ``obstacles``); targets n × 1 × size × size. The points are at most
     ``distance`` apart, a diagonal step counting as one; the thesis' curriculum is 2, 4, 6, 8, 10. Paths
-    are Manhattan (four neighbours), or move diagonally too with ``diagonal``. Grids without a way between
+    are Manhattan (four neighbors), or move diagonally too with ``diagonal``. Grids without a way between
     the points are drawn again.
     """
     generator = torch.Generator().manual_seed(seed)

@@ -81,15 +81,15 @@ def idx(where: Path, file: str) -> Tensor:
     return torch.from_numpy(np.frombuffer(data, np.uint8, offset=4 + 4 * rank).reshape(shape).copy())
 
 
-def grey(
+def gray(
     folder: str | Path | None = None, name: Literal["Set12", "BSD68", "Train400"] = "Set12"
 ) -> list[Tensor]:
-    """Grey natural images, uint8 height × width each, in the order of their file names (``gray/Set12``)."""
+    """Gray natural images, uint8 height × width each, in the order of their file names (``gray/Set12``)."""
     file = {"Set12": "01.png", "BSD68": "test001.png", "Train400": "test_001.png"}.get(name)
     if file is None:
-        raise LoadError(f"grey: no set {name!r}; use 'Set12', 'BSD68' or 'Train400'")
-    pillow = need("grey", "PIL.Image")
-    where = locate("grey", folder, (f"gray/{name}", f"grey/{name}", name), file)
+        raise LoadError(f"gray: no set {name!r}; use 'Set12', 'BSD68' or 'Train400'")
+    pillow = need("gray", "PIL.Image")
+    where = locate("gray", folder, (f"gray/{name}", f"gray/{name}", name), file)
     images: list[Tensor] = []
     for path in sorted(where.glob("*.png")):
         with pillow.open(path) as image:
@@ -106,7 +106,7 @@ def statistics(images: Tensor) -> tuple[Tensor, Tensor]:
     return mean, (weights @ levels.square() - mean.square()).sqrt()
 
 
-def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+def normalize(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """(x / 255 − mean) / std for each channel, as float32."""
     scale, shift = (1 / (255 * std)).float(), (-mean / std).float()
     return images.float().mul_(scale.view(-1, 1, 1)).add_(shift.view(-1, 1, 1))

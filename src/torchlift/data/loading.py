@@ -8,7 +8,7 @@ from pathlib import Path
 from torchlift.data.arrays import read_arrays
 from torchlift.data.folders import holds_pictures, read_pictures
 from torchlift.data.grids import shortest_paths
-from torchlift.data.images import cifar10, fashion_mnist, mnist, normalise, statistics
+from torchlift.data.images import cifar10, fashion_mnist, mnist, normalize, statistics
 from torchlift.data.small import digits, iris
 from torchlift.data.sources import LoadError
 from torchlift.data.splits import Pair, Splits, hold_out, split
@@ -25,7 +25,7 @@ def load(name: str, folder: Folder = None, seed: int = 0) -> Splits:
 
     Files: an ``.npz`` file or a folder of ``.npy`` files (:func:`read_arrays`), a ``.csv`` table
     (:func:`read_table`), a folder with a folder of pictures for each class (:func:`read_pictures`). Images
-    are normalised channel by channel with the statistics of the training part. ``seed`` draws what is
+    are normalized channel by channel with the statistics of the training part. ``seed`` draws what is
     generated, and which training samples are set aside for validation.
     """
     if name in NAMES:
@@ -43,11 +43,11 @@ def load(name: str, folder: Folder = None, seed: int = 0) -> Splits:
 
 
 def images(read: Callable[[Folder], tuple[Pair, Pair]], fraction: float, folder: Folder, seed: int) -> Splits:
-    """An image set with a fraction of its training part set aside, normalised."""
+    """An image set with a fraction of its training part set aside, normalized."""
     everything, (x_test, y_test) = read(folder)
     (x, y), (x_valid, y_valid) = hold_out(everything, fraction, seed)
     mean, std = statistics(x)
-    scale = partial(normalise, mean=mean, std=std)
+    scale = partial(normalize, mean=mean, std=std)
     return Splits((scale(x), y), (scale(x_valid), y_valid), (scale(x_test), y_test), "classification")
 
 

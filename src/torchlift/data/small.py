@@ -16,7 +16,7 @@ def digits(seed: int = 0, image: bool = False) -> Splits:
 
 
 def iris(seed: int = 0) -> Splits:
-    """Fisher's irises, 150 of them, four measurements standardised by the training part, three classes."""
+    """Fisher's irises, 150 of them, four measurements standardized by the training part, three classes."""
     bunch = need("iris", "sklearn.datasets").load_iris()
     x = torch.from_numpy(bunch.data.astype(np.float32))
     parts = split(x, torch.from_numpy(bunch.target.astype(np.int64)), "classification", seed, (0.2, 0.2))

@@ -25,7 +25,7 @@ def teacher_student(
     """y = f*(x), x ~ U[0, 1]⁵, f* a residual network of ``blocks`` blocks with Kaiming weights; 70–10–20.
 
     Neural lifting, section 5.2 and appendix B.2, which uses 7, 8 and 9 blocks: the more, the rougher the
-    function. Kaiming weights without normalisation make outputs grow with depth, so the targets are
+    function. Kaiming weights without normalization make outputs grow with depth, so the targets are
     brought to [0, 1] by their least and largest value, the range of the paper's Figure 3.
     """
     generator = torch.Generator().manual_seed(seed)

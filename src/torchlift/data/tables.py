@@ -17,7 +17,7 @@ MOST_WORDS = 100
 
 
 def read_table(path: str | Path, seed: int = 0) -> Splits:
-    """Inputs and target of a table; 70–10–20 by ``seed``, inputs standardised by the training part.
+    """Inputs and target of a table; 70–10–20 by ``seed``, inputs standardized by the training part.
 
     The target is the column ``y``, ``target``, ``label`` or ``class``, else the last one. Words and whole
     numbers there are classes, numbers with a decimal point a regression. Words in an input column become a

@@ -1,23 +1,53 @@
-"""From a trained model to a small one: its real size, cost and speed."""
+"""From a trained model to a small one: its real size, cost and speed. Names are imported when first used."""
 
-from torchlift.deploy.classes import register
-from torchlift.deploy.exporting import export
-from torchlift.deploy.groups import Plan, channel_groups, plan
-from torchlift.deploy.measuring import Measured, measure
-from torchlift.deploy.packing import load, save
-from torchlift.deploy.pruning import prune
-from torchlift.deploy.quantised import Quantised, export_quantised
-from torchlift.deploy.shrinking import shrink, shrinkable
-from torchlift.deploy.sparse_kernels import sparse
-from torchlift.deploy.weighing import mask_weights
+from typing import TYPE_CHECKING
+
+from torchlift.lazy import lazy
+
+if TYPE_CHECKING:
+    from torchlift.channels.groups import Plan as Plan
+    from torchlift.channels.groups import channel_groups as channel_groups
+    from torchlift.channels.groups import plan as plan
+    from torchlift.channels.mask_weights import mask_weights as mask_weights
+    from torchlift.channels.prune import prune as prune
+    from torchlift.channels.shrink import shrink as shrink
+    from torchlift.channels.shrink import shrinkable as shrinkable
+    from torchlift.deploy.exporting import export as export
+    from torchlift.deploy.integer import Quantized as Quantized
+    from torchlift.deploy.integer import export_quantized as export_quantized
+    from torchlift.deploy.measuring import Measured as Measured
+    from torchlift.deploy.measuring import measure as measure
+    from torchlift.deploy.sparse_layers import sparse as sparse
+    from torchlift.packed.classes import register as register
+    from torchlift.packed.file import load as load
+    from torchlift.packed.file import save as save
+
+HOMES = {
+    "Measured": "deploy.measuring",
+    "Plan": "channels.groups",
+    "Quantized": "deploy.integer",
+    "channel_groups": "channels.groups",
+    "export": "deploy.exporting",
+    "export_quantized": "deploy.integer",
+    "load": "packed.file",
+    "mask_weights": "channels.mask_weights",
+    "measure": "deploy.measuring",
+    "plan": "channels.groups",
+    "prune": "channels.prune",
+    "register": "packed.classes",
+    "save": "packed.file",
+    "shrink": "channels.shrink",
+    "shrinkable": "channels.shrink",
+    "sparse": "deploy.sparse_layers",
+}
 
 __all__ = [
     "Measured",
     "Plan",
-    "Quantised",
+    "Quantized",
     "channel_groups",
     "export",
-    "export_quantised",
+    "export_quantized",
     "load",
     "mask_weights",
     "measure",
@@ -29,3 +59,5 @@ __all__ = [
     "shrinkable",
     "sparse",
 ]
+
+__getattr__, __dir__ = lazy(__name__, HOMES)

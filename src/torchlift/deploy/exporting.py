@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.deploy.probing import Example, outputs, taken, tensors
-from torchlift.deploy.tracing import arguments_of, batch_dimension, evaluating, exported_program
+from torchlift.channels.example_inputs import Example, outputs, taken, tensors
 from torchlift.errors import TorchliftError
+from torchlift.packed.tracing import arguments_of, batch_dimension, evaluating, exported_program
 
 
 def export(
@@ -23,25 +23,25 @@ def export(
     path: str | os.PathLike[str],
     *,
     tolerance: float = 1e-4,
-    quantised: bool = False,
+    quantized: bool = False,
     opset: int | None = None,
 ) -> float:
     """Write the model, for any batch size where it can be had; the largest error against torch.
 
     The path's ending says what is written: ``.onnx`` is ONNX, ``.pt2`` a program that ``torch.export.load``
     reads. The file is run on the example (ONNX in ONNX Runtime, where that is installed) and refused if its
-    outputs differ by more than ``tolerance`` (relative to the largest of them). ``quantised=True`` stores
-    weights as int4 or int8 where their values allow it exactly; :func:`export_quantised` tells which.
+    outputs differ by more than ``tolerance`` (relative to the largest of them). ``quantized=True`` stores
+    weights as int4 or int8 where their values allow it exactly; :func:`export_quantized` tells which.
     ``opset``: ONNX's version.
     """
     suffix = Path(path).suffix.lower()
-    if suffix not in WRITERS or (suffix != ".onnx" and (quantised or opset is not None)):
+    if suffix not in WRITERS or (suffix != ".onnx" and (quantized or opset is not None)):
         raise TorchliftError(f"export: {path} ends in {suffix!r}; it writes {' and '.join(WRITERS)}.")
     taken(model, example)
-    if quantised:
-        from torchlift.deploy.quantised import export_quantised  # which exports, and rewrites what it gets
+    if quantized:
+        from torchlift.deploy.integer import export_quantized  # which exports, and rewrites what it gets
 
-        return export_quantised(model, example, path, tolerance=tolerance).error
+        return export_quantized(model, example, path, tolerance=tolerance).error
     convert, run = WRITERS[suffix]
     with evaluating(model):
         convert(model, example, path, opset)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from torchlift.deploy.copying import copied
-from torchlift.deploy.probing import Example, call, tensors
+from torchlift.channels.copies import copied
+from torchlift.channels.example_inputs import Example, call, tensors
 
 ROUNDS = 2
 

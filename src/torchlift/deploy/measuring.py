@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from torchlift.deploy import tensors
-from torchlift.deploy.bounds import bound
-from torchlift.deploy.packing import assembled, described
-from torchlift.deploy.probing import taken
-from torchlift.deploy.sealing import SIZE
-from torchlift.deploy.trees import Writer
-from torchlift.deploy.unpacking import FRONT
+from torchlift.channels.example_inputs import taken
 from torchlift.errors import TorchliftError
 from torchlift.flops import count_flops
+from torchlift.packed import tensors
+from torchlift.packed.bounds import bound
+from torchlift.packed.file import assembled, described
+from torchlift.packed.sealing import SIZE
+from torchlift.packed.trees import Writer
+from torchlift.packed.unpacking import FRONT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,14 +132,14 @@ def latencies(models: Sequence[nn.Module], example: Any, repeats: int = 21, warm
 
 def timed(model: nn.Module, example: Any) -> float:
     """Seconds of this one call."""
-    synchronise(example)
+    synchronize(example)
     start = time.perf_counter()
     call(model, example)
-    synchronise(example)
+    synchronize(example)
     return time.perf_counter() - start
 
 
-def synchronise(example: Any) -> None:
+def synchronize(example: Any) -> None:
     """Wait for devices that compute in the background."""
     for device in {leaf.device for leaf in tree_leaves(example) if isinstance(leaf, Tensor)}:
         if device.type != "cpu":

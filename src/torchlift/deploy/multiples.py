@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchlift.deploy import rowgrids
+from torchlift.packed import rowgrids
 
 Array = np.ndarray[Any, Any]
 

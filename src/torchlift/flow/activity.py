@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torchlift.errors import DataError
 from torchlift.flow.affine import Moments, rows
 from torchlift.flow.ops import Op
-from torchlift.flow.watching import chunks, recording
+from torchlift.flow.trace import chunks, recording
 from torchlift.loss import call
 from torchlift.tree import like
 

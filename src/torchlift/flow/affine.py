@@ -10,7 +10,7 @@ from torch.nn import functional
 
 @dataclasses.dataclass
 class Moments:
-    """Counts, means and centred second moments of pairs (x_j, y_j), in float64 (Chan et al., 1983)."""
+    """Counts, means and centered second moments of pairs (x_j, y_j), in float64 (Chan et al., 1983)."""
 
     count: int
     x: Tensor

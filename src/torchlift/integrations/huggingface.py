@@ -79,7 +79,7 @@ class LiftedModel(nn.Module):
     def optimizer(
         self, factory: OptimizerFactory = ADAMW, groups: Mapping[str, Mapping[str, Any]] | None = None
     ) -> Optimizer:
-        """The optimiser to hand to the Trainer: with the groups the lift's coordinates ask for."""
+        """The optimizer to hand to the Trainer: with the groups the lift's coordinates ask for."""
         self.prepared = True
         return optimizer_of(self.problem, factory, groups)
 
@@ -108,7 +108,7 @@ class LiftCallback(TrainerCallback):
             )
         if not model.prepared and wants_options(model.problem):
             raise TorchliftError(
-                f"{model.lift!r} asks for optimiser options of its own: "
+                f"{model.lift!r} asks for optimizer options of its own: "
                 "pass optimizers=(lifted.optimizer(partial(torch.optim.AdamW, lr=…)), None) to the Trainer."
             )
         self.stepping = Stepping(model.problem)
@@ -119,7 +119,7 @@ class LiftCallback(TrainerCallback):
             self.stepping.before(state.global_step, state.max_steps)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-        """After the optimiser's step."""
+        """After the optimizer's step."""
         if self.stepping is not None:
             self.stepping.after()
 

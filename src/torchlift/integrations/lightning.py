@@ -12,7 +12,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from torchlift.core import Lift, Problem, Reparametrised, Task, mark_pruned
+from torchlift.core import Lift, Problem, Reparametrized, Task, mark_pruned
 from torchlift.errors import TorchliftError
 from torchlift.integrations.stepping import (
     Stepping,
@@ -39,14 +39,14 @@ class Predicting(nn.Module):
     def optimizer(
         self, factory: OptimizerFactory = ADAMW, groups: Mapping[str, Mapping[str, Any]] | None = None
     ) -> Optimizer:
-        """An optimiser with the groups the lift's coordinates ask for."""
+        """An optimizer with the groups the lift's coordinates ask for."""
         self.prepared = True
         return optimizer_of(self.problem, factory, groups)
 
 
 def inside(problem: Problem, function: Any) -> Any:
     """``function(model)`` with the weights in their places, through every lift of weights."""
-    if isinstance(problem, Reparametrised):
+    if isinstance(problem, Reparametrized):
         return problem.inside(lambda base: inside(base, function))
     if isinstance(problem, Task):
         return function(problem.model)
@@ -60,7 +60,7 @@ class Lifting(Callback):
     """Lifts ``module.<attribute>`` before training, and puts the projected model back after it.
 
     The training step is the user's own. The penalty's gradient is added once all processes have agreed on
-    the loss's, so that accumulation and data parallelism need no care. The optimiser has to be made by
+    the loss's, so that accumulation and data parallelism need no care. The optimizer has to be made by
     ``self.model.optimizer(factory)`` where the lift's coordinates ask for options of their own.
     """
 
@@ -70,7 +70,7 @@ class Lifting(Callback):
         self.stepping: Stepping | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Lift the model, before the optimiser is made and any checkpoint is read."""
+        """Lift the model, before the optimizer is made and any checkpoint is read."""
         model = getattr(pl_module, self.attribute, None)
         if stage != "fit" or isinstance(model, Predicting):
             return
@@ -86,11 +86,11 @@ class Lifting(Callback):
         setattr(pl_module, self.attribute, lifted)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """See that the optimiser asks what the lift asks."""
+        """See that the optimizer asks what the lift asks."""
         model = self.lifted(pl_module)
         if not model.prepared and wants_options(model.problem):
             raise TorchliftError(
-                f"{self.lift!r} asks for optimiser options of its own: in configure_optimizers "
+                f"{self.lift!r} asks for optimizer options of its own: in configure_optimizers "
                 f"use self.{self.attribute}.optimizer(partial(torch.optim.AdamW, lr=…))."
             )
         self.stepping = Stepping(model.problem)
@@ -115,7 +115,7 @@ class Lifting(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """After the optimiser's step; where gradients accumulate there is nothing to bring back."""
+        """After the optimizer's step; where gradients accumulate there is nothing to bring back."""
         if self.stepping is not None:
             self.stepping.after()
 

@@ -16,10 +16,10 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from torch import Tensor, nn
 
 from torchlift.core import Lift
-from torchlift.recipes.tools.recipe import RecipeLike
-from torchlift.run import fit
+from torchlift.methods.recipe import RecipeLike
 from torchlift.train import rng
 from torchlift.train.optimizers import OptimizerFactory
+from torchlift.train.run import fit
 
 _validate: Any = validate_data  # its annotations only know the "no validation" defaults
 ADAMW: OptimizerFactory = functools.partial(torch.optim.AdamW, lr=1e-2, weight_decay=1e-4)
@@ -51,7 +51,7 @@ def two_layers(inputs: int, outputs: int) -> nn.Module:
 class _Fitted(BaseEstimator):
     """A network trained by :func:`torchlift.fit`; the constructor only stores its arguments.
 
-    ``model``: a function ``(inputs, outputs) -> nn.Module``; inputs are standardised before it. ``recipe``,
+    ``model``: a function ``(inputs, outputs) -> nn.Module``; inputs are standardized before it. ``recipe``,
     ``optimizer``, ``schedule``, ``epochs`` and ``batch_size`` are those of :func:`torchlift.fit`.
     """
 
@@ -127,7 +127,7 @@ class FitClassifier(ClassifierMixin, _Fitted):
 
 
 class FitRegressor(RegressorMixin, _Fitted):
-    """A regressor: squared error of the standardised target."""
+    """A regressor: squared error of the standardized target."""
 
     loss_ = "mse"
 

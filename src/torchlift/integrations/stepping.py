@@ -30,7 +30,7 @@ class Stepping:
 
     @torch.no_grad()
     def after(self) -> None:
-        """Bring back what the optimiser may not move."""
+        """Bring back what the optimizer may not move."""
         for parameter, mask in self.held:
             parameter.mul_(mask)
         for node in self.constrained:
@@ -45,12 +45,12 @@ class Stepping:
 def optimizer_of(
     problem: Problem, factory: OptimizerFactory, options: Mapping[str, Mapping[str, Any]] | None
 ) -> Optimizer:
-    """The optimiser over a problem's coordinates, with the options its nodes ask for."""
+    """The optimizer over a problem's coordinates, with the options its nodes ask for."""
     return make_optimizer(problem, factory, options, None)
 
 
 def wants_options(problem: Problem) -> bool:
-    """Whether an optimiser made from ``parameters()`` alone would drop what nodes ask for."""
+    """Whether an optimizer made from ``parameters()`` alone would drop what nodes ask for."""
     found = groups(problem, {"*": {}})
     return any(set(group) - {"params"} for group in found)
 

@@ -74,7 +74,7 @@ def invert(
     begun = time.perf_counter()
     with torch.no_grad():
         problem, start = pose(model, y, method, shape, init, box, blocks or Blocks(mu=mu), lr)
-        function = regulariser(reg, alpha, problem)
+        function = regularizer(reg, alpha, problem)
         limit = max_iter or _LIMITS.get(problem.method(function), 10_000)
         with bar(progress, limit) as report:
             watch = Watch(tol, limit, 10, seconds, report)
@@ -159,7 +159,7 @@ def attempt(network: Any, y: Tensor, size: tuple[int, ...]) -> Tensor:
         raise InversionError(f"tl.invert: the model does not take samples of {size}: {reason}") from None
 
 
-def regulariser(reg: Any, alpha: float | str | None, problem: Problem) -> Function:
+def regularizer(reg: Any, alpha: float | str | None, problem: Problem) -> Function:
     """The function to add, with the user's α if that is a number."""
     if reg is None:
         if not isinstance(problem, Residual):

@@ -64,7 +64,7 @@ def energy(
 
 
 def layerwise(stages: Sequence[Stage], y: Tensor) -> list[Tensor]:
-    """z_L = y, and every state below by a convex one-layer inversion, its own potential as regulariser."""
+    """z_L = y, and every state below by a convex one-layer inversion, its own potential as regularizer."""
     states = [y]
     for stage, below in zip(reversed(stages[1:]), reversed(stages[:-1]), strict=True):
         fidelity = Fidelity(stage.affine, stage.activation, states[0])

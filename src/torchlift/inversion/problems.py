@@ -21,11 +21,11 @@ class Problem(Protocol):
     """What ``tl.invert`` needs of a kind of inversion."""
 
     def method(self, reg: Function) -> str:
-        """The name of the solver for this regulariser."""
+        """The name of the solver for this regularizer."""
         ...
 
     def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
-        """The minimiser, from the start or from scratch."""
+        """The minimizer, from the start or from scratch."""
         ...
 
     def output(self, x: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class Chain:
 
     @property
     def _readout(self) -> bool:
-        """One layer and a linear combination of its units: the lifted energy itself is minimised."""
+        """One layer and a linear combination of its units: the lifted energy itself is minimized."""
         return len(self.stages) == 2 and isinstance(self.stages[1].activation, Linear)
 
     def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
@@ -103,7 +103,7 @@ class Residual:
         return "convex"
 
     def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
-        """FISTA on (u₀, z). Without a regulariser the energy, ≥ 0 and 0 at the preimage, is the gap."""
+        """FISTA on (u₀, z). Without a regularizer the energy, ≥ 0 and 0 at the preimage, is the gap."""
         first = single.joined(reg, self.box) if not isinstance(reg, Zero) else (self.box or reg)
         if first is None:
             raise InversionError(

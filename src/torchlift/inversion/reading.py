@@ -8,7 +8,7 @@ import torch
 import torch.fx
 from torch import Tensor, nn
 
-from torchlift.convex.activations import Activation, Linear, recognise
+from torchlift.convex.activations import Activation, Linear, recognize
 from torchlift.convex.operators import Affine, Identity, Reshape, affine
 from torchlift.inversion.residual import MonotoneResidual
 from torchlift.inversion.result import InversionError
@@ -42,7 +42,7 @@ def leaves(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]
 
 def known(module: nn.Module) -> bool:
     """Whether a module with children is still one step of the chain."""
-    return isinstance(module, MonotoneResidual) or recognise(module) is not None
+    return isinstance(module, MonotoneResidual) or recognize(module) is not None
 
 
 class _Tracer(torch.fx.Tracer):
@@ -83,7 +83,7 @@ def read(model: nn.Module, shape: Shape, like: Tensor) -> list[Stage]:
             flat = Reshape(size, (math.prod(size),))
             waiting = Affine(flat, like.new_zeros(math.prod(size)), shape)
             size = (math.prod(size),)
-        activation = recognise(module)
+        activation = recognize(module)
         if activation is None:
             waiting = _next(name, module, size, like).after(waiting)
             names.append(name)

@@ -28,7 +28,7 @@ def solve(
     dual: Tensor | None = None,
     certify: bool = True,
 ) -> Descent:
-    """The minimiser: "fista" with αJ + box by its prox, "pdhg" (Condat–Vũ) with J by its conjugate.
+    """The minimizer: "fista" with αJ + box by its prox, "pdhg" (Condat–Vũ) with J by its conjugate.
 
     "auto" is FISTA wherever αJ + box has a prox: few products with A, which is what costs.
     """

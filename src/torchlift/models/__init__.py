@@ -9,7 +9,7 @@ from torchlift.models.recurrent import CharLSTM
 from torchlift.models.residual import ResNet, resnet
 from torchlift.models.transformer import GPT
 from torchlift.models.vgg import VGG16
-from torchlift.models.weights import Init, initialise
+from torchlift.models.weights import Init, initialize
 from torchlift.models.wide import SHARED, WideResNet, swrn, wide_resnet
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "LeNet5",
     "ResNet",
     "WideResNet",
-    "initialise",
+    "initialize",
     "resnet",
     "swrn",
     "wide_resnet",

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from torchlift.models.weights import Init, initialise
+from torchlift.models.weights import Init, initialize
 
 
 class Block(nn.Module):
@@ -36,7 +36,7 @@ class BlockNet(nn.Module):
         layers |= OrderedDict((f"block{index}", Block(width)) for index in range(1, blocks + 1))
         self.trunk = nn.Sequential(layers)
         self.head = nn.Linear(width, outputs)
-        initialise(self, init)
+        initialize(self, init)
 
     def forward(self, x: Tensor) -> Tensor:
         """Predictions, batch × outputs."""

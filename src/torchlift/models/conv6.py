@@ -8,7 +8,7 @@ from torch import Tensor, nn
 class Conv6(nn.Module):
     """Three pairs of 3×3 convolutions (64, 128, 256), each pair pooled, then 4096 → 256 → 256 → 10.
 
-    Savarese, thesis, section 4.3.2 (after Frankle and Carbin, 2019); ReLU, no normalisation;
+    Savarese, thesis, section 4.3.2 (after Frankle and Carbin, 2019); ReLU, no normalization;
     2,262,602 parameters at width 1. ``width`` scales all layers but the head.
     """
 

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from torchlift.models.weights import Init, initialise
+from torchlift.models.weights import Init, initialize
 
 
 class LeNet5(nn.Module):
@@ -42,7 +42,7 @@ class LeNet5(nn.Module):
         layers |= OrderedDict(fc2=nn.Linear(60, 84), relu4=nn.ReLU())
         self.trunk = nn.Sequential(layers)
         self.head = nn.Linear(84, classes)
-        initialise(self, init)
+        initialize(self, init)
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores, batch × classes."""

@@ -78,7 +78,7 @@ class GPT(nn.Module):
 
 
 def start_small(model: nn.Module, depth: int) -> None:
-    """GPT-2's initialisation."""
+    """GPT-2's initialization."""
     for name, layer in model.named_modules():
         if isinstance(layer, nn.Linear | nn.Embedding):
             residual = name.endswith((".out", ".down"))

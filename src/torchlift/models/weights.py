@@ -8,14 +8,14 @@ Init = Literal["torch", "xavier", "kaiming"]
 """``torch`` keeps each layer's own default."""
 
 
-def initialise(model: nn.Module, scheme: Init) -> None:
+def initialize(model: nn.Module, scheme: Init) -> None:
     """Draw every linear and convolution weight of ``model`` anew, and set its bias to zero.
 
     xavier:   w ~ U(−a, a), a = √(6 / (fan_in + fan_out))      Glorot and Bengio, 2010, eq. 16
     kaiming:  w ~ N(0, 2 / fan_in)                             He et al., 2015, eq. 10
     """
     if scheme not in ("torch", "xavier", "kaiming"):
-        raise ValueError(f'initialise: no scheme {scheme!r}; use "torch", "xavier" or "kaiming"')
+        raise ValueError(f'initialize: no scheme {scheme!r}; use "torch", "xavier" or "kaiming"')
     if scheme == "torch":
         return
     for layer in model.modules():

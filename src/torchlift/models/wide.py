@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from torchlift.models.weights import initialise
+from torchlift.models.weights import initialize
 
 
 class WideBlock(nn.Module):
@@ -64,9 +64,9 @@ Savarese, thesis, section 3.3.2: (L − 10) / 3 convolutions in each of three gr
 
 
 def swrn(depth: int = 28, widen: int = 10, classes: int = 10) -> WideResNet:
-    """The network of SWRN-L-w before its weights are shared: a WRN with Kaiming's initialisation."""
+    """The network of SWRN-L-w before its weights are shared: a WRN with Kaiming's initialization."""
     model = WideResNet(depth, widen, classes)
-    initialise(model, "kaiming")
+    initialize(model, "kaiming")
     return model
 
 

@@ -1,4 +1,4 @@
-"""Optimisers and tuners: AvaGrad, Delayed Adam, growing ε, Muon, SOAP, gradientless descent."""
+"""Optimizers and tuners: AvaGrad, Delayed Adam, growing ε, Muon, SOAP, gradientless descent."""
 
 from .avagrad import AvaGrad, AvaGradW
 from .delayed import DelayedAdam

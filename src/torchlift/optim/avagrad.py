@@ -86,7 +86,7 @@ class AvaGrad(MomentOptimizer):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as torch's optimisers give it; γ is a plain number there."""
+        """The state as torch's optimizers give it; γ is a plain number there."""
         state = super().state_dict()
         for group in state["param_groups"]:
             group["gamma"] = group["gamma"].item()

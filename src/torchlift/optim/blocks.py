@@ -5,7 +5,7 @@ Small tensors are therefore taken together (one call of a foreach operation for 
 ones are cut into pieces that stay in the cache between passes. A block of one tensor keeps its shape; the
 scratch tensors of a block of many are flat.
 """
-# The foreach operations are what torch's own optimisers are written in; torch has no public name for them.
+# The foreach operations are what torch's own optimizers are written in; torch has no public name for them.
 # pyright: reportPrivateUsage=false
 
 import math

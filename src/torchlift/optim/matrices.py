@@ -35,7 +35,7 @@ class MatrixOptimizer(Optimizer, abc.ABC):
         """One step of the weights of one shape."""
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a group, as torch's optimisers do, and check its options."""
+        """Add a group, as torch's optimizers do, and check its options."""
         super().add_param_group(param_group)
         check(type(self).__name__, self.param_groups[-1])
 

@@ -3,7 +3,7 @@
 Equations (6.4), (6.5) and (6.7) of Savarese, "Principled Approximation Methods": w ← w − α·η ⊙ m with
 m ← β1·m + (1 − β1)·g and v ← β2·v + (1 − β2)·g². The methods differ in η, which is theirs to define.
 """
-# The foreach operations are what torch's own optimisers are written in; torch has no public name for them.
+# The foreach operations are what torch's own optimizers are written in; torch has no public name for them.
 # pyright: reportPrivateUsage=false
 
 import abc
@@ -30,7 +30,7 @@ class MomentOptimizer(Optimizer, abc.ABC):
         """Take one step with the blocks of ``group``; their t counts it already, decay is yet to do."""
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a group, as torch's optimisers do, and check its options."""
+        """Add a group, as torch's optimizers do, and check its options."""
         super().add_param_group(param_group)
         check(type(self).__name__, self.param_groups[-1])
 

@@ -5,7 +5,7 @@ A = X Xᵀ, which drive all singular values of X = B/‖B‖ towards one. Jordan
 hidden layers in neural networks" (2024). The factor 0.2·√max(m, n) gives steps the size of AdamW's, so that
 one rate serves matrices and the rest: Liu et al., "Muon is scalable for LLM training" (2025).
 """
-# The foreach operations are what torch's own optimisers are written in; torch has no public name for them.
+# The foreach operations are what torch's own optimizers are written in; torch has no public name for them.
 # pyright: reportPrivateUsage=false
 
 import torch
@@ -46,7 +46,7 @@ class Muon(MatrixOptimizer):
         super().__init__(params, options)
 
     def advance(self, group: Group, params: list[Tensor]) -> None:
-        """Momentum, orthogonalisation, step."""
+        """Momentum, orthogonalization, step."""
         for param in params:
             if not self.state[param]:
                 self.state[param]["momentum_buffer"] = torch.zeros_like(param)
@@ -54,14 +54,14 @@ class Muon(MatrixOptimizer):
         grads = gradients(params)
         torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
         looked_ahead = torch._foreach_lerp(grads, buffers, group["momentum"])
-        update = orthogonalised(stacked(looked_ahead), group["rounds"])
+        update = orthogonalized(stacked(looked_ahead), group["rounds"])
         if group["weight_decay"]:
             torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
         size = 0.2 * max(update.shape[1:]) ** 0.5
         torch._foreach_add_(params, unstacked(update, params), alpha=-group["lr"] * size)
 
 
-def orthogonalised(matrices: Tensor, rounds: int) -> Tensor:
+def orthogonalized(matrices: Tensor, rounds: int) -> Tensor:
     """Newton–Schulz on a batch: U diag(p(…p(s/‖s‖))) Vᵀ of U diag(s) Vᵀ with p(s) = a s + b s³ + c s⁵."""
     a, b, c = COEFFICIENTS
     x = matrices if matrices.device.type == "cpu" else matrices.bfloat16()

@@ -4,7 +4,7 @@ P ← β P + (1 − β) G Gᵀ and Q ← β Q + (1 − β) Gᵀ G; L and R are t
 of Lᵀ G R. Every ``every`` steps the bases follow by one round of power iteration, L ← qr(P L). Vyas et al.,
 "SOAP: improving and stabilizing Shampoo using Adam" (2025), Algorithms 3 and 4.
 """
-# The foreach operations are what torch's own optimisers are written in; torch has no public name for them.
+# The foreach operations are what torch's own optimizers are written in; torch has no public name for them.
 # pyright: reportPrivateUsage=false
 
 from collections.abc import Sequence

@@ -78,7 +78,7 @@ def gld(
     start: Point | None = None,
     seed: int = 0,
 ) -> Search:
-    """Minimise ``f(*values)`` over a grid by gradientless descent; ``coordinate`` moves along axes in turn.
+    """Minimize ``f(*values)`` over a grid by gradientless descent; ``coordinate`` moves along axes in turn.
 
     ``grid`` has one sequence of values per argument of ``f``, each in rising order; distances are counted in
     grid steps, so axes of learning rates should be logarithmic. ``start`` is a tuple of indices, by default
@@ -92,7 +92,7 @@ def gld(
     turn = stale = 0
     while not search.spent and stale < PATIENCE * len(shape):
         axes = [turn % len(shape)] if coordinate else list(range(len(shape)))
-        nearby = [_neighbour(here, axes, radius, shape, generator) for radius in _radii(shape, axes)]
+        nearby = [_neighbor(here, axes, radius, shape, generator) for radius in _radii(shape, axes)]
         known = len(search.tried)
         here = min([here, *nearby], key=search.ask)
         turn += 1
@@ -109,7 +109,7 @@ def _radii(shape: Sequence[int], axes: Sequence[int]) -> Iterator[float]:
     yield 1.0
 
 
-def _neighbour(
+def _neighbor(
     here: Point, axes: Sequence[int], radius: float, shape: Sequence[int], generator: random.Random
 ) -> Point:
     """A point drawn uniformly from the ball around ``here`` along ``axes``, moved onto the grid."""

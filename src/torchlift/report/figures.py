@@ -11,7 +11,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class Line:
-    """y over x, NaN for a gap, with an optional band low … high; ``style`` fixes colour and dashes."""
+    """y over x, NaN for a gap, with an optional band low … high; ``style`` fixes color and dashes."""
 
     name: str
     x: Sequence[float]
@@ -123,7 +123,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Heatmap:
-    """A grid of numbers, rows × columns, as colours and figures; ``best`` outlines one cell."""
+    """A grid of numbers, rows × columns, as colors and figures; ``best`` outlines one cell."""
 
     rows: Sequence[str]
     columns: Sequence[str]

@@ -49,7 +49,7 @@ def loops_view(loops: Loops) -> dict[str, Any]:
 
 
 def place(number: int) -> int:
-    """Where the centre of a weight is, from the left."""
+    """Where the center of a weight is, from the left."""
     return MARGIN + RADIUS + STEP * number
 
 

@@ -1,8 +1,8 @@
-"""Colours as (light, dark) pairs: text at least 4.5 : 1, marks at least 3 : 1 on their surface.
+"""Colors as (light, dark) pairs: text at least 4.5 : 1, marks at least 3 : 1 on their surface.
 
-The first six series differ in lightness as well as hue, so they stay apart for colour-blind readers; every
+The first six series differ in lightness as well as hue, so they stay apart for color-blind readers; every
 series has a dash pattern and a marker of its own too. Heat maps use cividis (Nuñez, Anderton & Renslow,
-2018), which looks nearly the same to readers with and without colour-vision deficiency.
+2018), which looks nearly the same to readers with and without color-vision deficiency.
 """
 
 from itertools import pairwise
@@ -30,7 +30,7 @@ SERIES = (
     ("#5b6776", "#a9b5c2"),
 )
 CONTROL = 7
-"""The series number of the control of a comparison: a quiet grey."""
+"""The series number of the control of a comparison: a quiet gray."""
 
 CIVIDIS = ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838")
 
@@ -47,13 +47,13 @@ def heat(fraction: float) -> tuple[str, str]:
     index = min(int(place), len(CIVIDIS) - 2)
     low, high = list(pairwise(CIVIDIS))[index]
     mixed = tuple(round(a + (place - index) * (b - a)) for a, b in zip(rgb(low), rgb(high), strict=True))
-    colour = "#{:02x}{:02x}{:02x}".format(*mixed)
-    return colour, max("#000000", "#ffffff", key=lambda ink: contrast(ink, colour))
+    color = "#{:02x}{:02x}{:02x}".format(*mixed)
+    return color, max("#000000", "#ffffff", key=lambda ink: contrast(ink, color))
 
 
-def rgb(colour: str) -> tuple[int, int, int]:
+def rgb(color: str) -> tuple[int, int, int]:
     """``#rrggbb`` as three bytes."""
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
 
 
 def contrast(first: str, second: str) -> float:
@@ -62,7 +62,7 @@ def contrast(first: str, second: str) -> float:
     return (bright + 0.05) / (dim + 0.05)
 
 
-def _luminance(colour: str) -> float:
-    shares = (channel / 255 for channel in rgb(colour))
+def _luminance(color: str) -> float:
+    shares = (channel / 255 for channel in rgb(color))
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

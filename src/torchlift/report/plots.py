@@ -34,10 +34,10 @@ def frame(x: Axis, y: Axis) -> Frame:
 
 
 def style(index: int, wanted: int | None) -> Json:
-    """Colour, dash pattern and marker of the ``index``-th series; neighbours differ in all three."""
+    """Color, dash pattern and marker of the ``index``-th series; neighbors differ in all three."""
     number = index if wanted is None else wanted
     turn = number // STYLES
-    return {"colour": number % STYLES, "dash": (number + turn) % 4, "marker": (number + turn) % STYLES}
+    return {"color": number % STYLES, "dash": (number + turn) % 4, "marker": (number + turn) % STYLES}
 
 
 def chart_view(chart: Chart) -> Json:

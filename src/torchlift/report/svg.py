@@ -35,7 +35,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tick:
-    """A labelled place on an axis, as a fraction of its length."""
+    """A labeled place on an axis, as a fraction of its length."""
 
     at: float
     label: str

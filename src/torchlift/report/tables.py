@@ -142,7 +142,7 @@ def _bar(value: float, place: float, zero: float, bars: Bars) -> Json:
 
 
 def heatmap_view(heatmap: Heatmap) -> Json:
-    """Everything ``heatmap.html`` draws: each cell's text, colour and ink."""
+    """Everything ``heatmap.html`` draws: each cell's text, color and ink."""
     finite = [value for row in heatmap.values for value in row if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=1.0)
     best = {"high": high, "low": low}.get(heatmap.best) if finite else None
@@ -162,6 +162,6 @@ def heatmap_view(heatmap: Heatmap) -> Json:
 
 def _heat_cell(value: float, text: str, low: float, high: float, best: float | None) -> Json:
     if not math.isfinite(value):
-        return {"text": text, "colour": "", "ink": "", "best": False}
-    colour, ink = heat((value - low) / (high - low) if high > low else 0.5)
-    return {"text": text, "colour": colour, "ink": ink, "best": value == best}
+        return {"text": text, "color": "", "ink": "", "best": False}
+    color, ink = heat((value - low) / (high - low) if high > low else 0.5)
+    return {"text": text, "color": color, "ink": ink, "best": value == best}

@@ -7,13 +7,13 @@ import random
 import torch
 from torch import Tensor, nn
 
-from torchlift.deploy.copying import copied
-from torchlift.deploy.couplings import Coupling
-from torchlift.deploy.feasible import usable
-from torchlift.deploy.probing import variations
-from torchlift.deploy.sameness import both, distance
-from torchlift.deploy.shrinking import shrunk
-from torchlift.deploy.tracking import traced
+from torchlift.channels.copies import copied
+from torchlift.channels.couplings import Coupling
+from torchlift.channels.equality import both, distance
+from torchlift.channels.example_inputs import variations
+from torchlift.channels.feasible import usable
+from torchlift.channels.model_trace import traced
+from torchlift.channels.shrink import shrunk
 from torchlift.testing.random_cnns import RandomCNN
 from torchlift.testing.random_transformers import random_transformer
 

@@ -50,7 +50,7 @@ def probe(
 def step_flops(optimizer: Optimizer) -> int:
     """What a step takes on average after the first, which may prepare more than it does.
 
-    An optimiser whose groups have an ``every`` does part of its work only every so many steps.
+    An optimizer whose groups have an ``every`` does part of its work only every so many steps.
     """
     optimizer.step()
     period = math.lcm(*(int(group.get("every", 1)) for group in optimizer.param_groups))

@@ -97,11 +97,11 @@ class Run:
     interrupted: Callable[[], bool] = lambda: False
     listeners: tuple[Callable[[Row], None], ...] = ()
     phases: list[Row] = dataclasses.field(default_factory=list[Row])
-    """What each fit optimised, in order."""
+    """What each fit optimized, in order."""
 
 
 class DurableFit(Fit):
-    """``fit(problem, **settings)``: minimise the problem in place, once, whatever happens in between.
+    """``fit(problem, **settings)``: minimize the problem in place, once, whatever happens in between.
 
     A branch (:meth:`branch`) is a fit inside another: it numbers its calls from zero in a folder of its own,
     has a share of the budget, and its bill is part of the whole's.
@@ -196,7 +196,7 @@ class DurableFit(Fit):
         )
 
     def tell(self, name: str, words: str, problem: Problem) -> None:
-        """A line for the report, among what was optimised."""
+        """A line for the report, among what was optimized."""
         self.run.phases.append(phase(self.prefix + name, problem) | {"what": [words], "where": []})
 
     def stage(self, name: str, problem: Problem, **sizes: float) -> None:
@@ -350,7 +350,7 @@ class DurableFit(Fit):
 
 
 def phase(name: str, problem: Problem) -> Row:
-    """What a fit optimises: the lifted places and the number of coordinates."""
+    """What a fit optimizes: the lifted places and the number of coordinates."""
     lifted = list(nodes(problem))
     return {
         "phase": name,

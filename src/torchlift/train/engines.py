@@ -27,7 +27,7 @@ class Engine:
         self.device, self.compiled = device, compiled
 
     def setup(self, problem: Problem, optimizer: Optimizer) -> tuple[Objective, Optimizer]:
-        """The objective and optimiser to step with; views for calling, never for saving."""
+        """The objective and optimizer to step with; views for calling, never for saving."""
         return (torch.compile(problem) if self.compiled else problem), optimizer
 
     def backward(self, loss: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The one loop: minimise a problem step by step, and be able to stop and go on anywhere."""
+"""The one loop: minimize a problem step by step, and be able to stop and go on anywhere."""
 
 import contextlib
 import copy
@@ -29,7 +29,7 @@ Tree = dict[str, Any]
 
 @dataclasses.dataclass
 class Position:
-    """Where a fit stands: everything but the problem, the optimiser and the random streams."""
+    """Where a fit stands: everything but the problem, the optimizer and the random streams."""
 
     epoch: int = 0
     batch: int = 0

@@ -1,4 +1,4 @@
-"""The optimiser of a fit: fused where torch can, several side by side where groups ask for it."""
+"""The optimizer of a fit: fused where torch can, several side by side where groups ask for it."""
 
 import functools
 import inspect
@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from torchlift.core import Reparametrised, groups
+from torchlift.core import Reparametrized, groups
 from torchlift.errors import TorchliftError
 
 OptimizerFactory = Callable[..., Optimizer]
 Groups = Mapping[str, Mapping[str, Any]]
-"""Options by glob on parameter names: those of an optimiser's group, ``lr_factor``, or ``optimizer``."""
+"""Options by glob on parameter names: those of an optimizer's group, ``lr_factor``, or ``optimizer``."""
 
 FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
 
@@ -22,7 +22,7 @@ ADAMW: OptimizerFactory = functools.partial(torch.optim.AdamW, lr=1e-3, weight_d
 
 
 class Several(Optimizer):
-    """Optimisers side by side, each with groups of its own; to the loop they are one."""
+    """Optimizers side by side, each with groups of its own; to the loop they are one."""
 
     def __init__(self, parts: Sequence[Optimizer]) -> None:
         self.parts = list(parts)
@@ -36,7 +36,7 @@ class Several(Optimizer):
     def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  (no loss)
         """One step of each."""
         if closure is not None:
-            raise TorchliftError("optimisers side by side take no closure.")
+            raise TorchliftError("optimizers side by side take no closure.")
         for part in self.parts:
             part.step()
 
@@ -54,7 +54,7 @@ class Several(Optimizer):
 def make_optimizer(
     problem: nn.Module, factory: OptimizerFactory, options: Groups | None, lr: float | None
 ) -> Optimizer:
-    """The optimiser over a problem's coordinates, with the groups its nodes and ``options`` ask for.
+    """The optimizer over a problem's coordinates, with the groups its nodes and ``options`` ask for.
 
     A group with an ``optimizer`` of its own keeps that one's rate, and goes through the schedule ``anew`` in
     every fit, also where several fits follow it once; ``lr`` replaces the rate of all others.
@@ -75,7 +75,7 @@ def make_optimizer(
 
 
 def by_use(factory: OptimizerFactory, group: dict[str, Any], problem: nn.Module) -> list[dict[str, Any]]:
-    """The group; for an optimiser of matrices, lookup tables apart: their rows are vectors of their own."""
+    """The group; for an optimizer of matrices, lookup tables apart: their rows are vectors of their own."""
     if not getattr(unbound(factory), "matrices", False) or "matrices" in group:
         return [group]
     looked_up = tables(problem)
@@ -90,7 +90,7 @@ def tables(problem: nn.Module) -> set[int]:
     for part in problem.modules():
         if isinstance(part, nn.Embedding | nn.EmbeddingBag):
             found |= {id(p) for p in part.parameters(recurse=False)}
-        if isinstance(part, Reparametrised):
+        if isinstance(part, Reparametrized):
             for name, slots in part.slots.items():
                 owners = [part.base.get_submodule(slot.rpartition(".")[0]) for slot in slots]
                 if any(isinstance(owner, nn.Embedding | nn.EmbeddingBag) for owner in owners):

@@ -91,7 +91,7 @@ class Settings:
     log: Callable[[Problem], Mapping[str, float]] | None = None
     """More numbers for each row of the history."""
     warm: Any = None
-    """A fit's result whose optimiser state this one starts from."""
+    """A fit's result whose optimizer state this one starts from."""
 
     def __post_init__(self) -> None:
         if not (self.schedule in ("constant", "cosine") or callable(self.schedule)):
@@ -122,5 +122,5 @@ class Settings:
         return lambda t: ramp(t, self.warmup) * whole(start + (end - start) * t)
 
     def make_optimizer(self, problem: Problem) -> Optimizer:
-        """The optimiser over the problem's coordinates."""
+        """The optimizer over the problem's coordinates."""
         return make_optimizer(problem, self.optimizer, self.groups, self.lr)

@@ -1,4 +1,4 @@
-"""Problems that take their own steps: blocks solved in turn, not a gradient and an optimiser."""
+"""Problems that take their own steps: blocks solved in turn, not a gradient and an optimizer."""
 
 import abc
 import dataclasses
@@ -52,7 +52,7 @@ class Stepper(Problem):
 
 
 class Idle(Optimizer):
-    """The optimiser of a problem that takes its own steps: there is nothing to hold."""
+    """The optimizer of a problem that takes its own steps: there is nothing to hold."""
 
     def __init__(self) -> None:
         super().__init__([torch.zeros(0)], {"lr": None})
@@ -69,7 +69,7 @@ class Idle(Optimizer):
 
 
 def make_optimizer(problem: Problem, settings: Settings) -> Optimizer:
-    """The settings' optimiser, or none for a problem without use for it; what it leaves out is said."""
+    """The settings' optimizer, or none for a problem without use for it; what it leaves out is said."""
     if not isinstance(problem, Stepper):
         return settings.make_optimizer(problem)
     unused = [name for name in ("clip", "groups", "lr", "warm") if getattr(settings, name) is not None]

@@ -86,16 +86,16 @@ def together_normed(
     sums = total(torch.cat([x.sum(axes), x.new_tensor([x.numel() / x.shape[1]])]))
     count = sums[-1].detach()
     if count <= 1:
-        raise DataError("batch normalisation needs more than one value per channel: raise batch_size.")
+        raise DataError("batch normalization needs more than one value per channel: raise batch_size.")
     mean = sums[:-1] / count
-    centred = x - mean.view(shape)
-    variance = total(centred.square().sum(axes)) / count
+    centered = x - mean.view(shape)
+    variance = total(centered.square().sum(axes)) / count
     with torch.no_grad():
         if running_mean is not None:
             running_mean.lerp_(mean.to(running_mean), momentum)
         if running_var is not None:
             running_var.lerp_((variance * count / (count - 1)).to(running_var), momentum)
-    scaled = centred * (variance + eps).rsqrt().view(shape)
+    scaled = centered * (variance + eps).rsqrt().view(shape)
     scaled = scaled if weight is None else scaled * weight.view(shape)
     return (scaled if bias is None else scaled + bias.view(shape)).to(input.dtype)
 

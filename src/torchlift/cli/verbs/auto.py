@@ -50,7 +50,7 @@ def auto(
     from torchlift.cli.output import show
     from torchlift.cli.pages import read_json, try_rebuild
     from torchlift.cli.session import executor_of, number_of_bytes, open_session, several_recipes
-    from torchlift.search import auto as run_auto
+    from torchlift.experiments import auto as run_auto
     from torchlift.train import rng
 
     session = open_session(config, "auto")

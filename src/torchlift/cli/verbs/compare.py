@@ -46,7 +46,7 @@ def compare(
     from torchlift.cli.output import show
     from torchlift.cli.pages import read_json, try_rebuild
     from torchlift.cli.session import executor_of, open_session, several_recipes
-    from torchlift.search import compare as run_compare
+    from torchlift.experiments import compare as run_compare
 
     recipes = several_recipes(config)
     session = open_session(config, "compare")

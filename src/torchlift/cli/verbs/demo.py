@@ -10,7 +10,7 @@ from torchlift.cli.flags import Debug, Json
 if TYPE_CHECKING:
     from torch import nn
 
-    from torchlift.run import Result
+    from torchlift.train.run import Result
 
 EXAMPLE = """Examples:
 
@@ -37,7 +37,7 @@ def demo(
     """Compare plain training and lifts at equal cost on handwritten digits; a minute or two.
 
     A small convolutional network, trained plainly (AdamW at its best rate, a
-    cosine schedule), in normalised coordinates that are folded away, and so
+    cosine schedule), in normalized coordinates that are folded away, and so
     that it ends in a file a tenth of its size.
     """
     del resume, debug
@@ -50,7 +50,7 @@ def demo(
     from torchlift import data
     from torchlift.cli.output import note, show
     from torchlift.cli.pages import read_json, try_rebuild
-    from torchlift.search import compare
+    from torchlift.experiments import compare
 
     torch.set_num_threads(1)  # a network this small is slower on two
     splits = data.digits(0)
@@ -121,7 +121,7 @@ def packed(runs: "list[Result]") -> float:
 
 
 def lifts() -> dict[str, Any]:
-    """Normalised and folded; the same, and then as few bits as the file may have."""
+    """Normalized and folded; the same, and then as few bits as the file may have."""
     from torchlift.recipes import Chain, FoldedNorm, Smol
 
     return {

@@ -33,8 +33,8 @@ def fit(
     from torchlift.cli.output import show
     from torchlift.cli.pages import read_json, try_rebuild
     from torchlift.cli.session import one_recipe, open_session
-    from torchlift.run import fit as run_fit
     from torchlift.train import rng
+    from torchlift.train.run import fit as run_fit
 
     recipe = one_recipe(config)
     session = open_session(config, "fit")

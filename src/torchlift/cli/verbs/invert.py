@@ -34,7 +34,7 @@ def invert(
     sigma: Annotated[float, Parameter(group=WHAT, help="Noise added to the output of --input.")] = 0.0,
     reg: Annotated[str, Parameter(group=HOW, help="tv, l1, l2 or wavelets.")] = "tv",
     alpha: Annotated[
-        float | None, Parameter(group=HOW, help="Weight of the regulariser (default 0.01).")
+        float | None, Parameter(group=HOW, help="Weight of the regularizer (default 0.01).")
     ] = None,
     noise: Annotated[float | None, Parameter(group=HOW, help="Choose alpha from this noise level.")] = None,
     method: Annotated[str, Parameter(group=HOW, help="auto, fista, pdhg, bcd, adam or lbfgs.")] = "auto",

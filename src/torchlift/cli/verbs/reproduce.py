@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from torchlift.cli.flags import JOBS, Debug, Json
 from torchlift.cli.output import lines, note, plain, show
 from torchlift.cli.pairs import unknown
-from torchlift.reproduce import Entry, find_entries
+from torchlift.cli.reproduction import Entry, find_entries
 
 EXAMPLE = """Examples:
 
@@ -51,7 +51,7 @@ def reproduce(
         raise unknown("reproduce: entry", name, known)
     if seeds is not None and seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
-    from torchlift.run.executors import using
+    from torchlift.experiments.executors import using
 
     with using("processes" if jobs == 0 else jobs):
         run_entry(known[name], {"data": data, "seeds": seeds, "scale": scale}, out, json)

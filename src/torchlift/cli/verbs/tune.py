@@ -9,7 +9,7 @@ from torchlift.cli.boundary import sigterm_interrupts
 from torchlift.cli.flags import Training
 
 if TYPE_CHECKING:
-    from torchlift.tune import Tuned
+    from torchlift.experiments.tune import Tuned
 
 SEARCH = Group("The search", sort_key=1)
 EXAMPLE = """Examples:
@@ -54,7 +54,7 @@ def tune(
     ] = True,
     join: Annotated[bool, Parameter(group=SEARCH, help="Help a search that is running in --out.")] = False,
 ) -> None:
-    """Search for the best settings of a recipe and its optimiser on validation data.
+    """Search for the best settings of a recipe and its optimizer on validation data.
 
     Without --space, the recipe's own (for neural-lifting the paper's Table 4),
     else learning rate and weight decay; for avagrad lr and eps, one line search

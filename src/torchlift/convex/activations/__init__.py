@@ -3,7 +3,7 @@
 from torchlift.convex.activations.base import Activation
 from torchlift.convex.activations.channels import Channelwise
 from torchlift.convex.activations.modules import Act as Act
-from torchlift.convex.activations.modules import recognise as recognise
+from torchlift.convex.activations.modules import recognize as recognize
 from torchlift.convex.activations.piecewise import Clip, Hardsigmoid, LeakyReLU, Linear, PReLU
 from torchlift.convex.activations.pooling import max_divergence, max_divergence_gradient
 from torchlift.convex.activations.simplex import Simplex, Softmax, project_simplex

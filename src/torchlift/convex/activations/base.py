@@ -62,7 +62,7 @@ class Activation(abc.ABC):
         return self(v) - u
 
     def jacobian(self, v: Tensor) -> Callable[[Tensor], Tensor]:
-        """d ↦ J(v)d, J a (generalised) Jacobian of σ, a gradient: symmetric, 0 ⪯ J ⪯ ℓ."""
+        """d ↦ J(v)d, J a (generalized) Jacobian of σ, a gradient: symmetric, 0 ⪯ J ⪯ ℓ."""
         pull = torch.func.vjp(self, v)[1]
         return lambda direction: pull(direction)[0]
 

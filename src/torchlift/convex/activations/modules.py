@@ -1,4 +1,4 @@
-"""Activations as modules: any of the table as one, and torch's own recognised."""
+"""Activations as modules: any of the table as one, and torch's own recognized."""
 
 from torch import Tensor, nn
 
@@ -23,7 +23,7 @@ class Act(nn.Module):
         return repr(self.activation)
 
 
-def recognise(module: nn.Module) -> Activation | None:
+def recognize(module: nn.Module) -> Activation | None:
     """The table's activation that a torch module computes, or None."""
     match module:
         case Act():

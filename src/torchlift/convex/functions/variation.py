@@ -1,6 +1,6 @@
-"""Total variation α‖D x‖: isotropic or not, in one or two dimensions, colours coupled or apart.
+"""Total variation α‖D x‖: isotropic or not, in one or two dimensions, colors coupled or apart.
 
-Rudin, Osher & Fatemi 1992; colours coupled as in Blomgren & Chan 1998 and Bresson & Chan 2008.
+Rudin, Osher & Fatemi 1992; colors coupled as in Blomgren & Chan 1998 and Bresson & Chan 2008.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""x = σ(v − ∇g(x)/μ), sample by sample: the states that minimise μ[f(x) − ⟨x, v⟩] + g(x), by Newton's method.
+"""x = σ(v − ∇g(x)/μ), sample by sample: the states that minimize μ[f(x) − ⟨x, v⟩] + g(x), by Newton's method.
 
 With r = x − σ(s), s = v − ∇g(x)/μ, D = σ'(s)/μ and M = ∇²g(x), the step solves (D + DMD)y = DMr and goes to
 σ(s + y/μ): a primal–dual active-set step for ReLU, in reach of any activation, domains and all. Conjugate

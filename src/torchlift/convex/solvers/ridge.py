@@ -1,4 +1,4 @@
-"""min λ‖AWᵀ + 1bᵀ − U‖² + ρ‖W‖²: one factorisation of the smaller Gram matrix (Askari et al. 2018)."""
+"""min λ‖AWᵀ + 1bᵀ − U‖² + ρ‖W‖²: one factorization of the smaller Gram matrix (Askari et al. 2018)."""
 
 import torch
 from torch import Tensor
@@ -7,9 +7,9 @@ from torchlift.convex.solvers.solved import Here, Sums
 
 
 class Ridge:
-    """The factorised problem min ‖AWᵀ + 1bᵀ − U‖² + ρ‖W‖², solved for as many targets U as come.
+    """The factorized problem min ‖AWᵀ + 1bᵀ − U‖² + ρ‖W‖², solved for as many targets U as come.
 
-    Rows are samples; the bias is not regularised, so A and U are centred and b = ū − Wā. The Cholesky
+    Rows are samples; the bias is not regularized, so A and U are centered and b = ū − Wā. The Cholesky
     factor is that of A~ᵀA~ + ρ (p × p), or of A~A~ᵀ + ρ (m × m) when p > m, by the push-through identity
     A~ᵀ(A~A~ᵀ + ρ)⁻¹ = (A~ᵀA~ + ρ)⁻¹A~ᵀ. Rank-deficient problems without ρ get the solution of least norm.
     """
@@ -20,17 +20,17 @@ class Ridge:
         self.shard = shard or Here()
         self.bias, self.rho = bias, rho
         self.mean = self._average(a) if bias else a.new_zeros(a.shape[1])
-        self.centred = a - self.mean if bias else a
+        self.centered = a - self.mean if bias else a
         self.wide = a.shape[1] > a.shape[0] and self.shard.processes == 1
-        self.factor = self._factorise()
+        self.factor = self._factorize()
 
     def _average(self, rows: Tensor) -> Tensor:
         total = self.shard.sum(torch.cat([rows.sum(0), rows.new_full((1,), len(rows))]))
         return total[:-1] / total[-1]
 
-    def _factorise(self) -> Tensor | None:
+    def _factorize(self) -> Tensor | None:
         """The Cholesky factor, or None where the Gram matrix is numerically singular."""
-        a = self.centred
+        a = self.centered
         gram = a @ a.mT if self.wide else self.shard.sum(a.mT @ a)
         gram.diagonal().add_(self.rho)
         scale = gram.diagonal().clone()
@@ -49,14 +49,14 @@ class Ridge:
         if self.factor is None:
             weight = self._least_norm(u)
         elif self.wide:
-            weight = torch.cholesky_solve(u, self.factor).mT @ self.centred
+            weight = torch.cholesky_solve(u, self.factor).mT @ self.centered
         else:
-            weight = torch.cholesky_solve(self.shard.sum(self.centred.mT @ u), self.factor).mT
+            weight = torch.cholesky_solve(self.shard.sum(self.centered.mT @ u), self.factor).mT
         return weight, mean - weight @ self.mean
 
     def _least_norm(self, u: Tensor) -> Tensor:
-        left, values, right = torch.linalg.svd(self.centred, full_matrices=False)
-        cut = max(self.centred.shape) * torch.finfo(u.dtype).eps * values.max()
+        left, values, right = torch.linalg.svd(self.centered, full_matrices=False)
+        cut = max(self.centered.shape) * torch.finfo(u.dtype).eps * values.max()
         inverse = torch.where(values > cut, values / (values.square() + self.rho), 0.0)
         return u.mT @ (left * inverse) @ right
 

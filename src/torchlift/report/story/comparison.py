@@ -120,7 +120,7 @@ def mean_charts(results: Data, recipes: dict[str, Data], styles: dict[str, int])
 
 
 def _styles(recipes: dict[str, Data], plain: object) -> dict[str, int]:
-    """A style per recipe, the same in every figure; the control is grey."""
+    """A style per recipe, the same in every figure; the control is gray."""
     others = [name for name in recipes if name != plain]
     free = [number for number in range(len(others) + 1 + CONTROL) if number != CONTROL]
     return dict(zip(others, free, strict=False)) | ({str(plain): CONTROL} if plain in recipes else {})

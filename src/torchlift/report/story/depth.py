@@ -1,4 +1,4 @@
-"""How linear layers are, and how alike their neighbours, over the epochs: maps of layers."""
+"""How linear layers are, and how alike their neighbors, over the epochs: maps of layers."""
 
 import math
 from collections.abc import Sequence

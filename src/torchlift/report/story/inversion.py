@@ -38,7 +38,7 @@ def _objectives(histories: Mapping[str, Sequence[Row]]) -> Chart:
         for name, rows in histories.items()
         if len(rows) > 1
     ]
-    caption = "Rivals minimise ½‖N(x) − y‖² in place of the Bregman penalty." if len(lines) > 1 else ""
+    caption = "Rivals minimize ½‖N(x) − y‖² in place of the Bregman penalty." if len(lines) > 1 else ""
     return Chart(lines, "Objective", "iteration", "objective", log_y=True, caption=caption)
 
 

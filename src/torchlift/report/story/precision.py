@@ -1,4 +1,4 @@
-"""What quantising did: bits by layer, how many weights have how many, the metric against bits and bytes."""
+"""What quantizing did: bits by layer, how many weights have how many, the metric against bits and bytes."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from torchlift.report.story.rows import Data, Rows, fits, number, sentence
 
 
 def precision_blocks(history: Rows, summary: Data, metric: str) -> list[Block]:
-    """All there is to tell of precisions; nothing for a run that quantised nothing."""
+    """All there is to tell of precisions; nothing for a run that quantized nothing."""
     return [*layer_bits(summary), *histogram(summary), *trade_off(history, metric)]
 
 
@@ -45,7 +45,7 @@ def histogram(summary: Data) -> list[Block]:
 
 
 def trade_off(history: Rows, metric: str) -> list[Block]:
-    """The metric against bits per weight, a point per epoch; of noisy weights that of the quantised ones."""
+    """The metric against bits per weight, a point per epoch; of noisy weights that of the quantized ones."""
     points: list[Points] = []
     for rows in fits(history):
         pairs = [

@@ -15,7 +15,7 @@
     const show = () => {
       button.setAttribute("aria-pressed", String(isDark()));
       button.lastElementChild.textContent = isDark() ? "Light" : "Dark";
-      button.setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colours`);
+      button.setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colors`);
     };
     button.addEventListener("click", () => {
       root.dataset.theme = isDark() ? "light" : "dark";
@@ -108,12 +108,12 @@
       if (series.low && series.low[k] !== null) return `${number(y)}  [${number(series.low[k])}, ${number(series.high[k])}]`;
       return number(y);
     }
-    const row = (label, text, colour) => {
-      const name = html("td", "", html("span", `key c${colour}`), label);
+    const row = (label, text, color) => {
+      const name = html("td", "", html("span", `key c${color}`), label);
       return html("tr", "", name, html("td", "", text));
     };
     const circle = (point) => make("circle", {
-      class: `c${point.series.colour}`, r: 4.5,
+      class: `c${point.series.color}`, r: 4.5,
       cx: `${100 * place(data.x, point.x)}%`, cy: `${100 * (1 - place(data.y, point.y))}%`,
     });
 
@@ -122,14 +122,14 @@
         .filter((point) => point && Math.abs(place(data.x, point.x) - place(data.x, x)) < 0.03);
       const phase = data.phases.find(({ x0, x1 }) => x >= x0 && x <= x1);
       const head = [`${data.x.label || "x"} ${number(x)}`, ...(phase ? [phase.label] : [])].join(" · ");
-      return { head, marks: close, rows: close.map((p) => row(p.series.name, value(p), p.series.colour)) };
+      return { head, marks: close, rows: close.map((p) => row(p.series.name, value(p), p.series.color)) };
     }
     function pointAt(point) {
       const { series, k } = point;
       const wide = (v, errors) => (errors && errors[k] ? `${number(v)} ± ${number(errors[k], 2)}` : number(v));
       const head = [series.name, ...(series.labels ? [series.labels[k]] : [])].join(" · ");
       const rows = [[data.x.label || "x", wide(point.x, series.xe)], [data.y.label || "y", wide(point.y, series.ye)]];
-      return { head, marks: [point], rows: rows.map(([label, text]) => row(label, text, series.colour)) };
+      return { head, marks: [point], rows: rows.map(([label, text]) => row(label, text, series.color)) };
     }
 
     function show(point) {

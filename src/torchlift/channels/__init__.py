@@ -1,0 +1,1 @@
+"""Channels followed, coupled and cut: structured surgery of any model."""

@@ -1,0 +1,112 @@
+"""Cutting channels out of tensors, layers and optimizer state. Nothing here decides what to cut."""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.optim import LBFGS, Adafactor, Optimizer
+
+from torchlift.channels.couplings import Member
+from torchlift.channels.resizing import refit_attention, resize
+from torchlift.errors import TorchliftError
+
+Cuts = dict[tuple[str, int], Tensor]
+"""What goes: (name of a parameter or buffer, dimension) → sorted indices."""
+
+
+def cuts_of(members: Iterable[Member], dead: Tensor) -> Cuts:
+    """The cuts when the channels ``dead`` (Boolean) of a coupling go."""
+    return {(m.name, m.dim): m.index[dead[m.channel]] for m in members}
+
+
+def merged(cuts: Iterable[Cuts]) -> Cuts:
+    """All cuts together; a dimension cut by several couplings (a concatenation) loses the union."""
+    total: Cuts = {}
+    for part in cuts:
+        for place, index in part.items():
+            known = total.get(place)
+            total[place] = index if known is None else torch.cat([known, index]).unique()
+    return {place: index for place, index in total.items() if len(index)}
+
+
+def without(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The tensor less some slices of a dimension."""
+    keep = torch.ones(tensor.shape[dim], dtype=torch.bool)
+    keep[index] = False
+    return tensor.index_select(dim, keep.nonzero().flatten().to(tensor.device))
+
+
+def cut(model: nn.Module, cuts: Cuts) -> nn.Module:
+    """The model itself with slices cut out of its tensors, and its layers' sizes put right."""
+    lost: dict[str, dict[int, Tensor]] = {}
+    for (name, dim), index in cuts.items():
+        lost.setdefault(name, {})[dim] = index
+    parts = dict(model.named_modules(remove_duplicate=False))
+    made: dict[int, Tensor] = {}
+    both = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+    for name, old in [pair for part in both for pair in part]:
+        if name in lost and id(old) not in made:
+            new = old.detach()
+            for dim, index in lost[name].items():
+                new = without(new, dim, index)
+            new = new.contiguous()
+            made[id(old)] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
+        if id(old) in made:  # a tied weight stays tied
+            owner, _, leaf = name.rpartition(".")
+            setattr(parts[owner], leaf, made[id(old)])
+    for module in model.modules():
+        resize(module)
+    return refit_attention(model)
+
+
+def check_optimizer(optimizer: Optimizer | None) -> None:
+    """Refuse optimizers whose state cannot be cut slice by slice."""
+    if optimizer is None:
+        return
+    odd = any(
+        isinstance(value, Tensor) and value.numel() > 1 and value.shape != parameter.shape
+        for parameter, state in optimizer.state.items()
+        for value in state.values()
+    )
+    if odd or isinstance(optimizer, LBFGS | Adafactor):
+        raise TorchliftError(
+            f"the state of {type(optimizer).__name__} mixes all entries of a weight and cannot be cut: "
+            "shrink without it and make a new one."
+        )
+
+
+def carry(optimizer: Optimizer, before: nn.Module, after: nn.Module, cuts: Cuts) -> None:
+    """Point the optimizer at the parameters of the cut model, its state cut alike; new biases join."""
+    names = {parameter: name for name, parameter in before.named_parameters()}
+    new = dict(after.named_parameters())
+    held: dict[str, dict[str, object]] = {}
+    for group in optimizer.param_groups:
+        moved: list[nn.Parameter] = []
+        for parameter in group["params"]:
+            if parameter not in names:
+                moved.append(parameter)
+                continue
+            name = names[parameter]
+            held[name] = group
+            moved.append(new[name])
+            state = optimizer.state.pop(parameter, None)
+            if state is not None:
+                optimizer.state[new[name]] = cut_state(state, parameter, name, cuts)
+        group["params"] = moved
+    for name, parameter in new.items():
+        if name not in set(names.values()):  # a bias made by folding trains with the weight beside it
+            group = held.get(f"{name.rpartition('.')[0]}.weight".removeprefix("."))
+            if group is not None:
+                group["params"].append(parameter)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def cut_state(state: Mapping[str, object], parameter: Tensor, name: str, cuts: Cuts) -> dict[str, object]:
+    """One parameter's state with the tensors of its shape cut."""
+    made: dict[str, object] = {}
+    for key, value in state.items():
+        if isinstance(value, Tensor) and value.ndim and value.shape == parameter.shape:
+            for (owner, dim), index in cuts.items():
+                if owner == name:
+                    value = without(value, dim, index)
+        made[key] = value
+    return made

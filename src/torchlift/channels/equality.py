@@ -1,0 +1,94 @@
+"""Whether two models compute the same: on several inputs, in double precision where they bear it."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.channels.example_inputs import Example, as_type, changed, noise, outputs, precise, sizes
+
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
+
+
+def same(model: nn.Module, other: nn.Module, examples: list[Example], *, own: bool = False) -> bool:
+    """Whether two models agree on the examples to 1e-6 of the largest output; ``own``: the first is spent."""
+    found = both(model, other, examples, own=own)
+    if found is None:
+        return False
+    ours, theirs, dtype = found
+    return len(ours) == len(theirs) and all(
+        a.shape == b.shape
+        and (a.numel() == 0 or distance(a, b) <= TOLERANCE[dtype] * max(1.0, float(a.abs().max())))
+        for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+def agree(model: nn.Module, other: nn.Module, example: Example, seen: tuple[Example, list[Tensor]]) -> bool:
+    """Whether two models, both spent, agree to 1e-6 of the largest output: in the first model's own precision
+    where the other was ``seen`` at work, (input, outputs); and in double precision on noise of another size.
+
+    Where single precision leaves a doubt, double decides; where a model casts, single must do, to 1e-4.
+    """
+    there, theirs = seen
+    own = next((p.dtype for p in model.parameters()), torch.float32)
+    first = apart(tried(model, as_type(there, own)), theirs)
+    for dtype, tolerance in TOLERANCE.items():
+        model, other = (precise(one, dtype, own=True) for one in (model, other))
+        for given in sizes(changed(example, noise(1.0))):
+            given = as_type(given, dtype)
+            if (ours := tried(model, given)) is None:
+                continue
+            if first > TOLERANCE[torch.float64]:
+                first = apart(*(tried(one, as_type(there, dtype)) for one in (model, other)))
+            return max(first, apart(ours, tried(other, given))) <= tolerance
+    return False
+
+
+def tried(model: nn.Module, example: Example) -> list[Tensor] | None:
+    """What a model gives; None where it fails."""
+    try:
+        return outputs(model, [example])
+    except Exception:  # a cut that a model's own code does not bear may raise anything
+        return None
+
+
+def apart(ours: list[Tensor] | None, theirs: list[Tensor] | None) -> float:
+    """The largest difference in parts of the largest output (or of 1); infinite where it is no number."""
+    if ours is None or theirs is None or [a.shape for a in ours] != [b.shape for b in theirs]:
+        return float("inf")
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.numel()]
+    found = [distance(a, b) / max(1.0, float(a.abs().max())) for a, b in pairs]
+    return float("inf") if any(map(math.isnan, found)) else max(found, default=0.0)
+
+
+def difference(model: nn.Module, other: nn.Module, examples: list[Example]) -> float:
+    """The largest difference of any output; infinite where shapes differ or the second model fails."""
+    found = both(model, other, examples)
+    if found is None or [a.shape for a in found[0]] != [b.shape for b in found[1]]:
+        return float("inf")
+    return max((distance(a, b) for a, b in zip(*found[:2], strict=True) if a.numel()), default=0.0)
+
+
+def both(
+    model: nn.Module, other: nn.Module, examples: list[Example], *, own: bool = False
+) -> tuple[list[Tensor], list[Tensor], torch.dtype] | None:
+    """The outputs of two models; in single precision where a model casts; None where the second fails."""
+    for dtype in TOLERANCE:
+        given = [as_type(e, dtype) for e in examples]
+        try:
+            ours = outputs(precise(model, dtype, own=own), given)
+        except (RuntimeError, ValueError, IndexError, TypeError):
+            continue
+        try:
+            theirs = outputs(precise(other, dtype), given)
+        except Exception:  # a cut that the model's own code does not bear may raise anything
+            return None
+        return ours, theirs, dtype
+    return None
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """max |a − b|; equal infinities and equal not-a-numbers do not count."""
+    a, b = a.double(), b.double()
+    differ = ~((a == b) | (a.isnan() & b.isnan()))
+    return float((a - b)[differ].abs().max()) if bool(differ.any()) else 0.0

@@ -1,0 +1,208 @@
+"""Calling a model on examples of any form, and the inputs that an exact cut must survive."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.channels.copies import copied
+from torchlift.core import Problem
+from torchlift.errors import TorchliftError
+
+Example = Any
+"""A tensor, a tuple of positional arguments, or a dict of keyword arguments."""
+
+
+def call(model: nn.Module, example: Example) -> Any:
+    """The model at an example."""
+    if isinstance(example, Mapping):
+        return model(**example)
+    return model(*example) if isinstance(example, tuple | list) else model(example)
+
+
+def check_plain(model: object) -> None:
+    """Refuse what is no model, or a lifted one."""
+    if not isinstance(model, nn.Module) or isinstance(model, Problem):
+        advice = " (pass task.model)" if isinstance(model, Problem) else ""
+        raise TorchliftError(f"this takes a plain nn.Module; got a {type(model).__name__}{advice}.")
+
+
+def taken(model: nn.Module, example: Example) -> nn.Module:
+    """A copy of the model in evaluation mode that took the example; else one line that names the fix."""
+    check_plain(model)
+    twin = copied(model).eval()
+    try:
+        with torch.no_grad():
+            call(twin, example)
+    except Exception as error:  # whatever a user's model raises
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TorchliftError(
+            f"{type(model).__name__} does not take this example ({why}): {remedy(model, example)}."
+        ) from error
+    return twin
+
+
+def remedy(model: nn.Module, example: Example) -> str:
+    """What to pass in place of an example that a model does not take."""
+    if isinstance(example, tuple | list) and example and all(isinstance(part, int) for part in example):
+        return f"pass a tensor of that shape, torch.zeros({', '.join(map(str, example))})"
+    found, weight = next(tensors(example), None), next(model.parameters(), None)
+    if found is None:
+        return "pass a tensor, a tuple of arguments or a dict of keyword arguments"
+    if weight is not None and found.dtype != weight.dtype and found.ndim > 2:
+        return f"convert it with x.to({weight.dtype})"
+    return "pass a batch as the model gets it in training"
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in what a model takes or returns, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors(part)
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from tensors(part)
+
+
+def changed(example: Example, function: Callable[[Tensor], Tensor]) -> Example:
+    """The example with a function applied to each of its tensors."""
+    if isinstance(example, Tensor):
+        return function(example)
+    if isinstance(example, Mapping):
+        return {key: changed(part, function) for key, part in example.items()}
+    if isinstance(example, tuple | list):
+        return tuple(changed(part, function) for part in example)
+    return example
+
+
+def as_type(example: Example, dtype: torch.dtype) -> Example:
+    """The example with its numbers of another type."""
+    return changed(example, lambda x: x.to(dtype) if x.is_floating_point() else x)
+
+
+def precise(model: nn.Module, dtype: torch.dtype, *, own: bool = False) -> nn.Module:
+    """A copy for evaluation with numbers of another type; an ε that depends on the type stays what it was.
+
+    ``own``: the model itself, where nobody else needs it.
+    """
+    twin = (model if own else copied(model)).eval()
+    for part in twin.modules():
+        if isinstance(part, nn.RMSNorm) and part.eps is None:  # pyright: ignore[reportUnnecessaryComparison]
+            like = next(part.parameters(), torch.zeros(()))
+            part.eps = torch.finfo(like.dtype).eps
+    other = any(x.is_floating_point() and x.dtype != dtype for x in [*twin.parameters(), *twin.buffers()])
+    return twin.to(dtype) if other else twin
+
+
+def variations(twin: nn.Module, example: Example, most: int = 6) -> list[Example]:
+    """The example; noise in its place, small and large; a batch of another size; larger and smaller sizes.
+
+    Only what the model (a copy in evaluation mode) itself takes: where it is made for one image size, there
+    is one. ``most``: when to stop.
+    """
+    small = few(example)
+    base = small if not differ(example, small) or accepts(twin, small) else example
+    found = [base, changed(base, noise(1.0)), changed(base, noise(10.0))]
+    for change in (batch_of(3), *(resized(base, factor) for factor in (0.5, 1.5, 2.0))):
+        other = changed(base, change)
+        if len(found) < most and differ(base, other) and accepts(twin, other):
+            found.append(changed(other, noise(1.0)))
+    return found
+
+
+def few(example: Example) -> Example:
+    """The first two samples."""
+    return changed(example, lambda x: x[:2] if x.ndim else x)
+
+
+def sizes(example: Example) -> Iterator[Example]:
+    """The example in other sizes, where it has any; at last as it is."""
+    for factor in (0.5, 1.5, 2.0):
+        other = changed(example, resized(example, factor))
+        if differ(example, other):
+            yield other
+    yield example
+
+
+def many(twin: nn.Module, example: Example) -> list[Example]:
+    """Noise in place of the example, for eight samples where the model takes so many."""
+    wide = changed(example, batch_of(8))
+    given = wide if accepts(twin, wide) else example
+    return [changed(given, noise(2.0)), changed(given, noise(20.0))]
+
+
+def noise(scale: float) -> Callable[[Tensor], Tensor]:
+    """Random numbers in place of numbers; whole numbers keep to those that are there."""
+    generator = torch.Generator().manual_seed(int(scale))
+
+    def draw(x: Tensor) -> Tensor:
+        if x.is_floating_point():
+            return (scale * torch.randn(x.shape, generator=generator, dtype=torch.float64)).to(x)
+        return x.roll(1, -1) if x.ndim else x
+
+    return draw
+
+
+def batch_of(samples: int) -> Callable[[Tensor], Tensor]:
+    """So many samples."""
+    return lambda x: torch.cat([x] * samples)[:samples] if x.ndim else x
+
+
+def resized(example: Example, factor: float) -> Callable[[Tensor], Tensor]:
+    """Another image size or sequence length: maps in their last dimensions, sequences in their second."""
+    lengths = {x.shape[1] for x in tensors(example) if x.ndim in (2, 3) and not x.is_floating_point()}
+    lengths |= {x.shape[1] for x in tensors(example) if x.ndim == 3 and x.is_floating_point()}
+
+    def change(x: Tensor) -> Tensor:
+        dims = range(2, x.ndim) if x.ndim >= 4 else [d for d in (1,) if x.ndim > 1 and x.shape[1] in lengths]
+        if x.ndim == 2 and x.is_floating_point():
+            dims = [d for d in dims if len(lengths) and x.shape[1] in lengths]
+        for dim in dims:
+            size = max(1, int(x.shape[dim] * factor))
+            index = torch.arange(size, device=x.device) % x.shape[dim]
+            x = x.index_select(dim, index)
+        return x
+
+    return change
+
+
+def accepts(model: nn.Module, example: Example) -> bool:
+    """Whether a model takes an example at all."""
+    try:
+        with torch.no_grad():
+            call(model, example)
+    except Exception:  # whatever a user's model raises at a size it is not made for
+        return False
+    return True
+
+
+def differ(example: Example, other: Example) -> bool:
+    """Whether two examples differ in shape."""
+    return [x.shape for x in tensors(example)] != [x.shape for x in tensors(other)]
+
+
+def inputs_of(model: nn.Module, names: set[str], examples: list[Example]) -> dict[str, list[Tensor]]:
+    """What each named layer is given, at every call, over all examples."""
+    seen: dict[str, list[Tensor]] = {name: [] for name in names}
+
+    def keep(name: str) -> Any:
+        return lambda _module, given: seen[name].append(next(tensors(given)).detach())
+
+    hooks = [model.get_submodule(name).register_forward_pre_hook(keep(name)) for name in names]
+    try:
+        with torch.no_grad():
+            for example in examples:
+                call(model, example)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return seen
+
+
+def outputs(model: nn.Module, examples: list[Example]) -> list[Tensor]:
+    """All tensors the model returns on the examples."""
+    with torch.no_grad():
+        return [part for example in examples for part in tensors(call(model, example))]

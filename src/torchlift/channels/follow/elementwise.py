@@ -1,0 +1,121 @@
+"""Rules of operations entry by entry, of reductions, pools and gates."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from torchlift.channels.follow.follower import Follower
+from torchlift.channels.follow.labels import varying
+from torchlift.channels.follow.rules import rule, tensors_in, words
+
+POINTWISE = words(
+    """add hardswish hardswish_ _prelu_kernel _to_copy clone contiguous detach alias lift masked_fill
+    masked_fill_ where native_dropout dropout bernoulli rrelu_with_noise hardtanh hardtanh_ gelu silu_ tril
+    triu celu hardsigmoid log_sigmoid_forward nan_to_num addcmul addcdiv lerp type_as to copy expand_as"""
+)
+
+REDUCE = words(
+    """sum mean amax amin var var_mean std std_mean any all prod logsumexp linalg_vector_norm norm max min
+    argmax argmin median nansum count_nonzero"""
+)
+
+SCAN = words(
+    """_softmax _log_softmax _safe_softmax softmax log_softmax cumsum cumprod sort topk argsort logcumsumexp
+    kthvalue"""
+)
+
+SPATIAL = words(
+    """max_pool{n}d_with_indices max_pool{n}d avg_pool{n}d _adaptive_avg_pool{n}d adaptive_max_pool{n}d
+    upsample_nearest{n}d _upsample_nearest_exact{n}d upsample_bilinear{n}d upsample_linear{n}d
+    upsample_trilinear{n}d upsample_bicubic{n}d _upsample_bilinear{n}d_aa reflection_pad{n}d
+    replication_pad{n}d adaptive_avg_pool{n}d"""
+)
+
+
+@rule("lift_fresh")
+def constant(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+    """A constant in the model's code, or values that took a way around torch: of a size that stays."""
+    f.put_all(out)
+
+
+@rule(*POINTWISE)
+def entry_by_entry(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+    """What is combined entry by entry stays or goes together."""
+    given = [t for t in tensors_in([*args, *kwargs.values()]) if t.numel() > 1]
+    known = [f.look(t) for t in given]
+    results = tensors_in([out])
+    shape = results[0].shape
+    cores = f.merge(shape, [(k.cores, k.tensor.shape, k.wild) for k in known])
+    pure = bool(known) and all(k.pure for k in known)
+    wild = bool(known) and all(k.wild for k in known)
+    for tensor in results:
+        f.put(tensor, cores if tensor.shape == shape else [], wild=wild, pure=pure)
+
+
+@rule(*REDUCE)
+def reduce(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+    """Sums, means, maxima: channels over which they run stay."""
+    source, n = args[0], args[0].ndim
+    given = arguments(func, args, kwargs)
+    dims = given.get("dim")
+    if isinstance(dims, bool) or (dims is None and len(tensors_in(args)) > 1):
+        entry_by_entry(f, func, args, kwargs, out)  # max of two tensors
+        return
+    over = (
+        set(range(n)) if dims in (None, []) else {d % n for d in ([dims] if isinstance(dims, int) else dims)}
+    )
+    known = f.look(source)
+    why = f"{func.overloadpacket.__name__} mixes the channels"
+    kept = [core for c in known.cores if (core := f.settle(c, over, why)) is not None]
+    if not given.get("keepdim", False):
+        kept = [core.reshape([s for d, s in enumerate(core.shape) if d not in over]) for core in kept]
+    for tensor in tensors_in([out]):
+        f.put(tensor, kept, pure=known.pure)
+
+
+@rule(*SCAN)
+def scan(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+    """Softmax and the like along one dimension."""
+    known = f.look(args[0])
+    dim = int(arguments(func, args, kwargs).get("dim", -1)) % args[0].ndim
+    why = f"{func.overloadpacket.__name__.strip('_')} mixes the channels"
+    kept = [core for c in known.cores if (core := f.settle(c, {dim}, why)) is not None]
+    for tensor in tensors_in([out]):
+        f.put(tensor, kept, pure=known.pure)
+
+
+@rule(*(name.format(n=n) for n in (1, 2, 3) for name in SPATIAL))
+def spatial(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+    """Pools, paddings and resizing of maps."""
+    name = func.overloadpacket.__name__
+    places = int(next(c for c in name if c.isdigit()))
+    known, n = f.look(args[0]), args[0].ndim
+    over = set(range(n - places, n))
+    why = f"{name} mixes the channels"
+    kept = [core for c in known.cores if (core := f.settle(c, over, why)) is not None]
+    for tensor in tensors_in([out]):
+        f.put(tensor, kept, pure=known.pure)
+
+
+@rule("glu")
+def gated(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+    """a · σ(b) of two halves: each channel with its gate."""
+    known = f.look(args[0])
+    dim = (args[1] if len(args) > 1 else -1) % out.ndim
+    cores: list[Tensor] = []
+    for core in known.cores:
+        if dim in varying(core):
+            left, right = core.chunk(2, dim)
+            f.labels.unite(left, right)
+            core = left
+        cores.append(core)
+    f.put(out, f.joined(cores), pure=known.pure)
+
+
+def arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an operation by name, defaults included."""
+    schema = func._schema.arguments
+    found = {a.name: a.default_value for a in schema if a.has_default_value()}
+    found |= {a.name: value for a, value in zip(schema, args, strict=False)}
+    return found | dict(kwargs)

@@ -1,0 +1,126 @@
+"""Layers that a shrunken model may need: torch's own cannot be told what they must still remember."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class CountedLayerNorm(nn.Module):
+    """Layer norm of ``count`` features of which only some are left; the others are zero, and still averaged.
+
+    μ = Σx / D,  σ² = Σx² / D − μ² = (Σ(x − μ)² + (D − d) μ²) / D,  y = (x − μ) / √(σ² + ε) · w + b.
+    """
+
+    def __init__(self, weight: Tensor | None, bias: Tensor | None, eps: float, count: int) -> None:
+        super().__init__()
+        self.weight = None if weight is None else nn.Parameter(weight)
+        self.bias = None if bias is None else nn.Parameter(bias)
+        self.eps, self.count = eps, count
+
+    @classmethod
+    def of(cls, norm: nn.LayerNorm, count: int) -> "CountedLayerNorm":
+        """The same norm, remembering its count."""
+        made = cls(None, None, norm.eps, count)
+        made.weight, made.bias = norm.weight, norm.bias
+        return made.train(norm.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The norm over the last dimension."""
+        mean = x.sum(-1, keepdim=True) / self.count
+        centered = x - mean
+        gone = self.count - x.shape[-1]
+        variance = (centered.square().sum(-1, keepdim=True) + gone * mean.square()) / self.count
+        y = centered * torch.rsqrt(variance + self.eps)
+        y = y if self.weight is None else y * self.weight
+        return y if self.bias is None else y + self.bias
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        kept = "" if self.weight is None else f"{len(self.weight)} of "
+        return f"{kept}{self.count}, eps={self.eps}"
+
+
+class FewerHeads(nn.Module):
+    """``nn.MultiheadAttention`` whose heads together are narrower than what they read and write.
+
+    softmax(q kᵀ / √d) v for each head of ``head_dim`` features; parameters are named as torch names them.
+    """
+
+    _qkv_same_embed_dim = False  # torch's encoder layers ask, and then call forward instead of a fused kernel
+
+    def __init__(self, old: nn.MultiheadAttention, head_dim: int) -> None:
+        super().__init__()
+        for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias"):
+            self.register_parameter(name, getattr(old, name))
+        self.out_proj = old.out_proj
+        self.head_dim, self.dropout, self.batch_first = head_dim, old.dropout, old.batch_first
+        self.train(old.training)
+
+    @property
+    def num_heads(self) -> int:
+        """How many heads are left."""
+        return self.out_proj.weight.shape[1] // self.head_dim
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As of torch's module; ``is_causal`` is a hint that the mask already says."""
+        del is_causal
+        if not self.batch_first and query.ndim == 3:
+            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        q, k, v = (self.heads(x) for x in self.projected(query, key, value))
+        scores = q @ k.transpose(-1, -2) * self.head_dim**-0.5
+        mask = merged_mask(attn_mask, key_padding_mask, scores)
+        weights = torch.softmax(scores if mask is None else scores + mask, -1)
+        weights = functional.dropout(weights, self.dropout, self.training)
+        out = functional.linear(
+            (weights @ v).transpose(-2, -3).flatten(-2), self.out_proj.weight, self.out_proj.bias
+        )
+        if not self.batch_first and query.ndim == 3:
+            out = out.transpose(0, 1)
+        if not need_weights:
+            return out, None
+        return out, weights.mean(-3) if average_attn_weights else weights
+
+    def projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+        """q, k, v of all heads."""
+        bias: Any = self.in_proj_bias
+        biases = [None] * 3 if bias is None else bias.chunk(3)
+        packed: Any = self.in_proj_weight
+        weights: Any = (
+            packed.chunk(3)
+            if packed is not None
+            else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        )
+        given = zip((query, key, value), weights, biases, strict=True)
+        return [functional.linear(x, w, b) for x, w, b in given]
+
+    def heads(self, x: Tensor) -> Tensor:
+        """(…, places, heads · features) → (…, heads, places, features)."""
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(-2, -3)
+
+
+def merged_mask(attn_mask: Tensor | None, padding: Tensor | None, scores: Tensor) -> Tensor | None:
+    """Both masks as one to add: −∞ where a Boolean one is True."""
+    total: Tensor | None = None
+    for mask, is_padding in ((attn_mask, False), (padding, True)):
+        if mask is None:
+            continue
+        if mask.dtype == torch.bool:
+            mask = torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(mask, -torch.inf)
+        if is_padding:
+            mask = mask[..., None, None, :]
+        elif mask.ndim == 3:
+            mask = mask.reshape(len(scores), -1, *mask.shape[1:])
+        total = mask if total is None else total + mask
+    return total

@@ -1,0 +1,89 @@
+"""``mask_weights``: single weights set to zero, by a criterion, a pattern or masks of one's own."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.channels import criteria
+from torchlift.channels.scoring import gradients
+from torchlift.core import matches, select
+from torchlift.errors import TorchliftError
+
+
+def mask_weights(
+    model: nn.Module,
+    ratio: float = 0.5,
+    *,
+    criterion: Literal["magnitude", "lamp", "taylor", "random"] = "magnitude",
+    scope: Literal["global", "local"] = "global",
+    where: str = "*weight",
+    skip: str | None = None,
+    pattern: tuple[int, int] | None = None,
+    masks: Mapping[str, Tensor] | None = None,
+    loss: Callable[[nn.Module], Tensor] | None = None,
+) -> nn.Module:
+    """A copy of the model with the part ``ratio`` of the chosen weights zero, those worth least.
+
+    ``criterion``: "magnitude", "lamp", "taylor" (with ``loss``, a function of the model) or "random".
+    ``pattern=(2, 4)`` keeps the two best of every four along the inputs instead. ``masks``: by glob, Boolean,
+    True where a weight stays, in place of a criterion. Whole channels that end up zero can be cut by
+    :func:`shrink`; scattered zeros make files small.
+    """
+    if not 0 <= ratio < 1:
+        raise TorchliftError(f"a ratio lies in [0, 1), got {ratio}: 0.5 drops half of the weights.")
+    model = copy.deepcopy(model)
+    known = {n: p for n, p in model.named_parameters() if p.ndim > 1 and p.is_floating_point()}
+    if masks is not None:
+        apply(dict(model.named_parameters()), masks)
+        return model
+    chosen = [n for n in select(known, where, "mask_weights") if not (skip and matches(n, skip))]
+    if criterion == "taylor" and loss is None:
+        raise TorchliftError("criterion='taylor' needs loss=, a function of the model that gives a number.")
+    grads = gradients(model, loss) if criterion == "taylor" and loss is not None else {}
+    scores = {name: worth(known[name].detach(), criterion, grads.get(name)) for name in chosen}
+    if pattern is not None:
+        keep = {name: criteria.n_of_m(score, *pattern) for name, score in scores.items()}
+    else:
+        gone = dropped(list(scores.values()), ratio, scope)
+        keep = {name: ~part for name, part in zip(chosen, gone, strict=True)}
+    apply(known, keep)
+    return model
+
+
+def worth(weight: Tensor, criterion: str, gradient: Tensor | None) -> Tensor:
+    """The scores of a weight's entries."""
+    if criterion == "magnitude":
+        return weight.abs()
+    if criterion == "lamp":
+        return criteria.lamp(weight)
+    if criterion == "random":
+        return torch.rand(weight.shape, generator=torch.Generator().manual_seed(weight.numel()))
+    if criterion != "taylor" or gradient is None:
+        raise TorchliftError(f"criterion {criterion!r} is not known: magnitude, lamp, taylor or random.")
+    return (weight * gradient).abs()
+
+
+def dropped(scores: list[Tensor], ratio: float, scope: str) -> list[Tensor]:
+    """Boolean: the lowest scores, of all weights together or of each by itself."""
+    if scope == "local":
+        return criteria.lowest(scores, [round(ratio * s.numel()) for s in scores])
+    flat = torch.cat([s.flatten().double().cpu() for s in scores])
+    (gone,) = criteria.lowest([flat], [round(ratio * len(flat))])
+    parts = gone.split([s.numel() for s in scores])
+    return [part.view(s.shape) for part, s in zip(parts, scores, strict=True)]
+
+
+def apply(known: Mapping[str, nn.Parameter], masks: Mapping[str, Tensor]) -> None:
+    """Set to zero what masks do not keep."""
+    for where, keep in masks.items():
+        for name in select(known, where, "mask_weights"):
+            weight = known[name]
+            if keep.shape != weight.shape:
+                raise TorchliftError(
+                    f"the mask for {name} has shape {tuple(keep.shape)}, the weight {tuple(weight.shape)}."
+                )
+            with torch.no_grad():
+                weight.masked_fill_(~keep.bool().to(weight.device), 0.0)

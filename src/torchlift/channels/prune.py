@@ -1,0 +1,159 @@
+"""``prune``: channels chosen without training, by a criterion, and cut."""
+
+import bisect
+import dataclasses
+import warnings
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.channels.copies import copied
+from torchlift.channels.costs import costs_of
+from torchlift.channels.couplings import Coupling, couplings
+from torchlift.channels.dead_channels import Verdict, surgery
+from torchlift.channels.equality import agree
+from torchlift.channels.example_inputs import Example, batch_of, changed, noise, precise
+from torchlift.channels.feasible import usable
+from torchlift.channels.follow import Trace
+from torchlift.channels.masking import masked
+from torchlift.channels.model_trace import outlined
+from torchlift.channels.scoring import Choice, Criterion, Loss, Scope, chosen, scores_of
+from torchlift.channels.shrink import shrink
+from torchlift.channels.surgery import operate
+from torchlift.core import matches, select
+from torchlift.deploy.layout import faster, lay
+from torchlift.errors import TorchliftError
+
+
+def prune(
+    model: nn.Module,
+    example: Example,
+    ratio: float | Mapping[str, float] | None = None,
+    *,
+    criterion: Criterion = "magnitude",
+    scope: Scope = "local",
+    loss: Loss | None = None,
+    skip: str | None = None,
+    round_to: int = 1,
+    exact: bool = True,
+    parameters: float | None = None,
+    macs: float | None = None,
+) -> nn.Module:
+    """A smaller copy of the model: the channels, units and heads worth least are cut, without training.
+
+    ``ratio``: the part of each group of coupled channels that goes (½), or ``{glob of layers: ratio}``.
+    ``criterion``: "magnitude", "taylor" (with ``loss``, a function of the model), "norm" (the scale of the
+    batch norm behind a layer; magnitude where there is none) or "random". ``scope="global"``: groups compete,
+    by scores relative to their own mean. ``parameters`` or ``macs`` (of one sample) in place of a ratio: the
+    ratio that gives so many, as near as whole channels allow. What is cut computes what the model with these
+    channels set to zero computes; ``exact`` and ``round_to`` as of :func:`shrink`.
+    """
+    if sum(goal is not None for goal in (ratio, parameters, macs)) > 1:
+        raise TorchliftError("prune goes by one of ratio, parameters= and macs=; got several.")
+    ratio = 0.5 if ratio is None else ratio
+    choice = Choice(ratio=ratio, criterion=criterion, scope=scope, loss=loss, skip=skip, round_to=round_to)
+    found, twin, given = outlined(model, example)
+    for glob in [*(ratio if isinstance(ratio, Mapping) else ()), *([skip] if skip else ())]:
+        select([name for name, _ in model.named_modules() if name], glob, "prune")
+    every = [c for c in couplings(found) if c.channels > 1]
+    for known in (every, None):  # most models bear all cuts: where one does not, it is looked for
+        known = usable(model, found, example) if known is None else known
+        free = [c for c in known if not c.blocked and not left_out(c, choice)]
+        gone = picked(model, found, free, choice, parameters, macs)
+        verdicts = [Verdict(c, dead, dead) for c, dead in zip(free, gone, strict=True) if bool(dead.any())]
+        small = operate(model, found, surgery(model, found, verdicts, folding=False), exact=exact)
+        if exact and checked(small, masked(twin, free, gone, own=True), given):
+            return small
+        twin = precise(model, torch.float64)
+    return shrink(masked(model, free, gone), example, exact=exact)  # constants to fold, or a cut refused
+
+
+def checked(small: nn.Module, reference: nn.Module, example: Example) -> bool:
+    """Whether a cut model does what the reference (spent) does; if so, it is laid out to be fast."""
+    trial = copied(small).eval()
+    for given in (changed(example, batch_of(1)), example):
+        noisy = changed(given, noise(10.0))
+        order, seen = faster(trial, noisy)
+        if seen:
+            lay(small, order)
+            return agree(reference, trial, example, (noisy, seen))
+    return False
+
+
+def picked(
+    model: nn.Module,
+    found: Trace,
+    free: list[Coupling],
+    choice: Choice,
+    parameters: float | None,
+    macs: float | None,
+) -> list[Tensor]:
+    """The channels that go: by the ratio, or by what is to be left."""
+    scores = scores_of(model, free, choice)
+    if parameters is None and macs is None:
+        return chosen(free, scores, choice)
+    costs = costs_of(model, found)
+
+    def left(gone: list[Tensor]) -> float:
+        roots = torch.cat([c.roots[g] for c, g in zip(free, gone, strict=True)])
+        return costs.parameters(roots) if parameters is not None else costs.macs(roots)
+
+    name, asked = ("parameters", parameters) if parameters is not None else ("macs", macs)
+    return aimed(free, scores, choice, left, (name, float(asked or 0)))
+
+
+def left_out(coupling: Coupling, choice: Choice) -> bool:
+    """Whether a coupling is to be left alone."""
+    return bool(choice.skip) and any(matches(m.name, str(choice.skip)) for m in coupling.of("writes"))
+
+
+def aimed(
+    free: list[Coupling],
+    scores: list[Tensor],
+    choice: Choice,
+    left: Callable[[list[Tensor]], float],
+    goal: tuple[str, float],
+) -> list[Tensor]:
+    """The channels whose removal leaves what was asked for: by bisection on the ratio, then one by one."""
+    name, asked = goal
+
+    def at(ratio: float) -> list[Tensor]:
+        return chosen(free, scores, dataclasses.replace(choice, ratio=ratio))
+
+    low, high = 0.0, 0.999999
+    least, most = left(at(high)), left(at(low))
+    if not least <= asked <= most:
+        raise TorchliftError(f"{name}={asked:g} is out of reach: cuts can leave {least:.0f} to {most:.0f}.")
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if left(at(middle)) > asked else (low, middle)
+    steps = between(at(low), at(high), scores, choice.round_to)
+
+    def after(count: int) -> list[Tensor]:
+        gone = [dead.clone() for dead in at(low)]
+        for _, number, channels in steps[:count]:
+            gone[number][channels] = True
+        return gone
+
+    first = bisect.bisect_left(range(len(steps)), -asked, key=lambda count: -left(after(count)))
+    best = min((after(c) for c in {max(first - 1, 0), first}), key=lambda gone: abs(left(gone) - asked))
+    if abs(left(best) - asked) > 0.02 * asked:
+        warnings.warn(
+            f"{name}={asked:g} was asked; the nearest that whole channels allow is {left(best):g}.",
+            stacklevel=4,
+        )
+    return best
+
+
+def between(
+    few: list[Tensor], many: list[Tensor], scores: list[Tensor], together: int
+) -> list[tuple[float, int, Tensor]]:
+    """From few cuts to many, step by step: (worth beside its coupling's mean, coupling, channels)."""
+    steps: list[tuple[float, int, Tensor]] = []
+    for number, (some, more, score) in enumerate(zip(few, many, scores, strict=True)):
+        fresh = (more & ~some).nonzero().flatten()
+        relative = score / score.mean().clamp(min=1e-300)
+        for channels in fresh[relative[fresh].argsort()].split(max(together, 1)) if len(fresh) else ():
+            steps.append((float(relative[channels].mean()), number, channels))
+    return sorted(steps, key=lambda step: step[0])

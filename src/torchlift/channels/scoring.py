@@ -1,0 +1,116 @@
+"""How channels are chosen: a ratio, a criterion, and what they say of each coupling."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.channels import criteria
+from torchlift.channels.couplings import Coupling
+from torchlift.core import matches
+from torchlift.errors import TorchliftError
+
+Criterion = Literal["magnitude", "taylor", "norm", "random"]
+Scope = Literal["local", "global"]
+Loss = Callable[[nn.Module], Tensor]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """How channels are chosen: see :func:`prune`."""
+
+    ratio: float | Mapping[str, float] = 0.5
+    criterion: Criterion = "magnitude"
+    scope: Scope = "local"
+    loss: Loss | None = None
+    skip: str | None = None
+    round_to: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.criterion not in ("magnitude", "taylor", "norm", "random"):
+            raise TorchliftError(
+                f"criterion {self.criterion!r} is not known: magnitude, taylor, norm or random."
+            )
+        if self.scope not in ("local", "global"):
+            raise TorchliftError(f"scope is 'local' or 'global', got {self.scope!r}.")
+        if self.criterion == "taylor" and self.loss is None:
+            raise TorchliftError(
+                "criterion='taylor' needs loss=, a function of the model that gives a number."
+            )
+        for ratio in self.ratio.values() if isinstance(self.ratio, Mapping) else [self.ratio]:
+            if not 0 <= ratio < 1:
+                raise TorchliftError(f"a ratio lies in [0, 1), got {ratio}: 0.5 cuts half of the channels.")
+
+    def of(self, name: str) -> float:
+        """The ratio of a coupling: that of the first glob its layer fits, else 0."""
+        if not isinstance(self.ratio, Mapping):
+            return self.ratio
+        return next((ratio for glob, ratio in self.ratio.items() if matches(name, glob)), 0.0)
+
+
+def chosen(free: list[Coupling], scores: list[Tensor], choice: Choice) -> list[Tensor]:
+    """Boolean, for each coupling: the channels that go."""
+    if choice.scope == "global":
+        ratio = choice.of("*")
+        relative = torch.cat([s / s.mean().clamp(min=1e-300) for s in scores]) if scores else torch.zeros(0)
+        (gone,) = criteria.lowest([relative], [round(ratio * len(relative))])
+        parts = list(gone.split([len(s) for s in scores]))
+        counts = [min(int(p.sum()), len(p) - 1) for p in parts]
+    else:
+        counts = [min(round(choice.of(c.name) * c.channels), c.channels - 1) for c in free]
+    counts = [rounded_count(c.channels, n, choice.round_to) for c, n in zip(free, counts, strict=True)]
+    return criteria.lowest(scores, counts)
+
+
+def rounded_count(channels: int, gone: int, round_to: int) -> int:
+    """How many go so that a multiple of ``round_to`` is left; none where there is no such number."""
+    if round_to < 2 or gone == 0:
+        return gone
+    left = max(round_to, round((channels - gone) / round_to) * round_to)
+    return max(0, channels - left)
+
+
+def scores_of(model: nn.Module, some: Sequence[Coupling], choice: Choice) -> list[Tensor]:
+    """What each channel of each coupling is worth."""
+    taylor = choice.criterion == "taylor" and choice.loss is not None
+    grads = gradients(model, choice.loss) if taylor and choice.loss else {}
+    known = dict(model.named_parameters())
+    owners = {n: type(p).__name__ for n, p in model.named_modules()}
+    return [score(known, owners, coupling, choice, grads) for coupling in some]
+
+
+def score(
+    known: Mapping[str, Tensor],
+    owners: Mapping[str, str],
+    coupling: Coupling,
+    choice: Choice,
+    grads: Mapping[str, Tensor],
+) -> Tensor:
+    """What each channel of a coupling is worth."""
+    if choice.criterion == "random":
+        generator = torch.Generator().manual_seed(choice.seed + int(coupling.roots[0]))
+        return torch.rand(coupling.channels, generator=generator, dtype=torch.float64)
+    members = [m for m in coupling.of("writes") if m.name in known]
+    if choice.criterion == "norm":
+        norms = [m for m in members if "BatchNorm" in owners[m.name.rpartition(".")[0]]]
+        members = [m for m in norms if m.name.endswith("weight")] or members
+    total = torch.zeros(coupling.channels, dtype=torch.float64)
+    for member in members:
+        weight = known[member.name].detach()
+        if choice.criterion == "taylor":
+            worth = criteria.taylor(weight, grads[member.name], member.dim)
+        else:
+            worth = criteria.magnitude(weight, member.dim)
+        total.index_add_(0, member.channel, worth.cpu()[member.index])
+    return total.sqrt()
+
+
+def gradients(model: nn.Module, loss: Loss) -> dict[str, Tensor]:
+    """∂f/∂w of every parameter."""
+    named = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    found = torch.autograd.grad(loss(model), list(named.values()), allow_unused=True, materialize_grads=True)
+    every = {n: torch.zeros_like(p) for n, p in model.named_parameters()}
+    return every | dict(zip(named, found, strict=True))

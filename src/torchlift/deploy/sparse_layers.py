@@ -1,0 +1,107 @@
+"""Scattered zeros executed by a sparse kernel, where that is faster here."""
+
+import copy
+import dataclasses
+import functools
+import statistics
+import time
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.channels.example_inputs import Example, inputs_of
+
+
+class SparseLinear(nn.Module):
+    """y = (W xᵀ)ᵀ + b with W stored by compressed rows."""
+
+    starts: Tensor
+    columns: Tensor
+    values: Tensor
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        hush()
+        rows = layer.weight.detach().to_sparse_csr()
+        # three plain tensors: torch can neither copy nor pickle the compressed one
+        self.register_buffer("starts", rows.crow_indices())
+        self.register_buffer("columns", rows.col_indices())
+        self.register_buffer("values", rows.values())
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+        bias = dict(layer.named_parameters()).get("bias")
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The layer's output; for inference."""
+        hush()
+        size = (self.out_features, self.in_features)
+        weight = torch.sparse_csr_tensor(self.starts, self.columns, self.values, size, check_invariants=False)
+        y = (weight @ x.reshape(-1, self.in_features).t()).t().reshape(*x.shape[:-1], self.out_features)
+        return y if self.bias is None else y + self.bias
+
+
+@functools.cache
+def hush() -> None:
+    """Let torch say once, unheard, that the layout is a beta."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.eye(1).to_sparse_csr()
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """How a layer is best executed on this machine."""
+
+    layer: str
+    sparsity: float
+    dense_ms: float
+    sparse_ms: float | None
+    """None where there is no sparse kernel for the layer, or too few zeros to try."""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the sparse kernel wins by a margin that is not noise."""
+        return self.sparse_ms is not None and 1.2 * self.sparse_ms < self.dense_ms
+
+
+def sparse(model: nn.Module, example: Example) -> tuple[nn.Module, list[Choice]]:
+    """A copy of the model whose linear layers use a sparse kernel where that was measured faster.
+
+    For inference. Measured on inputs of the example's size; layers that stay dense (convolutions always do:
+    torch has no sparse kernel for them) are listed with their times. Export the model before, not after.
+    """
+    model = copy.deepcopy(model).eval()
+    layers = {
+        n: m for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
+    }
+    seen = inputs_of(model, set(layers), [example])
+    choices = [choose(name, layer, seen[name][0]) for name, layer in layers.items() if seen[name]]
+    for choice in choices:
+        layer = layers[choice.layer]
+        if choice.sparse and isinstance(layer, nn.Linear):
+            model.set_submodule(choice.layer, SparseLinear(layer))
+    return model, choices
+
+
+def choose(name: str, layer: nn.Module, x: Tensor) -> Choice:
+    """Time a layer as it is, and by a sparse kernel."""
+    weight = layer.get_parameter("weight")
+    zeros = float((weight == 0).double().mean())
+    if not isinstance(layer, nn.Linear) or zeros < 0.5:
+        return Choice(name, zeros, timed([layer], x)[0], None)
+    dense, quick = timed([layer, SparseLinear(layer)], x)
+    return Choice(name, zeros, dense, quick)
+
+
+def timed(layers: list[nn.Module], x: Tensor, rounds: int = 15) -> list[float]:
+    """Median milliseconds of each layer, taking turns."""
+    times: list[list[float]] = [[] for _ in layers]
+    with torch.inference_mode():
+        for number in range(rounds + 2):
+            for layer, own in zip(layers, times, strict=True):
+                start = time.perf_counter()
+                layer(x)
+                if number >= 2:
+                    own.append(1e3 * (time.perf_counter() - start))
+    return [statistics.median(own) for own in times]

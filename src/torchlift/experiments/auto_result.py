@@ -1,0 +1,120 @@
+"""What ``auto`` gives back: the front, the choice, its file, and why."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from torchlift import deploy
+from torchlift.errors import TorchliftError
+from torchlift.experiments.auto_page import auto_page
+from torchlift.experiments.candidates import PLAIN
+from torchlift.experiments.comparison import in_columns
+from torchlift.experiments.constraints import Delivered, Wish
+from torchlift.experiments.delivery import SUFFIX, own_classes
+from torchlift.experiments.jobs import Job
+from torchlift.train.checkpoint import write
+
+MODEL, RESULT = f"model{SUFFIX}", "auto.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class AutoResult:
+    """Delivered models that no other beats in accuracy, file and latency at once, and the one to take."""
+
+    front: list[Delivered]
+    chosen: Delivered
+    rows: list[Delivered]
+    """All trials, in order."""
+    dropped: dict[str, str]
+    """Candidates without a model, and why."""
+    wish: Wish
+    why: str
+    spent: float
+    budget: float
+    unit: str
+    folder: Path
+    """Where the files are; without ``out`` it goes with this object."""
+    job: Job
+
+    @property
+    def file(self) -> Path:
+        """The packed file of the chosen model."""
+        return self.folder / MODEL
+
+    @property
+    def model(self) -> nn.Module:
+        """The chosen model, read from its file."""
+        return self.load(self.chosen)
+
+    @property
+    def plain(self) -> Delivered | None:
+        """The longest trial of plain training, of these the best: what the choice is held against."""
+        rows = [row for row in self.rows if row.name == PLAIN and not row.reason and row.rung >= 0]
+        return max(rows, key=lambda row: (row.rung, self.wish.good(row)), default=None)
+
+    def load(self, row: Delivered) -> nn.Module:
+        """A delivered model from its file."""
+        if row.packed.startswith("tensors"):
+            raise TorchliftError(f"{row.file} holds {row.packed} Load its tensors into your own model.")
+        return deploy.load(self.folder / "models" / row.file, classes=own_classes(self.job.make_model()))
+
+    def table(self) -> str:
+        """The front as text, the choice marked, plain below."""
+        plain = self.plain
+        rows = [*self.front, *([plain] if plain is not None and plain not in self.front else [])]
+        head = ["", "metric (valid)", "file", "latency", "test", "trained for"]
+        body = [
+            [
+                f"{'▸ ' if row == self.chosen else '  '}{row.key}",
+                f"{row.metric:.4g}",
+                f"{row.bytes:,} B",
+                f"{row.latency_ms:.3g} ms",
+                "" if row.test is None else f"{row.test:.4g}",
+                f"{row.cost:.3g} epochs",
+            ]
+            for row in rows
+        ]
+        lines = in_columns([head, *body])
+        notes = [
+            self.why,
+            f"{self.spent:.3g} of {self.budget:.3g} {self.unit} spent, {len(self.rows)} trials",
+        ]
+        notes += [f"dropped {name}: {reason}" for name, reason in self.dropped.items()]
+        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], *notes])
+
+    def data(self) -> dict[str, Any]:
+        """The search as plain data."""
+        plain = self.plain
+        task = self.job.make_model()
+        model = getattr(task, "model", task)
+        return {
+            "title": f"{type(model).__name__}: auto",
+            "wish": str(self.wish),
+            "why": self.why,
+            "spent": self.spent,
+            "budget": self.budget,
+            "unit": self.unit,
+            "higher_is_better": self.wish.higher_is_better,
+            "chosen": dataclasses.asdict(self.chosen),
+            "plain": None if plain is None else dataclasses.asdict(plain),
+            "front": [dataclasses.asdict(row) for row in self.front],
+            "rows": [dataclasses.asdict(row) for row in self.rows],
+            "dropped": self.dropped,
+            "seed": self.job.seed,
+        }
+
+    def saved(self) -> "AutoResult":
+        """``auto.json`` and the chosen model's file in the folder."""
+        shutil.copyfile(self.folder / "models" / self.chosen.file, self.file)
+        write(self.folder / RESULT, json.dumps(self.data(), default=str).encode())
+        return self
+
+    def report(self, path: str | Path) -> Path:
+        """Write one self-contained HTML file that explains the choice."""
+        from torchlift import report
+
+        return report.write(auto_page(json.loads(json.dumps(self.data(), default=str))), Path(path))

@@ -1,0 +1,192 @@
+"""Try what might help, go on with what does: the choice is made on validation data, inside the budget."""
+
+import copy
+import dataclasses
+import functools
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
+
+from torchlift.core import Fit, Lift, Task
+from torchlift.errors import CheckpointError, DataError, DivergedError, TorchliftError
+from torchlift.methods.begun import Begun
+from torchlift.methods.coordinates.centered import Centered
+from torchlift.methods.coordinates.folded_norm import FoldedNorm
+from torchlift.methods.coordinates.rotated import Rotated
+from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
+from torchlift.optim import Muon
+from torchlift.train import DurableFit
+from torchlift.train.settings import Times
+from torchlift.train.workers import watched
+
+LOG = logging.getLogger("torchlift")
+
+BATCHES, RECURRENT = (_NormBase, nn.GroupNorm), (nn.RNNBase,)
+FEATURES = (nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
+"""Layers of networks that normalize already, over pictures or over features, and of those that recur."""
+PLAIN, LEAST, PART = "plain", 20, 1 / 16
+"""The name of plain training; the steps, and the part of the budget, that a trial has at least."""
+WHOLE = (0.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A recipe at ``rate`` times the run's learning rate, or with an ``optimizer`` of its own."""
+
+    recipe: RecipeLike | Lift | None = None
+    rate: float = 1.0
+    optimizer: Any = None
+
+    def settings(self, schedule: Any, part: tuple[float, float]) -> dict[str, Any]:
+        """What a fit over a part of its run is told."""
+        own: dict[str, Any] = {} if self.optimizer is None else {"optimizer": self.optimizer}
+        as_it_is = self.rate == 1.0 and (part == WHOLE or schedule == "constant")
+        return own if as_it_is else own | {"schedule": Times(schedule, self.rate, part)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """What a candidate has reached: a score, or a reason why it is out."""
+
+    loss: float = math.inf
+    begun: Begun | None = None
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Auto(Recipe):
+    """argmin over candidates of the validation loss after short trials, then that one on the rest.
+
+    Every candidate takes the beginning of its run, from the same initial weights: ``trials`` of the budget,
+    shared equally. The best goes on with what is left, from its weights and its place in the schedule, with a
+    new optimizer: the moments of first steps are large, and would slow it down. Plain training is one of
+    them, and is kept unless another is better by ``margin`` of its loss. What is lost against the best
+    candidate alone are the trials of the others. ``candidates``: names to :class:`Candidate`, recipes or
+    lifts; :func:`suggestions` for the model at hand unless given; the later ones are left out, and named in
+    the report, where a trial would have fewer than 20 steps or less than a sixteenth of the budget. One that
+    refuses the model, fails or diverges is out, with its reason; reasons and scores are in the report. A
+    recipe that only runs as a whole (one that prunes, say) is tried on a part of the budget and, if chosen,
+    starts again.
+    """
+
+    candidates: Mapping[str, Candidate | RecipeLike | Lift] | None = None
+    trials: float = 3 / 16
+    margin: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0 < self.trials < 1:
+            raise TorchliftError(f"Auto's trials must be a part of the budget in (0, 1), got {self.trials}.")
+        if self.margin < 0:
+            raise TorchliftError(f"Auto's margin is a part of plain training's loss, got {self.margin}.")
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """Trials, choice, and the chosen on the rest."""
+        known, untried = self.known(task, fit)
+        share = self.trials / len(known)
+        tried = share / (share + 1 - self.trials)  # of the run of the one that is chosen
+        found = {name: self.trial(name, one, task, fit, share, tried) for name, one in known.items()}
+        best = self.chosen({name: one for name, one in found.items() if not one.reason})
+        self.tell(found, untried, best, task, fit)
+        begun, recipe = found[best].begun, as_recipe(known[best].recipe)
+        last = branch(best, known[best], fit, 1 - self.trials, WHOLE if begun is None else (tried, 1.0))
+        return recipe(task, last) if begun is None else recipe.carry_on(begun, last).task
+
+    def known(self, task: Task, fit: Fit) -> tuple[dict[str, Candidate], list[str]]:
+        """Plain training and the candidates that accept the model, as many as are affordable; the others."""
+        given = suggestions(task.model) if self.candidates is None else self.candidates
+        every = {PLAIN: Candidate()} | {name: as_candidate(one) for name, one in given.items()}
+        accepted = {name: one for name, one in every.items() if fits(name, one, task, fit)}
+        count = self.affordable(fit.epochs * fit.steps)
+        return dict(list(accepted.items())[:count]), list(accepted)[count:]
+
+    def affordable(self, steps: float) -> int:
+        """How many candidates a run of so many steps has trials for, plain training among them."""
+        return max(2, math.floor(self.trials * min(steps / LEAST, 1 / PART)))
+
+    def trial(
+        self, name: str, candidate: Candidate, task: Task, fit: Fit, share: float, tried: float
+    ) -> Trial:
+        """What a candidate reaches at the beginning of its run, or, if it has none, in a short one."""
+        recipe, mine, title = as_recipe(candidate.recipe), copy.deepcopy(task), f"trial of {name}"
+        try:
+            with watched():
+                begun = recipe.begin(mine, branch(title, candidate, fit, share, (0.0, tried), keep="last"))
+                done = begun.task if begun else recipe(mine, branch(title, candidate, fit, share, WHOLE))
+                loss = fit.evaluate(done).loss
+            if not math.isfinite(loss):
+                raise DivergedError(f"its validation loss is {loss}.")
+        except (CheckpointError, DataError, OSError):
+            raise  # a full disk, bad data or a dead worker are no candidate's fault
+        except Exception as error:  # whatever is wrong with a candidate, the others go on
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            LOG.warning("Auto drops %s: %s", name, reason)
+            return Trial(reason=reason)
+        return Trial(loss, begun)
+
+    def chosen(self, able: Mapping[str, Trial]) -> str:
+        """The best; plain training within the margin."""
+        if not able:
+            raise DivergedError("Auto has no candidate left: all failed, plain training too; lower the rate.")
+        best = min(able, key=lambda name: able[name].loss)
+        plain = able[PLAIN].loss if PLAIN in able else math.inf
+        return PLAIN if plain - able[best].loss <= self.margin * abs(plain) < math.inf else best
+
+    def tell(self, found: Mapping[str, Trial], untried: list[str], best: str, task: Task, fit: Fit) -> None:
+        """Scores, reasons and the choice, for the log and the report."""
+        scores = ", ".join(
+            f"{name} out ({one.reason})" if one.reason else f"{name} {one.loss:.4g}"
+            for name, one in sorted(found.items(), key=lambda pair: pair[1].loss)
+        )
+        words = f"goes on with {best} (margin {self.margin:.0%}); validation losses: {scores}"
+        words += f"; no budget to try {', '.join(untried)}" if untried else ""
+        LOG.info("Auto %s", words)
+        if isinstance(fit, DurableFit):
+            fit.tell("Auto", words, task)
+
+
+def branch(
+    name: str, candidate: Candidate, fit: Fit, share: float, part: tuple[float, float], **settings: Any
+) -> Fit:
+    """A candidate's own fit, over a part of its schedule."""
+    schedule = fit.settings.schedule if isinstance(fit, DurableFit) else "constant"
+    return fit.branch(name, share, **candidate.settings(schedule, part), **settings)
+
+
+def as_candidate(given: Candidate | RecipeLike | Lift) -> Candidate:
+    """A candidate, or a recipe at the run's rate."""
+    return given if isinstance(given, Candidate) else Candidate(given)
+
+
+def fits(name: str, candidate: Candidate, task: Task, fit: Fit) -> bool:
+    """Whether a candidate accepts the model; if not, the reason is said."""
+    reason = as_recipe(candidate.recipe).accepts(task, fit)
+    if reason is not None:
+        LOG.info("Auto does not try %s: %s", name, reason)
+    return reason is None
+
+
+def suggestions(model: nn.Module) -> dict[str, Candidate]:
+    """What is worth a trial on a model, likely winners first: all start as plain training does, end exactly.
+
+    Networks that recur, normalize or attend: rotated coordinates and Muon; at six times the rate where they
+    recur, which ends badly behind batch normalization; Muon first where they attend. The others: centered
+    coordinates and folded normalization. Muon is late there, being behind in a short trial even where it ends
+    well; other rates are late everywhere: a higher one looks better in a short trial than it is in the end.
+    """
+    muon = {"Muon": Candidate(optimizer=functools.partial(Muon, lr=2e-2))}
+    turned = {"rotated": Candidate(Rotated(), 2.0)}
+    faster = {"rotated, rate × 6": Candidate(Rotated(), 6.0)}
+    rates = {"rate × 3": Candidate(rate=3.0), "rate / 3": Candidate(rate=1 / 3)}
+    parts = list(model.modules())
+    if any(isinstance(part, RECURRENT) for part in parts):
+        return faster | muon | turned | rates
+    if any(isinstance(part, FEATURES) for part in parts):
+        return muon | turned | faster | rates
+    if any(isinstance(part, BATCHES) for part in parts):
+        return turned | muon | faster | rates
+    centered = {"centered": Candidate(Centered(), 1.7), "folded norm": Candidate(FoldedNorm(), 2.0)}
+    return centered | muon | rates | {"centered, Muon": dataclasses.replace(muon["Muon"], recipe=Centered())}

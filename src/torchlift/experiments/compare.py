@@ -1,0 +1,139 @@
+"""``compare``: equal cost, paired seeds, one data order, plain training always in it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from torchlift.core import Lift
+from torchlift.errors import TorchliftError
+from torchlift.experiments.compare_trials import Trials, tuned
+from torchlift.experiments.comparison import PLAIN, Comparison
+from torchlift.experiments.executors import Executor, current, opened, run_all
+from torchlift.experiments.jobs import Given, Job, run_job
+from torchlift.experiments.pricing import priced
+from torchlift.methods.recipe import RecipeLike, as_recipe
+from torchlift.train import rng
+from torchlift.train.engines import first_process
+from torchlift.train.optimizers import ADAMW
+from torchlift.train.run.checks import Look, as_task
+from torchlift.train.run.folder import open_run
+from torchlift.train.run.labels import places
+from torchlift.train.run.lock import claims
+from torchlift.train.run.names import named_optimizer, named_recipe
+
+AnyRecipe = str | RecipeLike | Lift | None
+
+
+@claims()
+def compare(
+    make_model: Callable[[], nn.Module] | nn.Module,
+    train: Any,
+    valid: Any,
+    test: Any,
+    *,
+    recipes: Mapping[str, AnyRecipe] | Sequence[str],
+    seeds: int | Sequence[int] = 5,
+    budget: float = 10.0,
+    tune: int | Mapping[str, int] = 0,
+    time: float | str | None = None,
+    executor: Executor = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> Comparison:
+    """Run every recipe on every seed at the cost of ``budget`` plain epochs.
+
+    Seeds are paired: the same initial model and data order for all recipes.
+
+    Args:
+        make_model: a function that makes a fresh model; called once per seed and recipe, under the seed. A
+            model itself is copied: all seeds then start from its weights, and the table says so.
+        train: as for :func:`torchlift.fit`.
+        valid: the checkpoint of each run is chosen on these, and ``tune`` goes by them.
+        test: what the table shows is measured on these, once.
+        recipes: names to recipes, their names or single lifts; or a list of names. ``"plain"`` is always
+            there; give your own under that name to tune it. One that does not accept the model ends the
+            comparison before it starts.
+        seeds: how many, or which.
+        budget: FLOPs of each run, in epochs of plain training.
+        tune: trials for each recipe, plain included, before the paired runs: its learning rate and the
+            fields it declares (``tune.space.DECLARED``), on validation data, at the same
+            budget, with a seed that is not in the table. 0: untuned. By label, where they differ.
+        time: make time the price, for FLOPs are not time: seconds for each run, or ``"1x"`` for the time
+            that plain training takes for ``budget`` epochs. A short run per recipe finds its speed first.
+        executor: where the runs go: ``"processes"`` (one per core), a number of processes, or anything with
+            ``submit(function, …) -> .result()``, such as Dask's ``Client`` or submitit's executors.
+        out: a folder; every run has its own in it, and ``comparison.json`` holds the results.
+        resume: go on with what is in ``out``.
+        overwrite: start anew in ``out``.
+        progress: show a bar on a terminal.
+        settings: further settings of :func:`torchlift.fit` for all runs (``keep="best"`` unless given).
+    """
+    executor = current(executor)
+    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not numbers:
+        raise TorchliftError("compare needs at least one seed.")
+    make = Given(make_model) if isinstance(make_model, nn.Module) else make_model
+    settings = {"keep": "best"} | settings | {"optimizer": named_optimizer(settings.get("optimizer", ADAMW))}
+    entries = listed(recipes)
+    refuse_early(make, entries, train, numbers[0], settings)
+    folder = None if out is None else Path(out)
+    trials = Trials.of(tune, entries, max(numbers) + 1)
+    folders = places(entries, numbers) | trials.places(entries)
+    if folder is not None and first_process():
+        record = {"folders": list(folders.values())}
+        open_run(folder, "comparison", lambda: record, resume=resume, overwrite=overwrite)
+    if executor is not None:  # a job that lost its worker goes on from its folder
+        resume, overwrite, progress = folder is not None, False, False
+    shared = {"resume": resume, "overwrite": overwrite}
+    arms = {name: Job(make, (train, valid, test), entries[name], 0, None, settings) for name in entries}
+    spots = {key: None if folder is None else folder / name for key, name in folders.items()}
+    with opened(executor) as pool:
+        found = tuned(arms, trials, budget, spots, pool, **shared)
+        arms = {name: found[name].applied(arm) if name in found else arm for name, arm in arms.items()}
+        budgets, seconds = priced(arms, budget, time, trials.seed, folder, pool)
+        jobs = [
+            arms[name].changed(seed, spots[name, seed], epochs=budgets[name], progress=progress, **shared)
+            for seed in numbers
+            for name in entries
+        ]
+        runs = run_all(run_job, jobs, pool)
+    results = {name: runs[place :: len(entries)] for place, name in enumerate(entries)}
+    plain = results[PLAIN][0]
+    tuning = {name: one.summary() for name, one in found.items()}
+    notes = ("one given model: all seeds start from its weights",) if isinstance(make, Given) else ()
+    comparison = Comparison(
+        results, numbers, budget, plain.metric, plain.scores["test"].higher_is_better, tuning, seconds, notes
+    )
+    if folder is not None and first_process():
+        comparison.write(folder)
+    return comparison
+
+
+def listed(recipes: Mapping[str, AnyRecipe] | Sequence[str]) -> dict[str, RecipeLike | Lift | None]:
+    """All recipes by their labels, plain first."""
+    if isinstance(recipes, str):
+        raise TorchliftError(f"recipes is a list of names or a dict of recipes: pass [{recipes!r}].")
+    named = recipes if isinstance(recipes, Mapping) else {name: name for name in recipes}
+    return {PLAIN: None} | {str(label): named_recipe(recipe) for label, recipe in named.items()}
+
+
+def refuse_early(
+    make_model: Callable[[], nn.Module],
+    entries: Mapping[str, RecipeLike | Lift | None],
+    train: Any,
+    seed: int,
+    settings: Mapping[str, Any],
+) -> None:
+    """Ask every recipe whether it is for this model, before the first run."""
+    with rng.scope(seed):
+        task = as_task(make_model(), settings.get("loss", "cross_entropy"))
+        look = Look(train, settings.get("batch_size", 128))
+        for name, recipe in entries.items():
+            reason = as_recipe(recipe).accepts(task, look)
+            if reason is not None:
+                raise TorchliftError(f"{name!r} is not for this model: {reason}")

@@ -1,0 +1,60 @@
+"""Time as the price: what each recipe's plain epoch's worth of FLOPs takes on this machine."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from torchlift.errors import TorchliftError
+from torchlift.experiments.comparison import PLAIN
+from torchlift.experiments.executors import Executor, run_all
+from torchlift.experiments.jobs import Job
+from torchlift.train.checkpoint import write
+
+PART = 0.2
+"""Of the budget, spent on finding a recipe's speed; at least one epoch."""
+FILE = "prices.json"
+
+
+def priced(
+    arms: Mapping[str, Job],
+    budget: float,
+    time: float | str | None,
+    seed: int,
+    folder: Path | None,
+    executor: Executor,
+) -> tuple[dict[str, float], float | None]:
+    """The budget of each recipe in plain epochs by FLOPs, and the seconds that each is to take.
+
+    Without ``time`` all have the same budget. With it, recipe r has T / sᵣ, where sᵣ is its seconds for each
+    plain epoch's worth of FLOPs, measured in a short run; kept in the folder, so that a run that goes on has
+    the same budget.
+    """
+    if time is None:
+        return dict.fromkeys(arms, budget), None
+    ratio = ratio_of(time)
+    file = None if folder is None else folder / FILE
+    speeds: dict[str, float] = json.loads(file.read_text()) if file is not None and file.exists() else {}
+    new = [name for name in arms if name not in speeds]
+    part = min(budget, max(1.0, PART * budget))
+    jobs = [arms[name].changed(seed, None, epochs=part, progress=False) for name in new]
+    speeds |= dict(zip(new, run_all(speed, jobs, executor), strict=True))
+    if file is not None and new:
+        write(file, json.dumps(speeds).encode())
+    seconds = float(time) if ratio is None else ratio * budget * speeds[PLAIN]
+    return {name: seconds / speeds[name] for name in arms}, seconds
+
+
+def speed(job: Job) -> float:
+    """Seconds for each plain epoch's worth of FLOPs."""
+    result = job()
+    return result.seconds / max(result.cost, 1e-9)
+
+
+def ratio_of(time: float | str) -> float | None:
+    """``"1.5x"`` → 1.5 times plain training; None where seconds are given."""
+    match = re.fullmatch(r"\s*([0-9.]+)\s*x\s*", time) if isinstance(time, str) else None
+    value = float(match[1]) if match else time
+    if isinstance(value, str | bool) or not value > 0:
+        raise TorchliftError(f"time is seconds for each run, or '1x' for plain training's; got {time!r}.")
+    return value if match else None

@@ -1,0 +1,72 @@
+"""What a search found."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from torchlift.train.checkpoint import write
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One point that was tried."""
+
+    number: int
+    params: dict[str, Any]
+    value: float | None
+    state: str
+    """``complete``, ``pruned``, ``fail`` or ``running``."""
+    seconds: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """The best point, ready to use, and all others."""
+
+    best: dict[str, Any]
+    """The drawn parameters."""
+    value: float
+    values: dict[str, Any]
+    """What was made of them: fields of the recipe, settings of the run, options of the optimizer."""
+    recipe: Any
+    """The recipe with the best values."""
+    metric: str
+    higher_is_better: bool
+    trials: list[Trial]
+    about: dict[str, Any]
+    """What was searched, in words."""
+
+    def table(self, most: int = 10) -> str:
+        """The best trials as text."""
+        done = sorted(
+            (trial for trial in self.trials if trial.state == "complete" and trial.value is not None),
+            key=lambda trial: trial.value or 0.0,
+            reverse=self.higher_is_better,
+        )
+        states = [trial.state for trial in self.trials]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        rows = [f"{t.number:>5}  {t.value:<12.6g}{short(t.params)}" for t in done[:most]]
+        return "\n".join([f"trial  {self.metric:<12}parameters", *rows, f"{len(states)} trials: {counts}"])
+
+    def data(self) -> dict[str, Any]:
+        """The search as plain data."""
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        trials = [dataclasses.asdict(trial) for trial in self.trials]
+        return plain | {"trials": trials, "recipe": repr(self.recipe)}
+
+    def to_json(self, path: Path) -> None:
+        """Write :meth:`data`."""
+        write(path, json.dumps(self.data(), default=str).encode())
+
+    def report(self, path: str | Path) -> Path:
+        """Write one self-contained HTML file."""
+        from torchlift import report
+        from torchlift.experiments.tune.story import tuning_page
+
+        return report.write(tuning_page(json.loads(json.dumps(self.data(), default=str))), Path(path))
+
+
+def short(params: dict[str, Any]) -> str:
+    """Parameters in one line."""
+    return "  ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in params.items())

@@ -1,4 +1,0 @@
-"""The activation table under its public name ``torchlift.lifted.activations``; it lives in ``convex``."""
-
-from torchlift.convex.activations import *  # noqa: F403 - a second name for the same module
-from torchlift.convex.activations import __all__ as __all__

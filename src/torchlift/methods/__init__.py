@@ -1,0 +1,1 @@
+"""Methods, one folder each: lift, recipe, mathematics."""

@@ -1,0 +1,62 @@
+"""Iterative stochastic sparsification, the stochastic rival of continuous sparsification."""
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from torchlift.core import Fit, Problem, Task
+from torchlift.methods.baselines.magnitude import remembered
+from torchlift.methods.baselines.stochastic_mask import Coin, StochasticMask
+from torchlift.methods.recipe import Recipe
+from torchlift.methods.sparsity.pruned_weights import logger, rewound
+
+
+@dataclasses.dataclass(frozen=True)
+class IterativeStochastic(Recipe):
+    """ISS: rounds with Bernoulli gates; gates whose s fell below s_init are closed for good; then the ticket.
+
+    Thesis Algorithm 4. ``StochasticMask(frozen=True)`` alone is the supermask search of Zhou et al. (2019).
+    """
+
+    rounds: int = 5
+    rewind: int = 0
+    where: str = "*weight"
+    s_init: float = 1.0
+    strength: float = 1e-8
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """The rounds, then the ticket."""
+        mask = StochasticMask(self.where, self.s_init, self.strength)
+        lifted = mask.lift(task)
+        early: Mapping[str, Any] = copy.deepcopy(task.state_dict())
+        share = 1 / (self.rounds + 1)
+        for number in range(1, self.rounds + 1):
+            coins = [part for part in lifted.modules() if isinstance(part, Coin)]
+            if number > 1:
+                with torch.no_grad():
+                    for coin in coins:
+                        coin.logit.masked_fill_(coin.logit < self.s_init, -torch.inf)
+            remember = (self.rewind,) if number == 1 and self.rewind else ()
+            fitted = fit(lifted, name=f"round {number}", share=share, remember=remember, log=expected)
+            if remember:
+                kept = copy.deepcopy(lifted)
+                kept.load_state_dict(remembered(fitted.remembered, self.rewind))
+                for coin in (part for part in kept.modules() if isinstance(part, Coin)):
+                    coin.logit.data.fill_(torch.inf)
+                early = copy.deepcopy(mask.project(kept).state_dict())
+        ticket = mask.project(lifted)
+        assert isinstance(ticket, Task)
+        ticket = rewound(ticket, early)
+        fit(ticket, name="ticket", share=share, log=logger(self.where, None))
+        return ticket
+
+
+def expected(problem: Problem) -> dict[str, float]:
+    """For the history: the sparsity to be expected of a draw, 1 − mean σ(s)."""
+    chances = [
+        torch.sigmoid(part.logit.detach()).flatten() for part in problem.modules() if isinstance(part, Coin)
+    ]
+    return {"sparsity": 1 - float(torch.cat(chances).mean())}

@@ -1,0 +1,123 @@
+"""Recipes one after another, inside one budget."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from torch import nn
+
+from torchlift.core import Fit, Lift, Task
+from torchlift.deploy.measuring import file_size
+from torchlift.errors import TorchliftError
+from torchlift.methods.inside import (
+    Coordinates,
+    accepted_within,
+    check_coordinates,
+    delivered,
+    within,
+)
+from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
+from torchlift.methods.schedule_span import Along
+from torchlift.train import DurableFit
+
+Step = RecipeLike | Lift
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class Chain(Recipe):
+    """task → recipe₁ → recipe₂ → …: each takes the last one's task and its share of the run's epochs.
+
+    ``Chain(a, b)``, or ``Chain({"prune": a, "polish": b})`` to name the stages: recipes or single lifts, in
+    order. ``shares``: parts of the budget (equal), in order or by name. ``restart=False``: all fits follow
+    the run's schedule once, one after another; by default each starts it anew, which anneals as often as
+    there are fits. ``coordinates``: in which all stages work, ``"normalized"`` or ``"centered"``, left at the
+    very end (a stage may have its own instead, and leaves them). The report shows what each stage cost and
+    did.
+    (Lifts at the same time, not one after another, are ``torchlift.chain``.)
+    """
+
+    recipes: Mapping[str, Step]
+    shares: Mapping[str, float] | None
+    restart: bool
+    coordinates: Coordinates
+
+    def __init__(
+        self,
+        recipes: Mapping[str, Step] | Sequence[Step] | Step = (),
+        *more: Step | Mapping[str, float],
+        shares: Mapping[str, float] | Sequence[float] | None = None,
+        restart: bool = True,
+        coordinates: Coordinates = "plain",
+    ) -> None:
+        check_coordinates(coordinates)
+        if isinstance(recipes, Mapping | Sequence):
+            if shares is None and len(more) == 1 and isinstance(more[0], Mapping):
+                shares, more = more[0], ()
+            if more:
+                raise TorchliftError("Chain takes recipes one by one, or one mapping or list of them.")
+            named = dict(recipes) if isinstance(recipes, Mapping) else by_kind(recipes)
+        else:
+            named = by_kind([recipes, *cast(tuple[Step, ...], more)])
+        if not named:
+            raise TorchliftError("Chain needs at least one recipe: Chain(pruning, polishing).")
+        parts = shares if shares is None or isinstance(shares, Mapping) else in_order(shares, named)
+        if parts is not None and set(parts) != set(named):
+            names = f"{', '.join(named)}; got {', '.join(parts)}"
+            raise TorchliftError(f"Chain's shares need one part for each of {names}.")
+        own = [name for name, step in named.items() if getattr(step, "coordinates", "plain") != "plain"]
+        if own and coordinates != "plain":
+            raise TorchliftError(
+                f"Chain is in {coordinates} coordinates already: leave coordinates= of {', '.join(own)} out."
+            )
+        object.__setattr__(self, "recipes", named)  # frozen
+        object.__setattr__(self, "shares", parts)
+        object.__setattr__(self, "restart", restart)
+        object.__setattr__(self, "coordinates", coordinates)
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """All recipes in turn, in the coordinates asked for."""
+        return within(self.coordinates, task, fit, lambda inner: self.staged(inner, fit))
+
+    def staged(self, task: Task, fit: Fit) -> Task:
+        """All recipes in turn; each is asked whether it takes what the last one left."""
+        shares: Mapping[str, Any] = self.shares or dict.fromkeys(self.recipes, 1.0)
+        total, inner = sum(shares.values()), fit if self.restart else Along(fit)
+        for name, step in self.recipes.items():
+            recipe, part = as_recipe(step), inner.branch(name, shares[name] / total)
+            reason = recipe.accepts(task, part)
+            if reason is not None:
+                raise TorchliftError(f"Chain stops at {name!r}: {reason}")
+            task = recipe(task, part)
+            if isinstance(fit, DurableFit):
+                out = delivered(task).model
+                fit.stage(name, task, parameters=nonzero(out), file_bytes=file_size(out))
+        return task
+
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """What the first recipe says: the others depend on what it makes."""
+        first = as_recipe(next(iter(self.recipes.values())))
+        return accepted_within(self.coordinates, task, fit, lambda inner: first.accepts(inner, fit))
+
+
+def nonzero(model: nn.Module) -> int:
+    """Parameters that are not zero."""
+    return sum(int(p.count_nonzero()) for p in model.parameters())
+
+
+def by_kind(steps: Sequence[Step]) -> dict[str, Step]:
+    """Stages under the names of their kinds; a second one of a kind is ``…-2``."""
+    named: dict[str, Step] = {}
+    for step in steps:
+        kind = getattr(step, "__name__", type(step).__name__)
+        again = sum(name == kind or name.startswith(f"{kind}-") for name in named)
+        named[f"{kind}-{again + 1}" if again else kind] = step
+    return named
+
+
+def in_order(shares: Sequence[float], named: Mapping[str, Step]) -> dict[str, float]:
+    """Shares by position as shares by name."""
+    if len(shares) != len(named):
+        raise TorchliftError(
+            f"Chain's shares need one part for each of {', '.join(named)}; got {len(shares)}."
+        )
+    return dict(zip(named, shares, strict=True))

@@ -1,0 +1,1 @@
+"""Exact changes of coordinates for the time of training."""

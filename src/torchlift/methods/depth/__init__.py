@@ -1,0 +1,1 @@
+"""Deeper for a while, shallower in the end."""

@@ -1,0 +1,137 @@
+"""The node of an inserted layer: W″ σ(W′ h + b′) + b″ in place of W h + b."""
+
+import copy
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.core import Dial, Node
+from torchlift.flow.affine import Moments, by_row, compose, rows, through
+from torchlift.methods.depth.factor import exact, factors, fill, orthogonal, place, pointwise, resized
+from torchlift.methods.depth.segments import Segment
+
+
+class Deeper(Node):
+    """h ↦ W″ a + b″ with a = σ(W′ h + b′), or σ(W′ h + b′) + h where residual.
+
+    Until :meth:`settle` is called it is the layer it stands for, and notes the range of W′ h. With ``fade``
+    the activation turns into its straight pieces as t goes to 1, so that merging loses nothing.
+    """
+
+    slope: Tensor
+    offset: Tensor
+
+    def __init__(
+        self, layer: nn.Module, width: int | None, residual: bool, seed: int | None, fade: bool
+    ) -> None:
+        super().__init__()
+        weight = layer.get_parameter("weight")
+        generator = None if seed is None else torch.Generator().manual_seed(seed)
+        flat = weight.detach().flatten(1).double().cpu()
+        self.axis = -1 if isinstance(layer, nn.Linear) else 1
+        self.residual, self.seed = residual, seed
+        if residual:
+            features = weight.shape[1]
+            self.inner = pointwise(layer, features, features)
+            self.outer = copy.deepcopy(layer)
+            start = orthogonal(features, generator, flat) / 2
+        else:
+            features = min(flat.shape) if width is None else width
+            self.inner = resized(layer, features)
+            self.outer = pointwise(layer, features, len(weight))
+            second, start = factors(flat, features, generator)
+            fill(self.outer.get_parameter("weight"), second)
+        fill(self.inner.get_parameter("weight"), start)
+        self.activation: nn.Module = nn.Identity()
+        self.fade = Dial(0.0, 1.0, "linear") if fade else None
+        self.register_buffer("slope", weight.new_ones(features))
+        self.register_buffer("offset", weight.new_zeros(features))
+        self.template = (copy.deepcopy(layer).to("meta"),)  # in a tuple: no part of the module tree
+        self.original: list[nn.Module] = [layer]
+        self.watch: Callable[[Tensor, Tensor], None] | None = None
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The two layers; before they are settled, the one."""
+        z = self.inner(h)
+        if self.original:
+            if self.watch is not None:
+                self.watch(z, z)
+            return self.original[0](h)
+        a = self.bent(z)
+        if self.watch is not None:
+            self.watch(z, a)
+        return self.outer(a + h if self.residual else a)
+
+    def bent(self, z: Tensor) -> Tensor:
+        """σ(z), or on the way from it to its straight pieces."""
+        a = self.activation(z)
+        if self.fade is None:
+            return a
+        shape = (-1, *[1] * (z.ndim - 2)) if self.axis == 1 else (-1,)
+        return torch.lerp(a, self.slope.view(shape) * z + self.offset.view(shape), self.fade().to(z.dtype))
+
+    @torch.no_grad()
+    def settle(self, activation: nn.Module, pieces: Sequence[Segment], seen: Moments, margin: float) -> None:
+        """Put every neuron on a straight piece, by the ranges seen, and make up for it after it (eq. 4.2)."""
+        layer = self.original.pop()
+        self.activation = copy.deepcopy(activation)
+        features = len(self.slope)
+        generator = torch.Generator().manual_seed(self.seed or 0)
+        chosen = torch.randint(len(pieces), (features,), generator=generator).tolist()
+        chosen = [0] * features if self.seed is None else chosen
+
+        def of(name: str) -> Tensor:
+            return torch.tensor([getattr(pieces[k], name) for k in chosen], dtype=torch.float64)
+
+        slope, offset = of("slope"), of("offset")
+        scale, shift = place(seen.low.cpu(), seen.high.cpu(), of("low"), of("high"), margin)
+        inner = by_row(scale, exact(self.inner.get_parameter("weight")))
+        weight, bias = exact(layer.get_parameter("weight")), exact(layer.get_parameter("bias"))
+        if self.residual:
+            back = torch.linalg.inv(
+                slope[:, None] * inner.flatten(1) + torch.eye(features, dtype=torch.float64)
+            )
+            outer = compose(weight, back.view_as(inner))
+        else:
+            each = (slope * scale).view(1, -1, *[1] * (weight.ndim - 2))
+            outer = exact(self.outer.get_parameter("weight")) / each
+        fill(self.inner.get_parameter("weight"), inner)
+        fill(self.inner.get_parameter("bias"), shift)
+        fill(self.outer.get_parameter("weight"), outer)
+        fill(self.outer.get_parameter("bias"), bias - through(outer, slope * shift + offset))
+        fill(self.slope, slope)
+        fill(self.offset, offset)
+
+    def project(self) -> nn.Module:
+        """The merged layer; λ and μ are those of the straight pieces, or of the fit last made to data."""
+        layer = copy.deepcopy(self.template[0]).to_empty(device=self.slope.device).to(self.slope.dtype)
+        slope, offset = exact(self.slope), exact(self.offset)
+        inner, outer = exact(self.inner.get_parameter("weight")), exact(self.outer.get_parameter("weight"))
+        shift = slope * exact(self.inner.get_parameter("bias")) + offset
+        with torch.no_grad():
+            weight = compose(outer, by_row(slope, inner))
+            weight = weight + outer if self.residual else weight
+            fill(layer.get_parameter("weight"), weight)
+            fill(layer.get_parameter("bias"), through(outer, shift) + exact(self.outer.get_parameter("bias")))
+        return layer
+
+    @torch.no_grad()
+    def refit(self, seen: Moments) -> None:
+        """λ and μ of least squares on what was seen, neuron by neuron."""
+        slope, offset = seen.fit(self.slope.to(seen.x))
+        self.slope.copy_(slope)
+        self.offset.copy_(offset)
+
+
+class Gather:
+    """Adds up the moments of what a node shows it."""
+
+    def __init__(self, axis: int) -> None:
+        self.axis = axis
+        self.seen: Moments | None = None
+
+    def __call__(self, z: Tensor, a: Tensor) -> None:
+        """One call's inputs and outputs of the activation."""
+        found = Moments.of(rows(z, self.axis), rows(a, self.axis))
+        self.seen = found if self.seen is None else self.seen + found

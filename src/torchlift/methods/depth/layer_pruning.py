@@ -1,0 +1,132 @@
+"""Train a deep network, take out the layers that do least, train what is left."""
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.analyze.tracking import Depth
+from torchlift.core import Fit, Task, zero_masks
+from torchlift.errors import SelectionError, TorchliftError
+from torchlift.methods.depth.reduce import depth, reduced
+from torchlift.methods.depth.thinning import CRITERIA, Criterion, Thinning, inputs, latency
+from torchlift.methods.depth.units import units
+from torchlift.methods.recipe import Recipe
+
+
+class Note(nn.Module):
+    """One number that a run remembers."""
+
+    value: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("value", torch.zeros((), dtype=torch.int64))
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerPruning(Recipe):
+    """Train; find layers that act linearly on the data; merge them; train on (Bai et al., 2024, section 5.4).
+
+    How far: all layers whose linearity reaches ``threshold``; or, one after the other, until ``layers`` that
+    bend are left, a call takes ``latency`` milliseconds (one sample), or the validation metric (before
+    training on) has fallen by ``drop``. ``criterion``: which goes next. ``"linearity"``: the most linear
+    layer is merged into the next. Its rivals leave a block out whole (blocks of residual networks, square
+    layers with their activation): ``"removal"`` the one without which the loss is least, ``"cka"`` the one
+    whose output is most like its input; they need a target other than the threshold. ``finetune`` is the part
+    of the budget for what is left, ``samples`` the number of training inputs to look at.
+    """
+
+    threshold: float = 0.99
+    layers: int | None = None
+    finetune: float = 0.25
+    criterion: Criterion = "linearity"
+    drop: float | None = None
+    latency: float | None = None
+    samples: int = 2048
+    grow: bool = False
+
+    def __post_init__(self) -> None:
+        if self.criterion not in CRITERIA:
+            raise TorchliftError(f"LayerPruning's criterion is one of {CRITERIA}, got {self.criterion!r}.")
+        if sum(aim is not None for aim in (self.layers, self.drop, self.latency)) > 1:
+            raise TorchliftError("LayerPruning takes one target: layers, drop or latency.")
+        if self.criterion != "linearity" and not self.targeted:
+            raise TorchliftError(
+                f"criterion={self.criterion!r} has no threshold: give layers, drop or latency."
+            )
+        if not 0 <= self.finetune < 1:
+            raise TorchliftError(f"finetune is a part of the budget in [0, 1), got {self.finetune}.")
+
+    @property
+    def targeted(self) -> bool:
+        """Whether there is a target other than the threshold."""
+        return not (self.layers is None and self.drop is None and self.latency is None)
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """Train, prune, train."""
+        reason = self.accepts(task)
+        if reason is not None:
+            raise SelectionError(reason)
+        x = inputs(fit, self.samples)
+        log = Depth(x)
+        fit(task, name="train", share=1 - self.finetune, log=log)
+        small = self.pruned(task, fit, x)
+        if self.finetune:
+            fit(small, name="finetune", share=self.finetune, log=log)
+        return small
+
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """Whether there is anything that could go, by the structure of the network."""
+        pruned = next(iter(zero_masks(task)), None) if self.criterion == "linearity" else None
+        if pruned is not None:
+            return f"LayerPruning would fill the zeros of {task.label(pruned)}: use criterion='removal'."
+        if fit is None:
+            return None
+        x = inputs(fit, 8)
+        if self.criterion != "linearity":
+            return None if units(task.model, x) else "LayerPruning: no block or square layer can be left out."
+        done = reduced(task.model, x, layers=0, grow=self.grow)
+        why = "; ".join(f"{name}: {reason}" for name, reason in done.kept.items())
+        return None if done.merged else f"LayerPruning can merge nothing here ({why or 'no layer bends'})."
+
+    def pruned(self, task: Task, fit: Fit, x: Any) -> Task:
+        """The task with fewer layers; how many is decided once in a run: a measured time never repeats."""
+        thinning = Thinning(self.criterion, x, fit, self.grow)
+        note, found = Task(Note(), task.loss), list[Task]()
+
+        def decide(remembered: Any) -> None:
+            number, small = self.chosen(task, thinning)
+            remembered.model.value.fill_(number)
+            found.append(small)
+
+        fit.once("choose the depth", decide, note)
+        if found:
+            return found[0]
+        assert isinstance(note.model, Note)
+        return thinning.after(task, int(note.model.value), self.threshold)
+
+    def chosen(self, task: Task, thinning: Thinning) -> tuple[int, Task]:
+        """How many layers go to reach the target (−1: by the threshold), and the task without them."""
+        if not self.targeted:
+            return -1, thinning.after(task, -1, self.threshold)
+        fit, x, number, before = thinning.fit, thinning.x, 0, task
+        start = None if self.drop is None else fit.evaluate(task)
+        for number, small in enumerate(thinning.sequence(task)):
+            if self.layers is not None and depth(small.model, x) <= self.layers:
+                return number, small
+            if self.latency is not None and latency(small.model, x) <= self.latency:
+                return number, small
+            if start is not None and self.drop is not None and fallen(start, fit.evaluate(small)) > self.drop:
+                return max(0, number - 1), before
+            before = small
+        if self.drop is None:
+            why = thinning.reasons(task)
+            raise TorchliftError(f"{self!r} is out of reach: no more than {number} layers can go. {why}")
+        return number, before
+
+
+def fallen(start: Any, score: Any) -> float:
+    """How much worse a metric is than it was."""
+    return start.metric - score.metric if start.higher_is_better else score.metric - start.metric

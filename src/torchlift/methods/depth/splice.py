@@ -1,0 +1,127 @@
+"""Taking layers out of a model: the arithmetic of a merge, and the change of the module tree."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.flow.affine import Moments, by_row, compose, through
+from torchlift.methods.coordinates.normalize import fold
+from torchlift.methods.depth.spots import CONVOLUTIONS, Layer, Spot
+
+
+class Line(nn.Module):
+    """z ↦ λ z + μ, neuron by neuron: an activation as the data see it."""
+
+    slope: Tensor
+    offset: Tensor
+
+    def __init__(self, slope: Tensor, offset: Tensor, axis: int) -> None:
+        super().__init__()
+        self.register_buffer("slope", slope)
+        self.register_buffer("offset", offset)
+        self.axis = axis
+
+    def forward(self, z: Tensor) -> Tensor:
+        """The line at z."""
+        shape = (-1, *[1] * (z.ndim - 2)) if self.axis == 1 else (-1,)
+        return self.slope.to(z).view(shape) * z + self.offset.to(z).view(shape)
+
+
+def affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
+    """Weight and bias in float64."""
+    weight = layer.get_parameter("weight").detach().double()
+    bias = layer.bias
+    return weight, bias.detach().double() if isinstance(bias, Tensor) else weight.new_zeros(len(weight))
+
+
+def first_part(model: nn.Module, spot: Spot, seen: Moments | None) -> tuple[Tensor, Tensor]:
+    """Weight and bias of layer, norms and line together."""
+    weight, bias = affine(model.get_submodule(spot.layer))
+    for name in spot.norms:
+        scale, shift = folded(model.get_submodule(name), weight)
+        weight, bias = by_row(scale, weight), scale * bias + shift
+    if seen is not None:
+        slope, offset = seen.fit()
+        weight, bias = by_row(slope, weight), slope * bias + offset
+    return weight, bias
+
+
+def folded(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:
+    """A batch norm in evaluation as scale and shift, in float64."""
+    assert isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
+    mean, variance = norm.running_mean, norm.running_var
+    assert isinstance(mean, Tensor)
+    assert isinstance(variance, Tensor)
+    gamma = norm.weight.detach() if norm.affine else torch.ones_like(mean)
+    beta = norm.bias.detach() if norm.affine else torch.zeros_like(mean)
+    return fold(gamma.to(like), beta.to(like), mean.to(like), variance.to(like), norm.eps)
+
+
+def merged(model: nn.Module, spot: Spot, seen: Moments | None) -> Layer:
+    """The one layer that stands for the spot."""
+    weight, bias = first_part(model, spot, seen)
+    first = model.get_submodule(spot.layer)
+    if spot.block:
+        return made(weight + identity(weight), bias, first, first)
+    second = model.get_submodule(spot.into)
+    outer, shift = affine(second)
+    stride = first.stride if isinstance(first, CONVOLUTIONS) else 1
+    return made(compose(outer, weight, stride), through(outer, bias) + shift, first, second)
+
+
+def identity(weight: Tensor) -> Tensor:
+    """The kernel of x ↦ x, of a square weight's shape."""
+    kernel = torch.zeros_like(weight)
+    center = tuple(size // 2 for size in weight.shape[2:])
+    index = torch.arange(len(weight))
+    kernel[(index, index, *center)] = 1.0
+    return kernel
+
+
+def made(weight: Tensor, bias: Tensor, first: nn.Module, second: nn.Module) -> Layer:
+    """A layer of the first one's kind and padding, and of both strides."""
+    with torch.random.fork_rng(devices=[]):
+        if isinstance(first, CONVOLUTIONS) and isinstance(second, CONVOLUTIONS):
+            stride = tuple(a * b for a, b in zip(first.stride, second.stride, strict=True))
+            stride = first.stride if second is first else stride
+            outputs, inputs, *kernel = weight.shape
+            layer = type(first)(inputs, outputs, tuple(kernel), stride, first.padding)  # pyright: ignore[reportArgumentType]
+        else:
+            layer = nn.Linear(weight.shape[1], weight.shape[0])
+    layer.to(first.get_parameter("weight")).train(first.training)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        assert isinstance(layer.bias, Tensor)
+        layer.bias.copy_(bias)
+    return layer
+
+
+def growth(first: nn.Module, second: nn.Module, layer: Layer) -> float:
+    """Multiplications of the merged layer over those of the two, per output."""
+    often = torch.Size(second.stride).numel() if isinstance(second, CONVOLUTIONS) else 1
+    two = first.get_parameter("weight").numel() * often + second.get_parameter("weight").numel()
+    return layer.weight.numel() / two
+
+
+def spliced(model: nn.Module, spot: Spot, layer: Layer) -> None:
+    """Put the merged layer where the second one was (or the block), and take the others out, in place."""
+    put(model, spot.block or spot.into, layer)
+    if not spot.block:
+        remove(model, [spot.layer, *spot.norms, *([spot.bend.name] if spot.bend else [])])
+
+
+def put(model: nn.Module, name: str, part: nn.Module) -> None:
+    """Set a part of the model."""
+    model.set_submodule(name, part)
+
+
+def remove(model: nn.Module, names: Sequence[str]) -> None:
+    """Out of sequences for good, elsewhere replaced by the identity."""
+    for name in names:
+        above, _, last = name.rpartition(".")
+        parent = model.get_submodule(above)
+        if isinstance(parent, nn.Sequential):
+            del parent._modules[last]  # pyright: ignore[reportPrivateUsage]  (del parent[i] would rename the others)
+        else:
+            parent.set_submodule(last, nn.Identity())

@@ -1,0 +1,70 @@
+"""Lifted networks: activations as variables, trained by convex blocks."""
+
+from typing import TYPE_CHECKING, Any
+
+from torchlift.convex.functions import L1, L2, TV, Wavelets
+from torchlift.methods.lifted import activations, penalties, solvers
+from torchlift.methods.lifted.bcd import BCD
+from torchlift.methods.lifted.contrastive import Contrastive
+from torchlift.methods.lifted.history import Trained
+from torchlift.methods.lifted.imaging import ProximalConvNet, UnrolledNet
+from torchlift.methods.lifted.isgm import ISGM
+from torchlift.methods.lifted.network import Network
+from torchlift.methods.lifted.predict import predict
+from torchlift.methods.lifted.read import Act, read
+from torchlift.methods.lifted.recursive import ProximalNet, Recursive, ResidualNet
+from torchlift.methods.lifted.shard import Alone, LayerParallel, Shard, Sharded
+from torchlift.methods.lifted.soft import Soft, SoftEnergy, States
+from torchlift.methods.lifted.splitting import Splitting
+from torchlift.methods.lifted.traced import Traced
+from torchlift.methods.lifted.train import train
+from torchlift.methods.lifted.unified import Unified, UnifiedISGM
+
+if TYPE_CHECKING:
+    from torchlift.methods.lifted.estimators import LiftedClassifier as LiftedClassifier
+    from torchlift.methods.lifted.estimators import LiftedRegressor as LiftedRegressor
+
+__all__ = [
+    "BCD",
+    "ISGM",
+    "L1",
+    "L2",
+    "TV",
+    "Act",
+    "Alone",
+    "Contrastive",
+    "LayerParallel",
+    "Network",
+    "ProximalConvNet",
+    "ProximalNet",
+    "Recursive",
+    "ResidualNet",
+    "Shard",
+    "Sharded",
+    "Soft",
+    "SoftEnergy",
+    "Splitting",
+    "States",
+    "Traced",
+    "Trained",
+    "Unified",
+    "UnifiedISGM",
+    "UnrolledNet",
+    "Wavelets",
+    "activations",
+    "penalties",
+    "predict",
+    "read",
+    "solvers",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("LiftedClassifier", "LiftedRegressor"):
+        raise AttributeError(f"module 'torchlift.methods.lifted' has no attribute {name!r}")
+    try:
+        from torchlift.methods.lifted import estimators
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{name} needs scikit-learn: pip install 'torchlift[data]'") from error
+    return getattr(estimators, name)

@@ -1,0 +1,352 @@
+"""Block-coordinate descent: states layer by layer, then all weights, on all samples (Askari et al. 2018)."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from torchlift.convex.activations import Activation, Linear
+from torchlift.core import Batch, Task
+from torchlift.errors import TorchliftError
+from torchlift.methods.lifted import streamed
+from torchlift.methods.lifted.blocks import BlockTask
+from torchlift.methods.lifted.layers import Layer
+from torchlift.methods.lifted.network import Network
+from torchlift.methods.lifted.penalties import Bregman, Classical, Penalty
+from torchlift.methods.lifted.shard import Alone, Shard, Slice
+from torchlift.methods.lifted.solvers import descent
+from torchlift.methods.lifted.solvers.descent import Exact, Rule
+from torchlift.methods.lifted.solvers.glm import WeightBlock
+from torchlift.methods.lifted.solvers.regularizers import Regularizer, regularized_weights
+from torchlift.methods.lifted.solvers.states import StateBlock
+from torchlift.methods.lifted.solvers.xstep import nnls, quadratic_domain
+from torchlift.train.stepping import Place
+
+Order = Literal["descending", "ascending", "red_black", "jacobi"]
+
+
+def waves(order: Order, hidden: int) -> list[list[int]]:
+    """Which hidden layers are updated together, in turn: a wave sees only what earlier waves left."""
+    if order not in get_args(Order):
+        raise ValueError(f"order: {order!r} is none of {', '.join(get_args(Order))}")
+    match order:
+        case "descending":
+            return [[i] for i in reversed(range(hidden))]
+        case "ascending":
+            return [[i] for i in range(hidden)]
+        case "red_black":
+            return [w for w in (list(range(hidden - 1, -1, -2)), list(range(hidden - 2, -1, -2))) if w]
+        case "jacobi":
+            return [list(range(hidden))] if hidden else []
+
+
+@dataclasses.dataclass(frozen=True)
+class BCD:
+    """min over states, then over weights, again and again; all but ``jacobi`` never raise the objective.
+
+    ``update`` is how far each block is taken: exact, linearized, accelerated, momentum, adaptive, or a rule.
+    ``growth`` multiplies every μ after each ``every`` sweeps; ``tolerance`` stops on the relative change of
+    the layers' penalties and the loss. ``rho``‖W‖² (plain sums) or any ``regularizer`` acts on the weights.
+
+    A sweep is an epoch. In one batch of all samples every block goes as far as ``update`` says. Over several
+    batches (data need not fit into memory) states are updated batch by batch and the weights at the end, by
+    one majorised step from Gram matrices that were summed up on the way; for the classical penalty that step
+    is exact. States are kept from sweep to sweep where data stand in memory, unless ``chunk`` asks for
+    batches of that many samples (in ``lifted.train``) whose states start from the forward pass and are
+    forgotten.
+
+    Extensions: ``input_noise`` s makes the first layer robust to inputs that are off by noise of deviation s
+    (for each sample E‖W₁·noise‖² = s²‖W₁‖² is added inside the penalty: exact for quadratics, else a bound);
+    ``learn_slopes`` fits the slope of every ``nn.LeakyReLU``.
+    """
+
+    order: Order = "descending"
+    update: str | Rule = "exact"
+    rho: float = 1e-3
+    regularizer: Regularizer | None = None
+    growth: float = 1.0
+    every: int = 1
+    tolerance: float = 0.0
+    input_noise: float = 0.0
+    learn_slopes: bool = False
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        waves(self.order, 1)
+        descent.get(self.update)
+        if self.chunk is not None and self.chunk < 1:
+            raise TorchliftError(f"BCD: chunk is a number of samples, got {self.chunk}.")
+
+    def problem(
+        self,
+        task: Task,
+        penalty: str,
+        mu: float | Sequence[float],
+        loss: Activation,
+        shard: Shard | None = None,
+    ) -> "BCDTask":
+        """The task, lifted."""
+        return BCDTask(task, loss, penalty, mu, self, shard)
+
+    def sweep_states(
+        self, network: Network, x: Tensor, y: Tensor, states: list[Tensor], shard: Shard | None = None
+    ) -> None:
+        """Update every hidden state in place of the list."""
+        shard, rule = shard or Alone(), descent.get(self.update)
+        for wave in waves(self.order, network.hidden):
+            new = shard.each(
+                {i: states[i] for i in wave}, lambda i: state_step(network, i, x, y, states, rule, shard)
+            )
+            for i, state in new.items():
+                states[i] = torch.lerp(states[i], state, 0.5) if self.order == "jacobi" else state
+
+    def sweep_weights(
+        self,
+        network: Network,
+        x: Tensor,
+        y: Tensor,
+        states: list[Tensor],
+        shard: Shard | None = None,
+        trained: Sequence[bool] | None = None,
+    ) -> None:
+        """Update the weights of every layer that is trained: they are independent given the states."""
+        below, above, shard = [x, *states], [*states, y], shard or Alone()
+
+        def work(i: int) -> Tensor:
+            noise = self.input_noise if i == 0 else 0.0
+            layer, penalty, mu = network.layers[i], network.penalties[i], network.mus[i]
+            return self.weight_step(layer, penalty, mu, below[i], above[i], shard, noise)
+
+        thetas = {i: layer.theta for i, layer in enumerate(network.layers) if trained is None or trained[i]}
+        for i, theta in shard.each(thetas, work).items():
+            network.layers[i].theta = theta
+
+    def weight_step(
+        self,
+        layer: Layer,
+        penalty: Penalty,
+        mu: float,
+        below: Tensor,
+        above: Tensor,
+        shard: Shard,
+        noise: float = 0.0,
+    ) -> Tensor:
+        """argmin over θ of μ ΣP(u, v) + ρ‖W‖² (or R(W)), as far as ``update`` goes."""
+        rows, target, rule = layer.rows(below), layer.rows_of(above), descent.get(self.update)
+        samples = float(shard.sum(rows.new_tensor(float(len(rows))))) if noise else 0.0
+        rho = self.ridge(penalty, mu, samples, noise)
+        if self.regularizer is not None:
+            return regularized_weights(
+                rows,
+                target,
+                penalty,
+                mu,
+                self.regularizer,
+                layer.theta,
+                bias=layer.bias,
+                rule=rule,
+                shard=shard,
+            )
+        block = WeightBlock(rows, target, penalty, mu, rho, layer.bias, shard)
+        if isinstance(penalty, Classical) and isinstance(rule, Exact):
+            return block.step(layer.theta)  # the majorant is the problem itself: one ridge solve
+        return rule(block.block(), layer.theta)
+
+    def ridge(self, penalty: Penalty, mu: float, rows: float, noise: float) -> float:
+        """The weight of ‖W‖²: ρ, and what noisy inputs add over so many rows."""
+        return self.rho + mu * penalty.lipschitz_v * rows * noise**2 / 2
+
+    def refusal(self, network: Network) -> str | None:
+        """Why the weights cannot be found from streamed Gram matrices."""
+        exact = isinstance(descent.get(self.update), Exact)
+        majorised = [p for p in network.penalties if not isinstance(p, Classical) and not _square(p)]
+        if exact and majorised:
+            return "update='exact' with this penalty and loss: say update='linearized', or 'accelerated'"
+        if self.regularizer is not None:
+            return "a regularizer"
+        if self.learn_slopes:
+            return "learn_slopes"
+        if any(not p.convex_v for p in network.penalties):
+            return "the quadratic penalty, whose step needs a line search"
+        return None
+
+
+class BCDTask(BlockTask):
+    """A sweep per epoch."""
+
+    def __init__(
+        self,
+        task: Task,
+        loss: Activation,
+        penalty: str,
+        mu: float | Sequence[float],
+        method: BCD,
+        shard: Shard | None = None,
+    ) -> None:
+        super().__init__(task, loss, penalty, mu, shard)
+        self.method, self.sweeps = method, 0
+        self.kept: list[Tensor] = []
+        """States of all samples, in the order of the data; none where batches come from elsewhere."""
+        self.last: Tensor | None = None
+        self.equations: list[dict[str, Tensor]] = []
+        if method.regularizer is not None and method.input_noise:
+            raise TorchliftError("BCD: input_noise acts through rho, which a regularizer replaces: drop one.")
+
+    def memory(self) -> dict[str, Any]:
+        """States, what was summed up, the energies of the last sweep."""
+        return {"kept": self.kept, "last": self.last, "equations": self.equations, "sweeps": self.sweeps}
+
+    @torch.no_grad()
+    def prepare(self, batches: Iterable[Batch]) -> None:
+        """States of the forward pass, to be kept from sweep to sweep."""
+        if self.method.chunk is not None or not self.network.hidden:
+            return
+        found = [self.network.states(self.checked(batch)) for batch in batches]
+        self.kept = [torch.cat(parts) for parts in zip(*found, strict=True)]
+        self.indexed = True
+
+    @torch.no_grad()
+    def begin(self, place: Place) -> None:
+        """All processes start from the first one's weights, and states."""
+        super().begin(place)
+        shard = Slice(place.rank, place.world).shard
+        self.kept = [shard.first(state) for state in self.kept]
+
+    def step(self, batch: Batch, place: Place) -> None:
+        """States of the batch, then the weights: at once, or when it is the last of its sweep."""
+        network, method = self.network, self.method
+        x, y = self.pair(batch)
+        y = network.targets(y, x)
+        if place.batch == 0:
+            self.grow()
+        mine = Slice.of(len(x), place.rank, place.world)
+        my_x, my_y = mine.take(x), mine.take(y)
+        states = [mine.take(s) for s in self.recall(batch)] or network.states(my_x)
+        if place.batches > 1 or method.chunk is not None:
+            method.sweep_states(network, my_x, my_y, states, mine.shard)
+            self.gather(my_x, my_y, states, mine.shard)
+            self.note(mine.shard.sum(network.parts(my_x, states, my_y)), len(x))
+            if place.last:
+                self.solve()
+        else:
+            shard = self.shard or mine.shard
+            method.sweep_states(network, my_x, my_y, states, shard)
+            if method.learn_slopes:
+                network.learn_slopes(my_x, states, shard)
+            method.sweep_weights(network, my_x, my_y, states, shard, self.trained)
+            count = len(x) if self.shard is None else int(self.shard.sum(torch.tensor(len(x))))
+            self.note(shard.sum(network.parts(my_x, states, my_y)), count)
+        self.keep(batch, [mine.join(state, len(x)) for state in states])
+        if place.last:
+            self.settle()
+
+    def grow(self) -> None:
+        """μ of a new sweep."""
+        network, method = self.network, self.method
+        if self.sweeps and self.sweeps % method.every == 0:
+            network.mus[:-1] = [mu * method.growth for mu in network.mus[:-1]]
+        self.sweeps += 1
+
+    def recall(self, batch: Batch) -> list[Tensor]:
+        """The batch's states as the last sweep left them, if they are kept."""
+        return [state.index_select(0, places(batch)) for state in self.kept]
+
+    def keep(self, batch: Batch, states: list[Tensor]) -> None:
+        """Remember the batch's states."""
+        for kept, state in zip(self.kept, states, strict=False):
+            kept.index_copy_(0, places(batch), state)
+
+    def gather(self, x: Tensor, y: Tensor, states: list[Tensor], shard: Shard) -> None:
+        """Add a batch to the normal equations of every layer."""
+        network = self.network
+        reason = self.method.refusal(network)
+        if reason is not None:
+            raise TorchliftError(f"BCD over several batches, or with chunk, cannot have {reason}.")
+        self.equations = self.equations or [streamed.none_yet(layer) for layer in network.layers]
+        layers = zip(self.equations, network.layers, network.penalties, strict=True)
+        pairs = zip([x, *states], [*states, y], strict=True)
+        self.equations = [
+            streamed.added(found, layer, penalty, below, above, shard)
+            for (found, layer, penalty), (below, above) in zip(layers, pairs, strict=True)
+        ]
+
+    def solve(self) -> None:
+        """New weights from what was gathered; callers' own shards are summed up only here."""
+        network, shard = self.network, self.shard or Alone()
+        self.sums = shard.sum(self.sums)
+        for i, (found, layer) in enumerate(zip(self.equations, network.layers, strict=True)):
+            penalty, mu = network.penalties[i], network.mus[i]
+            noise = self.method.input_noise if i == 0 else 0.0
+            rho = self.method.ridge(penalty, mu, float(shard.sum(found["rows"])), noise)
+            theta = streamed.solution(found, layer, 2 * rho / (mu * penalty.lipschitz_v), shard)
+            layer.theta = theta if self.trained[i] else layer.theta
+        self.equations = []
+
+    def settle(self) -> None:
+        """Whether the sweep changed nothing beyond the tolerance."""
+        parts, last = self.sums[:-1], self.last
+        self.last = parts
+        if last is not None:
+            self.settled = bool(((parts - last).abs() <= self.method.tolerance * parts.abs().sum()).all())
+
+    def regularization(self) -> float:
+        """(ρ‖W‖² or R(W))/n, with what noisy inputs add."""
+        total, samples = 0.0, float(self.sums[-1])
+        for i, layer in enumerate(self.network.layers):
+            if self.trained[i] and self.method.regularizer is not None:
+                total += float(self.method.regularizer.value(layer.weight))
+            elif self.trained[i]:
+                noise, penalty = self.method.input_noise if i == 0 else 0.0, self.network.penalties[i]
+                rho = self.method.ridge(penalty, self.network.mus[i], samples, noise)
+                total += rho * float(layer.weight.square().sum())
+        return total / max(samples, 1.0)
+
+
+def places(batch: Batch) -> Tensor:
+    """Where the samples of an indexed batch stand in the data."""
+    return batch["index"] if isinstance(batch, dict) else batch[-1]
+
+
+def state_step(
+    network: Network,
+    index: int,
+    x: Tensor,
+    y: Tensor,
+    states: list[Tensor],
+    rule: Rule,
+    shard: Shard | None = None,
+) -> Tensor:
+    """One hidden layer's states with everything else fixed; exact quadratic cases go to the NNLS solvers."""
+    v = network.preactivation(index, x, states)
+    above = network.above(index, states, y)
+    penalty, mu = network.penalties[index], network.mus[index]
+    if isinstance(rule, Exact) and _is_quadratic(network, index, v):
+        layer = network.layers[index + 1]
+        return nnls(
+            layer.weight,
+            layer.theta[:, -1],
+            above.state,
+            v,
+            above.mu,
+            mu,
+            activation=penalty.activation,
+            start=states[index],
+        )
+    return rule(StateBlock(penalty, mu, v, above, shard or Alone()).block(), states[index])
+
+
+def _is_quadratic(network: Network, index: int, v: Tensor) -> bool:
+    """f(u) = ½‖u‖² on a box or simplex below, ½‖u₊ − v₊‖² above, and a plain matrix between them."""
+    above = network.penalties[index + 1]
+    square = isinstance(above, Classical) or _square(above)
+    here = network.penalties[index]
+    plain = network.layers[index + 1].flat and len(network.layers[index + 1].before) == 0
+    known = isinstance(here, Classical | Bregman) and quadratic_domain(here.activation, v) is not None
+    return square and plain and known and v.ndim == 2
+
+
+def _square(penalty: Penalty) -> bool:
+    """½‖u − v‖²."""
+    return isinstance(penalty, Bregman) and isinstance(penalty.activation, Linear)

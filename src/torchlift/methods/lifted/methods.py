@@ -1,0 +1,44 @@
+"""The methods of lifted training by name."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from torchlift.convex.activations import Activation
+from torchlift.methods.lifted.bcd import BCD
+from torchlift.methods.lifted.contrastive import Contrastive
+from torchlift.methods.lifted.isgm import ISGM
+from torchlift.methods.lifted.network import loss_activation
+from torchlift.methods.lifted.soft import Soft
+from torchlift.methods.lifted.splitting import Splitting
+from torchlift.methods.lifted.unified import UnifiedISGM
+
+Method = BCD | ISGM | Contrastive | Splitting | UnifiedISGM | Soft
+METHODS: dict[str, type[Method]] = {
+    "bcd": BCD,
+    "isgm": ISGM,
+    "contrastive": Contrastive,
+    "splitting": Splitting,
+    "unified": UnifiedISGM,
+    "soft": Soft,
+}
+
+
+def as_method(method: str | Method, options: Mapping[str, Any]) -> Method:
+    """The method called so, with its options; an option it does not have is refused by name."""
+    if isinstance(method, str) and method not in METHODS:
+        raise ValueError(f"lifted.train: no method {method!r}; known: {', '.join(METHODS)}")
+    kind = METHODS[method] if isinstance(method, str) else type(method)
+    known = [field.name for field in dataclasses.fields(kind)]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        name = method if isinstance(method, str) else kind.__name__
+        raise TypeError(
+            f"lifted.train: method {name!r} has no option {unknown[0]!r}; it has {', '.join(known)}"
+        )
+    return kind(**options) if isinstance(method, str) else dataclasses.replace(method, **options)
+
+
+def named_loss(loss: str | Activation) -> Activation:
+    """The activation whose Bregman penalty is the loss."""
+    return loss_activation(loss)

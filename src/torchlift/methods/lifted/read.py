@@ -1,0 +1,232 @@
+"""Read an ordinary model into lifted layers, compare both, or name the first module that cannot be."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+import torch.fx
+from torch import Tensor, nn
+
+from torchlift.convex import activations
+from torchlift.convex.activations import Act, Activation, Channelwise, recognize
+from torchlift.errors import TorchliftError
+from torchlift.flops import uncounted
+from torchlift.methods.lifted.layers import Conv, Dense, Layer
+
+_FIXED = (nn.Flatten, nn.Unflatten, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.MaxPool2d)
+_LEAVES = (nn.Linear, nn.Conv2d)  # with children only if parametrized
+_COMPARED = 4  # samples of the data on which what was read is compared with the model
+_ROUNDING = 1e4  # units of the last place they may differ by
+
+
+class ReadError(TorchliftError):
+    """A model that is no chain of known layers, or computes something besides them."""
+
+
+class NotAChainError(ReadError):
+    """The model has skip connections or computes outside its modules: see ``traced``."""
+
+
+class _Tracer(torch.fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, Act) or super().is_leaf_module(m, module_qualified_name)
+
+
+def trace(model: nn.Module) -> torch.fx.GraphModule:
+    """The model's graph, its activations whole."""
+    try:
+        return torch.fx.GraphModule(model, _Tracer().trace(model))
+    except Exception as error:  # tracing a user's model may raise anything
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ReadError(f"lifted: {type(model).__name__} cannot be traced ({reason})") from error
+
+
+def check_smooth(name: str, activation: Activation) -> None:
+    """Block steps need the Lipschitz constant of σ: the sign has a penalty, but cannot be trained through."""
+    if not math.isfinite(activation.lipschitz):
+        raise ReadError(
+            f"lifted: activation {name!r} ({activation}) jumps, so no step size exists; use hard_tanh instead"
+        )
+
+
+def check_precision(model: nn.Module) -> None:
+    """Block solvers factorize matrices: half precision is refused, and so are models without weights."""
+    weight = next(model.parameters(), None)
+    if weight is None:
+        raise ReadError(f"lifted: {type(model).__name__} has no weights to train")
+    if weight.dtype not in (torch.float32, torch.float64):
+        raise ReadError(f"lifted: the model is in {weight.dtype}; call model.float() or model.double() first")
+
+
+def modules_in_order(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The leaves of nested Sequentials, or the chain that torch.fx finds in any other module."""
+    if type(model).forward is nn.Sequential.forward:
+        for name, child in vars(model)["_modules"].items():  # named_children would drop a module used twice
+            yield from modules_in_order(child, f"{prefix}{name}.")
+    elif next(model.children(), None) is None or isinstance(model, _LEAVES) or recognize(model) is not None:
+        yield prefix.removesuffix("."), model
+    else:
+        yield from _traced(model, prefix)
+
+
+def _traced(model: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+    graph = trace(model)
+    last: torch.fx.Node | None = None
+    for node in graph.graph.nodes:
+        if node.op in ("placeholder", "output"):
+            last = node
+            continue
+        chained = len(node.all_input_nodes) == 1 and node.all_input_nodes[0] is last
+        if node.op != "call_module" or not chained:
+            raise NotAChainError(
+                f"lifted: {type(model).__name__} does {node.name!r} outside a plain chain of modules; "
+                "networks with skips are trained by method 'isgm' with the Bregman penalty"
+            )
+        last = node
+        yield f"{prefix}{node.target}", model.get_submodule(str(node.target))
+
+
+def read(model: nn.Module) -> list[Layer]:
+    """The layers v_l = A_l u_{l−1} + b_l, u_l = σ_l(v_l) of a model that ends in an affine layer."""
+    check_precision(model)
+    layers: list[Layer] = []
+    waiting: list[nn.Module] = []
+    for name, module in modules_in_order(model):
+        match module:
+            case nn.Identity():
+                continue
+            case nn.Linear():
+                layers.append(Dense(name, module, _take(name, waiting), None))
+            case nn.Conv2d() if module.padding_mode == "zeros":
+                _refuse_groups(name, module)
+                layers.append(Conv(name, module, _take(name, waiting), None))
+            case nn.BatchNorm1d() | nn.BatchNorm2d():
+                _read_norm(name, module, layers, waiting)
+            case _ if isinstance(module, _FIXED):
+                _close(layers)
+                waiting.append(module)
+            case _:
+                _read_activation(name, module, layers, waiting)
+    if not layers or waiting or layers[-1].activation is not None:
+        raise ReadError("lifted: the model must end in a Linear or Conv2d layer whose output enters the loss")
+    for layer in layers[:-1]:
+        layer.activation = layer.activation or activations.get("linear")
+    _refuse_ties(layers)
+    return layers
+
+
+def _refuse_groups(name: str, module: nn.Conv2d) -> None:
+    if module.groups > 1:
+        raise NotAChainError(
+            f"lifted: {name!r} is a convolution in {module.groups} groups, which exact blocks do not know; "
+            "such networks are trained by method 'isgm' with the Bregman penalty"
+        )
+
+
+def _take(name: str, waiting: list[nn.Module]) -> nn.Sequential:
+    """What stands between the last layer and this one; maxima go with flattening alone."""
+    if any(isinstance(m, nn.MaxPool2d) for m in waiting):
+        others = [type(m).__name__ for m in waiting if not isinstance(m, nn.MaxPool2d | nn.Flatten)]
+        if others or any(isinstance(m, nn.MaxPool2d) and m.return_indices for m in waiting):
+            raise ReadError(
+                f"lifted: before {name!r} max-pooling goes with Flatten alone, not {others or 'indices'}"
+            )
+    fixed = nn.Sequential(*waiting)
+    waiting.clear()
+    return fixed
+
+
+def _close(layers: list[Layer]) -> None:
+    """A layer that is pooled or flattened without an activation has the linear one."""
+    if layers and layers[-1].activation is None:
+        layers[-1].activation = activations.get("linear")
+
+
+def _read_norm(
+    name: str, module: nn.BatchNorm1d | nn.BatchNorm2d, layers: list[Layer], waiting: list[nn.Module]
+) -> None:
+    if module.training:
+        raise ReadError(f"lifted: {name!r} is a batch norm in training mode; call model.eval() first")
+    if layers and layers[-1].activation is None and not waiting and layers[-1].norm is None:
+        last = layers.pop()
+        layers.append(type(last)(last.name, last.module, last.before, module))  # pyright: ignore[reportArgumentType]
+    else:
+        _close(layers)
+        waiting.append(module)
+
+
+def _read_activation(name: str, module: nn.Module, layers: list[Layer], waiting: list[nn.Module]) -> None:
+    activation = recognize(module)
+    if activation is None:
+        raise ReadError(
+            f"lifted: module {name!r} ({type(module).__name__}) is not supported; known are Linear, Conv2d "
+            "with zero padding, pooling, Flatten, batch norm in eval mode and lifted.activations"
+        )
+    check_smooth(name, activation)
+    if not layers or waiting or layers[-1].activation is not None:
+        raise ReadError(f"lifted: activation {name!r} does not follow a Linear or Conv2d layer")
+    if activation.vector and isinstance(layers[-1], Conv):
+        if not isinstance(module, nn.Softmax) or module.dim != 1:
+            raise ReadError(f"lifted: activation {name!r} acts on the last dimension of an image")
+        activation = Channelwise(activation)
+    layers[-1].activation = activation
+    layers[-1].source = module
+
+
+def _refuse_ties(layers: Sequence[Layer]) -> None:
+    """Weights that two layers share would be two variables here, and the last one written back would win."""
+    seen: dict[int, str] = {}
+    for layer in layers:
+        for part in ("weight", "bias"):
+            tensor = getattr(layer.module, part)
+            if tensor is None:
+                continue
+            if part not in vars(layer.module)["_parameters"]:
+                raise ReadError(
+                    f"lifted: {part} of {layer.name!r} is computed (weight norm, parametrization), not "
+                    "stored; remove the parametrization first"
+                )
+            start = tensor.data_ptr()
+            if start in seen:
+                raise ReadError(
+                    f"lifted: {layer.name!r} shares its {part} with {seen[start]!r}: one weight in two "
+                    "layers has no block of its own; untie them"
+                )
+            seen[start] = layer.name
+
+
+def agree(model: nn.Module, found: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    """Refuse to go on if what was read does not compute what the model computes on the first samples."""
+    some = x[:_COMPARED]
+    try:
+        with torch.no_grad(), uncounted():
+            wanted, read_as = model(some), found(some)
+    except (RuntimeError, IndexError, TypeError, AttributeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ReadError(
+            f"lifted: {type(model).__name__} does not take inputs of shape {tuple(some.shape)}: {reason}"
+        ) from error
+    if isinstance(wanted, Tensor) and wanted.shape == read_as.shape:
+        gap = float((wanted - read_as).abs().max())
+        if gap <= _ROUNDING * torch.finfo(read_as.dtype).eps * (1 + float(wanted.abs().max())):
+            return
+        how = f"they differ by {gap:.2g}"
+    else:
+        shape = tuple(wanted.shape) if isinstance(wanted, Tensor) else type(wanted).__name__
+        how = f"{tuple(read_as.shape)} instead of {shape}"
+    raise ReadError(
+        f"lifted: {type(model).__name__} computes something besides the layers read from it ({how}); "
+        f"look at {_suspects(model)}"
+    )
+
+
+def _suspects(model: nn.Module) -> str:
+    """Modules with hooks, and known ones whose forward was replaced."""
+    names: list[str] = []
+    for name, module in model.named_modules():
+        hooked = vars(module)["_forward_hooks"] or vars(module)["_forward_pre_hooks"]
+        known = next((c for c in type(module).__mro__ if c.__module__.startswith("torch.nn")), nn.Module)
+        own = known is not nn.Module and type(module).forward is not known.forward
+        if hooked or own:
+            names.append(f"{name or 'the model'} ({'hooks' if hooked else 'its own forward'})")
+    return ", ".join(names) or "inputs and modules outside the chain"

@@ -1,0 +1,142 @@
+"""Samples or layers spread over processes: the exchanges that make every block solver distributed."""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class Shard(abc.ABC):
+    """How sums and maxima over samples are completed when this process holds only some of them."""
+
+    @property
+    @abc.abstractmethod
+    def processes(self) -> int:
+        """How many processes hold samples."""
+
+    @abc.abstractmethod
+    def sum(self, local: Tensor) -> Tensor:
+        """The sum over all processes."""
+
+    @abc.abstractmethod
+    def max(self, local: Tensor) -> Tensor:
+        """The maximum over all processes."""
+
+    def first(self, local: Tensor) -> Tensor:
+        """The tensor of the first process."""
+        return local
+
+    def each(self, like: Mapping[int, Tensor], work: Callable[[int], Tensor]) -> dict[int, Tensor]:
+        """``work(i)`` for every layer i, a tensor like the one given: blocks that do not see one another."""
+        return {i: work(i) for i in like}
+
+
+@dataclasses.dataclass(frozen=True)
+class Alone(Shard):
+    """All samples are here."""
+
+    @property
+    def processes(self) -> int:
+        """1."""
+        return 1
+
+    def sum(self, local: Tensor) -> Tensor:
+        """The local sum itself."""
+        return local
+
+    def max(self, local: Tensor) -> Tensor:
+        """The local maximum itself."""
+        return local
+
+
+@dataclasses.dataclass(frozen=True)
+class Sharded(Shard):
+    """Every process of a ``torch.distributed`` group holds its own rows."""
+
+    group: dist.ProcessGroup | None = None
+
+    @property
+    def processes(self) -> int:
+        """The size of the group."""
+        return dist.get_world_size(self.group)
+
+    def _reduce(self, local: Tensor, op: dist.ReduceOp.RedOpType) -> Tensor:
+        total = local.detach().clone().contiguous()
+        dist.all_reduce(total, op=op, group=self.group)
+        return total
+
+    def sum(self, local: Tensor) -> Tensor:
+        """All-reduced sum."""
+        return self._reduce(local, dist.ReduceOp.SUM)
+
+    def max(self, local: Tensor) -> Tensor:
+        """All-reduced maximum."""
+        return self._reduce(local, dist.ReduceOp.MAX)
+
+    def first(self, local: Tensor) -> Tensor:
+        """Broadcast."""
+        return _from_first(local, self.group)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerParallel(Alone):
+    """Every process holds all samples and takes its share of the layers that are updated together.
+
+    These are the layers of one color in red-black sweeps (all in Jacobi's), and all weights given states.
+    """
+
+    group: dist.ProcessGroup | None = None
+
+    def first(self, local: Tensor) -> Tensor:
+        """Broadcast."""
+        return _from_first(local, self.group)
+
+    def each(self, like: Mapping[int, Tensor], work: Callable[[int], Tensor]) -> dict[int, Tensor]:
+        """Layers are dealt out in turn; every process sends its own results to all others."""
+        rank, processes = dist.get_rank(self.group), dist.get_world_size(self.group)
+        found: dict[int, Tensor] = {}
+        for turn, (i, tensor) in enumerate(like.items()):
+            mine = turn % processes == rank
+            found[i] = work(i).contiguous() if mine else torch.empty_like(tensor).contiguous()
+        for turn, result in enumerate(found.values()):
+            dist.broadcast(result, group=self.group, group_src=turn % processes)
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """A process's rows of a batch that every process holds, and the way back to whole tensors."""
+
+    rank: int = 0
+    world: int = 1
+
+    @classmethod
+    def of(cls, samples: int, rank: int, world: int) -> "Slice":
+        """Equal parts; a batch with fewer samples than processes is everyone's."""
+        return cls(rank, world) if samples >= world > 1 else cls()
+
+    @property
+    def shard(self) -> Shard:
+        """What completes sums over the parts."""
+        return Sharded() if self.world > 1 else Alone()
+
+    def take(self, whole: Tensor) -> Tensor:
+        """This process's rows."""
+        return whole if self.world == 1 else whole.tensor_split(self.world)[self.rank]
+
+    def join(self, part: Tensor, samples: int) -> Tensor:
+        """All rows, from the parts of all processes."""
+        if self.world == 1:
+            return part
+        whole = part.new_zeros(samples, *part.shape[1:])
+        self.take(whole).copy_(part)
+        return self.shard.sum(whole)
+
+
+def _from_first(local: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    found = local.detach().clone().contiguous()
+    dist.broadcast(found, group=group, group_src=0)
+    return found

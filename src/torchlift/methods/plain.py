@@ -1,0 +1,21 @@
+"""The control: train the model as it is."""
+
+import dataclasses
+
+from torchlift.core import Fit, Task
+from torchlift.methods.begun import Begun
+from torchlift.methods.recipe import Recipe
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain(Recipe):
+    """min f(w), nothing lifted: the control every recipe is held against, at equal cost."""
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """One fit over the whole budget."""
+        fit(task, name="base")
+        return task
+
+    def begin(self, task: Task, fit: Fit) -> Begun:
+        """A part of the fit."""
+        return self.carry_on(Begun(task, task), fit)

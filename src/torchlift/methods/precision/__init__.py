@@ -1,0 +1,1 @@
+"""Learned mixed precision (SMOL) and fine-tuning on grids."""

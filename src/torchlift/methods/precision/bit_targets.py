@@ -1,0 +1,175 @@
+"""Steering a precision to what was asked: bits per weight, or bytes of the packed file."""
+
+import copy
+import math
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from torchlift.core import Dial, Problem
+from torchlift.deploy.measuring import file_size
+from torchlift.errors import TorchliftError
+from torchlift.lifts import Precision
+from torchlift.methods.inside import delivered
+from torchlift.methods.precision.grids import allocate
+from torchlift.methods.precision.grids import bits as bits_of
+from torchlift.methods.precision.precision import Noisy
+
+MOST_TRIED = 32
+"""Tensors that may get one more bit."""
+
+
+class Steered(Dial):
+    """λ(t): raised while the average precision is above its course, lowered while it is below.
+
+    The course falls from the start to the goal in a straight line over three quarters of a fit; at a hundred
+    instants λ ← λ · e^((bits − course) / living), by a half at most: slower than precisions follow, or λ
+    would run away from the loss and all precisions fall alike. ``living`` is the part of the weights that
+    are not zero, for only they have bits. λ is saved with the problem.
+    """
+
+    cell: Tensor
+
+    def __init__(self, nodes: list[Noisy], strength: float, goal: float) -> None:
+        super().__init__(strength, strength, "linear")
+        self.nodes, self.goal = [nodes], goal  # a list in a list: the nodes stay where they are
+        self.first, self.living = average(nodes), living(nodes)
+        self.register_buffer("cell", torch.tensor(0))
+
+    @property
+    def moves(self) -> bool:
+        """The problem is itself only at the end."""
+        return True
+
+    def turn(self, t: float) -> None:
+        """Correct λ, if it is time."""
+        cell = math.floor(100 * t)
+        if cell != int(self.cell):
+            self.cell.fill_(cell)
+            course = self.goal + (self.first - self.goal) * (1 - min(1.0, t / 0.75))
+            self.value.mul_(min(1.5, max(0.5, math.exp((average(self.nodes[0]) - course) / self.living))))
+
+
+def noisy(problem: Problem) -> list[Noisy]:
+    """The weights of a lifted problem."""
+    return [part for part in problem.modules() if isinstance(part, Noisy)]
+
+
+def average(nodes: list[Noisy]) -> float:
+    """Bits per weight as a projection would allocate them now."""
+    total = sum(node.weight.numel() for node in nodes)
+    return sum(float(node.precision().sum(dtype=torch.float64)) for node in nodes) / total
+
+
+def living(nodes: list[Noisy]) -> float:
+    """The part of the weights that are not zero."""
+    total = sum(node.weight.numel() for node in nodes)
+    return max(1, sum(int(node.weight.count_nonzero()) for node in nodes)) / total
+
+
+def steer(problem: Problem, strength: float, goal: float) -> None:
+    """Let one price rule all weights of the problem, and follow the goal."""
+    nodes = noisy(problem)
+    dial = Steered(nodes, strength or 1e-7, goal)
+    nodes[0].add_module("steered", dial)
+    for node in nodes:
+        node.price = [dial]
+
+
+def least(nodes: list[Noisy], zero: bool) -> float:
+    """The average at one bit each, less what is zero: no shift of precisions gives fewer."""
+    ones = [torch.ones_like(node.weight, dtype=torch.int16) for node in nodes]
+    found = [
+        allocate(n.weight.detach() / n.scale, one) if zero else one
+        for n, one in zip(nodes, ones, strict=True)
+    ]
+    return sum(float(p.sum(dtype=torch.float64)) for p in found) / sum(p.numel() for p in found)
+
+
+def fixed_bytes(problem: Problem, lift: Precision) -> int:
+    """The file with every chosen weight at zero: what no precision can save."""
+    blank = copy.deepcopy(problem)
+    with torch.no_grad():
+        for node in noisy(blank):
+            node.weight.zero_()
+    return size(blank, lift)
+
+
+def size(problem: Problem, lift: Precision) -> int:
+    """Bytes of the packed file if projected now."""
+    return file_size(delivered(lift.project(problem)).model)
+
+
+def check(problem: Problem, lift: Precision, bits: float | None, bytes: float | None) -> float:
+    """The average precision to steer for; what cannot be had is refused, with what can."""
+    nodes = noisy(problem)
+    low = least(nodes, lift.zero)
+    if bytes is not None:
+        floor = fixed_bytes(problem, lift)
+        if bytes <= floor:
+            raise TorchliftError(
+                f"bytes={bytes:g} is below the file's fixed part: {floor} bytes hold no quantized weight; "
+                "ask for more, widen where=, or shrink the model first."
+            )
+        bits = max(low, bits_of_bytes(problem, lift, bytes))
+    assert bits is not None
+    if bits < low:
+        how = "" if lift.zero else "with zero=True, "
+        raise TorchliftError(
+            f"bits={bits:g} cannot be had: one bit where a weight is not zero is {low:.2f} on average; "
+            f"ask for more, {how}or prune first (Chain of ContinuousSparsification and Smol)."
+        )
+    return bits
+
+
+def bits_of_bytes(problem: Problem, lift: Precision, bytes: float) -> float:
+    """The average precision at which these weights, all precisions shifted alike, fill the asked file."""
+    trial = copy.deepcopy(problem)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        land(trial, lambda: size(trial, lift), bytes, "bytes")
+    return average(noisy(trial))
+
+
+def land(problem: Problem, now: Callable[[], float], asked: float, name: str) -> None:
+    """Shift all precisions by one number of bits, found by bisection, until ``now()`` is what was asked.
+
+    Where a whole tensor has one precision that leaves gaps: tensors then get one more bit, those first that
+    were nearest to it, as long as what was asked allows it. Shifts that give the same whole bits are looked
+    at once: a file takes its time to write.
+    """
+    nodes, low, high = noisy(problem), -64.0, 16.0
+    known: dict[tuple[bytes, ...], float] = {}
+
+    def found() -> float:
+        whole = tuple(node.whole_bits().cpu().numpy().tobytes() for node in nodes)
+        if whole not in known:
+            known[whole] = now()
+        return known[whole]
+
+    def at(shift: float) -> float:
+        for node in nodes:
+            node.shift = shift
+        return found()
+
+    for _ in range(26 if name == "bits" else 16):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if at(middle) > asked else (middle, high)
+    got = at(low)
+    if got > 1.02 * asked:
+        warnings.warn(
+            f"{name}={asked:g} was asked for, {got:.4g} is the least these weights have.", stacklevel=3
+        )
+        return
+    for node in sorted(filter(lambda node: node.logit.numel() == 1, nodes), key=missing)[:MOST_TRIED]:
+        node.shift = low + missing(node)
+        if found() > asked:
+            node.shift = low
+
+
+def missing(node: Noisy) -> float:
+    """What a tensor's precision lacks to its next whole bit."""
+    p = float(bits_of(node.logit.detach())) + node.shift
+    return max(1.0, float(node.whole_bits())) + 1 - p

@@ -1,0 +1,125 @@
+"""Noise as wide as a weight's grid: the node of learned precision."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.core import Dial, Node
+from torchlift.methods.precision.grids import (
+    ADAM,
+    allocate,
+    bits,
+    integer,
+    logit,
+    most_bits,
+    on_grid,
+    to_grid,
+)
+from torchlift.methods.sparsity import gates
+
+GONE = 1e4
+"""The logit of an entry that was cut before: it has no price and no gradient."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Whole:
+    """How learned precisions become whole bits; see :class:`torchlift.lifts.Precision`."""
+
+    rounding: Literal["floor", "round"] = "floor"
+    zero: bool = True
+    levels: tuple[int, ...] | None = None
+
+
+class Noisy(Node):
+    """w = v + c σ(s) ⊙ ε with ε ~ U(±1) drawn at every step; penalty λ Σ log₂(1 + e^(−s)).
+
+    c is the weight's scale; |v| ≤ c (2 − σ(s)) after every step. For good: c Q(v/c, p), p = [p(s)].
+    """
+
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"optimizer": ADAM, "weight_decay": 0.0}}
+    settled: ClassVar[tuple[str, ...]] = ("weight", "logit")
+    scale: Tensor
+    count: Tensor
+
+    def __init__(
+        self,
+        weight: Tensor,
+        grain: tuple[int, ...],
+        scale: float,
+        p_init: float,
+        strength: float,
+        whole: Whole,
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.clone())
+        self.logit = nn.Parameter(weight.new_full(gates.tiles(weight.shape, grain), float(logit(p_init))))
+        self.register_buffer("scale", weight.new_tensor(scale))
+        self.register_buffer("count", gates.gather(torch.ones_like(weight), grain))
+        self.grain, self.strength, self.whole, self.shift = grain, strength, whole, 0.0
+        self.price: list[Dial] = []  # a list: of the nodes that share a price, the first registers it
+
+    def over(self, values: Tensor) -> Tensor:
+        """A value per logit, spread so that it meets the weight."""
+        return gates.spread(values, self.weight.shape, self.grain)
+
+    def forward(self) -> Tensor:
+        """A draw while training, the weight itself otherwise."""
+        if not self.training:
+            return self.weight
+        noise = torch.empty_like(self.weight).uniform_(-1, 1)
+        return torch.addcmul(self.weight, self.over(self.scale * torch.sigmoid(self.logit)), noise)
+
+    def surrogate(self) -> Callable[[], Tensor] | None:
+        """The forward at the draw that comes next."""
+        if not self.training:
+            return None
+        with torch.random.fork_rng(devices=[]):
+            noise = torch.empty_like(self.weight).uniform_(-1, 1)
+        return lambda: self.weight + self.over(self.scale * torch.sigmoid(self.logit)) * noise
+
+    def hold(self, mask: Tensor) -> None:
+        """What is gone has no price."""
+        with torch.no_grad():
+            self.count.copy_(gates.gather(mask.to(self.count), self.grain))
+            self.logit.masked_fill_(self.count == 0, GONE)
+
+    def penalty(self) -> Tensor | float:
+        """λ Σ (p − 1) over the entries."""
+        price = self.price[0]() if self.price else self.strength
+        if isinstance(price, float) and not price:
+            return 0.0
+        above = nn.functional.softplus(-self.logit)
+        total = above.sum() if self.logit.shape == self.weight.shape else (above * self.count).sum()
+        return total * (price / math.log(2))
+
+    def constrain(self) -> None:
+        """Clip v to ±c (2 − σ(s))."""
+        bound = self.over(self.scale * (2 - torch.sigmoid(self.logit)))
+        self.weight.clamp_(-bound, bound)
+
+    def whole_bits(self) -> Tensor:
+        """[p(s)] of every entry, before any is allocated to zero."""
+        with torch.no_grad():
+            raw = integer(bits(self.logit) + self.shift, self.whole.rounding, self.whole.levels)
+            return self.over(raw.clamp(1, most_bits(self.weight.dtype)))
+
+    def precision(self) -> Tensor:
+        """The integer bits of every entry, as the projection would allocate them; 0 where it is zero."""
+        with torch.no_grad():
+            found = self.whole_bits().expand(self.weight.shape)
+            if not self.whole.zero:
+                return found.masked_fill(self.over(self.count == 0), 0)
+            unit = self.weight / self.scale
+            if self.whole.levels is None:
+                return allocate(unit, found)
+            lost = gates.gather((unit - to_grid(unit, found)).square(), self.grain)
+            gone = gates.gather(unit.square(), self.grain) <= lost
+            return found.masked_fill(self.over(gone), 0)
+
+    def project(self) -> Tensor:
+        """c Q(v/c, p)."""
+        return on_grid(self.weight.detach(), self.precision(), self.scale)

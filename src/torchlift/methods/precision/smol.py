@@ -1,0 +1,149 @@
+"""SMOL: noise finds each weight's precision; the weights are fine-tuned on the grid that leaves."""
+
+import dataclasses
+from typing import Literal
+
+from torchlift.core import Fit, Problem, Task
+from torchlift.deploy.measuring import file_size
+from torchlift.errors import TorchliftError
+from torchlift.lifts import KeepGrid, Precision
+from torchlift.methods.inside import (
+    Coordinates,
+    accepted_within,
+    check_coordinates,
+    delivered,
+    within,
+)
+from torchlift.methods.precision.bit_targets import average, check, land, noisy, size, steer
+from torchlift.methods.precision.keep_grid import OnGrid, settle
+from torchlift.methods.precision.moving_grid import OnMovingGrid
+from torchlift.methods.precision.precision import Granularity
+from torchlift.methods.recipe import Recipe, made
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Smol(Recipe):
+    """min over v, s of E f(v + σ(s) ⊙ ε) + λ Σ p(s); whole bits p; min over v of f(Q(v, p)) straight through.
+
+    Savarese et al. (2022); thesis Algorithm 5. Options of :class:`~torchlift.lifts.Precision`. At most one
+    target: ``bits``, the average over the weights ``where`` picks, zeros counting nothing, or ``bytes`` of
+    the packed file; λ is then steered, and the last step of the way shifts all precisions. Without one,
+    ``strength`` decides. ``finetune``: the part of the budget for fine-tuning on the grid, through the run's
+    schedule once more at ``finetune_rate`` times its rates. ``logit_rate``: that of Adam for s; 1e-3 as in
+    the source, more in runs too short for that. The weights are projected at the very end.
+
+    ``zeros``: while fine-tuning, weights at zero bits are ``"held"`` as in the source, or ``"moving"``: as
+    many of each tensor are zero as were, always the smallest, and the scale of its grid follows its weights
+    (``OnMovingGrid``). What was pruned before is held in any case.
+    ``coordinates``: as in :class:`ContinuousSparsification`; a norm that is folded at the end scales rows,
+    so that each row has a grid of its own.
+
+    More than eight fields: those of the lift, the targets, and what fine-tuning may do.
+    """
+
+    bits: float | None = None
+    bytes: float | None = None
+    where: str = "*weight"
+    granularity: Granularity = "weight"
+    p_init: float = 8
+    strength: float = 1e-7
+    rounding: Literal["floor", "round"] = "floor"
+    zero: bool = True
+    scale: Literal["auto"] | float = "auto"
+    activations: bool = False
+    size: int = 16
+    levels: tuple[int, ...] | None = None
+    skip: str | None = None
+    finetune: float = 0.5
+    finetune_rate: float = 1.0
+    logit_rate: float | None = None
+    zeros: Literal["held", "moving"] = "held"
+    coordinates: Coordinates = "plain"
+
+    def __post_init__(self) -> None:
+        if self.bits is not None and self.bytes is not None:
+            raise TorchliftError("give one target: bits= per weight, or bytes= of the file.")
+        if self.bits is not None and not 0 < self.bits <= self.p_init:
+            raise TorchliftError(f"bits lies in (0, p_init = {self.p_init:g}], got {self.bits}.")
+        if not 0 <= self.finetune < 1:
+            raise TorchliftError(f"finetune is a part of the budget in [0, 1), got {self.finetune}.")
+        if self.zeros not in ("held", "moving"):
+            raise TorchliftError(f"zeros {self.zeros!r} is not known: 'held' or 'moving'.")
+        if self.zeros == "moving" and (self.levels is not None or not self.zero):
+            raise TorchliftError('zeros="moving" moves single zeros: leave levels= out, and zero=True.')
+        check_coordinates(self.coordinates)
+        _ = made(Precision, self)
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """Noise, whole bits, fine-tuning, in the coordinates asked for."""
+        return within(self.coordinates, task, fit, lambda inner: self.quantized(inner, fit))
+
+    def quantized(self, task: Task, fit: Fit) -> Task:
+        """Noise, whole bits, fine-tuning."""
+        lift = made(Precision, self)
+        lifted = fit.lift(lift, task)
+        if self.asked:
+            goal = check(lifted, lift, self.bits, self.bytes)
+            steer(lifted, self.strength, goal)
+        groups = {"*logit": {"lr_factor": self.rate(fit) / 1e-3}, "*": {}}
+        share = 1 - self.finetune
+        fit(
+            lifted,
+            name="noise",
+            share=share,
+            groups=groups,
+            keep="last",  # the best network of this phase is that with the most bits
+            preview=lift.project,
+            log=self.account,
+        )
+        if self.bits is not None:
+            land(lifted, lambda: average(noisy(lifted)), self.bits, "bits")
+        if self.bytes is not None:
+            land(lifted, lambda: size(lifted, lift), self.bytes, "bytes")
+        on_grid = settle(lifted, lift, moving=self.zeros == "moving")
+        if self.finetune:
+            groups = {"*": {"lr_factor": self.finetune_rate}}
+            fit(on_grid, name="finetune", share=self.finetune, groups=groups, log=self.account)
+        small = KeepGrid().project(on_grid)
+        assert isinstance(small, Task)
+        return small
+
+    @property
+    def asked(self) -> dict[str, float]:
+        """The target, by its name."""
+        known = {"bits": self.bits, "bytes": self.bytes}
+        return {f"{name}_asked": float(value) for name, value in known.items() if value is not None}
+
+    def rate(self, fit: Fit) -> float:
+        """Adam moves s by about its rate: from 8 bits to 1 are five units, in a quarter of the phase."""
+        if self.logit_rate is not None:
+            return self.logit_rate
+        return min(0.1, max(1e-3, 24 / max(1.0, (1 - self.finetune) * fit.epochs * fit.steps)))
+
+    def account(self, problem: Problem) -> dict[str, float]:
+        """For the history: bits per weight, and the bytes if they were asked for."""
+        found = noisy(problem)
+        if found:
+            return {"bits": average(found), **self.asked}
+        held = [part for part in problem.modules() if isinstance(part, OnGrid | OnMovingGrid)]
+        total = sum(node.weight.numel() for node in held)
+        numbers = {"bits": sum(float(node.bits().sum()) for node in held) / total}
+        if self.bytes is not None:
+            numbers["bytes"] = float(file_size(delivered(KeepGrid().project(problem)).model))
+        return numbers | self.asked
+
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """What the lift says, and whether the target can be had."""
+        return accepted_within(self.coordinates, task, fit, lambda inner: self.refused(inner, fit))
+
+    def refused(self, task: Task, fit: Fit | None) -> str | None:
+        """Why not, in the coordinates asked for."""
+        lift = made(Precision, self)
+        reason = lift.accepts(task, fit)
+        if reason is not None or not self.asked:
+            return reason
+        try:
+            check(lift.lift(task, fit), lift, self.bits, self.bytes)
+        except TorchliftError as error:
+            return str(error)
+        return None

@@ -1,0 +1,1 @@
+"""Weights shared between layers and positions."""

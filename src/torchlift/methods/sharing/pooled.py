@@ -1,0 +1,85 @@
+"""Let the layer behind a map read averages over neighboring positions: a fourth of its weights."""
+
+import copy
+import dataclasses
+from typing import Any, cast
+
+from torchlift.core import Fit, Task, matches
+from torchlift.errors import SelectionError, TorchliftError
+from torchlift.loss import split
+from torchlift.methods.begun import Begun
+from torchlift.methods.recipe import Recipe
+from torchlift.methods.sharing.pooling import Reader, pool, readers, refused
+from torchlift.tree import like
+
+
+@dataclasses.dataclass(frozen=True)
+class Pooled(Recipe):
+    """W[o, c, y, x] = U[o, c, ⌊y/size⌋, ⌊x/size⌋] / size²: project W onto this, then train U.
+
+    For Linear layers of ``where`` that read what an ``nn.Flatten`` made of a map (channels × height × width),
+    such as the first one behind the convolutions of LeNet or VGG, where most of the weights are. Each is
+    replaced by ``Unflatten, AvgPool2d(size), Flatten, Linear`` with 1/size² of the weights: fewer to store
+    and to run. Neighboring positions of a map say much the same, so that little is lost. Layers that cannot
+    are passed over; where none can, that is an error.
+    """
+
+    where: str = "*"
+    size: int = 2
+
+    def __post_init__(self) -> None:
+        if self.size < 2:
+            raise TorchliftError(
+                f"size is the side of the blocks that are averaged, 2 or more; got {self.size}."
+            )
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """Project, train."""
+        small = self.projected(task, fit)
+        fit(small, name="pooled")
+        return small
+
+    def begin(self, task: Task, fit: Fit) -> Begun:
+        """A part of the training; what carries on is the smaller network."""
+        small = self.projected(task, fit)
+        fit(small, name="pooled")
+        return Begun(small, small)
+
+    def carry_on(self, begun: Begun, fit: Fit) -> Begun:
+        """Further with the smaller network, which has nothing left to project."""
+        fit(begun.problem, name="pooled")
+        return Begun(cast(Task, begun.problem), begun.problem)
+
+    def projected(self, task: Task, fit: Fit) -> Task:
+        """A copy of the task whose layers read averages."""
+        chosen, reason = self.chosen(task, fit)
+        if reason is not None:
+            raise SelectionError(reason)
+        small = copy.deepcopy(task)
+        for reader in chosen:
+            pool(small.model, reader, self.size)
+        return small
+
+    def chosen(self, task: Task, fit: Fit) -> tuple[list[Reader], str | None]:
+        """The layers to change; else why there are none."""
+        x = split(next(iter(fit.batches())))[0]
+        known = {found.name: found for found in readers(task, first_rows(x, task))}
+        picked = [found for name, found in known.items() if matches(name, self.where)]
+        reasons = {found.name: refused(task, found, self.size) for found in picked}
+        chosen = [found for found in picked if reasons[found.name] is None]
+        if chosen:
+            return chosen, None
+        if picked:
+            why = "; ".join(f"{name} {reason}" for name, reason in reasons.items())
+            return [], f"Pooled can change no layer: {why}."
+        have = f"there are {', '.join(known)}" if known else "the model has none"
+        return [], f"Pooled: where={self.where!r} picks no Linear layer that reads a flattened map; {have}."
+
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """Whether a layer can be changed, if there are data to see it."""
+        return None if fit is None else self.chosen(task, fit)[1]
+
+
+def first_rows(x: Any, task: Task) -> Any:
+    """Two samples, where the model is."""
+    return like(x[:2], next(iter(task.parameters())))

@@ -1,0 +1,103 @@
+"""Linear layers that read averages over neighboring positions of a map instead of the positions."""
+
+import copy
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.core import Node, Problem, zero_masks
+from torchlift.core.modules import shares_weights
+
+
+def block_sums(weight: Tensor, maps: tuple[int, int, int], size: int) -> Tensor:
+    """U[o, c, i, j] = Σ W[o, c, y, x] over the size × size positions (y, x) of block (i, j); flat rows.
+
+    U of the blocks' averages is the layer whose weight is, in every block, the mean of W's: the nearest to W
+    among those that are constant there.
+    """
+    channels, height, width = maps
+    blocks = weight.view(-1, channels, height // size, size, width // size, size)
+    return blocks.sum((3, 5)).flatten(1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """A linear layer that reads a flattened map: its name in the model, and the map's shape."""
+
+    name: str
+    maps: tuple[int, int, int]
+
+
+class Watch:
+    """While a model runs: which Linear layers are given what an ``nn.Flatten`` made of a map."""
+
+    def __init__(self, body: nn.Module) -> None:
+        self.flat: list[tuple[Tensor, tuple[int, ...]]] = []
+        self.found: dict[str, Reader] = {}
+        modules = body.named_modules()
+        self.names: dict[nn.Module, str] = {part: name for name, part in modules if type(part) is nn.Linear}
+        flats = [part for part in body.modules() if type(part) is nn.Flatten]
+        self.handles = [part.register_forward_hook(self.flattened) for part in flats]
+        self.handles += [part.register_forward_pre_hook(self.reads) for part in self.names]
+
+    def flattened(self, _: nn.Module, args: tuple[Tensor], out: Tensor) -> None:
+        """Keep the output: no other tensor then takes its place."""
+        self.flat.append((out, tuple(args[0].shape)))
+
+    def reads(self, layer: nn.Module, args: tuple[Tensor]) -> None:
+        """Compare a layer's input."""
+        for out, shape in self.flat:
+            if out is args[0] and out.ndim == 2 and len(shape) == 4:
+                name = self.names[layer]
+                self.found[name] = Reader(name, (shape[1], shape[2], shape[3]))
+
+
+def readers(problem: Problem, x: Any) -> list[Reader]:
+    """The Linear layers whose input is what an ``nn.Flatten`` made of channels × height × width."""
+    body = problem.body()
+    assert body is not None
+    watch, training = Watch(body), [part for part in problem.modules() if part.training]
+    try:
+        with torch.no_grad():
+            problem.eval().predict(x)
+    finally:
+        for handle in watch.handles:
+            handle.remove()
+        for part in training:
+            part.training = True
+    return list(watch.found.values())
+
+
+def refused(problem: Problem, reader: Reader, size: int) -> str | None:
+    """Why a layer cannot read averages, or None."""
+    body = problem.body()
+    assert body is not None
+    layer = body.get_submodule(reader.name)
+    if id(layer) in shares_weights(body):
+        return "shares its weight with another layer"
+    if zero_masks(layer):
+        return "is pruned, and sums over neighbors would fill its zeros: pool first, prune then"
+    _, height, width = reader.maps
+    if height % size or width % size:
+        return f"reads maps of {height} × {width}, which size={size} does not divide"
+    return None
+
+
+def pool(body: nn.Module, reader: Reader, size: int) -> None:
+    """Let a layer of the model, in place, read averages; nodes around it stay around it."""
+    layer = body.get_submodule(reader.name)
+    assert isinstance(layer, nn.Linear)
+    weight = block_sums(layer.weight.detach(), reader.maps, size)
+    small = copy.deepcopy(layer)
+    small.weight, small.in_features = nn.Parameter(weight, layer.weight.requires_grad), weight.shape[1]
+    place = reader.name
+    owner = body.get_submodule(place.rpartition(".")[0])
+    outer: nn.Module = small
+    while isinstance(owner, Node) and place:
+        owner.inner = outer
+        outer, place = owner, place.rpartition(".")[0]
+        owner = body.get_submodule(place.rpartition(".")[0])
+    front = nn.Unflatten(1, reader.maps), nn.AvgPool2d(size), nn.Flatten()
+    body.set_submodule(place, nn.Sequential(*front, outer).train(layer.training))

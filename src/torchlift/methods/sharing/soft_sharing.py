@@ -1,0 +1,143 @@
+"""Soft sharing as a recipe: train shared, look, fold, fine-tune."""
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+
+from torchlift.analyze import similarity
+from torchlift.core import Fit, Problem, Task
+from torchlift.deploy.measuring import file_size
+from torchlift.errors import TorchliftError
+from torchlift.lifts import Templates
+from torchlift.methods.recipe import Recipe, made
+from torchlift.methods.sharing.banks import banks
+from torchlift.methods.sharing.folding import Fold
+from torchlift.methods.sharing.mixing import joins
+from torchlift.methods.sharing.templates import Groups, Store
+
+LOG = logging.getLogger("torchlift")
+
+
+@dataclasses.dataclass(frozen=True)
+class SoftSharing(Recipe):
+    """min over T, α of f(W) − λ Σ S(α), W⁽ˡ⁾ = Σᵢ αᵢ⁽ˡ⁾ T⁽ⁱ⁾; one weight for layers alike in α; fine-tune.
+
+    Savarese and Maire (2019); thesis, chapter 3. Options of :class:`~torchlift.lifts.Templates`. Layers whose
+    coefficients reach |cosine| ``fold`` are folded; with a target, ``parameters`` or ``bytes`` of the packed
+    file, as few as meet it, the most alike first. ``finetune`` is the part of the budget for the folded
+    network, at ``finetune_rate`` times the run's rates. ``store="templates"`` (default) keeps the templates
+    of a group that would be left with more weights than those: what training saved stays saved.
+    """
+
+    k: int | None = 2
+    where: str = "*weight"
+    groups: Groups = "auto"
+    recurrence: float = 0.0
+    fold: float | None = 0.95
+    parameters: int | None = None
+    bytes: int | None = None
+    store: Store = "templates"
+    finetune: float = 0.25
+    finetune_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.parameters is not None and self.bytes is not None:
+            raise TorchliftError("give one target, parameters or bytes, not both.")
+        if not 0 <= self.finetune < 1:
+            raise TorchliftError(f"finetune is a part of the budget in [0, 1), got {self.finetune}.")
+        _ = self.lift
+
+    @property
+    def lift(self) -> Templates:
+        """The lift with these fields."""
+        return made(Templates, self)
+
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """What the lift says, and whether the target can be reached."""
+        reason = self.lift.accepts(task, fit)
+        if reason is not None or not self.aims:
+            return reason
+        with torch.random.fork_rng(devices=[]):
+            return self.beyond(self.lift.lift(task))
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """Lift, fit, fold, fine-tune."""
+        lifted = fit.lift(self.lift, task)
+        reason = self.beyond(lifted)
+        if reason is not None:
+            raise TorchliftError(reason)
+        preview = None if self.aims else self.lift.project
+        fit(lifted, name="shared", share=1 - self.finetune, preview=preview, log=cast(Any, self.seen))
+        small, rows = self.way(lifted).folded(lifted)
+        assert isinstance(small, Task)
+        told(rows)
+        if self.finetune:
+            fit(small, name="finetune", share=self.finetune, groups=self.rates(small), log=self.account)
+        return small
+
+    @property
+    def aims(self) -> dict[str, float]:
+        """The target, by its name; empty without one."""
+        given = {"parameters": self.parameters, "bytes": self.bytes}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def size(self, problem: Problem) -> int:
+        """What the target counts, of a plain task."""
+        assert isinstance(problem, Task)
+        if self.bytes is not None:
+            return file_size(problem.model)
+        return sum(p.numel() for p in problem.parameters())
+
+    def beyond(self, lifted: Problem) -> str | None:
+        """Why the target cannot be met by folding, or None."""
+        for name, asked in self.aims.items():
+            least = self.size(dataclasses.replace(self.lift, fold=0.0).project(lifted))
+            if asked < least:
+                return f"{name}={asked:g} is out of reach: one weight for every group leaves {least}."
+        return None
+
+    def way(self, lifted: Problem) -> Templates:
+        """The lift with the threshold to fold at: the given one, or the highest that meets the target."""
+        if not self.aims:
+            return self.lift
+        (asked,) = self.aims.values()
+        levels = {level for bank in banks(lifted).values() for level in joins(bank.alpha)}
+        ways = [dataclasses.replace(self.lift, fold=f) for f in (None, *sorted(levels, reverse=True), 0.0)]
+        low, high = 0, len(ways) - 1  # sizes fall along the list
+        while low < high:
+            middle = (low + high) // 2
+            met = self.size(ways[middle].project(lifted)) <= asked
+            low, high = (low, middle) if met else (middle + 1, high)
+        return ways[low]
+
+    def seen(self, problem: Problem) -> dict[str, Any]:
+        """For the history: how alike the layers are; without fine-tuning also the size as it would be now."""
+        found = similarity(problem)
+        pairs = [float((s.sum() - s.trace()) / (s.numel() - len(s))) for s in found.values()]
+        rows = {name: [[round(v, 3) for v in row] for row in s.tolist()] for name, s in found.items()}
+        size = {} if self.finetune else self.account(self.way(problem).project(problem))
+        return {"mean_similarity": sum(pairs) / len(pairs), "similarity": rows, **size}
+
+    def account(self, problem: Problem) -> dict[str, float]:
+        """For the history: parameters or bytes, asked and got."""
+        asked = {f"{name}_asked": value for name, value in self.aims.items()}
+        return {"parameters" if self.bytes is None else "bytes": float(self.size(problem)), **asked}
+
+    def rates(self, task: Task) -> Mapping[str, Mapping[str, Any]]:
+        """Optimizer options of the folded network: scales and coefficients do not decay."""
+        names = [name for name, _ in task.named_parameters()]
+        kept = [leaf for leaf in ("scale", "alpha") if any(name.endswith(f".{leaf}") for name in names)]
+        rate = {"lr_factor": self.finetune_rate}
+        return {**{f"*.{leaf}": {**rate, "weight_decay": 0.0} for leaf in kept}, "*": rate}
+
+
+def told(rows: list[Fold]) -> None:
+    """What was folded, and what was not although it could have been."""
+    for row in rows:
+        if row.why:
+            LOG.warning("%s was not folded: %s.", row.layer, row.why)
+        elif row.stored != row.layer:
+            LOG.info("%s uses %s times %.4g, off by %.2g.", row.layer, row.stored, row.scale, row.error)

@@ -1,0 +1,1 @@
+"""Continuous sparsification, tickets and channel pruning."""

@@ -1,0 +1,61 @@
+"""What was asked of a pruning and what was got, for the history."""
+
+import math
+import warnings
+from collections.abc import Callable
+
+from torchlift.core import Problem, Task
+from torchlift.methods.sparsity.switches import Gate
+from torchlift.methods.sparsity.targets import Target
+
+Log = Callable[[Problem], dict[str, float]]
+
+
+def closed(problem: Problem, total: int | None = None) -> float:
+    """The fraction of masked weights whose gate is closed: by the hard mask, not by float zeros.
+
+    ``total``: of so many weights, those of the whole model.
+    """
+    gates = [part for part in problem.modules() if isinstance(part, Gate)]
+    masked = sum(math.prod(gate.shape) for gate in gates)
+    kept = sum(float(gate.over(gate.switches.open()).expand(gate.shape).sum()) for gate in gates)
+    return (masked - kept) / (total or masked) if masked else 0.0
+
+
+def account(goal: Target | None = None, total: int | None = None) -> Log:
+    """The sparsity of a masked problem by its gates, that of the whole model of ``total``, and the target."""
+
+    def numbers(problem: Problem) -> dict[str, float]:
+        whole = {} if total is None else {"model_sparsity": closed(problem, total)}
+        return {"sparsity": closed(problem), **whole, **({} if goal is None else goal.wanted())}
+
+    return numbers
+
+
+def settled(log: Log, plain: Callable[[Problem], Task], goal: Target | None) -> Log:
+    """A log with the target and what of it was got in the plain task behind a problem."""
+
+    def numbers(problem: Problem) -> dict[str, float]:
+        got = {} if goal is None else goal.wanted() | goal.reached(plain(problem))
+        return log(problem) | got
+
+    return numbers
+
+
+def quietly(project: Callable[[Problem], Problem]) -> Callable[[Problem], Task]:
+    """A projection on the way, without its warnings."""
+
+    def preview(problem: Problem) -> Task:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = project(problem)
+        assert isinstance(found, Task)
+        return found
+
+    return preview
+
+
+def itself(problem: Problem) -> Task:
+    """A task that is plain already."""
+    assert isinstance(problem, Task)
+    return problem

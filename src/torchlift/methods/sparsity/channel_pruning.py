@@ -1,0 +1,72 @@
+"""Channel pruning: train, cut the channels worth least, train the smaller network."""
+
+import dataclasses
+
+from torch import Tensor, nn
+
+from torchlift.channels.prune import prune
+from torchlift.channels.scoring import Criterion, Scope
+from torchlift.core import Fit, Problem, Task
+from torchlift.deploy.measuring import count_macs
+from torchlift.errors import TorchliftError
+from torchlift.loss import split
+from torchlift.methods.recipe import Recipe
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChannelPruning(Recipe):
+    """Train; cut the channels, units and heads worth least; train what is left, which is really smaller.
+
+    Li et al. (2017) with ``criterion="magnitude"``, Molchanov et al. (2019) with ``"taylor"``, Liu et al.
+    (2017, without its penalty) with ``"norm"``. ``ratio`` of each group of coupled channels goes; or what
+    leaves ``parameters`` or ``macs`` (of one sample). ``share`` of the budget trains before the cut.
+    See :func:`torchlift.deploy.prune`.
+    """
+
+    ratio: float = 0.5
+    parameters: float | None = None
+    macs: float | None = None
+    criterion: Criterion = "magnitude"
+    scope: Scope = "local"
+    skip: str | None = None
+    round_to: int = 1
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise TorchliftError(f"share is a part of the budget in (0, 1), got {self.share}.")
+        if self.parameters is not None and self.macs is not None:
+            raise TorchliftError("give one target, not two: parameters or macs.")
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """Two fits with a cut between them."""
+        fit(task, name="before", share=self.share)
+        batch = next(iter(fit.batches()))
+        example = split(batch)[0]
+
+        def loss(model: nn.Module) -> Tensor:
+            return Task(model, task.loss).objective(batch)
+
+        small = prune(
+            task.model,
+            example,
+            self.ratio if self.parameters is None and self.macs is None else None,
+            criterion=self.criterion,
+            scope=self.scope,
+            loss=loss,
+            skip=self.skip,
+            round_to=self.round_to,
+            parameters=self.parameters,
+            macs=self.macs,
+        )
+        cut = Task(small, task.loss)
+
+        def log(problem: Problem) -> dict[str, float]:
+            del problem
+            return {
+                "parameters": float(sum(p.numel() for p in small.parameters())),
+                "macs": float(count_macs(small, example)),
+            }
+
+        fit(cut, name="finetune", share=1 - self.share, log=log)
+        return cut

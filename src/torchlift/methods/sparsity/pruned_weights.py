@@ -1,0 +1,84 @@
+"""Weights by name, their zeros, and dropping more of them: what all pruning recipes share."""
+
+import copy
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.core import Problem, Task, mark_zeros, matches, named, select, zero_masks
+from torchlift.errors import TorchliftError
+from torchlift.methods.sparsity import gates
+
+Scope = Literal["global", "local"]
+
+
+def weights(task: Task, where: str, skip: str | None = None) -> dict[str, nn.Parameter]:
+    """The matrices and kernels a glob picks, by their name in the problem."""
+    known = {n: p for n, p in named(task).items() if p.ndim > 1 and p.is_floating_point()}
+    chosen = select(known, where, "pruning")
+    return {name: known[name] for name in chosen if not (skip and matches(name, skip))}
+
+
+def sparsity(found: Mapping[str, Tensor]) -> float:
+    """The fraction of exact zeros."""
+    total = sum(w.numel() for w in found.values())
+    return sum(int((w == 0).sum()) for w in found.values()) / total
+
+
+def dropped(task: Task, scores: Mapping[str, Tensor], goal: float, scope: Scope = "global") -> Task:
+    """A copy of the task in which the fraction ``goal`` of the scored weights is zero, least scores first.
+
+    What is zero already stays so and counts; no weight is emptied; later fits keep the zeros. ``scope``: all
+    layers compete, or each gives the same fraction.
+    """
+    if not 0 <= goal < 1:
+        raise TorchliftError(f"sparsity must lie in [0, 1), got {goal}: 0.95 leaves 5 % of the weights.")
+    task = copy.deepcopy(task)
+    with torch.no_grad():
+        for names in [list(scores)] if scope == "global" else [[name] for name in scores]:
+            found = [task.get_parameter(name) for name in names]
+            flat = torch.cat(
+                [
+                    torch.where(w == 0, -torch.inf, scores[n]).flatten()
+                    for n, w in zip(names, found, strict=True)
+                ]
+            )
+            gone = gates.lowest(flat, torch.zeros_like(flat), torch.ones_like(flat), goal * flat.numel())
+            for name, w, part in zip(names, found, gone.split([w.numel() for w in found]), strict=True):
+                if bool(part.all()):
+                    warnings.warn(f"all of {name} would go; its largest weight is kept.", stacklevel=2)
+                w.masked_fill_(gates.spared(part.view_as(w), w.abs()), 0.0)
+    mark_zeros(task, scores)
+    return task
+
+
+def magnitudes(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """|w|."""
+    return {name: w.detach().abs() for name, w in found.items()}
+
+
+def logger(where: str, skip: str | None, **asked: float | None) -> Callable[[Problem], dict[str, float]]:
+    """For the history: zeros among the chosen weights, zeros in the whole model, and what was asked for."""
+    fixed = {f"{name}_asked": value for name, value in asked.items() if value is not None}
+
+    def numbers(problem: Problem) -> dict[str, float]:
+        assert isinstance(problem, Task)
+        whole = sparsity(dict(problem.model.named_parameters()))
+        return {"sparsity": sparsity(weights(problem, where, skip)), "model_sparsity": whole, **fixed}
+
+    return numbers
+
+
+def rewound(task: Task, early: Mapping[str, Any]) -> Task:
+    """A copy of the task with early weights and norm statistics, and its own zeros."""
+    task = copy.deepcopy(task)
+    masks = zero_masks(task)
+    task.load_state_dict(dict(early))
+    with torch.no_grad():
+        for name, mask in masks.items():
+            parameter = task.get_parameter(name)
+            parameter.masked_fill_(~mask, 0.0)
+    return task

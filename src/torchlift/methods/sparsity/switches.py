@@ -1,0 +1,223 @@
+"""Gates as parts of a lifted problem: logits, their annealing, and the weights behind them."""
+
+import copy
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.core import Dial, Node, Problem, Reparametrized, refer
+from torchlift.methods.sparsity import gates
+
+GONE = -1e4
+"""The logit of an entry that was cut before: no gate opens there."""
+
+
+class Stairs(Dial):
+    """β_e = start · (end / start)^(e / (E − 1)) in epoch e = 0, …, E − 1: the published schedule."""
+
+    def __init__(self, start: float, end: float, steps: int) -> None:
+        super().__init__(start, end)
+        self.steps = steps
+
+    def turn(self, t: float) -> None:
+        """Set the value of the epoch that progress t lies in."""
+        epoch = min(math.floor(t * self.steps + 1e-9), self.steps - 1)
+        super().turn(epoch / max(self.steps - 1, 1))
+
+
+class Ranked(Dial):
+    """τ(t): the logit below which the fraction g(t) of all weights lies, g rising to the target by t = ramp.
+
+    g(t) = target · (1 − (1 − t/ramp)³), the ramp of Zhu and Gupta (2017). The logits of all layers compete. τ
+    moves at a hundred instants of a fit, not at each step, and is saved with the problem.
+    """
+
+    cell: Tensor
+
+    def __init__(self, logits: list[nn.Parameter], costs: list[Tensor], target: float, ramp: float) -> None:
+        super().__init__(0.0, 0.0, "linear")
+        self.target, self.ramp = target, ramp
+        self.logits = logits  # a list: the logits stay parameters of their switches
+        self.costs = torch.cat([part.flatten() for part in costs])
+        self.register_buffer("cell", torch.tensor(-1))
+        self.turn(0.0)
+
+    @property
+    def moves(self) -> bool:
+        """τ rises until the end."""
+        return True
+
+    def turn(self, t: float) -> None:
+        """Set the threshold for progress t, if it is time."""
+        cell = math.floor(100 * t)
+        if cell != int(self.cell):
+            self.cell.fill_(cell)
+            goal = self.target * (1 - (1 - min(1.0, t / self.ramp)) ** 3)
+            self.value.fill_(float(self.threshold(goal)))
+
+    def threshold(self, goal: float) -> Tensor:
+        """The score below which the fraction ``goal`` lies."""
+        with torch.no_grad():
+            scores = torch.cat([part.flatten() for part in self.logits])
+            return gates.quantile(scores, self.costs.to(scores.device), goal * float(self.costs.sum()))
+
+
+class Switches(nn.Module):
+    """Logits s and their gates; one set may govern several weights. With a target, s counts from τ."""
+
+    gate: gates.Shape
+    rank: "Ranked | None"
+    settled: ClassVar[tuple[str, ...]] = ("logit",)
+
+    def __init__(
+        self, logit: Tensor, beta: Dial, gate: gates.Shape, *, inclusive: bool, scale: float
+    ) -> None:
+        super().__init__()
+        self.logit = nn.Parameter(logit)
+        self.beta, self.gate, self.inclusive, self.scale = beta, gate, inclusive, scale
+        self.weights = 0
+        """How many weights they govern."""
+        refer(self, "rank", None)
+
+    def level(self) -> Tensor:
+        """s, or s − τ."""
+        return self.logit if self.rank is None else self.logit - self.rank()
+
+    def soft(self) -> Tensor:
+        """scale · b(β, s)."""
+        opened = gates.soft(self.gate, self.beta(), self.level())
+        return opened if self.scale == 1.0 else self.scale * opened
+
+    def open(self) -> Tensor:
+        """The hard decision, s ≥ 0 or s > 0: this, not float zeros, counts what is left."""
+        level = self.level()
+        return level >= 0 if self.inclusive else level > 0
+
+
+class Gate(Node):
+    """w = v ⊙ b(β, s) while optimizing, v ⊙ 1{s ≥ 0} for good; penalty λ ‖b(β, s)‖₁."""
+
+    # Adam divides a logit's tiny gradient by its own size, so that all logits move alike and none stands out;
+    # a large eps leaves small gradients small. Optimizers without eps ignore it.
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"weight_decay": 0.0, "eps": 1e-3}}
+
+    switches: Switches
+
+    def __init__(self, weight: Tensor, switches: Switches, grain: gates.Grain, strength: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.clone())
+        if switches.weights == 0:
+            self.switches = switches
+        else:
+            refer(self, "switches", switches)
+        switches.weights += 1
+        self.grain, self.strength = grain, strength
+        self.shape = tuple(weight.shape)
+
+    def hold(self, mask: Tensor) -> None:
+        """Gates of entries that are gone already are closed for good, and count as closed."""
+        if self.switches.weights > 1:
+            return  # what is gone here may live in another weight that the gate governs
+        alive = gates.gather(mask.to(self.weight.dtype), self.grain) > 0
+        with torch.no_grad():
+            self.logit.masked_fill_(~alive.view_as(self.logit), GONE)
+
+    @property
+    def logit(self) -> nn.Parameter:
+        """The logits s, one per tile of the weight."""
+        return self.switches.logit
+
+    def over(self, values: Tensor) -> Tensor:
+        """Values of the logits' shape, spread so that they multiply the weight."""
+        values = values.reshape(gates.tiles(self.shape, self.grain))
+        return gates.spread(values, self.shape, self.grain)
+
+    def forward(self) -> Tensor:
+        """The soft weight."""
+        return self.over(self.switches.soft()) * self.weight
+
+    def penalty(self) -> Tensor | float:
+        """λ ‖b(β, s)‖₁; gates shared by several weights are counted once."""
+        return self.strength * self.switches.soft().sum() if self.strength else 0.0
+
+    def project(self) -> Tensor:
+        """The hard weight: exact zeros where gates are closed, times the constant factor of ``published``."""
+        opened = self.over(self.switches.open()) & torch.ones_like(self.weight, dtype=torch.bool)
+        return torch.where(opened, self.switches.scale * self.weight, 0.0)
+
+
+def gated(problem: nn.Module) -> dict[str, Gate]:
+    """The gated weights of a lifted problem by their names; not those of a lift underneath it."""
+    places = problem.nodes if isinstance(problem, Reparametrized) else problem
+    return {name.replace("/", "."): part for name, part in places.named_modules() if isinstance(part, Gate)}
+
+
+def switches(problem: nn.Module) -> dict[str, Switches]:
+    """The sets of gates in a lifted problem, each once, by the name of the first weight they govern."""
+    found: dict[int, tuple[str, Switches]] = {}
+    for name, gate in gated(problem).items():
+        found.setdefault(id(gate.switches), (name, gate.switches))
+    return dict(found.values())
+
+
+def aimed(problem: Problem, multiple: int = 1) -> Problem:
+    """A copy of the problem whose closed gates are worth the target; of equal logits, small weights go.
+
+    ``multiple``: of each set of gates a multiple of it stays open.
+    """
+    problem = copy.deepcopy(problem)
+    found = switches(problem)
+    held = list(found.values())
+    rank = held[0].rank
+    if not isinstance(rank, Ranked):
+        return problem
+    gate_of = {id(gate.switches): gate for gate in reversed(gated(problem).values())}
+    sizes = [gates.gather(gate_of[id(one)].weight.detach().abs(), gate_of[id(one)].grain) for one in held]
+    with torch.no_grad():
+        scores = torch.cat([one.logit.flatten() for one in held])
+        ties = torch.cat([size.flatten() for size in sizes])
+        costs = rank.costs.to(scores.device)
+        dropped = gates.lowest(scores, ties, costs, rank.target * float(costs.sum()))
+        rank.value.zero_()
+        for (name, one), part in zip(found.items(), dropped.split(sizes_of(held)), strict=True):
+            if bool(part.all()):
+                warn_of_the_last(name)
+            part = gates.spared(part.view_as(one.logit), one.logit)
+            part = gates.rounded(part, one.logit, multiple)
+            one.logit.copy_(torch.where(part, -1.0, 1.0))
+    return problem
+
+
+def rounded(problem: Problem, multiple: int) -> Problem:
+    """A copy of the problem in which the open gates of each set are a multiple, the nearest there is."""
+    problem = copy.deepcopy(problem)
+    for held in switches(problem).values():
+        part = gates.rounded(~held.open(), held.logit, multiple)
+        with torch.no_grad():
+            held.logit.copy_(torch.where(part, -1.0, 1.0))
+    return problem
+
+
+def spared(problem: Problem) -> Problem:
+    """A copy of the problem in which no set of gates is closed altogether: the best one is kept."""
+    problem = copy.deepcopy(problem)
+    for name, held in switches(problem).items():
+        if not bool(held.open().any()):
+            warn_of_the_last(name)
+            with torch.no_grad():
+                held.logit.view(-1)[held.logit.argmax()] = torch.finfo(held.logit.dtype).tiny
+    return problem
+
+
+def sizes_of(held: list[Switches]) -> list[int]:
+    """How many gates each set has."""
+    return [one.logit.numel() for one in held]
+
+
+def warn_of_the_last(name: str) -> None:
+    """A layer without a weight ends the network."""
+    warnings.warn(f"every gate of {name} was closed; the best one is kept.", stacklevel=4)

@@ -1,0 +1,1 @@
+"""The packed file: schema, entropy coder, modules."""

@@ -1,0 +1,110 @@
+"""Frequencies of symbols, as few bits as they deserve.
+
+A count becomes a number of m + 1 significant bits, (2^m + a)·2^e, stored as e·2^m + a + 1 (0: the symbol is
+absent). Both sides turn these weights w into whole frequencies that sum to 2^k by the same integer
+arithmetic:
+
+    f = 1 + ⌊w·(2^k − K) / Σw⌋ for the K symbols with w > 0,        the rest goes to the largest.
+
+More bits cost more in the table and less in the code; ``fit`` takes the m and k with the least sum.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from torchlift.packed.budget import PackedError
+from torchlift.packed.byteflow import Sink, Source
+from torchlift.packed.rans import Array
+
+SCALES = (8, 10, 12, 14, 16)
+TABLE = 8192
+"""Slots of a table that are worth a byte: they are laid out for reading."""
+MOST_MANTISSA, MOST_EXPONENT = 10, 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Weights of an alphabet's symbols as stored, and the scale k of their frequencies."""
+
+    codes: Array
+    mantissa: int
+    bits: int
+
+    def frequencies(self) -> Array:
+        """Whole numbers that sum to 2^bits."""
+        return scaled(weights(self.codes, self.mantissa), self.bits)
+
+    def write(self, sink: Sink) -> None:
+        """Append to a sink."""
+        sink.number(self.mantissa)
+        sink.number(self.bits)
+        for code in self.codes.tolist():
+            sink.number(code)
+
+
+def read_table(source: Source, symbols: int) -> Table:
+    """The table of an alphabet from a source, if it makes sense."""
+    mantissa, bits = source.number(MOST_MANTISSA), source.number(max(SCALES))
+    most = (MOST_EXPONENT << mantissa) + (1 << mantissa)
+    return Table(source.numbers(symbols, most), mantissa, bits)
+
+
+def codes_of(counts: Array, mantissa: int) -> Array:
+    """Counts rounded to ``mantissa`` + 1 significant bits, as codes."""
+    shift = max(0, int(counts.max()).bit_length() - MOST_EXPONENT)
+    scale = np.maximum(counts >> shift, counts > 0).astype(np.float64)
+    exponent = np.frexp(scale)[1] - 1
+    rounded = np.rint(np.ldexp(scale, mantissa - exponent)).astype(np.int64)
+    codes = (exponent.astype(np.int64) << mantissa) + rounded - (1 << mantissa) + 1
+    return np.where(counts > 0, codes, 0)
+
+
+def weights(codes: Array, mantissa: int) -> Array:
+    """The weights that codes stand for."""
+    rest, one = np.maximum(codes - 1, 0), 1 << mantissa
+    return ((one + (rest & one - 1)) << (rest >> mantissa)) * (codes > 0)
+
+
+def scaled(weight: Array, bits: int) -> Array:
+    """Frequencies of sum 2^bits, at least one for every weight that is not zero."""
+    total = int(weight.sum())
+    if not total:
+        raise PackedError("a table of frequencies is empty.")
+    symbols = int(np.count_nonzero(weight))
+    if symbols > 1 << bits:
+        raise PackedError("a table has more symbols than its scale allows.")
+    found = (weight << bits) - symbols * weight
+    found = found // total + (weight > 0)
+    found[int(np.argmax(found))] += (1 << bits) - int(found.sum())
+    return found
+
+
+def cost(counts: Array, frequencies: Array, bits: int) -> float:
+    """Bytes of the code: Σ n·(k − log2 f) / 8."""
+    seen = counts > 0
+    return float((counts[seen] * (bits - np.log2(frequencies[seen]))).sum()) / 8
+
+
+def entropy_bits(counts: Array) -> float:
+    """n·H in bits for symbols that occur so often."""
+    seen = counts[counts > 0].astype(np.float64)
+    return float(-(seen * np.log2(seen / seen.sum())).sum()) if seen.size else 0.0
+
+
+def fit(counts: Array) -> tuple[Table, float]:
+    """The cheapest table for symbols that occur so often, and bytes of the code and of the table under it."""
+    best: tuple[Table, float] | None = None
+    symbols = int((counts > 0).sum())
+    for mantissa in range(MOST_MANTISSA + 1):
+        codes = codes_of(counts, mantissa)
+        weight = weights(codes, mantissa)
+        for bits in SCALES:
+            if 1 << bits < 4 * symbols:
+                continue
+            size = cost(counts, scaled(weight, bits), bits) + symbols * (mantissa + 3) / 8
+            size += 1e-4 * bits * size + (1 << bits) / TABLE  # a small scale reads faster
+            if best is None or size < best[1]:
+                best = Table(codes, mantissa, bits), size
+    assert best is not None
+    return best

@@ -1,1 +1,0 @@
-"""What recipes are made of: their protocol, targets, accounts. No recipe of its own."""

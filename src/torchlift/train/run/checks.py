@@ -1,0 +1,208 @@
+"""At the door: say in one line what is wrong, before anything is written."""
+
+import contextlib
+import copy
+import inspect
+import math
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchlift.core import Batch, Fit, Problem, Supervised, Task, nodes
+from torchlift.errors import DataError, SelectionError
+from torchlift.loss import output, split
+from torchlift.methods.recipe import Recipe
+from torchlift.train import rng
+from torchlift.train.batches import Source, Tensors, source
+from torchlift.train.evaluation import evaluating
+from torchlift.tree import leaves, move
+
+
+class Look(Fit):
+    """A fit for asking ``accepts``: it shows data and trains nothing."""
+
+    epochs = 1.0
+
+    def __init__(self, train: Any, batch_size: int) -> None:
+        self.train = source(train, batch_size)
+        self.steps = self.train.steps()
+
+    def __call__(self, problem: Problem, **settings: Any) -> Any:
+        """Nothing."""
+
+    def once(self, name: str, function: Callable[[Problem], object], problem: Problem) -> None:
+        """Nothing."""
+
+    def branch(self, name: str, share: float = 1.0, **settings: Any) -> Fit:
+        """The same."""
+        return self
+
+    def evaluate(self, problem: Problem) -> Any:
+        """Nothing."""
+
+    def batches(self) -> Iterator[Batch]:
+        """The training data, in order; no random stream moves."""
+        state = self.train.state()
+        with rng.scope():
+            yield from self.train.ordered()
+        self.train.restore(state)
+
+
+def few_samples(data: Source, device: torch.device) -> Batch:
+    """The first batch; no random stream moves."""
+    state = data.state()
+    with rng.scope():
+        batch = move(next(iter(data.ordered())), device)
+    data.restore(state)
+    return batch
+
+
+def predicted(task: Task, x: Any) -> torch.Tensor:
+    """The output, or one line on why there is none."""
+    try:
+        return output(task.predict(x))
+    except (RuntimeError, TypeError, IndexError) as error:
+        reason = wrong_type(task.model, x, str(error)) or str(error).splitlines()[0]
+        if isinstance(x, Mapping) and "unexpected keyword" in reason:
+            reason += ": columns go to forward by their names; rename them, or pass (x, y)."
+        raise DataError(f"the model does not take inputs of shape {shapes(x)}: {reason}") from error
+
+
+def check_held_out(task: Task, parts: Mapping[str, Source | None], device: torch.device) -> None:
+    """Try the model on two samples of the other data."""
+    for name, data in parts.items():
+        if data is None or not isinstance(task.loss, Supervised):
+            continue
+        x, _ = task.loss.split(few_samples(data, device))
+        try:
+            with rng.scope(), evaluating(task):
+                predicted(task, first(x, 2))
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
+
+
+def check(task: Task, train: Source, device: torch.device, **others: Source | None) -> Any:
+    """Try the model on two samples and look at all labels; the samples' inputs, as an example.
+
+    ``others``: more data to try it on, by name.
+    """
+    example = check_training(task, train, device)
+    check_held_out(task, others, device)
+    return example
+
+
+def check_training(task: Task, train: Source, device: torch.device) -> Any:
+    """Try the model on two samples and look at all labels; the samples' inputs."""
+    if not any(p.requires_grad for p in task.parameters()):
+        raise DataError("the model has no parameter to train: unfreeze some with p.requires_grad_(True).")
+    batch = few_samples(train, device)
+    if not isinstance(task.loss, Supervised):
+        return batch[0] if isinstance(batch, tuple | list) else batch
+    x, y = task.loss.split(batch)
+    x, few = first(x, 2), y[:2]
+    with rng.scope(), evaluating(task):
+        prediction = predicted(task, x)
+        labels = split(train.tree)[1] if isinstance(train, Tensors) else y
+        check_labels(task.loss, prediction, labels)
+        try:
+            value = task.loss.criterion(prediction, few)
+        except RuntimeError as error:
+            both = f"{tuple(prediction.shape)} and {tuple(few.shape)}"
+            said = str(error).splitlines()[0]
+            advice = ": use y.squeeze(1)" if few.shape == (len(few), 1) else ""
+            raise DataError(f"prediction and target do not fit ({both}): {said}{advice}.") from error
+        if isinstance(batch, Mapping) and "labels" in batch and task.loss.module is None:
+            check_own_loss(task.model, first(batch, 2), float(value))
+    return first(x, 1)
+
+
+def wrong_type(model: nn.Module, x: Any, said: str = "") -> str | None:
+    """What to do about inputs of another number type than the model's, if that is what is wrong."""
+    weight = next((p for p in model.parameters() if p.is_floating_point()), None)
+    for part in leaves(x):
+        likely = part.is_floating_point() or part.ndim > 2 or "dtype" in said
+        if weight is not None and part.dtype != weight.dtype and likely:
+            return (
+                f"they are {part.dtype}, its weights {weight.dtype}: convert them with x.to({weight.dtype})."
+            )
+    return None
+
+
+def check_own_loss(model: nn.Module, batch: Mapping[str, Any], value: float) -> None:
+    """A model that has a loss of its own for these labels must agree with the one it is trained by."""
+    if "labels" not in inspect.signature(model.forward).parameters:
+        return
+    own = getattr(model(**batch), "loss", None)
+    if isinstance(own, torch.Tensor) and not math.isclose(float(own), value, rel_tol=1e-2, abs_tol=1e-4):
+        raise DataError(
+            f"cross_entropy of the model's output and these labels is {value:.4g}, the model's own loss "
+            f"{float(own):.4g}: pass loss='model' to train by its own."
+        )
+
+
+def check_labels(loss: Supervised, prediction: torch.Tensor, labels: torch.Tensor) -> None:
+    """Labels the loss can take, of more than one class."""
+    if prediction.ndim <= 2 or labels.ndim == prediction.ndim - 1:
+        loss.check(prediction, labels)
+    if loss.name == "cross_entropy" and not labels.is_floating_point() and len(labels) > 1:
+        classes = labels.unique()
+        if len(classes) == 1:
+            raise DataError(f"all labels are class {int(classes[0])}: there is nothing to learn; check y.")
+
+
+def first(x: Any, n: int) -> Any:
+    """The first samples of the inputs."""
+    return {name: part[:n] for name, part in x.items()} if isinstance(x, Mapping) else x[:n]
+
+
+def shapes(x: Any) -> str:
+    """The inputs' shapes, in words."""
+    if isinstance(x, dict):
+        return ", ".join(f"{name} {tuple(part.shape[1:])}" for name, part in x.items())
+    return str(tuple(x.shape[1:]))
+
+
+@contextlib.contextmanager
+def one_line_steps() -> Generator[None]:
+    """What torch says of a first step that cannot be, in one line that names the fix."""
+    try:
+        yield
+    except TypeError as error:
+        if "must be Tensor, not" not in str(error):
+            raise
+        raise DataError(
+            "loss is called as loss(model, batch); for a function of prediction and target pass "
+            "loss=lambda model, batch: function(model(batch[0]), batch[1])."
+        ) from error
+    except ValueError as error:
+        if "Expected more than 1 value per channel" not in str(error):
+            raise
+        raise DataError(
+            "batch normalization cannot train on one sample: raise batch_size, or give more samples."
+        ) from error
+
+
+def refuse(recipe: Recipe, task: Task, data: Source, seed: int) -> None:
+    """Ask the recipe whether it is for this task, before anything is written or trained."""
+    with rng.scope(seed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it warns of, it warns of again when it runs
+        reason = recipe.accepts(copy.deepcopy(task), Look(data, 1))
+    if reason is not None:
+        raise SelectionError(f"{type(recipe).__name__} is not for this model: {reason}")
+
+
+def as_task(problem: nn.Module, loss: Any) -> Task:
+    """The user's problem: a task as it is, or a model with a loss."""
+    lifted = isinstance(problem, Problem) and not isinstance(problem, Task)
+    if lifted or (isinstance(problem, nn.Module) and next(nodes(problem), None) is not None):
+        raise DataError(
+            "fit takes a plain model or Task, this one is lifted: project it, or pass recipe=lift."
+        )
+    if isinstance(problem, Task):
+        return problem
+    if not isinstance(problem, nn.Module):
+        raise DataError(f"fit takes an nn.Module or a Task, got a {type(problem).__name__}.")
+    return Task(problem, loss)

@@ -1,0 +1,168 @@
+"""A digest of anything a user may hand over: equal today and tomorrow, different where behavior may differ.
+
+Tensors and arrays by dtype, shape and bytes; functions by their bytecode, defaults, closures and the plain
+globals they read; modules by their tree and state; other objects by their type and public attributes.
+What has no stable content (files, generators, locks) counts by its type alone.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchlift.train.checkpoint import content
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes)
+NAMED = (torch.dtype, torch.device, torch.Size, types.ModuleType)
+DEEPEST = 100
+"""Objects inside objects; what is deeper counts by its type."""
+LIBRARIES = {"torch", "torchlift", "numpy", *sys.stdlib_module_names}
+
+
+def digest(*values: Any) -> str:
+    """A short name for what the values are."""
+    total = Digest()
+    for value in values:
+        total.add(value)
+    return total.hash.hexdigest()
+
+
+def from_library(value: Any) -> bool:
+    """Whether a class or function belongs to a package whose version the record names."""
+    module = getattr(value, "__module__", None) or "builtins"
+    return module.partition(".")[0] in LIBRARIES and module != "__main__"
+
+
+def name_of(value: Any) -> str:
+    """``module:qualified.name`` of a class or function."""
+    return f"{getattr(value, '__module__', None) or 'builtins'}:{getattr(value, '__qualname__', value)}"
+
+
+class Digest:
+    """One pass over a value; what was met before is a reference, so that cycles end."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.blake2b(digest_size=16)
+        self.seen: dict[int, tuple[int, Any]] = {}
+        self.depth = 0
+
+    def tell(self, *parts: object) -> None:
+        """Add words."""
+        self.hash.update(repr(parts).encode())
+
+    def add(self, value: Any) -> None:
+        """Add a value of any kind."""
+        if isinstance(value, PLAIN):
+            self.tell(type(value).__name__, value)
+        elif isinstance(value, NAMED):
+            self.tell(type(value).__name__, str(getattr(value, "__name__", value)))
+        elif isinstance(value, Tensor):
+            self.tell("tensor", str(value.dtype), str(value.layout), tuple(value.shape))
+            self.hash.update(content(value if value.layout == torch.strided else value.to_dense()))
+        elif id(value) in self.seen:
+            self.tell("again", self.seen[id(value)][0])
+        elif self.depth > DEEPEST:
+            self.tell("deep", name_of(type(value)))
+        else:
+            self.seen[id(value)] = (len(self.seen), value)
+            self.depth += 1
+            self.add_object(value)
+            self.depth -= 1
+
+    def add_object(self, value: Any) -> None:
+        """Add what may hold other values."""
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            self.tell("array", str(value.dtype), value.shape)
+            self.hash.update(np.ascontiguousarray(value).tobytes())
+        elif isinstance(value, Mapping):
+            self.add_all("mapping", [part for pair in value.items() for part in pair])
+        elif isinstance(value, list | tuple | np.ndarray):
+            self.add_all(type(value).__name__, value)
+        elif isinstance(value, set | frozenset):
+            self.tell("set", sorted(digest(part) for part in value))
+        elif isinstance(value, functools.partial):
+            self.add_all("partial", (value.func, value.args, value.keywords))
+        elif isinstance(value, types.MethodType):
+            self.add_all("method", (value.__func__, value.__self__))
+        elif isinstance(value, types.FunctionType):
+            self.add_function(value)
+        elif isinstance(value, type | types.BuiltinFunctionType):
+            self.tell("named", name_of(value))
+        elif isinstance(value, nn.Module):
+            self.tell("module", name_of(type(value)), value.extra_repr())
+            self.add(public(value))
+            self.add(
+                {**dict(value.named_parameters(recurse=False)), **dict(value.named_buffers(recurse=False))}
+            )
+            self.add(dict(value.named_children()))
+        else:
+            self.add_instance(value)
+
+    def add_all(self, kind: str, parts: Any) -> None:
+        """Add a container."""
+        self.tell(kind, len(parts))
+        for part in parts:
+            self.add(part)
+
+    def add_function(self, function: types.FunctionType) -> None:
+        """What a function does: a library's by its name, any other's by its code and all it closes over."""
+        if from_library(function) and "<" not in function.__qualname__:
+            self.tell("named", name_of(function))
+            return
+        self.tell("function")
+        self.add_code(function.__code__)
+        self.add_all("defaults", (function.__defaults__, function.__kwdefaults__))
+        self.add_all("closure", [contents(cell) for cell in function.__closure__ or ()])
+        for name in sorted(names_in(function.__code__) & function.__globals__.keys()):
+            value = function.__globals__[name]
+            if isinstance(value, (*PLAIN, types.FunctionType)):
+                self.tell("global", name)
+                self.add(value)
+
+    def add_code(self, code: types.CodeType) -> None:
+        """Bytecode and constants, without names of files or numbers of lines."""
+        self.tell("code", code.co_code, code.co_names, code.co_varnames, code.co_freevars)
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                self.add_code(constant)
+            else:
+                self.tell(repr(constant))
+
+    def add_instance(self, value: Any) -> None:
+        """An object: its type, the code of its call, its fields or public attributes."""
+        kind = type(value)
+        self.tell("object", name_of(kind))
+        call = getattr(kind, "__call__", None)  # noqa: B004  (its code, not whether it is there)
+        if isinstance(call, types.FunctionType) and not from_library(call):
+            self.add_function(call)
+        if dataclasses.is_dataclass(value):
+            self.add_all("fields", [getattr(value, field.name) for field in dataclasses.fields(value)])
+        elif hasattr(value, "__dict__"):
+            self.add(public(value))
+
+
+def public(value: Any) -> dict[str, Any]:
+    """An object's own attributes, without private ones and a module's mode."""
+    hidden = {"training"} if isinstance(value, nn.Module) else set[str]()
+    return {k: v for k, v in sorted(vars(value).items()) if not k.startswith("_") and k not in hidden}
+
+
+def names_in(code: types.CodeType) -> set[str]:
+    """The globals that a function and those inside it may read."""
+    inner = [names_in(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def contents(cell: types.CellType) -> Any:
+    """What a closure holds, if it has been filled."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None

@@ -1,0 +1,321 @@
+"""One run: ``tl.fit``."""
+
+import contextlib
+import copy
+import functools
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from torchlift.core import Lift, Loss, Problem, Supervised, Task, mark_pruned, release_zeros
+from torchlift.errors import DivergedError, TorchliftError
+from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
+from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Store, engine, rng
+from torchlift.train.batches import Augment, Source, Tensors, source
+from torchlift.train.checkpoint import save
+from torchlift.train.cost import probe
+from torchlift.train.engines import Engine, connected
+from torchlift.train.evaluation import Metric, evaluate
+from torchlift.train.optimizers import ADAMW, OptimizerFactory
+from torchlift.train.progress import Progress
+from torchlift.train.run.checks import as_task, check, one_line_steps, refuse
+from torchlift.train.run.folder import forget_unstarted, has_checkpoint, open_fit
+from torchlift.train.run.identity import describe
+from torchlift.train.run.lock import claims
+from torchlift.train.run.names import named_optimizer, named_recipe
+from torchlift.train.run.options import check_options
+from torchlift.train.run.record import fit_record
+from torchlift.train.run.result import Result
+from torchlift.train.run.signals import graceful
+from torchlift.train.settings import Schedule
+from torchlift.train.workers import watched
+from torchlift.tree import move
+
+SHAPING = (
+    "optimizer",
+    "schedule",
+    "epochs",
+    "seed",
+    "batch_size",
+    "clip",
+    "groups",
+    "keep",
+    "augment",
+    "metric",
+    "precision",
+    "compile",
+    "keep_zeros",
+    "equal_cost",
+)
+"""The settings that shape a result: a run is resumed only with the same ones, on the same kind of device."""
+
+
+@claims()
+@watched()
+@connected()
+def fit(
+    problem: nn.Module,
+    train: Any,
+    valid: Any = None,
+    *,
+    test: Any = None,
+    recipe: str | RecipeLike | Lift | None = None,
+    loss: str | nn.Module | Loss = "cross_entropy",
+    optimizer: str | OptimizerFactory = ADAMW,
+    schedule: Literal["constant", "cosine"] | Schedule = "constant",
+    epochs: float = 10,
+    batch_size: int = 128,
+    clip: float | None = None,
+    groups: Mapping[str, Mapping[str, Any]] | None = None,
+    keep: Literal["last", "best"] = "last",
+    seed: int = 0,
+    augment: Augment | None = None,
+    metric: Metric | None = None,
+    device: str = "auto",
+    precision: str = "32",
+    compile: bool = False,
+    keep_zeros: bool = True,
+    equal_cost: bool = False,
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    save_every: float = 20.0,
+    tensorboard: bool = False,
+    log: Callable[[Problem], Mapping[str, float]] | None = None,
+    listener: Callable[[dict[str, Any]], None] | None = None,
+    progress: bool = True,
+) -> Result:
+    """Train ``problem`` by ``recipe`` and come back to a plain model; what is given is left alone.
+
+    Args:
+        problem: a model, or a :class:`Task` that holds one with its loss.
+        train: ``(x, y)`` tensors or a dict of tensors (the fast path), a Dataset or a DataLoader; numpy
+            arrays, lists of dicts, and tables with named columns (``datasets``, data frames) become tensors.
+        valid: data of the same kind to evaluate on after every epoch; rules and ``keep`` go by them.
+        test: data to score the final model on; ``Result.scores["test"]``.
+        recipe: a recipe, its name (``"smol"``), a single lift (lift → fit → project),
+            ``function(task, fit) -> task``, or None for plain training. One that does not accept the model
+            ends the run before it starts.
+        loss: ``"cross_entropy"``, ``"mse"``, ``"bce"``, ``"model"`` (``model(**batch).loss``), a loss of
+            torch.nn such as ``nn.CrossEntropyLoss(label_smoothing=0.1)``, or
+            ``callable(model, batch) -> scalar``.
+        optimizer: a factory, called with parameter groups: ``partial(torch.optim.SGD, lr=0.1)``; or the name
+            of one of torch's or torchlift's, with its own defaults: ``"adam"``, ``"avagrad"``.
+        schedule: the learning rate's factor over a fit: ``"constant"``, ``"cosine"`` or ``callable(t)``.
+        epochs: passes over the data; with ``equal_cost``, the cost of so many passes of plain training.
+        batch_size: samples in a step, for data in memory and Datasets.
+        clip: the largest norm of a gradient.
+        groups: optimizer options by glob on parameter names; an ``optimizer`` among them steps that group.
+        keep: the weights a fit hands on: the ``"last"``, or the ``"best"`` on validation data.
+        seed: of everything random in the run.
+        augment: ``augment(x, generator) -> x`` on every training batch in memory.
+        metric: ``metric(problem, batch) -> number``, higher is better, in place of the loss's own.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"``, …
+        precision: ``"32"``, or one of Lightning Fabric's (``"bf16-mixed"``, …).
+        compile: run the steps through ``torch.compile``.
+        keep_zeros: hold exact zeros that a projection made, and those of weights that come pruned.
+        equal_cost: count ``epochs`` in FLOPs of plain training; nothing the recipe does is free.
+        out: a folder for the run. With it the run is durable: killed at any moment, it goes on with
+            ``resume=True`` to the same result, bit for bit on a CPU.
+        resume: go on with the run in ``out``, if there is one and it was asked for in the same way.
+        overwrite: start anew in ``out``.
+        save_every: seconds between checkpoints inside a fit.
+        tensorboard: write the history for TensorBoard too.
+        log: ``log(problem)`` gives more numbers for every row of the history (such as
+            :class:`torchlift.analyze.Depth`) of fits for which the recipe has none.
+        listener: ``listener(row)`` is told every new row of the history; what it raises ends the run.
+        progress: show a bar on a terminal.
+    """
+    recipe, optimizer = as_recipe(named_recipe(recipe)), named_optimizer(optimizer)
+    check_options(given := dict(locals()))
+    runner = engine(device, precision, compile)
+    chosen = {name: given[name] for name in SHAPING} | {"device": runner.device.type}
+    data = on_device(source(train, batch_size, augment), runner)
+    held_out, tested = (
+        None if part is None else on_device(source(part, batch_size, shuffle=False), runner)
+        for part in (valid, test)
+    )
+    task = copy.deepcopy(as_task(problem, loss)).to(runner.device)
+    (mark_pruned if keep_zeros else release_zeros)(task)
+    example = check(task, data, runner.device, valid=held_out, test=tested)
+    refuse(recipe, task, data, seed)
+    given["unit"] = plain_epoch(task, data, runner)
+    folder, store = None if out is None else Path(out), None
+    if folder is not None:
+        full = functools.partial(fit_record, task, recipe, data, held_out, chosen)
+        store = Store(folder, open_fit(folder, runner, full, resume=resume, overwrite=overwrite))
+    before = copy.deepcopy(task.model)
+    with rng.scope(seed), graceful(folder is not None) as interrupted:
+        run = new_run(task, data, held_out, runner, store, interrupted, given)
+        answer, fitter = follow(recipe, task, run, folder)
+    said = in_words(task, recipe, chosen) | {"steps_per_epoch": data.steps()} | samples(data)
+    result = new_result(answer, before, example, fitter, tested, said)
+    if folder is not None and runner.rank == 0:
+        save(folder / "model.safetensors", answer.model.state_dict())
+        result.to_json(folder / "result.json")
+    return result
+
+
+def new_result(
+    answer: Task,
+    before: nn.Module,
+    example: Any,
+    fitter: DurableFit,
+    tested: Source | None,
+    settings: dict[str, Any],
+) -> Result:
+    """The plain model, scored, and the account of how it was found."""
+    run = fitter.run
+    parts = {"valid": run.valid, "test": tested}
+    return Result(
+        task=answer,
+        before=before,
+        history=run.history.rows,
+        cost=fitter.flops / run.unit,
+        flops=fitter.flops,
+        seconds=fitter.seconds,
+        metric=metric_name(answer, run.metric),
+        settings=settings,
+        phases=run.phases,
+        example=example,
+        scores={n: evaluate(answer, p, run.engine, run.metric) for n, p in parts.items() if p is not None},
+        engine=run.engine,
+        measure_with=run.metric,
+    )
+
+
+def new_run(
+    task: Task,
+    data: Source,
+    held_out: Source | None,
+    runner: Engine,
+    store: Store | None,
+    interrupted: Callable[[], bool],
+    given: Mapping[str, Any],
+) -> Run:
+    """What all fits of the run share, from the arguments :func:`fit` was given."""
+    first = runner.rank == 0
+    folder, listener = None if store is None else store.folder, given["listener"]
+    listeners = () if listener is None or not first else (listener,)
+    if given["tensorboard"] and first:
+        listeners = (*listeners, board(folder))
+    names = ("optimizer", "schedule", "clip", "groups", "keep", "log")
+    return Run(
+        train=data,
+        valid=held_out,
+        engine=runner,
+        settings=Settings(**{name: given[name] for name in names}),
+        epochs=given["epochs"],
+        seed=given["seed"],
+        metric=given["metric"],
+        store=store,
+        history=History(None if folder is None else folder / "history.jsonl", first),
+        progress=Progress(given["progress"] and first),
+        unit=given["unit"],
+        equal_cost=given["equal_cost"],
+        save_every=given["save_every"],
+        interrupted=interrupted,
+        listeners=listeners,
+    )
+
+
+def in_words(task: Task, recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, str | int | float]:
+    """The settings of a run, for its report."""
+    head = {"recipe": recipe, "model": type(task.model).__name__, "loss": task.loss, **settings}
+    return {k: v if isinstance(v, str | int | float) else describe(v) for k, v in head.items()}
+
+
+def follow(recipe: Recipe, task: Task, run: Run, folder: Path | None) -> tuple[Task, DurableFit]:
+    """Run the recipe with a durable fit; its answer must be a plain task again."""
+    fitter = DurableFit(run)
+    try:
+        answer = recipe(task, fitter)
+    except Interrupted as stop:
+        raise interrupted_in(folder) from stop
+    except TorchliftError as error:
+        if folder is not None and run.engine.rank == 0:
+            if isinstance(error, DivergedError) and has_checkpoint(folder):
+                raise DivergedError(f"{error} The last good checkpoint is kept in {folder}.") from error
+            with noting(error):
+                forget_unstarted(folder)
+        raise
+    if not isinstance(answer, Task):
+        got = type(answer).__name__
+        raise TorchliftError(
+            f"recipe {describe(recipe)} returned a {got}: it must return the projected Task."
+        )
+    answer.eval()
+    return answer, fitter
+
+
+@contextlib.contextmanager
+def noting(error: Exception) -> Generator[None]:
+    """What goes wrong while cleaning up after an error is told with it, not instead of it."""
+    try:
+        yield
+    except TorchliftError as second:
+        error.add_note(str(second))
+
+
+def interrupted_in(folder: Path | None) -> Interrupted:
+    """What to say after a signal, of what there is."""
+    if folder is None or not has_checkpoint(folder):
+        stop = Interrupted("stopped before the first checkpoint: the same call with resume=True starts anew.")
+        stop.saved = False
+        return stop
+    return Interrupted(f"stopped and saved in {folder}; the same call with resume=True goes on.")
+
+
+def samples(data: Source) -> dict[str, int]:
+    """How many training samples there are, where they can be counted."""
+    return {"samples": data.samples} if isinstance(data, Tensors) else {}
+
+
+def on_device(data: Source, runner: Engine) -> Source:
+    """Data in memory move once; a loader's batches move one by one."""
+    if isinstance(data, Tensors):
+        return Tensors(move(data.tree, runner.device), data.batch_size, data.augment)
+    return data
+
+
+def plain_epoch(task: Task, data: Source, runner: Engine) -> float:
+    """FLOPs of one epoch of plain training, by a step on a copy."""
+    with one_line_steps():
+        return probe(task, first_batch(data, runner)).flops * data.steps()
+
+
+def first_batch(data: Source, runner: Engine) -> Any:
+    """A batch to measure a plain step on."""
+    state = data.state()
+    with rng.scope():
+        batch = move(next(iter(data.epoch(0))), runner.device)
+    data.restore(state)
+    return batch
+
+
+def metric_name(task: Task, metric: Metric | None) -> str:
+    """What the metric is called."""
+    if metric is not None:
+        return getattr(metric, "__name__", type(metric).__name__)
+    return task.loss.metric if isinstance(task.loss, Supervised) else "loss"
+
+
+def board(folder: Path | None) -> Callable[[dict[str, Any]], None]:
+    """A listener that writes rows for TensorBoard."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise TorchliftError("tensorboard=True needs: pip install 'torchlift[tensorboard]'.") from error
+    if folder is None:
+        raise TorchliftError("tensorboard=True needs out=: a folder to write to.")
+    writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def write(row: dict[str, Any]) -> None:
+        for name, value in row.items():
+            if isinstance(value, float):
+                writer.add_scalar(f"{row['phase']}/{name}", value, row["step"])
+        writer.flush()
+
+    return write

@@ -1,0 +1,137 @@
+"""A run's folder: whose it is, refusing to mix two runs in one place, and never touching what is not ours.
+
+What torchlift may write, move or remove in a folder is listed by kind in :data:`OWNED`, and is ours only
+beside a ``run.toml`` with our marker. ``overwrite`` moves the old run into ``.old-<id>`` first: from the
+moment that folder is there the old run is gone, and whoever opens the place next finishes the move.
+"""
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from torchlift import files
+from torchlift.errors import CheckpointError
+from torchlift.train.checkpoint import write
+from torchlift.train.engines import Engine
+from torchlift.train.run.leftovers import OWNED, remove, sweep
+from torchlift.train.run.lock import Lock, claim, claims
+from torchlift.train.run.record import NAME, Record, headed, read_record, refuse_another, to_toml
+from torchlift.train.store import FINAL, STEPS
+
+ASIDE = ".old-"
+
+
+def open_run(
+    folder: Path, kind: str, describe: Callable[[], Record], *, resume: bool, overwrite: bool
+) -> Lock:
+    """Start in an empty folder, or go on in one whose run was asked for in the same way."""
+    lock = claim(folder)
+    settle(folder)
+    old = read_record(folder)
+    if old is None:
+        sweep(folder, NAME)
+        refuse_strangers(folder, kind)
+        begin(folder, kind, describe())
+        return lock
+    if old["kind"] != kind:
+        raise CheckpointError(f"{folder} holds a {old['kind']}, not a {kind}: choose another folder.")
+    if overwrite:
+        record = describe()
+        put_aside(folder, old)
+        begin(folder, kind, record)
+        settle(folder)
+        return lock
+    if not resume:
+        raise CheckpointError(
+            f"{folder} holds a run already: pass resume=True to go on, overwrite=True to start anew."
+        )
+    new = headed(kind, old["id"], describe())
+    refuse_another(folder, old, new)
+    sweep(folder, kind)
+    named = list(dict.fromkeys([*old.get("folders", []), *new.get("folders", [])]))
+    if named != old.get("folders", []):  # a comparison that goes on with more seeds or recipes
+        write(folder / NAME, to_toml(old | {"folders": named}))
+    return lock
+
+
+def open_fit(
+    folder: Path, engine: Engine, describe: Callable[[], Record], *, resume: bool, overwrite: bool
+) -> str:
+    """The folder of a single run, opened by the first of several processes; the run's id for all."""
+    if engine.rank == 0:
+        open_run(folder, "fit", describe, resume=resume, overwrite=overwrite)
+    engine.barrier()
+    record = read_record(folder)
+    assert record is not None, "the first process has just written or read it"
+    return record["id"]
+
+
+def begin(folder: Path, kind: str, record: Record) -> None:
+    """Write the record of a new run."""
+    write(folder / NAME, to_toml(headed(kind, secrets.token_hex(8), record)))
+
+
+def refuse_strangers(folder: Path, kind: str) -> None:
+    """Refuse a folder that holds files of our names which no run of ours wrote."""
+    for name in OWNED[kind]:
+        if os.path.lexists(folder / name):
+            raise CheckpointError(
+                f"{folder / name} is there, but no {NAME} of ours beside it: "
+                "move it away or choose another folder."
+            )
+
+
+def put_aside(folder: Path, record: Record) -> None:
+    """Move what a run wrote, and the runs it is made of, out of sight; each move is atomic."""
+    aside = folder / f"{ASIDE}{record['id']}"
+    try:
+        aside.mkdir(exist_ok=True)
+        files.sync(folder)
+        for part in parts(folder, record):
+            with claims():
+                claim(part)
+                settle(part)
+                inner = read_record(part)
+                if inner is not None:
+                    put_aside(part, inner)
+        for name in OWNED[record["kind"]]:
+            if os.path.lexists(folder / name):
+                os.replace(folder / name, aside / name)
+        files.sync(folder)
+    except OSError as error:
+        raise CheckpointError(f"cannot move the old run in {folder} aside ({error.strerror}).") from error
+
+
+def parts(folder: Path, record: Record) -> list[Path]:
+    """The folders of the runs that a comparison is made of."""
+    named = [str(name) for name in record.get("folders", [])]
+    return [folder / name for name in named if Path(name).name == name and (folder / name).is_dir()]
+
+
+def settle(folder: Path) -> None:
+    """Finish what an interrupted ``overwrite`` began: the rest of the old run follows, then all goes."""
+    for aside in sorted(folder.glob(f"{ASIDE}*")):
+        record = read_record(folder)
+        if record is not None and aside.name == f"{ASIDE}{record['id']}":
+            put_aside(folder, record)
+        for part in parts(folder, read_record(aside) or {}):
+            with claims():
+                claim(part)
+                settle(part)
+            if not any(part.iterdir()):
+                remove(part)
+        remove(aside)
+
+
+def forget_unstarted(folder: Path) -> None:
+    """Remove a run that failed before its first checkpoint, its record last."""
+    if not has_checkpoint(folder):
+        for name in OWNED["fit"]:
+            if os.path.lexists(folder / name):
+                remove(folder / name)
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether there is anything to go on from."""
+    return any((folder / "fits").rglob(STEPS)) or any((folder / "fits").rglob(FINAL))

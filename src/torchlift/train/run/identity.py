@@ -1,0 +1,58 @@
+"""Settings as text that is the same tomorrow, and what a model and data are: no addresses, no machine."""
+
+import dataclasses
+import functools
+import re
+from typing import Any
+
+from torch import Tensor, nn
+
+from torchlift.train.batches import Loader, Source, Tensors
+from torchlift.train.run.digest import digest
+from torchlift.train.run.modules import module_tree
+from torchlift.tree import leaves
+
+
+def describe(value: Any) -> str:
+    """A stable, readable name of a setting: a recipe, a factory, a number."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        inside = ", ".join(f"{f.name}={describe(getattr(value, f.name))}" for f in dataclasses.fields(value))
+        return f"{type(value).__name__}({inside})"
+    if isinstance(value, functools.partial):
+        given = [describe(v) for v in value.args] + [f"{k}={describe(v)}" for k, v in value.keywords.items()]
+        return f"{describe(value.func)}({', '.join(given)})"
+    if isinstance(value, Tensor):
+        return f"tensor{tuple(value.shape)}"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(describe(part) for part in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{describe(k)}: {describe(v)}" for k, v in value.items()) + "}"
+    if callable(value) and not isinstance(value, nn.Module) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def describe_model(model: nn.Module) -> dict[str, Any]:
+    """What a model is: every module with its settings, and a digest of all weights and buffers."""
+    state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    return {
+        "class": f"{type(model).__module__}:{type(model).__qualname__}",
+        "modules": module_tree(model),
+        "frozen": frozen,
+        "weights": digest(state),
+    }
+
+
+def describe_data(data: Source | None) -> str:
+    """What data are: the digest of every sample in memory, or of the dataset behind a loader."""
+    if data is None:
+        return "none"
+    if isinstance(data, Tensors):
+        tensors = list(leaves(data.tree))
+        keys = list(data.tree) if isinstance(data.tree, dict) else []
+        return f"{data.samples} samples, {digest(keys, tensors)}"
+    assert isinstance(data, Loader)
+    loader = data.loader
+    how = (loader.batch_size, loader.drop_last, type(loader.sampler).__name__, loader.num_workers)
+    return f"a DataLoader of {data.steps()} batches, {digest(how, loader.dataset, loader.collate_fn)}"

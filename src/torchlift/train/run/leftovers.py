@@ -1,0 +1,50 @@
+"""What is ours in a folder, and what of it a crash left over."""
+
+import shutil
+from pathlib import Path
+
+from torchlift import files
+from torchlift.errors import CheckpointError
+from torchlift.train.run.record import NAME
+from torchlift.train.store import FINAL, STEPS
+
+OWNED = {
+    "fit": ("history.jsonl", "result.json", "report.html", "model.safetensors", "fits", "tensorboard", NAME),
+    "comparison": ("comparison.json", "prices.json", "report.html", NAME),
+    "auto": ("ledger.jsonl", "auto.json", "model.tlift", "models", "runs", "report.html", NAME),
+    "search": ("study.journal", "tuning.json", "best.toml", "report.html", NAME),
+}
+"""What each kind of run writes; the record is last, because it vouches for the others."""
+
+
+def sweep(folder: Path, kind: str) -> None:
+    """Remove what a crash left: half-written files, and checkpoints on the way to an end that is reached."""
+    for path in leftovers(folder, kind):
+        remove(path)
+
+
+def leftovers(folder: Path, kind: str) -> list[Path]:
+    """What :func:`sweep` removes: of a kind of run, or of a single file."""
+    ours = OWNED.get(kind, (kind,))
+    found = [path for path in folder.glob(".*.tmp") if temporary_of(path) in ours]
+    if kind == "fit":
+        found += [path for path in folder.glob("fits/**/.*.tmp") if temporary_of(path)]
+        found += [step for end in folder.glob(f"fits/**/{FINAL}") for step in end.parent.glob(STEPS)]
+    return sorted(found)
+
+
+def temporary_of(path: Path) -> str | None:
+    """The name of the file that a temporary one was to become."""
+    match = files.TEMPORARY.fullmatch(path.name)
+    return match["name"] if match else None
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder of ours; what cannot be removed is an error."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    except OSError as error:
+        raise CheckpointError(f"cannot remove {path} ({error.strerror}): remove it by hand.") from error

@@ -1,0 +1,130 @@
+"""One run at a time in a folder: a lock that the kernel lets go when its holder dies or the machine restarts.
+
+``.lock`` names the holder (process, boot, start time, host) for people, and for file systems without locks.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import ClassVar
+
+from torchlift.errors import CheckpointError, InUseError
+from torchlift.train.run.holder import me, read_holder
+
+NAME = ".lock"
+PATIENCE = 5.0
+"""Seconds to wait for a holder that is about to share."""
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+class Lock:
+    """A claimed folder. Forked children let go of it at once: their parent alone decides."""
+
+    held: ClassVar[set["Lock"]] = set()
+
+    def __init__(self, folder: Path, shared: bool = False) -> None:
+        self.folder, self.path, self.handle = folder, folder / NAME, -1
+        self.made = not folder.exists()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            patience = time.monotonic() + (PATIENCE if shared else 0.0)
+            while not self.taken(shared, time.monotonic() < patience):
+                time.sleep(0.01)
+            os.ftruncate(self.handle, 0)
+            os.pwrite(self.handle, json.dumps(dataclasses.asdict(me())).encode(), 0)
+        except OSError as error:
+            self.release()
+            raise CheckpointError(
+                f"cannot write {self.path} ({error.strerror}): choose another folder."
+            ) from error
+        Lock.held.add(self)
+
+    def taken(self, shared: bool, patient: bool) -> bool:
+        """Try once; False where the holder can be waited for, or has removed the file meanwhile."""
+        self.handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(self.handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if not patient:
+                self.refuse(error)
+            self.close()
+            return False
+        except OSError as error:
+            found = read_holder(self.path)
+            if error.errno not in NO_LOCKS or (found is not None and found.lives()):
+                self.refuse(error)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self.handle), os.stat(self.path)):
+                return True
+        self.close()
+        return False
+
+    def refuse(self, error: OSError) -> None:
+        """Say who is there."""
+        found = read_holder(self.path)
+        self.close()
+        who = "another process" if found is None else f"process {found.pid} on {found.host}"
+        raise InUseError(
+            f"{self.folder} is in use by {who}: wait for it to end, or choose another folder."
+        ) from error
+
+    def share(self) -> None:
+        """Let others in who also share."""
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(self.handle, fcntl.LOCK_SH)
+
+    def release(self) -> None:
+        """Let go; the last one out removes the file, and the folder if it was made for nothing."""
+        if self.handle < 0:
+            return
+        with contextlib.suppress(OSError):
+            fcntl.flock(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others who share keep the file
+            os.unlink(self.path)
+        self.close()
+        if self.made and self.folder.is_dir() and not any(self.folder.iterdir()):
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
+
+    def close(self) -> None:
+        """Close the file, and with it the lock."""
+        Lock.held.discard(self)
+        os.close(self.handle)
+        self.handle = -1
+
+
+def forget() -> None:
+    """In a forked child: no lock is ours."""
+    for lock in list(Lock.held):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=forget)
+
+OPEN: contextvars.ContextVar[contextlib.ExitStack | None] = contextvars.ContextVar("claims", default=None)
+
+
+@contextlib.contextmanager
+def claims() -> Generator[None]:
+    """Folders claimed in this stretch of code are free again after it."""
+    with contextlib.ExitStack() as stack:
+        token = OPEN.set(stack)
+        try:
+            yield
+        finally:
+            OPEN.reset(token)
+
+
+def claim(folder: Path, shared: bool = False) -> Lock:
+    """The folder is ours to the end of :func:`claims`; refused with one line where it is another's."""
+    stack = OPEN.get()
+    assert stack is not None, "claim folders inside claims()"
+    lock = Lock(folder, shared)
+    stack.callback(lock.release)
+    return lock

@@ -1,0 +1,145 @@
+"""``run.toml``: what a run is: told from others by it, repeated from it where its parts have names."""
+
+import platform
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+import torch
+
+import torchlift
+from torchlift.core import Supervised, Task
+from torchlift.errors import CheckpointError
+from torchlift.loss import Own
+from torchlift.train.batches import Source
+from torchlift.train.run.identity import describe_data, describe_model
+from torchlift.train.run.values import Value, decode, encode
+
+FORMAT = "torchlift-run-1"
+NAME = "run.toml"
+HEAD = "# A run of torchlift: what it is made of. Everything but [machine] must be the same to resume it.\n"
+UNCOMPARED = ("id", "machine", "folders")
+
+Record = dict[str, Value]
+
+
+def fit_record(
+    task: Task, recipe: Any, train: Source, valid: Source | None, settings: Mapping[str, Any]
+) -> Record:
+    """A single run: recipe, model, data, loss and all other settings by their names."""
+    loss: Any = task.loss
+    if isinstance(loss, Supervised):
+        loss = loss.name if loss.module is None else loss.module
+    elif isinstance(loss, Own):
+        loss = "model"
+    return {
+        "recipe": encode(recipe),
+        "model": describe_model(task.model),
+        "data": {"train": describe_data(train), "valid": describe_data(valid)},
+        "settings": encode({"loss": loss, **settings}),
+    }
+
+
+def headed(kind: str, identity: str, record: Record) -> Record:
+    """A record with its marker, its own number and where it was made."""
+    machine = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "threads": torch.get_num_threads(),
+    }
+    head = {"format": FORMAT, "kind": kind, "id": identity, "torchlift": torchlift.__version__}
+    return head | record | {"machine": machine}
+
+
+def to_toml(record: Record) -> bytes:
+    """The record as a file."""
+    return (HEAD + tomli_w.dumps(record)).encode()
+
+
+def read_record(folder: Path) -> Record | None:
+    """The record in a folder; None where there is none, one line where it is damaged or not ours."""
+    path = folder / NAME
+    try:
+        record = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path} is damaged ({error}): put it back as it was, or choose another folder."
+        ) from error
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path} ({error.strerror}): choose another folder.") from error
+    named = isinstance(record.get("id"), str) and isinstance(record.get("kind"), str)
+    if record.get("format") != FORMAT or not named:
+        raise CheckpointError(f"{path} is not a {FORMAT} record: choose another folder.")
+    return record
+
+
+def differences(old: Value, new: Value, path: str = "") -> Iterable[tuple[str, Value, Value]]:
+    """The places in which two records differ, in order; :data:`UNCOMPARED` tables at the top are left out."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        if repr(ordered(old)) != repr(ordered(new)):  # not ==: a NaN is the same setting as a NaN
+            yield path, old, new
+        return
+    for name in dict.fromkeys([*new, *old]):
+        if path or name not in UNCOMPARED:
+            place = f"{path}.{name}" if path else name
+            yield from differences(old.get(name), new.get(name), place)
+
+
+def ordered(value: Value) -> Value:
+    """The same with the keys of all tables in one order: a file may hold them in another."""
+    if isinstance(value, dict):
+        return {name: ordered(part) for name, part in sorted(value.items())}
+    return [ordered(part) for part in value] if isinstance(value, list) else value
+
+
+def refuse_another(folder: Path, old: Record, new: Record) -> None:
+    """Name the first thing in which the run in the folder differs from the one asked for."""
+    for place, was, now in differences(old, new):
+        raise CheckpointError(
+            f"{folder} was made with {place} = {short(was)}, now it is {short(now)}: "
+            "use the old setting, another folder, or overwrite=True."
+        )
+
+
+def short(value: Value) -> str:
+    """A value in a few words."""
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 120 else text[:119] + "…"
+
+
+def flat(record: Mapping[str, Value], path: str = "") -> dict[str, Value]:
+    """A record as one table of dotted names, for people; the tree of modules left out."""
+    found: dict[str, Value] = {}
+    for name, value in record.items():
+        if name == "modules":
+            continue
+        found |= flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
+    return found
+
+
+def arguments(folder: str | Path, allow: Iterable[str] = ()) -> dict[str, Any]:
+    """Keyword arguments of :func:`torchlift.fit` that made a run: ``fit(model, train, **arguments(out))``.
+
+    The model and the data are the caller's (the record holds their digests). ``allow`` names packages of
+    your own that the recipe, optimizer or loss come from; what was given as a lambda cannot be read back.
+    """
+    record = read_record(Path(folder))
+    if record is None or record["kind"] != "fit":
+        raise CheckpointError(f"{folder} holds no run of fit.")
+    settings = record.get("settings")
+    if not isinstance(settings, dict):
+        raise CheckpointError(f"{Path(folder) / NAME} holds no settings.")
+    parts = {"recipe": record.get("recipe", {"none": True}), **settings}
+    found: dict[str, Any] = {}
+    for name, value in parts.items():
+        try:
+            found[name] = decode(value, allow)
+        except (CheckpointError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{Path(folder) / NAME}: {name} cannot be read back: {error}") from error
+    return found

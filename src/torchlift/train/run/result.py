@@ -1,0 +1,114 @@
+"""What a run gives back."""
+
+import copy
+import dataclasses
+import datetime
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchlift.analyze import route
+from torchlift.core import Task
+from torchlift.methods.precision.grid_reading import precisions
+from torchlift.train.batches import Source
+from torchlift.train.checkpoint import write
+from torchlift.train.engines import Engine
+from torchlift.train.evaluation import Metric, Score, evaluate
+from torchlift.train.history import Row
+
+
+def where_and_when(result: "Result") -> str:
+    """Data, date and machine in one line, for the head of a report."""
+    samples = result.settings.get("samples")
+    known = f"{samples} training samples" if samples else ""
+    threads = f"{platform.machine()}, {torch.get_num_threads()} of {os.cpu_count()} cores"
+    facts = (known, datetime.date.today().isoformat(), f"{threads}, torch {torch.__version__}")
+    return " · ".join(fact for fact in facts if fact)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A plain model, and the honest account of how it was found."""
+
+    task: Task
+    before: nn.Module
+    """The model as it was given, untrained or not."""
+    history: list[Row]
+    """A row per epoch: phase, epoch, train_loss, valid_loss, metric, cost, …"""
+    cost: float
+    """Everything spent, in epochs of plain training of the given model (by FLOPs)."""
+    flops: float
+    seconds: float
+    metric: str
+    settings: dict[str, Any]
+    phases: list[Row]
+    example: Any
+    scores: dict[str, Score]
+    engine: Engine
+    measure_with: Metric | None = None
+
+    @property
+    def model(self) -> nn.Module:
+        """The plain module: ship it."""
+        return self.task.model
+
+    def evaluate(self, data: Source) -> Score:
+        """Loss and metric on other data."""
+        return evaluate(self.task, data, self.engine, self.measure_with)
+
+    def summary(self) -> dict[str, Any]:
+        """The result as plain data, sizes and latency measured now."""
+        from torchlift.deploy import measure
+
+        base = sum(p.numel() for p in self.before.parameters() if p.requires_grad)
+        return {
+            "title": f"{type(self.before).__name__}: {self.settings['recipe'].partition('(')[0]}",
+            "about": where_and_when(self),
+            "recipe": self.settings["recipe"],
+            "settings": self.settings,
+            "metric": self.metric,
+            "seed": self.settings["seed"],
+            "cost": {"epochs": self.cost, "flops": self.flops, "seconds": self.seconds},
+            "results": {name: score.metric for name, score in self.scores.items()},
+            "before": dataclasses.asdict(measure(copy.deepcopy(self.before), self.example)),
+            "after": dataclasses.asdict(measure(copy.deepcopy(self.model), self.example)),
+            "layers": [
+                {"name": name, "entries": p.numel(), "zeros": int((p == 0).sum()), "bits": precisions(p)}
+                for name, p in self.model.named_parameters()
+                if p.ndim > 1
+            ],
+            "route": route(self.model),
+            "lifts": [
+                {
+                    "phase": phase["phase"],
+                    "what": ", ".join(phase["what"]),
+                    "where": ", ".join(phase["where"][:8]) + (" …" if len(phase["where"]) > 8 else ""),
+                    "added_parameters": phase["parameters"] - base,
+                }
+                for phase in self.phases
+                if "stage" not in phase
+            ],
+            "stages": [phase for phase in self.phases if "stage" in phase],
+        }
+
+    def report(self, path: str | Path) -> Path:
+        """Write one self-contained HTML file that tells the story."""
+        from torchlift import report
+
+        return report.write(report.run_page(self.history, self.summary()), Path(path))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the model as a file that :func:`torchlift.deploy.load` reads."""
+        from torchlift import deploy
+
+        deploy.save(self.model, Path(path))
+        return Path(path)
+
+    def to_json(self, path: Path) -> None:
+        """Write the summary and the history."""
+        write(path, json.dumps(self.summary() | {"history": self.history}, default=str).encode())

@@ -1,0 +1,262 @@
+"""auto: the budget is kept, what is delivered is what is measured, nobody can take the search down."""
+
+import concurrent.futures
+import itertools
+import json
+import math
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import torchlift as tl
+from experiments.small import DATA, SETTINGS, Broken, model
+from torchlift.errors import BudgetError, CheckpointError, TorchliftError
+from torchlift.experiments import auto as automatic
+from torchlift.experiments.constraints import Delivered, Wish, choose, dominates, front, ranked
+from torchlift.experiments.delivery import OutOfTimeError, Trial, with_deadline
+from torchlift.experiments.halving import ETA, LAST, plan, promoted
+from torchlift.experiments.jobs import Given, Job
+from torchlift.experiments.ledger import Ledger
+
+TRAIN, VALID, TEST = DATA
+CANDIDATES = {
+    "bits": tl.recipes.Smol(bits=3.0),
+    "broken": Broken(),
+    "refused": tl.recipes.NeuralLifting("nothing here"),
+    "chain": tl.recipes.Chain({"norm": tl.recipes.FoldedNorm(), "bits": tl.recipes.Smol(bits=3.0)}),
+}
+
+
+def searched(**more: object) -> tl.AutoResult:
+    torch.manual_seed(0)
+    settings = {"budget": 30.0, "candidates": CANDIDATES, "test": TEST} | SETTINGS | more
+    settings.pop("progress")
+    return tl.auto(settings.pop("model", None) or model(), TRAIN, VALID, **settings)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> tl.AutoResult:
+    return searched(out=tmp_path_factory.mktemp("auto"))
+
+
+def test_the_budget_is_kept_and_spent(found: tl.AutoResult) -> None:
+    assert 0.8 * 30 < found.spent <= 30 * 1.0001
+    assert found.spent == pytest.approx(sum(row.cost for row in found.rows))
+
+
+def test_who_fails_or_is_refused_is_dropped_with_the_reason(found: tl.AutoResult) -> None:
+    assert found.dropped["broken"] == "KeyError: 'what is this'"
+    assert "matches nothing" in found.dropped["refused"]
+    assert set(found.dropped) == {"broken", "refused"}
+
+
+def test_plain_is_in_every_rung_and_longer_in_each(found: tl.AutoResult) -> None:
+    plain = [row for row in found.rows if row.name == "plain"]
+    last = max(row.rung for row in found.rows)
+    assert {row.rung for row in plain} == set(range(last + 1))
+    lengths = {row.rung: row.epochs for row in plain}
+    assert all(lengths[k + 1] == pytest.approx(ETA * lengths[k]) for k in range(last))
+
+
+def test_what_is_delivered_is_the_file_that_was_measured(found: tl.AutoResult) -> None:
+    for row in found.front:
+        path = found.folder / "models" / row.file
+        assert path.stat().st_size == row.bytes
+        loaded = found.load(row)
+        with torch.no_grad():
+            right = (loaded(VALID[0]).argmax(1) == VALID[1]).float().mean()
+        assert float(right) == pytest.approx(row.metric)
+    assert found.file.read_bytes() == (found.folder / "models" / found.chosen.file).read_bytes()
+    assert found.chosen in found.rows
+
+
+def test_the_front_holds_all_that_nobody_beats(found: tl.AutoResult) -> None:
+    good = [row for row in found.rows if not row.reason and row.rung >= 0]
+    for row in good:
+        beaten = any(dominates(other, row, found.wish) for other in good)
+        assert beaten != (row in found.front)
+
+
+def test_the_page_explains_the_choice_and_the_table_names_it(found: tl.AutoResult, tmp_path: Path) -> None:
+    page = found.report(tmp_path / "page.html").read_text()
+    for words in (found.chosen.name, "broken", "what is this", "Front"):
+        assert words in page
+    assert f"▸ {found.chosen.key}" in found.table()
+    assert json.loads((found.folder / "auto.json").read_text())["why"] == found.why
+
+
+def test_a_chains_stages_are_told(found: tl.AutoResult) -> None:
+    chain = next(row for row in found.rows if row.name == "chain")
+    assert [stage["stage"] for stage in chain.stages] == ["norm", "bits"]
+    first, second = chain.stages
+    assert 0 < first["cost"] < second["cost"] <= chain.epochs * 1.0001
+    assert second["file_bytes"] < first["file_bytes"]
+
+
+def test_a_search_that_is_done_is_only_read(found: tl.AutoResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automatic, "run_trial", lambda trial: pytest.fail("it trains again"))
+    again = searched(out=found.folder, resume=True)
+    assert repr(again.rows) == repr(found.rows)
+    assert again.chosen == found.chosen
+    with pytest.raises(CheckpointError, match="budget"):
+        searched(out=found.folder, resume=True, budget=31.0)
+
+
+def test_a_search_that_was_stopped_goes_on_to_the_same_end(
+    found: tl.AutoResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, done = automatic.run_trial, list[str]()
+
+    def dying(trial: Trial) -> Delivered:
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(trial.row.key)
+        return real(trial)
+
+    monkeypatch.setattr(automatic, "run_trial", dying)
+    with pytest.raises(KeyboardInterrupt):
+        searched(out=tmp_path / "a")
+    monkeypatch.setattr(automatic, "run_trial", real)
+    again = searched(out=tmp_path / "a", resume=True)
+    assert [essence(row) for row in again.rows] == [essence(row) for row in found.rows]
+    assert again.chosen.key == found.chosen.key
+
+
+def test_an_executor_finds_the_same(tmp_path: Path) -> None:
+    few = {"budget": 8.0, "candidates": {"bits": tl.recipes.Smol(bits=3.0)}}
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        shared = searched(executor=pool, out=tmp_path / "shared", **few)
+    alone = searched(out=tmp_path / "alone", **few)
+    kept = {point(row) for row in alone.rows} & {point(row) for row in shared.rows}
+    assert len(kept) >= 3, "all but what Optuna draws"
+    for row in shared.rows:
+        twin = next((other for other in alone.rows if point(other) == point(row)), row)
+        assert essence(row) == essence(twin)
+
+
+def test_a_trial_that_there_is_no_time_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automatic.Search, "share", lambda *given: (1.0, 0.99, 1.0))
+    found = searched(minutes=0.2, budget=None, candidates={"bits": "smol"})
+    assert found.dropped == {"bits": "no time was left for it."}
+    assert found.chosen.name == "plain"
+
+
+def essence(row: Delivered) -> tuple[object, ...]:
+    """What does not depend on the machine."""
+    return row.key, row.epochs, row.cost, row.bytes, row.reason, str(row.metric)
+
+
+def point(row: Delivered) -> tuple[str, float, int]:
+    return row.name, row.rate, row.rung
+
+
+def test_minutes_end_a_trial_after_its_epoch() -> None:
+    job = Job(Given(model()), (TRAIN, VALID, None), None, 0, None, {"epochs": 3, **SETTINGS})
+    with pytest.raises(OutOfTimeError, match="out of time in 'base', epoch 1"):
+        with_deadline(job, 0.0)()
+
+
+def test_minutes_are_planned_from_the_speed_of_plain_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that stands still: all of the plan is carried out."""
+    monkeypatch.setattr("torchlift.experiments.auto.time.time", lambda: 0.0)
+    found = searched(minutes=0.05, budget=None, candidates={"bits": tl.recipes.Smol(bits=3.0)})
+    assert found.unit == "minutes"
+    assert {row.rung for row in found.rows} > {-2, -1, 0}
+    assert found.chosen.rung >= 0
+
+
+def test_a_model_that_is_no_package_class_is_delivered_all_the_same() -> None:
+    class Mine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = model()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x) * 2
+
+    result = searched(model=Mine(), budget=6.0, candidates={})
+    assert result.chosen.packed.startswith("deploy.load(file")
+    assert result.model(VALID[0]).shape == (96, 2)
+
+
+def test_wrong_arguments_are_one_line_each() -> None:
+    for wrong, message in (
+        ({"budget": 3.0, "minutes": 1.0}, "give one budget"),
+        ({"budget": -1.0}, "the budget is above 0"),
+        ({"budget": 0.5}, "at least, got 0.5"),
+        ({"bytes": 0}, "bytes is the most"),
+        ({"candidates": {"x": "smoll"}}, "did you mean 'smol'"),
+    ):
+        with pytest.raises(TorchliftError, match=message):
+            searched(**wrong)
+
+
+def row(metric: float, size: int, latency: float = 1.0, name: str = "other", rung: int = 0) -> Delivered:
+    key = f"{name} {metric} {size} {latency}"
+    return Delivered(key, name, "", rung, 1.0, 1.0, 1.0, 1.0, metric, size, latency)
+
+
+def test_what_a_wish_takes() -> None:
+    big, mid, tiny = row(0.90, 1000, 3.0), row(0.899, 300, 2.0), row(0.7, 50, 1.0)
+    rows = [big, mid, tiny]
+    pick = partial(choose, rows, samples=100, rate=True)
+    assert pick(Wish())[0] is mid, "within half a standard error (0.015), the smaller file"
+    assert choose(rows, Wish(), 10**8, True)[0] is big
+    assert choose([big, row(0.899, 900, 2.0)], Wish(), 100, True)[0] is big, "not for a tenth of the file"
+    assert choose([*rows, row(0.9, 310)], Wish(), 100, True)[0].bytes == 310, "of two alike, the better"
+    assert pick(Wish(bytes=100))[0] is tiny
+    assert pick(Wish(accuracy=0.8))[0] is mid
+    assert pick(Wish(latency=2.5))[0] is mid
+    nearest, why = pick(Wish(bytes=10, accuracy=0.95))
+    assert nearest is tiny or nearest is mid or nearest is big
+    assert "No model met the wish" in why
+    low = [row(3.0, 10), row(1.0, 20)]
+    assert choose(low, Wish(higher_is_better=False), 0, False)[0] is low[1]
+    assert Wish(accuracy=2.0, higher_is_better=False).misses(low[0]) == {"accuracy": 0.5}
+
+
+def test_who_goes_on() -> None:
+    rows = [row(0.9, 1000, name="plain"), row(0.95, 900), row(0.5, 100), row(0.6, 5000), row(0.8, 200)]
+    assert promoted(rows, 2, Wish(bytes=300), "plain") == [rows[0], rows[4]]
+    assert ranked(rows, Wish())[:3] == [rows[1], rows[4], rows[2]], "the first front, by the metric"
+    failed = row(1.0, 1)
+    assert failed not in promoted([*rows, Delivered(**vars(failed) | {"reason": "no"})], 9, Wish(), "plain")
+
+
+@given(st.floats(2.0, 1e4), st.integers(1, 30), st.floats(0.0, 3.0))
+def test_a_plan_spends_the_budget(budget: float, points: int, overhead: float) -> None:
+    try:
+        rungs = plan(budget, points, overhead=overhead)
+    except BudgetError:
+        assert budget < LAST * (max(1, overhead / 2) + overhead) * 1.001
+        return
+    assert sum(r.runs * (r.epochs + overhead) for r in rungs) <= budget * 1.0001
+    assert rungs[0].epochs >= 1
+    for one, two in itertools.pairwise(rungs):
+        assert two.epochs == pytest.approx(ETA * one.epochs)
+        assert two.runs <= one.runs
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=8))
+def test_fronts_are_fronts(numbers: list[tuple[int, int, int]]) -> None:
+    rows = [row(float(m), b, float(ms)) for m, b, ms in numbers]
+    kept = front(rows, Wish())
+    assert kept
+    assert not any(dominates(a, b, Wish()) for a in kept for b in kept)
+
+
+def test_a_ledger_forgets_half_a_line(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l")
+    ledger.add(row(0.5, 10))
+    ledger.add(row(math.pi, 20))
+    whole = (tmp_path / "l").read_bytes()
+    (tmp_path / "l").write_bytes(whole[:-5])
+    assert [one.bytes for one in Ledger(tmp_path / "l").rows] == [10]
+    again = Ledger(tmp_path / "l")
+    again.add(row(math.pi, 20))
+    assert (tmp_path / "l").read_bytes() == whole

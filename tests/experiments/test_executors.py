@@ -1,0 +1,111 @@
+"""Runs on other processes: the same numbers, whoever dies."""
+
+import concurrent.futures
+import dataclasses
+import logging
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchlift as tl
+from experiments.small import DATA, SETTINGS, Fatal, model, numbers
+from torchlift.errors import TorchliftError
+from torchlift.experiments.executors import processes, run_all
+
+
+def compared(executor: object, marker: Path, out: Path, **more: object) -> tl.Comparison:
+    recipes = {"fatal": Fatal(str(marker)), "smol": tl.recipes.Smol(bits=4.0)}
+    return tl.compare(
+        model, *DATA, recipes=recipes, seeds=4, budget=2, executor=executor, out=out, **SETTINGS | more
+    )
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[float, float]]]:
+    """The twelve runs in this process, undisturbed."""
+    folder = tmp_path_factory.mktemp("alone")
+    (folder / "marker").write_text("no dying")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return numbers(compared(None, folder / "marker", folder / "out"))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_killed_process_changes_no_number(
+    tmp_path: Path, alone: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "torchlift"):
+        found = numbers(compared(1, tmp_path / "marker", tmp_path / "out"))
+    assert (tmp_path / "marker").exists(), "a worker was killed"
+    assert "submitted again" in caplog.text
+    assert [len(runs) for runs in found.values()] == [4, 4, 4]
+    assert found == alone
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_killing_one_of_two_dask_workers_changes_no_number(tmp_path: Path, alone: object) -> None:
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with (
+        distributed.LocalCluster(
+            silence_logs=logging.CRITICAL, local_directory=str(tmp_path / "dask"), **options
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        found = numbers(compared(client, tmp_path / "marker", tmp_path / "out"))
+    assert (tmp_path / "marker").exists(), "a worker was killed"
+    assert found == alone
+
+
+def test_submitit_runs_jobs_too(tmp_path: Path) -> None:
+    submitit = pytest.importorskip("submitit")
+    executor = submitit.LocalExecutor(folder=tmp_path / "jobs")
+    executor.update_parameters(timeout_min=2)
+    assert run_all(abs, [-1], executor) == [1]
+    with pytest.raises(TorchliftError, match="bad operand"):
+        run_all(abs, ["word"], executor)
+
+
+def test_a_pool_of_the_users_own_works_and_its_errors_arrive() -> None:
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert run_all(abs, [-3, -4, -5], pool) == [3, 4, 5]
+        with pytest.raises(TypeError, match="bad operand"):
+            run_all(abs, ["word"], pool)
+
+
+@dataclasses.dataclass
+class Losing:
+    """An engine whose first jobs lose their worker."""
+
+    times: int
+    submitted: int = 0
+
+    def submit(self, function, payload):
+        self.submitted += 1
+        future = concurrent.futures.Future()
+        if self.submitted <= self.times:
+            future.set_exception(concurrent.futures.BrokenExecutor("gone"))
+        else:
+            future.set_result(function(payload))
+        return future
+
+
+def test_lost_jobs_are_submitted_again_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchlift.experiments.executors.time.sleep", lambda seconds: None)
+    engine = Losing(2)
+    assert run_all(abs, [-1, -2, -3], engine) == [1, 2, 3]
+    assert engine.submitted == 5, "only what was lost is run again"
+    with pytest.raises(TorchliftError, match="lost their worker"):
+        run_all(abs, [-1], Losing(100))
+
+
+def test_what_is_no_executor_is_refused() -> None:
+    for wrong in (0, True, "threads", object()):
+        with pytest.raises(TorchliftError, match="executor is 'processes', a number, or has submit"):
+            run_all(abs, [-1], wrong)
+    assert 1 <= processes("processes") <= (os.cpu_count() or 1)

@@ -1,0 +1,154 @@
+"""A study survives full disks, cuts and killed parents."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from experiments.test_search import quick
+from torchlift.errors import CheckpointError
+from torchlift.experiments.tune.journal import Lines, mend, open_journal
+from torchlift.experiments.tune.objective import Reporter
+
+
+@pytest.mark.parametrize("cut", [1, 7, 40])
+def test_a_journal_that_was_cut_goes_on(tmp_path: Path, cut: int) -> None:
+    first = quick(out=tmp_path, trials=3)
+    journal = tmp_path / "study.journal"
+    journal.write_bytes(journal.read_bytes()[:-cut])
+    second = quick(out=tmp_path, trials=5, resume=True)
+    assert [t.params for t in second.trials[:2]] == [t.params for t in first.trials[:2]]
+    assert sum(t.state == "complete" for t in second.trials) >= 5
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fsync"])
+@pytest.mark.parametrize("allowed", [0, 1, 4, 9])
+def test_a_full_disk_keeps_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, allowed: int
+) -> None:
+    quick(out=tmp_path, trials=1)
+    real, calls = getattr(os, call), [0]
+
+    def full(handle: int, *rest: object) -> object:
+        if not os.readlink(f"/proc/self/fd/{handle}").endswith("study.journal"):
+            return real(handle, *rest)
+        calls[0] += 1
+        if calls[0] > allowed:
+            if call == "pwrite":
+                real(handle, rest[0][:5], rest[1])  # half a line reaches the disk
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(handle, *rest)
+
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(CheckpointError, match=r"No space left on device.*resume=True goes on"):
+        quick(out=tmp_path, trials=4, resume=True)
+    monkeypatch.undo()
+    tuned = quick(out=tmp_path, trials=4, resume=True)
+    assert sum(t.state == "complete" for t in tuned.trials) == 4
+
+
+def test_lines_are_whole_or_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    lines = Lines(path)
+    lines.append_logs([{"a": 1}, {"a": 2}])
+    path.write_bytes(path.read_bytes() + b'{"a": 3')
+    assert list(lines.read_logs(0)) == [{"a": 1}, {"a": 2}]
+    lines.append_logs([{"a": 4}])
+    assert list(lines.read_logs(1)) == [{"a": 2}, {"a": 4}]
+    assert list(Lines(path).read_logs(0)) == [{"a": 1}, {"a": 2}, {"a": 4}]
+    path.write_bytes(b'{"a": 1}\n{"a": broken}\n{"a": 4}\n')
+    with pytest.raises(CheckpointError, match="damaged in line 2"):
+        list(Lines(path).read_logs(0))
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"), [(b"", 0), (b"a", 0), (b"a\n", 2), (b"a\nb", 2), (b"a\n" + b"b" * 9000, 2)]
+)
+def test_mending_ends_at_the_last_whole_line(tmp_path: Path, text: bytes, kept: int) -> None:
+    path = tmp_path / "j"
+    path.write_bytes(text)
+    handle = os.open(path, os.O_RDWR)
+    try:
+        assert mend(handle) == kept
+    finally:
+        os.close(handle)
+    assert path.read_bytes() == text[:kept]
+
+
+def test_a_journal_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="choose another folder"):
+        open_journal(tmp_path / "gone" / "study.journal")
+
+
+def test_a_search_in_use_can_be_joined_but_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside: list[int] = []
+
+    def intrude(row: dict[str, object]) -> None:
+        if not inside:
+            inside.append(1)
+            with pytest.raises(CheckpointError, match="in use"):
+                quick(out=tmp_path, trials=2, resume=True)
+            with pytest.raises(CheckpointError, match="in use"):
+                quick(out=tmp_path, trials=2, overwrite=True)
+            inside.append(len(quick(out=tmp_path, trials=3, join=True).trials))
+
+    real = Reporter.__call__
+    monkeypatch.setattr(Reporter, "__call__", lambda self, row: (intrude(row), real(self, row))[1])
+    quick(out=tmp_path, trials=2)
+    assert inside == [1, 3]
+    assert not (tmp_path / ".lock").exists()
+
+
+SEARCH = """
+import sys, torch
+from torchlift.experiments.tune import Range, search
+from experiments.test_search import DATA, SetWeight, linear
+
+if __name__ == "__main__":
+    search(linear, DATA, DATA, recipe=SetWeight, space={"weight": Range(0.0, 6.0)}, loss="mse",
+           optimizer=torch.optim.SGD, trials=100_000, prune=False, workers=2, out=sys.argv[1])
+"""
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are listed by Linux only")
+def test_workers_die_with_a_killed_parent(tmp_path: Path) -> None:
+    script = tmp_path / "search.py"
+    script.write_text(SEARCH)
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path / "t")], env=os.environ | {"PYTHONPATH": paths}
+    )
+    journal = tmp_path / "t" / "study.journal"
+    deadline = time.monotonic() + 120
+    while not (journal.exists() and journal.read_text().count('"op_code":6') > 4):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    workers = children(process.pid)
+    assert len(workers) >= 2
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 30
+    while any(alive(worker) for worker in workers):
+        assert time.monotonic() < deadline, "workers outlive their parent"
+        time.sleep(0.05)
+    size = journal.stat().st_size
+    time.sleep(0.3)
+    assert journal.stat().st_size == size

@@ -1,0 +1,111 @@
+"""compare: trials of their own for all, time as the price, a model itself, recipes by name."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchlift as tl
+from experiments.small import DATA, SETTINGS, model, numbers
+from torchlift.errors import TorchliftError
+from torchlift.experiments.pricing import ratio_of
+from torchlift.experiments.tune.space import own_space
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[tl.Comparison, Path]:
+    out = tmp_path_factory.mktemp("tuned")
+    low = partial(torch.optim.SGD, lr=1e-3, momentum=0.9)
+    recipes = {"smol": "smol", "masked": tl.lifts.SoftMask(strength=0.0)}
+    settings = SETTINGS | {"optimizer": low}
+    made = tl.compare(
+        model, *DATA, recipes=recipes, seeds=2, budget=2, tune={"plain": 3, "smol": 3}, out=out, **settings
+    )
+    return made, out
+
+
+def test_every_recipe_gets_trials_of_its_own_outside_the_table(tuned: tuple[tl.Comparison, Path]) -> None:
+    made, out = tuned
+    assert set(made.tuning) == {"plain", "smol"}
+    for name in made.tuning:
+        search = json.loads((out / f"{name}-tuning" / "tuning.json").read_text())
+        assert search["about"]["seed"] == 2, "a seed that no run of the table has"
+        assert len(search["trials"]) == 3
+        assert search["trials"][0]["params"]["lr"] == pytest.approx(1e-3), "the given settings come first"
+        done = [t["value"] for t in search["trials"] if t["state"] == "complete"]
+        best = next(t for t in search["trials"] if t["value"] == max(done))
+        for run in made.results[name]:
+            assert f"lr={best['params']['lr']}" in run.settings["optimizer"]
+    for run in made.results["masked"]:
+        assert "lr=0.001" in run.settings["optimizer"]
+
+
+def test_the_table_and_the_page_say_who_was_tuned(tuned: tuple[tl.Comparison, Path]) -> None:
+    made, out = tuned
+    table = made.table()
+    assert "tuned on validation data, seed 2, outside the table: 3 trials each; untuned: masked" in table
+    assert next(line for line in table.splitlines() if line.startswith("masked")).endswith("untuned")
+    assert "lr " in next(line for line in table.splitlines() if line.startswith("smol"))
+    page = made.report(out / "page.html").read_text()
+    assert "untuned" in page
+    assert "finetune_rate" in page
+
+
+def test_a_tuned_comparison_goes_on(tuned: tuple[tl.Comparison, Path]) -> None:
+    made, out = tuned
+    low = partial(torch.optim.SGD, lr=1e-3, momentum=0.9)
+    recipes = {"smol": "smol", "masked": tl.lifts.SoftMask(strength=0.0)}
+    settings = SETTINGS | {"optimizer": low, "tune": {"plain": 3, "smol": 3}, "out": out, "resume": True}
+    again = tl.compare(model, *DATA, recipes=recipes, seeds=2, budget=2, **settings)
+    assert numbers(again) == numbers(made)
+
+
+def test_without_trials_the_table_says_untuned_and_a_model_is_copied() -> None:
+    given = model()
+    made = tl.compare(given, *DATA, recipes=["smol"], seeds=2, budget=1, **SETTINGS)
+    assert "untuned: every recipe ran at the given rate" in made.table()
+    assert "one given model: all seeds start from its weights" in made.table()
+    for runs in made.results.values():
+        assert all(torch.equal(run.before[0].weight, given[0].weight) for run in runs)
+
+
+def test_what_is_searched_is_what_the_user_left_open() -> None:
+    space = own_space(tl.recipes.Smol(bits=3.0), 0.1)
+    assert list(space) == ["lr", "finetune_rate"]
+    assert (space["lr"].low, space["lr"].high) == (pytest.approx(0.01), pytest.approx(1.0))
+    assert list(own_space(tl.recipes.Smol(bits=3.0, finetune_rate=0.2), 0.1)) == ["lr"]
+    assert own_space(tl.recipes.Plain(), None) == {}
+
+
+def test_time_as_the_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe that is half as fast gets half the FLOPs; the speeds are kept for whoever goes on."""
+    speeds = iter([2.0, 4.0])
+    monkeypatch.setattr("torchlift.experiments.pricing.speed", lambda job: next(speeds))
+    settings = SETTINGS | {"seeds": 1, "budget": 4, "out": tmp_path}
+    made = tl.compare(model, *DATA, recipes={"smol": tl.recipes.Smol(bits=4.0)}, time="1x", **settings)
+    assert made.seconds == pytest.approx(8.0)
+    assert made.results["plain"][0].cost == pytest.approx(4.0)
+    assert made.results["smol"][0].cost == pytest.approx(2.0, rel=0.1)
+    assert "8 s each" in made.table()
+    again = tl.compare(
+        model, *DATA, recipes={"smol": tl.recipes.Smol(bits=4.0)}, time="1x", resume=True, **settings
+    )
+    assert numbers(again) == numbers(made)
+
+
+def test_wrong_arguments_are_one_line_each() -> None:
+    run = partial(tl.compare, model, *DATA, seeds=1, budget=1, **SETTINGS)
+    for wrong, message in (
+        ({"recipes": "smol"}, r"pass \['smol'\]"),
+        ({"recipes": ["smoll"]}, "did you mean 'smol'"),
+        ({"recipes": ["smol"], "tune": -1}, "number of trials"),
+        ({"recipes": ["smol"], "tune": {"smal": 3}}, "tune names smal; there are: plain, smol"),
+        ({"recipes": ["smol"], "time": "fast"}, "seconds for each run, or '1x'"),
+        ({"recipes": {"lift": tl.recipes.NeuralLifting("nothing")}}, "'lift' is not for this model"),
+    ):
+        with pytest.raises(TorchliftError, match=message):
+            run(**wrong)
+    assert ratio_of("1.5x") == 1.5
+    assert ratio_of(3) is None

@@ -1,0 +1,158 @@
+"""Rivals of learned precision: forward and gradient of each against its paper's formulas, written out."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from torchlift.core import Task, anneal, constrain
+from torchlift.errors import TorchliftError
+from torchlift.lifts import BitPlanes, DoReFa, LearnedStep
+from torchlift.methods.baselines.bit_planes import Planes
+from torchlift.methods.baselines.bsq import Levels
+from torchlift.methods.baselines.dorefa import Squashed
+from torchlift.methods.baselines.learned_step import Stepped
+
+SHAPE = (7, 5)
+
+
+def weight() -> torch.Tensor:
+    return torch.randn(SHAPE, dtype=torch.float64)
+
+
+def gradients(node: nn.Module) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    seed = torch.randn(SHAPE, dtype=torch.float64)
+    (node() * seed).sum().backward()
+    return seed, {name: p.grad for name, p in node.named_parameters()}
+
+
+@pytest.mark.parametrize("bits", [2, 3, 8])
+def test_dorefa(bits):
+    w = weight()
+    node = Squashed(w, bits)
+    t, c, top = torch.tanh(w), float(w.abs().max()), 2**bits - 1
+    m = float(t.abs().max())
+    for i in range(7):
+        for j in range(5):
+            r = math.tanh(float(w[i, j])) / (2 * m) + 0.5
+            assert node()[i, j].item() == pytest.approx(c * (2 * round(top * r) / top - 1), abs=1e-12)
+    seed, found = gradients(node)
+    wanted = seed * c * (1 - t**2) / m
+    k = int(t.abs().argmax())
+    wanted.view(-1)[k] -= c * float((seed * t).sum()) / m**2 * float(torch.sign(t.view(-1)[k]) * (1 - m**2))
+    assert torch.allclose(found["weight"], wanted)
+    assert len(node.project().unique()) <= 2**bits
+
+
+def test_dorefa_at_one_bit_is_the_sign_times_the_mean():
+    w = weight()
+    node = Squashed(w, 1)
+    assert torch.allclose(node(), w.abs().mean() * torch.sign(w))
+    seed, found = gradients(node)
+    assert torch.equal(found["weight"], seed)
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_learned_step(bits):
+    w = weight()
+    w[0, :2] = torch.tensor([9.0, -9.0])  # beyond the range on both sides
+    node = Stepped(w, bits)
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    s = 2 * float(w.abs().mean()) / math.sqrt(high)
+    assert node.step.item() == pytest.approx(s)
+    assert torch.allclose(node(), s * torch.round((w / s).clamp(low, high)))
+    seed, found = gradients(node)
+    inside = (w / s > low) & (w / s < high)
+    assert torch.allclose(found["weight"], seed * inside)
+    slope = torch.where(inside, torch.round(w / s) - w / s, torch.where(w < 0, float(low), float(high)))
+    assert found["step"].item() == pytest.approx(float((seed * slope).sum()) / math.sqrt(35 * high))
+    assert bool(inside.any())
+    assert not bool(inside.all())
+
+
+def planes(bits: int = 4, price: float = 0.5) -> Planes:
+    return Planes(weight(), bits, price, 10)
+
+
+def test_bit_planes_start_at_the_rounded_weight_with_binary_planes():
+    w = weight()
+    node = Planes(w, 4, 0.5, 10)
+    c = float(w.abs().max()) / 15
+    assert torch.allclose(node(), c * torch.round(w / c))
+    assert set(node.positive.unique().tolist()) <= {0.0, 1.0}
+    assert not bool((node.positive * node.negative).any())
+    seed, found = gradients(node)
+    for b in range(4):
+        assert torch.allclose(found["positive"][b], c * 2**b * seed)
+        assert torch.allclose(found["negative"][b], -c * 2**b * seed)
+    assert not bool(found["positive"][4].any())
+
+
+def test_bit_planes_pay_for_every_plane():
+    node = planes()
+    norms = [
+        math.sqrt(1e-8 + (node.positive[b].square().sum() + node.negative[b].square().sum()).item())
+        for b in range(4)
+    ]
+    assert node.penalty().item() == pytest.approx(0.5 * 4 * 35 * sum(norms))
+    lifted = BitPlanes(bits=4, strength=2.0).lift(Task(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))))
+    prices = [m.price for m in lifted.modules() if isinstance(m, Planes)]
+    assert prices == [2.0 / 20] * 2
+
+
+def test_requantizing_keeps_the_weight_and_drops_empty_planes():
+    node = planes()
+    with torch.no_grad():
+        node.positive.add_(0.3 * torch.rand_like(node.positive))
+        node.positive[3].zero_()
+        node.negative[3].zero_()
+        node.positive[0].zero_()
+        node.negative[0].zero_()
+        for part in (node.positive, node.negative):
+            part.copy_(part.round())
+    before = node().detach().clone()
+    node.requantize()
+    assert torch.equal(node(), before)
+    assert node.alive.tolist() == [False, True, True, False, False]
+    assert node.bits() == 2
+    with torch.no_grad():
+        node.positive.add_(5.0)
+    constrain(node)
+    assert node.positive[1].unique().tolist() == [2.0]
+    assert not bool(node.positive[0].any())
+
+
+def test_planes_are_requantized_by_the_clock():
+    lifted = BitPlanes(bits=3, rounds=10).lift(Task(nn.Linear(3, 4)))
+    node = next(m for m in lifted.modules() if isinstance(m, Planes))
+    with torch.no_grad():
+        node.positive.mul_(0.9)
+    anneal(lifted, 0.05)
+    assert 0.9 in [round(v, 2) for v in node.positive.unique().tolist()]
+    anneal(lifted, 0.1)
+    assert set(node.positive.unique().tolist()) <= {0.0, 1.0}
+
+
+def test_levels_of_fine_tuning_are_those_the_planes_leave():
+    node = planes()
+    levels = Levels(node)
+    assert torch.allclose(levels(), node())
+    with torch.no_grad():
+        levels.weight.add_(torch.randn_like(levels.weight))
+    ratio = levels.project() / levels.step
+    assert torch.allclose(ratio, ratio.round())
+    assert float(ratio.abs().max()) <= 2 ** node.bits() - 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DoReFa(bits=0), "whole number from 1"),
+        (lambda: LearnedStep(bits=1), "whole number from 2"),
+        (lambda: BitPlanes(bits=2.5), "whole number from 1"),
+    ],
+)
+def test_bits_that_make_no_sense(make, message):
+    with pytest.raises(TorchliftError, match=message):
+        make()

@@ -1,0 +1,55 @@
+"""W = [V₁; …; V_k], a matrix each."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import AdamW
+
+from torchlift.core import Task
+from torchlift.errors import SelectionError, TorchliftError
+from torchlift.lifts import Split
+from torchlift.optim import Muon
+from torchlift.optim.muon import orthogonalized
+
+
+def regression():
+    torch.manual_seed(0)
+    task = Task(nn.Linear(5, 6).double(), "mse")
+    return task, (torch.randn(16, 5).double(), torch.randn(16, 6).double())
+
+
+def stepped(optimizer, *lifts):
+    """The weight after two steps, and before them with its first gradient."""
+    task, batch = regression()
+    (gradient,) = torch.autograd.grad(task(batch), task.model.weight)
+    problem = lifts[0].lift(task) if lifts else task
+    chosen = optimizer(problem.parameters())
+    for _ in range(2 if optimizer.func is AdamW else 1):
+        problem(batch).backward()
+        chosen.step()
+        chosen.zero_grad()
+    done = lifts[0].project(problem) if lifts else problem
+    return done.model.weight.detach(), task.model.weight.detach(), gradient
+
+
+def test_muon_balances_every_block_by_itself():
+    after, before, gradient = stepped(partial(Muon, lr=0.1, momentum=0.0), Split("weight", 3))
+    blocks = orthogonalized(torch.stack(gradient.chunk(3)), 5)  # of two rows and five columns
+    torch.testing.assert_close(after, before - 0.1 * 0.2 * 5**0.5 * blocks.flatten(0, 1))
+
+
+def test_an_element_wise_optimizer_does_not_see_it():
+    optimizer = partial(AdamW, lr=0.1, weight_decay=0.1)
+    torch.testing.assert_close(stepped(optimizer, Split("weight", 3))[0], stepped(optimizer)[0])
+
+
+def test_weights_without_such_blocks_are_passed_over_and_named():
+    model = nn.Sequential(nn.Linear(5, 6), nn.Linear(6, 4), nn.Linear(4, 3))
+    lifted = Split("*", 3).lift(Task(model, "mse"))
+    assert list(lifted.nodes) == ["model/0/weight"]
+    with pytest.raises(SelectionError, match=r"1.weight has 4 rows, .*2.weight has 3 rows"):
+        Split("[12].weight", 3).lift(Task(model, "mse"))
+    with pytest.raises(TorchliftError, match="two or more, got 1"):
+        Split(parts=1)

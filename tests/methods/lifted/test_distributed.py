@@ -1,0 +1,121 @@
+"""Two processes, each with half the samples, do exactly what one process does with all (gloo)."""
+
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+
+from torchlift import lifted
+from torchlift.methods.lifted import solvers
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, 3)).double()
+
+
+def task() -> tuple[Tensor, Tensor]:
+    x = torch.randn(41, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return x, x[:, :3].argmax(1)
+
+
+def fit(net: nn.Module, data: tuple[Tensor, Tensor], penalty: str, shard: lifted.Shard | None) -> list[float]:
+    loss = "mse" if penalty == "classical" else "cross_entropy"
+    y = nn.functional.one_hot(data[1], 3).double() if loss == "mse" else data[1]
+    method = lifted.BCD(update=solvers.Exact(1e-11), rho=1e-2)
+    result = lifted.train(
+        net, (data[0], y), method=method, penalty=penalty, loss=loss, epochs=2, progress=False, shard=shard
+    )
+    return [row["objective"] for row in result.history]
+
+
+def work(rank: int, port: int, penalty: str, folder: str) -> None:
+    torch.set_num_threads(1)
+    address = f"tcp://127.0.0.1:{port}"
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    x, y = task()
+    mine = slice(0, 17) if rank == 0 else slice(17, None)  # shards need not be equal
+    net = model()
+    objective = fit(net, (x[mine], y[mine]), penalty, lifted.Sharded())
+    torch.save((net.state_dict(), objective), Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def by_layers(rank: int, port: int, order: str, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    torch.save(sweeps(order, lifted.LayerParallel()), Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def sweeps(order: str, shard: lifted.Shard | None) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    hidden = [module for _ in range(4) for module in (nn.Linear(5, 5), nn.Tanh())]
+    net = nn.Sequential(*hidden, nn.Linear(5, 3)).double()
+    method = lifted.BCD(order=order, update="accelerated")  # type: ignore[arg-type]
+    lifted.train(net, task(), method=method, epochs=3, progress=False, shard=shard)
+    return net.state_dict()
+
+
+@pytest.mark.parametrize("order", ["red_black", "descending"])
+@pytest.mark.slow
+def test_layers_in_parallel_give_the_one_process_result(order: str, tmp_path: Path) -> None:
+    mp.spawn(by_layers, (free_port(), order, str(tmp_path)), nprocs=2)
+    expected = sweeps(order, None)
+    for rank in range(2):
+        for name, weight in torch.load(tmp_path / f"{rank}.pt").items():
+            assert (weight - expected[name]).abs().max() < 1e-8
+
+
+@pytest.mark.parametrize("penalty", ["bregman", "classical"])
+@pytest.mark.slow
+def test_two_processes_give_the_one_process_result(penalty: str, tmp_path: Path) -> None:
+    mp.spawn(work, (free_port(), penalty, str(tmp_path)), nprocs=2)
+    net = model()
+    objective = fit(net, task(), penalty, None)
+    for rank in range(2):
+        weights, found = torch.load(tmp_path / f"{rank}.pt")
+        for name, weight in net.state_dict().items():
+            assert (weights[name] - weight).abs().max() < 1e-8
+        assert found == pytest.approx(objective, rel=1e-9)
+
+
+def by_chunks(rank: int, port: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    x, y = task()
+    mine = slice(0, 12) if rank == 0 else slice(12, None)  # two chunks and three
+    torch.manual_seed(rank)
+    net = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)).double()
+    history = lifted.train(
+        net,
+        (x[mine], y[mine]),
+        method="bcd",
+        update="accelerated",
+        chunk=10,
+        epochs=3,
+        progress=False,
+        shard=lifted.Sharded(),
+    ).history
+    torch.save((net.state_dict(), [row["loss"] for row in history]), Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_uneven_shards_in_chunks_from_different_seeds(tmp_path: Path) -> None:
+    """The processes asked one another another number of times each, and were aborted."""
+    mp.spawn(by_chunks, (free_port(), str(tmp_path)), nprocs=2)
+    (one, losses), (two, same) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert losses == same
+    assert losses[-1] < losses[0]

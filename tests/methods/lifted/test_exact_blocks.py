@@ -1,0 +1,187 @@
+"""Exact means exact: gradients of blocks, singular problems, all states at once; else it is said."""
+
+import pytest
+import torch
+from solving import close, randn
+from torch import Tensor, nn
+
+from torchlift import lifted
+from torchlift.convex.solvers import newton_units, quadratic
+from torchlift.methods.lifted import activations, penalties, solvers
+from torchlift.methods.lifted.bcd import BCD, state_step
+from torchlift.methods.lifted.network import Network
+from torchlift.methods.lifted.shard import Alone
+
+SMALL = {
+    "soft_threshold": {"t": 0.3},
+    "nonneg_soft_threshold": {"t": 0.3},
+    "group_soft_threshold": {"t": 0.3},
+}
+EVERY = [name for name in activations.names() if name != "sign"]
+
+
+def act(name: str) -> activations.Activation:
+    return activations.get(name, **SMALL.get(name, {}))
+
+
+@pytest.mark.parametrize(("out", "p", "mu"), [(20, 50, 1e-8), (20, 50, 1e-12), (60, 120, 1e-8)])
+def test_nearly_singular_nnls_meets_its_conditions(out: int, p: int, mu: float) -> None:
+    """The first of these once gave rows of NaN, without a word."""
+    weight, u, v = randn(out, p) / p**0.5, randn(20, out, seed=1), randn(20, p, seed=2)
+    x = solvers.nnls(weight, torch.zeros(out).double(), u, v, 1.0, mu)
+    slope = x @ weight.mT @ weight - u @ weight + mu * (x - v)
+    assert x.min() >= 0
+    assert slope.min() > -1e-9
+    assert slope[x > 0].abs().max() < 1e-9
+
+
+def test_a_box_solver_says_when_it_is_not_done() -> None:
+    weight = randn(20, 50) / 50**0.5
+    h = weight.mT @ weight + 1e-8 * torch.eye(50).double()
+    box = solvers.Bounds(torch.zeros(50).double(), torch.full((50,), torch.inf).double())
+    short = quadratic(h, randn(4, 20) @ weight, box, method="gradient", steps=20)
+    assert not short.converged
+    assert short.residual > 1e-4
+    assert quadratic(h, randn(4, 20) @ weight, box).converged
+    with pytest.raises(ValueError, match="NaN"):
+        quadratic(h, torch.full((4, 50), torch.nan).double(), box)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(("samples", "inputs", "rho"), [(60, 8, 1e-3), (12, 20, 1e-2), (60, 8, 0.0)])
+def test_newton_weights_have_no_gradient_left(name: str, samples: int, inputs: int, rho: float) -> None:
+    a, penalty = randn(samples, inputs), penalties.Bregman(act(name))
+    a[:, 2] = 0  # an input that is always off, as the border of digits
+    target = penalty.activation(2 * randn(samples, 5, seed=1))
+    start = 0.3 * randn(5, inputs + 1, seed=2)
+    block = solvers.WeightBlock(a, target, penalty, 0.7, rho)
+    found = solvers.Exact().solve(block.block(), start)
+    assert found.converged
+    assert found.residual < 1e-8
+    assert float(block.gradient(found.x).abs().max()) < 1e-8
+    assert block.value(found.x) < block.value(start)
+    if rho == 0 and name != "linear":
+        assert torch.equal(found.x[:, 2], start[:, 2])  # nothing asked for another weight
+
+
+def test_newton_weights_without_bias_and_in_single_precision() -> None:
+    a, relu = randn(80, 6).float(), penalties.Bregman(act("relu"))
+    target = randn(80, 3, seed=1).float().clamp(min=0)
+    block = solvers.WeightBlock(a, target, relu, 1.0, 0.1, bias=False)
+    theta = torch.cat([0.1 * randn(3, 6, seed=2), torch.zeros(3, 1).double()], 1).float()
+    found = solvers.Exact().solve(block.block(), theta)
+    assert found.converged
+    assert found.x.dtype == torch.float32
+    assert float(found.x[:, -1].abs().max()) == 0
+    assert float(block.gradient(found.x).abs().max()) < 1e-4  # as far as single precision can tell
+
+
+def test_units_that_are_off_everywhere_find_their_way_back() -> None:
+    """No curvature in the bias, a slope that calls for more of it."""
+    a, relu = randn(50, 4), act("relu")
+    u = (a @ randn(4, 2, seed=1) + 3).clamp(min=0)
+    theta = torch.zeros(2, 5).double()
+    theta[:, -1] = -100
+    found = newton_units(a, u, relu, 1.0, 0.0, theta)
+    assert found.converged
+    assert float(relu.penalty(u, a @ found.x[:, :-1].mT + found.x[:, -1]).sum()) < 1e-9
+
+
+@pytest.mark.parametrize("penalty", ["bregman", "classical"])
+@pytest.mark.parametrize("name", EVERY)
+def test_newton_states_are_solved(name: str, penalty: str) -> None:
+    torch.manual_seed(0)
+    options = SMALL.get(name, {})
+    model = nn.Sequential(
+        nn.Linear(4, 9),
+        lifted.Act(name, **options),
+        nn.Linear(9, 7),
+        lifted.Act(name, **options),
+        nn.Linear(7, 3),
+    ).double()
+    x = 2 * randn(15, 4)
+    network = Network.of(model, penalty, [0.3, 2.0], "cross_entropy")
+    y = network.targets(torch.arange(15) % 3, x)
+    for layer in network.layers:
+        layer.theta = 3 * layer.theta
+    states = network.states(x)
+    for index in (1, 0):
+        v, above = network.preactivation(index, x, states), network.above(index, states, y)
+        block = solvers.StateBlock(network.penalties[index], network.mus[index], v, above)
+        found = solvers.Exact().solve(block.block(), states[index])
+        assert found.converged
+        natural = found.x - act(name)(v - block.slope(found.x) / network.mus[index])
+        assert float(natural.abs().max()) < 1e-8
+        assert block.value(found.x) <= block.value(states[index])
+        states[index] = found.x
+
+
+def test_who_asked_for_exact_blocks_is_told() -> None:
+    x = randn(30, 4)
+    network = Network.of(
+        nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)).double(), "bregman", 1.0, "mse"
+    )
+    y = network.targets(10 * randn(30, 2, seed=1), x)
+    states = network.states(x)
+    with pytest.warns(solvers.StoppedShortWarning, match=r"weights of 8 units stopped after 1 steps.*steps="):
+        BCD(update=solvers.Exact(steps=1)).weight_step(
+            network.layers[0], network.penalties[0], 1.0, x, torch.tanh(randn(30, 8)), Alone()
+        )
+    with pytest.warns(solvers.StoppedShortWarning, match=r"states of shape \(30, 8\)"):
+        state_step(network, 0, x, y, states, solvers.Exact(tolerance=1e-30, steps=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"), [*((name, "cross_entropy") for name in EVERY), ("relu", "mse"), ("tanh", "mse")]
+)
+def test_joint_states_of_every_activation(name: str, loss: str) -> None:
+    """Block by block again and again ends where all at once does: the energy is jointly convex."""
+    torch.manual_seed(0)
+    options = SMALL.get(name, {})
+    model = nn.Sequential(
+        nn.Linear(4, 6),
+        lifted.Act(name, **options),
+        nn.Linear(6, 5),
+        lifted.Act(name, **options),
+        nn.Linear(5, 3),
+    ).double()
+    x = randn(8, 4)
+    network = Network.of(model, "classical", [0.8, 0.3], loss)
+    labels = torch.arange(8) % 3
+    y = network.targets(labels if loss == "cross_entropy" else randn(8, 3, seed=1), x)
+    together, apart = solvers.joint_states(network, x, y, network.states(x)), network.states(x)
+    for _ in range(40):
+        for index in (1, 0):
+            apart[index] = state_step(network, index, x, y, apart, solvers.Exact(1e-11))
+    for a, b in zip(together, apart, strict=True):
+        close(a, b)
+
+
+def test_joint_states_of_convolutions_and_their_refusals() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 3),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.Conv2d(2, 3, 2),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(3, 2),
+    ).double()
+    x = randn(6, 1, 6, 6)
+    network = Network.of(model, "classical", 1.0, "cross_entropy")
+    y, states = network.targets(torch.arange(6) % 2, x), network.states(x)
+    found = solvers.joint_states(network, x, y, states)
+    weights = torch.tensor(network.mus).double()
+
+    def energy(states: list[Tensor]) -> Tensor:
+        return network.parts(x, states, y) @ weights
+
+    assert [u.shape for u in found] == [u.shape for u in states]
+    for seed in range(20):
+        moved = [
+            p.domain(u + 1e-3 * randn(*u.shape, seed=seed + i))
+            for i, (u, p) in enumerate(zip(found, network.penalties, strict=False))
+        ]
+        assert energy(found) <= energy(moved) + 1e-12
+    with pytest.raises(ValueError, match="penalty='classical' only"):
+        solvers.joint_states(Network.of(model, "bregman", 1.0, "mse"), x, y, states)

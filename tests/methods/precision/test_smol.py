@@ -1,0 +1,226 @@
+"""SMOL as a recipe: targets asked and got, optimizers, chains that keep zeros, resuming, refusals."""
+
+import warnings
+from functools import partial
+
+import pytest
+import torch
+
+import torchlift as tl
+from methods.sparsity.sparse_runs import SGD, data, model, run
+from torchlift.core import Task
+from torchlift.errors import TorchliftError
+from torchlift.lifts import KeepGrid, Precision
+from torchlift.methods.precision.bit_targets import average, noisy, steer
+from torchlift.methods.precision.grid_reading import grid_of
+from torchlift.methods.precision.precision import Noisy
+from torchlift.recipes import Bsq, Chain, ContinuousSparsification, Smol
+from torchlift.train.optimizers import make_optimizer
+
+
+def chosen(net):
+    return [p for p in net.parameters() if p.ndim > 1]
+
+
+def bits_of(net) -> float:
+    found = [grid_of(w)[0] for w in chosen(net)]
+    return sum(int(p.sum()) for p in found) / sum(p.numel() for p in found)
+
+
+@pytest.mark.parametrize("bits", [1.5, 3.0])
+def test_the_asked_bits_are_got_and_told(bits):
+    result = run(Smol(bits=bits))
+    row = result.history[-1]
+    assert row["bits_asked"] == bits
+    assert row["bits"] == pytest.approx(bits, abs=0.02)
+    assert row["bits"] <= bits
+    assert bits_of(result.model) <= row["bits"] + 1e-6  # a grid read from values is the least that holds them
+    assert [r["phase"] for r in result.history] == ["noise"] * 3 + ["finetune"] * 3
+    assert result.cost == pytest.approx(6.0, rel=0.01)
+
+
+def test_the_asked_bytes_are_got():
+    dense = tl.deploy.measure(model(), data()[0][:1]).file_bytes
+    result = run(Smol(bytes=0.9 * dense))
+    row = result.history[-1]
+    assert row["bytes_asked"] == 0.9 * dense
+    assert row["bytes"] == pytest.approx(0.9 * dense, rel=0.05)
+    assert row["bytes"] == pytest.approx(tl.deploy.measure(result.model, data()[0][:1]).file_bytes, rel=0.01)
+
+
+def test_the_noisy_phase_keeps_its_last_weights_not_the_best_which_have_the_most_bits():
+    result = run(Smol(strength=1e-1), keep="best")
+    noise = [row["bits"] for row in result.history if row["phase"] == "noise"]
+    assert noise[0] > noise[-1] + 0.5
+    assert result.history[-1]["bits"] == pytest.approx(noise[-1], abs=1e-6)
+
+
+def test_without_a_target_the_strength_decides():
+    light, heavy = (run(Smol(strength=s)).history[-1]["bits"] for s in (1e-6, 1e-1))
+    assert heavy < light - 1
+    assert "bits_asked" not in run(Smol(strength=1e-6), epochs=2).history[-1]
+
+
+@pytest.mark.parametrize("granularity", ["block", "channel", "tensor"])
+def test_groups_share_their_bits(granularity):
+    result = run(Smol(bits=4, granularity=granularity, size=8, zero=False))
+    assert 3 <= result.history[-1]["bits"] <= 4
+    if granularity == "tensor":
+        assert all(len(grid_of(w)[0].unique()) == 1 for w in chosen(result.model))
+
+
+def test_hardware_bits_on_blocks():
+    lift = Precision(granularity="block", size=8, levels=(1, 2, 4, 8))
+    lifted = lift.lift(Task(model()))
+    with torch.no_grad():
+        for node in noisy(lifted):
+            node.logit.uniform_(-5, 2)
+    assert {int(p) for n in noisy(lifted) for p in n.precision().unique()} <= {0, 1, 2, 4, 8}
+
+
+def test_logits_have_adam_without_decay_beside_the_runs_optimizer():
+    lifted = Precision().lift(Task(model()))
+    optimizer = make_optimizer(lifted, partial(torch.optim.SGD, lr=0.1, weight_decay=0.1), {"*": {}}, None)
+    logits = {id(p) for n, p in lifted.named_parameters() if n.endswith("logit")}
+    kinds = {
+        type(part).__name__: (group["lr"], group["weight_decay"], {id(p) for p in group["params"]} <= logits)
+        for part in optimizer.parts
+        for group in part.param_groups
+    }
+    assert kinds == {"SGD": (0.1, 0.1, False), "Adam": (1e-3, 0.0, True)}
+
+
+def test_a_price_is_raised_above_the_course_and_lowered_below():
+    lifted = Precision().lift(Task(model()))
+    steer(lifted, 1e-6, 2.0)
+    assert len({id(node.price[0]) for node in noisy(lifted)}) == 1
+    dial = noisy(lifted)[0].price[0]
+    dial.turn(0.5)  # nothing has moved: 8 bits are above the course
+    assert float(dial()) == pytest.approx(1.5e-6)
+    with torch.no_grad():
+        for node in noisy(lifted):
+            node.logit.fill_(6.0)
+    assert average(noisy(lifted)) < 1.1
+    dial.turn(0.51)
+    assert 0.75e-6 <= float(dial()) < 1.5e-6
+    again = float(dial())
+    dial.turn(0.515)  # the same instant: nothing happens
+    assert float(dial()) == again
+
+
+def test_a_chain_of_zeros_and_bits_keeps_the_zeros():
+    recipe = Chain({"prune": ContinuousSparsification(sparsity=0.7), "bits": Smol(bits=1.0)})
+    seen = {}
+
+    def spy(row):
+        seen[row["phase"]] = row
+
+    result = run(recipe, epochs=12, listener=spy)
+    zeros = sum(int((w == 0).sum()) for w in chosen(result.model)) / sum(
+        w.numel() for w in chosen(result.model)
+    )
+    assert seen["prune: finetune"]["sparsity"] == pytest.approx(0.7, abs=0.01)
+    assert zeros >= 0.7
+    assert all(grid_of(w) is not None for w in chosen(result.model))
+    again = tl.fit(
+        result.model, data(), recipe=KeepGrid(), optimizer=SGD, epochs=2, batch_size=64, progress=False
+    )
+    for before, after in zip(chosen(result.model), chosen(again.model), strict=True):
+        assert not bool(after[before == 0].any())
+        assert torch.equal(grid_of(before)[0] == 0, after == 0)
+
+
+def test_pruned_entries_stay_zero_in_every_step():
+    recipe = Chain({"prune": ContinuousSparsification(sparsity=0.6), "bits": Smol(bits=2.0, zero=False)})
+    result = run(recipe, epochs=8)
+    zeros = sum(int((w == 0).sum()) for w in chosen(result.model)) / sum(
+        w.numel() for w in chosen(result.model)
+    )
+    assert zeros == pytest.approx(0.6, abs=0.01)
+
+
+def test_interrupted_between_its_phases_it_goes_on_to_the_same_bits(tmp_path):
+    class Stop(Exception):
+        pass
+
+    def stop(row):
+        if row["phase"] == "finetune":
+            raise Stop
+
+    whole = run(Smol(bits=2))
+    with pytest.raises(Stop):
+        run(Smol(bits=2), out=tmp_path, listener=stop)
+    resumed = run(Smol(bits=2), out=tmp_path, resume=True)
+    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert resumed.history[-1]["bits"] == whole.history[-1]["bits"]
+
+
+def test_activations_are_on_their_grid_while_the_weights_are_tuned(tmp_path):
+    result = run(Smol(bits=4, activations=True))
+    kinds = [type(m).__name__ for m in result.model.modules()]
+    assert "GridActivation" in kinds
+    assert not any(isinstance(m, Noisy) for m in result.model.modules())
+    tl.deploy.save(result.model, tmp_path / "m.tl")
+    x = data(16)[0]
+    assert torch.equal(tl.deploy.load(tmp_path / "m.tl")(x), result.model(x))
+
+
+def test_bit_planes_then_levels():
+    result = run(Bsq(strength=1e-3), epochs=4)
+    assert [r["phase"] for r in result.history] == ["planes"] * 2 + ["finetune"] * 2
+    assert result.history[1]["bits"] <= 8
+    assert all(len(w.unique()) <= 511 for w in chosen(result.model))
+
+
+def test_planes_have_a_rate_of_their_own():
+    still, moved = (
+        run(Bsq(strength=10.0, plane_rate=rate), epochs=4).history[1]["bits"] for rate in (0.0, 1.0)
+    )
+    assert moved < still == 8
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Smol(bits=2, bytes=100), "one target"),
+        (lambda: Smol(bits=9), r"bits lies in \(0, p_init = 8\]"),
+        (lambda: Smol(bits=0), r"bits lies in"),
+        (lambda: Smol(finetune=1.0), "part of the budget"),
+        (lambda: Smol(p_init=1), "starts above 1 bit"),
+    ],
+)
+def test_settings_that_make_no_sense(make, message):
+    with pytest.raises(TorchliftError, match=message) as error:
+        make()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (
+            Smol(bits=0.05),
+            r"bits=0.05 cannot be had: one bit where a weight is not zero is 0\.\d+.*prune first",
+        ),
+        (Smol(bits=0.5, zero=False), r"is 1.00 on average; ask for more, with zero=True"),
+        (Smol(bytes=300), r"bytes=300 is below the file's fixed part: \d+ bytes hold no quantized weight"),
+        (Smol(where="*bias"), r"matches nothing"),
+    ],
+)
+def test_targets_that_cannot_be_had(recipe, message):
+    with pytest.raises(TorchliftError, match=message) as error:
+        run(recipe)
+    assert "\n" not in str(error.value)
+    assert str(error.value) == f"Smol is not for this model: {recipe.accepts(Task(model()))}"
+
+
+def test_what_the_last_shift_cannot_reach_is_said(monkeypatch):
+    import torchlift.methods.precision.smol as module
+
+    monkeypatch.setattr(module, "check", lambda *_: 0.5)
+    with pytest.warns(UserWarning, match=r"bits=0.01 was asked for, 0\.\d+ is the least"):
+        run(Smol(bits=0.01), epochs=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(Smol(bits=2), epochs=2)

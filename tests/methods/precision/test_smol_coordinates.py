@@ -1,0 +1,116 @@
+"""Bits learned in other coordinates, with zeros that move: a plain network is delivered, on grids by row."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import torchlift as tl
+from methods.sparsity.sparse_runs import data, run
+from torchlift.core import Task, nodes
+from torchlift.errors import TorchliftError
+from torchlift.lifts import Precision
+from torchlift.methods.precision import precision
+from torchlift.methods.precision.bit_targets import average, land, noisy
+from torchlift.methods.precision.grid_reading import grid_of
+from torchlift.recipes import Chain, ContinuousSparsification, MagnitudePruning, Smol
+
+
+def plain() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 2))
+
+
+def delivered(result, tmp_path) -> None:
+    """A plain network on grids, whose file gives it back and which scores as it was reported to."""
+    assert not list(nodes(result.model))
+    assert list(result.model.state_dict()) == list(plain().state_dict())
+    assert all(grid_of(p) is not None for p in result.model.parameters() if p.ndim > 1)
+    x, y = data(64)
+    loss = nn.functional.cross_entropy(result.model.eval()(x), y)
+    assert_close(loss.item(), result.scores["valid"].loss, rtol=1e-5, atol=1e-6)
+    tl.deploy.save(result.model, tmp_path / "m.tl")
+    loaded = tl.deploy.load(tmp_path / "m.tl")
+    for a, b in zip(result.model.parameters(), loaded.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("zeros", ["held", "moving"])
+@pytest.mark.parametrize("coordinates", ["plain", "normalized", "centered"])
+def test_a_plain_network_on_grids(coordinates, zeros, tmp_path):
+    result = run(Smol(bits=2.0, coordinates=coordinates, zeros=zeros), net=plain())
+    delivered(result, tmp_path)
+    assert result.history[-1]["bits"] <= 2.05
+
+
+def test_the_bytes_asked_for_are_those_of_the_network_without_norms(tmp_path):
+    result = run(Smol(bytes=1400, coordinates="normalized", zeros="moving"), net=plain())
+    delivered(result, tmp_path)
+    size = tl.deploy.save(result.model, tmp_path / "again.tl")
+    assert result.history[-1]["bytes"] == size
+    assert size == pytest.approx(1400, rel=0.1)
+
+
+def test_a_chain_in_one_set_of_coordinates(tmp_path):
+    prune = ContinuousSparsification(sparsity=0.5, where="2.weight", finetune=0.0)
+    recipe = Chain(
+        {"prune": prune, "bits": Smol(bits=2.0, zeros="moving")}, restart=False, coordinates="normalized"
+    )
+    result = run(recipe, net=plain())
+    delivered(result, tmp_path)
+    assert float((result.model[2].weight == 0).float().mean()) >= 0.49
+    again = run(dataclasses.replace(recipe, coordinates="plain"), net=plain())
+    assert not torch.equal(again.model[0].weight, result.model[0].weight)
+
+
+def test_moving_zeros_move():
+    """The zeros of the run differ from those at the end of its noise, which held ones are."""
+    held, moving = (run(Smol(bits=1.0, zeros=kind), net=plain()) for kind in ("held", "moving"))
+    a, b = (result.model[2].weight == 0 for result in (held, moving))
+    assert int(a.sum()) == int(b.sum())
+    assert not torch.equal(a, b)
+
+
+def test_refusals():
+    with pytest.raises(TorchliftError, match="'held' or 'moving'"):
+        Smol(bits=2, zeros="free")
+    with pytest.raises(TorchliftError, match="moves single zeros"):
+        Smol(bits=2, zeros="moving", levels=(1, 2, 4))
+    with pytest.raises(TorchliftError, match="'plain', 'normalized', 'centered'"):
+        Smol(bits=2, coordinates="rotated")
+    with pytest.raises(TorchliftError, match="'plain', 'normalized', 'centered'"):
+        Chain(Smol(bits=2), coordinates="rotated")
+    with pytest.raises(TorchliftError, match="leave coordinates= of Smol out"):
+        Chain(Smol(bits=2, coordinates="centered"), coordinates="normalized")
+    bare = nn.Sequential(nn.Linear(8, 4, bias=False), nn.ReLU(), nn.Linear(4, 2, bias=False))
+    for recipe in (
+        Smol(bits=2, coordinates="normalized"),
+        Chain(MagnitudePruning(sparsity=0.5), coordinates="normalized"),
+    ):
+        reason = recipe.accepts(Task(bare, "cross_entropy"))
+        assert reason is not None
+        assert "without a bias" in reason
+
+
+def test_tensors_get_one_more_bit_where_the_target_allows():
+    """A shift of all precisions alone leaves a gap: of those it left, no tensor fits into what remains."""
+    lift = Precision(granularity="tensor", p_init=4.5)
+    lifted = lift.lift(Task(plain(), "cross_entropy"))
+    nodes_ = noisy(lifted)
+    with torch.no_grad():
+        for node, p in zip(nodes_, (4.2, 4.6, 4.9), strict=True):
+            node.logit.fill_(precision.logit(p))
+    land(lifted, lambda: average(nodes_), 4.3, "bits")
+    got, low = average(nodes_), min(node.shift for node in nodes_)
+    left = [node for node in nodes_ if node.shift == low]
+    assert len(left) < 3
+    assert got <= 4.3
+    for node in left:
+        node.shift += 1.0
+        assert average(nodes_) > 4.3
+        node.shift -= 1.0
+    for node in nodes_:
+        node.shift = low
+    assert average(nodes_) < got

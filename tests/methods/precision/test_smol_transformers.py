@@ -1,0 +1,46 @@
+"""Zeros, then bits, on models of transformers: runs, saves, loads, exports."""
+
+import dataclasses
+from functools import partial
+
+import pytest
+import torch
+
+import torchlift as tl
+from small_transformers import mobile, vit
+from torchlift.methods.precision.grid_reading import grid_of
+from torchlift.recipes import Chain, ContinuousSparsification, Smol
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:every gate of")  # two epochs are few
+@pytest.mark.parametrize("coordinates", ["plain", "normalized", "normalized throughout"])
+@pytest.mark.parametrize(("make", "size"), [(vit, 16), (mobile, 32)])
+def test_a_chain_on_transformers(make, size, coordinates, tmp_path):
+    torch.manual_seed(0)
+    x = {"pixel_values": torch.randn(32, 3, size, size), "labels": torch.arange(32) % 3}
+    prune = ContinuousSparsification(sparsity=0.8)
+    recipe = Chain({"prune": prune, "bits": Smol(bits=0.5)})
+    if coordinates == "normalized":
+        prune = dataclasses.replace(prune, coordinates="normalized")
+        recipe = Chain({"prune": prune, "bits": Smol(bits=0.5)})
+    elif coordinates == "normalized throughout":
+        prune = dataclasses.replace(prune, logit_step=1.0)
+        recipe = Chain(prune, Smol(bits=0.5, zeros="moving"), coordinates="normalized", restart=False)
+    optimizer = partial(torch.optim.SGD, lr=0.01)
+    result = tl.fit(make(), x, recipe=recipe, epochs=4, batch_size=16, progress=False, optimizer=optimizer)
+    weights = {n: p for n, p in result.model.named_parameters() if n.endswith("weight") and p.ndim > 1}
+    total = sum(p.numel() for p in weights.values())
+    assert sum(int((p == 0).sum()) for p in weights.values()) / total >= 0.795
+    assert all(grid_of(p) is not None for p in weights.values() if bool(p.any()))
+    assert result.history[-1]["bits"] <= 0.5
+    example = {"pixel_values": x["pixel_values"][:2]}
+    dense = tl.deploy.save(make(), tmp_path / "d.tl")
+    assert tl.deploy.save(result.model, tmp_path / "m.tl") < 0.25 * dense
+    again = tl.deploy.load(tmp_path / "m.tl")
+    with torch.no_grad():
+        assert torch.equal(again(**example).logits, result.model(**example).logits)
+    found = tl.deploy.export_quantized(result.model, example, tmp_path / "m.onnx")
+    assert found.error < 1e-4
+    assert found.runtime_error < 0.1
+    assert found.file_bytes < found.float_bytes

@@ -1,0 +1,156 @@
+"""Layers that read averages of a map: the nearest such network, then trained; refused without a map."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.testing import assert_close
+
+import torchlift as tl
+from torchlift.core import Task, nodes
+from torchlift.errors import TorchliftError
+from torchlift.methods.sharing.pooling import Reader, block_sums, pool
+from torchlift.recipes import Chain, ContinuousSparsification, Pooled, Smol
+
+
+def net(flatten: bool = True) -> nn.Sequential:
+    torch.manual_seed(0)
+    front = [nn.Conv2d(1, 3, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(
+        *front, nn.Flatten() if flatten else nn.Identity(), nn.Linear(48, 5), nn.ReLU(), nn.Linear(5, 2)
+    )
+
+
+def images(n: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(n, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    return x, (x.mean((1, 2, 3)) > 0).long()
+
+
+def run(model: nn.Module, recipe: object, **settings: object) -> tl.Result:
+    data = images()
+    common = {
+        "epochs": 2,
+        "batch_size": 16,
+        "optimizer": partial(torch.optim.SGD, lr=0.05),
+        "progress": False,
+    }
+    return tl.fit(model, data, data, recipe=recipe, **common | settings)
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(0, 99))
+def test_sums_are_the_nearest_weight_that_is_constant_on_blocks(channels, rows, columns, size, seed):
+    torch.manual_seed(seed)
+    maps = (channels, rows * size, columns * size)
+    w, x = torch.randn(4, channels * rows * columns * size**2).double(), torch.randn(2, *maps).double()
+    constant = nn.functional.interpolate(
+        nn.functional.avg_pool2d(w.view(4, *maps), size), scale_factor=size
+    )  # of all weights that are constant on blocks the mean is the nearest
+    read = nn.functional.avg_pool2d(x, size).flatten(1)
+    assert_close(read @ block_sums(w, maps, size).T, x.flatten(1) @ constant.flatten(1).T)
+
+
+def test_a_network_that_reads_blocks_alike_already_stays_the_same_function():
+    given, x = net(), images()[0]
+    with torch.no_grad():
+        mean = nn.functional.avg_pool2d(given[3].weight.view(5, 3, 4, 4), 2)
+        given[3].weight.copy_(nn.functional.interpolate(mean, scale_factor=2).flatten(1))
+    small = copy.deepcopy(given)
+    pool(small, Reader("3", (3, 4, 4)), 2)
+    assert_close(small(x), given(x))
+    assert sum(p.numel() for p in small.parameters()) == sum(p.numel() for p in given.parameters()) - 36 * 5
+
+
+def test_what_is_delivered_is_smaller_packs_exports_and_leaves_the_given_model_alone(tmp_path):
+    given = net()
+    before = copy.deepcopy(given.state_dict())
+    result = run(given, Pooled())
+    assert [type(part).__name__ for part in result.model[3]] == [
+        "Unflatten",
+        "AvgPool2d",
+        "Flatten",
+        "Linear",
+    ]
+    assert result.model[3][3].weight.shape == (5, 12)
+    assert all(torch.equal(before[name], value) for name, value in given.state_dict().items())
+    tl.deploy.save(result.model, tmp_path / "m.tl")
+    x = images(4)[0]
+    assert torch.equal(tl.deploy.load(tmp_path / "m.tl")(x), result.model.eval()(x))
+    assert_close(torch.export.export(result.model, (x,)).module()(x), result.model(x))
+
+
+def test_zeros_and_bits_follow_in_normalized_coordinates(tmp_path):
+    chain = Chain(
+        {
+            "pool": Pooled("3*"),
+            "prune": ContinuousSparsification(sparsity=0.4, finetune=0.0),
+            "bits": Smol(bits=2.0, zeros="moving"),
+        },
+        coordinates="normalized",
+    )
+    model = run(net(), chain, epochs=4).model
+    assert not list(nodes(model))
+    assert type(model[3][3]) is nn.Linear
+    assert float((model[3][3].weight == 0).float().mean()) >= 0.3
+    tl.deploy.save(model, tmp_path / "m.tl")
+    loaded = tl.deploy.load(tmp_path / "m.tl")
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
+
+
+def pruned() -> nn.Module:
+    model = net()
+    with torch.no_grad():
+        model[3].weight[:, ::3] = 0
+    return model
+
+
+class Twice(nn.Module):
+    """One weight in two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flat, self.one, self.other = nn.Flatten(), nn.Linear(16, 2), nn.Linear(16, 2)
+        self.other.weight = self.one.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.one(self.flat(x)) + self.other(self.flat(x))
+
+
+@pytest.mark.parametrize(
+    ("model", "recipe", "words"),
+    [
+        (
+            nn.Sequential(nn.Conv2d(1, 2, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2)),
+            Pooled(),
+            "1 × 1",
+        ),
+        (
+            nn.Sequential(nn.Flatten(1, 2), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4, 2)),
+            Pooled(),
+            "has none",
+        ),
+        (net(), Pooled("5"), "there are 3"),
+        (net(), Pooled(size=3), "size=3 does not divide"),
+        (pruned(), Pooled(), "pool first, prune then"),
+        (Twice(), Pooled(), "shares its weight"),
+    ],
+)
+def test_what_cannot_be_pooled_is_refused_with_the_reason(model, recipe, words):
+    with pytest.raises(TorchliftError, match=words):
+        run(model, recipe)
+
+
+def test_a_block_of_one_is_no_block():
+    with pytest.raises(TorchliftError, match="2 or more"):
+        Pooled(size=1)
+
+
+def test_a_layer_that_is_frozen_stays_frozen():
+    model = net()
+    model[3].requires_grad_(False)
+    pool(model, Reader("3", (3, 4, 4)), 2)
+    assert not any(p.requires_grad for p in model[3].parameters())
+    assert Pooled().accepts(Task(model)) is None  # without data nothing is known

@@ -1,0 +1,83 @@
+"""Pruning by magnitude: at once, gradually, and iteratively (Algorithm 3)."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from methods.sparsity.sparse_runs import Scripted, model, run, zeros
+from torchlift.core import Task
+from torchlift.errors import TorchliftError
+from torchlift.methods.sparsity.pruned_weights import dropped, magnitudes, sparsity, weights
+from torchlift.recipes import (
+    IterativeMagnitude,
+    MagnitudePruning,
+)
+
+
+def test_imp_follows_algorithm_3():
+    fit, plain = Scripted(), Task(model())
+    start = plain.model[0].weight.detach().clone()
+    IterativeMagnitude(rounds=2, fraction=0.25, rewind=1)(plain, fit)
+    after = Task(model())
+    after.load_state_dict(fit.seen[1][1])
+    assert zeros(after.model) == pytest.approx(0.25, abs=0.01)
+    weight = after.model[0].weight.detach()
+    assert_close(weight[weight != 0], (start + 1)[weight != 0])
+    assert_close(after.model[1].running_mean, torch.ones(32))
+    continued = Scripted()
+    IterativeMagnitude(rounds=2, fraction=0.25)(Task(model()), continued)
+    weight = continued.seen[1][1]["model.0.weight"]
+    assert_close(weight[weight != 0], (start + 2)[weight != 0])
+
+
+@pytest.mark.filterwarnings("ignore:all of")
+def test_imp_reaches_one_minus_rate_to_the_rounds():
+    result = run(IterativeMagnitude(rounds=3, fraction=0.5, rewind=1), epochs=8)
+    assert zeros(result.model) == pytest.approx(1 - 0.5**3, abs=0.01)
+
+
+def test_imp_takes_a_rate_per_kind_of_layer():
+    recipe = IterativeMagnitude(rounds=2, fraction={"0.*": 0.5, "*": 0.25}, rewind=1)
+    result = run(recipe, epochs=6)
+    parts = [float((result.model[k].weight == 0).double().mean()) for k in (0, 3)]
+    assert parts == pytest.approx([0.75, 1 - 0.75**2], abs=0.02)
+    assert result.history[-1]["sparsity_asked"] == pytest.approx(zeros(result.model), abs=0.01)
+    with pytest.raises(TorchliftError, match="0 < fraction < 1"):
+        IterativeMagnitude(fraction={"*": 1.5})
+
+
+@pytest.mark.parametrize("scope", ["global", "local"])
+def test_dropping_takes_the_smallest(scope):
+    plain = Task(model())
+    found = weights(plain, "*weight")
+    small = dropped(plain, magnitudes(found), 0.5, scope)
+    after = weights(small, "*weight")
+    assert sparsity(after) == pytest.approx(0.5, abs=0.005)
+    for name, w in after.items():
+        gone = found[name][w == 0].abs()
+        if scope == "local":
+            assert float((w == 0).double().mean()) == pytest.approx(0.5, abs=0.01)
+            assert gone.max() <= found[name][w != 0].abs().min()
+    kept = torch.cat([found[n][w != 0].abs() for n, w in after.items()])
+    out = torch.cat([found[n][w == 0].abs() for n, w in after.items()])
+    assert scope == "local" or out.max() <= kept.min()
+
+
+def test_gradual_magnitude_follows_the_cubic_ramp():
+    fit = Scripted()
+    MagnitudePruning(sparsity=0.8, steps=4)(Task(model()), fit)
+    got = []
+    for _, state in fit.seen[1:]:
+        plain = Task(model())
+        plain.load_state_dict(state)
+        got.append(zeros(plain.model))
+    assert got == pytest.approx([0.8 * (1 - (1 - k / 4) ** 3) for k in (1, 2, 3, 4)], abs=0.02)
+    spans = [s["share"] for s in fit.settings]
+    assert sum(spans) == pytest.approx(1.0)
+
+
+def test_a_schedule_spans_the_whole_recipe():
+    fit = Scripted()
+    MagnitudePruning(sparsity=0.8, steps=2, schedule=lambda t: 1 - t)(Task(model()), fit)
+    edges = [(s["schedule"](0.0), s["schedule"](1.0)) for s in fit.settings]
+    assert edges == [(1.0, 0.75), (0.75, 0.5), (0.5, 0.0)]

@@ -1,0 +1,243 @@
+"""Faults at the n-th touch of the disk: ``python faults.py FOLDER VERBS SAMPLES SEED``.
+
+VERBS: some of fit, auto, compare, tune and overwrite, with commas; of each kind of fault so many SAMPLES, 0
+for all: ``exit`` (the process is gone before the n-th operation), ``cut`` (gone after half of the n-th
+write), ``error`` (the n-th operation fails once), ``full`` (from the n-th on no write succeeds). Every
+faulty life is followed by one with ``resume=True``, which must end as if nothing had happened, with nothing
+left over. Prints how many faults were tried, and every one that made a difference, with which it exits 1.
+Lives are forked from one process that has torch loaded.
+"""
+
+import contextlib
+import errno
+import io
+import json
+import os
+import random
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo  # torch loads it with the first optimizer: once, before the first life
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torchlift as tl
+from experiments.test_search import DATA, SetWeight, linear
+from torchlift import deploy, report  # noqa: F401  (loaded once, before the first life)
+from torchlift.experiments.tune import Range, search
+from torchlift.train.checkpoint import load
+from torchlift.train.history import read
+from train.run.runs import data, model, run
+
+WRITES = ("write", "fsync", "pwrite", "mkdir")
+OTHERS = ("replace", "unlink", "truncate", "ftruncate", "rmdir")
+KINDS = ("exit", "cut", "error", "full")
+GONE, REFUSED = 9, 3
+
+
+class Disk:
+    """Counts operations, and makes the n-th go wrong."""
+
+    def __init__(self, kind: str, fatal: int) -> None:
+        self.kind, self.fatal, self.count = kind, fatal, 0
+
+    def touch(self, name: str, half: Callable[[], object] = lambda: None) -> None:
+        self.count += 1
+        full = self.kind == "full" and self.count >= self.fatal and name in WRITES
+        if not (full or self.count == self.fatal):
+            return
+        if self.kind == "cut":
+            half()
+        if self.kind in ("exit", "cut"):
+            os._exit(GONE)
+        if full or self.kind == "error":
+            number = errno.ENOSPC if full else errno.EIO
+            raise OSError(number, os.strerror(number))
+
+
+class File:
+    """A file opened for writing, on such a disk."""
+
+    def __init__(self, file: Any, disk: Disk) -> None:
+        self.file, self.disk = file, disk
+
+    def write(self, content: Any) -> int:
+        self.disk.touch("write", lambda: (self.file.write(content[: len(content) // 2]), self.file.flush()))
+        return self.file.write(content)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def __enter__(self) -> "File":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+def install(disk: Disk, below: Path) -> None:
+    """Put the disk under everything that writes below a folder."""
+    real_open = io.open
+
+    def opened(file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
+        made = real_open(file, mode, *rest, **more)
+        place = os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else os.fspath(file)
+        return File(made, disk) if set(mode) & set("wa") and str(below) in str(place) else made
+
+    def wrapped(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            disk.touch(name)
+            return real(*arguments, **options)
+
+        return call
+
+    real_write = os.write
+
+    def written(handle: int, content: bytes) -> int:
+        if str(below) in os.readlink(f"/proc/self/fd/{handle}"):
+            disk.touch("write", lambda: real_write(handle, content[: len(content) // 2]))
+        return real_write(handle, content)
+
+    io.open, os.write = opened, written
+    for name in (*WRITES[1:], *OTHERS):
+        setattr(os, name, wrapped(name, getattr(os, name)))
+
+
+def fit(out: Path, train: Any = None, **how: bool) -> None:
+    recipe = tl.recipes.NeuralLifting("0", width=4, mix=0.5)
+    run(out, train=train or data(), recipe=recipe, epochs=3, batch_size=32, **how)
+
+
+def auto(out: Path, train: Any = None, **how: bool) -> None:
+    candidates = {"mask": tl.lifts.SoftMask(), "prune": tl.recipes.MagnitudePruning(sparsity=0.5)}
+    recipe = tl.recipes.Auto(candidates, trials=0.5)
+    run(out, train=train or data(), recipe=recipe, epochs=2, batch_size=32, **how)
+
+
+def compare(out: Path, train: Any = None, **how: bool) -> None:
+    settings = {"seeds": 1, "budget": 1, "batch_size": 32, "progress": False, "save_every": 0.0}
+    recipes = {"mask": tl.lifts.SoftMask()}
+    tl.compare(model, train or data(), data(), data(), recipes=recipes, out=out, **settings, **how)
+
+
+def tune(out: Path, train: Any = None, **how: bool) -> None:
+    settings = {"recipe": SetWeight, "space": {"weight": Range(0.0, 6.0)}, "optimizer": torch.optim.SGD}
+    settings |= {"loss": "mse", "trials": 2, "prune": False}
+    search(linear, train or DATA, DATA, out=out, **settings, **how)
+
+
+def overwrite(out: Path, train: Any = None, **how: bool) -> None:
+    """A run with another recipe is there already."""
+    run(out, train=train or data(), batch_size=32, **(how or {"overwrite": True}))
+
+
+VERBS = {"fit": fit, "auto": auto, "compare": compare, "tune": tune, "overwrite": overwrite}
+
+
+def life(verb: str, out: Path, disk: Disk | None = None, **how: bool) -> int:
+    """The exit code of a forked life; with a disk, its count of operations in ``count``."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 1
+    try:
+        torch.set_num_threads(1)
+        if disk is not None:
+            install(disk, out.parent)
+        VERBS[verb](out, **how)
+        code = 0
+    except tl.TorchliftError as error:
+        code = REFUSED if "\n" not in str(error) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        if disk is not None and disk.fatal == 0:
+            (out.parent / "count").write_bytes(str(disk.count).encode())
+        os._exit(code)
+
+
+def story(verb: str, out: Path) -> Any:
+    """What must not depend on faults."""
+    if verb == "tune":
+        found = json.loads((out / "tuning.json").read_text())
+        done = [trial["value"] for trial in found["trials"] if trial["state"] == "complete"]
+        return len(done), found["value"] == min(done)
+    told: dict[str, Any] = {}
+    for folder in sorted(path.parent for path in out.rglob("result.json")):
+        rows = [{k: v for k, v in row.items() if k != "seconds"} for row in read(folder / "history.jsonl")]
+        summary = json.loads((folder / "result.json").read_text())
+        weights = {name: value.tolist() for name, value in load(folder / "model.safetensors").items()}
+        told[str(folder.relative_to(out))] = (weights, rows, summary["cost"]["flops"], summary["results"])
+    return told
+
+
+def left(out: Path) -> list[Path]:
+    """What should have been cleaned up."""
+    return [path for path in out.rglob("*") if path.name.startswith((".", "step-")) or path.suffix == ".tmp"]
+
+
+def prepare(verb: str, out: Path) -> None:
+    if verb == "overwrite":
+        assert life("fit", out) == 0
+
+
+def resumed(verb: str, out: Path) -> int:
+    """The next life; where an overwrite had not begun, the old run is still there and is refused."""
+    code = life(verb, out, resume=True)
+    if code == REFUSED and verb == "overwrite":
+        code = life(verb, out, overwrite=True)
+    return code
+
+
+def faults(verb: str, root: Path, samples: int, seed: int) -> Iterator[str]:
+    """Try them; a sentence for each that made a difference. The last line counts."""
+    chance, tried = random.Random(seed), 0
+    prepare(verb, root / "reference" / "run")
+    counter = Disk("none", 0)
+    code = life(verb, root / "reference" / "run", counter)
+    assert code == 0, f"without a fault it ends with {code}"
+    total = int((root / "reference" / "count").read_text())
+    expected = story(verb, root / "reference" / "run")
+    for kind in KINDS:
+        for number in sorted(chance.sample(range(1, total + 1), min(samples or total, total))):
+            wrong = trial(verb, root / f"{kind}{number}", Disk(kind, number), expected)
+            tried += 1
+            if wrong:
+                yield f"{verb}, {kind} at {number}: {wrong}"
+    yield f"{tried} faults at {total} operations"
+
+
+def trial(verb: str, place: Path, disk: Disk, expected: Any) -> str:
+    """One fault and the life after it; what was wrong, if anything."""
+    out = place / "run"
+    prepare(verb, out)
+    codes = life(verb, out, disk), resumed(verb, out)
+    if codes[0] not in (0, REFUSED, GONE) or codes[1] != 0:
+        return f"exit codes {codes}"
+    found, rest = story(verb, out), [path.name for path in left(out)]
+    shutil.rmtree(place)
+    return "another result" if found != expected else f"left {rest}" if rest else ""
+
+
+def told(verbs: str, trials: Callable[[str], Iterator[str]]) -> int:
+    """Print what is wrong with each verb, and how much was tried; whether anything was."""
+    bad = False
+    for verb in verbs.split(","):
+        with contextlib.redirect_stderr(sys.stdout):
+            *wrong, last = trials(verb)
+        print("\n".join([*wrong, f"{verb}: {last}"]), flush=True)
+        bad |= bool(wrong)
+    return int(bad)
+
+
+def main(root: Path, verbs: str, samples: int, seed: int) -> int:
+    return told(verbs, lambda verb: faults(verb, root / verb, samples, seed))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
