@@ -4,8 +4,8 @@
 
 ``step`` has one entry for all of the weight, one per row, or one per block: as many dimensions as the weight,
 each 1 or a divisor of the weight's. ``kept`` is the mask. Both are buffers of the module that owns the weight
-and are not part of its state dict: copies, moves and processes carry them along, and the state dict stays that
-of the plain model. Levels are not stored: they are ``round(weight / step)``. A record that no longer holds,
+and are not part of its state dict: copies, moves and processes carry them along, the state dict stays that of
+the plain model. Levels are not stored: they are ``round(weight / step)``. A record that no longer holds,
 because somebody changed the weight, is dropped with a warning.
 """
 
@@ -79,8 +79,8 @@ def store(
 ) -> None:
     """Record a weight's grid and mask, and write the weight where ``levels`` or ``kept`` say what it is.
 
-    Without ``levels`` the weight must lie on the grid already; a step that does not fit is an error. What is not
-    given leaves an earlier record as it is.
+    Without ``levels`` the weight must lie on the grid already; a step that does not fit is an error.
+    What is not given leaves an earlier record as it is.
     """
     owner, leaf = owner_of(module, name)
     weight: Tensor = getattr(owner, leaf)
