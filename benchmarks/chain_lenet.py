@@ -23,8 +23,9 @@ import torch
 
 import torchlift as tl
 from torchlift.data import Splits, crop_flip
+from torchlift.lifts import Normalize
 from torchlift.models import LeNet5
-from torchlift.recipes import Chain, ContinuousSparsification, FoldedNorm, Pooled, Smol
+from torchlift.recipes import Chain, ContinuousSparsification, Pooled, Smol
 
 TUNING_SEEDS = (100, 101)
 FLOAT_BYTES = 4 * 70_346
@@ -47,9 +48,9 @@ class Dense:
     optimizer: str
     normalized: bool = False
 
-    def recipe(self) -> FoldedNorm | None:
+    def recipe(self) -> Normalize | None:
         """Plain training, or normalized."""
-        return FoldedNorm() if self.normalized else None
+        return Normalize() if self.normalized else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ adamw = functools.partial(torch.optim.AdamW, lr=0.01, weight_decay=0.01)
 
 dense = tl.fit(model, **parts, **settings, optimizer=adamw)
 size = 4 * sum(p.numel() for p in model.parameters())
-recipe = tl.recipes.Chain(tl.recipes.FoldedNorm(), tl.recipes.Smol(bytes=size // 11))
+recipe = tl.recipes.Chain(tl.lifts.Normalize(), tl.recipes.Smol(bytes=size // 11))
 small = tl.fit(model, **parts, **settings, optimizer=adamw, recipe=recipe)
 
 tl.deploy.save(small.model, "small.tl")

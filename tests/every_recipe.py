@@ -4,24 +4,20 @@ import torch
 from torch import Tensor, nn
 
 import torchlift as tl
+from torchlift.lifts import Average, Expand, Normalize, Split, Standardize
 from torchlift.recipes import (
     Auto,
-    Averaged,
     Bsq,
-    Centered,
     Chain,
     ChannelPruning,
     ContinuousSparsification,
     Deepened,
-    FoldedNorm,
-    InParts,
     IterativeMagnitude,
     IterativeStochastic,
     LayerPruning,
     Lifted,
     LiftedInit,
     LiftThenTune,
-    LinearLifting,
     MagnitudePruning,
     NeuralLifting,
     Plain,
@@ -33,14 +29,16 @@ from torchlift.recipes import (
     TicketSearch,
 )
 
+COORDINATES = ("Average", "Expand", "Normalize", "Split", "Standardize")
+
 RECIPES = {
     "plain": Plain(),
     "neural lifting": NeuralLifting("0", width=8),
-    "linear lifting": LinearLifting(),
-    "folded norm": FoldedNorm(),
-    "centered": Centered(),
-    "averaged": Averaged(),
-    "in parts": InParts("*", 2),
+    "linear lifting": Expand(),
+    "folded norm": Normalize(),
+    "centered": Standardize(),
+    "averaged": Average(),
+    "in parts": Split("*", 2),
     "rotated": Rotated(),
     "rotated, centered": Rotated(centered=True),
     "lifted": Lifted(),
@@ -63,7 +61,7 @@ RECIPES = {
     "deepened": Deepened("2"),
     "channels": ChannelPruning(ratio=0.25),
     "pooled": Pooled(),
-    "chain": Chain({"norm": FoldedNorm(), "prune": MagnitudePruning(sparsity=0.4)}),
+    "chain": Chain({"norm": Normalize(), "prune": MagnitudePruning(sparsity=0.4)}),
     "chain, normalized": Chain(
         ContinuousSparsification(sparsity=0.4, finetune=0.0),
         Smol(bits=2.0, zeros="moving"),
@@ -80,11 +78,11 @@ RECIPES = {
 
 
 def one_each() -> dict[str, object]:
-    """The first of every public class."""
+    """The first of every public recipe, and of the lifts that change coordinates."""
     first: dict[str, str] = {}
     for name, recipe in RECIPES.items():
         first.setdefault(type(recipe).__name__, name)
-    return {first[kind]: RECIPES[first[kind]] for kind in tl.recipes.__all__}
+    return {first[kind]: RECIPES[first[kind]] for kind in (*tl.recipes.__all__, *COORDINATES)}
 
 
 def data(seed: int, n: int = 192) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlift as tl
-from torchlift.core import nodes
+from torchlift.core import Lift, nodes
 from torchlift.errors import TorchliftError
 from torchlift.methods.recipe import Recipe
 from torchlift.recipes import Chain
@@ -50,17 +50,17 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[..., tuple[Tensor, Ten
 }
 
 
-def recipes(model: str) -> dict[str, Recipe]:
+def recipes(model: str) -> dict[str, Recipe | Lift]:
     """One of each kind, as small as it gets."""
     r, place = tl.recipes, MODELS[model][2]
     return {
         "plain": r.Plain(),
         "neural lifting": r.NeuralLifting(place, width=4, kind="conv" if model == "conv" else "mlp"),
-        "linear lifting": r.LinearLifting(),
-        "folded norm": r.FoldedNorm(),
-        "centered": r.Centered(),
-        "averaged": r.Averaged(),
-        "in parts": r.InParts("*", 2),
+        "linear lifting": tl.lifts.Expand(),
+        "folded norm": tl.lifts.Normalize(),
+        "centered": tl.lifts.Standardize(),
+        "averaged": tl.lifts.Average(),
+        "in parts": tl.lifts.Split("*", 2),
         "rotated": r.Rotated(),
         "lifted init": r.LiftedInit(epochs=1),
         "sparsification": r.ContinuousSparsification(sparsity=0.5),
@@ -78,7 +78,7 @@ def recipes(model: str) -> dict[str, Recipe]:
         "pooled": r.Pooled(),
         "lift then tune": r.LiftThenTune(tl.lifts.SoftMask(s_init=0.1)),
         "lifted": r.Lifted(),
-        "chain": Chain({"norm": r.FoldedNorm(), "cut": r.MagnitudePruning(sparsity=0.3)}),
+        "chain": Chain({"norm": tl.lifts.Normalize(), "cut": r.MagnitudePruning(sparsity=0.3)}),
         "auto": r.Auto(trials=0.4),
     }
 

@@ -62,7 +62,7 @@ def test_fit_and_what_it_returns(split, tmp_path):
 
 def test_compare(split, tmp_path):
     train, valid = split
-    recipes = {"linear": tl.recipes.LinearLifting()}
+    recipes = {"linear": tl.lifts.Expand()}
     found = tl.compare(net, train, valid, valid, recipes=recipes, seeds=2, budget=2, progress=False)
     assert "plain" in str(found.table())
     found.report(tmp_path / "compare.html")
@@ -82,14 +82,14 @@ def test_stopping_rules():
         tl.recipes.NeuralLifting(
             "2", kind="mlp", until=tl.until.Epochs(1), lrs=(0.1, 0.1, 0.1), mix=0.2, match="mse", cycles=1
         ),
-        tl.recipes.LinearLifting(),
+        tl.lifts.Expand(),
         tl.recipes.ContinuousSparsification(where="*weight", s_init=0.0, gate="erf"),
         tl.recipes.TicketSearch(rounds=2, rewind=1),
         tl.recipes.MagnitudePruning(sparsity=0.5),
         tl.recipes.IterativeMagnitude(rounds=2, fraction=0.2, rewind=None),
         tl.recipes.LiftedInit(),
         tl.recipes.Auto(),
-        tl.recipes.Chain({"a": tl.recipes.Plain(), "b": tl.recipes.LinearLifting()}),
+        tl.recipes.Chain({"a": tl.recipes.Plain(), "b": tl.lifts.Expand()}),
         tl.lifts.KeepZeros(),
         tl.lifts.SoftMask(granularity="channel", beta_final=50.0, strength=1e-3, variant="published"),
     ],

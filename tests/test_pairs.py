@@ -5,7 +5,7 @@ import re
 import pytest
 
 import torchlift as tl
-from every_recipe import one_each
+from every_recipe import COORDINATES, one_each
 from pairs import MODELS, recipes, run_pair
 
 STRIDE = 7
@@ -35,4 +35,4 @@ def test_every_recipe_stands_once_in_either_place() -> None:
 def test_every_public_recipe_stands_in_every_matrix() -> None:
     """Pairs here; resume and two processes in tests/train/test_durable.py, from one_each."""
     for table in (recipes("conv"), recipes("transformer"), one_each()):
-        assert {type(recipe).__name__ for recipe in table.values()} == set(tl.recipes.__all__)
+        assert {type(recipe).__name__ for recipe in table.values()} == {*tl.recipes.__all__, *COORDINATES}

@@ -8,8 +8,9 @@ from torch.optim import SGD
 from papers.common.arms import Arm, Row
 from papers.neural_lifting.same_schedule import SameSchedule
 from torchlift.data import crop_flip
+from torchlift.lifts import Normalize
 from torchlift.models import LeNet5, resnet
-from torchlift.recipes import FoldedNorm, NeuralLifting
+from torchlift.recipes import NeuralLifting
 from torchlift.train.until import Plateau, Rule
 
 RATES = (6e-2, 1.6e-3, 2.3e-3)  # Table 5
@@ -64,7 +65,7 @@ def paper_arms(epochs: float, large: bool = False) -> list[Arm]:
         Arm(LIFTING, paper_model, lifting(epochs), PAPER_SETTINGS, 69.68),
         Arm(SCHEDULE, paper_model, SameSchedule(RATES, rules(epochs)), PAPER_SETTINGS),
         Arm(TUNED, paper_model, None, tuned),
-        Arm(OURS, paper_model, FoldedNorm("trunk*"), ours),
+        Arm(OURS, paper_model, Normalize("trunk*"), ours),
     ]
 
 
@@ -73,7 +74,7 @@ def augmented_arms() -> list[Arm]:
     plain, ours = ({"augment": crop_flip} | cosine(lr) for lr in (5e-2, 1e-1))
     return [
         Arm(f"{TUNED}, crops and flips", model, None, plain),
-        Arm(f"{OURS}, crops and flips", model, FoldedNorm("trunk*"), ours),
+        Arm(f"{OURS}, crops and flips", model, Normalize("trunk*"), ours),
     ]
 
 

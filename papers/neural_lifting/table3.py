@@ -11,8 +11,9 @@ from torch.optim import SGD, Adam
 from papers.common.arms import Arm, Measured, Row, difference, machine, measure, spread
 from papers.neural_lifting.same_schedule import SameSchedule
 from torchlift.data import teacher_student
+from torchlift.lifts import Standardize
 from torchlift.models import BlockNet
-from torchlift.recipes import Centered, NeuralLifting
+from torchlift.recipes import NeuralLifting
 from torchlift.train.until import Plateau, Rule
 
 EPOCHS, TEACHERS = 75, 10
@@ -47,7 +48,7 @@ def arms(blocks: int, epochs: float) -> list[Arm]:
             Arm(f"1-block, lr {lr:g}", small, None, adam | {"optimizer": partial(Adam, lr=lr)})
             for lr in TUNING
         ),
-        Arm(OURS, small, Centered(), adam | {"optimizer": partial(Adam, lr=6e-3)}),
+        Arm(OURS, small, Standardize(), adam | {"optimizer": partial(Adam, lr=6e-3)}),
     ]
 
 

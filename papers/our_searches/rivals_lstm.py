@@ -7,8 +7,9 @@ from papers.common.arms import Row
 from papers.common.parts import part
 from papers.common.rivals import Place, Way, entry, grid
 from papers.our_searches.search_text import VOCABULARY, warm_cosine
+from torchlift.lifts import Average, Split
 from torchlift.models import CharLSTM
-from torchlift.recipes import Averaged, InParts, Rotated
+from torchlift.recipes import Rotated
 
 EPOCHS, SEEDS, TUNING, WINDOWS, HELD_OUT, LENGTH, GATES = 4, 6, (100, 101), 2000, 400, 32, 4
 BETAS = ((0.9, 0.95),)
@@ -21,7 +22,7 @@ def rivals() -> list[Way]:
         *grid("AdamW", (2.4e-2, 4.8e-2, 9.6e-2), betas=BETAS),
         *grid("Muon", (2.4e-2, 4.8e-2, 9.6e-2)),
         *grid("Muon", (3.4e-2, 4.8e-2, 6.8e-2), weight_decay=(0.1,)),
-        *grid("Muon", (4.8e-2,), "averaged", Averaged(), weight_decay=(0.1,)),
+        *grid("Muon", (4.8e-2,), "averaged", Average(), weight_decay=(0.1,)),
         *grid("SOAP", (2.4e-2, 4.8e-2, 9.6e-2)),
         *grid("SOAP", (4.8e-2,), weight_decay=(0.1,)),
     ]
@@ -29,7 +30,7 @@ def rivals() -> list[Way]:
 
 def lifts() -> list[Way]:
     """Thirteen trials of ours."""
-    by_gate, by_gate_in = InParts("lstm.weight_*", GATES), InParts("lstm.weight_hh*", GATES)
+    by_gate, by_gate_in = Split("lstm.weight_*", GATES), Split("lstm.weight_hh*", GATES)
     return [
         *grid("Muon", (4.8e-2,), "in parts by gate", by_gate),
         *grid("Muon", (3.4e-2, 4.8e-2, 6.8e-2), "in parts by gate", by_gate, weight_decay=(0.1,)),

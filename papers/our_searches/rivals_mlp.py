@@ -6,8 +6,8 @@ from pathlib import Path
 from papers.common.arms import Row
 from papers.common.parts import part
 from papers.common.rivals import Place, Way, entry, grid
+from torchlift.lifts import Average, Normalize, Standardize
 from torchlift.models import MLP
-from torchlift.recipes import Averaged, Centered, FoldedNorm
 
 EPOCHS, SEEDS, TUNING, SAMPLES, HELD_OUT = 6, 10, (100, 101, 102), 10_000, 4_000
 DECAY = (0.0, 0.1)
@@ -19,15 +19,15 @@ def rivals() -> list[Way]:
         *grid("SGD", (0.02, 0.05, 0.1, 0.2)),
         *grid("AdamW", (3e-3, 6e-3, 1.2e-2, 2.4e-2), weight_decay=DECAY),
         *grid("Muon", (6e-3, 1.2e-2, 2.4e-2), weight_decay=DECAY),
-        *grid("AdamW", (1.2e-2,), "averaged", Averaged(), weight_decay=(0.1,)),
-        *grid("Muon", (1.2e-2,), "averaged", Averaged(), weight_decay=(0.1,)),
+        *grid("AdamW", (1.2e-2,), "averaged", Average(), weight_decay=(0.1,)),
+        *grid("Muon", (1.2e-2,), "averaged", Average(), weight_decay=(0.1,)),
         *grid("SOAP", (3e-3, 6e-3, 1.2e-2, 2.4e-2), largest=(128,)),
     ]
 
 
 def lifts() -> list[Way]:
     """Twenty-two trials of ours."""
-    centered, whitened, folded = Centered(), Centered(scaled="whitened"), FoldedNorm()
+    centered, whitened, folded = Standardize(), Standardize(scaled="whitened"), Normalize()
     return [
         *grid("AdamW", (6e-3, 1.2e-2, 2.4e-2), "centered", centered, weight_decay=DECAY),
         *grid("Muon", (6e-3, 1.2e-2), "centered", centered, weight_decay=DECAY),

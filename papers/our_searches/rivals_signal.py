@@ -11,7 +11,7 @@ from torch import nn
 from papers.common.arms import Row
 from papers.common.parts import part
 from papers.common.rivals import Place, Way, entry, grid
-from torchlift.recipes import Averaged, Centered, FoldedNorm
+from torchlift.lifts import Average, Normalize, Standardize
 
 EPOCHS, SEEDS, TUNING, SAMPLES, HELD_OUT = 6, 8, (100, 101), 10_000, 4_000
 DECAY = (0.0, 0.1)
@@ -33,20 +33,20 @@ def rivals() -> list[Way]:
         *grid("AdamW", (6e-3, 1.2e-2, 2.4e-2), weight_decay=DECAY),
         *grid("Muon", (6e-3, 1.2e-2, 2.4e-2), weight_decay=DECAY),
         *grid("AdamW", (4.8e-2,), weight_decay=DECAY[1:]),
-        *grid("AdamW", (1.2e-2,), "averaged", Averaged(), weight_decay=DECAY[1:]),
-        *grid("Muon", (1.2e-2,), "averaged", Averaged(), weight_decay=DECAY[1:]),
+        *grid("AdamW", (1.2e-2,), "averaged", Average(), weight_decay=DECAY[1:]),
+        *grid("Muon", (1.2e-2,), "averaged", Average(), weight_decay=DECAY[1:]),
         *grid("SOAP", (3e-3, 6e-3, 1.2e-2), largest=(256,)),
     ]
 
 
 def lifts() -> list[Way]:
     """Seventeen trials of ours."""
-    centered, folded = Centered(), FoldedNorm()
+    centered, folded = Standardize(), Normalize()
     return [
         *grid("AdamW", (6e-3, 1.2e-2), "centered", centered, weight_decay=DECAY[1:]),
         *grid("Muon", (1.2e-2, 2.4e-2), "centered", centered, weight_decay=DECAY),
         *grid("SOAP", (6e-3,), "centered", centered, largest=(256,)),
-        *grid("Muon", (1.2e-2,), "whitened", Centered(scaled="whitened")),
+        *grid("Muon", (1.2e-2,), "whitened", Standardize(scaled="whitened")),
         *grid("AdamW", (6e-3, 1.2e-2, 2.4e-2, 4.8e-2), "folded norm", folded, weight_decay=DECAY[1:]),
         *grid("Muon", (1.2e-2, 2.4e-2), "folded norm", folded, weight_decay=DECAY),
         *grid("SOAP", (6e-3,), "folded norm", folded, largest=(256,)),

@@ -6,8 +6,9 @@ from pathlib import Path
 from papers.common.arms import Row
 from papers.common.rivals import Place, Way, entry, grid
 from torchlift.data import Splits, teacher_student
+from torchlift.lifts import Average, Standardize
 from torchlift.models import BlockNet
-from torchlift.recipes import Averaged, Centered, Rotated
+from torchlift.recipes import Rotated
 
 EPOCHS, TEACHERS, TUNING = 75, 30, (100, 101)
 BETAS = ((0.9, 0.95), (0.9, 0.99))
@@ -20,14 +21,14 @@ def rivals() -> list[Way]:
         *grid("AdamW", (6e-3, 1.2e-2), betas=BETAS),
         *grid("Muon", (5e-3, 8e-3, 1.2e-2, 1.6e-2)),
         *grid("Muon", (8e-3,), weight_decay=(0.01,)),
-        *grid("Muon", (8e-3,), "averaged", Averaged(), weight_decay=(0.01,)),
+        *grid("Muon", (8e-3,), "averaged", Average(), weight_decay=(0.01,)),
         *grid("SOAP", (4e-3, 8e-3, 1.6e-2)),
     ]
 
 
 def lifts() -> list[Way]:
     """Twelve trials of ours."""
-    centered, whitened = Centered(), Centered(scaled="whitened")
+    centered, whitened = Standardize(), Standardize(scaled="whitened")
     return [
         *grid("AdamW", (6e-3, 1.2e-2), "centered", centered, betas=BETAS[:1]),
         *grid("Muon", (8e-3, 1.2e-2, 1.6e-2), "centered", centered),

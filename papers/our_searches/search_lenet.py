@@ -7,7 +7,7 @@ from typing import Any
 from papers.common.arms import Arm, Row, machine, tried
 from papers.neural_lifting import lenet
 from torchlift.data import Splits, crop_flip, load
-from torchlift.recipes import Centered, FoldedNorm
+from torchlift.lifts import Normalize, Standardize
 
 FAST_EPOCHS = 4
 
@@ -16,8 +16,8 @@ def arms() -> list[Arm]:
     """The best plain rate of longer runs first."""
     choices: list[tuple[str, Any, tuple[float, ...]]] = [
         ("plain", None, (0.05,)),
-        ("folded norm", FoldedNorm("trunk*"), (0.1,)),
-        ("centered", Centered(), (0.05,)),
+        ("folded norm", Normalize("trunk*"), (0.1,)),
+        ("centered", Standardize(), (0.05,)),
         ("plain", None, (0.03, 0.1)),
     ]
     return [arm(name, recipe, lr) for name, recipe, rates in choices for lr in rates]

@@ -6,7 +6,7 @@ from typing import Any
 from papers.common.arms import Arm, Row, machine, tuned
 from papers.neural_lifting import lenet
 from torchlift.data import load
-from torchlift.recipes import FoldedNorm
+from torchlift.lifts import Normalize
 
 SEED = 100
 """None of Table 2's."""
@@ -17,7 +17,7 @@ TRIED: dict[str, tuple[Any, tuple[tuple[float, float], ...]]] = {
         ((0.02, 5e-4), (0.02, 2e-3), (0.05, 2e-3), (0.01, 5e-3), (0.02, 5e-3), (0.05, 5e-3), (0.02, 1e-2)),
     ),
     "folded norm": (
-        FoldedNorm("trunk*"),
+        Normalize("trunk*"),
         ((0.05, 5e-4), (0.05, 2e-3), (0.1, 2e-3), (0.05, 5e-3), (0.1, 5e-3)),
     ),
 }

@@ -8,9 +8,9 @@ from torch.optim import Adam
 
 from papers.common.arms import Arm, Row, machine, tried
 from torchlift.data import teacher_student
-from torchlift.lifts import Lifter
+from torchlift.lifts import Expand, Lifter, Normalize, Standardize
 from torchlift.models import BlockNet
-from torchlift.recipes import Auto, Centered, FoldedNorm, LinearLifting
+from torchlift.recipes import Auto
 
 BLOCKS, EPOCHS, FIRST = (7, 9), 75, 100
 
@@ -19,11 +19,11 @@ def arms() -> list[Arm]:
     """The best plain rate first."""
     choices: list[tuple[str, Any, tuple[float, ...]]] = [
         ("plain", None, (6e-3, 3e-3, 1e-2)),
-        ("centered", Centered(), (6e-3, 3e-3, 1e-2)),
-        ("centered, scaled", Centered(scaled=True), (3e-3, 6e-3)),
-        ("linear lifting", LinearLifting(), (3e-3,)),
-        ("linear lifting, rank 1/8", LinearLifting(rank=0.125), (3e-3, 6e-3)),
-        ("folded norm", FoldedNorm(), (1e-2,)),
+        ("centered", Standardize(), (6e-3, 3e-3, 1e-2)),
+        ("centered, scaled", Standardize(scaled=True), (3e-3, 6e-3)),
+        ("linear lifting", Expand(), (3e-3,)),
+        ("linear lifting, rank 1/8", Expand(rank=0.125), (3e-3, 6e-3)),
+        ("folded norm", Normalize(), (1e-2,)),
         ("fading lifters", Lifter("trunk.block1.linear?", kind="fading", width=16), (3e-3,)),
         ("auto", Auto(), (6e-3,)),
     ]

@@ -9,8 +9,9 @@ from torch.optim import AdamW
 
 from papers.common.arms import Arm, Row, machine, tried, tuned
 from torchlift.data import Splits, load
+from torchlift.lifts import Expand, Standardize
 from torchlift.models import GPT, CharLSTM
-from torchlift.recipes import Centered, LinearLifting, Rotated
+from torchlift.recipes import Rotated
 from torchlift.train.settings import cosine, ramp
 
 VOCABULARY, WINDOWS, HELD_OUT, EPOCHS = 50, 4000, 800, 3
@@ -25,8 +26,8 @@ def arms(model: str) -> list[Arm]:
     choices: list[tuple[str, Any, tuple[float, ...]]] = [
         ("plain", None, (1.2e-2, 6e-3, 2.4e-2)),
         ("rotated", Rotated(), (1.2e-2, 2.4e-2)),
-        ("centered", Centered(), (1.2e-2,)),
-        ("linear lifting, rank 1/8", LinearLifting(rank=0.125), (6e-3,)),
+        ("centered", Standardize(), (1.2e-2,)),
+        ("linear lifting, rank 1/8", Expand(rank=0.125), (6e-3,)),
     ]
     return [arm(model, name, recipe, lr) for name, recipe, rates in choices for lr in rates]
 

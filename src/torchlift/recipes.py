@@ -11,11 +11,6 @@ if TYPE_CHECKING:
     from torchlift.methods.baselines.magnitude import IterativeMagnitude as IterativeMagnitude
     from torchlift.methods.baselines.magnitude import MagnitudePruning as MagnitudePruning
     from torchlift.methods.chain import Chain as Chain
-    from torchlift.methods.coordinates.averaged import Averaged as Averaged
-    from torchlift.methods.coordinates.centered import Centered as Centered
-    from torchlift.methods.coordinates.folded_norm import FoldedNorm as FoldedNorm
-    from torchlift.methods.coordinates.in_parts import InParts as InParts
-    from torchlift.methods.coordinates.linear_lifting import LinearLifting as LinearLifting
     from torchlift.methods.coordinates.rotated import Rotated as Rotated
     from torchlift.methods.depth.deepened import Deepened as Deepened
     from torchlift.methods.depth.layer_pruning import LayerPruning as LayerPruning
@@ -34,22 +29,17 @@ if TYPE_CHECKING:
 
 HOMES = {
     "Auto": "experiments.best_of",
-    "Averaged": "methods.coordinates.averaged",
     "Bsq": "methods.baselines.bsq",
-    "Centered": "methods.coordinates.centered",
     "Chain": "methods.chain",
     "ChannelPruning": "methods.sparsity.channel_pruning",
     "ContinuousSparsification": "methods.sparsity.continuous",
     "Deepened": "methods.depth.deepened",
-    "FoldedNorm": "methods.coordinates.folded_norm",
-    "InParts": "methods.coordinates.in_parts",
     "IterativeMagnitude": "methods.baselines.magnitude",
     "IterativeStochastic": "methods.baselines.iterative_stochastic",
     "LayerPruning": "methods.depth.layer_pruning",
     "LiftThenTune": "methods.lift_then_tune",
     "Lifted": "methods.lifted.recipe",
     "LiftedInit": "methods.lifted.initialization",
-    "LinearLifting": "methods.coordinates.linear_lifting",
     "MagnitudePruning": "methods.baselines.magnitude",
     "NeuralLifting": "methods.neural_lifting.recipe",
     "Plain": "methods.plain",
@@ -63,22 +53,17 @@ HOMES = {
 
 __all__ = [
     "Auto",
-    "Averaged",
     "Bsq",
-    "Centered",
     "Chain",
     "ChannelPruning",
     "ContinuousSparsification",
     "Deepened",
-    "FoldedNorm",
-    "InParts",
     "IterativeMagnitude",
     "IterativeStochastic",
     "LayerPruning",
     "LiftThenTune",
     "Lifted",
     "LiftedInit",
-    "LinearLifting",
     "MagnitudePruning",
     "NeuralLifting",
     "Plain",

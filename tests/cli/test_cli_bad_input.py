@@ -142,7 +142,7 @@ def test_checkpoints_of_other_runs_and_damaged_ones(run, refused, blobs, tmp_pat
         "out_features=9",
         "--overwrite",
     )
-    refused(FIT + " --recipe linear-lifting --resume", "a was made with recipe", "LinearLifting")
+    refused(FIT + " --recipe expand --resume", "a was made with recipe", "Expand")
     refused(FIT + " --seed 1 --resume", "was made with")
     record = tmp_path / "a" / "run.toml"
     text = record.read_text()

@@ -28,7 +28,7 @@ def config(name):
 
 def test_recipes_of_the_examples():
     assert one_recipe(config("fit.toml")).where == "activation2"
-    assert list(several_recipes(config("compare.toml"))) == ["folded-norm", "sparse", "neural-lifting"]
+    assert list(several_recipes(config("compare.toml"))) == ["normalize", "sparse", "neural-lifting"]
 
 
 def test_space_of_the_example():

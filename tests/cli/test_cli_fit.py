@@ -113,13 +113,13 @@ def test_tokens_as_examples(run):
 def test_compare_with_settings_for_each(run, blobs, tmp_path):
     ran = run(
         "compare --model mlp --arg hidden=[8] --data blobs.npz --budget 2 --seeds 2 --out c --json "
-        "--recipe wide=linear-lifting --recipe linear-lifting --set side=both --set wide.rank=2"
+        "--recipe wide=expand --recipe expand --set side=both --set wide.rank=2"
     )
     assert ran.code == 0, ran.err
     said = json.loads(ran.out)
-    assert list(said["recipes"]) == ["plain", "wide", "linear-lifting"]
+    assert list(said["recipes"]) == ["plain", "wide", "expand"]
     assert "rank=2.0, side='both'" in said["recipes"]["wide"]["settings"]["recipe"]
-    assert "rank=1.0, side='both'" in said["recipes"]["linear-lifting"]["settings"]["recipe"]
+    assert "rank=1.0, side='both'" in said["recipes"]["expand"]["settings"]["recipe"]
     assert len(said["recipes"]["wide"]["test"]) == 2
     assert (tmp_path / "c" / "comparison.json").is_file()
     assert (tmp_path / "c" / "report.html").is_file()
@@ -128,7 +128,7 @@ def test_compare_with_settings_for_each(run, blobs, tmp_path):
 def test_compare_tunes_and_prices_by_time(run, blobs, tmp_path):
     ran = run(
         "compare --model mlp --arg hidden=[4] --data blobs.npz --budget 1 --seeds 1 --tune 1 "
-        "--time 1x --out t --json --recipe folded-norm"
+        "--time 1x --out t --json --recipe normalize"
     )
     assert ran.code == 0, ran.err
     stored = json.loads((tmp_path / "t" / "comparison.json").read_text())
@@ -150,12 +150,12 @@ def test_auto_finds_a_model_and_says_why(run, blobs, tmp_path):
 
 
 def test_compare_goes_on(run, blobs):
-    command = "compare --model mlp --data blobs.npz --budget 1 --seeds 1 --recipe linear-lifting --out c"
+    command = "compare --model mlp --data blobs.npz --budget 1 --seeds 1 --recipe expand --out c"
     assert run(command).code == 0
     assert run(command).code == 2
     ran = run(command + " --resume")
     assert ran.code == 0
-    assert "linear-lifting" in ran.out
+    assert "expand" in ran.out
     assert "report: c/report.html" in ran.out
 
 

@@ -16,7 +16,7 @@ FIT = "fit --model mlp --arg hidden=[8] --data blobs.npz --epochs 1 --out a"
 def test_fit_by_a_lift(run, blobs, flag):
     ran = run(f"{FIT} {flag} expand --set rank=0.5 --json")
     assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["recipe"] == "Once(lift=Expand(where='*weight', rank=0.5, side='out'))"
+    assert json.loads(ran.out)["recipe"] == "Expand(where='*weight', rank=0.5, side='out')"
 
 
 def test_a_lift_in_a_file_and_in_a_comparison(run, blobs, tmp_path):

@@ -28,7 +28,7 @@ CANDIDATES = {
     "bits": tl.recipes.Smol(bits=3.0),
     "broken": Broken(),
     "refused": tl.recipes.NeuralLifting("nothing here"),
-    "chain": tl.recipes.Chain({"norm": tl.recipes.FoldedNorm(), "bits": tl.recipes.Smol(bits=3.0)}),
+    "chain": tl.recipes.Chain({"norm": tl.lifts.Normalize(), "bits": tl.recipes.Smol(bits=3.0)}),
 }
 
 

@@ -21,7 +21,7 @@ from papers.our_searches import (
     rivals_text,
 )
 from torchlift.data import Splits
-from torchlift.recipes import Centered
+from torchlift.lifts import Standardize
 from torchlift.report import reproduction_page
 
 
@@ -37,7 +37,7 @@ def net() -> nn.Sequential:
 
 PLACE = Place("little", net, data, 3, {"loss": "mse", "batch_size": 16}, ratio=True, probes=(1.0, 2.0))
 THEIRS = [*grid("AdamW", (1e-2,)), *grid("Muon", (1e-2, 1e-1), weight_decay=(0.1,))]
-OURS = grid("Muon", (1e-2,), "centered", Centered())
+OURS = grid("Muon", (1e-2,), "centered", Standardize())
 
 
 def test_the_best_of_both_sides_meet_at_two_prices_on_other_seeds(tmp_path, monkeypatch) -> None:

@@ -47,7 +47,7 @@ CASES = {
     "learning projection": (mlp, tl.recipes.NeuralLifting("2", width=8, mix=0.5)),
     "statistics and noise": (meeting, None),
     "channels": (images, None),
-    "folded norm": (mlp, tl.recipes.FoldedNorm()),
+    "folded norm": (mlp, tl.lifts.Normalize()),
     "noise of weights": (mlp, tl.recipes.IterativeStochastic(rounds=1, s_init=2.0)),
     "recurrent dropout": (Recurrent, None),
 }
@@ -56,9 +56,9 @@ MATRICES = {
     "plain": None,
     "penalty": tl.lifts.SoftMask(strength=1e-3, variant="published", s_init=0.1),
     "learning projection": tl.recipes.NeuralLifting("2", width=8, mix=0.5),
-    "folded norm": tl.recipes.FoldedNorm(),
-    "averaged": tl.recipes.Averaged(),
-    "in parts": tl.recipes.InParts("*", 2),
+    "folded norm": tl.lifts.Normalize(),
+    "averaged": tl.lifts.Average(),
+    "in parts": tl.lifts.Split("*", 2),
     "rotated": tl.recipes.Rotated(centered=True),
     "auto": tl.recipes.Auto(trials=0.5),
 }

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 
@@ -68,7 +68,14 @@ class Lift(abc.ABC):
 
     A value: a frozen dataclass of hyper-parameters. Both methods are pure: they return something new
     and leave what they are given alone, up to the draws they make from torch's random stream.
+    A lift is a recipe too: ``tl.fit(recipe=lift)`` lifts, fits and projects.
     """
+
+    exact: ClassVar[bool] = False
+    """Whether projecting at any time keeps the function; if not, the history shows the projection's loss."""
+
+    measures: ClassVar[bool] = False
+    """Whether coordinates depend on statistics of the problem: a run that is resumed takes them again."""
 
     @abc.abstractmethod
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:

@@ -14,9 +14,9 @@ from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivat
 from torchlift.core import Fit, Lift, Task
 from torchlift.errors import CheckpointError, DataError, DivergedError, TorchliftError
 from torchlift.methods.begun import Begun
-from torchlift.methods.coordinates.centered import Centered
-from torchlift.methods.coordinates.folded_norm import FoldedNorm
+from torchlift.methods.coordinates.normalize import Normalize
 from torchlift.methods.coordinates.rotated import Rotated
+from torchlift.methods.coordinates.standardize import Standardize
 from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.optim import Muon
 from torchlift.train import DurableFit
@@ -188,5 +188,6 @@ def suggestions(model: nn.Module) -> dict[str, Candidate]:
         return muon | turned | faster | rates
     if any(isinstance(part, BATCHES) for part in parts):
         return turned | muon | faster | rates
-    centered = {"centered": Candidate(Centered(), 1.7), "folded norm": Candidate(FoldedNorm(), 2.0)}
-    return centered | muon | rates | {"centered, Muon": dataclasses.replace(muon["Muon"], recipe=Centered())}
+    centered = {"centered": Candidate(Standardize(), 1.7), "folded norm": Candidate(Normalize(), 2.0)}
+    both = {"centered, Muon": dataclasses.replace(muon["Muon"], recipe=Standardize())}
+    return centered | muon | rates | both

@@ -18,4 +18,4 @@ class Plain(Recipe):
 
     def begin(self, task: Task, fit: Fit) -> Begun:
         """A part of the fit."""
-        return self.carry_on(Begun(task, task), fit)
+        return Begun(self(task, fit), task)

@@ -3,9 +3,9 @@
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from torchlift.core import Fit, Lift, Task, preset
+from torchlift.core import Fit, Lift, Problem, Task, preset
 from torchlift.errors import TorchliftError
 from torchlift.methods.begun import Begun
 
@@ -21,6 +21,11 @@ class Recipe(abc.ABC):
     @abc.abstractmethod
     def __call__(self, task: Task, fit: Fit) -> Task:
         """The projected task."""
+
+    @property
+    def name(self) -> str:
+        """What messages call the recipe."""
+        return type(self).__name__
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """None if the recipe is for this task, else the reason why not."""
@@ -38,21 +43,28 @@ class Recipe(abc.ABC):
         return Begun(task, task)
 
 
+@dataclasses.dataclass(frozen=True, repr=False)
 class OneLift(Recipe):
-    """min f(w) ─lift→ min F(u) ─fit→ u* ─project→ w*; a projection that learns gets half the budget."""
+    """min f(w) ─lift→ min F(u) ─fit→ u* ─project→ w*: a lift as a recipe.
+
+    A projection that learns gets half the budget.
+    """
 
     lift: Lift
-    previews: ClassVar[bool] = False
-    """Whether the history shows, each epoch, what the problem would be if projected then."""
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Lift, fit, project."""
         lift = self.lift
         lifted = fit.lift(lift, task)
         share = 0.5 if lift.learns else 1.0
-        preview = lift.project if self.previews and not lift.learns else None
+        preview = None if lift.exact or lift.learns else lift.project
         fit(lifted, name="lifted", share=share, preview=preview)
         return cast(Task, lift.project(lifted, preset(fit, share=share)))
+
+    @property
+    def name(self) -> str:
+        """The lift's."""
+        return type(self.lift).__name__
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the lift says."""
@@ -62,20 +74,20 @@ class OneLift(Recipe):
         """Lift and fit; a projection that learns needs the whole budget to be planned."""
         if self.lift.learns:
             return None
-        return self.carry_on(Begun(task, fit.lift(self.lift, task)), fit)
+        return self.train(fit.lift(self.lift, task), fit)
 
     def carry_on(self, begun: Begun, fit: Fit) -> Begun:
-        """The same problem, with a new optimizer."""
-        fit(begun.problem, name="lifted")
-        return Begun(cast(Task, self.lift.project(begun.problem)), begun.problem)
+        """The same problem with a new optimizer; lifted again where the lift measures the problem."""
+        problem = fit.lift(self.lift, begun.task) if self.lift.measures else begun.problem
+        return self.train(problem, fit)
 
+    def train(self, lifted: Problem, fit: Fit) -> Begun:
+        """Fit the lifted problem, and project a copy of it."""
+        fit(lifted, name="lifted")
+        return Begun(cast(Task, self.lift.project(lifted)), lifted)
 
-@dataclasses.dataclass(frozen=True)
-class Once(OneLift):
-    """A lift as a recipe."""
-
-    lift: Lift
-    previews: ClassVar[bool] = True
+    def __repr__(self) -> str:
+        return repr(self.lift)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +117,7 @@ def as_recipe(recipe: RecipeLike | Lift | None) -> Recipe:
     if isinstance(recipe, Recipe):
         return recipe
     if isinstance(recipe, Lift):
-        return Once(recipe)
+        return OneLift(recipe)
     if not callable(recipe) or isinstance(recipe, type):
         raise TorchliftError(f"a recipe is a lift or callable(task, fit) -> task; got {recipe!r}.")
     return Custom(recipe)

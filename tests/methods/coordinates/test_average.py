@@ -10,7 +10,6 @@ import torchlift as tl
 from torchlift.core import Task, constrain
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Average
-from torchlift.recipes import Averaged
 
 
 def coefficient(j: int, eta: int) -> float:
@@ -37,7 +36,7 @@ def test_training_itself_is_the_same_and_the_mean_is_nearer_to_the_optimum() -> 
     truth = torch.tensor([[1.0, -2.0, 0.5, 3.0]])
     data = (x, x @ truth.T + torch.randn(256, 1, generator=torch.Generator().manual_seed(1)))
     runs = {}
-    for name, recipe in (("plain", None), ("mean", Averaged())):
+    for name, recipe in (("plain", None), ("mean", Average())):
         torch.manual_seed(0)
         runs[name] = tl.fit(
             nn.Linear(4, 1), data, data, loss="mse", recipe=recipe, epochs=30, batch_size=8, progress=False,
@@ -54,6 +53,6 @@ def test_training_itself_is_the_same_and_the_mean_is_nearer_to_the_optimum() -> 
 def test_biases_are_averaged_and_running_statistics_refused() -> None:
     assert set(Average().lift(Task(nn.Linear(3, 2), "mse")).nodes) == {"model/weight", "model/bias"}
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
-    assert "running statistics of '1'" in str(Averaged().accepts(Task(net, "mse")))
+    assert "running statistics of '1'" in str(Average().accepts(Task(net, "mse")))
     with pytest.raises(TorchliftError, match="0 or more, got -1"):
         Average(eta=-1)

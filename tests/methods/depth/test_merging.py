@@ -9,8 +9,9 @@ from torch import nn
 import torchlift as tl
 from torchlift.core import Fit, Task, nodes
 from torchlift.errors import TorchliftError
+from torchlift.lifts import Expand, Normalize, Standardize
 from torchlift.models import MLP, BlockNet, LeNet5
-from torchlift.recipes import Auto, Centered, Chain, FoldedNorm, LinearLifting, Plain, Rotated
+from torchlift.recipes import Auto, Chain, Plain, Rotated
 from torchlift.train.settings import cosine
 
 
@@ -29,11 +30,11 @@ def run(recipe, model=None, epochs=6, **settings):
 @pytest.mark.parametrize(
     "recipe",
     [
-        LinearLifting(),
-        LinearLifting(side="both", rank=0.5),
-        FoldedNorm(),
-        Centered(),
-        Centered(scaled=True),
+        Expand(),
+        Expand(side="both", rank=0.5),
+        Normalize(),
+        Standardize(),
+        Standardize(scaled=True),
         Rotated(),
     ],
     ids=repr,
@@ -74,8 +75,7 @@ def test_linear_lifting_costs_little_more_than_plain_training():
     torch.manual_seed(0)
     x, y = torch.rand(128, 3, 32, 32), torch.randint(10, (128,))
     costs = [
-        tl.fit(LeNet5(), (x, y), recipe=recipe, epochs=1, progress=False).cost
-        for recipe in (None, LinearLifting())
+        tl.fit(LeNet5(), (x, y), recipe=recipe, epochs=1, progress=False).cost for recipe in (None, Expand())
     ]
     assert costs[0] == pytest.approx(1.0, rel=0.01)
     assert costs[1] < 1.1
@@ -144,7 +144,7 @@ def test_chain_splits_the_budget_and_scales_rules():
 
 
 def test_chain_hands_the_task_on():
-    result = run(Chain({"normed": FoldedNorm(), "polish": Plain()}), MLP(5, 8, 1))
+    result = run(Chain({"normed": Normalize(), "polish": Plain()}), MLP(5, 8, 1))
     assert [row["phase"] for row in result.history] == ["normed: lifted"] * 3 + ["polish: base"] * 3
 
 

@@ -39,11 +39,11 @@ def test_the_asked_zeros_in_a_plain_network_that_scores_as_reported(coordinates,
 
 
 def test_the_network_is_normalized_while_its_weights_are_masked():
-    """The weights differ from those of a run without it, and the lift alone is what FoldedNorm trains."""
+    """The weights differ from those of a run without it, and the lift alone is what Normalize trains."""
     free = ContinuousSparsification(sparsity=0.0, finetune=0.0, strength=0.0)
     masked = dataclasses.replace(free, coordinates="normalized")
     mine, without, folded = (
-        run(one, net=plain()).model[0].weight.detach() for one in (masked, free, tl.recipes.FoldedNorm())
+        run(one, net=plain()).model[0].weight.detach() for one in (masked, free, tl.lifts.Normalize())
     )
     assert float((mine - folded).norm()) < float((mine - without).norm())
 

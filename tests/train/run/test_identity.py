@@ -86,7 +86,7 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"loss": weighted(torch.tensor(2.0))},
         r"settings\.loss\.digest",
     ),
-    "recipe": ({}, {"recipe": tl.lifts.SoftMask()}, r"recipe\.class = '.*Plain', now it is '.*Once'"),
+    "recipe": ({}, {"recipe": tl.lifts.SoftMask()}, r"recipe\.class = '.*Plain', now it is '.*OneLift'"),
     "recipe's field": (
         {"recipe": tl.lifts.SoftMask(strength=1e-4)},
         {"recipe": tl.lifts.SoftMask(strength=1e-5)},

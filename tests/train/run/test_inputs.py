@@ -142,7 +142,7 @@ def test_a_models_own_loss() -> None:
 
 def test_recipes_and_optimizers_by_name() -> None:
     assert same(fit(recipe="smol").model, fit(recipe=tl.recipes.Smol()).model)
-    assert same(fit(recipe="FoldedNorm").model, fit(recipe=tl.recipes.FoldedNorm()).model)
+    assert same(fit(recipe="Normalize").model, fit(recipe=tl.lifts.Normalize()).model)
     assert same(fit(optimizer="adam").model, fit(optimizer=torch.optim.Adam).model)
     assert {"sgd", "adamw", "muon", "avagrad"} <= set(optimizers())
     assert named_optimizer("SGD") is torch.optim.SGD

@@ -12,7 +12,7 @@ EXAMPLE = """Examples:
     torchlift compare --model mlp --data digits \\
         --recipe neural-lifting --set neural-lifting.where=linear1
     torchlift compare --model lenet5 --data cifar10 --budget 30 --seeds 5 \\
-        --recipe linear-lifting --recipe sparsify --set sparsify.sparsity=0.9 \\
+        --recipe expand --recipe sparsify --set sparsify.sparsity=0.9 \\
         --optimizer sgd --lr 0.05 --opt momentum=0.9 --schedule cosine
     torchlift compare --config run.toml --set where=trunk \\
         --recipe narrow=neural-lifting --recipe wide=neural-lifting \\

@@ -122,11 +122,12 @@ def packed(runs: "list[Result]") -> float:
 
 def lifts() -> dict[str, Any]:
     """Normalized and folded; the same, and then as few bits as the file may have."""
-    from torchlift.recipes import Chain, FoldedNorm, Smol
+    from torchlift.lifts import Normalize
+    from torchlift.recipes import Chain, Smol
 
     return {
-        "folded norm": FoldedNorm(),
-        "folded norm, few bits": Chain({"train": FoldedNorm(), "bits": Smol(bytes=BYTES)}),
+        "folded norm": Normalize(),
+        "folded norm, few bits": Chain({"train": Normalize(), "bits": Smol(bytes=BYTES)}),
     }
 
 

@@ -64,7 +64,7 @@ class Average(WeightLift):
             if isinstance(getattr(part, "running_mean", None), Tensor):
                 raise TorchliftError(
                     f"the running statistics of {problem.label(name)!r} would not be those of the mean: "
-                    "use a normalization without them, or Averaged after it is folded in."
+                    "use a normalization without them, or Average after it is folded in."
                 )
         return {name: p.detach() for name, p in liftable(problem).items()}
 

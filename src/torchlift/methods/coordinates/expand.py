@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +57,8 @@ class Expand(WeightLift):
     where: str = "*weight"
     rank: float = 1.0
     side: Side = "out"
+
+    exact: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.rank > 0 or self.side not in ("out", "in", "both"):

@@ -96,6 +96,7 @@ class Normalize(ModuleLift):
     output: bool = False
 
     rewrites: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
 
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem with normalized layers."""

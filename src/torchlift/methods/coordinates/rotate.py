@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -90,6 +91,9 @@ class Rotate(WeightLift):
     where: str = "*"
     batches: tuple[Batch, ...] = dataclasses.field(default=(), repr=False, compare=False)
     largest: int = 512
+
+    exact: ClassVar[bool] = True
+    measures: ClassVar[bool] = True
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """One node per weight that can turn."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +41,8 @@ class Split(WeightLift):
 
     where: str = "*qkv.weight"
     parts: int = 3
+
+    exact: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.parts < 2:

@@ -147,6 +147,8 @@ class Standardize(ModuleLift):
     """
 
     rewrites: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
+    measures: ClassVar[bool] = True
 
     where: str = "*"
     x: Any = dataclasses.field(default=None, repr=False, compare=False)

@@ -191,7 +191,7 @@ def refuse(recipe: Recipe, task: Task, data: Source, seed: int) -> None:
         warnings.simplefilter("ignore")  # what it warns of, it warns of again when it runs
         reason = recipe.accepts(copy.deepcopy(task), Look(data, 1))
     if reason is not None:
-        raise SelectionError(f"{type(recipe).__name__} is not for this model: {reason}")
+        raise SelectionError(f"{recipe.name} is not for this model: {reason}")
 
 
 def as_task(problem: nn.Module, loss: Any) -> Task:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from torchlift.methods.recipe import OneLift
 from torchlift.train.batches import Loader, Source, Tensors
 from torchlift.train.run.digest import digest
 from torchlift.train.run.modules import module_tree
@@ -15,6 +16,8 @@ from torchlift.tree import leaves
 
 def describe(value: Any) -> str:
     """A stable, readable name of a setting: a recipe, a factory, a number."""
+    if isinstance(value, OneLift):
+        return describe(value.lift)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         inside = ", ".join(f"{f.name}={describe(getattr(value, f.name))}" for f in dataclasses.fields(value))
         return f"{type(value).__name__}({inside})"
