@@ -1,4 +1,9 @@
-"""What can go wrong because of what was given: one clear line each, naming the fix."""
+"""What can go wrong: one clear line each, naming the fix; and whose fault it is.
+
+A fault of the *candidate* (a recipe that diverges, does not accept the model, or raises anything) is a result of a
+search. A fault of the *machine* or of what all candidates share (the disk, memory, a lost worker, a lock, damaged
+checkpoints or data) is never one: it ends the search, which goes on with ``resume=True`` once it is mended.
+"""
 
 
 class TorchliftError(ValueError):
@@ -29,9 +34,33 @@ class InUseError(CheckpointError):
     """A folder in which another process is at work."""
 
 
+class LostWorkerError(TorchliftError):
+    """A job whose worker is gone, however often it was submitted again."""
+
+
 class DivergedError(TorchliftError):
     """The objective left the finite numbers."""
 
 
 class BudgetError(TorchliftError):
     """Work that the budget does not pay for."""
+
+
+MACHINE = (OSError, MemoryError, CheckpointError, DataError, LostWorkerError)
+"""Errors that tell of the machine, or of what all candidates share."""
+MEMORY = ("OutOfMemoryError", "DefaultCPUAllocator")
+"""What torch calls a lack of memory: a class on accelerators, the first word of a message on the CPU."""
+
+
+def machine_fault(error: BaseException) -> bool:
+    """Whether an error, or one that it was raised from, is no fault of the candidate that was running."""
+    lack = type(error).__name__ in MEMORY or any(f"{word}:" in str(error) for word in MEMORY)
+    if lack or isinstance(error, MACHINE):
+        return True
+    return error.__cause__ is not None and machine_fault(error.__cause__)
+
+
+def one_line(error: BaseException) -> str:
+    """An error in one line; the class is named where the message is not ours."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    return first if first and isinstance(error, TorchliftError) else f"{type(error).__name__}: {first}"

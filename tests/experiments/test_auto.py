@@ -3,7 +3,6 @@
 import concurrent.futures
 import itertools
 import json
-import math
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from torchlift.experiments.constraints import Delivered, Wish, choose, dominates
 from torchlift.experiments.delivery import OutOfTimeError, Trial, with_deadline
 from torchlift.experiments.halving import ETA, LAST, plan, promoted
 from torchlift.experiments.jobs import Given, Job
-from torchlift.experiments.ledger import Ledger
 
 TRAIN, VALID, TEST = DATA
 CANDIDATES = {
@@ -250,13 +248,26 @@ def test_fronts_are_fronts(numbers: list[tuple[int, int, int]]) -> None:
     assert not any(dominates(a, b, Wish()) for a in kept for b in kept)
 
 
-def test_a_ledger_forgets_half_a_line(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "l")
-    ledger.add(row(0.5, 10))
-    ledger.add(row(math.pi, 20))
-    whole = (tmp_path / "l").read_bytes()
-    (tmp_path / "l").write_bytes(whole[:-5])
-    assert [one.bytes for one in Ledger(tmp_path / "l").rows] == [10]
-    again = Ledger(tmp_path / "l")
-    again.add(row(math.pi, 20))
-    assert (tmp_path / "l").read_bytes() == whole
+HARMS = {
+    "half a line": lambda text: text[:-5],
+    "nothing left": lambda text: b"",
+    "a line edited": lambda text: text.replace(b"plain", b"plane", 1),
+    "no JSON": lambda text: b"what is this\n" + text,
+    "no record": lambda text: text + b"[1, 2]\n",
+    "another record": lambda text: text + b'{"kind": "trial", "metric": 1.0}\n',
+    "no text": lambda text: text + b"\xff\xfe\x00\n",
+    "nested": lambda text: text + b"[" * 100_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_damaged_ledger_is_mended_or_one_line(tmp_path: Path, harm: str) -> None:
+    few = {"out": tmp_path, "budget": 4.0, "candidates": {}}
+    rows = [essence(row) for row in searched(**few).rows]
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(HARMS[harm](path.read_bytes()))
+    if harm in ("half a line", "nothing left"):
+        assert [essence(row) for row in searched(**few, resume=True).rows] == rows
+    else:
+        with pytest.raises(CheckpointError, match=r"^[^\n]*ledger.jsonl is damaged, or of another run[^\n]*$"):
+            searched(**few, resume=True)

@@ -131,8 +131,8 @@ def test_the_history_is_on_the_disk_before_a_checkpoint_points_into_it(
 
 
 def test_rows_that_come_fast_reach_the_file_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, written = os.write, list[int]()
-    monkeypatch.setattr(os, "write", lambda handle, text: (written.append(len(text)), real(handle, text))[1])
+    real, written = os.pwrite, list[int]()
+    monkeypatch.setattr(os, "pwrite", lambda handle, text, at: (written.append(at), real(handle, text, at))[1])
     path = tmp_path / "history.jsonl"
     history = filled(path, 300)
     assert len(read(path)) < 300, "some wait"
@@ -157,14 +157,14 @@ def test_rows_that_wait_are_written_when_a_run_fails(tmp_path: Path) -> None:
 def test_a_write_cut_short_is_told_and_taken_up_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history, real = filled(tmp_path / "h", 2), os.write
+    history, real = filled(tmp_path / "h", 2), os.pwrite
 
-    def full(handle: int, text: bytes) -> int:
+    def full(handle: int, text: bytes, at: int) -> int:
         if len(text) < 20:
             raise OSError(28, "No space left on device")
-        return real(handle, text[: len(text) // 2])
+        return real(handle, text[: len(text) // 2], at)
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(CheckpointError, match="No space left"):
         history.mark()
     monkeypatch.undo()

@@ -35,7 +35,7 @@ from torchlift.train.run.identity import describe, describe_data, describe_model
 from torchlift.train.run.labels import folder_name
 from torchlift.train.run.lock import claims
 from torchlift.train.run.names import named_optimizer, option
-from torchlift.train.run.record import Record
+from torchlift.train.run.record import Record, run_id
 from torchlift.train.run.values import encode
 
 RESERVE = 0.03
@@ -122,7 +122,7 @@ def auto(
         job = Job(Given(task), (train, valid, test), None, seed, None, chosen)
         with opened(current(executor)) as pool:
             workers = processes(executor) if isinstance(executor, str | int) else 1
-            ledger = Ledger(folder / "ledger.jsonl")
+            ledger = Ledger(folder / "ledger.jsonl", run_id(folder))
             search = Search(job, kept, wish, folder, ledger, pool, workers, started, budget, minutes)
             search.run()
         held = source(train if valid is None else valid, batch, shuffle=False)
@@ -214,7 +214,7 @@ class Search:
 
     def rungs(self) -> list[Rung]:
         """The plan, made once and written down."""
-        known = self.ledger.found("plan")
+        known = self.ledger.of("plan")
         if not known:
             points = len(self.candidates) + EXTRA
             if self.budget is not None:
@@ -228,7 +228,7 @@ class Search:
                 overhead = (row.seconds - row.fit_seconds) / speed
                 rungs = plan(self.left() / speed, points, overhead=overhead, refuse=False)
             self.ledger.append("plan", {"rungs": [dataclasses.asdict(rung) for rung in rungs]})
-            known = self.ledger.found("plan")
+            known = self.ledger.of("plan")
         return [Rung(**rung) for rung in known[0]["rungs"]]
 
     def first(self, rungs: list[Rung]) -> list[Delivered]:

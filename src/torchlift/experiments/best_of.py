@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
 
 from torchlift.core import Fit, Lift, Task
-from torchlift.errors import CheckpointError, DataError, DivergedError, TorchliftError
+from torchlift.errors import DivergedError, TorchliftError, machine_fault
 from torchlift.methods.begun import Begun
 from torchlift.methods.coordinates.normalize import Normalize
 from torchlift.methods.coordinates.rotated import Rotated
@@ -119,9 +119,9 @@ class Auto(Recipe):
                 loss = fit.evaluate(done).loss
             if not math.isfinite(loss):
                 raise DivergedError(f"its validation loss is {loss}.")
-        except (CheckpointError, DataError, OSError):
-            raise  # a full disk, bad data or a dead worker are no candidate's fault
         except Exception as error:  # whatever is wrong with a candidate, the others go on
+            if machine_fault(error):
+                raise
             reason = str(error).partition("\n")[0] or type(error).__name__
             LOG.warning("Auto drops %s: %s", name, reason)
             return Trial(reason=reason)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchlift.core import Lift, Task
-from torchlift.errors import TorchliftError
+from torchlift.errors import machine_fault, one_line
 from torchlift.experiments.best_of import suggestions
 from torchlift.experiments.constraints import Wish
 from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
@@ -73,10 +73,7 @@ def refused(recipe: Recipe, task: Task, look: Look, seed: int) -> str | None:
         try:
             return recipe.accepts(task, look)
         except Exception as error:  # a candidate can never take the search down
+            if machine_fault(error):
+                raise
             return one_line(error)
 
-
-def one_line(error: BaseException) -> str:
-    """An error in one line."""
-    first = next(iter(str(error).strip().splitlines()), "")
-    return first if first and isinstance(error, TorchliftError) else f"{type(error).__name__}: {first}"

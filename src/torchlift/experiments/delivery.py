@@ -13,8 +13,7 @@ from torch import nn
 from torchlift import deploy
 from torchlift.core import Task
 from torchlift.deploy.measuring import median_latency
-from torchlift.errors import TorchliftError
-from torchlift.experiments.candidates import one_line
+from torchlift.errors import TorchliftError, machine_fault, one_line
 from torchlift.experiments.constraints import Delivered
 from torchlift.experiments.jobs import Job
 from torchlift.train.batches import Source, source
@@ -49,6 +48,8 @@ class Trial:
                 result = with_deadline(self.job, self.deadline)()
                 row = delivered(self.row, result, self.file, self.job)
         except Exception as error:  # a candidate can never take the search down
+            if machine_fault(error):
+                raise
             row = dataclasses.replace(self.row, reason=one_line(error))
         return dataclasses.replace(row, seconds=time.time() - started)
 
@@ -106,7 +107,9 @@ def shrunk(result: Result) -> nn.Module:
     model = copy.deepcopy(result.model).eval()
     try:
         return deploy.shrink(model, result.example).eval()
-    except Exception:  # following a user's graph may raise anything; the model itself is right
+    except Exception as error:  # following a user's graph may raise anything; the model itself is right
+        if machine_fault(error):
+            raise
         return model
 
 
@@ -123,6 +126,8 @@ def written(model: nn.Module, example: Any, file: Path) -> tuple[nn.Module, str]
         try:
             return way(), how
         except Exception as error:  # the next way may do
+            if machine_fault(error):
+                raise
             reason = one_line(error)
     save(file, model.state_dict())
     return model, f"tensors only, not packed: {reason}"

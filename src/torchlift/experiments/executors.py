@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from torchlift.errors import TorchliftError
+from torchlift.errors import LostWorkerError, TorchliftError
 
 LOG = logging.getLogger("torchlift")
 ATTEMPTS = 4
@@ -88,7 +88,7 @@ def run_all(function: Callable[[J], R], jobs: Iterable[J], executor: Executor = 
                 return [done[number] for number in range(len(listed))]
             LOG.warning("a worker was lost (%s); %d jobs are submitted again.", lost, len(listed) - len(done))
             time.sleep(0.2 * attempt)
-    raise TorchliftError(
+    raise LostWorkerError(
         f"jobs lost their worker {ATTEMPTS} times over: look at its memory and logs; resume=True goes on."
     )
 

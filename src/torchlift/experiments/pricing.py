@@ -1,6 +1,5 @@
 """Time as the price: what each recipe's plain epoch's worth of FLOPs takes on this machine."""
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,11 +8,13 @@ from torchlift.errors import TorchliftError
 from torchlift.experiments.comparison import PLAIN
 from torchlift.experiments.executors import Executor, run_all
 from torchlift.experiments.jobs import Job
-from torchlift.train.checkpoint import write
+from torchlift.journal import Journal
+from torchlift.train.engines import first_process
+from torchlift.train.run.record import run_id
 
 PART = 0.2
 """Of the budget, spent on finding a recipe's speed; at least one epoch."""
-FILE = "prices.json"
+FILE = "prices.jsonl"
 
 
 def priced(
@@ -33,14 +34,15 @@ def priced(
     if time is None:
         return dict.fromkeys(arms, budget), None
     ratio = ratio_of(time)
-    file = None if folder is None else folder / FILE
-    speeds: dict[str, float] = json.loads(file.read_text()) if file is not None and file.exists() else {}
+    journal = None if folder is None else Journal(folder / FILE, run_id(folder))
+    speeds = {} if journal is None else {row["recipe"]: row["seconds"] for row in journal.read()}
     new = [name for name in arms if name not in speeds]
     part = min(budget, max(1.0, PART * budget))
     jobs = [arms[name].changed(seed, None, epochs=part, progress=False) for name in new]
-    speeds |= dict(zip(new, run_all(speed, jobs, executor), strict=True))
-    if file is not None and new:
-        write(file, json.dumps(speeds).encode())
+    measured = dict(zip(new, run_all(speed, jobs, executor), strict=True))
+    if journal is not None and measured and first_process():
+        journal.append(*({"recipe": name, "seconds": seconds} for name, seconds in measured.items()))
+    speeds |= measured
     seconds = float(time) if ratio is None else ratio * budget * speeds[PLAIN]
     return {name: seconds / speeds[name] for name in arms}, seconds
 

@@ -144,7 +144,7 @@ class DurableFit(Fit):
             loop.run(self.hooks(loop))
         finally:
             self.run.progress.stop()
-            self.run.history.settle()
+            self.run.history.flush()
         at = loop.at
         if at.stopped == "budget":
             LOG.warning("fit %r: nothing is left of the budget, so it takes no step.", settings.name)

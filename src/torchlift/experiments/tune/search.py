@@ -24,7 +24,7 @@ from torchlift.train.run.folder import open_run
 from torchlift.train.run.identity import describe_data, describe_model
 from torchlift.train.run.lock import Lock, claim, claims
 from torchlift.train.run.names import named_optimizer
-from torchlift.train.run.record import Record, flat, headed, read_record, refuse_another
+from torchlift.train.run.record import Record, flat, headed, read_record, refuse_another, run_id
 from torchlift.train.run.values import encode
 from torchlift.train.settings import ADAMW, OptimizerFactory
 
@@ -156,7 +156,7 @@ def open_study(folder: Path | None, higher: bool, seed: int, prune: bool) -> Any
     package = optuna()
     storage: Any = None
     if folder is not None:
-        storage = package.storages.JournalStorage(open_journal(folder / JOURNAL))
+        storage = package.storages.JournalStorage(open_journal(folder / JOURNAL, run_id(folder)))
     study = package.create_study(
         storage=storage,
         study_name="search",

@@ -16,7 +16,7 @@ from torchlift.train.checkpoint import write
 from torchlift.train.engines import Engine
 from torchlift.train.run.leftovers import OWNED, remove, sweep
 from torchlift.train.run.lock import Lock, claim, claims
-from torchlift.train.run.record import NAME, Record, headed, read_record, refuse_another, to_toml
+from torchlift.train.run.record import NAME, Record, headed, read_record, refuse_another, run_id, to_toml
 from torchlift.train.store import FINAL, STEPS
 
 ASIDE = ".old-"
@@ -62,9 +62,7 @@ def open_fit(
     if engine.rank == 0:
         open_run(folder, "fit", describe, resume=resume, overwrite=overwrite)
     engine.barrier()
-    record = read_record(folder)
-    assert record is not None, "the first process has just written or read it"
-    return record["id"]
+    return run_id(folder)
 
 
 def begin(folder: Path, kind: str, record: Record) -> None:

@@ -10,7 +10,7 @@ from torchlift.train.store import FINAL, STEPS
 
 OWNED = {
     "fit": ("history.jsonl", "result.json", "report.html", "model.safetensors", "fits", "tensorboard", NAME),
-    "comparison": ("comparison.json", "prices.json", "report.html", NAME),
+    "comparison": ("comparison.json", "prices.jsonl", "report.html", NAME),
     "auto": ("ledger.jsonl", "auto.json", "model.tlift", "models", "runs", "report.html", NAME),
     "search": ("study.journal", "tuning.json", "best.toml", "report.html", NAME),
 }

@@ -60,6 +60,13 @@ def to_toml(record: Record) -> bytes:
     return (HEAD + tomli_w.dumps(record)).encode()
 
 
+def run_id(folder: Path) -> str:
+    """The number of the run in a folder, which its files carry."""
+    record = read_record(folder)
+    assert record is not None, "the run has been opened, so its record is there"
+    return record["id"]
+
+
 def read_record(folder: Path) -> Record | None:
     """The record in a folder; None where there is none, one line where it is damaged or not ours."""
     path = folder / NAME
