@@ -1,9 +1,8 @@
 """Records in a file, one JSON line each with its checksum: appended whole or not at all.
 
-A crash, or a full disk that could not be cut back, leaves at most one *torn* line at the end, without its line
-break: it is dropped, and what it held is lost. Every whole line carries the checksum of its text and of the
-``owner`` of the journal; a line whose checksum does not fit was edited, damaged, or written for another run,
-and is an error.
+A crash leaves at most one *torn* line at the end, without its line break: it is dropped, and what it held is
+lost. Every whole line carries the checksum of its text and of the journal's ``owner``; a line whose checksum
+does not fit was edited, damaged, or written for another run, and is an error.
 """
 
 import contextlib

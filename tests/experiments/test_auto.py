@@ -269,5 +269,5 @@ def test_a_damaged_ledger_is_mended_or_one_line(tmp_path: Path, harm: str) -> No
     if harm in ("half a line", "nothing left"):
         assert [essence(row) for row in searched(**few, resume=True).rows] == rows
     else:
-        with pytest.raises(CheckpointError, match=r"^[^\n]*ledger.jsonl is damaged, or of another run[^\n]*$"):
+        with pytest.raises(CheckpointError, match=r"^[^\n]*ledger.jsonl is damaged, or of[^\n]*$"):
             searched(**few, resume=True)

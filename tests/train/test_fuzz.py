@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import forging  # noqa: F401  (finds the fuzzers' targets)
 from torchlift.errors import CheckpointError
+from torchlift.journal import Journal
 from torchlift.train.checkpoint import FORMAT, digest, load, save
 from torchlift.train.history import read
 from torchlift.train.run.record import arguments, headed, read_record, to_toml
@@ -98,9 +99,13 @@ def record_is_safe(folder: Path, content: bytes) -> None:
 
 @given(EDITS)
 @many
-def test_an_edited_history_gives_rows(tmp_path: Path, edits: list[tuple[float, bytes, int]]) -> None:
-    (tmp_path / "h").write_bytes(edited(b'{"epoch": 1, "loss": 0.5}\n' * 3, edits))
-    assert all(isinstance(row, dict) for row in read(tmp_path / "h"))
+def test_an_edited_history_gives_its_rows_or_one_line(
+    tmp_path: Path, edits: list[tuple[float, bytes, int]]
+) -> None:
+    row = {"epoch": 1, "loss": 0.5}
+    (tmp_path / "h").write_bytes(edited(Journal(tmp_path / "h").encode(row) * 3, edits))
+    with contextlib.suppress(CheckpointError):
+        assert all(one == row for one in read(tmp_path / "h"))
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.name)

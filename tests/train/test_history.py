@@ -132,7 +132,7 @@ def test_the_history_is_on_the_disk_before_a_checkpoint_points_into_it(
 
 def test_rows_that_come_fast_reach_the_file_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, written = os.pwrite, list[int]()
-    monkeypatch.setattr(os, "pwrite", lambda handle, text, at: (written.append(at), real(handle, text, at))[1])
+    monkeypatch.setattr(os, "pwrite", lambda *given: (written.append(given[2]), real(*given))[1])
     path = tmp_path / "history.jsonl"
     history = filled(path, 300)
     assert len(read(path)) < 300, "some wait"

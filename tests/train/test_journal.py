@@ -86,7 +86,7 @@ def test_a_file_is_cut_at_its_last_whole_line(tmp_path: Path, text: bytes, kept:
 
 
 def test_what_is_not_a_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="cannot read .*Is a directory"):
+    with pytest.raises(CheckpointError, match=r"cannot read .*Is a directory"):
         list(Journal(tmp_path).read())
     with pytest.raises(CheckpointError, match="cannot write"):
         Journal(tmp_path / "gone" / "j").append({})
