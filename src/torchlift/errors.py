@@ -1,8 +1,8 @@
 """What can go wrong: one clear line each, naming the fix; and whose fault it is.
 
 A fault of the *candidate* (a recipe that diverges, does not accept the model, or raises anything) is a result
-of a search. A fault of the *machine*, or of what all candidates share (the disk, memory, a lost worker, a lock,
-damaged checkpoints or data), is never one: it ends the search, and ``resume=True`` goes on once it is mended.
+of a search. A fault of the *machine* or of what candidates share (the disk, memory, a lost worker, a lock,
+damaged checkpoints or data) is never one: it ends the search, and ``resume=True`` goes on once it is mended.
 """
 
 
