@@ -134,4 +134,3 @@ def drop_torn(handle: int) -> int:
     if whole < end:
         os.ftruncate(handle, whole)
     return whole
-

@@ -76,4 +76,3 @@ def refused(recipe: Recipe, task: Task, look: Look, seed: int) -> str | None:
             if machine_fault(error):
                 raise
             return one_line(error)
-
