@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torchlift.methods.coordinates.rotate import Rotate as Rotate
     from torchlift.methods.coordinates.split import Split as Split
     from torchlift.methods.coordinates.standardize import Standardize as Standardize
+    from torchlift.methods.coordinates.whitened import Whitened as Whitened
     from torchlift.methods.depth.critical import CriticalLayer as CriticalLayer
     from torchlift.methods.depth.shallower import Merging as Merging
     from torchlift.methods.depth.shallower import merge_linear as merge_linear
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from torchlift.methods.sparsity.soft_mask import SoftMask as SoftMask
 
 HOMES = {
+    "Whitened": "methods.coordinates.whitened",
     "ActivationPrecision": "methods.precision.activation_precision",
     "Auxiliary": "methods.lifted.auxiliary",
     "Average": "methods.coordinates.average",
@@ -93,6 +95,7 @@ __all__ = [
     "Standardize",
     "StochasticMask",
     "Templates",
+    "Whitened",
     "deviation",
     "merge_linear",
     "merging",

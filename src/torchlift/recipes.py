@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from torchlift.methods.baselines.magnitude import IterativeMagnitude as IterativeMagnitude
     from torchlift.methods.baselines.magnitude import MagnitudePruning as MagnitudePruning
     from torchlift.methods.chain import Chain as Chain
+    from torchlift.methods.coordinates.coarse_to_fine import CoarseToFine as CoarseToFine
     from torchlift.methods.coordinates.rotated import Rotated as Rotated
     from torchlift.methods.depth.deepened import Deepened as Deepened
     from torchlift.methods.depth.layer_pruning import LayerPruning as LayerPruning
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from torchlift.methods.sparsity.tickets import TicketSearch as TicketSearch
 
 HOMES = {
+    "CoarseToFine": "methods.coordinates.coarse_to_fine",
     "Auto": "experiments.best_of",
     "Bsq": "methods.baselines.bsq",
     "Chain": "methods.chain",
@@ -56,6 +58,7 @@ __all__ = [
     "Bsq",
     "Chain",
     "ChannelPruning",
+    "CoarseToFine",
     "ContinuousSparsification",
     "Deepened",
     "IterativeMagnitude",

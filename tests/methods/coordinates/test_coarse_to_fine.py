@@ -1,0 +1,76 @@
+"""Small inputs first, the same weights throughout."""
+
+import torch
+from torch import Tensor, nn
+
+import torchlift as tl
+from torchlift.methods.coordinates.coarse_to_fine import shrink_input, shrink_positions
+
+
+class Vision(nn.Module):
+    """Patches, a table of positions with a class token, one attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(1, 8, 2, 2)
+        self.first = nn.Parameter(torch.zeros(1, 1, 8))
+        self.position = nn.Parameter(torch.randn(1, 17, 8))
+        self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.patch(x).flatten(2).transpose(1, 2)
+        h = torch.cat([self.first.expand(len(h), -1, -1), h], 1) + self.position
+        return self.head((h + self.attend(h, h, h, need_weights=False)[0])[:, 0])
+
+
+def pictures(n: int = 64) -> tuple[Tensor, Tensor]:
+    x = torch.randn(n, 1, 8, 8)
+    return x, (x.mean((1, 2, 3)) > 0).long()
+
+
+def test_pictures_are_averaged_and_texts_cut() -> None:
+    x = torch.arange(16.0).view(1, 1, 4, 4)
+    assert shrink_input(x, 0.5).flatten().tolist() == [2.5, 4.5, 10.5, 12.5]
+    assert torch.equal(shrink_input(x, 2), shrink_input(x, 0.5))
+    assert shrink_input(torch.arange(6).view(1, 6), 0.5).tolist() == [[0, 1, 2]]
+
+
+def test_positions_are_averaged_and_the_class_token_stays() -> None:
+    table = torch.cat([torch.full((1, 1, 1), 9.0), torch.arange(16.0).view(1, 16, 1)], 1)
+    assert shrink_positions(table, 0.5).flatten().tolist() == [9, 2.5, 4.5, 10.5, 12.5]
+
+
+def test_a_vision_transformer_trains_at_two_sizes_and_stays_itself() -> None:
+    model = Vision()
+    result = tl.fit(model, pictures(), recipe=tl.recipes.CoarseToFine(), epochs=2, progress=False)
+    assert [row["phase"] for row in result.history] == ["size 0.5", "full size"]
+    assert {n: p.shape for n, p in result.model.named_parameters()} == {
+        n: p.shape for n, p in model.named_parameters()
+    }
+
+
+def test_at_equal_cost_small_steps_are_more() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    result = tl.fit(
+        nn.Sequential(*net, nn.Linear(4, 2)),
+        pictures(),
+        recipe=tl.recipes.CoarseToFine(),
+        epochs=4,
+        equal_cost=True,
+        progress=False,
+    )
+    steps = {row["phase"]: row["step"] for row in result.history}
+    assert steps["size 0.5"] >= 3 * steps["full size"]
+
+
+def test_a_flattened_map_is_refused_before_training() -> None:
+    net = tl.Task(nn.Sequential(nn.Flatten(), nn.Linear(64, 2)))
+
+    class Data:
+        def batches(self):
+            return iter([pictures(8)])
+
+    reason = tl.recipes.CoarseToFine().accepts(net, Data())  # type: ignore[arg-type]
+    assert reason is not None
+    assert "does not take inputs of size 0.5" in reason

@@ -1,0 +1,71 @@
+"""The first convolution in whitened patch coordinates."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import unfold
+
+import torchlift as tl
+from torchlift.methods.coordinates.whitened import padded, patches
+
+
+def net() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+
+
+def smooth(n: int = 64) -> torch.Tensor:
+    return nn.functional.avg_pool2d(torch.randn(n, 3, 20, 20), 3, 1)
+
+
+def lifted(where: str = "first"):
+    task = tl.Task(net())
+    x = smooth()
+    lift = tl.lifts.Whitened(where, batches=((x, torch.zeros(len(x)).long()),))
+    return task, lift, lift.lift(task), x
+
+
+@pytest.mark.parametrize("options", [{}, {"stride": 2}, {"padding": 1}, {"dilation": 2}])
+def test_patches_are_those_of_unfold(options: dict[str, int]) -> None:
+    layer, x = nn.Conv2d(3, 5, 3, **options), torch.randn(2, 3, 9, 8)
+    expected = unfold(x, 3, **options).transpose(1, 2).flatten(0, 1)
+    assert torch.equal(patches(layer, padded(layer, x)), expected)
+
+
+def test_neighboring_pixels_are_uncorrelated_in_the_new_coordinates() -> None:
+    task, _, problem, x = lifted()
+    layer = task.model[0]
+    rows = patches(layer, padded(layer, x)) @ next(iter(problem.nodes.values())).whitening
+    before = torch.corrcoef(patches(layer, padded(layer, x)).T).abs().sub(torch.eye(27)).mean()
+    after = torch.corrcoef(rows.T).abs().sub(torch.eye(27)).mean()
+    assert after < 0.2 * before
+
+
+def test_only_the_first_layer_is_drawn_anew_and_the_projection_is_exact() -> None:
+    task, lift, problem, x = lifted()
+    plain = lift.project(problem)
+    assert not torch.equal(plain.model[0].weight, task.model[0].weight)
+    assert torch.equal(plain.model[2].weight, task.model[2].weight)
+    assert torch.equal(plain.model(x), problem.predict(x))
+    assert type(plain.model[0]) is nn.Conv2d
+
+
+def test_a_glob_picks_other_layers_and_a_perceptron_is_refused() -> None:
+    _, _, problem, _ = lifted("*2.weight")
+    assert [name.replace("/", ".") for name in problem.nodes] == ["model.2.weight"]
+    x = torch.randn(8, 4)
+    lift = tl.lifts.Whitened(batches=((x, torch.zeros(8).long()),))
+    assert "no convolution" in str(lift.accepts(tl.Task(nn.Linear(4, 2))))
+
+
+def test_it_needs_inputs() -> None:
+    with pytest.raises(tl.TorchliftError, match=r"lift\(problem, fit\)"):
+        tl.lifts.Whitened().lift(tl.Task(net()))
+
+
+def test_it_trains_as_a_recipe() -> None:
+    x = smooth(40)
+    y = (x.mean((1, 2, 3)) > 0).long()
+    result = tl.fit(net(), (x, y), recipe=tl.lifts.Whitened(), epochs=1, progress=False)
+    assert type(result.model[0]) is nn.Conv2d
