@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test lint format docs bench clean
+.PHONY: demo test fuzz lint format docs bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "torchlift needs Python 3.11 or newer")'
@@ -17,10 +17,13 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## compare plain training and lifts on embedded data; writes runs/demo/report.html
 	$(BIN)/torchlift demo --out runs/demo --resume
 
-test: $(STAMP)  ## all tests, docs examples included
+test: $(STAMP)  ## all tests, docs examples included; the same in every run
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
-lint: $(STAMP)  ## style, types, package arrows
+fuzz: $(STAMP)  ## the same properties on fresh random examples, and every odd model with every recipe
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) -m "hypothesis or fuzz" --hypothesis-profile=fuzz
+
+lint: $(STAMP)  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright

@@ -1,12 +1,10 @@
-import os
-
 import hypothesis
 import pytest
 import torch
 
-hypothesis.settings.register_profile("local", deadline=None)  # a busy machine is not a failure
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)  # the same examples in every run
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+hypothesis.settings.register_profile("test", deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=500, print_blob=True)
+hypothesis.settings.load_profile("test")  # make fuzz: --hypothesis-profile=fuzz, fresh examples in every run
 
 
 @pytest.fixture(autouse=True)

@@ -16,13 +16,13 @@ from torchlift.channels.equality import agree
 from torchlift.channels.example_inputs import Example, batch_of, changed, noise, precise
 from torchlift.channels.feasible import usable
 from torchlift.channels.follow import Trace
+from torchlift.channels.layout import faster, lay
 from torchlift.channels.masking import masked
 from torchlift.channels.model_trace import outlined
 from torchlift.channels.scoring import Choice, Criterion, Loss, Scope, chosen, scores_of
 from torchlift.channels.shrink import shrink
 from torchlift.channels.surgery import operate
 from torchlift.core import matches, select
-from torchlift.deploy.layout import faster, lay
 from torchlift.errors import TorchliftError
 
 

@@ -15,9 +15,9 @@ from torchlift.channels.equality import difference, same
 from torchlift.channels.example_inputs import Example
 from torchlift.channels.feasible import FIXED, runs
 from torchlift.channels.follow import Trace
+from torchlift.channels.layout import laid_out
 from torchlift.channels.model_trace import Probe, traced
 from torchlift.channels.surgery import operate
-from torchlift.deploy.layout import laid_out
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from torchlift import files
 from torchlift.channels.example_inputs import Example
-from torchlift.deploy.layout import is_last
+from torchlift.channels.layout import is_last
 from torchlift.packed import sealing, tensors
 from torchlift.packed.budget import Budget, PackedError, default_limit
 from torchlift.packed.classes import Kind

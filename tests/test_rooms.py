@@ -1,0 +1,132 @@
+"""Which room may import which: the table of ARCHITECTURE.md, checked against the source."""
+
+import ast
+import functools
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+ROOT = REPOSITORY / "src" / "torchlift"
+ROW = re.compile(r"^\| (`[^|]+) \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
+
+FEW_PACKAGES = {
+    "core": {"torch"},
+    "models": {"torch"},
+    "data": {"torch", "numpy"},
+    "optim": {"torch"},
+    "convex": {"torch"},
+    "inversion": {"torch", "rich"},
+}
+"""Third-party packages of the rooms that promise to need few."""
+
+
+def table() -> dict[str, set[str]]:
+    """Each room and what it may import; ``methods/*`` stands for every folder of a method."""
+    rows = ROW.findall((REPOSITORY / "ARCHITECTURE.md").read_text())
+    allowed = {room: targets for rooms, targets in rows for room in quoted(rooms)}
+    folders = {f"methods/{path.parent.name}" for path in (ROOT / "methods").glob("*/__init__.py")}
+    allowed |= dict.fromkeys(folders, allowed.pop("methods/*"))
+    leaves = set(quoted(rows[0][0]))
+    return {room: leaves | expanded(targets, folders, set(allowed)) for room, targets in allowed.items()}
+
+
+def quoted(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def expanded(cell: str, folders: set[str], every: set[str]) -> set[str]:
+    """The rooms a cell of the table names."""
+    targets = every if cell == "everything" else set(quoted(cell))
+    return targets | folders if "methods/*" in targets else targets
+
+
+def room_of(parts: tuple[str, ...]) -> str:
+    """The room of a dotted name or path inside the package."""
+    names = [part.removesuffix(".py") for part in parts]
+    deep = "/".join(names[:2])
+    return deep if deep in ROOMS else names[0] if names and names[0] in ROOMS else "__init__"
+
+
+@functools.cache
+def statements(source: str) -> list[ast.stmt]:
+    """Every import statement of a file, wherever it stands."""
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def imports(source: str, folder: tuple[str, ...]) -> Iterator[str]:
+    """Dotted names a file imports; ``folder`` is its package."""
+    for node in statements(source):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = folder[: len(folder) - node.level + 1] if node.level else ()
+            yield from (".".join((*above, node.module or "", alias.name)) for alias in node.names)
+
+
+def rooms_in(source: str, folder: tuple[str, ...]) -> set[str]:
+    """The rooms that a file imports; ``torchlift.__version__`` is free."""
+    names = [tuple(filter(None, name.split("."))) for name in imports(source, ("torchlift", *folder))]
+    return {room_of(name[1:]) for name in names if name[0] == "torchlift" and name[1:] != ("__version__",)}
+
+
+def packages_in(source: str) -> set[str]:
+    """The third-party packages that a file imports."""
+    tops = {name.split(".")[0] for name in imports(source, ("torchlift",) * 9)}
+    return tops - set(sys.stdlib_module_names) - {"torchlift"}
+
+
+def files(room: str) -> list[Path]:
+    return [path for path in sorted(ROOT.rglob("*.py")) if room_of(path.relative_to(ROOT).parts) == room]
+
+
+ROOMS = table()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_what_its_row_allows(room: str) -> None:
+    assert files(room), f"ARCHITECTURE.md lists {room}, which has no files"
+    forbidden = [
+        f"{path.relative_to(ROOT)} imports {target}"
+        for path in files(room)
+        for target in sorted(rooms_in(path.read_text(), path.relative_to(ROOT).parts[:-1]))
+        if target not in ROOMS[room] | {room}
+    ]
+    assert not forbidden, "\n".join(forbidden)
+
+
+def test_every_file_is_in_a_room_of_the_table() -> None:
+    homeless = {path.relative_to(ROOT).parts[0] for path in files("__init__")} - {"__init__.py"}
+    assert not homeless, f"new rooms without a row in ARCHITECTURE.md: {sorted(homeless)}"
+
+
+def test_small_rooms_need_few_packages() -> None:
+    extra = [
+        f"{path.relative_to(ROOT)} imports {sorted(needed - few)}"
+        for room, few in FEW_PACKAGES.items()
+        for path in files(room)
+        if (needed := packages_in(path.read_text())) - few
+    ]
+    assert not extra, "\n".join(extra)
+
+
+def test_the_package_imports_nothing_of_the_repository_around_it() -> None:
+    around = {"papers", "benchmarks", "tests"}
+    guilty = [str(path) for path in ROOT.rglob("*.py") if packages_in(path.read_text()) & around]
+    assert not guilty, "\n".join(guilty)
+
+
+def test_every_kind_of_import_is_seen() -> None:
+    source = (
+        "import os, numpy.linalg, torchlift.train.loop\n"
+        "from torchlift import deploy, __version__\n"
+        "from ..depth import critical\n"
+        "from . import targets\n"
+        "def f():\n    from torchlift.cli import main\n    import torchlift as tl\n"
+    )
+    expected = {"train", "deploy", "methods/depth", "methods/sparsity", "cli", "__init__"}
+    assert rooms_in(source, ("methods", "sparsity")) == expected
+    assert packages_in(source) == {"numpy"}
