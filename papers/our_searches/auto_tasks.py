@@ -24,7 +24,7 @@ from torchlift.models import GPT, MLP, BlockNet, CharLSTM, LeNet5
 from torchlift.recipes import Auto, Plain
 from torchlift.train import rng
 from torchlift.train.run.checks import Look
-from torchlift.train.settings import Times
+from torchlift.train.settings import cosine
 
 SEEDS, RATE, NEAR = 5, 3e-3, "within noise of the best"
 
@@ -86,12 +86,17 @@ def minus_loss(problem: tl.Problem, batch: Any) -> float:
     return -float(problem.task_loss(batch))
 
 
+def scaled_cosine(rate: float, t: float) -> float:
+    """rate · ½(1 + cos πt)."""
+    return rate * cosine(t)
+
+
 def measured(job: Job, candidate: Candidate | None, seed: int, data: str | None) -> Row:
     """One run at equal cost: a candidate alone, or Auto where there is none."""
     splits = job.data(data)
     with rng.scope(seed):
         model = job.make()
-    schedule = "cosine" if candidate is None or candidate.rate == 1.0 else Times("cosine", candidate.rate)
+    schedule = partial(scaled_cosine, 1.0 if candidate is None else candidate.rate)
     settings: Row = {"optimizer": partial(AdamW, lr=RATE, weight_decay=1e-4), "keep": "best"} | job.settings
     if candidate is not None and candidate.optimizer is not None:
         settings["optimizer"] = candidate.optimizer

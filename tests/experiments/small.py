@@ -35,11 +35,11 @@ class Fatal(Recipe):
 
     def __call__(self, task: tl.Task, fit: Fit) -> tl.Task:
         fit(task, name="half", share=0.5)
-        fit.once("die", self.die, task)
+        fit.remember("die", self.die)
         fit(task, name="rest", share=0.5)
         return task
 
-    def die(self, problem: tl.Problem) -> None:
+    def die(self) -> None:
         if self.marker and not Path(self.marker).exists():
             Path(self.marker).write_text("once")
             os.kill(os.getpid(), signal.SIGKILL)

@@ -93,14 +93,14 @@ def test_the_winner_goes_on_from_its_weights_with_a_new_optimizer(recipe: Lift |
     base = as_recipe(recipe)
 
     class Watched(type(base)):
-        def begin(self, task, fit):
-            begun = super().begin(task, fit)
-            seen.append(first_weight(begun.task))
-            return begun
+        def start(self, task, fit):
+            started = super().start(task, fit)
+            seen.append(first_weight(started.task))
+            return started
 
-        def carry_on(self, begun, fit):
-            seen.append(first_weight(begun.task))
-            going = super().carry_on(begun, fit)
+        def resume(self, started, fit):
+            seen.append(first_weight(started.task))
+            going = super().resume(started, fit)
             seen.append(first_weight(going.task))
             return going
 

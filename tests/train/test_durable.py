@@ -190,18 +190,20 @@ def test_a_full_disk_stops_the_run_with_one_line(tmp_path: Path, monkeypatch: py
     assert_same(run(tmp_path, resume=True).model, run(None).model)
 
 
-def test_a_once_step_is_done_once(tmp_path: Path) -> None:
+def test_a_remembered_value_is_computed_once(tmp_path: Path) -> None:
     calls = tmp_path / "calls"  # not a list in the closure: a changed one would be another recipe
 
     def recipe(task: tl.Task, fit: object) -> tl.Task:
-        def halve(problem: tl.Problem) -> None:
+        def halves() -> dict[str, object]:
             assert not calls.exists()
             calls.write_text("once")
-            with torch.no_grad():
-                for p in problem.parameters():
-                    p.mul_(0.5)
+            return {"weights": [p.detach() / 2 for p in task.parameters()], "factor": 0.5, "name": ("a", 1)}
 
-        fit.once("halve", halve, task)
+        value = fit.remember("halve", halves)
+        assert (value["factor"], value["name"]) == (0.5, ("a", 1))
+        with torch.no_grad():
+            for parameter, half in zip(task.parameters(), value["weights"], strict=True):
+                parameter.copy_(half)
         fit(task, name="tune")
         return task
 

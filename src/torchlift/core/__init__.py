@@ -15,7 +15,7 @@ from torchlift.core.node import (
     refer,
 )
 from torchlift.core.problem import Problem, Task
-from torchlift.core.protocol import Chain, Fit, Lift, chain, needs_fit, preset
+from torchlift.core.protocol import Chain, Fit, Lift, Span, chain, needs_fit
 from torchlift.core.selection import Name, groups, matches, named, select
 from torchlift.core.stored import Stored, store, stored
 from torchlift.core.weights import Reparametrized, WeightLift, liftable
@@ -52,6 +52,7 @@ __all__ = [
     "Problem",
     "Reparametrized",
     "SelectionError",
+    "Span",
     "Stored",
     "Supervised",
     "Task",
@@ -74,7 +75,6 @@ __all__ = [
     "nodes",
     "original_parameters",
     "penalty",
-    "preset",
     "refer",
     "release_zeros",
     "select",

@@ -37,14 +37,14 @@ class ModuleLift(Lift):
         del fit
         problem = copy.deepcopy(problem)
         body = self.body(problem)
-        if any(node.author == self for _, node in nodes(body)):
+        if any(node.way_back == self for _, node in nodes(body)):
             raise OrderError(f"{self!r} has lifted this problem already: project it first.")
         names = aliases(body)
         made = self.nodes(self.chosen(body, names))
         if not made:
             raise SelectionError(f"{self!r} lifts none of the modules it found. {near('', names)}")
         for name, node in made.items():
-            node.author = self
+            node.way_back = self
             node.train(body.training)
             for alias in names[name]:
                 body.set_submodule(alias, node)
@@ -69,7 +69,7 @@ class ModuleLift(Lift):
         del fit
         problem = copy.deepcopy(problem)
         body = self.body(problem)
-        mine = [(name, node) for name, node in nodes(body) if node.author == self]
+        mine = [(name, node) for name, node in nodes(body) if node.way_back == self]
         if not mine:
             raise OrderError(f"{self!r} has no node in this problem: lift it first, and project only once.")
         names = aliases(body)

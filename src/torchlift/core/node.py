@@ -1,10 +1,18 @@
 """Lifted places in a module tree, and the one schedule they share."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
+
+
+class WayBack(Protocol):
+    """A lift, as far as a node has to know it: what brings a problem back to the smaller one."""
+
+    def project(self, problem: Any, fit: Any = None) -> Any:
+        """The smaller problem."""
+        ...
 
 
 class Node(nn.Module):
@@ -14,8 +22,8 @@ class Node(nn.Module):
     because real models read ``conv.stride`` and the like from their children.
     """
 
-    author: object = None
-    """The lift that put it here."""
+    way_back: "WayBack | None" = None
+    """Whose projection takes it away."""
 
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Optimizer options of the node's own parameters, by attribute name: any option of an optimizer's group,

@@ -2,16 +2,39 @@
 
 import abc
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import torch
 
 from torchlift.core.problem import Problem
 from torchlift.errors import NeedsFitError, TorchliftError
 from torchlift.loss import Batch
+
+T = TypeVar("T")
+
+Span = tuple[float, float]
+"""A stretch of a schedule, within (0, 1)."""
+
+
+class Defaults(Protocol):
+    """What calls of a fit leave open; :class:`torchlift.train.Settings` has them all."""
+
+    @property
+    def optimizer(self) -> Callable[..., torch.optim.Optimizer]:
+        """The factory of optimizers."""
+        ...
+
+    @property
+    def schedule(self) -> Any:
+        """The learning rate's factor over a fit."""
+        ...
+
+    @property
+    def clip(self) -> float | None:
+        """The largest norm of a gradient."""
+        ...
 
 
 class Fit(abc.ABC):
@@ -23,22 +46,40 @@ class Fit(abc.ABC):
     steps: int
     """Steps in an epoch."""
 
+    settings: Defaults
+    """What a call uses unless it says otherwise."""
+
+    span: Span | None = None
+    """The stretch of the schedule that all calls together follow once; None: each follows all of it."""
+
     @abc.abstractmethod
     def __call__(self, problem: Problem, **settings: Any) -> Any:
         """Train the problem in place; settings of this call go by keyword."""
 
     @abc.abstractmethod
-    def once(self, name: str, function: Callable[[Problem], object], problem: Problem) -> None:
-        """A durable step that is no fit: ``function(problem)`` changes the problem in place."""
-
-    def lift(self, lift: "Lift", problem: Problem) -> Problem:
-        """``lift.lift(problem, fit)``, with what it computes on the bill."""
-        return lift.lift(problem, self)
+    def using(self, **settings: Any) -> Self:
+        """This fit, its numbering and its budget, with other defaults."""
 
     @abc.abstractmethod
-    def branch(self, name: str, share: float = 1.0, **settings: Any) -> "Fit":
-        """A fit of its own for a part of the work: its own numbering, folder, bill and ``settings``, and
-        ``share`` of the budget. What it spends is on this fit's bill too."""
+    def branch(self, name: str, share: float = 1.0, span: Span | None = None, **settings: Any) -> Self:
+        """A fit of its own for one stage: its own numbering, folder and defaults, and ``share`` of the
+        budget; what it spends, this fit spends too. ``span``: the stretch of this fit's schedule that the
+        calls of the branch follow once, in turn."""
+
+    @abc.abstractmethod
+    def remember(self, name: str, function: Callable[[], T], flops: float = 0.0) -> T:
+        """``function()``, computed once in the life of a run: a resumed one gets the same value back.
+
+        The value is any tree of dicts, lists, tuples, numbers, strings and tensors. ``flops`` is what it
+        costs at least: at equal cost, more than is left is an error beforehand."""
+
+    def report(self, name: str, problem: Problem, words: str = "", **sizes: float) -> None:
+        """A line for the report: in ``words``, or what the network is worth now, with ``sizes`` beside."""
+        del name, problem, words, sizes
+
+    def lift(self, lift: "Lift", problem: Problem) -> Problem:
+        """``lift.lift(problem, fit)``, with what it computes counted."""
+        return lift.lift(problem, self)
 
     def left(self) -> float:
         """FLOPs that may still be spent; without equal cost there is no end."""
@@ -51,11 +92,6 @@ class Fit(abc.ABC):
     @abc.abstractmethod
     def batches(self) -> Iterator[Batch]:
         """The training data, once, in order, unchanged."""
-
-
-def preset(fit: Fit, **settings: Any) -> Fit:
-    """The fit for a projection that learns, with settings its call leaves open."""
-    return cast(Fit, functools.partial(fit, **settings))
 
 
 def needs_fit(who: object, what: str) -> NeedsFitError:
@@ -115,7 +151,7 @@ class Lift(abc.ABC):
         return False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Lift":
-        return self  # a value: a copied problem keeps the same author
+        return self  # a value: a copied problem keeps the same way back
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,9 +25,9 @@ class Reparametrized(Problem):
     stays pruned in any coordinates.
     """
 
-    def __init__(self, base: Problem, nodes: Mapping[str, Node], author: Lift) -> None:
+    def __init__(self, base: Problem, nodes: Mapping[str, Node], way_back: Lift) -> None:
         super().__init__()
-        self.base, self.author = base, author
+        self.base, self.way_back = base, way_back
         self.loss, self.indexed = base.loss, base.indexed
         self.nodes = nn.ModuleDict({key(name): node for name, node in nodes.items()})
         self.zeros = nn.Module()
@@ -132,7 +132,7 @@ class WeightLift(Lift):
         if not made:
             raise SelectionError(f"{self!r} finds no weight to lift. {near('', known)}")
         for node in made.values():
-            node.author = self
+            node.way_back = self
         return Reparametrized(base, made, self)
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
@@ -146,7 +146,7 @@ class WeightLift(Lift):
 
     def own(self, problem: Problem) -> Reparametrized:
         """The problem as this lift made it, or an error: lifts are projected in reverse order."""
-        if not (isinstance(problem, Reparametrized) and problem.author == self):
+        if not (isinstance(problem, Reparametrized) and problem.way_back == self):
             raise OrderError(f"{self!r} was not the last lift of this problem: project in reverse order.")
         return problem
 

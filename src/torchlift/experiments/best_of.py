@@ -11,16 +11,13 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
 
-from torchlift.core import Fit, Lift, Task
+from torchlift.core import Fit, Lift, Span, Task
 from torchlift.errors import DivergedError, TorchliftError, machine_fault
-from torchlift.methods.begun import Begun
 from torchlift.methods.coordinates.normalize import Normalize
 from torchlift.methods.coordinates.rotated import Rotated
 from torchlift.methods.coordinates.standardize import Standardize
-from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
+from torchlift.methods.recipe import Recipe, RecipeLike, Started, as_recipe
 from torchlift.optim import Muon
-from torchlift.train import DurableFit
-from torchlift.train.settings import Times
 from torchlift.train.workers import watched
 
 LOG = logging.getLogger("torchlift")
@@ -30,7 +27,6 @@ FEATURES = (nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
 """Layers of networks that normalize already, over pictures or over features, and of those that recur."""
 PLAIN, LEAST, PART = "plain", 20, 1 / 16
 """The name of plain training; the steps, and the part of the budget, that a trial has at least."""
-WHOLE = (0.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +37,9 @@ class Candidate:
     rate: float = 1.0
     optimizer: Any = None
 
-    def settings(self, schedule: Any, part: tuple[float, float]) -> dict[str, Any]:
-        """What a fit over a part of its run is told."""
-        own: dict[str, Any] = {} if self.optimizer is None else {"optimizer": self.optimizer}
-        as_it_is = self.rate == 1.0 and (part == WHOLE or schedule == "constant")
-        return own if as_it_is else own | {"schedule": Times(schedule, self.rate, part)}
+    def branch(self, name: str, fit: Fit, share: float, span: Span | None, **settings: Any) -> Fit:
+        """This candidate's own fit, over a stretch of the schedule."""
+        return fit.branch(name, share, span, optimizer=self.optimizer, rate=self.rate, **settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +47,7 @@ class Trial:
     """What a candidate has reached: a score, or a reason why it is out."""
 
     loss: float = math.inf
-    begun: Begun | None = None
+    started: Started | None = None
     reason: str = ""
 
 
@@ -91,9 +85,10 @@ class Auto(Recipe):
         found = {name: self.trial(name, one, task, fit, share, tried) for name, one in known.items()}
         best = self.chosen({name: one for name, one in found.items() if not one.reason})
         self.tell(found, untried, best, task, fit)
-        begun, recipe = found[best].begun, as_recipe(known[best].recipe)
-        last = branch(best, known[best], fit, 1 - self.trials, WHOLE if begun is None else (tried, 1.0))
-        return recipe(task, last) if begun is None else recipe.carry_on(begun, last).task
+        started, recipe = found[best].started, as_recipe(known[best].recipe)
+        span = whole(fit) if started is None else (tried, 1.0)
+        last = known[best].branch(best, fit, 1 - self.trials, span)
+        return recipe(task, last) if started is None else recipe.resume(started, last).task
 
     def known(self, task: Task, fit: Fit) -> tuple[dict[str, Candidate], list[str]]:
         """Plain training and the candidates that accept the model, as many as are affordable; the others."""
@@ -114,9 +109,13 @@ class Auto(Recipe):
         recipe, mine, title = as_recipe(candidate.recipe), copy.deepcopy(task), f"trial of {name}"
         try:
             with watched():
-                begun = recipe.begin(mine, branch(title, candidate, fit, share, (0.0, tried), keep="last"))
-                done = begun.task if begun else recipe(mine, branch(title, candidate, fit, share, WHOLE))
-                loss = fit.evaluate(done).loss
+                first = candidate.branch(title, fit, share, (0.0, tried), keep="last")
+                started = recipe.start(mine, first)
+                if started is None:
+                    tested = recipe(mine, candidate.branch(title, fit, share, whole(fit)))
+                else:
+                    tested = started.task
+                loss = fit.evaluate(tested).loss
             if not math.isfinite(loss):
                 raise DivergedError(f"its validation loss is {loss}.")
         except Exception as error:  # whatever is wrong with a candidate, the others go on
@@ -125,7 +124,7 @@ class Auto(Recipe):
             reason = str(error).partition("\n")[0] or type(error).__name__
             LOG.warning("Auto drops %s: %s", name, reason)
             return Trial(reason=reason)
-        return Trial(loss, begun)
+        return Trial(loss, started)
 
     def chosen(self, able: Mapping[str, Trial]) -> str:
         """The best; plain training within the margin."""
@@ -144,16 +143,12 @@ class Auto(Recipe):
         words = f"goes on with {best} (margin {self.margin:.0%}); validation losses: {scores}"
         words += f"; no budget to try {', '.join(untried)}" if untried else ""
         LOG.info("Auto %s", words)
-        if isinstance(fit, DurableFit):
-            fit.tell("Auto", words, task)
+        fit.report("Auto", task, words)
 
 
-def branch(
-    name: str, candidate: Candidate, fit: Fit, share: float, part: tuple[float, float], **settings: Any
-) -> Fit:
-    """A candidate's own fit, over a part of its schedule."""
-    schedule = fit.settings.schedule if isinstance(fit, DurableFit) else "constant"
-    return fit.branch(name, share, **candidate.settings(schedule, part), **settings)
+def whole(fit: Fit) -> Span | None:
+    """For a recipe that runs as a whole: all of the schedule, once where the run follows it once."""
+    return None if fit.span is None else (0.0, 1.0)
 
 
 def as_candidate(given: Candidate | RecipeLike | Lift) -> Candidate:

@@ -11,7 +11,7 @@ from torchlift.experiments.constraints import Wish
 from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.recipes import Chain, ChannelPruning, LayerPruning, MagnitudePruning, Plain, Smol
 from torchlift.train import rng
-from torchlift.train.run.checks import Look
+from torchlift.train.run.checks import DryRun
 from torchlift.train.run.names import named_recipe
 
 PLAIN = "plain"
@@ -56,7 +56,7 @@ def accepted(
         candidates = {PLAIN: as_recipe(None)} | {n: as_recipe(named_recipe(r)) for n, r in given.items()}
     kept: dict[str, Recipe] = {}
     dropped: dict[str, str] = {}
-    look = Look(train, batch_size)
+    look = DryRun(train, batch_size)
     for name, recipe in candidates.items():
         reason = refused(recipe, task, look, seed)
         if reason is None or name == PLAIN:
@@ -66,7 +66,7 @@ def accepted(
     return kept, dropped
 
 
-def refused(recipe: Recipe, task: Task, look: Look, seed: int) -> str | None:
+def refused(recipe: Recipe, task: Task, look: DryRun, seed: int) -> str | None:
     """Why a recipe is not for this model, whatever it raises when it is asked."""
     with rng.scope(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -17,7 +17,7 @@ from torchlift.methods.recipe import RecipeLike, as_recipe
 from torchlift.train import rng
 from torchlift.train.engines import first_process
 from torchlift.train.optimizers import ADAMW
-from torchlift.train.run.checks import Look, as_task
+from torchlift.train.run.checks import DryRun, as_task
 from torchlift.train.run.folder import open_run
 from torchlift.train.run.labels import places
 from torchlift.train.run.lock import claims
@@ -132,7 +132,7 @@ def refuse_early(
     """Ask every recipe whether it is for this model, before the first run."""
     with rng.scope(seed):
         task = as_task(make_model(), settings.get("loss", "cross_entropy"))
-        look = Look(train, settings.get("batch_size", 128))
+        look = DryRun(train, settings.get("batch_size", 128))
         for name, recipe in entries.items():
             reason = as_recipe(recipe).accepts(task, look)
             if reason is not None:

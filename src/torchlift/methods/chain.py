@@ -2,11 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 from torch import nn
 
-from torchlift.core import Fit, Lift, Task
+from torchlift.core import Fit, Lift, Span, Task
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.methods.inside import (
@@ -17,8 +17,6 @@ from torchlift.methods.inside import (
     within,
 )
 from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
-from torchlift.methods.schedule_span import Along
-from torchlift.train import DurableFit
 
 Step = RecipeLike | Lift
 
@@ -80,18 +78,26 @@ class Chain(Recipe):
 
     def staged(self, task: Task, fit: Fit) -> Task:
         """All recipes in turn; each is asked whether it takes what the last one left."""
-        shares: Mapping[str, Any] = self.shares or dict.fromkeys(self.recipes, 1.0)
-        total, inner = sum(shares.values()), fit if self.restart else Along(fit)
-        for name, step in self.recipes.items():
-            recipe, part = as_recipe(step), inner.branch(name, shares[name] / total)
-            reason = recipe.accepts(task, part)
+        for name, (share, span) in self.stages().items():
+            recipe, branch = as_recipe(self.recipes[name]), fit.branch(name, share, span)
+            reason = recipe.accepts(task, branch)
             if reason is not None:
                 raise TorchliftError(f"Chain stops at {name!r}: {reason}")
-            task = recipe(task, part)
-            if isinstance(fit, DurableFit):
-                out = delivered(task).model
-                fit.stage(name, task, parameters=nonzero(out), file_bytes=file_size(out))
+            task = recipe(task, branch)
+            out = delivered(task).model
+            fit.report(name, task, parameters=nonzero(out), file_bytes=file_size(out))
         return task
+
+    def stages(self) -> dict[str, tuple[float, Span | None]]:
+        """Each stage's share of the budget and, where all follow one schedule, its stretch of it."""
+        shares: Mapping[str, float] = self.shares or dict.fromkeys(self.recipes, 1.0)
+        total, before = sum(shares.values()), 0.0
+        stages: dict[str, tuple[float, Span | None]] = {}
+        for name in self.recipes:
+            after = before + shares[name]
+            stages[name] = shares[name] / total, None if self.restart else (before / total, after / total)
+            before = after
+        return stages
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the first recipe says: the others depend on what it makes."""

@@ -42,7 +42,7 @@ def accepted_within(
 
 def delivered(problem: Problem) -> Task:
     """The task as it would leave the coordinates it is in: every lift of its modules projected."""
-    while left := [node for _, node in nodes(problem)]:
-        problem = cast(Lift, left[0].author).project(problem)
+    while lifted := [node.way_back for _, node in nodes(problem) if node.way_back is not None]:
+        problem = lifted[0].project(problem)
     assert isinstance(problem, Task)
     return problem

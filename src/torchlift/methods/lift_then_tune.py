@@ -27,7 +27,7 @@ class LiftThenTune(Recipe):
         fit(lifted, name="lifted", share=1 - self.finetune, groups=self.groups)
         small: Problem = self.lift.project(lifted, fit)
         assert isinstance(small, Task)
-        fit(small, name="finetune", share=self.finetune, groups={"*": {"lr_factor": self.finetune_rate}})
+        fit(small, name="finetune", share=self.finetune, rate=self.finetune_rate)
         return small
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:

@@ -3,8 +3,7 @@
 import dataclasses
 
 from torchlift.core import Fit, Task
-from torchlift.methods.begun import Begun
-from torchlift.methods.recipe import Recipe
+from torchlift.methods.recipe import Recipe, Started
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,6 +15,6 @@ class Plain(Recipe):
         fit(task, name="base")
         return task
 
-    def begin(self, task: Task, fit: Fit) -> Begun:
+    def start(self, task: Task, fit: Fit) -> Started:
         """A part of the fit."""
-        return Begun(self(task, fit), task)
+        return Started(self(task, fit), task)

@@ -5,14 +5,22 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from torchlift.core import Fit, Lift, Problem, Task, preset
+from torchlift.core import Fit, Lift, Problem, Task
 from torchlift.errors import TorchliftError
-from torchlift.methods.begun import Begun
 
 L = TypeVar("L", bound=Lift)
 
 RecipeLike = Callable[[Task, Fit], Task]
 """A recipe, or any function of that signature."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Started:
+    """How far a recipe has come on a part of its budget: what it would deliver now, and what it trains on."""
+
+    task: Task
+    problem: Problem
+    """In the coordinates it is trained in; every part has an optimizer of its own."""
 
 
 class Recipe(abc.ABC):
@@ -32,15 +40,15 @@ class Recipe(abc.ABC):
         del task, fit
         return None
 
-    def begin(self, task: Task, fit: Fit) -> Begun | None:
-        """The recipe on a part of the budget, to be carried on; None if it only runs as a whole."""
+    def start(self, task: Task, fit: Fit) -> Started | None:
+        """The recipe on a part of the budget, to be resumed; None if it only runs as a whole."""
         del task, fit
         return None
 
-    def carry_on(self, begun: Begun, fit: Fit) -> Begun:
+    def resume(self, started: Started, fit: Fit) -> Started:
         """Further from where it stands: by default the recipe again, on what it has made."""
-        task = self(begun.task, fit)
-        return Begun(task, task)
+        task = self(started.task, fit)
+        return Started(task, task)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -59,7 +67,7 @@ class OneLift(Recipe):
         share = 0.5 if lift.learns else 1.0
         preview = None if lift.exact or lift.learns else lift.project
         fit(lifted, name="lifted", share=share, preview=preview)
-        return cast(Task, lift.project(lifted, preset(fit, share=share)))
+        return cast(Task, lift.project(lifted, fit.using(share=share)))
 
     @property
     def name(self) -> str:
@@ -70,21 +78,21 @@ class OneLift(Recipe):
         """What the lift says."""
         return self.lift.accepts(task, fit)
 
-    def begin(self, task: Task, fit: Fit) -> Begun | None:
+    def start(self, task: Task, fit: Fit) -> Started | None:
         """Lift and fit; a projection that learns needs the whole budget to be planned."""
         if self.lift.learns:
             return None
         return self.train(fit.lift(self.lift, task), fit)
 
-    def carry_on(self, begun: Begun, fit: Fit) -> Begun:
+    def resume(self, started: Started, fit: Fit) -> Started:
         """The same problem with a new optimizer; lifted again where the lift measures the problem."""
-        problem = fit.lift(self.lift, begun.task) if self.lift.measures else begun.problem
+        problem = fit.lift(self.lift, started.task) if self.lift.measures else started.problem
         return self.train(problem, fit)
 
-    def train(self, lifted: Problem, fit: Fit) -> Begun:
+    def train(self, lifted: Problem, fit: Fit) -> Started:
         """Fit the lifted problem, and project a copy of it."""
         fit(lifted, name="lifted")
-        return Begun(cast(Task, self.lift.project(lifted)), lifted)
+        return Started(cast(Task, self.lift.project(lifted)), lifted)
 
     def __repr__(self) -> str:
         return repr(self.lift)

@@ -2,21 +2,23 @@
 
 import io
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Batch, Fit, Lift, Problem, Task, anneal, constrain, held_weights
+from torchlift.core import Batch, Fit, Lift, Problem, Span, Task, anneal, constrain, held_weights
+from torchlift.train.settings import Settings
 from torchlift.tree import each
 
+T = TypeVar("T")
 STEPS = 3
 
 
 class Steps(Fit):
     """A fit of a few gradient steps on one batch."""
 
-    epochs, steps = 1.0, STEPS
+    epochs, steps, settings = 1.0, STEPS, Settings()
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
@@ -26,15 +28,20 @@ class Steps(Fit):
         del settings
         descended(problem, self.batch)
 
-    def once(self, name: str, function: Callable[[Problem], object], problem: Problem) -> None:
-        """Call the function."""
-        del name
-        function(problem)
-
-    def branch(self, name: str, share: float = 1.0, **settings: Any) -> "Steps":
-        """The same again."""
-        del name, share
+    def using(self, **settings: Any) -> Self:
+        """The same."""
+        del settings
         return self
+
+    def branch(self, name: str, share: float = 1.0, span: Span | None = None, **settings: Any) -> Self:
+        """The same again."""
+        del name, share, span, settings
+        return self
+
+    def remember(self, name: str, function: Callable[[], T], flops: float = 0.0) -> T:
+        """The value."""
+        del name, flops
+        return function()
 
     def evaluate(self, problem: Problem) -> float:
         """The user's loss on the batch."""

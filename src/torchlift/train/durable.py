@@ -5,16 +5,17 @@ deterministic given weights and random streams, a recipe with any control flow r
 without knowing about it: it simply runs again, and its finished fits return at once.
 """
 
+import copy
 import dataclasses
 import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 import torch
 
-from torchlift.core import Batch, Fit, Lift, Problem, nodes
+from torchlift.core import Batch, Fit, Lift, Problem, Span, nodes
 from torchlift.errors import BudgetError, CheckpointError
 from torchlift.train import rng
 from torchlift.train.batches import Source
@@ -29,6 +30,7 @@ from torchlift.train.store import Store
 from torchlift.tree import move
 
 LOG = logging.getLogger("torchlift")
+T = TypeVar("T")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -100,11 +102,58 @@ class Run:
     """What each fit optimized, in order."""
 
 
+@dataclasses.dataclass
+class Stretch:
+    """A stretch of the schedule that several fits follow once, in turn."""
+
+    start: float
+    end: float
+
+    def __post_init__(self) -> None:
+        self.at = self.start
+
+    def take(self, share: float) -> Span:
+        """The next ``share`` of it, never past its end."""
+        start, self.at = self.at, min(self.end, self.at + share * (self.end - self.start))
+        return start, self.at
+
+    def within(self, span: Span) -> Span:
+        """A stretch of this one, given by its own start and end; what is taken next comes behind it."""
+        start, end = (self.start + part * (self.end - self.start) for part in span)
+        self.at = end
+        return start, end
+
+
+class Account:
+    """What a fit has done so far: its calls, what they cost, and where in the schedule it is."""
+
+    def __init__(self, parent: "Account | None" = None, stretch: Stretch | None = None) -> None:
+        self.parent, self.stretch = parent, stretch
+        self.calls = 0
+        self.flops = 0.0
+        self.seconds = 0.0
+        self.unspent = 0.0
+        """What fits have left of their allowances because it did not pay for another step."""
+        self.first = 0
+        """Rows of the history before the fit at hand."""
+
+    def spend(self, flops: float, seconds: float) -> None:
+        """Count what was spent, here and in all accounts above."""
+        self.flops += flops
+        self.seconds += seconds
+        if self.parent is not None:
+            self.parent.spend(flops, seconds)
+
+    def total(self) -> tuple[float, float]:
+        """FLOPs and seconds of the whole run so far."""
+        return (self.flops, self.seconds) if self.parent is None else self.parent.total()
+
+
 class DurableFit(Fit):
     """``fit(problem, **settings)``: minimize the problem in place, once, whatever happens in between.
 
     A branch (:meth:`branch`) is a fit inside another: it numbers its calls from zero in a folder of its own,
-    has a share of the budget, and its bill is part of the whole's.
+    has a share of the budget, and what it spends is spent by the whole.
     """
 
     def __init__(
@@ -116,23 +165,20 @@ class DurableFit(Fit):
         prefix: str = "",
         path: tuple[int, ...] = (),
         settings: Settings | None = None,
+        span: Span | None = None,
     ) -> None:
         self.run, self.whole, self.share, self.prefix, self.path = run, whole, share, prefix, path
         self.settings = settings or run.settings
         self.store = run.store if whole is None else whole.store and whole.store.inside(path[-1])
-        self.epochs, self.steps = share * run.epochs, run.train.steps()
-        self.calls = 0
-        self.flops = 0.0
-        self.seconds = 0.0
-        self.change = 0.0
-        """What fits have left of their allowances because it did not pay for another step."""
-        self.first = 0
-        """Rows of the history before the fit at hand."""
+        self.epochs, self.steps, self.span = share * run.epochs, run.train.steps(), span
+        parent = None if whole is None else whole.account
+        self.account = Account(parent, None if span is None else Stretch(*span))
 
     def __call__(self, problem: Problem, **choices: Unpack[Choices]) -> Fitted:
         """Train the problem; see :class:`Settings` for what may be chosen."""
         settings = self.settings.changed(choices)
-        settings = dataclasses.replace(settings, name=self.prefix + settings.name)
+        span = self.covered(settings, choices.get("span"))
+        settings = dataclasses.replace(settings, name=self.prefix + settings.name, span=span)
         self.run.phases.append(phase(settings.name, problem))
         done = self.finished(settings.name, problem)
         if done is not None:
@@ -148,60 +194,90 @@ class DurableFit(Fit):
         at = loop.at
         if at.stopped == "budget":
             LOG.warning("fit %r: nothing is left of the budget, so it takes no step.", settings.name)
-        self.change = loop.change
+        self.account.unspent = loop.unspent
         optimizer = loop.optimizer.state_dict()
-        rows = self.run.history.rows[self.first :]
+        rows = self.run.history.rows[self.account.first :]
         fitted = Fitted(rows, at.score, at.epoch, at.stopped, at.remembered, optimizer)
-        self.finish(settings.name, problem, fitted, at.flops, at.seconds)
+        outcome = {"problem": problem.state_dict(), "fitted": fitted.tree()}
+        self.finish(settings.name, outcome, at.flops, at.seconds)
         return fitted
 
-    def once(
-        self, name: str, function: Callable[[Problem], object], problem: Problem, flops: float = 0.0
-    ) -> None:
-        """A durable step that is no fit: ``function(problem)`` changes the problem in place, once.
+    def covered(self, settings: Settings, span: Span | None) -> Span:
+        """The stretch of the schedule that a call covers: its own, or the next in turn.
 
-        ``flops`` is what it will cost at least: at equal cost, more than is left is an error beforehand.
+        Where calls follow one stretch, each covers as much of it as its share of the budget; one that lasts
+        until a rule says so, what its share (all, unless given) would be.
         """
+        stretch = self.account.stretch
+        if stretch is None:
+            return settings.span
+        if span is not None:
+            return stretch.within(span)
+        return stretch.take(settings.share if settings.epochs is None else settings.epochs / self.run.epochs)
+
+    def using(self, **settings: Any) -> "DurableFit":
+        """This fit, its numbering and its budget, with other defaults."""
+        other = copy.copy(self)
+        other.settings = self.settings.changed(settings)
+        return other
+
+    def remember(self, name: str, function: Callable[[], T], flops: float = 0.0) -> T:
+        """``function()``, computed once in the life of a run: a resumed one gets the same value back."""
         name = self.prefix + name
-        if self.finished(name, problem) is not None:
-            return
+        state = self.replayed(name)
+        if state is not None:
+            return move(state["value"], self.run.engine.device)
         if flops > max(0.0, self.left()):
             need, have = flops / self.run.unit, max(0.0, self.left()) / self.run.unit
             raise BudgetError(
                 f"{name!r} costs {need:.3g} plain epochs and {have:.3g} are left of the budget: raise it."
             )
+        values: list[T] = []
         started = time.perf_counter()
-        spent = count(lambda: function(problem))
-        self.first = len(self.run.history.rows)
-        ended = Fitted([], None, 0, "cap", {}, {})
-        self.finish(name, problem, ended, spent, time.perf_counter() - started)
+        spent = count(lambda: values.append(function()))
+        self.account.first = len(self.run.history.rows)
+        self.finish(name, {"value": values[0]}, spent, time.perf_counter() - started)
+        return values[0]
 
     def lift(self, lift: Lift, problem: Problem) -> Problem:
-        """``lift.lift(problem, fit)``, with what it computes on the bill."""
-        found: list[Problem] = []
+        """``lift.lift(problem, fit)``, with what it computes counted."""
+        lifted: list[Problem] = []
         started = time.perf_counter()
-        flops = count(lambda: found.append(lift.lift(problem, self)))
-        self.spend(flops, time.perf_counter() - started)
-        return found[0]
+        flops = count(lambda: lifted.append(lift.lift(problem, self)))
+        self.account.spend(flops, time.perf_counter() - started)
+        return lifted[0]
 
-    def branch(self, name: str, share: float = 1.0, **settings: Any) -> "DurableFit":
-        """A fit of its own for a part of the work, with its share of this one's budget and its settings."""
+    def branch(
+        self, name: str, share: float = 1.0, span: Span | None = None, **settings: Any
+    ) -> "DurableFit":
+        """A fit of its own for one stage, with its share of this one's budget and its own defaults.
+
+        ``span``: the stretch of this fit's schedule that its calls follow once. Where this fit follows one
+        itself, a branch without ``span`` covers the next ``share`` of it.
+        """
         if not 0 < share <= 1:
             raise BudgetError(f"branch {name!r}: a share of the budget lies in (0, 1], got {share}.")
-        number, self.calls = self.calls, self.calls + 1
-        prefix, path = f"{self.prefix}{name}: ", (*self.path, number)
-        chosen = self.settings.changed(settings)
+        stretch = self.account.stretch
+        if stretch is not None:
+            span = stretch.take(share) if span is None else stretch.within(span)
+        number, self.account.calls = self.account.calls, self.account.calls + 1
         return DurableFit(
-            self.run, whole=self, share=share * self.share, prefix=prefix, path=path, settings=chosen
+            self.run,
+            whole=self,
+            share=share * self.share,
+            prefix=f"{self.prefix}{name}: ",
+            path=(*self.path, number),
+            settings=self.settings.changed(settings),
+            span=span,
         )
 
-    def tell(self, name: str, words: str, problem: Problem) -> None:
-        """A line for the report, among what was optimized."""
-        self.run.phases.append(phase(self.prefix + name, problem) | {"what": [words], "where": []})
-
-    def stage(self, name: str, problem: Problem, **sizes: float) -> None:
-        """For the report: what the run has cost, and what the network is, after a stage of a chain."""
-        flops, seconds = self.bill()
+    def report(self, name: str, problem: Problem, words: str = "", **sizes: float) -> None:
+        """A line among what was optimized, in ``words``; without any, what the run has cost so far and what
+        the network is worth, with ``sizes`` beside."""
+        if words:
+            self.run.phases.append(phase(self.prefix + name, problem) | {"what": [words], "where": []})
+            return
+        flops, seconds = self.account.total()
         score = self.evaluate(problem)
         row: Row = {"stage": self.prefix + name, "cost": flops / self.run.unit, "seconds": seconds}
         self.run.phases.append(row | {"loss": score.loss, "metric": score.metric} | sizes)
@@ -210,7 +286,7 @@ class DurableFit(Fit):
         """FLOPs that may still be spent: without equal cost there is no end."""
         if not self.run.equal_cost:
             return math.inf
-        own = self.epochs * self.run.unit - self.flops
+        own = self.epochs * self.run.unit - self.account.flops
         return own if self.whole is None else min(own, self.whole.left())
 
     def evaluate(self, problem: Problem) -> Score:
@@ -233,19 +309,22 @@ class DurableFit(Fit):
             run.train,
             run.valid,
             run.engine,
-            seed=rng.key(run.seed, *self.path, self.calls),
+            seed=rng.key(run.seed, *self.path, self.account.calls),
             metric=run.metric,
-            allowance=min(rule.cap * run.unit + self.change, self.left()) if run.equal_cost else None,
+            allowance=(
+                min(rule.cap * run.unit + self.account.unspent, self.left()) if run.equal_cost else None
+            ),
         )
 
     def hooks(self, loop: Loop) -> Hooks:
         """Rows to the history, steps to the bar, checkpoints to the disk."""
         saved = [time.monotonic()]
         run = self.run
-        flops, seconds = self.bill()
+        flops, seconds = self.account.total()
+        call = self.account.calls
 
         def row(row: Row) -> None:
-            number = ".".join(map(str, (*self.path, self.calls))) if self.path else self.calls
+            number = ".".join(map(str, (*self.path, call))) if self.path else call
             head: Row = {"fit": number, "phase": loop.settings.name}
             row |= {"cost": (flops + loop.at.flops) / run.unit, "seconds": seconds + loop.at.seconds}
             run.history.append(head | row)
@@ -258,7 +337,7 @@ class DurableFit(Fit):
             stop, due = self.agreed(run.interrupted(), due, loop)
             savable = run.train.skips or loop.at.batch == 0
             if self.store is not None and savable and (stop or due):
-                self.store.save(self.calls, loop.at.step, self.tree(loop), run.engine)
+                self.store.save(call, loop.at.step, self.tree(loop), run.engine)
                 saved[0] = time.monotonic()
             if stop:
                 raise Interrupted
@@ -277,75 +356,71 @@ class DurableFit(Fit):
 
     def tree(self, loop: Loop) -> Tree:
         """A checkpoint inside a fit."""
-        place = {"name": loop.settings.name, "first": self.first, "history": self.run.history.mark()}
+        place = {"name": loop.settings.name, "first": self.account.first, "history": self.run.history.mark()}
         return loop.state() | place
 
     def resume(self, loop: Loop) -> None:
         """Go on from the last checkpoint of this fit, if there is one."""
         history = self.run.history
-        state = None if self.store is None else self.store.latest(self.calls)
+        state = None if self.store is None else self.store.latest(self.account.calls)
         if state is None:
-            self.first = len(history.rows)
+            self.account.first = len(history.rows)
             history.cut()
             return
         self.same(loop.settings.name, state)
         loop.restore(state)
-        self.first = state["first"]
+        self.account.first = state["first"]
         history.rewind(state["history"])
 
     def finished(self, name: str, problem: Problem) -> Fitted | None:
-        """Replay a call that ended in an earlier life of this run."""
-        state = None if self.store is None else self.store.final(self.calls)
+        """How a fit ended in an earlier life of this run, and the problem as it was then."""
+        state = self.replayed(name)
+        if state is None:
+            return None
+        problem.load_state_dict(state["problem"])
+        problem.eval()
+        rows = self.run.history.slice(state["first"], state["history"]["rows"])
+        return Fitted.from_tree(state["fitted"], rows)
+
+    def replayed(self, name: str) -> Tree | None:
+        """The record of a call that ended earlier in this run; everything stands as it did then."""
+        account = self.account
+        state = None if self.store is None else self.store.final(account.calls)
         if state is None:
             return None
         self.same(name, state)
-        problem.load_state_dict(state["problem"])
-        problem.eval()
         rng.restore(state["rng"])
         self.run.train.restore(state["source"])
-        self.calls += 1
-        self.change = state["change"]
-        self.spend(state["flops"], state["seconds"])
-        rows = self.run.history.slice(state["first"], state["history"]["rows"])
+        account.calls += 1
+        account.unspent = state["unspent"]
+        account.spend(state["flops"], state["seconds"])
         self.run.history.rewind(state["history"], cut=False)  # what comes next knows how much stays
-        return Fitted.from_tree(state["fitted"], rows)
+        return state
 
-    def finish(self, name: str, problem: Problem, fitted: Fitted, flops: float, seconds: float) -> None:
-        """Record the end state and what it cost."""
+    def finish(self, name: str, outcome: Tree, flops: float, seconds: float) -> None:
+        """Record the outcome of a call and what it cost."""
+        account = self.account
         if self.store is not None:
             tree = {
                 "name": name,
-                "problem": problem.state_dict(),
                 "rng": rng.capture(),
                 "flops": flops,
                 "seconds": seconds,
-                "change": self.change,
-                "first": self.first,
+                "unspent": account.unspent,
+                "first": account.first,
                 "history": self.run.history.mark(),
                 "source": self.run.train.state(),
-                "fitted": fitted.tree(),
             }
-            self.store.finish(self.calls, tree, self.run.engine)
-        self.calls += 1
-        self.spend(flops, seconds)
-
-    def spend(self, flops: float, seconds: float) -> None:
-        """Add to the bill, and to the whole's."""
-        self.flops += flops
-        self.seconds += seconds
-        if self.whole is not None:
-            self.whole.spend(flops, seconds)
-
-    def bill(self) -> tuple[float, float]:
-        """FLOPs and seconds of the whole run so far."""
-        return (self.flops, self.seconds) if self.whole is None else self.whole.bill()
+            self.store.finish(account.calls, tree | outcome, self.run.engine)
+        account.calls += 1
+        account.spend(flops, seconds)
 
     def same(self, name: str, state: Tree) -> None:
         """Refuse a record that another recipe made."""
         if state["name"] != name:
             raise CheckpointError(
-                f"fit {self.calls} of this folder is {state['name']!r}, the recipe now asks for {name!r}: "
-                "resume with the recipe that made it, or start anew with overwrite=True."
+                f"fit {self.account.calls} of this folder is {state['name']!r}, the recipe now asks for "
+                f"{name!r}: resume with the recipe that made it, or start again with overwrite=True."
             )
 
 

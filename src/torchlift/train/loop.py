@@ -78,7 +78,7 @@ class Loop:
         self.train, self.valid, self.engine = train, valid, engine
         self.seed, self.metric = seed, metric
         self.at = Position()
-        self.change = 0.0
+        self.unspent = 0.0
         """What is left of the allowance because it does not pay for another step."""
         self.counted = isinstance(problem, Stepper) and allowance is None and train.steps() == 1
         """Whether every step is counted as it is taken: a trial would cost as much as an epoch."""
@@ -116,7 +116,7 @@ class Loop:
             return max(1, round(rule.cap * self.train.steps()))
         left = allowance - self.at.flops
         steps = max(0, math.floor(left / self.flops * (1 + 1e-9)))
-        self.change = max(0.0, left - steps * self.flops)
+        self.unspent = max(0.0, left - steps * self.flops)
         return steps
 
     def prepare(self) -> None:
@@ -127,9 +127,9 @@ class Loop:
 
     def run(self, hooks: Hooks) -> None:
         """Train to the end."""
-        self.dials, self.factor = list(dials(self.problem)), self.settings.factor()
+        self.dials, self.factor = list(dials(self.problem)), self.settings.factor(self.total)
         whole = dataclasses.replace(self.settings, span=(0.0, 1.0))
-        self.anew = None if whole == self.settings else whole.factor()
+        self.own_factor = None if whole == self.settings else whole.factor(self.total)
         for parameter in self.idle:  # data-parallel torch waits for a gradient of every trainable parameter
             parameter.requires_grad_(False)
         if isinstance(self.problem, Stepper):
@@ -175,10 +175,10 @@ class Loop:
         if isinstance(self.problem, Stepper):
             return self.finite(self.advance(self.problem, batch))
         if self.factor is not None:
-            factor = self.factor(t)
+            factor = self.factor(self.at.step)
             for group in self.optimizer.param_groups:
-                own = self.anew if group.get("anew") else None
-                group["lr"] = group["initial_lr"] * (factor if own is None else own(t))
+                own = self.own_factor if group.get("own_schedule") else None
+                group["lr"] = group["initial_lr"] * (factor if own is None else own(self.at.step))
         value = self.descend(batch) if self.engine.world == 1 else self.descend_together(batch)
         for parameter, mask in self.held:
             if parameter.grad is not None:
@@ -218,7 +218,7 @@ class Loop:
         at, batches = self.at, self.train.steps()
         t = at.step / max(1, self.total - 1)
         last = at.batch + 1 >= batches or at.step + 1 >= self.total
-        rate = 1.0 if self.factor is None else self.factor(t)
+        rate = 1.0 if self.factor is None else self.factor(at.step)
         return Place(t, rate, at.batch, batches, last, self.engine.rank, self.engine.world)
 
     def finite(self, value: float) -> float:

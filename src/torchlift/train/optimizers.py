@@ -56,8 +56,9 @@ def make_optimizer(
 ) -> Optimizer:
     """The optimizer over a problem's coordinates, with the groups its nodes and ``options`` ask for.
 
-    A group with an ``optimizer`` of its own keeps that one's rate, and goes through the schedule ``anew`` in
-    every fit, also where several fits follow it once; ``lr`` replaces the rate of all others.
+    A group with an ``optimizer`` of its own keeps that one's rate, and goes through all of the schedule in
+    every fit, also where several fits follow it once (``own_schedule``); ``lr`` replaces the rate of the
+    others.
     """
     by_factory: dict[OptimizerFactory, list[dict[str, Any]]] = {}
     for group in groups(problem, options or {"*": {}}):
@@ -69,7 +70,7 @@ def make_optimizer(
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] if lr is None or kind is not factory else lr
             group["lr"] *= group.get("lr_factor", 1.0)
-            group["initial_lr"], group["anew"] = group["lr"], kind is not factory
+            group["initial_lr"], group["own_schedule"] = group["lr"], kind is not factory
         parts.append(optimizer)
     return parts[0] if len(parts) == 1 else Several(parts)
 

@@ -27,6 +27,7 @@ class Choices(TypedDict, total=False):
     lr: float | None
     schedule: Any
     span: tuple[float, float] | None
+    rate: float | None
     warmup: float | None
     clip: float | None
     groups: Groups | None
@@ -35,21 +36,6 @@ class Choices(TypedDict, total=False):
     preview: Callable[[Problem], Problem] | None
     log: Callable[[Problem], Mapping[str, float]] | None
     warm: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class Times:
-    """t ↦ ``rate`` times a schedule, or times its stretch ``part``: for a fit that is a part of a run."""
-
-    schedule: Literal["constant", "cosine"] | Schedule
-    rate: float = 1.0
-    part: tuple[float, float] = (0.0, 1.0)
-
-    def __call__(self, t: float) -> float:
-        """The factor at progress t."""
-        whole = self.schedule if callable(self.schedule) else NAMED[self.schedule]
-        start, end = self.part
-        return self.rate * whole(start + (end - start) * t)
 
 
 def cosine(t: float) -> float:
@@ -79,6 +65,8 @@ class Settings:
     schedule: Literal["constant", "cosine"] | Schedule = "constant"
     span: tuple[float, float] = (0.0, 1.0)
     """The stretch of the schedule this fit covers, where several fits follow one schedule."""
+    rate: float = 1.0
+    """Times the learning rates that the schedule gives."""
     warmup: float = 0.0
     """Part of the fit in which the learning rate rises to that of the schedule."""
     clip: float | None = None
@@ -105,7 +93,9 @@ class Settings:
         strangers = sorted(set(changes) - set(known))
         if strangers:
             raise TorchliftError(f"fit has no setting {', '.join(strangers)}; it has {', '.join(known)}.")
-        return dataclasses.replace(self, **{k: v for k, v in changes.items() if v is not None})
+        given = {name: value for name, value in changes.items() if value is not None}
+        given["rate"] = self.rate * given.get("rate", 1.0)
+        return dataclasses.replace(self, **given)
 
     def rule(self, epochs: float, factor: float = 1.0) -> Rule:
         """When to stop, given the budget in epochs and the factor by which given lengths are shortened."""
@@ -113,13 +103,24 @@ class Settings:
             return self.until.scaled(factor)
         return Epochs(factor * self.epochs if self.epochs is not None else self.share * epochs)
 
-    def factor(self) -> Schedule | None:
-        """The schedule as a function, or None where the rate stays as it is."""
-        if self.schedule == "constant" and not self.warmup:
+    def factor(self, steps: int) -> Callable[[int], float] | None:
+        """The rate's factor in step k of a fit of so many, or None where the rate stays as it is.
+
+        Fits that follow one schedule of N steps in turn take the N factors of one fit, each once:
+        step k of a stretch that starts at a is step a N + k.
+        """
+        if self.schedule == "constant" and not self.warmup and self.rate == 1.0:
             return None
-        whole = self.schedule if callable(self.schedule) else NAMED[self.schedule]
+        schedule = self.schedule if callable(self.schedule) else NAMED[self.schedule]
         start, end = self.span
-        return lambda t: ramp(t, self.warmup) * whole(start + (end - start) * t)
+        whole = steps / (end - start) if end > start else math.inf
+
+        def factor(step: int) -> float:
+            t = start if whole == math.inf else (start * whole + step) / max(1.0, whole - 1)
+            rise = ramp(step / max(1, steps - 1), self.warmup)
+            return self.rate * rise * schedule(min(1.0, t))
+
+        return factor
 
     def make_optimizer(self, problem: Problem) -> Optimizer:
         """The optimizer over the problem's coordinates."""

@@ -22,6 +22,9 @@ class Recorder:
     def __call__(self, problem, **settings):
         self.calls.append((type(problem).__name__, settings))
 
+    def using(self, **settings):
+        return partial(self, **settings)
+
     def batches(self):
         yield torch.rand(4, 5), torch.rand(4, 1)
 

@@ -68,7 +68,7 @@ class Bsq(Recipe):
         groups = {f"*{sign}": {"lr_factor": self.plane_rate} for sign in ("positive", "negative")}
         fit(lifted, name="planes", share=1 - self.finetune, groups=groups | {"*": {}}, log=account)
         levels = settled(lifted)
-        fit(levels, name="finetune", share=self.finetune, groups={"*": {"lr_factor": self.finetune_rate}})
+        fit(levels, name="finetune", share=self.finetune, rate=self.finetune_rate)
         small = lift.project(levels)
         assert isinstance(small, Task)
         return small
@@ -85,7 +85,7 @@ def settled(problem: Problem) -> Problem:
     for name, node in list(problem.nodes.items()):
         planes = cast(Planes, node)
         levels = Levels(planes)
-        levels.author = problem.author
+        levels.way_back = problem.way_back
         problem.nodes[name] = levels
     return problem.train(problem.training)
 

@@ -103,7 +103,7 @@ class Normalize(ModuleLift):
         lifted = super().lift(problem, fit)
         body = self.body(lifted)
         layers = [part for part in body.modules() if type(part) in merge.LAYERS]
-        mine = [(name, node) for name, node in nodes(body) if node.author == self]
+        mine = [(name, node) for name, node in nodes(body) if node.way_back == self]
         for name, node in mine if not self.output and len(mine) > 1 else []:
             if node.inner is layers[-1]:
                 body.set_submodule(name, node.inner)

@@ -3,14 +3,14 @@
 import dataclasses
 import itertools
 import math
-from functools import partial
+from collections.abc import Callable
+from typing import Any
 
 from torchlift.core import Batch, Fit, Problem, Task
 from torchlift.flops import count_flops
-from torchlift.methods.begun import Begun
 from torchlift.methods.coordinates.rotate import Rotate, gradient_moments, parts
 from torchlift.methods.coordinates.standardize import Standardize
-from torchlift.methods.recipe import Recipe, made
+from torchlift.methods.recipe import Recipe, Started, made
 
 CENTER = Standardize()
 PARTS, SHORT = 8, 10
@@ -49,7 +49,7 @@ class Rotated(Recipe):
             lifted = rotate.lift(fit.lift(CENTER, task) if self.centered else task)
             batches = self.affordable(lifted, fit, 0.1 * share / sum(self.stages[stage - 1 :]))
             if batches:
-                fit.once(f"basis {stage}", partial(rotate.turn, batches=batches), lifted)
+                lifted.load_state_dict(fit.remember(f"basis {stage}", turned_by(rotate, lifted, batches)))
             fit(
                 lifted,
                 name=f"lifted {stage}",
@@ -64,16 +64,16 @@ class Rotated(Recipe):
             task = projected
         return task
 
-    def begin(self, task: Task, fit: Fit) -> Begun:
+    def start(self, task: Task, fit: Fit) -> Started:
         """The first stage; what comes after are the others."""
-        return super(Rotated, dataclasses.replace(self, stages=(1.0,))).carry_on(Begun(task, task), fit)
+        return super(Rotated, dataclasses.replace(self, stages=(1.0,))).resume(Started(task, task), fit)
 
-    def carry_on(self, begun: Begun, fit: Fit) -> Begun:
+    def resume(self, started: Started, fit: Fit) -> Started:
         """The stages after the first; one alone where the next would have fewer than ten steps."""
         rest = dataclasses.replace(self, stages=self.stages[1:] or self.stages)
         following = rest.stages[0] / sum(rest.stages) * fit.epochs * fit.steps
         return (
-            super(Rotated, rest).carry_on(begun, fit) if following >= SHORT else self.begin(begun.task, fit)
+            super(Rotated, rest).resume(started, fit) if following >= SHORT else self.start(started.task, fit)
         )
 
     def affordable(self, lifted: Problem, fit: Fit, share: float) -> list[Batch]:
@@ -83,3 +83,13 @@ class Rotated(Recipe):
             return batches
         price = count_flops(lambda: gradient_moments(lifted, batches[:1]))
         return batches[: math.floor(max(0.0, share * fit.left()) / max(price, 1))]
+
+
+def turned_by(rotate: Rotate, lifted: Problem, batches: list[Batch]) -> Callable[[], dict[str, Any]]:
+    """Turns the lifted problem's bases to its gradients on the batches; its state then."""
+
+    def turn() -> dict[str, Any]:
+        rotate.turn(lifted, batches)
+        return lifted.state_dict()
+
+    return turn

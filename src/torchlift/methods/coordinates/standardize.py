@@ -174,7 +174,7 @@ class Standardize(ModuleLift):
         if self.x is None and fit is None:
             raise needs_fit(self, "takes statistics of inputs: pass x=, or")
         x = split(next(iter(fit.batches())))[0] if self.x is None and fit is not None else self.x
-        mine = [node for _, node in nodes(lifted) if isinstance(node, Standardized) and node.author == self]
+        mine = [node for _, node in nodes(lifted) if isinstance(node, Standardized) and node.way_back == self]
         training = [part for part in lifted.modules() if part.training]
         for node in mine:
             node.watched = []

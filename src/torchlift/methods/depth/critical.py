@@ -151,7 +151,7 @@ class CriticalLayer(ModuleLift):
     def mine(self, problem: Problem) -> dict[str, Deeper]:
         """This lift's nodes by name."""
         body = self.body(problem)
-        return {n: node for n, node in nodes(body) if isinstance(node, Deeper) and node.author == self}
+        return {n: node for n, node in nodes(body) if isinstance(node, Deeper) and node.way_back == self}
 
     def inputs(self, fit: Any) -> Iterable[Any] | None:
         """The training inputs in pieces: those given, or those of the fit."""

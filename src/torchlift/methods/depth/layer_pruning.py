@@ -3,9 +3,6 @@
 import dataclasses
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
 from torchlift.analyze.tracking import Depth
 from torchlift.core import Fit, Task, zero_masks
 from torchlift.errors import SelectionError, TorchliftError
@@ -13,16 +10,6 @@ from torchlift.methods.depth.reduce import depth, reduced
 from torchlift.methods.depth.thinning import CRITERIA, Criterion, Thinning, inputs, latency
 from torchlift.methods.depth.units import units
 from torchlift.methods.recipe import Recipe
-
-
-class Note(nn.Module):
-    """One number that a run remembers."""
-
-    value: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("value", torch.zeros((), dtype=torch.int64))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,37 +81,26 @@ class LayerPruning(Recipe):
     def pruned(self, task: Task, fit: Fit, x: Any) -> Task:
         """The task with fewer layers; how many is decided once in a run: a measured time never repeats."""
         thinning = Thinning(self.criterion, x, fit, self.grow)
-        note, found = Task(Note(), task.loss), list[Task]()
+        number = fit.remember("choose the depth", lambda: self.chosen(task, thinning))
+        return thinning.after(task, number, self.threshold)
 
-        def decide(remembered: Any) -> None:
-            number, small = self.chosen(task, thinning)
-            remembered.model.value.fill_(number)
-            found.append(small)
-
-        fit.once("choose the depth", decide, note)
-        if found:
-            return found[0]
-        assert isinstance(note.model, Note)
-        return thinning.after(task, int(note.model.value), self.threshold)
-
-    def chosen(self, task: Task, thinning: Thinning) -> tuple[int, Task]:
-        """How many layers go to reach the target (−1: by the threshold), and the task without them."""
+    def chosen(self, task: Task, thinning: Thinning) -> int:
+        """How many layers go to reach the target; −1: as many as the threshold says."""
         if not self.targeted:
-            return -1, thinning.after(task, -1, self.threshold)
-        fit, x, number, before = thinning.fit, thinning.x, 0, task
+            return -1
+        fit, x, number = thinning.fit, thinning.x, 0
         start = None if self.drop is None else fit.evaluate(task)
         for number, small in enumerate(thinning.sequence(task)):
             if self.layers is not None and depth(small.model, x) <= self.layers:
-                return number, small
+                return number
             if self.latency is not None and latency(small.model, x) <= self.latency:
-                return number, small
+                return number
             if start is not None and self.drop is not None and fallen(start, fit.evaluate(small)) > self.drop:
-                return max(0, number - 1), before
-            before = small
+                return max(0, number - 1)
         if self.drop is None:
             why = thinning.reasons(task)
             raise TorchliftError(f"{self!r} is out of reach: no more than {number} layers can go. {why}")
-        return number, before
+        return number
 
 
 def fallen(start: Any, score: Any) -> float:

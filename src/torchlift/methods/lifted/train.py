@@ -68,7 +68,7 @@ def train(
         fitted = fitter(problem, name="lifted", log=energies, **rate(chosen))
     for part in training:
         part.training = True
-    return Trained(model, [told(row) for row in fitted.rows], fitter.seconds)
+    return Trained(model, [told(row) for row in fitted.rows], fitter.account.seconds)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -134,7 +134,7 @@ class Lifter(ModuleLift):
 
     def places(self, problem: Problem) -> list[str]:
         """The names of the modules that are lifted."""
-        return [name for name, node in nodes(self.body(problem)) if node.author == self]
+        return [name for name, node in nodes(self.body(problem)) if node.way_back == self]
 
     def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
         """A node around the outermost matches; layers without a shape are left out if others have one."""

@@ -8,7 +8,7 @@ from torch import nn
 
 from torchlift.analyze.smoothness import Kind as Complexity
 from torchlift.analyze.smoothness import complexity
-from torchlift.core import Fit, Problem, Task, preset
+from torchlift.core import Fit, Problem, Task
 from torchlift.errors import TorchliftError
 from torchlift.loss import split
 from torchlift.methods.neural_lifting.distil import Match
@@ -83,7 +83,7 @@ class NeuralLifting(Recipe):
             fit(small, name="base", log=self.log(fit), **self.phase(0))
             lifted = self.lifter.lift(small)
             fit(lifted, name="lifted", log=self.log(fit), **self.phase(1))
-            small = self.lifter.project(lifted, preset(fit, log=self.log(fit), **self.phase(2)))
+            small = self.lifter.project(lifted, fit.using(log=self.log(fit), **self.phase(2)))
         assert isinstance(small, Task)
         return small
 

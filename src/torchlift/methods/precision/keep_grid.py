@@ -117,7 +117,7 @@ def settle(problem: Problem, lift: Precision, *, moving: bool = False) -> Proble
             made = OnMovingGrid(weight, noisy.whole_bits(), int((bits == 0).sum()), scale)
         else:
             made = OnGrid(weight, bits, scale)
-        made.author = KeepGrid()
+        made.way_back = KeepGrid()
         problem.nodes[name] = made
-    problem.author = KeepGrid()
+    problem.way_back = KeepGrid()
     return problem.train(problem.training)

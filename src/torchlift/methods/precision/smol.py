@@ -102,8 +102,7 @@ class Smol(Recipe):
             land(lifted, lambda: size(lifted, lift), self.bytes, "bytes")
         on_grid = settle(lifted, lift, moving=self.zeros == "moving")
         if self.finetune:
-            groups = {"*": {"lr_factor": self.finetune_rate}}
-            fit(on_grid, name="finetune", share=self.finetune, groups=groups, log=self.account)
+            fit(on_grid, name="finetune", share=self.finetune, rate=self.finetune_rate, log=self.account)
         small = KeepGrid().project(on_grid)
         assert isinstance(small, Task)
         return small

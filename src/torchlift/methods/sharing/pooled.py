@@ -7,8 +7,7 @@ from typing import Any, cast
 from torchlift.core import Fit, Task, matches
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.loss import split
-from torchlift.methods.begun import Begun
-from torchlift.methods.recipe import Recipe
+from torchlift.methods.recipe import Recipe, Started
 from torchlift.methods.sharing.pooling import Reader, pool, readers, refused
 from torchlift.tree import like
 
@@ -39,16 +38,15 @@ class Pooled(Recipe):
         fit(small, name="pooled")
         return small
 
-    def begin(self, task: Task, fit: Fit) -> Begun:
-        """A part of the training; what carries on is the smaller network."""
+    def start(self, task: Task, fit: Fit) -> Started:
+        """A part of the training; what is resumed is the smaller network."""
         small = self.projected(task, fit)
-        fit(small, name="pooled")
-        return Begun(small, small)
+        return self.resume(Started(small, small), fit)
 
-    def carry_on(self, begun: Begun, fit: Fit) -> Begun:
+    def resume(self, started: Started, fit: Fit) -> Started:
         """Further with the smaller network, which has nothing left to project."""
-        fit(begun.problem, name="pooled")
-        return Begun(cast(Task, begun.problem), begun.problem)
+        fit(started.problem, name="pooled")
+        return Started(cast(Task, started.problem), started.problem)
 
     def projected(self, task: Task, fit: Fit) -> Task:
         """A copy of the task whose layers read averages."""

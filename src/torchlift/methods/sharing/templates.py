@@ -79,7 +79,7 @@ class Templates(WeightLift):
             stacked = torch.stack([weights[name] for name in names])
             k = len(names) if self.k is None else self.k
             bank = Bank(group, tuple(names), stacked, k, self.recurrence)
-            bank.author = self
+            bank.way_back = self
             made |= {name: Mixed(bank, layer) for layer, name in enumerate(names)}
         return made
 

@@ -120,8 +120,7 @@ class ContinuousSparsification(Masking):
     def tuned(self, small: Task, fit: Fit, goal: Target | None) -> Task:
         """The pruned network trained on, its zeros held; of whole channels those of biases and norms too."""
         log = settled(logger(self.where, self.skip), itself, goal)
-        groups = {"*": {"lr_factor": self.finetune_rate}}
-        fit(small, name="finetune", share=self.finetune, groups=groups, log=log)
+        fit(small, name="finetune", share=self.finetune, rate=self.finetune_rate, log=log)
         return small
 
     def logit_options(self, fit: Fit) -> dict[str, Any]:

@@ -73,6 +73,6 @@ class KeepZeros(WeightLift):
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The plain problem with its zeros; a copy where there was nothing to hold."""
-        if isinstance(problem, Reparametrized) and problem.author == self:
+        if isinstance(problem, Reparametrized) and problem.way_back == self:
             return super().project(problem, fit)
         return copy.deepcopy(problem)

@@ -177,7 +177,7 @@ class SoftMask(WeightLift):
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The masked problem; of a layer whose channels all closed the best is kept, with a warning."""
-        if self.sparsity is not None and isinstance(problem, Reparametrized) and problem.author == self:
+        if self.sparsity is not None and isinstance(problem, Reparametrized) and problem.way_back == self:
             problem = aimed(problem, self.round_to)
         elif self.round_to > 1:
             problem = rounded(problem, self.round_to)

@@ -6,25 +6,29 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import nn
 
-from torchlift.core import Batch, Fit, Problem, Supervised, Task, nodes
+from torchlift.core import Batch, Fit, Problem, Span, Supervised, Task, nodes
 from torchlift.errors import DataError, SelectionError
 from torchlift.loss import output, split
 from torchlift.methods.recipe import Recipe
 from torchlift.train import rng
 from torchlift.train.batches import Source, Tensors, source
 from torchlift.train.evaluation import evaluating
+from torchlift.train.settings import Settings
 from torchlift.tree import leaves, move
 
+T = TypeVar("T")
 
-class Look(Fit):
+
+class DryRun(Fit):
     """A fit for asking ``accepts``: it shows data and trains nothing."""
 
     epochs = 1.0
+    settings = Settings()
 
     def __init__(self, train: Any, batch_size: int) -> None:
         self.train = source(train, batch_size)
@@ -33,12 +37,20 @@ class Look(Fit):
     def __call__(self, problem: Problem, **settings: Any) -> Any:
         """Nothing."""
 
-    def once(self, name: str, function: Callable[[Problem], object], problem: Problem) -> None:
-        """Nothing."""
-
-    def branch(self, name: str, share: float = 1.0, **settings: Any) -> Fit:
+    def using(self, **settings: Any) -> Self:
         """The same."""
+        del settings
         return self
+
+    def branch(self, name: str, share: float = 1.0, span: Span | None = None, **settings: Any) -> Self:
+        """The same."""
+        del name, share, span, settings
+        return self
+
+    def remember(self, name: str, function: Callable[[], T], flops: float = 0.0) -> T:
+        """The value."""
+        del name, flops
+        return function()
 
     def evaluate(self, problem: Problem) -> Any:
         """Nothing."""
@@ -189,7 +201,7 @@ def refuse(recipe: Recipe, task: Task, data: Source, seed: int) -> None:
     """Ask the recipe whether it is for this task, before anything is written or trained."""
     with rng.scope(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it warns of, it warns of again when it runs
-        reason = recipe.accepts(copy.deepcopy(task), Look(data, 1))
+        reason = recipe.accepts(copy.deepcopy(task), DryRun(data, 1))
     if reason is not None:
         raise SelectionError(f"{recipe.name} is not for this model: {reason}")
 
