@@ -51,7 +51,7 @@ def test_stages_follow_the_schedule_once():
     result = run(Rotated(stages=(1, 1, 2), warmup=0.0), epochs=8, schedule="cosine", save_every=0.0)
     ends = {row["phase"]: row["lr"] for row in result.history}
     assert list(ends) == ["lifted 1", "lifted 2", "lifted 3"]
-    assert list(ends.values()) == pytest.approx([0.01 * cosine(t) for t in (1 / 4, 1 / 2, 1)])
+    assert list(ends.values()) == pytest.approx([0.01 * cosine(t) for t in (1 / 7, 3 / 7, 1)])  # of 8 steps
 
 
 def test_stages_resume_where_they_were(tmp_path):

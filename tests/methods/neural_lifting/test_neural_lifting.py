@@ -118,7 +118,7 @@ def test_algorithm_one_leaves_the_head_to_phase_two():
             fits[settings["name"]] = {n: p.detach().clone() for n, p in problem.named_parameters()}
             return fitted
 
-        spy.batches = fit.batches
+        spy.batches, spy.using = fit.batches, partial(partial, spy)
         return NeuralLifting("trunk", kind="block", mix=1.0)(problem, spy)
 
     sgd = partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=0.1)
