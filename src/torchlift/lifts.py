@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torchlift.methods.neural_lifting.distil import Distil as Distil
     from torchlift.methods.neural_lifting.lifter import Lifter as Lifter
     from torchlift.methods.neural_lifting.lifter import deviation as deviation
+    from torchlift.methods.precision import precision as precision
     from torchlift.methods.precision.activation_precision import ActivationPrecision as ActivationPrecision
     from torchlift.methods.precision.keep_grid import KeepGrid as KeepGrid
     from torchlift.methods.precision.precision import Precision as Precision
@@ -102,4 +103,7 @@ __all__ = [
     "reparameterize",
 ]
 
-__getattr__, __dir__ = lazy(__name__, HOMES)
+MODULES = {"precision": "methods.precision.precision", "templates": "methods.sharing.mixing"}
+"""The tensor functions of two methods."""
+
+__getattr__, __dir__ = lazy(__name__, HOMES, MODULES)

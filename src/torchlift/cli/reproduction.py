@@ -63,7 +63,7 @@ def find_entries(papers: Path | None = None) -> dict[str, Entry]:
 
 def checkout_papers() -> list[Path]:
     """The papers of the checkout this file is in; none where it was installed from a wheel."""
-    source = Path(__file__).resolve().parents[1]
+    source = Path(__file__).resolve().parents[2]
     papers = source.parent / "papers"
     return [papers] if source.name == "src" and papers.is_dir() else []
 

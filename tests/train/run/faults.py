@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import torch._dynamo  # torch loads it with the first optimizer: once, before the first life
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torchlift as tl
 from experiments.test_search import DATA, SetWeight, linear

@@ -26,8 +26,8 @@ Value = Any
 
 KINDS = ("class", "call", "import", "opaque", "none", "list", "dict")
 TRUSTED = (
-    "torchlift.recipes",
-    "torchlift.lifts",
+    "torchlift.methods",
+    "torchlift.experiments.best_of",
     "torchlift.optim",
     "torchlift.train",
     "torchlift.data",
