@@ -17,7 +17,6 @@ from torchlift.lifts import (
     CriticalLayer,
     DoReFa,
     Expand,
-    KeepZeros,
     LearnedStep,
     Lifter,
     Normalize,
@@ -143,7 +142,6 @@ LIFTS: dict[str, dict[str, Lift]] = {
     ),
     "slim": dict.fromkeys(("mlp", "conv"), Slim(sparsity=0.5)),
     "soft threshold": dict.fromkeys(("mlp", "conv"), SoftThreshold(s_init=-6.0)),
-    "keep zeros": dict.fromkeys(("mlp", "conv"), KeepZeros()),
     "expand": dict.fromkeys(SMALL, Expand(rank=0.5)),
     "lifter": {
         "mlp": Lifter("2", width=4),

@@ -90,7 +90,6 @@ def test_stopping_rules():
         tl.recipes.LiftedInit(),
         tl.recipes.Auto(),
         tl.recipes.Chain({"a": tl.recipes.Plain(), "b": tl.lifts.Expand()}),
-        tl.lifts.KeepZeros(),
         tl.lifts.SoftMask(granularity="channel", beta_final=50.0, strength=1e-3, variant="published"),
     ],
     ids=lambda recipe: type(recipe).__name__,

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from torchlift.methods.precision.precision import Precision as Precision
     from torchlift.methods.sharing.templates import Templates as Templates
     from torchlift.methods.sharing.templates import reparameterize as reparameterize
-    from torchlift.methods.sparsity.keep_zeros import KeepZeros as KeepZeros
     from torchlift.methods.sparsity.soft_mask import SoftMask as SoftMask
 
 HOMES = {
@@ -49,7 +48,6 @@ HOMES = {
     "Expand": "methods.coordinates.expand",
     "HardConcrete": "methods.baselines.hard_concrete",
     "KeepGrid": "methods.precision.keep_grid",
-    "KeepZeros": "methods.sparsity.keep_zeros",
     "LearnedStep": "methods.baselines.learned_step",
     "Lifter": "methods.neural_lifting.lifter",
     "Merging": "methods.depth.shallower",
@@ -81,7 +79,6 @@ __all__ = [
     "Expand",
     "HardConcrete",
     "KeepGrid",
-    "KeepZeros",
     "LearnedStep",
     "Lifter",
     "Merging",

@@ -73,7 +73,7 @@ def summary():
         },
         {
             "phase": "project",
-            "what": "KeepZeros",
+            "what": "KeepGrid",
             "where": "*weight",
             "added_parameters": 0,
             "projected": "fold",

@@ -8,6 +8,7 @@ from torch.optim import LBFGS, Adafactor, Optimizer
 
 from torchlift.channels.couplings import Member
 from torchlift.channels.resizing import refit_attention, resize
+from torchlift.core.stored import KEPT, STEP, owner_of, record_at
 from torchlift.errors import TorchliftError
 
 Cuts = dict[tuple[str, int], Tensor]
@@ -41,6 +42,8 @@ def cut(model: nn.Module, cuts: Cuts) -> nn.Module:
     lost: dict[str, dict[int, Tensor]] = {}
     for (name, dim), index in cuts.items():
         lost.setdefault(name, {})[dim] = index
+    for name in list(lost):
+        lost |= record_cuts(model, name, lost[name])
     parts = dict(model.named_modules(remove_duplicate=False))
     made: dict[int, Tensor] = {}
     both = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
@@ -57,6 +60,19 @@ def cut(model: nn.Module, cuts: Cuts) -> nn.Module:
     for module in model.modules():
         resize(module)
     return refit_attention(model)
+
+
+def record_cuts(model: nn.Module, name: str, lost: Mapping[int, Tensor]) -> dict[str, dict[int, Tensor]]:
+    """The same cuts of a weight's mask, and of its step where that has an entry for each slice."""
+    owner, leaf = owner_of(model, name)
+    weight, place = getattr(owner, leaf), name.removesuffix(leaf)
+    return {
+        place + form.format(leaf): {
+            dim: index for dim, index in lost.items() if record.shape[dim] == weight.shape[dim]
+        }
+        for form, record in zip((STEP, KEPT), record_at(owner, leaf), strict=True)
+        if record is not None
+    }
 
 
 def check_optimizer(optimizer: Optimizer | None) -> None:

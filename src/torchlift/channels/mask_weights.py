@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.channels import criteria
 from torchlift.channels.scoring import gradients
-from torchlift.core import matches, select
+from torchlift.core import matches, select, store
 from torchlift.errors import TorchliftError
 
 
@@ -37,7 +37,7 @@ def mask_weights(
     model = copy.deepcopy(model)
     known = {n: p for n, p in model.named_parameters() if p.ndim > 1 and p.is_floating_point()}
     if masks is not None:
-        apply(dict(model.named_parameters()), masks)
+        apply(model, dict(model.named_parameters()), masks)
         return model
     chosen = [n for n in select(known, where, "mask_weights") if not (skip and matches(n, skip))]
     if criterion == "taylor" and loss is None:
@@ -49,7 +49,7 @@ def mask_weights(
     else:
         gone = dropped(list(scores.values()), ratio, scope)
         keep = {name: ~part for name, part in zip(chosen, gone, strict=True)}
-    apply(known, keep)
+    apply(model, known, keep)
     return model
 
 
@@ -76,8 +76,8 @@ def dropped(scores: list[Tensor], ratio: float, scope: str) -> list[Tensor]:
     return [part.view(s.shape) for part, s in zip(parts, scores, strict=True)]
 
 
-def apply(known: Mapping[str, nn.Parameter], masks: Mapping[str, Tensor]) -> None:
-    """Set to zero what masks do not keep."""
+def apply(model: nn.Module, known: Mapping[str, nn.Parameter], masks: Mapping[str, Tensor]) -> None:
+    """Set to zero what masks do not keep, and record it."""
     for where, keep in masks.items():
         for name in select(known, where, "mask_weights"):
             weight = known[name]
@@ -85,5 +85,4 @@ def apply(known: Mapping[str, nn.Parameter], masks: Mapping[str, Tensor]) -> Non
                 raise TorchliftError(
                     f"the mask for {name} has shape {tuple(keep.shape)}, the weight {tuple(weight.shape)}."
                 )
-            with torch.no_grad():
-                weight.masked_fill_(~keep.bool().to(weight.device), 0.0)
+            store(model, name, kept=keep)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from torchlift.channels.copies import copied
 from torchlift.channels.couplings import Coupling
+from torchlift.core.stored import record_of, store
 
 
 def masked(
@@ -18,11 +19,12 @@ def masked(
     """
     model = model if own else copied(model)
     known = dict(model.named_parameters())
-    with torch.no_grad():
-        for coupling, dead in zip(found, gone, strict=True):
-            for member in coupling.of("writes"):
-                if member.name in known:
-                    weight = known[member.name]
-                    index = member.index[dead[member.channel]].to(weight.device)
-                    weight.index_fill_(member.dim, index, 0)
+    for coupling, dead in zip(found, gone, strict=True):
+        for member in coupling.of("writes"):
+            if member.name in known:
+                weight = known[member.name]
+                index = member.index[dead[member.channel]].to(weight.device)
+                kept = torch.ones_like(weight, dtype=torch.bool).index_fill_(member.dim, index, False)
+                earlier = record_of(model, member.name)[1]
+                store(model, member.name, kept=kept if earlier is None else kept & earlier)
     return model

@@ -16,10 +16,10 @@ from torchlift.core.node import (
 )
 from torchlift.core.problem import Problem, Task
 from torchlift.core.protocol import Chain, Fit, Lift, Span, chain, needs_fit
+from torchlift.core.pruned import record_pruned
 from torchlift.core.selection import Name, groups, matches, named, select
-from torchlift.core.stored import Stored, store, stored
+from torchlift.core.stored import Stored, masked_weights, masks_of, store, stored
 from torchlift.core.weights import Reparametrized, WeightLift, liftable
-from torchlift.core.zeros import held_weights, mark_pruned, mark_zeros, marked, release_zeros, zero_masks
 from torchlift.errors import (
     BudgetError,
     CheckpointError,
@@ -64,21 +64,18 @@ __all__ = [
     "constrained",
     "dials",
     "groups",
-    "held_weights",
     "liftable",
-    "mark_pruned",
-    "mark_zeros",
-    "marked",
+    "masked_weights",
+    "masks_of",
     "matches",
     "named",
     "needs_fit",
     "nodes",
     "original_parameters",
     "penalty",
+    "record_pruned",
     "refer",
-    "release_zeros",
     "select",
     "store",
     "stored",
-    "zero_masks",
 ]

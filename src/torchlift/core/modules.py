@@ -11,6 +11,7 @@ from torchlift.core.node import Node, nodes
 from torchlift.core.problem import Problem
 from torchlift.core.protocol import Fit, Lift
 from torchlift.core.selection import near, select
+from torchlift.core.stored import drop_stale
 from torchlift.errors import OrderError, SelectionError
 
 
@@ -79,6 +80,7 @@ class ModuleLift(Lift):
             plain.train(node.training)
             for alias in names[name]:
                 body.set_submodule(alias, plain)
+        drop_stale(problem)
         return problem
 
     def body(self, problem: Problem) -> nn.Module:

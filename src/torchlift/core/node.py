@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from torchlift.core.stored import Stored, hold
+
 
 class WayBack(Protocol):
     """A lift, as far as a node has to know it: what brings a problem back to the smaller one."""
@@ -36,6 +38,11 @@ class Node(nn.Module):
     def project(self) -> nn.Module | Tensor:
         """The plain module or weight this node stands for, for good."""
         raise NotImplementedError(f"{type(self).__name__} has no projection of its own")
+
+    def stored(self) -> Stored:
+        """What is known of the projected weight: step and levels of a node that quantizes, mask of one that
+        prunes. By default nothing."""
+        return Stored()
 
     def constrain(self) -> None:
         """Bring the coordinates back to where they may be, in place; called after every optimizer step."""
@@ -163,7 +170,9 @@ def constrained(module: nn.Module) -> list[Node]:
 
 @torch.no_grad()
 def constrain(module: nn.Module) -> None:
-    """Let every node bring its coordinates back to where they may be; call it after an optimizer's step."""
+    """Bring weights back to their masks and grids, and coordinates to where they may be; call it after an
+    optimizer's step."""
+    hold(module)
     for node in constrained(module):
         node.constrain()
 

@@ -11,7 +11,7 @@ because somebody changed the weight, is dropped with a warning.
 
 import dataclasses
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torchlift.errors import TorchliftError
 
 STEP, KEPT = "_step_of_{}", "_kept_of_{}"
+PREFIXES = tuple(form.format("") for form in (STEP, KEPT))
+"""How the names of the buffers begin."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +36,12 @@ class Stored:
     @property
     def bits(self) -> int | None:
         """The least bits of signed whole numbers that hold all levels."""
-        if self.levels is None:
+        if self.levels is None or self.levels.is_meta:
             return None
-        return 1 + int(self.levels.abs().max()).bit_length() if self.levels.numel() else 1
+        if not self.levels.numel():
+            return 1
+        low, high = int(self.levels.min()), int(self.levels.max())
+        return 1 + max(high.bit_length(), (-low - 1).bit_length() if low < 0 else 0)
 
 
 def owner_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
@@ -45,30 +50,60 @@ def owner_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
     return module.get_submodule(owner), leaf
 
 
+def full_rank(step: Tensor, ndim: int) -> Tensor:
+    """A step with as many dimensions as its weight: missing ones are the last."""
+    return step if step.ndim == ndim else step.reshape(*step.shape, *[1] * (ndim - step.ndim))
+
+
 def spread(step: Tensor, shape: torch.Size) -> Tensor:
-    """A step for every entry of a weight of this shape, as a view where one can be had."""
-    step = step if step.ndim == len(shape) else step.reshape(*step.shape, *[1] * (len(shape) - step.ndim))
+    """A step for every entry of a weight of this shape, as a view where that is possible."""
+    if not fits(step, shape):
+        raise TorchliftError(f"a step of shape {tuple(step.shape)} does not fit a weight of {tuple(shape)}.")
+    step = full_rank(step, len(shape))
     for dim, (has, wants) in enumerate(zip(step.shape, shape, strict=True)):
         if has not in (1, wants):
-            if not has or wants % has:
-                raise TorchliftError(
-                    f"a step of shape {tuple(step.shape)} does not fit a weight of {tuple(shape)}."
-                )
             step = step.repeat_interleave(wants // has, dim)
     return step.expand(shape)
 
 
+def fits(step: Tensor, shape: torch.Size) -> bool:
+    """Whether every dimension of a step is 1 or divides the weight's."""
+    if step.ndim > len(shape):
+        return False
+    pairs = zip(full_rank(step, len(shape)).shape, shape, strict=True)
+    return all(has in (1, wants) or (has > 0 and wants % has == 0) for has, wants in pairs)
+
+
 def levels_of(weight: Tensor, step: Tensor) -> Tensor:
     """round(weight / step), as int32; 0 where the step is 0."""
-    wide = spread(step, weight.shape).double()
-    return torch.where(wide == 0, 0.0, weight.detach().double() / wide).round().to(torch.int32)
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    unit = spread(step, weight.shape).to(wide)
+    return torch.where(unit == 0, 0.0, weight.detach().to(wide) / unit).round().to(torch.int32)
 
 
 def on_grid(levels: Tensor, step: Tensor, dtype: torch.dtype) -> Tensor:
     """step · levels in a number type; zeros are positive."""
-    return (spread(step, levels.shape).double() * levels).to(dtype) + 0.0
+    wide = torch.promote_types(dtype, torch.float32)
+    return (spread(step, levels.shape).to(wide) * levels).to(dtype) + 0.0
 
 
+def grid_holds(weight: Tensor, step: Tensor) -> bool:
+    """Whether a weight is step · whole numbers, to the bit; on the meta device nobody knows, and it is."""
+    if not fits(step, weight.shape):
+        return False
+    return weight.is_meta or torch.equal(
+        on_grid(levels_of(weight, step), step, weight.dtype), weight.detach()
+    )
+
+
+def mask_holds(weight: Tensor, kept: Tensor) -> bool:
+    """Whether a weight is zero where it is not kept."""
+    if kept.shape != weight.shape:
+        return False
+    return weight.is_meta or not bool(weight.detach()[~kept].any())
+
+
+@torch.no_grad()
 def store(
     module: nn.Module,
     name: str,
@@ -84,32 +119,53 @@ def store(
     """
     owner, leaf = owner_of(module, name)
     weight: Tensor = getattr(owner, leaf)
-    with torch.no_grad():
-        if kept is not None:
-            weight.mul_(kept.to(weight.device, weight.dtype)).add_(0.0)
-        if step is not None:
-            step = step.detach().to(weight.device, weight.dtype)
-            whole = levels_of(weight, step) if levels is None else levels.to(weight.device)
-            value = on_grid(whole, step, weight.dtype)
-            if levels is not None:
-                weight.copy_(value)
-            elif not torch.equal(value, weight.detach()):
-                raise TorchliftError(f"{name!r} is not on the grid of the step that is recorded for it.")
-    if step is not None:
-        owner.register_buffer(STEP.format(leaf), step.clone(), persistent=False)
+    old_step, old_kept = record_of(module, name)
+    new_step = None if step is None else full_rank(step.detach().to(weight), weight.ndim).clone()
+    kept = old_kept if kept is None else kept.detach().to(weight.device, torch.bool)
+    if new_step is not None and levels is not None:
+        weight.copy_(on_grid(levels.to(weight.device), new_step, weight.dtype))
     if kept is not None:
-        owner.register_buffer(
-            KEPT.format(leaf), kept.detach().to(weight.device, torch.bool).clone(), persistent=False
-        )
+        weight.masked_fill_(~kept.expand_as(weight), 0.0)
+    if new_step is not None and not grid_holds(weight, new_step):
+        raise TorchliftError(f"{name!r} is not on the grid of the step that is recorded for it.")
+    step = old_step if new_step is None else new_step
+    forget(module, name)
+    if step is not None:
+        owner.register_buffer(STEP.format(leaf), step, persistent=False)
+    if kept is not None:
+        owner.register_buffer(KEPT.format(leaf), kept.expand_as(weight).clone(), persistent=False)
 
 
-def forget(module: nn.Module, *names: str) -> None:
-    """Drop the records of these weights, or all there are."""
+def record_at(owner: nn.Module, leaf: str) -> tuple[Tensor | None, Tensor | None]:
+    """Step and mask of a weight on the module that owns it."""
+    own = dict(owner.named_buffers(recurse=False))
+    return own.get(STEP.format(leaf)), own.get(KEPT.format(leaf))
+
+
+def record_of(module: nn.Module, name: str) -> tuple[Tensor | None, Tensor | None]:
+    """Step and mask of one weight, unchecked; of a tied one, under whichever of its names."""
+    weight = module.get_parameter(name)
+    for place in aliases(module, weight):
+        owner, leaf = owner_of(module, place)
+        step, kept = record_at(owner, leaf)
+        if step is not None or kept is not None:
+            return step, kept
+    return None, None
+
+
+def aliases(module: nn.Module, weight: Tensor) -> list[str]:
+    """All names of a parameter: a tied one has several."""
+    return [name for name, p in module.named_parameters(remove_duplicate=False) if p is weight]
+
+
+def forget(module: nn.Module, *names: str, forms: tuple[str, ...] = (STEP, KEPT)) -> None:
+    """Drop the records of these weights, or all there are; of ``forms``, only steps or only masks."""
     for name in names or [name for name, _, _ in recorded(module)]:
-        owner, leaf = owner_of(module, name)
-        for form in (STEP, KEPT):
-            if form.format(leaf) in owner._buffers:
-                delattr(owner, form.format(leaf))
+        for place in aliases(module, module.get_parameter(name)):
+            owner, leaf = owner_of(module, place)
+            for form in forms:
+                if form.format(leaf) in dict(owner.named_buffers(recurse=False)):
+                    delattr(owner, form.format(leaf))
 
 
 def recorded(module: nn.Module) -> Iterator[tuple[str, Tensor | None, Tensor | None]]:
@@ -118,7 +174,7 @@ def recorded(module: nn.Module) -> Iterator[tuple[str, Tensor | None, Tensor | N
     records: dict[int, tuple[Tensor | None, Tensor | None]] = {}
     for name, weight in named.items():
         owner, leaf = owner_of(module, name)
-        step, kept = (owner._buffers.get(form.format(leaf)) for form in (STEP, KEPT))
+        step, kept = record_at(owner, leaf)
         if step is not None or kept is not None:
             records.setdefault(id(weight), (step, kept))
     for name, weight in named.items():
@@ -128,41 +184,94 @@ def recorded(module: nn.Module) -> Iterator[tuple[str, Tensor | None, Tensor | N
 
 def stored(module: nn.Module) -> dict[str, Stored]:
     """The records of a model's weights that hold; one that does not is dropped, with a warning."""
-    records: dict[str, Stored] = {}
-    broken: list[str] = []
-    for name, step, kept in list(recorded(module)):
-        weight = module.get_parameter(name).detach()
-        levels = None if step is None else levels_of(weight, step)
-        if (kept is not None and bool(weight[~kept].any())) or (
-            levels is not None
-            and step is not None
-            and not torch.equal(on_grid(levels, step, weight.dtype), weight)
-        ):
-            broken.append(name)
-        else:
-            records[name] = Stored(levels, step, kept)
-    if broken:
-        forget(module, *broken)
+    changed = [*drop_stale(module, STEP), *drop_stale(module, KEPT)]
+    if changed:
         warnings.warn(
-            f"{', '.join(broken)}: changed since it was pruned or quantized: grid and mask are forgotten "
-            "(tl.constrain after each step holds them).",
+            f"{', '.join(dict.fromkeys(changed))}: changed since it was pruned or quantized, so that its "
+            "grid or mask is forgotten (tl.constrain(model) after each step holds them).",
             stacklevel=2,
         )
-    return records
+    return {
+        name: Stored(None if step is None else levels_of(module.get_parameter(name), step), step, kept)
+        for name, step, kept in recorded(module)
+    }
+
+
+def drop_stale(module: nn.Module, form: str = STEP) -> list[str]:
+    """Drop, without a word, the steps (or masks) that no longer hold; the names of their weights.
+
+    For whoever changes weights on purpose: a fit is expected to leave a grid.
+    """
+    stale: list[str] = []
+    for name, step, kept in list(recorded(module)):
+        weight = module.get_parameter(name)
+        if form == STEP:
+            holds = step is None or grid_holds(weight, step)
+        else:
+            holds = kept is None or mask_holds(weight, kept)
+        if not holds:
+            stale.append(name)
+    if stale:
+        forget(module, *stale, forms=(form,))
+    return stale
+
+
+def masks_of(module: nn.Module) -> dict[str, Tensor]:
+    """The masks of all weights that have one with a hole."""
+    known = {name: kept for name, _, kept in recorded(module) if kept is not None}
+    return {name: kept for name, kept in known.items() if not bool(kept.all())}
+
+
+def masked_weights(problem: nn.Module) -> list[tuple[nn.Parameter, Tensor]]:
+    """The trainable weights with a mask, each once, with its mask in its own number type."""
+    found = {id(p := problem.get_parameter(name)): (p, kept) for name, kept in masks_of(problem).items()}
+    return [(p, kept.to(p.dtype)) for p, kept in found.values() if p.requires_grad]
+
+
+@torch.no_grad()
+def hold(module: nn.Module) -> None:
+    """Bring trainable weights back to their masks and to the nearest level of their grids, in place."""
+    for name, step, kept in recorded(module):
+        weight = module.get_parameter(name)
+        if not weight.requires_grad:
+            continue
+        if kept is not None:
+            weight.masked_fill_(~kept, 0.0)
+        if step is not None:
+            weight.copy_(on_grid(levels_of(weight, step), step, weight.dtype))
 
 
 @torch.no_grad()
 def scale_rows(module: nn.Module, name: str, factor: Tensor) -> None:
-    """weight[r] ← factor[r] · weight[r]; on a grid, the step takes the factor and the levels stay."""
+    """weight[r] ← factor[r] · weight[r]; on a grid, the step takes the factor and the levels stay.
+
+    A factor with as many dimensions as the weight need not be one of rows: it is spread over the weight.
+    """
     owner, leaf = owner_of(module, name)
     weight: Tensor = getattr(owner, leaf)
-    factor = factor.reshape(-1, *[1] * (weight.ndim - 1)).to(weight)
-    step = owner._buffers.get(STEP.format(leaf))
-    if step is None:
-        weight.mul_(factor)
+    factor = full_rank(factor, weight.ndim).to(weight)
+    step, _ = record_of(module, name)
+    if step is None or not grid_holds(weight, step):
+        weight.mul_(factor).add_(0.0)
         return
     levels = levels_of(weight, step)
-    step = step if step.ndim == weight.ndim else step.reshape(*step.shape, *[1] * (weight.ndim - step.ndim))
-    step = step * factor
-    weight.copy_(on_grid(levels, step, weight.dtype))
-    owner.register_buffer(STEP.format(leaf), step, persistent=False)
+    shape = torch.Size([max(pair) for pair in zip(step.shape, factor.shape, strict=True)])
+    store(module, name, step=spread(step, shape) * factor, levels=levels)
+
+
+def record_state(module: nn.Module) -> dict[str, Tensor]:
+    """All records by the names of their buffers, those of lifted weights too: for a checkpoint."""
+    buffers = module.named_buffers(remove_duplicate=False)
+    return {name: b for name, b in buffers if name.rpartition(".")[2].startswith(PREFIXES)}
+
+
+def load_record_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Have the records of :func:`record_state`, and no others."""
+    for name in record_state(module):
+        owner, leaf = owner_of(module, name)
+        delattr(owner, leaf)
+    for name, record in state.items():
+        owner, leaf = owner_of(module, name)
+        like = getattr(owner, leaf.removeprefix(PREFIXES[0]).removeprefix(PREFIXES[1]), None)
+        device = like.device if isinstance(like, Tensor) else record.device
+        owner.register_buffer(leaf, record.detach().to(device).clone(), persistent=False)

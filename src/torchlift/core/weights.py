@@ -13,7 +13,7 @@ from torchlift.core.node import Node
 from torchlift.core.problem import Problem
 from torchlift.core.protocol import Fit, Lift
 from torchlift.core.selection import named, near, select
-from torchlift.core.zeros import mark_zeros, owner_of, zero_masks
+from torchlift.core.stored import forget, grid_holds, mask_holds, masks_of, owner_of, record_at, record_of, store
 from torchlift.errors import OrderError, SelectionError
 from torchlift.loss import Batch
 
@@ -21,7 +21,7 @@ from torchlift.loss import Batch
 class Reparametrized(Problem):
     """``base`` with each chosen weight computed by a node: F(u) = f(m ⊙ φ(u)) + penalty(u).
 
-    The mask m is that of held zeros (:mod:`torchlift.core.zeros`), and all ones elsewhere: a pruned weight
+    The mask m is the weight's record (:mod:`torchlift.core.stored`), and all ones elsewhere: a pruned weight
     stays pruned in any coordinates.
     """
 
@@ -31,7 +31,7 @@ class Reparametrized(Problem):
         self.loss, self.indexed = base.loss, base.indexed
         self.nodes = nn.ModuleDict({key(name): node for name, node in nodes.items()})
         self.zeros = nn.Module()
-        for name, mask in zero_masks(base).items():
+        for name, mask in masks_of(base).items():
             if name in nodes:
                 nodes[name].hold(mask)
                 self.zeros.register_buffer(key(name), mask)
@@ -43,10 +43,10 @@ class Reparametrized(Problem):
     def inside(self, function: Callable[[Problem], Any]) -> Any:
         """Evaluate ``function(base)`` with the weights in place."""
         weights: dict[str, Tensor] = {}
-        masks = dict(self.zeros.named_buffers())
+        known = dict(self.zeros.named_buffers())
         for name, node in self.nodes.items():
             weight = cast(Tensor, node())
-            weight = weight * masks[name] if name in masks else weight
+            weight = weight * known[name] if name in known else weight
             weights.update({f"base.{slot}": weight for slot in self.slots[name]})
         try:
             return functional_call(Inside(self.base, function), weights, (), tie_weights=False)
@@ -95,13 +95,15 @@ class Reparametrized(Problem):
         self.indexed = self.base.indexed
 
     def project(self) -> Problem:
-        """A copy of the base with the nodes' hard weights in their places, tied ones tied again."""
+        """A copy of the base with the nodes' hard weights and their records in their places, tied ones tied
+        again."""
         base = copy.deepcopy(self.base)
-        masks = dict(self.zeros.named_buffers())
+        known = dict(self.zeros.named_buffers())
         for name, node in self.nodes.items():
             weight = cast(Tensor, cast(Node, node).project()).detach()
-            weight = torch.where(masks[name], weight, 0.0) if name in masks else weight.clone()
+            weight = torch.where(known[name], weight, 0.0) if name in known else weight.clone()
             fill(base, self.slots[name], nn.Parameter(weight))
+            carry_record(base, self.slots[name][0], cast(Node, node))
         refresh_flat_weights(base)
         return base
 
@@ -140,8 +142,9 @@ class WeightLift(Lift):
         del fit
         own = self.own(problem)
         plain = own.project()
-        if self.prunes:
-            mark_zeros(plain, [name for slots in own.slots.values() for name in slots])
+        for name, *_ in own.slots.values() if self.prunes else ():
+            if record_of(plain, name)[1] is None:
+                store(plain, name, kept=plain.get_parameter(name) != 0)
         return plain
 
     def own(self, problem: Problem) -> Reparametrized:
@@ -149,6 +152,26 @@ class WeightLift(Lift):
         if not (isinstance(problem, Reparametrized) and problem.way_back == self):
             raise OrderError(f"{self!r} was not the last lift of this problem: project in reverse order.")
         return problem
+
+
+def carry_record(base: nn.Module, name: str, node: Node) -> None:
+    """The record of a projected weight: what its node says, and what was known before where that still holds.
+
+    Known before are the weight's own step and mask, and those of the coordinate ``weight`` that another lift
+    projected. A fit is expected to leave a grid: a step that does not hold any more is dropped, silently.
+    """
+    weight, said = base.get_parameter(name), node.stored()
+    earlier = [record_of(base, name), record_at(node, "weight")]
+    steps = [step for step, _ in earlier if step is not None and grid_holds(weight, step)]
+    kept = [kept for _, kept in earlier if kept is not None and mask_holds(weight, kept)]
+    kept = [*kept, said.kept] if said.kept is not None else kept
+    forget(base, name)
+    if said.step is not None:
+        store(base, name, step=said.step, levels=said.levels)
+    elif steps:
+        store(base, name, step=steps[-1])
+    if kept:
+        store(base, name, kept=torch.stack([mask.expand_as(weight) for mask in kept]).all(0))
 
 
 def liftable(problem: Problem) -> dict[str, nn.Parameter]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import TrainerCallback
 
-from torchlift.core import Lift, Problem, Task, mark_pruned
+from torchlift.core import Lift, Problem, Task, record_pruned
 from torchlift.errors import TorchliftError
 from torchlift.integrations.stepping import Stepping, check_lift, optimizer_of, wants_options
 from torchlift.loss import Batch, output
@@ -61,7 +61,7 @@ class LiftedModel(nn.Module):
         self.lift = check_lift(lift, "LiftedModel")
         self.config = getattr(model, "config", None)
         task = Task(copy.deepcopy(model), OwnLoss())
-        mark_pruned(task)
+        record_pruned(task)
         self.problem: Problem = lift.lift(task)
         self.prepared = False
         self.forward = types.MethodType(with_signature_of(model), self)

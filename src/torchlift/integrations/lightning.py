@@ -12,7 +12,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from torchlift.core import Lift, Problem, Reparametrized, Task, mark_pruned
+from torchlift.core import Lift, Problem, Reparametrized, Task, record_pruned
 from torchlift.errors import TorchliftError
 from torchlift.integrations.stepping import (
     Stepping,
@@ -80,7 +80,7 @@ class Lifting(Callback):
                 f"Lifting(attribute={self.attribute!r}) finds no such module: there are {there}."
             )
         task = Task(copy.deepcopy(model), no_loss)
-        mark_pruned(task)
+        record_pruned(task)
         lifted = Predicting(self.lift.lift(task))
         inside(lifted.problem, type)  # an objective of its own is refused now
         setattr(pl_module, self.attribute, lifted)

@@ -9,19 +9,19 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from torchlift.core import Lift, Problem, anneal, constrained, groups, held_weights
+from torchlift.core import Lift, Problem, anneal, constrained, groups, masked_weights
 from torchlift.errors import NeedsFitError, TorchliftError
 from torchlift.train.optimizers import OptimizerFactory, make_optimizer
 
 
 class Stepping:
-    """Dials before a step, held zeros and constraints around it; what :class:`torchlift.train.Loop` does."""
+    """Dials before a step, masks and constraints around it; what :class:`torchlift.train.Loop` does."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.held, self.constrained = held_weights(problem), constrained(problem)
+        self.masked, self.constrained = masked_weights(problem), constrained(problem)
         self.hooks: list[RemovableHandle] = [
-            parameter.register_hook(functools.partial(torch.mul, mask)) for parameter, mask in self.held
+            parameter.register_hook(functools.partial(torch.mul, mask)) for parameter, mask in self.masked
         ]
 
     def before(self, step: int, total: int) -> None:
@@ -31,7 +31,7 @@ class Stepping:
     @torch.no_grad()
     def after(self) -> None:
         """Bring back what the optimizer may not move."""
-        for parameter, mask in self.held:
+        for parameter, mask in self.masked:
             parameter.mul_(mask)
         for node in self.constrained:
             node.constrain()

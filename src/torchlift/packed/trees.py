@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchlift.core.stored import PREFIXES
 from torchlift.errors import TorchliftError
 from torchlift.packed.classes import FUNCTIONS, is_config, path_of
 
@@ -59,6 +60,7 @@ class Writer:
             "buffers": {
                 key: None if b is None else [self.tensor(b), key not in held["_non_persistent_buffers_set"]]
                 for key, b in held["_buffers"].items()
+                if not key.startswith(PREFIXES)
             },
             "children": {
                 key: None if child is None else self.module(child, f"{name}.{key}")

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Batch, Lift, Node, Problem, Task, anneal, mark_zeros, nodes, zero_masks
+from torchlift.core import Batch, Lift, Node, Problem, Task, anneal, masks_of, nodes, store
 from torchlift.errors import TorchliftError
 from torchlift.loss import output, split
 from torchlift.testing.steps import (
@@ -147,16 +147,14 @@ def keeps_zeros(lift: Lift, task: Task, batch: Batch) -> None:
     names = [name for name, p in pruned.named_parameters() if p.ndim > 1 and min(p.shape) > 1]
     with torch.no_grad():
         for name in names:
-            weight = pruned.get_parameter(name)
-            weight.mul_(torch.rand(weight.shape, generator=generator).to(weight) > 0.5)
-    mark_zeros(pruned, names)
+            store(pruned, name, kept=torch.rand(pruned.get_parameter(name).shape, generator=generator) > 0.5)
     if lift.accepts(pruned, Steps(batch)) is not None:
         return
     with torch.no_grad():
         lifted = raised(lift, pruned, batch)
     small = lift.project(descended(lifted, batch), Steps(batch))
-    shapes = {name: mask.shape for name, mask in zero_masks(pruned).items()}
-    for name, mask in zero_masks(pruned).items():
+    shapes = {name: mask.shape for name, mask in masks_of(pruned).items()}
+    for name, mask in masks_of(pruned).items():
         weight = dict(small.named_parameters(remove_duplicate=False)).get(name)
         if weight is not None and weight.shape == shapes[name]:
             assert bool((weight[~mask] == 0).all()), f"zeros of {name} came back"

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Batch, Fit, Lift, Problem, Span, Task, anneal, constrain, held_weights
+from torchlift.core import Batch, Fit, Lift, Problem, Span, Task, anneal, constrain
 from torchlift.train.settings import Settings
 from torchlift.tree import each
 
@@ -55,7 +55,7 @@ class Steps(Fit):
 
 def descend(problem: Problem, batch: Batch, optimizer: Any = None, start: int = 0) -> None:
     """A few steps of momentum SGD while t goes from 0 to 1."""
-    optimizer, held = optimizer or sgd(problem), held_weights(problem)
+    optimizer = optimizer or sgd(problem)
     problem.train()
     for step in range(start, start + STEPS):
         anneal(problem, step / (2 * STEPS))
@@ -63,9 +63,6 @@ def descend(problem: Problem, batch: Batch, optimizer: Any = None, start: int = 
         optimizer.step()
         optimizer.zero_grad()
         constrain(problem)
-        with torch.no_grad():
-            for parameter, mask in held:
-                parameter.mul_(mask)
 
 
 def descended(problem: Problem, batch: Batch) -> Problem:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, Unpack
 import torch
 
 from torchlift.core import Batch, Fit, Lift, Problem, Span, nodes
+from torchlift.core.stored import load_record_state, record_state
 from torchlift.errors import BudgetError, CheckpointError
 from torchlift.train import rng
 from torchlift.train.batches import Source
@@ -198,7 +199,8 @@ class DurableFit(Fit):
         optimizer = loop.optimizer.state_dict()
         rows = self.run.history.rows[self.account.first :]
         fitted = Fitted(rows, at.score, at.epoch, at.stopped, at.remembered, optimizer)
-        outcome = {"problem": problem.state_dict(), "fitted": fitted.tree()}
+        records = record_state(problem)
+        outcome = {"problem": problem.state_dict(), "stored": records, "fitted": fitted.tree()}
         self.finish(settings.name, outcome, at.flops, at.seconds)
         return fitted
 
@@ -378,6 +380,7 @@ class DurableFit(Fit):
         if state is None:
             return None
         problem.load_state_dict(state["problem"])
+        load_record_state(problem, state["stored"])
         problem.eval()
         rows = self.run.history.slice(state["first"], state["history"]["rows"])
         return Fitted.from_tree(state["fitted"], rows)

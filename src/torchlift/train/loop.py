@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from torchlift.core import Batch, Problem, constrained, dials, held_weights
+from torchlift.core import Batch, Problem, constrained, dials, masked_weights
+from torchlift.core.stored import drop_stale, load_record_state, record_state
 from torchlift.errors import DivergedError
 from torchlift.train import rng
 from torchlift.train.batches import Source, Tensors, share
@@ -58,7 +59,7 @@ class Loop:
     """One fit: ``problem`` is trained in place while t runs from 0 to 1.
 
     ``allowance``: the FLOPs it may spend, its look at the data included; without one, the rule's epochs are
-    passes over the data. Zeros that a projection made (:mod:`torchlift.core.zeros`) stay what they are.
+    passes over the data. Masks (:mod:`torchlift.core.stored`) hold; grids are left.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Loop:
         self.total = self.affordable(rule, allowance)
         self.rule = rule.scaled(max(self.total, 1) / (rule.cap * train.steps()))
         self.at.stopped = "" if self.total else "budget"
-        self.held, self.constrained = held_weights(problem), constrained(problem)
+        self.masked, self.constrained = masked_weights(problem), constrained(problem)
         annealed = any(dial.moves for dial in dials(problem))
         self.keep = "last" if annealed else settings.keep  # an annealed problem is itself at t = 1
         self.optimizer = make_optimizer(problem, settings)
@@ -145,6 +146,7 @@ class Loop:
             self.problem.load_state_dict(self.at.best)
         for parameter in self.idle:
             parameter.requires_grad_(True)
+        drop_stale(self.problem)
         self.problem.eval()
 
     def run_epoch(self, hooks: Hooks) -> None:
@@ -180,14 +182,14 @@ class Loop:
                 own = self.own_factor if group.get("own_schedule") else None
                 group["lr"] = group["initial_lr"] * (factor if own is None else own(self.at.step))
         value = self.descend(batch) if self.engine.world == 1 else self.descend_together(batch)
-        for parameter, mask in self.held:
+        for parameter, mask in self.masked:
             if parameter.grad is not None:
                 parameter.grad.mul_(mask)
         if self.settings.clip is not None:
             self.engine.clip(self.problem, self.stepper, self.settings.clip)
         self.stepper.step()
         self.stepper.zero_grad()
-        if self.held or self.constrained:
+        if self.masked or self.constrained:
             self.constrain()
         return value
 
@@ -230,7 +232,7 @@ class Loop:
     @torch.no_grad()
     def constrain(self) -> None:
         """Momentum and weight decay do not bring back what was cut; coordinates stay in their range."""
-        for parameter, mask in self.held:
+        for parameter, mask in self.masked:
             parameter.mul_(mask)
         for node in self.constrained:
             node.constrain()
@@ -306,6 +308,7 @@ class Loop:
         position["score"] = None if self.at.score is None else dataclasses.asdict(self.at.score)
         return {
             "problem": self.problem.state_dict(),
+            "stored": record_state(self.problem),
             "optimizer": self.optimizer.state_dict(),
             "rule": self.rule.state(),
             "position": position,
@@ -316,6 +319,7 @@ class Loop:
     def restore(self, state: Tree) -> None:
         """Continue from :meth:`state`."""
         self.problem.load_state_dict(state["problem"])
+        load_record_state(self.problem, state["stored"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.rule.restore(state["rule"])
         position = dict(state["position"])

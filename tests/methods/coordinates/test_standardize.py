@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from torchlift.core import Task, chain, mark_pruned, nodes
+from torchlift.core import Task, chain, record_pruned, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Expand, Standardize
 from torchlift.methods.coordinates.standardize import from_plain, to_plain, whitening
@@ -68,7 +68,7 @@ def test_whitened_coordinates_leave_pruned_layers_alone():
     task = Task(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)))
     with torch.no_grad():
         task.model[0].weight[0, 1:] = 0
-    mark_pruned(task)
+    record_pruned(task)
     lifted = Standardize(x=torch.randn(9, 4), scaled="whitened").lift(task)
     assert [name for name, _ in nodes(lifted)] == ["model.1"]
 

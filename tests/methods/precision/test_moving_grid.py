@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from torchlift.core import Task, mark_zeros
+from torchlift.core import Task, store
 from torchlift.lifts import KeepGrid, Precision
 from torchlift.methods.precision.grid_reading import grid_of
 from torchlift.methods.precision.grids import on_grid, rounded
@@ -75,7 +75,7 @@ def moved(zeros_before: bool = False):
     if zeros_before:
         with torch.no_grad():
             start.model[0].weight[::2] = 0.0
-        mark_zeros(start, ["model.0.weight"])
+        store(start, "model.0.weight", kept=start.model[0].weight != 0)
     lift = Precision(p_init=2, granularity="tensor")
     problem = settle(lift.lift(start), lift, moving=True)
     optimizer = torch.optim.AdamW(problem.parameters(), lr=0.05)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import torchlift as tl
-from torchlift.core import mark_pruned
+from torchlift.core import record_pruned
 from torchlift.errors import OrderError
 from torchlift.lifts import Templates
 from torchlift.methods.sharing.banks import banks
@@ -276,7 +276,7 @@ def test_pruned_layers_fold_with_their_like_only():
     with torch.no_grad():
         for block in task.model.blocks[:2]:
             block.conv.weight[0] = 0.0
-    mark_pruned(task)
+    record_pruned(task)
     lift, problem = lifted_with([[1.0], [2.0], [1.0], [-1.0]], task, fold=1.0)
     rows, small = lift.folds(problem), lift.project(problem).eval()
     assert [row.stored[7] for row in rows] == ["1", "1", "2", "2"]
@@ -298,7 +298,7 @@ def test_tied_weights_fold_in_all_their_places():
 
 
 def test_folding_needs_the_layers_underneath():
-    lift = tl.chain(tl.lifts.KeepZeros(), Templates(k=1, fold=1.0, where="*conv.weight"))
+    lift = tl.chain(tl.lifts.SoftMask("*head.weight"), Templates(k=1, fold=1.0, where="*conv.weight"))
     task = grid(3)
     with torch.no_grad():
         task.model.head.weight[0, 0] = 0.0
@@ -321,7 +321,7 @@ def test_a_pruned_layer_without_its_like_stays_and_says_why():
     task = grid(3)
     with torch.no_grad():
         task.model.blocks[0].conv.weight[0] = 0.0
-    mark_pruned(task)
+    record_pruned(task)
     lift, problem = lifted_with([[1.0], [2.0], [-1.0]], task, fold=1.0)
     assert [bool(row.why) for row in lift.folds(problem)] == [True, False, False]
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Fit, Node, Problem, WeightLift
+from torchlift.core import Fit, Node, Problem, WeightLift, store
 from torchlift.errors import TorchliftError
 from torchlift.methods.sparsity import gates
 
@@ -82,6 +82,6 @@ class Slim(WeightLift):
         ):
             node = problem.nodes[name]
             assert isinstance(node, Scaled)
-            with torch.no_grad():
-                plain.get_parameter(slots[0]).masked_fill_(part.view_as(node.factor), 0.0)
+            kept = ~part.view_as(node.factor) & (plain.get_parameter(slots[0]) != 0)
+            store(plain, slots[0], kept=kept)
         return plain

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import linear
 
-from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit, nodes, zero_masks
+from torchlift.core import Fit, ModuleLift, Node, Problem, masks_of, needs_fit, nodes
 from torchlift.loss import split
 from torchlift.tree import like
 
@@ -164,7 +164,7 @@ class Standardize(ModuleLift):
             return "not a Linear, or a convolution of one group"
         if not self.scaled and not isinstance(module.bias, Tensor):
             return "without a bias there is nothing to center"
-        if self.scaled == "whitened" and zero_masks(module):
+        if self.scaled == "whitened" and masks_of(module):
             return "pruned, and zeros of the weight are none of its whitened coordinates"
         return None
 

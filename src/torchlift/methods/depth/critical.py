@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit, nodes, zero_masks
+from torchlift.core import Fit, ModuleLift, Node, Problem, masks_of, needs_fit, nodes
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.flow.trace import chunks, flow
 from torchlift.loss import output, split
@@ -116,7 +116,7 @@ class CriticalLayer(ModuleLift):
 
     def check(self, body: nn.Module, names: list[str]) -> None:
         """Errors for layers that cannot come back, or that nobody calls."""
-        pruned = zero_masks(body)
+        pruned = masks_of(body)
         for name in names:
             if f"{name}.weight" in pruned:
                 raise SelectionError(f"{self!r}: merging would fill the pruned weight of {name!r}.")

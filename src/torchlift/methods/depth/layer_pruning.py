@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from torchlift.analyze.tracking import Depth
-from torchlift.core import Fit, Task, zero_masks
+from torchlift.core import Fit, Task, masks_of
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.methods.depth.reduce import depth, reduced
 from torchlift.methods.depth.thinning import CRITERIA, Criterion, Thinning, inputs, latency
@@ -66,7 +66,7 @@ class LayerPruning(Recipe):
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """Whether there is anything that could go, by the structure of the network."""
-        pruned = next(iter(zero_masks(task)), None) if self.criterion == "linearity" else None
+        pruned = next(iter(masks_of(task)), None) if self.criterion == "linearity" else None
         if pruned is not None:
             return f"LayerPruning would fill the zeros of {task.label(pruned)}: use criterion='removal'."
         if fit is None:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from torchlift.core import Fit, Task, zero_masks
+from torchlift.core import Fit, Task, masks_of
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.loss import Supervised
 from torchlift.methods.lifted.methods import Method, as_method, named_loss
@@ -29,7 +29,7 @@ class Lifted(Recipe):
 
     def problem(self, task: Task) -> LiftedProblem:
         """The task, lifted."""
-        pruned = next(iter(zero_masks(task)), None)
+        pruned = next(iter(masks_of(task)), None)
         if pruned is not None:
             raise SelectionError(f"Lifted would fill the zeros of {task.label(pruned)}, which is pruned.")
         if not isinstance(task.loss, Supervised) or task.loss.causal or task.loss.module is not None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
 from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
-from torchlift.core import Batch, Fit, ModuleLift, Node, Problem, merge, needs_fit, nodes, zero_masks
+from torchlift.core import Batch, Fit, ModuleLift, Node, Problem, masks_of, merge, needs_fit, nodes
 from torchlift.core.outputs import Shape, output_shape, pick, replace
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.methods.neural_lifting import residual
@@ -113,7 +113,7 @@ class Lifter(ModuleLift):
         """A copy of the problem with the lifter in place."""
         lifted = super().lift(problem, fit)
         body = self.body(lifted)
-        pruned = set(zero_masks(body))
+        pruned = set(masks_of(body))
         for name in self.places(lifted):
             self.check_call(body, name)
             if not self.learns:

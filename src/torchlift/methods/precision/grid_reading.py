@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Problem, Reparametrized
-from torchlift.core.zeros import owner_of
+from torchlift.core.stored import owner_of
 from torchlift.methods.precision.grids import MOST, half_step
 
 MARK = "_on_grid"

@@ -7,9 +7,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Node, Problem, zero_masks
+from torchlift.core import Node, Problem, masks_of
+from torchlift.core.stored import owner_of
 from torchlift.core.weights import fill
-from torchlift.core.zeros import owner_of
 from torchlift.methods.sharing.mixing import one_for_all
 from torchlift.methods.sharing.repeats import label, parts
 from torchlift.methods.sharing.uses import Blended, Scaled, Use, scalable
@@ -109,7 +109,7 @@ def refusal(problem: Problem, names: Iterable[str]) -> str:
 
 def unblended(problem: Problem, names: Iterable[str]) -> bool:
     """Whether a weight cannot become a mixture: lifted, pruned, or of an RNN (which lists its own)."""
-    held = zero_masks(problem)
+    held = masks_of(problem)
     return any(
         lifted(problem, name) or name in held or isinstance(owner_of(problem, name)[0], nn.RNNBase)
         for name in names
@@ -123,7 +123,7 @@ def lifted(problem: Problem, name: str) -> bool:
 
 def by_zeros(problem: Problem, names: list[str]) -> list[list[str]]:
     """The weights in sets of equal held zeros; those without any are one set."""
-    masks = zero_masks(problem)
+    masks = masks_of(problem)
     sets: list[tuple[Tensor | None, list[str]]] = []
     for name in names:
         mask = masks.get(name)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Node, Problem, zero_masks
+from torchlift.core import Node, Problem, masks_of
 from torchlift.core.modules import shares_weights
 
 
@@ -77,7 +77,7 @@ def refused(problem: Problem, reader: Reader, size: int) -> str | None:
     layer = body.get_submodule(reader.name)
     if id(layer) in shares_weights(body):
         return "shares its weight with another layer"
-    if zero_masks(layer):
+    if masks_of(layer):
         return "is pruned, and sums over neighbors would fill its zeros: pool first, prune then"
     _, height, width = reader.maps
     if height % size or width % size:

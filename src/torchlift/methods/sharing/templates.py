@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Fit, Node, Problem, WeightLift
-from torchlift.core.zeros import owner_of
+from torchlift.core.stored import owner_of
 from torchlift.errors import OrderError, TorchliftError
 from torchlift.methods.sharing import mixing as math
 from torchlift.methods.sharing.banks import Bank, Mixed, banks

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Problem, Task, mark_zeros, matches, named, select, zero_masks
+from torchlift.core import Problem, Task, masks_of, matches, named, select, store
 from torchlift.errors import TorchliftError
 from torchlift.methods.sparsity import gates
 
@@ -50,8 +50,7 @@ def dropped(task: Task, scores: Mapping[str, Tensor], goal: float, scope: Scope 
             for name, w, part in zip(names, found, gone.split([w.numel() for w in found]), strict=True):
                 if bool(part.all()):
                     warnings.warn(f"all of {name} would go; its largest weight is kept.", stacklevel=2)
-                w.masked_fill_(gates.spared(part.view_as(w), w.abs()), 0.0)
-    mark_zeros(task, scores)
+                store(task, name, kept=(w != 0) & ~gates.spared(part.view_as(w), w.abs()))
     return task
 
 
@@ -75,10 +74,7 @@ def logger(where: str, skip: str | None, **asked: float | None) -> Callable[[Pro
 def rewound(task: Task, early: Mapping[str, Any]) -> Task:
     """A copy of the task with early weights and norm statistics, and its own zeros."""
     task = copy.deepcopy(task)
-    masks = zero_masks(task)
     task.load_state_dict(dict(early))
-    with torch.no_grad():
-        for name, mask in masks.items():
-            parameter = task.get_parameter(name)
-            parameter.masked_fill_(~mask, 0.0)
+    for name, kept in masks_of(task).items():
+        store(task, name, kept=kept)
     return task

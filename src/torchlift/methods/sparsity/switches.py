@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Dial, Node, Problem, Reparametrized, refer
+from torchlift.core import Dial, Node, Problem, Reparametrized, Stored, refer
 from torchlift.methods.sparsity import gates
 
 GONE = -1e4
@@ -146,8 +146,15 @@ class Gate(Node):
 
     def project(self) -> Tensor:
         """The hard weight: exact zeros where gates are closed, times the constant factor of ``published``."""
-        opened = self.over(self.switches.open()) & torch.ones_like(self.weight, dtype=torch.bool)
-        return torch.where(opened, self.switches.scale * self.weight, 0.0)
+        return torch.where(self.opened(), self.switches.scale * self.weight, 0.0)
+
+    def opened(self) -> Tensor:
+        """The hard mask, of the weight's shape."""
+        return self.over(self.switches.open()) & torch.ones_like(self.weight, dtype=torch.bool)
+
+    def stored(self) -> Stored:
+        """The mask."""
+        return Stored(kept=self.opened())
 
 
 def gated(problem: nn.Module) -> dict[str, Gate]:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from torch import nn
 
-from torchlift.core import Lift, Loss, Problem, Supervised, Task, mark_pruned, release_zeros
+from torchlift.core import Lift, Loss, Problem, Supervised, Task, record_pruned
+from torchlift.core.stored import KEPT, drop_stale, forget
 from torchlift.errors import DivergedError, TorchliftError
 from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Store, engine, rng
@@ -138,7 +139,7 @@ def fit(
         for part in (valid, test)
     )
     task = copy.deepcopy(as_task(problem, loss)).to(runner.device)
-    (mark_pruned if keep_zeros else release_zeros)(task)
+    record_pruned(task) if keep_zeros else forget(task, forms=(KEPT,))
     example = check(task, data, runner.device, valid=held_out, test=tested)
     refuse(recipe, task, data, seed)
     given["unit"] = plain_epoch(task, data, runner)
@@ -150,6 +151,7 @@ def fit(
     with rng.scope(seed), graceful(folder is not None) as interrupted:
         run = new_run(task, data, held_out, runner, store, interrupted, given)
         answer, fitter = follow(recipe, task, run, folder)
+    drop_stale(answer)  # whatever the recipe did to weights that came on a grid
     said = in_words(task, recipe, chosen) | {"steps_per_epoch": data.steps()} | samples(data)
     result = new_result(answer, before, example, fitter, tested, said)
     if folder is not None and runner.rank == 0:

@@ -1,13 +1,11 @@
 """Zeros made on purpose stay; zeros of an initialization learn."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
 
 import torchlift as tl
-from torchlift.core import Task, held_weights, mark_pruned, mark_zeros, marked, release_zeros, zero_masks
+from torchlift.core import Task, record_pruned
 from torchlift.lifts import SoftMask
 
 
@@ -19,39 +17,20 @@ def pruned_linear() -> nn.Linear:
     return layer
 
 
-def test_marks_are_names_that_survive_a_copy_and_leave_no_tensor() -> None:
-    model = nn.Sequential(pruned_linear())
-    keys = list(model.state_dict())
-    mark_zeros(model, ["0.weight"])
-    assert list(marked(copy.deepcopy(model))) == ["0.weight"]
-    assert list(model.state_dict()) == keys
-    assert torch.equal(zero_masks(model)["0.weight"], model[0].weight != 0)
-    release_zeros(model)
-    assert not zero_masks(model)
-
-
-def test_a_tied_weight_is_marked_under_each_name_and_held_once() -> None:
-    model = nn.Sequential(pruned_linear(), nn.Linear(6, 4))
-    model[1].weight = model[0].weight
-    mark_zeros(model, ["1.weight"])
-    assert list(marked(model)) == ["0.weight", "1.weight"]
-    assert len(held_weights(model)) == 1
-
-
 @pytest.mark.parametrize("init", [nn.init.eye_, nn.init.zeros_, nn.init.ones_])
 def test_initializations_do_not_look_pruned(init) -> None:
     layer = nn.Linear(8, 8)
     init(layer.weight)
-    assert mark_pruned(layer) == []
+    assert record_pruned(layer) == []
 
 
 def test_dirac_padding_and_bias_do_not_look_pruned() -> None:
     conv = nn.Conv2d(4, 4, 3)
     nn.init.dirac_(conv.weight)
     nn.init.zeros_(conv.bias)
-    assert mark_pruned(conv) == []
-    assert mark_pruned(nn.Embedding(5, 3, padding_idx=0)) == []
-    assert mark_pruned(pruned_linear()) == ["weight"]
+    assert record_pruned(conv) == []
+    assert record_pruned(nn.Embedding(5, 3, padding_idx=0)) == []
+    assert record_pruned(pruned_linear()) == ["weight"]
 
 
 @pytest.mark.parametrize("recipe", [None, tl.lifts.Expand(), tl.lifts.Normalize(), tl.recipes.Rotated()])
@@ -69,7 +48,7 @@ def test_what_was_pruned_counts_towards_a_target() -> None:
     with torch.no_grad():
         task.model[0].weight[torch.rand(20, 20) < 0.5] = 0
     zeros = task.model[0].weight == 0
-    mark_pruned(task)
+    record_pruned(task)
     mask = SoftMask(where="0.weight", sparsity=0.7)
     weight = mask.project(mask.lift(task)).model[0].weight
     assert int((weight == 0).sum()) == 280
