@@ -11,7 +11,15 @@ from torch import nn
 
 import torchlift as tl
 from torchlift.core import Task, groups, masked_weights, masks_of, record_pruned
-from torchlift.core.stored import forget, levels_of, load_record_state, record_state, scale_rows, store, stored
+from torchlift.core.stored import (
+    forget,
+    levels_of,
+    load_record_state,
+    record_state,
+    scale_rows,
+    store,
+    stored,
+)
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Expand, Rotate, SoftMask
 

@@ -13,7 +13,16 @@ from torchlift.core.node import Node
 from torchlift.core.problem import Problem
 from torchlift.core.protocol import Fit, Lift
 from torchlift.core.selection import named, near, select
-from torchlift.core.stored import forget, grid_holds, mask_holds, masks_of, owner_of, record_at, record_of, store
+from torchlift.core.stored import (
+    forget,
+    grid_holds,
+    mask_holds,
+    masks_of,
+    owner_of,
+    record_at,
+    record_of,
+    store,
+)
 from torchlift.errors import OrderError, SelectionError
 from torchlift.loss import Batch
 

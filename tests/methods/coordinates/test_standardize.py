@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from torchlift.core import Task, chain, record_pruned, nodes
+from torchlift.core import Task, chain, nodes, record_pruned
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Expand, Standardize
 from torchlift.methods.coordinates.standardize import from_plain, to_plain, whitening
