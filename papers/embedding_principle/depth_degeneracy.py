@@ -80,7 +80,7 @@ def signatures(task: Task, batch: Pair, after: str, similarities: int) -> list[l
     one = CriticalLayer(after, batch[0], width=2, activation=nn.ReLU())
     two = chain(one, CriticalLayer(f"{after}.outer", batch[0], width=2, activation=nn.ReLU()))
     shallow = tl.analyze.spectrum(task, batch, similarities=similarities)
-    options: dict[str, Any] = {"similarities": similarities, "tolerance": shallow.boundary}
+    options: dict[str, Any] = {"similarities": similarities}
     deep = [list(tl.analyze.inertia(lift.lift(task), batch, **options)) for lift in (one, two)]
     return [list(shallow.inertia), *deep]
 

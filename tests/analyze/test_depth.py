@@ -182,13 +182,27 @@ def test_a_hessian_of_full_rank_is_too_much_for_a_small_basis() -> None:
         analyze.inertia(task, batch, largest=5, rank=8)
 
 
-def test_the_boundary_is_the_widest_gap() -> None:
-    sizes = torch.tensor([3.0, 1.0, 0.2, 1e-7, 3e-8, 0.0], dtype=torch.float64)
-    line, ratio = boundary(sizes, 6)
-    assert 1e-7 < line < 0.2
-    assert ratio == pytest.approx(0.2 / 1e-7)
-    assert boundary(sizes[:3], 3)[1] == 1, "no gap: nothing is zero"
-    assert boundary(sizes[:3], 3)[0] < 1e-9
+def quadratic(matrix: Tensor) -> tuple[Task, tuple[Tensor, Tensor]]:
+    return Task(Quadratic(matrix), value), (torch.ones(1), torch.ones(1))
+
+
+def test_small_curvatures_count_and_rounding_does_not() -> None:
+    q = torch.linalg.qr(torch.randn(8, 8, dtype=torch.float64))[0]
+    sizes = torch.tensor([3.0, 1.0, 0.2, 1e-2, 1e-3, 1.35e-4, 7.2e-5, 0.0], dtype=torch.float64)
+    assert analyze.inertia(*quadratic(q @ sizes.diag() @ q.T)) == (7, 0, 1)
+
+
+def test_scales_of_the_weights_do_not_change_the_signature() -> None:
+    q = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64))[0]
+    matrix = q @ torch.tensor([2.0, 1.0, 1.0, -1.0, -0.5, 0.0], dtype=torch.float64).diag() @ q.T
+    scale = torch.logspace(-3, 2, 6, dtype=torch.float64).diag()
+    assert analyze.inertia(*quadratic(scale @ matrix @ scale)) == (3, 2, 1)
+
+
+def test_what_the_gradient_leaves_is_not_curvature() -> None:
+    values = torch.tensor([1.0, 1e-7], dtype=torch.float64)
+    assert boundary(values, 2, torch.tensor([1e-6])) == pytest.approx(1e-6)
+    assert boundary(values, 2, torch.tensor([0.1])) < 1e-9, "far from a critical point only rounding counts"
 
 
 def critical(seed: int) -> tuple[Task, tuple[Tensor, Tensor]]:
@@ -202,14 +216,13 @@ def test_each_inserted_layer_adds_its_parameters_as_zero_eigenvalues(
     seed: int, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """Bai et al. (2024), Figure 5: two neurons, six parameters, six more zeros, at critical points."""
-    monkeypatch.syspath_prepend(request.config.rootpath / "tests" / "lifts")
+    monkeypatch.syspath_prepend(request.config.rootpath / "tests" / "methods" / "depth")
     task, batch = critical(seed)
     one = CriticalLayer("2", batch[0], width=2, seed=seed)
     two = chain(one, CriticalLayer("2.outer", batch[0], width=2, seed=seed))
     shallow = analyze.spectrum(task, batch)
-    line = shallow.boundary
     for inserted, lift in ((1, one), (2, two)):
-        deep = analyze.inertia(lift.lift(task), batch, tolerance=line)
+        deep = analyze.inertia(lift.lift(task), batch)
         assert deep == (
             shallow.inertia.positive,
             shallow.inertia.negative,

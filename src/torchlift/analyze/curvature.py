@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import NamedTuple, TypedDict, Unpack
 
@@ -13,6 +14,8 @@ from torchlift.errors import TorchliftError
 from torchlift.tree import like
 
 Product = Callable[[Tensor], Tensor]
+CRITICAL = 1e-3
+"""A point is nearly critical where the balanced gradient is below this part of the largest curvature."""
 
 
 class Inertia(NamedTuple):
@@ -25,16 +28,20 @@ class Inertia(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Spectrum:
-    """Eigenvalues of the Hessian at the present weights, and the line drawn between zero and not."""
+    """Eigenvalues of the Hessian at the present weights, and the line between zero and not.
+
+    ``values`` are those of D H D, D a positive diagonal that balances the rows: a congruence, which keeps all
+    signs (Sylvester) and lifts small curvatures of badly scaled weights out of the rounding of large ones.
+    """
 
     values: Tensor
-    """Ascending; of a large problem only those of the range that was found, the others being zero."""
+    """Ascending; of a large problem only those of the range, the others being zero."""
     size: int
     """How many eigenvalues there are in all."""
     boundary: float
-    """Eigenvalues of a smaller modulus count as zero."""
+    """Eigenvalues of a smaller modulus count as zero: rounding, or what is left of the gradient."""
     ratio: float
-    """The gap: the smallest that counts over the largest that does not. Near 1 the line is arbitrary."""
+    """The smallest that counts over the largest that does not. Near 1 the line is arbitrary."""
     gradient: float
     """The largest entry of the gradient: the signature speaks of critical points."""
 
@@ -75,12 +82,14 @@ def spectrum(
     rank: int = 256,
     seed: int = 0,
 ) -> Spectrum:
-    """The eigenvalues of ∇² problem(batch), in float64, with a line at the widest gap between zero and not.
+    """The eigenvalues of D ∇² problem(batch) D, in float64, with a line between zero and not.
 
+    The line is 1000 · n · ε · max |λ| or, at a point that is nearly critical, the largest entry of the
+    balanced gradient D g where that is larger: it has curvatures of that size, a critical point none.
     Up to ``largest`` parameters the whole Hessian is diagonalized; with ``similarities`` the mean is taken
     over so many random orthogonal similarity transformations (Bai et al., 2024, appendix C: 100). Beyond,
     only products with vectors are formed: a random basis of the Hessian's range, doubled until it holds all
-    of it (Halko et al., 2011), at most ``rank`` wide. ``tolerance``: the line, instead of the gap.
+    of it (Halko et al., 2011), at most ``rank`` wide, and D = 1. ``tolerance``: a line of your own.
     """
     exact = copy.deepcopy(problem).double().eval()
     parameters = [p for p in exact.parameters() if p.requires_grad]
@@ -99,13 +108,26 @@ def spectrum(
 
     if not gradient.requires_grad:
         raise TorchliftError("the loss has no second derivative: its gradient is constant.")
+    slope = gradient.detach()
     if size <= largest:
         dense = torch.stack([product(row) for row in torch.eye(size).to(gradient)])
-        values = eigenvalues((dense + dense.T) / 2, similarities, seed)
+        dense, scale = balanced((dense + dense.T) / 2)
+        values, slope = eigenvalues(dense, similarities, seed), scale * slope
     else:
         values = range_eigenvalues(product, size, rank, seed, gradient)
-    line, ratio = boundary(values.abs(), size) if tolerance is None else (tolerance, float("nan"))
-    return Spectrum(values, size, line, ratio, float(gradient.detach().abs().max()))
+    line = boundary(values, size, slope) if tolerance is None else tolerance
+    return Spectrum(values, size, line, gap(values.abs(), line), float(gradient.detach().abs().max()))
+
+
+def balanced(matrix: Tensor, sweeps: int = 10) -> tuple[Tensor, Tensor]:
+    """D H D and D with the largest entry of every row near 1 (Ruiz, 2001); rows of rounding stay."""
+    scale = torch.ones(len(matrix)).to(matrix)
+    rounding = len(matrix) * torch.finfo(matrix.dtype).eps * matrix.abs().max()
+    alive = matrix.abs().amax(1) > rounding
+    for _ in range(sweeps):
+        largest = (scale[:, None] * matrix * scale).abs().amax(1)
+        scale = scale * torch.where(alive, largest, 1.0).rsqrt()
+    return scale[:, None] * matrix * scale, scale
 
 
 def eigenvalues(matrix: Tensor, similarities: int, seed: int) -> Tensor:
@@ -141,19 +163,16 @@ def range_eigenvalues(product: Product, size: int, rank: int, seed: int, gradien
         width = min(2 * width, rank)
 
 
-def boundary(sizes: Tensor, total: int) -> tuple[float, float]:
-    """The line between zero and not among |eigenvalues|, and the ratio across it: the widest gap.
+def boundary(values: Tensor, size: int, gradient: Tensor) -> float:
+    """Below this a curvature is rounding or, where g is nearly zero, owed to what is left of it."""
+    top, left = float(values.abs().max()), float(gradient.abs().max())
+    rounding = 1000 * size * torch.finfo(values.dtype).eps * top
+    return max(rounding, left) if left < CRITICAL * top else rounding
 
-    A gap may open where its lower side is below 1e-3 of the largest, and is one from a factor of ten on.
-    What is below 1e-10 of the largest is rounding, and zero anyway; without a gap, only that is zero.
-    """
-    ordered = sizes.sort(descending=True).values
-    floor = 1e-10 * float(ordered[0])
-    above = ordered.clamp(min=floor)
-    if len(ordered) < total:
-        above = torch.cat([above, above.new_tensor([floor])])
-    ratios = torch.where(above[1:] < 1e-3 * above[0], above[:-1] / above[1:], 1.0)
-    if len(ratios) == 0 or float(ratios.max()) < 10:
-        return floor, 1.0
-    place = int(ratios.argmax())
-    return float((above[place] * above[place + 1]).sqrt()), float(ratios[place])
+
+def gap(sizes: Tensor, line: float) -> float:
+    """The smallest |eigenvalue| above the line over the largest below it; infinite where none is below."""
+    above, below = sizes[sizes > line], sizes[sizes <= line]
+    if not len(above):
+        return 1.0
+    return float(above.min() / below.max()) if len(below) and float(below.max()) > 0 else math.inf
