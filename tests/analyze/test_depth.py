@@ -274,6 +274,17 @@ def test_lifted_on_a_set_is_lifted_on_its_parts(chosen: list[int]) -> None:
     assert analyze.is_lifted(deep, task, x[chosen])
 
 
+@pytest.mark.parametrize("places", [("2", "2.outer"), ("2", "2.outer", "2.outer.outer")])
+def test_residual_layers_one_after_another_are_a_lifting(places: tuple[str, ...]) -> None:
+    """Definition A.2 composed: each inserted layer adds what it was given, not the run's first input."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.ELU(), nn.Linear(4, 2)).double()
+    task, x = Task(model, "mse"), torch.randn(40, 3, dtype=torch.float64)
+    deep = chain(*(CriticalLayer(place, x, residual=True) for place in places)).lift(task)
+    found = analyze.lifting(deep, task, x)
+    assert found.gap < 1e-9
+    assert found, found
+
+
 def test_more_data_can_undo_a_lifting() -> None:
     deep, task, x = lifted_pair()
     assert not analyze.is_lifted(deep, task, torch.cat([x, 100 * x]))

@@ -82,8 +82,12 @@ def ends_alike(deep: nn.Module, ops: Sequence[Op], layer: nn.Module) -> bool:
 def run_affine(
     deep: nn.Module, ops: Sequence[Op], slopes: dict[str, Slopes], shape: Flow
 ) -> tuple[Tensor, Tensor] | None:
-    """Weight and bias of a run of layers with their activations replaced by their lines."""
+    """Weight and bias of a run of layers with their activations replaced by their lines.
+
+    A residual layer adds what it was given: σ(W u + b) + u with u an affine map of the run's input too.
+    """
     weight, bias = affine(deep.get_submodule(ops[0].name))
+    entering: tuple[Tensor, Tensor] | None = None  # u of the layer at hand; the run's input itself at first
     for before, op in pairwise(ops):
         line = slopes.get(before.name)
         second, shift = affine(deep.get_submodule(op.name))
@@ -92,11 +96,19 @@ def run_affine(
         middle = (line.low + line.high) / 2
         weight, bias = by_row(middle, weight), middle * bias + line.offset
         if skips(shape, before, op):
-            if weight.shape[0] != weight.shape[1] or weight.shape[2:].numel() > 1:
+            around, constant = identity(weight) if entering is None else entering
+            if around.shape != weight.shape:
                 return None
-            weight = weight + torch.eye(len(weight)).to(weight).view_as(weight)
+            weight, bias = weight + around, bias + constant
+        entering = weight, bias
         weight, bias = compose(second, weight), through(second, bias) + shift
     return weight, bias
+
+
+def identity(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """x ↦ x as a weight of the same kind: a matrix, or a kernel of one position."""
+    size = weight.shape[1]
+    return torch.eye(size).to(weight).view(size, size, *[1] * (weight.ndim - 2)), weight.new_zeros(size)
 
 
 def skips(shape: Flow, before: Op, op: Op) -> bool:
