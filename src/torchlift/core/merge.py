@@ -33,6 +33,12 @@ def check(module: nn.Module, who: str) -> None:
         )
 
 
+def check_frozen(module: nn.Module, who: str) -> None:
+    """An error if the layer to merge into is frozen: merging would change it."""
+    if any(not parameter.requires_grad for parameter in last_layer(module).parameters()):
+        raise TorchliftError(f"{who}: the layer has frozen parameters; unfreeze them or use another kind.")
+
+
 def check_tied(body: nn.Module, module: nn.Module, who: str) -> None:
     """An error if the layer shares its weight with another one: merging would change both."""
     weight = last_layer(module).get_parameter("weight")

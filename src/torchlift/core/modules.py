@@ -12,6 +12,7 @@ from torchlift.core.problem import Problem
 from torchlift.core.protocol import Fit, Lift
 from torchlift.core.selection import near, select
 from torchlift.core.stored import drop_stale
+from torchlift.core.weights import computed
 from torchlift.errors import OrderError, SelectionError
 
 
@@ -56,14 +57,23 @@ class ModuleLift(Lift):
         found = {name: body.get_submodule(name) for name in select(names, self.where, repr(self))}
         tied = shares_weights(body) if self.rewrites else set[int]()
         reasons = {
-            name: "shares its weight with another module" if id(module) in tied else self.refuses(module)
-            for name, module in found.items()
+            name: self.untouchable(module, tied) or self.refuses(module) for name, module in found.items()
         }
         fit_ = {name: module for name, module in found.items() if reasons[name] is None}
         if not fit_:
             why = dict.fromkeys(f"{type(found[n]).__name__}: {reason}" for n, reason in reasons.items())
             raise SelectionError(f"{self!r} can lift none of what it found ({'; '.join(why)}).")
         return fit_
+
+    def untouchable(self, module: nn.Module, tied: set[int]) -> str | None:
+        """Why a lift that rewrites weights must leave a module alone, or None."""
+        if not self.rewrites:
+            return None
+        if computed(module):
+            return f"its {computed(module)[0]} is computed from other parameters"
+        if id(module) in tied:
+            return "shares its weight with another module"
+        return "has frozen parameters" if is_frozen(module) else None
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem with this lift's nodes projected, innermost first."""
@@ -102,6 +112,11 @@ def aliases(body: nn.Module) -> dict[str, list[str]]:
         if name:
             names.setdefault(first.setdefault(id(module), name), []).append(name)
     return names
+
+
+def is_frozen(module: nn.Module) -> bool:
+    """Whether a parameter of the module is not to be trained, and so must come back as it is."""
+    return any(not parameter.requires_grad for parameter in module.parameters())
 
 
 def shares_weights(body: nn.Module) -> set[int]:

@@ -1,6 +1,7 @@
 """What is minimized: a problem is a module whose forward is its objective."""
 
 import abc
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -54,6 +55,15 @@ class Problem(nn.Module, abc.ABC):
             objective = weight * objective
         extra = self.penalty()
         return objective if isinstance(extra, float | int) and extra == 0 else objective + extra
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Problem":
+        """A copy; results of calls that modules keep (old ``weight_norm``) are copied without history."""
+        kept = (value for module in self.modules() for value in vars(module).values())
+        results = [value for value in kept if isinstance(value, Tensor) and not value.is_leaf]
+        memo.update({id(value): value.detach().clone() for value in results})
+        new = memo[id(self)] = type(self).__new__(type(self))
+        new.__setstate__(copy.deepcopy(self.__dict__, memo))
+        return new
 
 
 class Task(Problem):

@@ -35,7 +35,7 @@ def named(problem: nn.Module) -> dict[Name, nn.Parameter]:
     return {Name(raw, label(raw)): parameter for raw, parameter in problem.named_parameters()}
 
 
-RECURRENT = re.compile(r"\b(weight|bias)_(ih|hh|hr)_l\d+(_reverse)?$")  # rnn.weight_ih_l0: rnn.weight too
+RECURRENT = re.compile(r"\b(weight|bias)_(ih|hh|hr)(_l\d+(_reverse)?)?$")  # rnn.weight_ih_l0: rnn.weight too
 
 
 def matches(name: str, where: str) -> bool:

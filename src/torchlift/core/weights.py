@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torchlift.core.node import Node
 from torchlift.core.problem import Problem
 from torchlift.core.protocol import Fit, Lift
-from torchlift.core.selection import named, near, select
+from torchlift.core.selection import Name, matches, named, near, select
 from torchlift.core.stored import (
     forget,
     grid_holds,
@@ -138,6 +138,8 @@ class WeightLift(Lift):
         """A copy of the problem whose chosen weights are computed by nodes."""
         del fit
         base = copy.deepcopy(problem)
+        if self.prunes:
+            check_reach(base, self.where, getattr(self, "skip", None), type(self).__name__)
         known = self.eligible(base)
         made = self.nodes({name: known[name] for name in select(known, self.where, repr(self))})
         if not made:
@@ -188,6 +190,28 @@ def liftable(problem: Problem) -> dict[str, nn.Parameter]:
     settled = {name: getattr(owner_of(problem, name)[0], "settled", ()) for name in named(problem)}
     free = {name: p for name, p in named(problem).items() if name.rpartition(".")[2] not in settled[name]}
     return {name: p for name, p in free.items() if p.requires_grad and p.is_floating_point()}
+
+
+def computed(module: nn.Module) -> list[str]:
+    """Names of a module's tensors that are computed in every call: weight norm, parametrizations."""
+    parametrized = getattr(module, "parametrizations", None)
+    names = list(parametrized) if isinstance(parametrized, nn.ModuleDict) else []
+    attributes = [name for name, value in vars(module).items() if isinstance(value, Tensor)]
+    own = [name for name, _ in module.named_parameters(recurse=False)]
+    return names + [name for name in attributes if any(other.startswith(f"{name}_") for other in own)]
+
+
+def check_reach(problem: Problem, where: str, skip: str | None, who: str) -> None:
+    """An error that names the weights a glob means and no lift can reach: complex or computed ones."""
+    reasons = {name: "is complex" for name, p in named(problem).items() if p.is_complex()}
+    for path, module in problem.named_modules():
+        names = [f"{path}.{leaf}" for leaf in computed(module)]
+        reasons |= {Name(name, problem.label(name)): "is computed from other parameters" for name in names}
+    for name, reason in reasons.items():
+        if matches(name, where) and not (skip and matches(name, skip)):
+            raise SelectionError(
+                f"{who} cannot reach {name.label}, which {reason}: exclude it by where= or skip=."
+            )
 
 
 class Inside(nn.Module):

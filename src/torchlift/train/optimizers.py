@@ -127,6 +127,7 @@ def fused(factory: OptimizerFactory, problem: nn.Module) -> OptimizerFactory:
     given: Mapping[str, Any] = factory.keywords if isinstance(factory, functools.partial) else {}
     chosen = any(name in given for name in ("fused", "foreach", "capturable", "differentiable"))
     sparse = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse for m in problem.modules())
-    if chosen or sparse or not (inspect.isclass(kind) and kind in FUSED):
+    real = all(p.is_floating_point() for p in problem.parameters())
+    if chosen or sparse or not real or not (inspect.isclass(kind) and kind in FUSED):
         return factory
     return functools.partial(factory, fused=True)

@@ -18,6 +18,7 @@ from torchlift.methods.sparsity.pruned_weights import (
     rewound,
     sparsity,
     weights,
+    why_not,
 )
 
 
@@ -45,6 +46,11 @@ class MagnitudePruning(Recipe):
             )
         if self.steps < 1:
             raise TorchliftError(f"steps must be at least 1, got {self.steps}.")
+
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """Whether ``where`` reaches what it means."""
+        del fit
+        return why_not(task, self.where, self.skip)
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Stages of training, each followed by a cut; then the rest of the budget."""
@@ -92,6 +98,11 @@ class IterativeMagnitude(Recipe):
             raise TorchliftError(
                 f"IMP needs rounds ≥ 1 and 0 < fraction < 1, got {self.rounds}, {self.fraction}."
             )
+
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """Whether ``where`` reaches what it means."""
+        del fit
+        return why_not(task, self.where, self.skip)
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """The rounds, then the ticket's training."""

@@ -76,7 +76,14 @@ class LayerPruning(Recipe):
             return None if units(task.model, x) else "LayerPruning: no block or square layer can be left out."
         done = reduced(task.model, x, layers=0, grow=self.grow)
         why = "; ".join(f"{name}: {reason}" for name, reason in done.kept.items())
-        return None if done.merged else f"LayerPruning can merge nothing here ({why or 'no layer bends'})."
+        if not done.merged:
+            return f"LayerPruning can merge nothing here ({why or 'no layer bends'})."
+        unreachable = self.layers is not None and done.depth[1] > self.layers
+        return (
+            f"LayerPruning(layers={self.layers}) leaves {done.depth[1]} layers ({why})."
+            if unreachable
+            else None
+        )
 
     def pruned(self, task: Task, fit: Fit, x: Any) -> Task:
         """The task with fewer layers; how many is decided once in a run: a measured time never repeats."""

@@ -5,6 +5,8 @@ from collections import Counter
 
 from torch import nn
 
+from torchlift.core.modules import is_frozen
+from torchlift.core.weights import computed
 from torchlift.flow.ops import Flow, Op
 
 Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -107,6 +109,10 @@ def unfit(name: str, part: nn.Module, calls: Counter[str], shared: set[str]) -> 
     """Why a layer, norm or activation cannot be taken away."""
     if calls[name] > 1:
         return f"{name} is used {calls[name]} times"
+    if computed(part):
+        return f"{computed(part)[0]} of {name} is computed from other parameters"
+    if is_frozen(part):
+        return f"{name} has frozen parameters"
     if name in shared:
         return f"{name} shares its weight with another module"
     if isinstance(part, CONVOLUTIONS) and part.groups != 1:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchlift.core.modules import is_frozen
 from torchlift.flow.ops import Flow
 from torchlift.flow.trace import chunks, flow
 from torchlift.loss import call, output
@@ -41,6 +42,7 @@ def units(model: nn.Module, x: Any) -> list[Unit]:
     found = [Unit((name,)) for name in blocks(model, shape)]
     inside = tuple(f"{unit.name}." for unit in found)
     found += [unit for unit in square_layers(model, shape) if not unit.name.startswith(inside or ("\0",))]
+    found = [unit for unit in found if not any(is_frozen(model.get_submodule(name)) for name in unit.parts)]
     return [unit for unit in found if works(without(model, unit), model, example)]
 
 

@@ -117,7 +117,9 @@ class Lifter(ModuleLift):
         for name in self.places(lifted):
             self.check_call(body, name)
             if not self.learns:
-                merge.check_tied(body, body.get_submodule(f"{name}.inner"), self.who(name))
+                inner = body.get_submodule(f"{name}.inner")
+                merge.check_tied(body, inner, self.who(name))
+                merge.check_frozen(inner, self.who(name))
                 if any(weight.startswith(f"{name}.") for weight in pruned):
                     raise SelectionError(f"{self.who(name)}: merging would fill its pruned weight.")
         return lifted

@@ -38,6 +38,16 @@ class ChannelPruning(Recipe):
         if self.parameters is not None and self.macs is not None:
             raise TorchliftError("give one target, not two: parameters or macs.")
 
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """Frozen layers cannot lose channels."""
+        del fit
+        frozen = [name for name, p in task.model.named_parameters() if not p.requires_grad]
+        return (
+            f"ChannelPruning would cut frozen weights ({', '.join(frozen[:3])}): unfreeze them."
+            if frozen
+            else None
+        )
+
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Two fits with a cut between them."""
         fit(task, name="before", share=self.share)

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Problem, Task, masks_of, matches, named, select, store
+from torchlift.core import Problem, Task, liftable, masks_of, matches, select, store
+from torchlift.core.weights import check_reach
 from torchlift.errors import TorchliftError
 from torchlift.methods.sparsity import gates
 
@@ -16,10 +17,20 @@ Scope = Literal["global", "local"]
 
 
 def weights(task: Task, where: str, skip: str | None = None) -> dict[str, nn.Parameter]:
-    """The matrices and kernels a glob picks, by their name in the problem."""
-    known = {n: p for n, p in named(task).items() if p.ndim > 1 and p.is_floating_point()}
+    """The trainable matrices and kernels a glob picks, by their name in the problem."""
+    check_reach(task, where, skip, "pruning")
+    known = {n: p for n, p in liftable(task).items() if p.ndim > 1}
     chosen = select(known, where, "pruning")
     return {name: known[name] for name in chosen if not (skip and matches(name, skip))}
+
+
+def why_not(task: Task, where: str, skip: str | None) -> str | None:
+    """The reason why :func:`weights` refuses a task, or None."""
+    try:
+        weights(task, where, skip)
+    except TorchliftError as reason:
+        return str(reason)
+    return None
 
 
 def sparsity(found: Mapping[str, Tensor]) -> float:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from torchlift.core import Batch, Fit, Problem, Span, Supervised, Task, nodes
-from torchlift.errors import DataError, SelectionError
+from torchlift.errors import DataError, SelectionError, TorchliftError
 from torchlift.loss import output, split
 from torchlift.methods.recipe import Recipe
 from torchlift.train import rng
@@ -201,7 +201,12 @@ def refuse(recipe: Recipe, task: Task, data: Source, seed: int) -> None:
     """Ask the recipe whether it is for this task, before anything is written or trained."""
     with rng.scope(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it warns of, it warns of again when it runs
-        reason = recipe.accepts(copy.deepcopy(task), DryRun(data, 1))
+        try:
+            reason = recipe.accepts(copy.deepcopy(task), DryRun(data, 1))
+        except TorchliftError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     if reason is not None:
         raise SelectionError(f"{recipe.name} is not for this model: {reason}")
 

@@ -27,6 +27,7 @@ from torchlift.train.run.identity import describe
 from torchlift.train.run.lock import claims
 from torchlift.train.run.names import named_optimizer, named_recipe
 from torchlift.train.run.options import check_options
+from torchlift.train.run.postconditions import check_delivered
 from torchlift.train.run.record import fit_record
 from torchlift.train.run.result import Result
 from torchlift.train.run.signals import graceful
@@ -147,10 +148,11 @@ def fit(
     if folder is not None:
         full = functools.partial(fit_record, task, recipe, data, held_out, chosen)
         store = Store(folder, open_fit(folder, runner, full, resume=resume, overwrite=overwrite))
-    before = copy.deepcopy(task.model)
+    before = copy.deepcopy(task).model
     with rng.scope(seed), graceful(folder is not None) as interrupted:
         run = new_run(task, data, held_out, runner, store, interrupted, given)
         answer, fitter = follow(recipe, task, run, folder)
+        check_delivered(before, answer, first_batch(data, runner), recipe.name)
     drop_stale(answer)  # whatever the recipe did to weights that came on a grid
     said = in_words(task, recipe, chosen) | {"steps_per_epoch": data.steps()} | samples(data)
     result = new_result(answer, before, example, fitter, tested, said)
