@@ -27,7 +27,7 @@ def interpolation() -> nn.Sequential:
 def test_the_worked_example() -> None:
     model = interpolation()
     u = torch.tensor([[0.9], [1.2], [1.4]], dtype=F64)
-    found = tl.invert(model, model(u).detach(), reg=tl.convex.L2(1e-4), progress=False)
+    found = tl.invert(model, model(u).detach(), reg=tl.convex.L2(1e-4), method="bcd", progress=False)
     wanted = torch.tensor([[0.8995], [1.1999], [1.4000]], dtype=F64)
     torch.testing.assert_close(found.x, wanted, rtol=0, atol=1e-4)
 
@@ -55,7 +55,7 @@ def test_sweeps_never_end_above_where_they_start() -> None:
     model, x = encoder(), blob()
     with torch.no_grad():
         y, reg, box = model(x), tl.convex.TV(1e-3), tl.convex.Box(0.0, 1.0)
-        stages, blocks = reading.read(model, (1, 8, 8), x), deep.Blocks(decades=0)
+        stages, blocks = reading.read(reading.graph_of(model), (1, 8, 8), x), deep.Blocks(decades=0)
         u, z = deep.starts(stages, y, reg, box, None, blocks)
         first = deep.energy(stages, 1.0, reg, box, u, z)
         watch = tl.convex.Watch(max_iter=60)

@@ -29,7 +29,12 @@ class Skip(nn.Module):
         self.inner = nn.Linear(6, 6)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.inner(x)
+        return x + torch.relu(self.inner(x))
+
+
+class Exponential(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(x)
 
 
 class Double(nn.Sequential):
@@ -78,18 +83,20 @@ def hooked() -> nn.Module:
         ("below", model(), Y, {"box": (1.0, 0.0)}),
         ("pass shape=", nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()), torch.rand(1, 2, 2, 2), {}),
         (
-            "MaxPool2d",
+            "method='bcd' needs a chain of layers, but Sequential does '1' .MaxPool2d.",
             nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2)),
             torch.rand(1, 2, 1, 1),
-            {"shape": (1, 4, 4)},
+            {"shape": (1, 4, 4), "method": "bcd"},
         ),
         ("LayerNorm", nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6)), Y, {}),
         ("training mode", nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6)), Y, {}),
         ("training mode", nn.Sequential(nn.Linear(4, 6), nn.Dropout()), Y, {}),
         ("jumps", nn.Sequential(nn.Linear(4, 6), tl.lifted.Act("sign")), Y, {}),
-        ("outside a plain chain", nn.Sequential(nn.Linear(4, 6), Skip()), Y, {}),
+        ("'add' .Call. across them", nn.Sequential(nn.Linear(4, 6), Skip()), Y, {"method": "bcd"}),
+        ("does 'exp'", nn.Sequential(nn.Linear(4, 6), Exponential()), Y, {}),
+        ("convex from lam=1 on", nn.Sequential(MonotoneResidual(6, 3)), Y, {"lam": 0.5}),
         ("besides its modules", hooked(), Y, {}),
-        ("besides its modules|plain chain", Double(nn.Linear(4, 6), nn.ReLU()), Y, {}),
+        ("outside the range|reg is needed", Double(nn.Linear(4, 6), nn.ReLU()), Y, {"reg": None}),
         ("method='convex'", nn.Sequential(MonotoneResidual(6, 3)), Y, {"method": "fista"}),
         ("width 6", nn.Sequential(MonotoneResidual(6, 3)), Y[:, :5], {}),
         ("reg is None", nn.Sequential(MonotoneResidual(6, 3)), Y, {"reg": None, "noise": 0.1}),

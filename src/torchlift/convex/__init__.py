@@ -2,7 +2,7 @@
 
 from torchlift.convex import activations, descent, functions, operators, solvers
 from torchlift.convex.descent import Descent, Watch, condat_vu, fista
-from torchlift.convex.functions import L1, L2, TV, Box, ConvexError, Custom, Function, Wavelets
+from torchlift.convex.functions import L1, L2, TV, Box, ConvexError, Custom, Function, Sum, Wavelets
 from torchlift.convex.operators import Operator, compose
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Descent",
     "Function",
     "Operator",
+    "Sum",
     "Watch",
     "Wavelets",
     "activations",

@@ -4,23 +4,26 @@ import dataclasses
 import itertools
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from torchlift.convex.activations import Linear
 from torchlift.convex.descent import Descent, Watch
-from torchlift.convex.functions import Function, Zero, as_function, reweighted
+from torchlift.convex.functions import Box, Function, Zero, as_function, reweighted
+from torchlift.flow.graph import Graph
 from torchlift.inversion import checks, choosing, rival
 from torchlift.inversion.deep import Blocks
-from torchlift.inversion.problems import Chain, Problem, Residual, Rival
+from torchlift.inversion.problems import Chain, Network, Problem, Residual, Rival
 from torchlift.inversion.progress import bar
-from torchlift.inversion.reading import agree, leaves, read, run
+from torchlift.inversion.reading import activation_of, agree, first_break, graph_of, read, run
 from torchlift.inversion.residual import MonotoneResidual
 from torchlift.inversion.result import Inversion, InversionError
 
 METHODS = ("auto", "fista", "pdhg", "bcd", "convex", *rival.METHODS)
-_LIMITS = {"bcd": 1000, "bcd+lbfgs": 200, "adam": 1000, "lbfgs": 300}
+_LIMITS = {"bcd": 1000, "bcd+lbfgs": 1000, "forward+lbfgs": 1000, "adam": 1000, "lbfgs": 300}
 
 
 def invert(
@@ -38,6 +41,7 @@ def invert(
     max_iter: int | None = None,
     seconds: float | None = None,
     mu: float = 1.0,
+    lam: float = 1.0,
     blocks: Blocks | None = None,
     lr: float | None = None,
     progress: bool = True,
@@ -46,19 +50,23 @@ def invert(
 
     B is the Bregman penalty of the last activation, summed over entries and samples. One layer is a convex
     problem, solved until the primal–dual gap is below ``tol`` times the objective; several layers go block by
-    block; a chain of ``MonotoneResidual`` is jointly convex and needs no ``reg``.
+    block and end with L-BFGS; networks with skips over activations or max-pooling go by L-BFGS alone; a chain
+    of ``MonotoneResidual`` is jointly convex and needs no ``reg``.
 
-    model: a chain of Linear, Conv2d, average pooling, Flatten, batch norm (eval) and activations.
+    model: linear layers, convolutions (transposed too), pooling, batch norm and dropout in evaluation mode,
+        reshapes, sums, concatenations and the activations of ``tl.lifted``, as modules or functions.
     y: outputs, samples as rows. Values outside the last activation's range are projected, with a warning.
-    reg: ``tl.convex.TV(alpha)``, ``L1``, ``L2``, ``Wavelets``, or any object with ``fn`` and ``prox``.
+    reg: ``tl.convex.TV(alpha)``, ``L1``, ``L2``, ``Wavelets``, any object with ``fn`` and ``prox``, or a sum
+        of them, as in ``TV(0.01) + L2(1e-3)``.
     shape: that of one input; a Linear's is known.
     noise: δ with B(y, N(truth)) ≈ δ² per sample; α is then the largest with mean fidelity ≤ δ².
     method: "auto", "fista", "pdhg" (one layer), "bcd" (several), "convex" (residual), or a rival on
         ½‖N(x) − y‖² + αJ(x) through autograd: "adam", "lbfgs".
     init: where to start. box: (lo, hi) for every entry of x.
-    alpha: a number instead of ``reg``'s own, or "l-curve".
+    alpha: a number instead of ``reg``'s own, or "l-curve", which is an error where the curve has no corner.
     max_iter, seconds: limits; ``converged`` tells whether they were what stopped it.
     mu, blocks: weight of the layers' penalties, and how sweeps go. lr: of the rivals.
+    lam: weight λ of ½‖u_L − y‖² for residual networks; from 1 on the problem is convex.
     """
     y = checks.observation(model, y)
     if method not in METHODS:
@@ -69,11 +77,12 @@ def invert(
         ("max_iter", max_iter),
         ("seconds", seconds),
         ("mu", mu),
+        ("lam", lam),
     ):
         checks.positive(name, value)
     begun = time.perf_counter()
     with torch.no_grad():
-        problem, start = pose(model, y, method, shape, init, box, blocks or Blocks(mu=mu), lr)
+        problem, start = pose(model, y, method, shape, init, box, blocks or Blocks(mu=mu), lam, lr)
         function = regularizer(reg, alpha, problem)
         limit = max_iter or _LIMITS.get(problem.method(function), 10_000)
         with bar(progress, limit) as report:
@@ -108,41 +117,87 @@ def pose(
     init: Tensor | None,
     box: Any,
     blocks: Blocks,
+    lam: float,
     lr: float | None,
 ) -> tuple[Problem, Tensor | None]:
     """The kind of problem this model and method make, and the start."""
     limits = checks.as_box(box)
-    parts = [] if method in rival.METHODS else [module for _, module in leaves(model)]
-    first = parts[0] if parts else next(itertools.chain(_first(model), [model]))
-    if parts and all(isinstance(part, MonotoneResidual) for part in parts):
-        residual = [part for part in parts if isinstance(part, MonotoneResidual)]
-        if method not in ("auto", "convex"):
-            raise InversionError(
-                f"tl.invert: residual networks are inverted by method='convex', not {method!r}"
-            )
-        size = shape or (residual[0].weight.shape[1],)
-        if y.ndim != 2 or y.shape[1] != residual[-1].weight.shape[1] or math.prod(size) != y.shape[1]:
-            raise InversionError(
-                f"tl.invert: a residual network of width {residual[0].weight.shape[1]} cannot give samples "
-                f"of {tuple(y.shape[1:])} from inputs of {size}"
-            )
-        return Residual(residual, y, limits, size, 1.0), checks.start(init, y, size)
+    graph = None if method in rival.METHODS else graph_of(model)
+    modules = [step.module for step in graph.steps] if graph is not None else []
+    if modules and all(isinstance(module, MonotoneResidual) for module in modules):
+        return residual(modules, y, method, shape, init, limits, lam)
+    first = modules[0] if modules else next(itertools.chain(_first(model), [model]))
     size = checks.shape_of(model, shape, init, first)
     flat = isinstance(first, nn.Linear) and len(size) > 1
     network = (lambda x: model(x.flatten(1))) if flat else model
-    if method in rival.METHODS:
+    if graph is None:
         checks.fits(y, attempt(network, y, size))
         return Rival(network, y, limits, size, method, lr), checks.start(init, y, size)
-    stages = read(model, size, y)
-    checks.fits(y, run(stages, y.new_zeros(1, *size))[-1])
-    agree(model, stages, size, y, flat)
-    several = len(stages) > 1
-    if method == "convex" or (method != "auto" and several != (method == "bcd")):
+    problem = chain_or_network(graph, model, y, method, size, limits, blocks, flat)
+    return problem, checks.start(init, y, size)
+
+
+def residual(
+    modules: Sequence[nn.Module],
+    y: Tensor,
+    method: str,
+    shape: tuple[int, ...] | None,
+    init: Tensor | None,
+    box: Box | None,
+    lam: float,
+) -> tuple[Problem, Tensor | None]:
+    """The jointly convex problem of a chain of monotone residual layers."""
+    layers = [module for module in modules if isinstance(module, MonotoneResidual)]
+    if method not in ("auto", "convex"):
+        raise InversionError(f"tl.invert: residual networks are inverted by method='convex', not {method!r}")
+    if lam < 1:
+        raise InversionError(f"tl.invert: a residual network's problem is convex from lam=1 on, got {lam}")
+    width = layers[0].weight.shape[1]
+    size = shape or (width,)
+    if y.ndim != 2 or y.shape[1] != layers[-1].weight.shape[1] or math.prod(size) != y.shape[1]:
         raise InversionError(
-            f"tl.invert: method={method!r} does not go with {len(stages)} layer(s); use method='auto'"
+            f"tl.invert: a residual network of width {width} cannot give samples of {tuple(y.shape[1:])} "
+            f"from inputs of {size}"
         )
-    y = checks.in_range(y, stages[-1].activation)
-    return Chain(stages, y, limits, method, blocks), checks.start(init, y, size)
+    return Residual(layers, y, box, size, lam), checks.start(init, y, size)
+
+
+def chain_or_network(
+    graph: Graph,
+    model: nn.Module,
+    y: Tensor,
+    method: str,
+    size: tuple[int, ...],
+    box: Box | None,
+    blocks: Blocks,
+    flat: bool,
+) -> Problem:
+    """A chain of convex stages where the graph is one, else the network as a whole."""
+    obstacle = first_break(graph)
+    if obstacle is None:
+        stages = read(graph, size, y)
+        checks.fits(y, run(stages, y.new_zeros(1, *size))[-1])
+        agree(model, lambda x: run(stages, x)[-1], size, y, flat)
+        if method == "convex" or (method != "auto" and (len(stages) > 1) != (method == "bcd")):
+            raise InversionError(
+                f"tl.invert: method={method!r} does not go with {len(stages)} layer(s); use method='auto'"
+            )
+        return Chain(stages, checks.in_range(y, stages[-1].activation), box, method, blocks)
+    if method != "auto":
+        raise InversionError(
+            f"tl.invert: method={method!r} needs a chain of layers, but {type(model).__name__} does "
+            f"{obstacle.name!r} ({type(obstacle.module).__name__}) across them; use 'auto', 'adam' or 'lbfgs'"
+        )
+    last = activation_of(graph.steps[-1])
+    bare = {len(graph.steps) - 1: nn.Identity()} if last is not None else None
+
+    def before(x: Tensor) -> Tensor:
+        return graph(x.flatten(1) if flat else x, bare)
+
+    activation = last or Linear()
+    checks.fits(y, attempt(before, y, size))
+    agree(model, lambda x: activation(before(x)), size, y, flat)
+    return Network(before, activation, checks.in_range(y, activation), box, size)
 
 
 def _first(model: nn.Module) -> list[nn.Module]:

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from torch import Tensor
 
@@ -68,19 +69,40 @@ def _unreachable(target: float, last: Point, large: bool) -> InversionError:
 
 
 def corner(solver: Solver, reg: Function, first: float) -> float:
-    """The α of greatest curvature of (log fidelity, log J), over half decades from large to small."""
+    """The α of greatest curvature of (log ‖fidelity‖, log J), over half decades from large to small.
+
+    A corner parts a steep branch (small α: J falls, the fidelity hardly moves) from a flat one (large α).
+    Where there are not both, the curve says nothing about α, and that is an error.
+    """
     alphas = [first * 10 ** (k / 2) for k in range(4, -9, -1)]
     points: list[Point] = []
     for alpha in alphas:
         points.append(solver(reweighted(reg, alpha), points[-1].x if points else None))
     kept = [p for p in points if p.fidelity > 0 and p.size > 0]
-    if len(kept) < 3:
-        raise InversionError(
-            "tl.invert: the L-curve has no corner (no J left at all alphas); give alpha or noise"
-        )
     curve = [(math.log(p.fidelity) / 2, math.log(p.size)) for p in kept]
+    moves = [(a[0] - b[0], b[1] - a[1]) for a, b in pairwise(curve)]
     bends = [_curvature(*curve[k - 1 : k + 2]) for k in range(1, len(curve) - 1)]
-    return kept[1 + bends.index(max(bends))].alpha
+    sharp = [
+        (bend, 1 + k)
+        for k, bend in enumerate(bends)
+        if bend > 0 and _flat(moves[: k + 1]) and _steep(moves[k + 1 :])
+    ]
+    if not sharp:
+        raise InversionError(
+            f"tl.invert: the L-curve has no corner for alpha from {alphas[-1]:.1g} to {alphas[0]:.1g}; give "
+            "alpha, or noise= for the discrepancy principle"
+        )
+    return kept[max(sharp)[1]].alpha
+
+
+def _flat(moves: Sequence[tuple[float, float]]) -> bool:
+    """Whether, at some α above, the fidelity falls faster than J grows as α falls."""
+    return any(fit > max(size, _SAME) for fit, size in moves)
+
+
+def _steep(moves: Sequence[tuple[float, float]]) -> bool:
+    """Whether, at some α below, J grows faster than the fidelity falls as α falls."""
+    return any(size > max(fit, _SAME) for fit, size in moves)
 
 
 def _curvature(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> float:

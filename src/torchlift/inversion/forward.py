@@ -5,25 +5,30 @@ B keeps its slope σ(v) − y where a unit of the last layer is off and should n
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from torchlift.convex.activations import Activation
 from torchlift.convex.descent import Descent, Watch, lbfgs
 from torchlift.convex.functions import Box, Function, samples
 from torchlift.inversion import deep
 from torchlift.inversion.reading import Stage, run
 
-_SWEEPS = 5
 _RACE = 10
+_SHARE = 0.5
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Forward:
-    """B(y, N(x)) + αJ(x), one number per sample; a box is kept by a quadratic penalty, then a cut."""
+    """B(y, N(x)) + αJ(x), one number per sample; a box is kept by a quadratic penalty, then a cut.
 
-    stages: Sequence[Stage]
+    N = σ ∘ v: ``before`` is v, any network up to its last ``activation``.
+    """
+
+    before: Callable[[Tensor], Tensor]
+    activation: Activation
     y: Tensor
     reg: Function
     box: Box | None
@@ -32,8 +37,7 @@ class Forward:
         """One number per sample; ``rows`` says which samples x holds, if not all."""
         y = self.y if rows is None else self.y[rows]
         inside = x if self.box is None else self.box.prox(x)
-        last, below = self.stages[-1], run(self.stages[:-1], inside)[-1]
-        fit = last.activation.penalty(y, last.affine(below)).reshape(len(x), -1).sum(1)
+        fit = self.activation.penalty(y, self.before(inside)).reshape(len(x), -1).sum(1)
         return fit + self.reg.fn(inside) + samples(x - inside).square().sum(1) / 2
 
     def slope(self, x: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -50,6 +54,12 @@ class Forward:
         return dataclasses.replace(found, x=x, objective=self.value(x))
 
 
+def of_stages(stages: Sequence[Stage], y: Tensor, reg: Function, box: Box | None) -> Forward:
+    """The objective of a chain."""
+    *inner, last = stages
+    return Forward(lambda x: last.affine(run(inner, x)[-1]), last.activation, y, reg, box)
+
+
 def descend(
     stages: Sequence[Stage],
     y: Tensor,
@@ -59,22 +69,27 @@ def descend(
     watch: Watch,
     blocks: deep.Blocks,
 ) -> Descent:
-    """Quasi-Newton from ``init``, or from the better of two starts: 0 and a short lifted descent.
+    """Block descent first, then quasi-Newton from where it ends, or from 0 where that is better.
 
-    Which is better is found by a race of ten steps, sample by sample.
+    Half of the iterations and seconds go to the blocks. Which start is better is found by a race of ten
+    steps, sample by sample.
     """
     begun = time.perf_counter()
-    start = init
-    if start is None:
-        zero = y.new_zeros(len(y), *stages[0].affine.shape)
-        zero = zero if box is None else box.prox(zero)
-        limit = None if watch.seconds is None else watch.seconds / 10
-        short = Watch(tol=watch.tol, max_iter=_SWEEPS, every=_SWEEPS, seconds=limit)
-        lifted = deep.descend(stages, y, reg, box, None, short, blocks).x
-        both = Forward(stages, torch.cat([y, y]), reg, box)
-        limit = None if watch.seconds is None else watch.seconds / 5
-        raced = both.lower(torch.cat([zero, lifted]), Watch(max_iter=_RACE, every=_RACE, seconds=limit))
-        (a, b), (x, other) = raced.objective.chunk(2), raced.x.chunk(2)
-        start = torch.where((a <= b).reshape(-1, *[1] * (x.ndim - 1)), x, other)
+    half = None if watch.seconds is None else _SHARE * watch.seconds
+    sweeps = dataclasses.replace(watch, max_iter=max(1, round(_SHARE * watch.max_iter)), seconds=half)
+    lifted = deep.descend(stages, y, reg, box, init, sweeps, blocks)
+    zero = torch.zeros_like(lifted.x) if init is None else init
+    zero = zero if box is None else box.prox(zero)
+    both = of_stages(stages, torch.cat([y, y]), reg, box)
+    limit = None if watch.seconds is None else watch.seconds / 10
+    raced = both.lower(torch.cat([zero, lifted.x]), Watch(max_iter=_RACE, every=_RACE, seconds=limit))
+    (a, b), (x, other) = raced.objective.chunk(2), raced.x.chunk(2)
+    start = torch.where((a <= b).reshape(-1, *[1] * (x.ndim - 1)), x, other)
     left = None if watch.seconds is None else max(1e-3, watch.seconds - (time.perf_counter() - begun))
-    return Forward(stages, y, reg, box).lower(start, dataclasses.replace(watch, seconds=left))
+    rest = max(1, watch.max_iter - lifted.iterations)
+    found = of_stages(stages, y, reg, box).lower(
+        start, dataclasses.replace(watch, max_iter=rest, seconds=left)
+    )
+    done = lifted.iterations
+    rows = (*lifted.history, *((k + done, value, gap) for k, value, gap in found.history))
+    return dataclasses.replace(found, iterations=found.iterations + done, history=rows)

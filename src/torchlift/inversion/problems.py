@@ -1,4 +1,4 @@
-"""The three kinds of inversion behind one face: chains of layers, convex residual networks, the rivals."""
+"""The kinds of inversion behind one face: chains of layers, graphs, convex residual networks, the rivals."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from torchlift.convex.activations import Linear
+from torchlift.convex.activations import Activation, Linear
 from torchlift.convex.descent import Certificate, Descent, Watch, fista
 from torchlift.convex.functions import Box, Function, Zero, samples
 from torchlift.inversion import deep, forward, rival, single
@@ -51,12 +51,7 @@ class Chain:
         """Of several stages: "bcd", or "bcd+lbfgs" unless asked otherwise; of one the convex solver."""
         if len(self.stages) == 1:
             return single.chosen(reg, self.box) if self.wanted == "auto" else self.wanted
-        return "bcd" if self.wanted == "bcd" or self._readout else "bcd+lbfgs"
-
-    @property
-    def _readout(self) -> bool:
-        """One layer and a linear combination of its units: the lifted energy itself is minimized."""
-        return len(self.stages) == 2 and isinstance(self.stages[1].activation, Linear)
+        return "bcd" if self.wanted == "bcd" else "bcd+lbfgs"
 
     def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
         """See ``single`` and ``deep``."""
@@ -70,11 +65,7 @@ class Chain:
     def _deep(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
         if self.wanted == "bcd":
             return deep.descend(self.stages, self.y, reg, self.box, start, watch, self.blocks)
-        found = forward.descend(self.stages, self.y, reg, self.box, start, watch, self.blocks)
-        if not self._readout:
-            return found
-        near = dataclasses.replace(self.blocks, decades=0)
-        return deep.descend(self.stages, self.y, reg, self.box, found.x, watch, near)
+        return forward.descend(self.stages, self.y, reg, self.box, start, watch, self.blocks)
 
     def output(self, x: Tensor) -> Tensor:
         """The forward pass."""
@@ -85,6 +76,36 @@ class Chain:
         last = self.stages[-1]
         below = run(self.stages[:-1], x)[-1] if len(self.stages) > 1 else x
         return Fidelity(last.affine, last.activation, self.y).value(below)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Network:
+    """Any graph of affine maps and activations, with skips and maxima: B(y, N(x)) + αJ(x) by quasi-Newton."""
+
+    before: Callable[[Tensor], Tensor]
+    activation: Activation
+    y: Tensor
+    box: Box | None
+    shape: tuple[int, ...]
+
+    def method(self, reg: Function) -> str:
+        """Always the same."""
+        del reg
+        return "forward+lbfgs"
+
+    def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
+        """From the start, or from 0 (in the box)."""
+        zero = self.y.new_zeros(len(self.y), *self.shape)
+        first = start if start is not None else zero if self.box is None else self.box.prox(zero)
+        return forward.Forward(self.before, self.activation, self.y, reg, self.box).lower(first, watch)
+
+    def output(self, x: Tensor) -> Tensor:
+        """The forward pass."""
+        return self.activation(self.before(x))
+
+    def fidelity(self, x: Tensor) -> Tensor:
+        """B of the last activation at the forward pass."""
+        return self.activation.penalty(self.y, self.before(x)).reshape(len(x), -1).sum(1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -2,14 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-import torch.fx
 from torch import Tensor, nn
 
-from torchlift.convex.activations import Activation, Linear, recognize
-from torchlift.convex.operators import Affine, Identity, Reshape, affine
+from torchlift.convex.activations import Activation, Channelwise, Linear, is_activation, recognize
+from torchlift.convex.operators import Affine, Identity, Mapped, Reshape, affine
+from torchlift.flow.graph import MAXIMA, Graph, ReadError, Step, read_graph
 from torchlift.inversion.residual import MonotoneResidual
 from torchlift.inversion.result import InversionError
 
@@ -29,98 +29,107 @@ class Stage:
         return self.activation(self.affine(u))
 
 
-def leaves(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """The modules in the order they run: nested Sequentials, or the chain torch.fx finds."""
-    if type(model).forward is nn.Sequential.forward:
-        for name, child in vars(model)["_modules"].items():  # named_children would drop a module used twice
-            yield from leaves(child, f"{prefix}{name}.")
-    elif known(model) or next(model.children(), None) is None:
-        yield prefix.removesuffix("."), model
-    else:
-        yield from _traced(model, prefix)
+def leaf(module: nn.Module) -> bool:
+    """Whether a module is one operation, whatever is inside it."""
+    return isinstance(module, MonotoneResidual) or is_activation(module)
 
 
-def known(module: nn.Module) -> bool:
-    """Whether a module with children is still one step of the chain."""
-    return isinstance(module, MonotoneResidual) or recognize(module) is not None
-
-
-class _Tracer(torch.fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return known(m) or super().is_leaf_module(m, module_qualified_name)
-
-
-def _traced(model: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
-    kind = type(model).__name__
+def graph_of(model: nn.Module) -> Graph:
+    """The model's operations; one that is neither affine nor an activation is refused by name."""
     try:
-        graph = _Tracer().trace(model)
-    except Exception as error:
+        return read_graph(model, leaf, "tl.invert")
+    except ReadError as error:
+        said = str(error)
+        hint = "" if "training mode" in said else "; method='adam' and 'lbfgs' need no more than gradients"
+        raise InversionError(f"{said}{hint}") from None
+
+
+def activation_of(step: Step) -> Activation | None:
+    """The activation that a step computes, on the dimension torch has it on; None if it is affine."""
+    activation = recognize(step.module)
+    if activation is None:
+        return None
+    if not math.isfinite(activation.lipschitz):
         raise InversionError(
-            f"tl.invert: {prefix}{kind} is not a chain of modules: {str(error).splitlines()[0]}"
-        ) from error
-    last: torch.fx.Node | None = None
-    for node in graph.nodes:
-        if node.op in ("placeholder", "output"):
-            last = node
-            continue
-        if node.op != "call_module" or node.all_input_nodes != [last]:
-            raise InversionError(
-                f"tl.invert: {prefix}{kind} computes {node.name!r} outside a plain chain of modules; skips "
-                "are inverted as torchlift.inversion.MonotoneResidual, all else with method='adam' or 'lbfgs'"
-            )
-        last = node
-        yield from leaves(model.get_submodule(str(node.target)), f"{prefix}{node.target}.")
+            f"tl.invert: {step.name!r} ({activation}) jumps and cannot be run backward; use hard_tanh"
+        )
+    channels = isinstance(step.module, nn.Softmax) and step.module.dim == 1
+    return Channelwise(activation) if channels else activation
 
 
-def read(model: nn.Module, shape: Shape, like: Tensor) -> list[Stage]:
-    """The stages of the model for samples of ``shape``, or an error that names the module in the way."""
+def first_break(graph: Graph) -> Step | None:
+    """The first step because of which the network is no chain: a skip over an activation, or a maximum.
+
+    Sums that stay between two activations are part of one affine map.
+    """
+    state, source = 0, {0: 0}
+    for number, step in enumerate(graph.steps, 1):
+        origins = {source[i] for i in step.inputs}
+        if origins != {state} or isinstance(step.module, MAXIMA):
+            return step
+        state = number if activation_of(step) is not None else state
+        source[number] = state
+    return None
+
+
+def read(graph: Graph, shape: Shape, like: Tensor) -> list[Stage]:
+    """The stages for samples of ``shape``, or an error that names the module in the way."""
     stages: list[Stage] = []
-    names: list[str] = []
-    waiting = Affine(Identity(), like.new_zeros(shape), shape)
-    for name, module in leaves(model):
-        size = tuple(waiting.offset.shape)
-        if not names and not stages and isinstance(module, nn.Linear) and len(size) > 1:
-            flat = Reshape(size, (math.prod(size),))
-            waiting = Affine(flat, like.new_zeros(math.prod(size)), shape)
-            size = (math.prod(size),)
-        activation = recognize(module)
+    waiting, start, size = list[Step](), 0, shape
+    for number, step in enumerate(graph.steps, 1):
+        activation = activation_of(step)
         if activation is None:
-            waiting = _next(name, module, size, like).after(waiting)
-            names.append(name)
+            waiting.append(step)
             continue
-        _check(name, activation, size)
-        stages.append(Stage(name, waiting, activation))
-        waiting, names = Affine(Identity(), torch.zeros_like(waiting.offset), size), []
-    if names or not stages:
-        stages.append(Stage(names[-1] if names else "", waiting, Linear()))
+        stages.append(Stage(step.name, segment(waiting, start, size, like), activation))
+        size = tuple(stages[-1].affine.offset.shape)
+        _check(step.name, activation, size)
+        waiting, start = [], number
+    if waiting or not stages:
+        name = waiting[-1].name if waiting else ""
+        stages.append(Stage(name, segment(waiting, start, size, like), Linear()))
     return stages
 
 
-def _next(name: str, module: nn.Module, size: Shape, like: Tensor) -> Affine:
-    kind = type(module).__name__
-    if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm | nn.Dropout):  # pyright: ignore[reportPrivateUsage]
-        raise InversionError(f"tl.invert: {name!r} ({kind}) is in training mode; call model.eval() first")
+def segment(steps: Sequence[Step], start: int, shape: Shape, like: Tensor) -> Affine:
+    """The affine map of all steps between two activations; value ``start`` is its input."""
+    whole = Affine(Identity(), like.new_zeros(shape), shape)
+    if start == 0 and steps and isinstance(steps[0].module, nn.Linear) and len(shape) > 1:
+        flat = (math.prod(shape),)
+        whole = Affine(Reshape(shape, flat), like.new_zeros(flat), shape)
+    if all(step.inputs == (start + k,) for k, step in enumerate(steps)):
+        for step in steps:
+            size = tuple(whole.offset.shape)
+            whole = _tried(step, size, lambda step=step, size=size: affine(step.module, size, like)).after(
+                whole
+            )
+        return whole
+
+    def run(x: Tensor) -> Tensor:
+        values = {start: x}
+        for number, step in enumerate(steps, start + 1):
+            values[number] = step.module(*(values[i] for i in step.inputs))
+        return values[start + len(steps)]
+
+    return _tried(steps[-1], shape, lambda: Mapped(run, shape, like).affine())
+
+
+def _tried(step: Step, size: Shape, work: Callable[[], Affine | None]) -> Affine:
+    kind = type(step.module).__name__
     try:
-        found = affine(module, size, like)
+        found = work()
     except (RuntimeError, ValueError, IndexError) as error:
         reason = str(error).splitlines()[0]
         raise InversionError(
-            f"tl.invert: {name!r} ({kind}) does not take samples of {size}: {reason}"
+            f"tl.invert: {step.name!r} ({kind}) does not take samples of {size}: {reason}"
         ) from None
     if found is None:
-        raise InversionError(
-            f"tl.invert: {name!r} ({kind}) cannot be run backward; known are Linear, Conv2d with zero "
-            "padding, average pooling, Flatten, batch norm in eval mode, and the activations of tl.lifted"
-        )
+        raise InversionError(f"tl.invert: {step.name!r} ({kind}) cannot be run backward: it is not affine")
     return found
 
 
 def _check(name: str, activation: Activation, size: Shape) -> None:
-    if not math.isfinite(activation.lipschitz):
-        raise InversionError(
-            f"tl.invert: {name!r} ({activation}) jumps and cannot be run backward; use hard_tanh"
-        )
-    if activation.vector and len(size) != 1:
+    if activation.vector and not isinstance(activation, Channelwise) and len(size) != 1:
         raise InversionError(
             f"tl.invert: {name!r} ({activation}) acts on vectors, but gets samples of {size}"
         )
@@ -135,12 +144,14 @@ def run(stages: Sequence[Stage], u: Tensor) -> list[Tensor]:
     return states
 
 
-def agree(model: nn.Module, stages: Sequence[Stage], shape: Shape, like: Tensor, flat: bool) -> None:
-    """Refuse to go on if the stages do not compute what the model computes."""
+def agree(
+    model: nn.Module, network: Callable[[Tensor], Tensor], shape: Shape, like: Tensor, flat: bool
+) -> None:
+    """Refuse to go on if what was read does not compute what the model computes."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, *shape, generator=generator, dtype=torch.float64).to(like)
     with torch.no_grad():
-        wanted, found = model(x.flatten(1) if flat else x), run(stages, x)[-1]
+        wanted, found = model(x.flatten(1) if flat else x), network(x)
     rounding = 1e4 * torch.finfo(like.dtype).eps * (1 + float(wanted.abs().max()))
     if found.shape != wanted.shape or float((found - wanted).abs().max()) > rounding:
         raise InversionError(

@@ -17,6 +17,7 @@ ELEMENTWISE = {
     "linear": {},
     "relu": {},
     "leaky_relu": {"slope": 0.2},
+    "elu": {"alpha": 0.7},
     "clip": {"lo": -0.5, "hi": 2.0},
     "hard_tanh": {},
     "relu6": {},

@@ -68,10 +68,13 @@ def tied() -> nn.Module:
 
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    "own forward": (lambda: Doubled(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), "outside a plain chain"),
+    "own forward": (
+        lambda: Doubled(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)),
+        "operation .mul. has no block",
+    ),
     "inner forward": (lambda: nn.Sequential(nn.Linear(4, 5), Noisy(), nn.Linear(5, 3)), "1 .its own forward"),
     "hooks": (hooked, r"differ by .* look at 1 \(hooks\)"),
-    "shared": (shared, "'2' shares its weight with '0'"),
+    "shared": (shared, "'0' is used twice"),
     "tied": (tied, "'2' shares its weight with '0'"),
     "weight norm": (
         lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 5)), nn.Linear(5, 3)),

@@ -32,6 +32,8 @@ def recognize(module: nn.Module) -> Activation | None:
             return get("relu")
         case nn.LeakyReLU():
             return get("leaky_relu", slope=module.negative_slope)
+        case nn.ELU():
+            return get("elu", alpha=module.alpha)
         case nn.PReLU():
             return PReLU(module.weight.detach().clone())
         case nn.Hardtanh():  # ReLU6 is one of these
@@ -50,3 +52,8 @@ def recognize(module: nn.Module) -> Activation | None:
             return get("softmax")
         case _:
             return None
+
+
+def is_activation(module: nn.Module) -> bool:
+    """Whether :func:`recognize` knows the module, without a look at its weights."""
+    return isinstance(module, nn.PReLU) or recognize(module) is not None

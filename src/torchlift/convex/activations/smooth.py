@@ -1,4 +1,4 @@
-"""Sigmoid, tanh and softplus: smooth potentials whose scaled prox is a scalar root."""
+"""Sigmoid, tanh, softplus and ELU: smooth potentials whose scaled prox is a scalar root."""
 
 import dataclasses
 import math
@@ -188,3 +188,64 @@ class Softplus(Activation):
     def project(self, u: Tensor) -> Tensor:
         """Onto u ≥ 0."""
         return u.clamp(min=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ELU(Activation):
+    """σ(v) = v for v ≥ 0, α(e^v − 1) below; f(u) = u²/2 for u ≥ 0, (u + α) log(1 + u/α) − u on [−α, 0]."""
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < math.inf:
+            raise ValueError(f"elu: alpha must be a positive number, got {self.alpha}")
+
+    @property
+    def lipschitz(self) -> float:
+        """max(1, α)."""
+        return max(1.0, self.alpha)
+
+    def __call__(self, v: Tensor) -> Tensor:
+        """σ(v)."""
+        return torch.where(v >= 0, v, self.alpha * torch.expm1(v.clamp(max=0)))
+
+    def potential(self, u: Tensor) -> Tensor:
+        """f(u)."""
+        c = u.clamp(-self.alpha, 0)
+        left = xlogy(c + self.alpha, 1 + c / self.alpha) - c
+        return inside(torch.where(u >= 0, u.square() / 2, left), u >= -self.alpha)
+
+    def conjugate(self, v: Tensor) -> Tensor:
+        """v²/2 for v ≥ 0, α(e^v − v − 1) below."""
+        low = v.clamp(max=0)
+        return torch.where(v >= 0, v.square() / 2, self.alpha * (torch.expm1(low) - low))
+
+    def penalty(self, u: Tensor, v: Tensor) -> Tensor:
+        """Squares where both are positive, α(e^v − e^s(1 + v − s)) with s = σ⁻¹(u) where neither is."""
+        low, kept = u.clamp(-self.alpha, 0), v.clamp(max=0)
+        both = self.alpha * torch.exp(kept) - (low + self.alpha) * (1 + kept)
+        both = both + xlogy(low + self.alpha, 1 + low / self.alpha)
+        crossed = self.potential(u.clamp(min=-self.alpha)) + self.conjugate(v) - u * v
+        same = torch.where(u >= 0, (u - v).square() / 2, both)
+        return inside(torch.where((u >= 0) == (v >= 0), same, crossed).clamp(min=0), u >= -self.alpha)
+
+    def grad_potential(self, u: Tensor) -> Tensor:
+        """u for u ≥ 0, log(1 + u/α) below."""
+        return torch.where(u >= 0, u, torch.log1p(u.clamp(max=0) / self.alpha))
+
+    def prox(self, w: Tensor, mu: Scalar) -> Tensor:
+        """w/(1 + μ) for w ≥ 0, else σ(s) with α(e^s − 1) + μs = w."""
+        w, mu = _match(w, mu)
+        low = w.clamp(max=0)
+
+        def balance(s: Tensor) -> tuple[Tensor, Tensor]:
+            return self.alpha * torch.expm1(s) + mu * s - low, self.alpha * torch.exp(s) + mu
+
+        root = increasing_root(
+            balance, low / mu, torch.zeros_like(w), low / (mu + self.alpha), 2 * (w.abs() + 1)
+        )
+        return torch.where(w >= 0, w / (1 + mu), self(root))
+
+    def project(self, u: Tensor) -> Tensor:
+        """Onto u ≥ −α."""
+        return u.clamp(min=-self.alpha)

@@ -7,7 +7,7 @@ from typing import Any
 from torchlift.convex.activations.base import Activation
 from torchlift.convex.activations.piecewise import Clip, Hardsigmoid, LeakyReLU, Linear
 from torchlift.convex.activations.simplex import Simplex, Softmax
-from torchlift.convex.activations.smooth import Sigmoid, Softplus, Tanh
+from torchlift.convex.activations.smooth import ELU, Sigmoid, Softplus, Tanh
 from torchlift.convex.activations.threshold import (
     GroupSoftThreshold,
     NonnegSoftThreshold,
@@ -19,6 +19,7 @@ _TABLE: dict[str, Callable[..., Activation]] = {
     "linear": Linear,
     "relu": lambda: Clip(0.0, math.inf),
     "leaky_relu": LeakyReLU,
+    "elu": ELU,
     "clip": Clip,
     "hard_tanh": lambda: Clip(-1.0, 1.0),
     "relu6": lambda: Clip(0.0, 6.0),

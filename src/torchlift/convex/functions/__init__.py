@@ -10,6 +10,7 @@ from torchlift.convex.functions.base import (
     samples,
 )
 from torchlift.convex.functions.norms import L1, L2, Box, Boxed, GroupL1, Zero
+from torchlift.convex.functions.sums import Sum
 from torchlift.convex.functions.variation import TV, denoise
 from torchlift.convex.functions.wavelets import Wavelets, WaveletTransform
 
@@ -24,6 +25,7 @@ __all__ = [
     "Function",
     "GroupL1",
     "Proximable",
+    "Sum",
     "WaveletTransform",
     "Wavelets",
     "Zero",

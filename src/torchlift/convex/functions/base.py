@@ -51,6 +51,12 @@ class Function(abc.ABC):
         del q
         return None
 
+    def __add__(self, other: "Function") -> "Function":
+        """f + g."""
+        from torchlift.convex.functions.sums import plus  # which are functions themselves
+
+        return plus(self, as_function(other))
+
     def prox_conjugate(self, q: Tensor, step: float) -> Tensor:
         """prox of step·f* at q = q − step·prox of f/step at q/step (Moreau 1965)."""
         return q - step * self.prox(q / step, 1 / step)

@@ -11,7 +11,7 @@ from torchlift.convex.operators.imaging import (
     random_mask,
 )
 from torchlift.convex.operators.layers import AveragePool, Convolution, Dense, Scale
-from torchlift.convex.operators.modules import Affine, affine
+from torchlift.convex.operators.modules import Affine, Mapped, affine
 
 __all__ = [
     "Affine",
@@ -22,6 +22,7 @@ __all__ = [
     "Dense",
     "Differences",
     "Identity",
+    "Mapped",
     "Mask",
     "Operator",
     "Reshape",

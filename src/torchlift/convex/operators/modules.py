@@ -1,13 +1,16 @@
-"""Affine modules as operators: v = A x + b for Linear, Conv2d, average pooling, Flatten, batch norm."""
+"""Affine modules as operators, v = A x + b: the common ones by formula, all others through autograd."""
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from torchlift.convex.operators.base import Identity, Operator, Reshape, compose
 from torchlift.convex.operators.layers import AveragePool, Convolution, Dense, Scale
+from torchlift.flow import graph
+from torchlift.flow.graph import AFFINE, EVALUATED
 
 Shape = tuple[int, ...]
 
@@ -35,9 +38,34 @@ class Affine:
         return Affine(compose(first.linear, self.linear), offset, first.shape)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Mapped(Operator):
+    """x ↦ f(x) − f(0) for any affine f, its adjoint by autograd."""
+
+    function: Callable[[Tensor], Tensor]
+    shape: Shape
+    like: Tensor
+
+    def affine(self) -> Affine:
+        """The whole of f."""
+        with torch.no_grad():
+            return Affine(self, self.function(self._zeros(1))[0].detach(), self.shape)
+
+    def _zeros(self, samples: int) -> Tensor:
+        return self.like.new_zeros(samples, *self.shape)
+
+    def A(self, x: Tensor) -> Tensor:
+        """f(x) − f(0)."""
+        return self.function(x) - self.function(self._zeros(1))
+
+    def A_adjoint(self, y: Tensor) -> Tensor:
+        """The pullback of y."""
+        return torch.func.vjp(self.A, self._zeros(len(y)))[1](y)[0]
+
+
 def affine(module: nn.Module, shape: Shape, like: Tensor) -> Affine | None:
     """The module as an affine map of samples of ``shape``, or None if it is none that is known."""
-    linear = linear_part(module, shape)
+    linear = linear_part(module, shape, like)
     if linear is None:
         return None
     with torch.no_grad():
@@ -45,7 +73,7 @@ def affine(module: nn.Module, shape: Shape, like: Tensor) -> Affine | None:
     return Affine(linear, offset, shape)
 
 
-def linear_part(module: nn.Module, shape: Shape) -> Operator | None:
+def linear_part(module: nn.Module, shape: Shape, like: Tensor) -> Operator | None:
     """A of v = A x + b."""
     match module:
         case nn.Identity() | nn.Dropout():
@@ -57,13 +85,17 @@ def linear_part(module: nn.Module, shape: Shape) -> Operator | None:
         case nn.Linear():
             return Dense(module.weight.detach())
         case nn.Conv2d() if module.padding_mode == "zeros" and len(shape) == 3:
-            return _convolution(module, shape)
+            return _convolution(module, shape) or Mapped(module, shape, like)
         case nn.AvgPool2d() if not module.ceil_mode and module.divisor_override is None and len(shape) == 3:
-            return _pool(module, shape)
+            return _pool(module, shape) or Mapped(module, shape, like)
         case nn.AdaptiveAvgPool2d() if len(shape) == 3:
-            return _adaptive(module, shape)
+            return _adaptive(module, shape) or Mapped(module, shape, like)
         case nn.BatchNorm1d() | nn.BatchNorm2d() if not module.training and module.running_var is not None:
             return _norm(module, shape)
+        case _ if isinstance(module, (*AFFINE, graph.Reshape, graph.Call)):
+            return Mapped(module, shape, like)
+        case _ if isinstance(module, EVALUATED) and not module.training:
+            return Mapped(module, shape, like)
         case _:
             return None
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchlift.convex.activations import Activation
 from torchlift.core import Batch, Task
@@ -16,10 +16,11 @@ from torchlift.errors import TorchliftError
 from torchlift.methods.lifted.bcd import state_step
 from torchlift.methods.lifted.layers import Layer, folded
 from torchlift.methods.lifted.network import Network
-from torchlift.methods.lifted.nudge import NudgedGraph
+from torchlift.methods.lifted.nudge import NudgedNetwork
 from torchlift.methods.lifted.penalties import Bregman
 from torchlift.methods.lifted.problem import LiftedProblem, Reading, energy_row, mean_loss
 from torchlift.methods.lifted.solvers.descent import Accelerated, Rule
+from torchlift.methods.lifted.unified import as_unified
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,12 +70,17 @@ class Contrastive:
         return states
 
 
+def nudged(model: nn.Module) -> NudgedNetwork:
+    """Any network in the unified form, or read into it."""
+    return NudgedNetwork(as_unified(model))
+
+
 class NudgedTask(LiftedProblem):
     """The loss, whose reverse pass is the contrastive gradient to first order in β."""
 
     def __init__(self, task: Task, loss: Activation, beta: float, mu: float | Sequence[float]) -> None:
         super().__init__(task, loss)
-        self.beta, self.graph = beta, Reading(partial(NudgedGraph, task.model))
+        self.beta, self.graph = beta, Reading(partial(nudged, task.model))
         hidden = len(self.graph().places)
         self.mus = [float(mu)] * hidden if isinstance(mu, int | float) else [float(m) for m in mu]
         if len(self.mus) != hidden or min(self.mus, default=1.0) <= 0:

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.convex.activations import Activation
-from torchlift.methods.lifted.read import agree
-from torchlift.methods.lifted.traced import Traced
+from torchlift.methods.lifted.unified import Unified
 
 
 class _Nudge(torch.autograd.Function):
@@ -52,28 +51,15 @@ class Nudged(nn.Module):
         return 0.0 if self.last is None else float(self.activation.penalty(*self.last).sum())
 
 
-class NudgedGraph:
-    """A user's model with its activations nudged; parameters and affine modules are the model's own."""
+class NudgedNetwork:
+    """A network with its activations nudged: parameters and affine maps are its own."""
 
-    def __init__(self, model: nn.Module) -> None:
-        traced = Traced(model)
-        graph, nodes = traced.graph, traced.nodes
-        self.places = [Nudged(activation) for activation in nodes.values()]
-        self.names = list[str]()
-        for number, (node, place) in enumerate(zip(nodes, self.places, strict=True)):
-            self.names.append(node.name)
-            graph.add_submodule(f"nudged_{number}", place)
-            with graph.graph.inserting_after(node):
-                new = graph.graph.call_module(f"nudged_{number}", (node.args[0],))
-            node.replace_all_uses_with(new)
-            graph.graph.erase_node(node)
-        graph.recompile()
-        self.run, self.unchecked = graph, [model]
+    def __init__(self, network: Unified) -> None:
+        self.network, self.names = network, network.labels()
+        self.places = [Nudged(activation) for activation in network.activations]
 
     def __call__(self, x: Tensor, steps: Sequence[float]) -> Tensor:
         """The network's output; a step is β/μ times the number of samples the mean is over."""
-        while self.unchecked:
-            agree(self.unchecked.pop(), self.run, x)
         for place, step in zip(self.places, steps, strict=True):
             place.step = step
-        return self.run(x)
+        return self.network.run(x, self.places)

@@ -1,44 +1,27 @@
 """Read an ordinary model into lifted layers, compare both, or name the first module that cannot be."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-import torch.fx
 from torch import Tensor, nn
 
 from torchlift.convex import activations
-from torchlift.convex.activations import Act, Activation, Channelwise, recognize
-from torchlift.errors import TorchliftError
+from torchlift.convex.activations import Act as Act
+from torchlift.convex.activations import Activation, Channelwise, is_activation, recognize
 from torchlift.flops import uncounted
+from torchlift.flow.graph import Call, Graph, NotAChainError, ReadError, Reshape, read_graph
 from torchlift.methods.lifted.layers import Conv, Dense, Layer
 
-_FIXED = (nn.Flatten, nn.Unflatten, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.MaxPool2d)
-_LEAVES = (nn.Linear, nn.Conv2d)  # with children only if parametrized
+_FIXED = (nn.Flatten, nn.Unflatten, Reshape, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.MaxPool2d)
 _COMPARED = 4  # samples of the data on which what was read is compared with the model
 _ROUNDING = 1e4  # units of the last place they may differ by
 
 
-class ReadError(TorchliftError):
-    """A model that is no chain of known layers, or computes something besides them."""
-
-
-class NotAChainError(ReadError):
-    """The model has skip connections or computes outside its modules: see ``traced``."""
-
-
-class _Tracer(torch.fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, Act) or super().is_leaf_module(m, module_qualified_name)
-
-
-def trace(model: nn.Module) -> torch.fx.GraphModule:
-    """The model's graph, its activations whole."""
-    try:
-        return torch.fx.GraphModule(model, _Tracer().trace(model))
-    except Exception as error:  # tracing a user's model may raise anything
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ReadError(f"lifted: {type(model).__name__} cannot be traced ({reason})") from error
+def graph_of(model: nn.Module) -> Graph:
+    """The model's operations, its activations whole; refused by name where they are not affine."""
+    check_precision(model)
+    return read_graph(model, is_activation, "lifted")
 
 
 def check_smooth(name: str, activation: Activation) -> None:
@@ -58,42 +41,14 @@ def check_precision(model: nn.Module) -> None:
         raise ReadError(f"lifted: the model is in {weight.dtype}; call model.float() or model.double() first")
 
 
-def modules_in_order(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """The leaves of nested Sequentials, or the chain that torch.fx finds in any other module."""
-    if type(model).forward is nn.Sequential.forward:
-        for name, child in vars(model)["_modules"].items():  # named_children would drop a module used twice
-            yield from modules_in_order(child, f"{prefix}{name}.")
-    elif next(model.children(), None) is None or isinstance(model, _LEAVES) or recognize(model) is not None:
-        yield prefix.removesuffix("."), model
-    else:
-        yield from _traced(model, prefix)
-
-
-def _traced(model: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
-    graph = trace(model)
-    last: torch.fx.Node | None = None
-    for node in graph.graph.nodes:
-        if node.op in ("placeholder", "output"):
-            last = node
-            continue
-        chained = len(node.all_input_nodes) == 1 and node.all_input_nodes[0] is last
-        if node.op != "call_module" or not chained:
-            raise NotAChainError(
-                f"lifted: {type(model).__name__} does {node.name!r} outside a plain chain of modules; "
-                "networks with skips are trained by method 'isgm' with the Bregman penalty"
-            )
-        last = node
-        yield f"{prefix}{node.target}", model.get_submodule(str(node.target))
-
-
 def read(model: nn.Module) -> list[Layer]:
     """The layers v_l = A_l u_{l−1} + b_l, u_l = σ_l(v_l) of a model that ends in an affine layer."""
-    check_precision(model)
     layers: list[Layer] = []
     waiting: list[nn.Module] = []
-    for name, module in modules_in_order(model):
+    for step in graph_of(model).chain():
+        name, module = step.name, step.module
         match module:
-            case nn.Identity():
+            case nn.Identity() | nn.Dropout() | nn.Dropout1d() | nn.Dropout2d():
                 continue
             case nn.Linear():
                 layers.append(Dense(name, module, _take(name, waiting), None))
@@ -118,8 +73,7 @@ def read(model: nn.Module) -> list[Layer]:
 def _refuse_groups(name: str, module: nn.Conv2d) -> None:
     if module.groups > 1:
         raise NotAChainError(
-            f"lifted: {name!r} is a convolution in {module.groups} groups, which exact blocks do not know; "
-            "such networks are trained by method 'isgm' with the Bregman penalty"
+            f"lifted: {name!r} is a convolution in {module.groups} groups, which exact blocks do not know"
         )
 
 
@@ -158,9 +112,10 @@ def _read_norm(
 def _read_activation(name: str, module: nn.Module, layers: list[Layer], waiting: list[nn.Module]) -> None:
     activation = recognize(module)
     if activation is None:
-        raise ReadError(
-            f"lifted: module {name!r} ({type(module).__name__}) is not supported; known are Linear, Conv2d "
-            "with zero padding, pooling, Flatten, batch norm in eval mode and lifted.activations"
+        kind = f"operation {name!r}" if isinstance(module, Call) else f"{name!r} ({type(module).__name__})"
+        raise NotAChainError(
+            f"lifted: {kind} has no block; known are Linear, Conv2d with zero padding and one group, 2-D "
+            "pooling, Flatten, batch norm in eval mode and lifted.activations"
         )
     check_smooth(name, activation)
     if not layers or waiting or layers[-1].activation is not None:
@@ -188,9 +143,10 @@ def _refuse_ties(layers: Sequence[Layer]) -> None:
                 )
             start = tensor.data_ptr()
             if start in seen:
+                how = f"shares its {part} with {seen[start]!r}"
+                how = "is used twice" if seen[start] == layer.name else how
                 raise ReadError(
-                    f"lifted: {layer.name!r} shares its {part} with {seen[start]!r}: one weight in two "
-                    "layers has no block of its own; untie them"
+                    f"lifted: {layer.name!r} {how}: one weight in two layers has no block of its own; untie them"
                 )
             seen[start] = layer.name
 

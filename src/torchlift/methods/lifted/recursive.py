@@ -1,7 +1,7 @@
 """Residual and unrolled proximal networks, written as K u, M u = V z, z = σ(W u + b)."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -35,21 +35,12 @@ class Recursive(Unified):
     def readout(self, u: Tensor, x: Tensor) -> Tensor:
         """K u."""
 
-    def preactivations(self, x: Tensor, z: Sequence[Tensor]) -> list[Tensor]:
-        """v₁, …, v_L and the output, for given activations."""
-        u, found = self.start(x), list[Tensor]()
-        for index, state in enumerate(z):
-            found.append(self.preactivation(index, u, x))
-            u = self.following(index, u, state)
-        return [*found, self.readout(u, x)]
-
-    def states(self, x: Tensor) -> list[Tensor]:
-        """z of the forward pass."""
-        u, states = self.start(x), list[Tensor]()
-        for index, activation in enumerate(self.activations):
-            states.append(activation(self.preactivation(index, u, x)))
-            u = self.following(index, u, states[-1])
-        return states
+    def run(self, x: Tensor, activations: Sequence[Callable[[Tensor], Tensor]]) -> Tensor:
+        """The recursion with these functions in place of the activations."""
+        u = self.start(x)
+        for index, activation in enumerate(activations):
+            u = self.following(index, u, activation(self.preactivation(index, u, x)))
+        return self.readout(u, x)
 
 
 class ResidualNet(Recursive):

@@ -27,18 +27,40 @@ class Unified(nn.Module, abc.ABC):
     """A network given by its activations and by the affine maps that lead to each of them."""
 
     activations: list[Activation]
+    names: list[str] | None = None
+    """What the activations are called, if they have names."""
 
     @abc.abstractmethod
+    def run(self, x: Tensor, activations: Sequence[Callable[[Tensor], Tensor]]) -> Tensor:
+        """The output with these functions in place of the activations, each called once and in order."""
+
     def preactivations(self, x: Tensor, z: Sequence[Tensor]) -> list[Tensor]:
         """v₁, …, v_L and the output, for given activations."""
+        found: list[Tensor] = []
 
-    @abc.abstractmethod
+        def given(state: Tensor) -> Callable[[Tensor], Tensor]:
+            return lambda v: (found.append(v), state)[1]
+
+        output = self.run(x, [given(state) for state in z])
+        return [*found, output]
+
     def states(self, x: Tensor) -> list[Tensor]:
         """z of the forward pass."""
+        found: list[Tensor] = []
+
+        def kept(activation: Activation) -> Callable[[Tensor], Tensor]:
+            return lambda v: (found.append(activation(v)), found[-1])[1]
+
+        self.run(x, [kept(activation) for activation in self.activations])
+        return found
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the forward pass."""
-        return self.preactivations(x, self.states(x))[-1]
+        return self.run(x, self.activations)
+
+    def labels(self) -> list[str]:
+        """The names of the activations, or their numbers."""
+        return self.names or [str(number) for number in range(1, len(self.activations) + 1)]
 
 
 def energy(net: Unified, x: Tensor, y: Tensor, z: Sequence[Tensor], mu: float, loss: Activation) -> Tensor:
