@@ -27,7 +27,11 @@ def interpolation() -> nn.Sequential:
 def test_the_worked_example() -> None:
     model = interpolation()
     u = torch.tensor([[0.9], [1.2], [1.4]], dtype=F64)
-    found = tl.invert(model, model(u).detach(), reg=tl.convex.L2(1e-4), method="bcd", progress=False)
+    y, reg = model(u).detach(), tl.convex.L2(1e-4)
+    start = tl.invert(model, y, reg=reg, progress=False).x
+    found = tl.invert(
+        model, y, reg=reg, init=start, blocks=deep.Blocks(decades=0), method="bcd", progress=False
+    )
     wanted = torch.tensor([[0.8995], [1.1999], [1.4000]], dtype=F64)
     torch.testing.assert_close(found.x, wanted, rtol=0, atol=1e-4)
 

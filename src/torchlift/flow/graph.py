@@ -151,7 +151,8 @@ class Graph:
 def read_graph(model: nn.Module, leaf: Callable[[nn.Module], bool], who: str) -> Graph:
     """The model's operations; modules for which ``leaf`` holds are one each, whatever is inside them.
 
-    ``leaf`` is asked while torch.fx traces: it looks at types, not at weights. Raises ``ReadError`` for operations that are neither layers, ``leaf`` modules nor affine, by name.
+    ``leaf`` is asked while torch.fx traces: it looks at types, not at weights. Raises ``ReadError`` for
+    operations that are neither layers, ``leaf`` modules nor affine, by name.
     """
     if leaf(model) or isinstance(model, (*AFFINE, *EVALUATED, *MAXIMA)):
         return Graph(who, model, (Step("", checked(who, "", model, leaf), (0,)),))

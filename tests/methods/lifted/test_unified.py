@@ -169,7 +169,7 @@ def test_what_is_not_affine_is_named() -> None:
     x, y = randn(5, 4), torch.zeros(5, dtype=torch.long)
     with pytest.raises(ValueError, match="Product does 'mul', which is not known as affine"):
         lifted.train(Product().double(), (x, y))
-    with pytest.raises(ValueError, match=r"'2.norm' is a batch norm in training mode"):
+    with pytest.raises(ValueError, match=r"'2.norm' .BatchNorm2d. is in training mode"):
         lifted.train(small_resnet().train(), (randn(5, 1, 6, 6), y))
     with pytest.raises(ValueError, match="need method 'isgm', penalty 'bregman' and one mu"):
         lifted.train(ResidualNet(4, 4, 4, 1, 2).double(), (x, y), method="bcd")

@@ -146,7 +146,8 @@ def _refuse_ties(layers: Sequence[Layer]) -> None:
                 how = f"shares its {part} with {seen[start]!r}"
                 how = "is used twice" if seen[start] == layer.name else how
                 raise ReadError(
-                    f"lifted: {layer.name!r} {how}: one weight in two layers has no block of its own; untie them"
+                    f"lifted: {layer.name!r} {how}: one weight in two layers has no block of its own; "
+                    "untie them"
                 )
             seen[start] = layer.name
 
