@@ -56,7 +56,7 @@ def read(model: nn.Module) -> list[Layer]:
                 _refuse_groups(name, module)
                 layers.append(Conv(name, module, _take(name, waiting), None))
             case nn.BatchNorm1d() | nn.BatchNorm2d():
-                _read_norm(name, module, layers, waiting)
+                _read_norm(module, layers, waiting)
             case _ if isinstance(module, _FIXED):
                 _close(layers)
                 waiting.append(module)
@@ -97,10 +97,8 @@ def _close(layers: list[Layer]) -> None:
 
 
 def _read_norm(
-    name: str, module: nn.BatchNorm1d | nn.BatchNorm2d, layers: list[Layer], waiting: list[nn.Module]
+    module: nn.BatchNorm1d | nn.BatchNorm2d, layers: list[Layer], waiting: list[nn.Module]
 ) -> None:
-    if module.training:
-        raise ReadError(f"lifted: {name!r} is a batch norm in training mode; call model.eval() first")
     if layers and layers[-1].activation is None and not waiting and layers[-1].norm is None:
         last = layers.pop()
         layers.append(type(last)(last.name, last.module, last.before, module))  # pyright: ignore[reportArgumentType]
