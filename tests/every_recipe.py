@@ -6,7 +6,7 @@ from torch import Tensor, nn
 import torchlift as tl
 from torchlift.lifts import Average, Expand, Normalize, Split, Standardize
 from torchlift.recipes import (
-    Auto,
+    BestOf,
     Bsq,
     Chain,
     ChannelPruning,
@@ -67,7 +67,7 @@ RECIPES = {
         Smol(bits=2.0, zeros="moving"),
         coordinates="normalized",
     ),
-    "auto": Auto(trials=0.4),
+    "auto": BestOf(trials=0.4),
     "lift then tune": LiftThenTune(tl.lifts.SoftMask(s_init=0.1)),
     "a lift": tl.lifts.Standardize(),
     "a lift that learns": tl.lifts.Lifter("0", width=8),

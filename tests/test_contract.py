@@ -88,7 +88,7 @@ def test_stopping_rules():
         tl.recipes.MagnitudePruning(sparsity=0.5),
         tl.recipes.IterativeMagnitude(rounds=2, fraction=0.2, rewind=None),
         tl.recipes.LiftedInit(),
-        tl.recipes.Auto(),
+        tl.recipes.BestOf(),
         tl.recipes.Chain({"a": tl.recipes.Plain(), "b": tl.lifts.Expand()}),
         tl.lifts.SoftMask(granularity="channel", beta_final=50.0, strength=1e-3, variant="published"),
     ],

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import platform
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +13,20 @@ from torch import nn
 
 import torchlift as tl
 from torchlift.data import Splits
+from torchlift.experiments.arm import Setup
 from torchlift.experiments.comparison import paired
 from torchlift.experiments.executors import run_all
-from torchlift.train import rng
 
 Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Arm:
-    """One way of training: a model, a recipe and the settings of ``tl.fit``."""
+class Entry:
+    """A line of a paper's table: a model, and the arm it is trained by."""
 
     name: str
     make: Callable[[], nn.Module]
-    recipe: Any = None
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    arm: tl.Arm = tl.Arm()  # noqa: RUF009  (a frozen value)
     paper: float | None = None
     """The paper's number, where it has one."""
 
@@ -47,22 +46,12 @@ class Measured:
     history: list[Row]
 
 
-def measure(arm: Arm, data: Splits, seed: int, budget: float, out: Path) -> Measured:
-    """Train one arm on one seed at the cost of ``budget`` plain epochs; a finished run is only read."""
-    with rng.scope(seed):
-        model = arm.make()
-    settings: Row = {"seed": seed, "epochs": budget, "equal_cost": True, "keep": "best"}
-    result = tl.fit(
-        model,
-        data.train,
-        data.valid,
-        test=data.test,
-        recipe=arm.recipe,
-        out=out / f"{arm.name.replace(' ', '-').replace('/', '-')}-{seed}",
-        resume=True,
-        progress=False,
-        **settings | dict(arm.settings),
-    )
+def measure(entry: Entry, data: Splits, seed: int, budget: float, out: Path) -> Measured:
+    """Train one entry on one seed at the cost of ``budget`` plain epochs; a finished run is only read."""
+    shared: Row = {"epochs": budget, "equal_cost": True, "keep": "best"}
+    setup = Setup(entry.make, (data.train, data.valid, data.test), shared)
+    place = out / f"{entry.name.replace(' ', '-').replace('/', '-')}-{seed}"
+    result = setup.run(entry.arm, seed, place, resume=True, progress=False)
     scores = result.scores
     params = sum(p.numel() for p in result.model.parameters())
     return Measured(
@@ -77,7 +66,7 @@ def measure(arm: Arm, data: Splits, seed: int, budget: float, out: Path) -> Meas
 
 
 def tried(
-    arms: Sequence[Arm], data: Callable[[int], Splits], seeds: Sequence[int], budget: float, out: Path
+    arms: Sequence[Entry], data: Callable[[int], Splits], seeds: Sequence[int], budget: float, out: Path
 ) -> list[Row]:
     """A row per arm: validation, test, cost, time, and the paired difference to the first arm."""
     jobs = [(arm, seed) for arm in arms for seed in seeds]
@@ -100,7 +89,7 @@ def tried(
     ]
 
 
-def tuned(arms: Sequence[Arm], data: Splits, seed: int, budget: float, out: Path) -> dict[str, list[Row]]:
+def tuned(arms: Sequence[Entry], data: Splits, seed: int, budget: float, out: Path) -> dict[str, list[Row]]:
     """The arms of every recipe (the name up to its rate) on one seed, best on validation data first."""
     found: dict[str, list[Row]] = {}
     for arm, one in zip(arms, run_all(lambda arm: measure(arm, data, seed, budget, out), arms), strict=True):

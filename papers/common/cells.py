@@ -1,24 +1,23 @@
-"""Finished measurements of a run, kept in a file."""
+"""Finished measurements of a run, kept in a journal."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torchlift.journal import Journal
+
 
 class Cells:
-    """Finished cells as JSON lines in a file, so that an interrupted run goes on where it stopped."""
+    """Finished cells by their keys, so that an interrupted run goes on where it stopped."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = path.read_text().splitlines() if path.exists() else []
-        self.known: dict[str, Any] = dict(json.loads(line) for line in lines)
+        self.journal = Journal(path)
+        self.known: dict[str, Any] = {cell["key"]: cell["value"] for cell in self.journal.read()}
 
     def get(self, key: str, compute: Callable[[], Any]) -> Any:
         """The value under ``key``, computed and written down if it is new."""
         if key not in self.known:
             self.known[key] = compute()
-            with self.path.open("a") as file:
-                file.write(json.dumps([key, self.known[key]]) + "\n")
+            self.journal.append({"key": key, "value": self.known[key]})
         return self.known[key]

@@ -1,9 +1,9 @@
 """Ways of training held against each other at two prices: equal FLOPs, and equal time of one core.
 
-A way is an optimizer with its options and, for ours, a recipe. Ways without a recipe, or with averaging
-alone, are the rivals. They get at least as many trials as lifts, on seeds outside the table; the best of each
-then meet on the table's seeds. Time is CPU time of one thread: that of ``budget`` epochs of plain AdamW, for
-every way.
+Each is a :class:`torchlift.Arm`: an optimizer with its options and, for ours, a recipe. Those without
+a recipe, or with averaging alone, are the rivals. They get at least as many trials as lifts, on seeds outside
+the table; the best of each then meet on the table's seeds. Time is CPU time of one thread: that of ``budget``
+epochs of plain AdamW, for every arm.
 """
 
 import dataclasses
@@ -23,7 +23,8 @@ from papers.common.arms import Row, difference, machine, spread
 from papers.common.cells import Cells
 from torchlift.data import Splits
 from torchlift.errors import TorchliftError
-from torchlift.train import rng
+from torchlift.experiments.arm import Setup
+from torchlift.train.run.names import option
 
 Price = Literal["FLOPs", "time"]
 PRICES: tuple[Price, ...] = ("time", "FLOPs")
@@ -38,30 +39,13 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Way:
-    """An optimizer with its options and, for ours, a recipe."""
+Arms = Mapping[str, tl.Arm]
+"""By their names: the kind, then the settings."""
 
-    optimizer: str
-    lr: float
-    options: tuple[tuple[str, Any], ...] = ()
-    lift: str = ""
-    recipe: Any = dataclasses.field(default=None, compare=False)
 
-    @property
-    def kind(self) -> str:
-        """What its time depends on: the name without rates."""
-        return f"{self.lift} + {self.optimizer}" if self.lift else self.optimizer
-
-    @property
-    def name(self) -> str:
-        """The kind and its settings."""
-        settings = ", ".join([f"lr {self.lr:g}", *(f"{key} {value}" for key, value in self.options)])
-        return f"{self.kind}, {settings}"
-
-    def factory(self) -> partial[torch.optim.Optimizer]:
-        """What ``tl.fit`` takes."""
-        return partial(OPTIMIZERS[self.optimizer], lr=self.lr, **dict(self.options))
+def kind(name: str) -> str:
+    """What an arm's time depends on: its name without rates and options."""
+    return name.partition(", lr ")[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,20 +61,15 @@ class Place:
     ratio: bool = False
     """Whether scores are compared by their logarithm (errors over several orders of magnitude)."""
     probes: tuple[float, float] = (0.5, 1.5)
-    """Epochs of the two short runs that tell what a way takes."""
+    """Epochs of the two short runs that tell what an arm takes."""
 
-    def run(self, way: Way, seed: int, epochs: float, equal_cost: bool) -> Row:
+    def run(self, arm: tl.Arm, seed: int, epochs: float, equal_cost: bool) -> Row:
         """One training; what diverges or refuses has no score, and a reason."""
         splits = self.data(seed)
-        with rng.scope(seed):
-            model = self.make()
+        setup = Setup(self.make, (splits.train, splits.valid, splits.test), self.settings)
         started = time.process_time()
         try:
-            result = tl.fit(
-                model, splits.train, splits.valid, test=splits.test, recipe=way.recipe,
-                optimizer=way.factory(), epochs=epochs, equal_cost=equal_cost, seed=seed,
-                progress=False, **dict(self.settings),
-            )  # fmt: skip
+            result = setup.run(arm, seed, epochs=epochs, equal_cost=equal_cost, progress=False)
         except TorchliftError as reason:
             return {"reason": str(reason)}
         seconds, scores = time.process_time() - started, result.scores
@@ -98,35 +77,39 @@ class Place:
         return found | {"cost": result.cost, "seconds": seconds}
 
 
-def kept(cells: Cells, place: Place, way: Way, seed: int, price: Price, *, careful: bool = False) -> Row:
+def kept(
+    cells: Cells, place: Place, name: str, arm: tl.Arm, seed: int, price: Price, *, careful: bool = False
+) -> Row:
     """A run at a price, once; where time is the price, by a quick measurement or a ``careful`` one."""
 
     def run() -> Row:
-        epochs = place.budget if price == "FLOPs" else affordable(cells, place, way, careful)
-        return place.run(way, seed, epochs, price == "FLOPs") | {"epochs": epochs}
+        epochs = place.budget if price == "FLOPs" else affordable(cells, place, name, arm, careful)
+        return place.run(arm, seed, epochs, price == "FLOPs") | {"epochs": epochs}
 
     carefully = " by the careful measure" if careful and price == "time" else ""
-    return cells.get(f"{place.name} | {way.name} | {seed} | {price}{carefully}", run)
+    return cells.get(f"{place.name} | {name} | {seed} | {price}{carefully}", run)
 
 
-def affordable(cells: Cells, place: Place, way: Way, careful: bool) -> float:
-    """The epochs a way gets for the time that ``budget`` epochs of plain AdamW take."""
+def affordable(cells: Cells, place: Place, name: str, arm: tl.Arm, careful: bool) -> float:
+    """The epochs an arm gets for the time that ``budget`` epochs of plain AdamW take."""
     factor = 4.0 if careful else 1.0
     start, slope, own_start, own_slope = cells.get(
-        f"{place.name} | {'careful ' if careful else ''}time of {way.kind}",
-        lambda: calibrated(place, way, factor),
+        f"{place.name} | {'careful ' if careful else ''}time of {kind(name)}",
+        lambda: calibrated(place, arm, factor),
     )
     return max(0.05 * place.budget, (start + slope * place.budget - own_start) / own_slope)
 
 
-def calibrated(place: Place, way: Way, factor: float = 1.0, repeats: int = 6) -> list[float]:
-    """Seconds of a start and of an epoch: plain AdamW's, then the way's; run in turn, the least of each.
+def calibrated(place: Place, arm: tl.Arm, factor: float = 1.0, repeats: int = 6) -> list[float]:
+    """Seconds of a start and of an epoch: plain AdamW's, then the arm's; run in turn, the least of each.
 
     ``factor`` times as long as the place's probes: the longer, the less the noise of an epoch's time.
     """
     short, long = (factor * epochs for epochs in place.probes)
-    plain = Way("AdamW", 1e-4)
-    slow = dataclasses.replace(way, lr=min(way.lr, 1e-4))
+    assert arm.optimizer is not None, "every arm of a contest has one"
+    rate = min(1e-4, option(arm.optimizer, "lr"))
+    plain = tl.Arm(optimizer=partial(OPTIMIZERS["AdamW"], lr=1e-4))
+    slow = tl.Arm(arm.recipe, partial(arm.optimizer, lr=rate))
     found: dict[tuple[int, float], float] = {}
     for _ in range(repeats):
         for number, one in enumerate((plain, slow)):
@@ -141,16 +124,16 @@ def calibrated(place: Place, way: Way, factor: float = 1.0, repeats: int = 6) ->
 
 
 def tuned(
-    cells: Cells, place: Place, ways: Sequence[Way], seeds: Sequence[int], price: Price
-) -> list[tuple[Way, Row]]:
-    """Every way on the tuning seeds, best on validation data first."""
-    rows: list[tuple[Way, Row]] = []
-    for way in ways:
-        runs = [kept(cells, place, way, seed, price) for seed in seeds]
+    cells: Cells, place: Place, arms: Arms, seeds: Sequence[int], price: Price
+) -> list[tuple[str, Row]]:
+    """Every arm on the tuning seeds, best on validation data first."""
+    rows: list[tuple[str, Row]] = []
+    for name, arm in arms.items():
+        runs = [kept(cells, place, name, arm, seed, price) for seed in seeds]
         reasons = [run["reason"] for run in runs if "reason" in run]
         value = math.inf if reasons else statistics.fmean(judged(place, run["valid"]) for run in runs)
-        row: Row = {"price": price, "way": way.name, "validation": None if reasons else shown(place, value)}
-        rows.append((way, row | ({"reason": reasons[0]} if reasons else {}) | {"order": value}))
+        row: Row = {"price": price, "way": name, "validation": None if reasons else shown(place, value)}
+        rows.append((name, row | ({"reason": reasons[0]} if reasons else {}) | {"order": value}))
     rows.sort(key=lambda pair: pair[1]["order"])
     for _, row in rows:
         del row["order"]
@@ -170,13 +153,13 @@ def shown(place: Place, value: float) -> float:
 
 
 def table(
-    cells: Cells, place: Place, ways: Sequence[Way], control: Way, seeds: Sequence[int], price: Price
+    cells: Cells, place: Place, arms: Arms, control: str, seeds: Sequence[int], price: Price
 ) -> list[Row]:
-    """A row per way on the table's seeds, with the paired difference to the control."""
-    runs: dict[Way, list[Row]] = {way: [] for way in (control, *ways)}
+    """A row per arm on the table's seeds, with the paired difference to the control."""
+    runs: dict[str, list[Row]] = {way: [] for way in arms}
     for seed in seeds:
         for way, found in runs.items():
-            found.append(kept(cells, place, way, seed, price, careful=True))
+            found.append(kept(cells, place, way, arms[way], seed, price, careful=True))
     rows: list[Row] = []
     base = [judged(place, run["test"]) for run in runs[control]]
     for way, found in runs.items():
@@ -186,7 +169,7 @@ def table(
             {
                 "task": place.name,
                 "price": price,
-                "way": way.name,
+                "way": way,
                 "test": spread([run["test"] for run in found]),
                 "to the best rival": None if way == control else as_told(place, gap),
                 "wins": None if way == control else f"{gap['wins']} of {len(seeds)}",
@@ -218,8 +201,8 @@ def verdict(gap: Row) -> str:
 def contest(
     cells: Cells,
     place: Place,
-    rivals: Sequence[Way],
-    lifts: Sequence[Way],
+    rivals: Arms,
+    lifts: Arms,
     tuning: Sequence[int],
     seeds: Sequence[int],
     confirmed: int = 1,
@@ -232,38 +215,45 @@ def contest(
     for price in PRICES:
         theirs = tuned(cells, place, rivals, tuning, price)
         ours = tuned(cells, place, lifts, tuning, price)
-        rivals, lifts = best_of_kinds(theirs), best_of_kinds(ours)  # what the next price tries
+        rivals, lifts = best_of_kinds(theirs, rivals), best_of_kinds(ours, lifts)  # what the next price tries
         trials += [{"task": place.name, **row} for _, row in (*theirs, *ours)]
         best = theirs[0][0]
-        plain = next(way for way, _ in theirs if way.kind == "AdamW")
-        chosen = [way for way, _ in ours[:confirmed]] + ([plain] if plain != best else [])
-        rows += table(cells, place, chosen, best, seeds, price)
+        plain = next(name for name, _ in theirs if kind(name) == "AdamW")
+        names = dict.fromkeys([best, *(name for name, _ in ours[:confirmed]), plain])
+        rows += table(cells, place, {name: (rivals | lifts)[name] for name in names}, best, seeds, price)
     return rows, trials
 
 
-def best_of_kinds(ranked: Sequence[tuple[Way, Row]]) -> list[Way]:
+def best_of_kinds(ranked: Sequence[tuple[str, Row]], arms: Arms) -> dict[str, tl.Arm]:
     """The first of every kind."""
-    first: dict[str, Way] = {}
-    for way, _ in ranked:
-        first.setdefault(way.kind, way)
-    return list(first.values())
+    first: dict[str, str] = {}
+    for name, _ in ranked:
+        first.setdefault(kind(name), name)
+    return {name: arms[name] for name in first.values()}
 
 
 def grid(
     optimizer: str, rates: Sequence[float], lift: str = "", recipe: Any = None, **options: Sequence[Any]
-) -> list[Way]:
-    """A way for every rate and every value of every option."""
-    chosen: list[tuple[tuple[str, Any], ...]] = [()]
+) -> dict[str, tl.Arm]:
+    """An arm for every rate and every value of every option, by its name."""
+    chosen: list[dict[str, Any]] = [{}]
     for name, values in options.items():
-        chosen = [(*some, (name, value)) for some in chosen for value in values]
-    return [Way(optimizer, lr, some, lift, recipe) for some in chosen for lr in rates]
+        chosen = [some | {name: value} for some in chosen for value in values]
+    return dict(way(optimizer, {"lr": lr, **some}, lift, recipe) for some in chosen for lr in rates)
+
+
+def way(optimizer: str, options: Mapping[str, Any], lift: str = "", recipe: Any = None) -> tuple[str, tl.Arm]:
+    """An optimizer with its options and, for ours, a recipe: the name and the arm."""
+    settings = [f"{key} {value:g}" if key == "lr" else f"{key} {value}" for key, value in options.items()]
+    name = ", ".join([f"{lift} + {optimizer}" if lift else optimizer, *settings])
+    return name, tl.Arm(recipe, partial(OPTIMIZERS[optimizer], **options))
 
 
 def entry(
     out: Path,
     place: Place,
-    rivals: Sequence[Way],
-    lifts: Sequence[Way],
+    rivals: Arms,
+    lifts: Arms,
     tuning: Sequence[int],
     seeds: Sequence[int],
     title: str,

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
-from papers.common.arms import Arm, Row, difference, machine, measure, spread
+from papers.common.arms import Entry, Row, difference, machine, measure, spread
+from torchlift import Arm
 from torchlift.data import Splits, load, teacher_student
 from torchlift.models import BlockNet, LeNet5
 from torchlift.recipes import Deepened
@@ -69,10 +70,10 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def arm(one: Setting, name: str, lr: float) -> Arm:
+def arm(one: Setting, name: str, lr: float) -> Entry:
     """One way of training at one rate."""
     settings = {"loss": one.loss, "schedule": "cosine", "optimizer": one.optimizer(lr)} | dict(one.settings)
-    return Arm(f"{name}, lr {lr:g}", one.model, ARMS[name](one.after), settings)
+    return Entry(f"{name}, lr {lr:g}", one.model, Arm(ARMS[name](one.after), **settings))
 
 
 ARMS: dict[str, Callable[[str], Any]] = {

@@ -10,9 +10,10 @@ from torch.optim import Adam
 
 from papers.common.arms import Row, difference, machine
 from papers.common.cells import Cells
-from papers.common.rivals import Place, Way, kept
+from papers.common.rivals import Place, kept, way
 from papers.neural_lifting.table3 import PAPER
 from papers.our_searches.rivals_teacher import teacher
+from torchlift import Arm
 from torchlift.models import BlockNet
 from torchlift.recipes import NeuralLifting
 from torchlift.train.until import Plateau, Rule
@@ -37,23 +38,24 @@ def lifting(epochs: float, rates: tuple[float, float, float], mix: float) -> Neu
     )  # fmt: skip
 
 
-def trials(epochs: float) -> list[Way]:
+def trials(epochs: float) -> dict[str, tuple[str, Arm]]:
     """Rates of the phases, and the mix."""
     choices = [((6e-3, 3e-3, 6e-3), 0.3), ((6e-3, 3e-3, 6e-3), 0.1), ((6e-3, 6e-3, 3e-3), 0.1)]
-    return [
-        Way("Adam", rates[0], (), f"neural lifting, rates {rates}, mix {mix}", lifting(epochs, rates, mix))
-        for rates, mix in choices
-    ]
+    named = {f"neural lifting, rates {rates}, mix {mix}": (rates, mix) for rates, mix in choices}
+    return {
+        name: way("Adam", {"lr": rates[0]}, name, lifting(epochs, rates, mix))
+        for name, (rates, mix) in named.items()
+    }
 
 
-def paper(epochs: float, seed: int) -> Way:
+def paper(epochs: float, seed: int) -> tuple[str, Arm]:
     """The paper's rates and patience for the teacher's depth, with SGD."""
     known: Row = PAPER[7 + seed % 3]
     recipe = NeuralLifting(
         "trunk", kind="block", init=known["init"], mix=known["mix"], lrs=known["lrs"],
         until=rules(epochs, known["patience"]),
     )  # fmt: skip
-    return Way("paper's SGD", known["plain"], (), PAPERS, recipe)
+    return way("paper's SGD", {"lr": known["plain"]}, PAPERS, recipe)
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
@@ -64,12 +66,13 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
     flat = Place("teacher", partial(BlockNet, 1), teacher, epochs, settings | {"clip": 5.0}, ratio=True)
     falling = Place("teacher", partial(BlockNet, 1), teacher, epochs, settings | {"schedule": "cosine"})
     cells = Cells(out / f"at-its-best-{epochs:g}.jsonl")
-    tried = [(way, kept(cells, falling, way, TUNING, "FLOPs")) for way in trials(epochs)]
-    best = min(tried, key=lambda pair: pair[1].get("valid", math.inf))[0]
+    known = trials(epochs)
+    tried = {name: kept(cells, falling, *one, TUNING, "FLOPs") for name, one in known.items()}
+    best = min(tried, key=lambda name: tried[name].get("valid", math.inf))
     arms: dict[str, Any] = {
-        PLAIN: lambda seed: kept(cells, falling, Way("Adam", 6e-3), seed, "FLOPs"),
-        PAPERS: lambda seed: kept(cells, flat, paper(epochs, seed), seed, "FLOPs"),
-        best.lift: lambda seed: kept(cells, falling, best, seed, "FLOPs"),
+        PLAIN: lambda seed: kept(cells, falling, *way("Adam", {"lr": 6e-3}), seed, "FLOPs"),
+        PAPERS: lambda seed: kept(cells, flat, *paper(epochs, seed), seed, "FLOPs"),
+        best: lambda seed: kept(cells, falling, *known[best], seed, "FLOPs"),
     }
     found = {name: [arm(seed)["test"] for seed in numbers] for name, arm in arms.items()}
     rows = [row(name, values, found[PLAIN]) for name, values in found.items()]
@@ -83,7 +86,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         "machine": machine(),
         "columns": [name for name in rows[0] if name != "per teacher"],
         "rows": rows,
-        "trials": [{"arm": way.lift, **result} for way, result in tried],
+        "trials": [{"arm": name, **result} for name, result in tried.items()],
         "notes": [f"Trials on teacher {TUNING}. {PATIENCE} epochs without progress end a phase of ours."],
     }
 

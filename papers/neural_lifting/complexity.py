@@ -5,8 +5,9 @@ from pathlib import Path
 
 from torch.optim import SGD
 
-from papers.common.arms import Arm, Row, machine, measure, spread
+from papers.common.arms import Entry, Row, machine, measure, spread
 from papers.neural_lifting.table3 import EPOCHS, PAPER
+from torchlift import Arm
 from torchlift.analyze import cycles, rkhs_norm
 from torchlift.data import Splits, teacher_student
 from torchlift.models import BlockNet
@@ -49,7 +50,7 @@ def row(blocks: int, teachers: list[int], epochs: float, out: Path) -> Row:
         "optimizer": partial(SGD, lr=known["plain"], weight_decay=1e-4),
         "clip": 5.0,
     }
-    arm = Arm("phases", partial(BlockNet, 1), recipe, settings)
+    arm = Entry("phases", partial(BlockNet, 1), Arm(recipe, **settings))
     sets = {seed: teacher_student(blocks, seed=seed) for seed in teachers}
     found = [
         cycles(measure(arm, sets[s], s, epochs, out / f"complexity-{blocks}").history)[0] for s in teachers

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from papers.common.arms import Arm, Row, machine, measure
+from papers.common.arms import Entry, Row, machine, measure
 from papers.neural_lifting import lenet
 from torchlift.analyze import cycles
 from torchlift.data import load
@@ -18,7 +18,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
 
 
 def traced(
-    title: str, source: str, arm: Arm, epochs: float, out: Path, data: str | None, seeds: int | None
+    title: str, source: str, arm: Entry, epochs: float, out: Path, data: str | None, seeds: int | None
 ) -> Row:
     """Curves of every seed, and a, b of eqs. 8 and 9 for every cycle."""
     splits, numbers = load("cifar10", data), range(seeds or 1)

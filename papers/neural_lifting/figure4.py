@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from papers.common.arms import Arm, Row
+from papers.common.arms import Entry, Row
 from papers.neural_lifting import lenet
 from papers.neural_lifting.figure2 import traced
+from torchlift import Arm
 from torchlift.recipes import NeuralLifting
 from torchlift.train.until import Plateau
 
@@ -26,6 +27,6 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         until=rule,
         cycles=CYCLES,
     )
-    arm = Arm("conv lifter", lenet.paper_model, recipe, lenet.PAPER_SETTINGS, 69.95)
+    arm = Entry("conv lifter", lenet.paper_model, Arm(recipe, **lenet.PAPER_SETTINGS), 69.95)
     title, source = "Figure 4: a convolutional lifter", "appendix C, Figure 4"
     return traced(title, source, arm, epochs, out / "figure4", data, seeds)

@@ -5,8 +5,9 @@ from functools import partial
 
 from torch.optim import SGD
 
-from papers.common.arms import Arm, Row
+from papers.common.arms import Entry, Row
 from papers.neural_lifting.same_schedule import SameSchedule
+from torchlift import Arm
 from torchlift.data import crop_flip
 from torchlift.lifts import Normalize
 from torchlift.models import LeNet5, resnet
@@ -55,26 +56,26 @@ def cosine(lr: float, weight_decay: float = 5e-4) -> Row:
 PAPER_SETTINGS: Row = {"clip": 3.7, "optimizer": sgd(1e-2)}  # Table 5
 
 
-def paper_arms(epochs: float, large: bool = False) -> list[Arm]:
+def paper_arms(epochs: float, large: bool = False) -> list[Entry]:
     """Without augmentation: the paper's three models, the controls, ours."""
     tuned, ours = cosine(2e-2, 5e-3), cosine(5e-2, 5e-3)  # by search_lenet_paper
-    big = Arm("ResNet-20", resnet, None, cosine(0.1), 84.87)
+    big = Entry("ResNet-20", resnet, Arm(**cosine(0.1)), 84.87)
     return [
         *([big] if large else []),
-        Arm("SGD", paper_model, None, PAPER_SETTINGS, 67.37),
-        Arm(LIFTING, paper_model, lifting(epochs), PAPER_SETTINGS, 69.68),
-        Arm(SCHEDULE, paper_model, SameSchedule(RATES, rules(epochs)), PAPER_SETTINGS),
-        Arm(TUNED, paper_model, None, tuned),
-        Arm(OURS, paper_model, Normalize("trunk*"), ours),
+        Entry("SGD", paper_model, Arm(**PAPER_SETTINGS), 67.37),
+        Entry(LIFTING, paper_model, Arm(lifting(epochs), **PAPER_SETTINGS), 69.68),
+        Entry(SCHEDULE, paper_model, Arm(SameSchedule(RATES, rules(epochs)), **PAPER_SETTINGS)),
+        Entry(TUNED, paper_model, Arm(**tuned)),
+        Entry(OURS, paper_model, Arm(Normalize("trunk*"), **ours)),
     ]
 
 
-def augmented_arms() -> list[Arm]:
+def augmented_arms() -> list[Entry]:
     """With random crops and flips: the tuned control and ours."""
-    plain, ours = ({"augment": crop_flip} | cosine(lr) for lr in (5e-2, 1e-1))
+    plain, ours = Arm(augment=crop_flip, **cosine(5e-2)), cosine(1e-1)
     return [
-        Arm(f"{TUNED}, crops and flips", model, None, plain),
-        Arm(f"{OURS}, crops and flips", model, Normalize("trunk*"), ours),
+        Entry(f"{TUNED}, crops and flips", model, plain),
+        Entry(f"{OURS}, crops and flips", model, Arm(Normalize("trunk*"), augment=crop_flip, **ours)),
     ]
 
 
@@ -82,7 +83,7 @@ def augmented_arms() -> list[Arm]:
 class Protocol:
     """Arms that share data, augmentation and budget; ``control`` names the one to beat."""
 
-    arms: list[Arm]
+    arms: list[Entry]
     control: str
     epochs: float
 

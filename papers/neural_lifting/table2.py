@@ -3,7 +3,7 @@
 import statistics
 from pathlib import Path
 
-from papers.common.arms import Arm, Measured, Row, difference, machine, measure, spread
+from papers.common.arms import Entry, Measured, Row, difference, machine, measure, spread
 from papers.neural_lifting import lenet
 from torchlift.data import load
 
@@ -47,7 +47,7 @@ def run(
     }
 
 
-def row(arm: Arm, found: dict[str, list[Measured]], control: str) -> Row:
+def row(arm: Entry, found: dict[str, list[Measured]], control: str) -> Row:
     """One line of the table."""
     runs = found[arm.name]
     tests = {name: [100 * one.test for one in some] for name, some in found.items()}

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch.optim import SGD, Adam
 
-from papers.common.arms import Arm, Measured, Row, difference, machine, measure, spread
+from papers.common.arms import Entry, Measured, Row, difference, machine, measure, spread
 from papers.neural_lifting.same_schedule import SameSchedule
+from torchlift import Arm
 from torchlift.data import teacher_student
 from torchlift.lifts import Standardize
 from torchlift.models import BlockNet
@@ -27,7 +28,7 @@ TUNING = (3e-3, 6e-3)
 LARGE, TUNED, OURS = "5-block, tuned", "1-block, tuned", "1-block, centered"
 
 
-def arms(blocks: int, epochs: float) -> list[Arm]:
+def arms(blocks: int, epochs: float) -> list[Entry]:
     """All ways of training for one kind of teacher."""
     small, large = partial(BlockNet, 1), partial(BlockNet, 5)
     known = PAPER[blocks]
@@ -40,15 +41,12 @@ def arms(blocks: int, epochs: float) -> list[Arm]:
     )
     plain_ratio, lifted_ratio = RATIOS[blocks]
     return [
-        Arm(LARGE, large, None, adam | {"optimizer": partial(Adam, lr=3e-3)}, 1.0),
-        Arm("1-block, paper", small, None, sgd, plain_ratio),
-        Arm("1-block, neural lifting", small, lifting, sgd, lifted_ratio),
-        Arm("1-block, its schedule", small, SameSchedule(known["lrs"], rules), sgd),
-        *(
-            Arm(f"1-block, lr {lr:g}", small, None, adam | {"optimizer": partial(Adam, lr=lr)})
-            for lr in TUNING
-        ),
-        Arm(OURS, small, Standardize(), adam | {"optimizer": partial(Adam, lr=6e-3)}),
+        Entry(LARGE, large, Arm(optimizer=partial(Adam, lr=3e-3), **adam), 1.0),
+        Entry("1-block, paper", small, Arm(**sgd), plain_ratio),
+        Entry("1-block, neural lifting", small, Arm(lifting, **sgd), lifted_ratio),
+        Entry("1-block, its schedule", small, Arm(SameSchedule(known["lrs"], rules), **sgd)),
+        *(Entry(f"1-block, lr {lr:g}", small, Arm(optimizer=partial(Adam, lr=lr), **adam)) for lr in TUNING),
+        Entry(OURS, small, Arm(Standardize(), partial(Adam, lr=6e-3), **adam)),
     ]
 
 
@@ -67,7 +65,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         rates = [found[f"1-block, lr {lr:g}"] for lr in TUNING]
         found[TUNED] = [min(pair, key=lambda one: one.valid) for pair in zip(*rates, strict=True)]
         shown = [arm for arm in ways if "lr" not in arm.name]
-        rows += [row(blocks, arm, found) for arm in [*shown[:-1], Arm(TUNED, shown[-1].make), shown[-1]]]
+        rows += [row(blocks, arm, found) for arm in [*shown[:-1], Entry(TUNED, shown[-1].make), shown[-1]]]
     return {
         "title": "Table 3: one block as good as five?",
         "source": "Neural lifting, section 5.2, Table 3, settings of Tables 6–8",
@@ -89,7 +87,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
     }
 
 
-def row(blocks: int, arm: Arm, found: dict[str, list[Measured]]) -> Row:
+def row(blocks: int, arm: Entry, found: dict[str, list[Measured]]) -> Row:
     """One line of the table; ratios are geometric means over teachers."""
     tests = {name: [one.test for one in runs] for name, runs in found.items()}
     logs = {name: [math.log(value) for value in values] for name, values in tests.items()}

@@ -1,4 +1,4 @@
-"""Auto on seven small tasks: beside plain training and each of its candidates alone."""
+"""BestOf on seven small tasks: beside plain training and each of its candidates alone."""
 
 import dataclasses
 import math
@@ -18,13 +18,12 @@ from papers.common.cells import Cells
 from papers.common.parts import part
 from torchlift.data import Splits, load, teacher_student
 from torchlift.errors import TorchliftError
-from torchlift.experiments.best_of import PLAIN, Candidate, suggestions
+from torchlift.experiments.arm import Setup
+from torchlift.experiments.best_of import PLAIN, suggestions
 from torchlift.methods.recipe import as_recipe
 from torchlift.models import GPT, MLP, BlockNet, CharLSTM, LeNet5
-from torchlift.recipes import Auto, Plain
-from torchlift.train import rng
-from torchlift.train.run.checks import Look
-from torchlift.train.settings import cosine
+from torchlift.recipes import BestOf
+from torchlift.train.run.checks import DryRun
 
 SEEDS, RATE, NEAR = 5, 3e-3, "within noise of the best"
 
@@ -86,34 +85,25 @@ def minus_loss(problem: tl.Problem, batch: Any) -> float:
     return -float(problem.task_loss(batch))
 
 
-def scaled_cosine(rate: float, t: float) -> float:
-    """rate · ½(1 + cos πt)."""
-    return rate * cosine(t)
-
-
-def measured(job: Job, candidate: Candidate | None, seed: int, data: str | None) -> Row:
-    """One run at equal cost: a candidate alone, or Auto where there is none."""
+def measured(job: Job, arm: tl.Arm, seed: int, data: str | None) -> Row:
+    """One run of an arm at equal cost."""
     splits = job.data(data)
-    with rng.scope(seed):
-        model = job.make()
-    schedule = partial(scaled_cosine, 1.0 if candidate is None else candidate.rate)
-    settings: Row = {"optimizer": partial(AdamW, lr=RATE, weight_decay=1e-4), "keep": "best"} | job.settings
-    if candidate is not None and candidate.optimizer is not None:
-        settings["optimizer"] = candidate.optimizer
-    recipe = Auto() if candidate is None else as_recipe(candidate.recipe)
+    shared: Row = {
+        "optimizer": partial(AdamW, lr=RATE, weight_decay=1e-4),
+        "keep": "best",
+        "schedule": "cosine",
+    }
+    setup = Setup(job.make, (splits.train, splits.valid, splits.test), shared | job.settings)
     try:
-        result = tl.fit(
-            model, splits.train, splits.valid, test=splits.test, recipe=recipe, schedule=schedule,
-            epochs=job.epochs, equal_cost=True, metric=minus_loss, seed=seed, progress=False, **settings,
-        )  # fmt: skip
+        result = setup.run(arm, seed, epochs=job.epochs, equal_cost=True, metric=minus_loss, progress=False)
     except TorchliftError as reason:
         return {"test": math.inf, "reason": str(reason)}
-    words = next((phase["what"][0] for phase in result.phases if phase["phase"] == "Auto"), "")
+    words = next((phase["what"][0] for phase in result.phases if phase["phase"] == "BestOf"), "")
     return {"test": result.scores["test"].loss, "cost": result.cost, "words": words}
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Auto, and every candidate it has trials for alone, on every task; ``scale`` multiplies all budgets."""
+    """BestOf, and every candidate it has trials for alone, on every task; ``scale`` multiplies budgets."""
     torch.set_num_threads(1)
     numbers, factor = range(seeds or SEEDS), scale or 1.0
     cells = Cells(out / f"auto-tasks-{factor:g}.jsonl")
@@ -121,11 +111,11 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
     for name, job in JOBS.items():
         job = dataclasses.replace(job, epochs=factor * job.epochs)
         task = tl.Task(job.make(), job.settings.get("loss", "cross_entropy"))
-        known = {PLAIN: Candidate(Plain())} | suggestions(task.model)
-        look = Look(job.data(data).train, 128)
+        known = {PLAIN: tl.Arm()} | suggestions(task.model)
+        look = DryRun(job.data(data).train, 128)
         known = {arm: one for arm, one in known.items() if as_recipe(one.recipe).accepts(task, look) is None}
-        known = dict(list(known.items())[: Auto().affordable(job.epochs * job.steps(data))])
-        arms: dict[str, Candidate | None] = {**known, "Auto": None}
+        known = dict(list(known.items())[: BestOf().affordable(job.epochs * job.steps(data))])
+        arms = known | {"BestOf": tl.Arm(BestOf())}
         found = {
             (arm, seed): cells.get(f"{name} | {arm} | {seed}", partial(measured, job, one, seed, data))
             for arm, one in arms.items()
@@ -134,25 +124,25 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         rows += [row(name, seed, {arm: found[arm, seed] for arm in arms}) for seed in numbers]
         noise = spread_of([one["best alone"]["test"] for one in rows[-len(numbers) :]])
         for one in rows[-len(numbers) :]:
-            one[NEAR] = one["Auto"] <= one["best alone"]["test"] * math.exp(2 * noise)
+            one[NEAR] = one["BestOf"] <= one["best alone"]["test"] * math.exp(2 * noise)
             one["noise"] = noise
     return told(rows, numbers, factor)
 
 
 def row(name: str, seed: int, found: dict[str, Row]) -> Row:
     """One task and seed."""
-    alone = {arm: one["test"] for arm, one in found.items() if arm != "Auto"}
+    alone = {arm: one["test"] for arm, one in found.items() if arm != "BestOf"}
     best = min(alone, key=lambda arm: alone[arm])
-    auto, plain = found["Auto"]["test"], alone[PLAIN]
+    auto, plain = found["BestOf"]["test"], alone[PLAIN]
     return {
         "task": name,
         "seed": seed,
-        "Auto": auto,
+        "BestOf": auto,
         "plain": plain,
         "best alone": {"arm": best, "test": alone[best]},
-        "Auto / plain": auto / plain,
-        "Auto / best": auto / alone[best],
-        "choice": found["Auto"].get("words", ""),
+        "BestOf / plain": auto / plain,
+        "BestOf / best": auto / alone[best],
+        "choice": found["BestOf"].get("words", ""),
         "alone": alone,
     }
 
@@ -165,24 +155,24 @@ def spread_of(values: list[float]) -> float:
 def told(rows: list[Row], numbers: range, factor: float) -> Row:
     """The entry."""
     near = sum(one[NEAR] for one in rows)
-    worse = sum(one["Auto / plain"] > 1.01 for one in rows)
-    mean = math.exp(statistics.fmean(math.log(one["Auto / plain"]) for one in rows))
+    worse = sum(one["BestOf / plain"] > 1.01 for one in rows)
+    mean = math.exp(statistics.fmean(math.log(one["BestOf / plain"]) for one in rows))
     return {
-        "title": "Auto on seven small tasks",
+        "title": "BestOf on seven small tasks",
         "source": "our own measurement",
-        "finding": f"Auto has {mean:.2f} times the test loss of plain AdamW at {RATE:g} (geometric mean), is "
-        f"worse by more than 1 % on {worse} of {len(rows)} pairs of task and seed, and within noise of the "
-        f"best of its candidates alone on {near} of {len(rows)}.",
+        "finding": f"BestOf has {mean:.2f} times the test loss of plain AdamW at {RATE:g} (geometric mean), "
+        f"is worse by more than 1 % on {worse} of {len(rows)} pairs of task and seed, and within noise of "
+        f"the best of its candidates alone on {near} of {len(rows)}.",
         "scale": f"{factor:g} times the budgets of the entry; equal FLOPs",
         "seeds": list(numbers),
         "machine": machine(),
         "columns": [
             "task",
             "seed",
-            "Auto",
+            "BestOf",
             "plain",
-            "Auto / plain",
-            "Auto / best",
+            "BestOf / plain",
+            "BestOf / best",
             NEAR,
         ],
         "rows": rows,

@@ -4,39 +4,40 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.common.parts import part
-from papers.common.rivals import Place, Way, entry, grid
+from papers.common.rivals import Place, entry, grid
 from papers.neural_lifting import lenet
+from torchlift import Arm
 from torchlift.data import crop_flip
 from torchlift.lifts import Average, Normalize, Standardize
 
 EPOCHS, SEEDS, TUNING, SAMPLES, HELD_OUT = 3, 6, (100, 101), 10_000, 4_000
 
 
-def rivals() -> list[Way]:
+def rivals() -> dict[str, Arm]:
     """Eleven trials without a lift, one of them with averaging."""
-    return [
-        *grid("SGD", (0.03,), weight_decay=(5e-4,)),
-        *grid("AdamW", (3e-3, 6e-3)),
-        *grid("Muon", (8e-3, 1.2e-2, 1.6e-2, 2e-2)),
-        *grid("Muon", (1.2e-2,), weight_decay=(0.1,)),
-        *grid("Muon", (1.6e-2,), "averaged", Average()),
-        *grid("SOAP", (4e-3, 8e-3), largest=(512,)),
-    ]
+    return {
+        **grid("SGD", (0.03,), weight_decay=(5e-4,)),
+        **grid("AdamW", (3e-3, 6e-3)),
+        **grid("Muon", (8e-3, 1.2e-2, 1.6e-2, 2e-2)),
+        **grid("Muon", (1.2e-2,), weight_decay=(0.1,)),
+        **grid("Muon", (1.6e-2,), "averaged", Average()),
+        **grid("SOAP", (4e-3, 8e-3), largest=(512,)),
+    }
 
 
-def lifts() -> list[Way]:
+def lifts() -> dict[str, Arm]:
     """Ten trials of ours."""
     centered, folded, whitened = Standardize(), Normalize("trunk*"), Standardize(scaled="whitened")
-    return [
-        *grid("SGD", (0.1,), "folded norm", folded, weight_decay=(5e-4,)),
-        *grid("Muon", (1.2e-2, 1.6e-2, 2e-2), "centered", centered),
-        *grid("Muon", (1.6e-2,), "centered", centered, weight_decay=(0.1,)),
-        *grid("Muon", (1.2e-2,), "whitened", whitened),
-        *grid("Muon", (1.6e-2,), "folded norm", folded),
-        *grid("Muon", (1.2e-2,), "folded norm of linear layers", Normalize("trunk.fc*")),
-        *grid("SOAP", (8e-3,), "centered", centered, largest=(512,)),
-        *grid("AdamW", (6e-3,), "centered", centered),
-    ]
+    return {
+        **grid("SGD", (0.1,), "folded norm", folded, weight_decay=(5e-4,)),
+        **grid("Muon", (1.2e-2, 1.6e-2, 2e-2), "centered", centered),
+        **grid("Muon", (1.6e-2,), "centered", centered, weight_decay=(0.1,)),
+        **grid("Muon", (1.2e-2,), "whitened", whitened),
+        **grid("Muon", (1.6e-2,), "folded norm", folded),
+        **grid("Muon", (1.2e-2,), "folded norm of linear layers", Normalize("trunk.fc*")),
+        **grid("SOAP", (8e-3,), "centered", centered, largest=(512,)),
+        **grid("AdamW", (6e-3,), "centered", centered),
+    }
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.common.parts import part
-from papers.common.rivals import Place, Way, entry, grid
+from papers.common.rivals import Place, entry, grid
 from papers.our_searches.search_text import VOCABULARY, warm_cosine
+from torchlift import Arm
 from torchlift.lifts import Average, Split
 from torchlift.models import CharLSTM
 from torchlift.recipes import Rotated
@@ -15,31 +16,31 @@ EPOCHS, SEEDS, TUNING, WINDOWS, HELD_OUT, LENGTH, GATES = 4, 6, (100, 101), 2000
 BETAS = ((0.9, 0.95),)
 
 
-def rivals() -> list[Way]:
+def rivals() -> dict[str, Arm]:
     """Fifteen trials without a lift, one of them with averaging."""
-    return [
-        *grid("SGD", (1.0,)),
-        *grid("AdamW", (2.4e-2, 4.8e-2, 9.6e-2), betas=BETAS),
-        *grid("Muon", (2.4e-2, 4.8e-2, 9.6e-2)),
-        *grid("Muon", (3.4e-2, 4.8e-2, 6.8e-2), weight_decay=(0.1,)),
-        *grid("Muon", (4.8e-2,), "averaged", Average(), weight_decay=(0.1,)),
-        *grid("SOAP", (2.4e-2, 4.8e-2, 9.6e-2)),
-        *grid("SOAP", (4.8e-2,), weight_decay=(0.1,)),
-    ]
+    return {
+        **grid("SGD", (1.0,)),
+        **grid("AdamW", (2.4e-2, 4.8e-2, 9.6e-2), betas=BETAS),
+        **grid("Muon", (2.4e-2, 4.8e-2, 9.6e-2)),
+        **grid("Muon", (3.4e-2, 4.8e-2, 6.8e-2), weight_decay=(0.1,)),
+        **grid("Muon", (4.8e-2,), "averaged", Average(), weight_decay=(0.1,)),
+        **grid("SOAP", (2.4e-2, 4.8e-2, 9.6e-2)),
+        **grid("SOAP", (4.8e-2,), weight_decay=(0.1,)),
+    }
 
 
-def lifts() -> list[Way]:
+def lifts() -> dict[str, Arm]:
     """Thirteen trials of ours."""
     by_gate, by_gate_in = Split("lstm.weight_*", GATES), Split("lstm.weight_hh*", GATES)
-    return [
-        *grid("Muon", (4.8e-2,), "in parts by gate", by_gate),
-        *grid("Muon", (3.4e-2, 4.8e-2, 6.8e-2), "in parts by gate", by_gate, weight_decay=(0.1,)),
-        *grid("Muon", (4.8e-2,), "in parts by gate, recurrent", by_gate_in, weight_decay=(0.1,)),
-        *grid("SOAP", (2.4e-2, 4.8e-2, 9.6e-2), "in parts by gate", by_gate),
-        *grid("SOAP", (4.8e-2,), "in parts by gate", by_gate, weight_decay=(0.1,)),
-        *grid("AdamW", (2.4e-2, 4.8e-2), "rotated", Rotated(), betas=BETAS),
-        *grid("Muon", (4.8e-2,), "rotated table", Rotated("embedding.weight"), weight_decay=(0.1,)),
-    ]
+    return {
+        **grid("Muon", (4.8e-2,), "in parts by gate", by_gate),
+        **grid("Muon", (3.4e-2, 4.8e-2, 6.8e-2), "in parts by gate", by_gate, weight_decay=(0.1,)),
+        **grid("Muon", (4.8e-2,), "in parts by gate, recurrent", by_gate_in, weight_decay=(0.1,)),
+        **grid("SOAP", (2.4e-2, 4.8e-2, 9.6e-2), "in parts by gate", by_gate),
+        **grid("SOAP", (4.8e-2,), "in parts by gate", by_gate, weight_decay=(0.1,)),
+        **grid("AdamW", (2.4e-2, 4.8e-2), "rotated", Rotated(), betas=BETAS),
+        **grid("Muon", (4.8e-2,), "rotated table", Rotated("embedding.weight"), weight_decay=(0.1,)),
+    }
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.common.parts import part
-from papers.common.rivals import Place, Way, entry, grid
+from papers.common.rivals import Place, entry, grid
+from torchlift import Arm
 from torchlift.lifts import Average, Normalize, Standardize
 from torchlift.models import MLP
 
@@ -13,31 +14,31 @@ EPOCHS, SEEDS, TUNING, SAMPLES, HELD_OUT = 6, 10, (100, 101, 102), 10_000, 4_000
 DECAY = (0.0, 0.1)
 
 
-def rivals() -> list[Way]:
+def rivals() -> dict[str, Arm]:
     """Twenty-four trials without a lift, two with averaging; no best one lies on the edge of its rates."""
-    return [
-        *grid("SGD", (0.02, 0.05, 0.1, 0.2)),
-        *grid("AdamW", (3e-3, 6e-3, 1.2e-2, 2.4e-2), weight_decay=DECAY),
-        *grid("Muon", (6e-3, 1.2e-2, 2.4e-2), weight_decay=DECAY),
-        *grid("AdamW", (1.2e-2,), "averaged", Average(), weight_decay=(0.1,)),
-        *grid("Muon", (1.2e-2,), "averaged", Average(), weight_decay=(0.1,)),
-        *grid("SOAP", (3e-3, 6e-3, 1.2e-2, 2.4e-2), largest=(128,)),
-    ]
+    return {
+        **grid("SGD", (0.02, 0.05, 0.1, 0.2)),
+        **grid("AdamW", (3e-3, 6e-3, 1.2e-2, 2.4e-2), weight_decay=DECAY),
+        **grid("Muon", (6e-3, 1.2e-2, 2.4e-2), weight_decay=DECAY),
+        **grid("AdamW", (1.2e-2,), "averaged", Average(), weight_decay=(0.1,)),
+        **grid("Muon", (1.2e-2,), "averaged", Average(), weight_decay=(0.1,)),
+        **grid("SOAP", (3e-3, 6e-3, 1.2e-2, 2.4e-2), largest=(128,)),
+    }
 
 
-def lifts() -> list[Way]:
+def lifts() -> dict[str, Arm]:
     """Twenty-two trials of ours."""
     centered, whitened, folded = Standardize(), Standardize(scaled="whitened"), Normalize()
-    return [
-        *grid("AdamW", (6e-3, 1.2e-2, 2.4e-2), "centered", centered, weight_decay=DECAY),
-        *grid("Muon", (6e-3, 1.2e-2), "centered", centered, weight_decay=DECAY),
-        *grid("SOAP", (6e-3,), "centered", centered, largest=(128,)),
-        *grid("AdamW", (6e-3,), "whitened", whitened),
-        *grid("Muon", (6e-3,), "whitened", whitened),
-        *grid("AdamW", (6e-3, 1.2e-2, 2.4e-2), "folded norm", folded, weight_decay=DECAY),
-        *grid("Muon", (6e-3, 1.2e-2), "folded norm", folded),
-        *grid("SOAP", (6e-3,), "folded norm", folded, largest=(128,)),
-    ]
+    return {
+        **grid("AdamW", (6e-3, 1.2e-2, 2.4e-2), "centered", centered, weight_decay=DECAY),
+        **grid("Muon", (6e-3, 1.2e-2), "centered", centered, weight_decay=DECAY),
+        **grid("SOAP", (6e-3,), "centered", centered, largest=(128,)),
+        **grid("AdamW", (6e-3,), "whitened", whitened),
+        **grid("Muon", (6e-3,), "whitened", whitened),
+        **grid("AdamW", (6e-3, 1.2e-2, 2.4e-2), "folded norm", folded, weight_decay=DECAY),
+        **grid("Muon", (6e-3, 1.2e-2), "folded norm", folded),
+        **grid("SOAP", (6e-3,), "folded norm", folded, largest=(128,)),
+    }
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:

@@ -10,7 +10,8 @@ from torch import nn
 
 from papers.common.arms import Row
 from papers.common.parts import part
-from papers.common.rivals import Place, Way, entry, grid
+from papers.common.rivals import Place, entry, grid
+from torchlift import Arm
 from torchlift.lifts import Average, Normalize, Standardize
 
 EPOCHS, SEEDS, TUNING, SAMPLES, HELD_OUT = 6, 8, (100, 101), 10_000, 4_000
@@ -26,31 +27,31 @@ class SignalNet(nn.Sequential):
         super().__init__(*layers, nn.Flatten(), nn.Linear(8 * channels, 10))
 
 
-def rivals() -> list[Way]:
+def rivals() -> dict[str, Arm]:
     """Twenty trials without a lift, two of them with averaging."""
-    return [
-        *grid("SGD", (0.05, 0.1)),
-        *grid("AdamW", (6e-3, 1.2e-2, 2.4e-2), weight_decay=DECAY),
-        *grid("Muon", (6e-3, 1.2e-2, 2.4e-2), weight_decay=DECAY),
-        *grid("AdamW", (4.8e-2,), weight_decay=DECAY[1:]),
-        *grid("AdamW", (1.2e-2,), "averaged", Average(), weight_decay=DECAY[1:]),
-        *grid("Muon", (1.2e-2,), "averaged", Average(), weight_decay=DECAY[1:]),
-        *grid("SOAP", (3e-3, 6e-3, 1.2e-2), largest=(256,)),
-    ]
+    return {
+        **grid("SGD", (0.05, 0.1)),
+        **grid("AdamW", (6e-3, 1.2e-2, 2.4e-2), weight_decay=DECAY),
+        **grid("Muon", (6e-3, 1.2e-2, 2.4e-2), weight_decay=DECAY),
+        **grid("AdamW", (4.8e-2,), weight_decay=DECAY[1:]),
+        **grid("AdamW", (1.2e-2,), "averaged", Average(), weight_decay=DECAY[1:]),
+        **grid("Muon", (1.2e-2,), "averaged", Average(), weight_decay=DECAY[1:]),
+        **grid("SOAP", (3e-3, 6e-3, 1.2e-2), largest=(256,)),
+    }
 
 
-def lifts() -> list[Way]:
+def lifts() -> dict[str, Arm]:
     """Seventeen trials of ours."""
     centered, folded = Standardize(), Normalize()
-    return [
-        *grid("AdamW", (6e-3, 1.2e-2), "centered", centered, weight_decay=DECAY[1:]),
-        *grid("Muon", (1.2e-2, 2.4e-2), "centered", centered, weight_decay=DECAY),
-        *grid("SOAP", (6e-3,), "centered", centered, largest=(256,)),
-        *grid("Muon", (1.2e-2,), "whitened", Standardize(scaled="whitened")),
-        *grid("AdamW", (6e-3, 1.2e-2, 2.4e-2, 4.8e-2), "folded norm", folded, weight_decay=DECAY[1:]),
-        *grid("Muon", (1.2e-2, 2.4e-2), "folded norm", folded, weight_decay=DECAY),
-        *grid("SOAP", (6e-3,), "folded norm", folded, largest=(256,)),
-    ]
+    return {
+        **grid("AdamW", (6e-3, 1.2e-2), "centered", centered, weight_decay=DECAY[1:]),
+        **grid("Muon", (1.2e-2, 2.4e-2), "centered", centered, weight_decay=DECAY),
+        **grid("SOAP", (6e-3,), "centered", centered, largest=(256,)),
+        **grid("Muon", (1.2e-2,), "whitened", Standardize(scaled="whitened")),
+        **grid("AdamW", (6e-3, 1.2e-2, 2.4e-2, 4.8e-2), "folded norm", folded, weight_decay=DECAY[1:]),
+        **grid("Muon", (1.2e-2, 2.4e-2), "folded norm", folded, weight_decay=DECAY),
+        **grid("SOAP", (6e-3,), "folded norm", folded, largest=(256,)),
+    }
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:

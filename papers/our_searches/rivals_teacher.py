@@ -4,7 +4,8 @@ from functools import cache, partial
 from pathlib import Path
 
 from papers.common.arms import Row
-from papers.common.rivals import Place, Way, entry, grid
+from papers.common.rivals import Place, entry, grid
+from torchlift import Arm
 from torchlift.data import Splits, teacher_student
 from torchlift.lifts import Average, Standardize
 from torchlift.models import BlockNet
@@ -14,31 +15,31 @@ EPOCHS, TEACHERS, TUNING = 75, 30, (100, 101)
 BETAS = ((0.9, 0.95), (0.9, 0.99))
 
 
-def rivals() -> list[Way]:
+def rivals() -> dict[str, Arm]:
     """Fourteen trials without a lift, one of them with averaging."""
-    return [
-        *grid("SGD", (0.2,)),
-        *grid("AdamW", (6e-3, 1.2e-2), betas=BETAS),
-        *grid("Muon", (5e-3, 8e-3, 1.2e-2, 1.6e-2)),
-        *grid("Muon", (8e-3,), weight_decay=(0.01,)),
-        *grid("Muon", (8e-3,), "averaged", Average(), weight_decay=(0.01,)),
-        *grid("SOAP", (4e-3, 8e-3, 1.6e-2)),
-    ]
+    return {
+        **grid("SGD", (0.2,)),
+        **grid("AdamW", (6e-3, 1.2e-2), betas=BETAS),
+        **grid("Muon", (5e-3, 8e-3, 1.2e-2, 1.6e-2)),
+        **grid("Muon", (8e-3,), weight_decay=(0.01,)),
+        **grid("Muon", (8e-3,), "averaged", Average(), weight_decay=(0.01,)),
+        **grid("SOAP", (4e-3, 8e-3, 1.6e-2)),
+    }
 
 
-def lifts() -> list[Way]:
+def lifts() -> dict[str, Arm]:
     """Twelve trials of ours."""
     centered, whitened = Standardize(), Standardize(scaled="whitened")
-    return [
-        *grid("AdamW", (6e-3, 1.2e-2), "centered", centered, betas=BETAS[:1]),
-        *grid("Muon", (8e-3, 1.2e-2, 1.6e-2), "centered", centered),
-        *grid("Muon", (1.2e-2,), "centered", centered, weight_decay=(0.01,)),
-        *grid("SOAP", (6e-3,), "centered", centered),
-        *grid("AdamW", (8e-3,), "whitened", whitened, betas=BETAS[:1]),
-        *grid("Muon", (8e-3,), "whitened", whitened),
-        *grid("AdamW", (8e-3,), "rotated", Rotated(), betas=BETAS[:1]),
-        *grid("AdamW", (6e-3, 1.2e-2), "centered and rotated", Rotated(centered=True), betas=BETAS[:1]),
-    ]
+    return {
+        **grid("AdamW", (6e-3, 1.2e-2), "centered", centered, betas=BETAS[:1]),
+        **grid("Muon", (8e-3, 1.2e-2, 1.6e-2), "centered", centered),
+        **grid("Muon", (1.2e-2,), "centered", centered, weight_decay=(0.01,)),
+        **grid("SOAP", (6e-3,), "centered", centered),
+        **grid("AdamW", (8e-3,), "whitened", whitened, betas=BETAS[:1]),
+        **grid("Muon", (8e-3,), "whitened", whitened),
+        **grid("AdamW", (8e-3,), "rotated", Rotated(), betas=BETAS[:1]),
+        **grid("AdamW", (6e-3, 1.2e-2), "centered and rotated", Rotated(centered=True), betas=BETAS[:1]),
+    }
 
 
 @cache

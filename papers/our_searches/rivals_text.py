@@ -5,8 +5,9 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.common.parts import part
-from papers.common.rivals import Place, Way, entry, grid
+from papers.common.rivals import Place, entry, grid
 from papers.our_searches.search_text import VOCABULARY, warm_cosine
+from torchlift import Arm
 from torchlift.lifts import Average, Split, Standardize
 from torchlift.models import GPT
 from torchlift.recipes import Rotated
@@ -15,32 +16,32 @@ EPOCHS, SEEDS, TUNING, WINDOWS, HELD_OUT, LENGTH, HEADS = 2, 6, (100, 101), 4000
 BETAS = ((0.9, 0.95), (0.9, 0.99))
 
 
-def rivals() -> list[Way]:
+def rivals() -> dict[str, Arm]:
     """Fifteen trials without a lift, one of them with averaging."""
-    return [
-        *grid("SGD", (0.3,)),
-        *grid("AdamW", (3e-3, 6e-3), betas=BETAS[:1]),
-        *grid("AdamW", (1.2e-2,), betas=BETAS),
-        *grid("Muon", (1.2e-2, 2.4e-2, 3.4e-2, 4.8e-2)),
-        *grid("Muon", (2.4e-2,), weight_decay=(0.1,)),
-        *grid("Muon", (3.4e-2,), "averaged", Average()),
-        *grid("SOAP", (6e-3, 1.2e-2, 2.4e-2, 4.8e-2)),
-    ]
+    return {
+        **grid("SGD", (0.3,)),
+        **grid("AdamW", (3e-3, 6e-3), betas=BETAS[:1]),
+        **grid("AdamW", (1.2e-2,), betas=BETAS),
+        **grid("Muon", (1.2e-2, 2.4e-2, 3.4e-2, 4.8e-2)),
+        **grid("Muon", (2.4e-2,), weight_decay=(0.1,)),
+        **grid("Muon", (3.4e-2,), "averaged", Average()),
+        **grid("SOAP", (6e-3, 1.2e-2, 2.4e-2, 4.8e-2)),
+    }
 
 
-def lifts() -> list[Way]:
+def lifts() -> dict[str, Arm]:
     """Ten trials of ours."""
     by_head, by_use = Split(parts=3 * HEADS), Split(parts=3)
-    return [
-        *grid("Muon", (1.7e-2, 2.4e-2, 3.4e-2), "in parts by head", by_head),
-        *grid("Muon", (2.4e-2,), "in parts by use", by_use),
-        *grid("SOAP", (1.2e-2,), "in parts by head", by_head),
-        *grid("Muon", (2.4e-2,), "centered", Standardize()),
-        *grid("Muon", (2.4e-2,), "whitened", Standardize(scaled="whitened")),
-        *grid("Muon", (2.4e-2,), "rotated table", Rotated("token.weight")),
-        *grid("AdamW", (2.4e-2,), "rotated", Rotated(), betas=BETAS[:1]),
-        *grid("AdamW", (2.4e-2,), "centered and rotated", Rotated(centered=True), betas=BETAS[:1]),
-    ]
+    return {
+        **grid("Muon", (1.7e-2, 2.4e-2, 3.4e-2), "in parts by head", by_head),
+        **grid("Muon", (2.4e-2,), "in parts by use", by_use),
+        **grid("SOAP", (1.2e-2,), "in parts by head", by_head),
+        **grid("Muon", (2.4e-2,), "centered", Standardize()),
+        **grid("Muon", (2.4e-2,), "whitened", Standardize(scaled="whitened")),
+        **grid("Muon", (2.4e-2,), "rotated table", Rotated("token.weight")),
+        **grid("AdamW", (2.4e-2,), "rotated", Rotated(), betas=BETAS[:1]),
+        **grid("AdamW", (2.4e-2,), "centered and rotated", Rotated(centered=True), betas=BETAS[:1]),
+    }
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:

@@ -4,15 +4,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from papers.common.arms import Arm, Row, machine, tried
+from papers.common.arms import Entry, Row, machine, tried
 from papers.neural_lifting import lenet
+from torchlift import Arm
 from torchlift.data import Splits, crop_flip, load
 from torchlift.lifts import Normalize, Standardize
 
 FAST_EPOCHS = 4
 
 
-def arms() -> list[Arm]:
+def arms() -> list[Entry]:
     """The best plain rate of longer runs first."""
     choices: list[tuple[str, Any, tuple[float, ...]]] = [
         ("plain", None, (0.05,)),
@@ -23,10 +24,10 @@ def arms() -> list[Arm]:
     return [arm(name, recipe, lr) for name, recipe, rates in choices for lr in rates]
 
 
-def arm(name: str, recipe: Any, lr: float) -> Arm:
+def arm(name: str, recipe: Any, lr: float) -> Entry:
     """SGD with momentum, cosine, weight decay 5e-4."""
     settings: Row = {"augment": crop_flip} | lenet.cosine(lr)
-    return Arm(f"{name}, lr {lr:g}", lenet.model, recipe, settings)
+    return Entry(f"{name}, lr {lr:g}", lenet.model, Arm(recipe, **settings))
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:

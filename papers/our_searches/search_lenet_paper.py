@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from papers.common.arms import Arm, Row, machine, tuned
+from papers.common.arms import Entry, Row, machine, tuned
 from papers.neural_lifting import lenet
+from torchlift import Arm
 from torchlift.data import load
 from torchlift.lifts import Normalize
 
@@ -24,10 +25,12 @@ TRIED: dict[str, tuple[Any, tuple[tuple[float, float], ...]]] = {
 """Rate and weight decay; plain training has more trials."""
 
 
-def arms() -> list[Arm]:
+def arms() -> list[Entry]:
     """SGD with momentum 0.9 and a cosine; the paper's dropout."""
     return [
-        Arm(f"{name}, lr {lr:g}, decay {decay:g}", lenet.paper_model, recipe, lenet.cosine(lr, decay))
+        Entry(
+            f"{name}, lr {lr:g}, decay {decay:g}", lenet.paper_model, Arm(recipe, **lenet.cosine(lr, decay))
+        )
         for name, (recipe, settings) in TRIED.items()
         for lr, decay in settings
     ]

@@ -6,16 +6,17 @@ from typing import Any
 
 from torch.optim import Adam
 
-from papers.common.arms import Arm, Row, machine, tried
+from papers.common.arms import Entry, Row, machine, tried
+from torchlift import Arm
 from torchlift.data import teacher_student
 from torchlift.lifts import Expand, Lifter, Normalize, Standardize
 from torchlift.models import BlockNet
-from torchlift.recipes import Auto
+from torchlift.recipes import BestOf
 
 BLOCKS, EPOCHS, FIRST = (7, 9), 75, 100
 
 
-def arms() -> list[Arm]:
+def arms() -> list[Entry]:
     """The best plain rate first."""
     choices: list[tuple[str, Any, tuple[float, ...]]] = [
         ("plain", None, (6e-3, 3e-3, 1e-2)),
@@ -25,16 +26,16 @@ def arms() -> list[Arm]:
         ("linear lifting, rank 1/8", Expand(rank=0.125), (3e-3, 6e-3)),
         ("folded norm", Normalize(), (1e-2,)),
         ("fading lifters", Lifter("trunk.block1.linear?", kind="fading", width=16), (3e-3,)),
-        ("auto", Auto(), (6e-3,)),
+        ("auto", BestOf(), (6e-3,)),
     ]
     small = [arm(name, recipe, lr) for name, recipe, rates in choices for lr in rates]
     return [*small, *(arm("five blocks, plain", None, lr, blocks=5) for lr in (3e-3, 1e-3, 6e-3))]
 
 
-def arm(name: str, recipe: Any, lr: float, blocks: int = 1) -> Arm:
+def arm(name: str, recipe: Any, lr: float, blocks: int = 1) -> Entry:
     """Adam, cosine."""
     settings: Row = {"loss": "mse", "schedule": "cosine", "optimizer": partial(Adam, lr=lr)}
-    return Arm(f"{name}, lr {lr:g}", partial(BlockNet, blocks), recipe, settings)
+    return Entry(f"{name}, lr {lr:g}", partial(BlockNet, blocks), Arm(recipe, **settings))
 
 
 def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:

@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 from torch.optim import AdamW
 
-from papers.common.arms import Arm, Row, machine, tried, tuned
+from papers.common.arms import Entry, Row, machine, tried, tuned
+from torchlift import Arm
 from torchlift.data import Splits, load
 from torchlift.lifts import Expand, Standardize
 from torchlift.models import GPT, CharLSTM
@@ -21,7 +22,7 @@ MODELS = {
 }
 
 
-def arms(model: str) -> list[Arm]:
+def arms(model: str) -> list[Entry]:
     """Plain at three rates, exact lifts at one or two."""
     choices: list[tuple[str, Any, tuple[float, ...]]] = [
         ("plain", None, (1.2e-2, 6e-3, 2.4e-2)),
@@ -32,11 +33,11 @@ def arms(model: str) -> list[Arm]:
     return [arm(model, name, recipe, lr) for name, recipe, rates in choices for lr in rates]
 
 
-def arm(model: str, name: str, recipe: Any, lr: float) -> Arm:
+def arm(model: str, name: str, recipe: Any, lr: float) -> Entry:
     """AdamW, cosine after a rise over a tenth of the run, gradients clipped at one."""
     optimizer = partial(AdamW, lr=lr, weight_decay=0.01)
     settings: Row = {"schedule": warm_cosine, "optimizer": optimizer, "clip": 1.0, "batch_size": 32}
-    return Arm(f"{name}, lr {lr:g}", MODELS[model], recipe, settings)
+    return Entry(f"{name}, lr {lr:g}", MODELS[model], Arm(recipe, **settings))
 
 
 def warm_cosine(t: float) -> float:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         stored,
     )
     from torchlift.errors import TorchliftError
-    from torchlift.experiments import AutoResult, Comparison, auto, compare, tune
+    from torchlift.experiments import Arm, AutoResult, Comparison, auto, compare, tune
     from torchlift.inversion import Inversion, invert
     from torchlift.methods import lifted
     from torchlift.train import until
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Arm",
     "AutoResult",
     "Comparison",
     "Dial",
@@ -84,6 +85,7 @@ __all__ = [
 ]
 
 HOMES = {
+    "Arm": "experiments",
     "AutoResult": "experiments",
     "Comparison": "experiments",
     "Inversion": "inversion",

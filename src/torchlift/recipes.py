@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from torchlift.lazy import lazy
 
 if TYPE_CHECKING:
-    from torchlift.experiments.best_of import Auto as Auto
+    from torchlift.experiments.best_of import BestOf as BestOf
     from torchlift.methods.baselines.bsq import Bsq as Bsq
     from torchlift.methods.baselines.iterative_stochastic import IterativeStochastic as IterativeStochastic
     from torchlift.methods.baselines.magnitude import IterativeMagnitude as IterativeMagnitude
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 HOMES = {
     "CoarseToFine": "methods.coordinates.coarse_to_fine",
-    "Auto": "experiments.best_of",
+    "BestOf": "experiments.best_of",
     "Bsq": "methods.baselines.bsq",
     "Chain": "methods.chain",
     "ChannelPruning": "methods.sparsity.channel_pruning",
@@ -54,7 +54,7 @@ HOMES = {
 }
 
 __all__ = [
-    "Auto",
+    "BestOf",
     "Bsq",
     "Chain",
     "ChannelPruning",

@@ -143,7 +143,7 @@ def test_auto_finds_a_model_and_says_why(run, blobs, tmp_path):
     assert ran.code == 0, ran.err
     assert "▸" in ran.out
     stored = json.loads((tmp_path / "a" / "auto.json").read_text())
-    assert stored["wish"] == "file ≤ 1,500 bytes"
+    assert stored["constraints"] == "file ≤ 1,500 bytes"
     assert (tmp_path / "a" / "report.html").exists()
     assert (tmp_path / "a" / "model.tlift").stat().st_size == stored["chosen"]["bytes"]
     assert "--bytes takes" in run("auto --model mlp --data blobs.npz --bytes much --out b").err

@@ -1,10 +1,12 @@
 """auto: the budget is kept, what is delivered is what is measured, nobody can take the search down."""
 
 import concurrent.futures
+import dataclasses
 import itertools
 import json
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -14,12 +16,16 @@ from torch import nn
 
 import torchlift as tl
 from experiments.small import DATA, SETTINGS, Broken, model
-from torchlift.errors import BudgetError, CheckpointError, TorchliftError
-from torchlift.experiments import auto as automatic
-from torchlift.experiments.constraints import Delivered, Wish, choose, dominates, front, ranked
-from torchlift.experiments.delivery import OutOfTimeError, Trial, with_deadline
+from torchlift.core import Fit
+from torchlift.errors import CheckpointError, TorchliftError
+from torchlift.experiments import auto_search
+from torchlift.experiments.arm import CopyOf, Setup
+from torchlift.experiments.constraints import Constraints, Delivered, choose, dominates, front, ranked, wilson
+from torchlift.experiments.delivery import Continued, Delivery, OutOfTimeError
 from torchlift.experiments.halving import ETA, LAST, plan, promoted
-from torchlift.experiments.jobs import Given, Job
+from torchlift.methods.recipe import Recipe
+from torchlift.train.checkpoint import load
+from torchlift.train.run.labels import folder_name
 
 TRAIN, VALID, TEST = DATA
 CANDIDATES = {
@@ -54,8 +60,9 @@ def test_who_fails_or_is_refused_is_dropped_with_the_reason(found: tl.AutoResult
 
 
 def test_plain_is_in_every_rung_and_longer_in_each(found: tl.AutoResult) -> None:
-    plain = [row for row in found.rows if row.name == "plain"]
-    last = max(row.rung for row in found.rows)
+    trials = [row for row in found.rows if not row.final]
+    plain = [row for row in trials if row.name == "plain"]
+    last = max(row.rung for row in trials)
     assert {row.rung for row in plain} == set(range(last + 1))
     lengths = {row.rung: row.epochs for row in plain}
     assert all(lengths[k + 1] == pytest.approx(ETA * lengths[k]) for k in range(last))
@@ -73,10 +80,98 @@ def test_what_is_delivered_is_the_file_that_was_measured(found: tl.AutoResult) -
     assert found.chosen in found.rows
 
 
+def test_half_of_the_budget_trains_the_winner_on_from_its_trial(found: tl.AutoResult) -> None:
+    (final,) = [row for row in found.rows if row.final]
+    assert final.cost >= 0.5 * 30
+    trial = found.trial
+    assert trial is not None
+    assert (trial.name, trial.rate) == (final.name, final.rate)
+    reached = load(found.folder / "runs" / folder_name(trial.key) / "model.safetensors")
+    started = Continued(
+        found.setup.make_model, found.folder / "runs" / folder_name(trial.key) / "model.safetensors"
+    )
+    assert all(torch.equal(started().model.state_dict()[name], reached[name]) for name in reached)
+
+
+def test_the_table_shows_plain_training_at_the_cost_of_the_trial(found: tl.AutoResult) -> None:
+    assert found.trial is not None
+    assert found.plain is not None
+    assert found.plain.epochs == found.trial.epochs
+    assert found.plain.key in found.table()
+    assert found.table().count("▸") == 1
+
+
+def test_the_same_search_chooses_the_same_whatever_the_clock_says(
+    found: tl.AutoResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Latency is noise unless it is a constraint."""
+    ticks = iter(torch.rand(100_000, generator=torch.Generator().manual_seed(0)).tolist())
+    monkeypatch.setattr(
+        "torchlift.experiments.delivery.latencies", lambda models, *_: [next(ticks)] * len(models)
+    )
+    again = searched()
+    assert [essence(row) for row in again.rows] == [essence(row) for row in found.rows]
+    assert again.chosen.key == found.chosen.key
+    assert [row.key for row in again.front] == [row.key for row in found.front]
+
+
+def test_latency_as_a_constraint_is_measured_in_turn_with_the_incumbent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a machine that gets slower with every measurement, models that take the same time are told so."""
+    calls = list[int]()
+
+    def slower(models: list[nn.Module], *_: object) -> list[float]:
+        calls.append(len(models))
+        return [1e-3 * len(calls)] * len(models)
+
+    monkeypatch.setattr("torchlift.experiments.delivery.latencies", slower)
+    rows = searched(latency=5.0, budget=8.0, candidates={}).rows
+    assert calls[0] == 1
+    assert set(calls[1:]) == {2}
+    assert {row.latency_ms for row in rows} == {1.0}
+
+
+def test_a_plain_model_is_not_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tl.deploy, "shrink", lambda *given: pytest.fail("it has no zeros"))
+    assert not any(row.reason for row in searched(budget=4.0, candidates={}).rows)
+
+
+def test_a_fault_of_the_machine_is_no_result(tmp_path: Path) -> None:
+    """A search that ran out of memory or disk goes on, once there is room, to the end it would have had."""
+    settings = {"out": tmp_path, "budget": 8.0}
+    for error in (
+        OSError(28, "No space left on device"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: no"),
+    ):
+        Failing.error = error
+        with pytest.raises(type(error)):
+            searched(**settings, candidates={"failing": Failing()}, resume=True)
+    Failing.error = None
+    again = searched(**settings, candidates={"failing": Failing()}, resume=True)
+    assert not any(row.reason for row in again.rows)
+    whole = searched(budget=8.0, candidates={"failing": Failing()})
+    assert [essence(row) for row in again.rows] == [essence(row) for row in whole.rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class Failing(Recipe):
+    """Plain training on a machine that may fail."""
+
+    error: ClassVar[BaseException | None] = None
+
+    def __call__(self, task: tl.Task, fit: Fit) -> tl.Task:
+        if Failing.error is not None:
+            raise Failing.error
+        fit(task)
+        return task
+
+
 def test_the_front_holds_all_that_nobody_beats(found: tl.AutoResult) -> None:
     good = [row for row in found.rows if not row.reason and row.rung >= 0]
     for row in good:
-        beaten = any(dominates(other, row, found.wish) for other in good)
+        beaten = any(dominates(other, row, found.constraints) for other in good)
         assert beaten != (row in found.front)
 
 
@@ -97,7 +192,7 @@ def test_a_chains_stages_are_told(found: tl.AutoResult) -> None:
 
 
 def test_a_search_that_is_done_is_only_read(found: tl.AutoResult, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automatic, "run_trial", lambda trial: pytest.fail("it trains again"))
+    monkeypatch.setattr(auto_search, "call", lambda trial: pytest.fail("it trains again"))
     again = searched(out=found.folder, resume=True)
     assert repr(again.rows) == repr(found.rows)
     assert again.chosen == found.chosen
@@ -108,18 +203,18 @@ def test_a_search_that_is_done_is_only_read(found: tl.AutoResult, monkeypatch: p
 def test_a_search_that_was_stopped_goes_on_to_the_same_end(
     found: tl.AutoResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, done = automatic.run_trial, list[str]()
+    real, done = auto_search.call, list[str]()
 
-    def dying(trial: Trial) -> Delivered:
+    def dying(trial: Delivery) -> Delivered:
         if len(done) == 3:
             raise KeyboardInterrupt
         done.append(trial.row.key)
         return real(trial)
 
-    monkeypatch.setattr(automatic, "run_trial", dying)
+    monkeypatch.setattr(auto_search, "call", dying)
     with pytest.raises(KeyboardInterrupt):
         searched(out=tmp_path / "a")
-    monkeypatch.setattr(automatic, "run_trial", real)
+    monkeypatch.setattr(auto_search, "call", real)
     again = searched(out=tmp_path / "a", resume=True)
     assert [essence(row) for row in again.rows] == [essence(row) for row in found.rows]
     assert again.chosen.key == found.chosen.key
@@ -138,7 +233,7 @@ def test_an_executor_finds_the_same(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_there_is_no_time_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automatic.Search, "share", lambda *given: (1.0, 0.99, 1.0))
+    monkeypatch.setattr(auto_search.Search, "share", lambda *given: (1.0, 0.99, 1.0))
     found = searched(minutes=0.2, budget=None, candidates={"bits": "smol"})
     assert found.dropped == {"bits": "no time was left for it."}
     assert found.chosen.name == "plain"
@@ -153,15 +248,18 @@ def point(row: Delivered) -> tuple[str, float, int]:
     return row.name, row.rate, row.rung
 
 
-def test_minutes_end_a_trial_after_its_epoch() -> None:
-    job = Job(Given(model()), (TRAIN, VALID, None), None, 0, None, {"epochs": 3, **SETTINGS})
+def test_minutes_end_a_trial_after_its_epoch(tmp_path: Path) -> None:
+    setup = Setup(CopyOf(model()), (TRAIN, VALID, None), SETTINGS)
+    row = Delivered("k", "plain", "", 0, 1.0, 3.0, 0.0, 0.0)
+    trial = Delivery(row, setup, tl.Arm(), 0, tmp_path / "run", tmp_path / "file", deadline=0.0)
     with pytest.raises(OutOfTimeError, match="out of time in 'base', epoch 1"):
-        with_deadline(job, 0.0)()
+        trial.trained()
+    assert trial().reason == "out of time in 'base', epoch 1."
 
 
 def test_minutes_are_planned_from_the_speed_of_plain_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that stands still: all of the plan is carried out."""
-    monkeypatch.setattr("torchlift.experiments.auto.time.time", lambda: 0.0)
+    monkeypatch.setattr("torchlift.experiments.auto_search.time.time", lambda: 0.0)
     found = searched(minutes=0.05, budget=None, candidates={"bits": tl.recipes.Smol(bits=3.0)})
     assert found.unit == "minutes"
     assert {row.rung for row in found.rows} > {-2, -1, 0}
@@ -199,41 +297,48 @@ def row(metric: float, size: int, latency: float = 1.0, name: str = "other", run
     return Delivered(key, name, "", rung, 1.0, 1.0, 1.0, 1.0, metric, size, latency)
 
 
-def test_what_a_wish_takes() -> None:
+def test_what_constraints_take() -> None:
     big, mid, tiny = row(0.90, 1000, 3.0), row(0.899, 300, 2.0), row(0.7, 50, 1.0)
     rows = [big, mid, tiny]
-    pick = partial(choose, rows, samples=100, rate=True)
-    assert pick(Wish())[0] is mid, "within half a standard error (0.015), the smaller file"
-    assert choose(rows, Wish(), 10**8, True)[0] is big
-    assert choose([big, row(0.899, 900, 2.0)], Wish(), 100, True)[0] is big, "not for a tenth of the file"
-    assert choose([*rows, row(0.9, 310)], Wish(), 100, True)[0].bytes == 310, "of two alike, the better"
-    assert pick(Wish(bytes=100))[0] is tiny
-    assert pick(Wish(accuracy=0.8))[0] is mid
-    assert pick(Wish(latency=2.5))[0] is mid
-    nearest, why = pick(Wish(bytes=10, accuracy=0.95))
+    pick = partial(choose, rows, samples=100)
+    assert pick(Constraints())[0] is mid, "above the lower bound (0.855), the smaller file"
+    assert choose(rows, Constraints(), 10**8)[0] is big
+    assert choose([big, row(0.899, 900, 2.0)], Constraints(), 100)[0] is big, "not for a tenth of the file"
+    assert choose([*rows, row(0.9, 310)], Constraints(), 100)[0].bytes == 310, "of two alike, the better"
+    assert pick(Constraints(bytes=100))[0] is tiny
+    assert pick(Constraints(accuracy=0.8))[0] is mid
+    assert pick(Constraints(latency=2.5))[0] is mid
+    nearest, why = pick(Constraints(bytes=10, accuracy=0.95))
     assert nearest is tiny or nearest is mid or nearest is big
-    assert "No model met the wish" in why
+    assert "No model meets" in why
+    sure, light = row(1.0, 3640), row(1 - 1 / 360, 959)
+    assert choose([sure, light], Constraints(), 360)[0] is light, "at 1.0 there is an error too"
     low = [row(3.0, 10), row(1.0, 20)]
-    assert choose(low, Wish(higher_is_better=False), 0, False)[0] is low[1]
-    assert Wish(accuracy=2.0, higher_is_better=False).misses(low[0]) == {"accuracy": 0.5}
+    assert choose(low, Constraints(higher_is_better=False), 0)[0] is low[1]
+    assert Constraints(accuracy=2.0, higher_is_better=False).misses(low[0]) == {"accuracy": 0.5}
+
+
+def test_the_lower_bound_of_a_share() -> None:
+    """As scipy.stats.binomtest(k, n).proportion_ci(0.8, "wilson") has it."""
+    assert wilson(0.9, 100) == pytest.approx(0.8549, abs=1e-4)
+    assert wilson(1.0, 360) == pytest.approx(360 / (360 + 1.2816**2))
 
 
 def test_who_goes_on() -> None:
     rows = [row(0.9, 1000, name="plain"), row(0.95, 900), row(0.5, 100), row(0.6, 5000), row(0.8, 200)]
-    assert promoted(rows, 2, Wish(bytes=300), "plain") == [rows[0], rows[4]]
-    assert ranked(rows, Wish())[:3] == [rows[1], rows[4], rows[2]], "the first front, by the metric"
+    assert promoted(rows, 2, Constraints(bytes=300), "plain") == [rows[0], rows[4]]
+    assert ranked(rows, Constraints())[:3] == [rows[1], rows[4], rows[2]], "the first front, by the metric"
     failed = row(1.0, 1)
-    assert failed not in promoted([*rows, Delivered(**vars(failed) | {"reason": "no"})], 9, Wish(), "plain")
+    assert failed not in promoted(
+        [*rows, Delivered(**vars(failed) | {"reason": "no"})], 9, Constraints(), "plain"
+    )
 
 
 @given(st.floats(2.0, 1e4), st.integers(1, 30), st.floats(0.0, 3.0))
 def test_a_plan_spends_the_budget(budget: float, points: int, overhead: float) -> None:
-    try:
-        rungs = plan(budget, points, overhead=overhead)
-    except BudgetError:
-        assert budget < LAST * (max(1, overhead / 2) + overhead) * 1.001
-        return
-    assert sum(r.runs * (r.epochs + overhead) for r in rungs) <= budget * 1.0001
+    rungs = plan(budget, points, overhead=overhead)
+    least = LAST * (max(1, overhead / 2) + overhead)
+    assert sum(r.runs * (r.epochs + overhead) for r in rungs) <= max(budget, least) * 1.0001
     assert rungs[0].epochs >= 1
     for one, two in itertools.pairwise(rungs):
         assert two.epochs == pytest.approx(ETA * one.epochs)
@@ -243,9 +348,9 @@ def test_a_plan_spends_the_budget(budget: float, points: int, overhead: float) -
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=8))
 def test_fronts_are_fronts(numbers: list[tuple[int, int, int]]) -> None:
     rows = [row(float(m), b, float(ms)) for m, b, ms in numbers]
-    kept = front(rows, Wish())
+    kept = front(rows, Constraints())
     assert kept
-    assert not any(dominates(a, b, Wish()) for a in kept for b in kept)
+    assert not any(dominates(a, b, Constraints()) for a in kept for b in kept)
 
 
 HARMS = {

@@ -13,8 +13,9 @@ from torch import nn
 
 from torchlift import recipes
 from torchlift.errors import CheckpointError, DataError, TorchliftError
+from torchlift.experiments.arm import with_options
 from torchlift.experiments.tune import Choice, Range, parse_space, search, tuning_page
-from torchlift.experiments.tune.objective import k_folds, with_options
+from torchlift.experiments.tune.objective import k_folds
 from torchlift.experiments.tune.space import default_space, draw, sort_values, table4
 
 X = torch.linspace(-1, 1, 40)[:, None]

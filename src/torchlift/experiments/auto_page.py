@@ -15,13 +15,18 @@ def auto_page(found: Data) -> report.Page:
     sections = [
         report.Section("Choice", [report.Note(said(found), "finding", chosen["key"]), cards(chosen, plain)]),
         report.Section("Front", [scatter(rows, found), table(found["front"], found, "Delivered models that "
-                       "no other beats in metric, file and latency at once.")]),
+                       "no other beats in metric, file and operations at once.")]),
         report.Section("Stages", stages(chosen)),
         report.Section("Trials", [table(rows, found, "All delivered models, in the order they were tried.")]),
         report.Section("Dropped", dropped(found)),
     ]  # fmt: skip
     spent = f"{found['spent']:.3g} of {found['budget']:.3g} {found['unit']}"
-    facts = (f"wish: {found['wish']}", spent, f"{len(found['rows'])} trials", f"seed {found['seed']}")
+    facts = (
+        f"constraints: {found['constraints']}",
+        spent,
+        f"{len(found['rows'])} trials",
+        f"seed {found['seed']}",
+    )
     return report.Page(str(found["title"]), " · ".join(facts), [part for part in sections if part.blocks])
 
 

@@ -10,12 +10,12 @@ from torch import nn
 
 from torchlift import deploy
 from torchlift.errors import TorchliftError
+from torchlift.experiments.arm import Setup
 from torchlift.experiments.auto_page import auto_page
 from torchlift.experiments.candidates import PLAIN
 from torchlift.experiments.comparison import in_columns
-from torchlift.experiments.constraints import Delivered, Wish
+from torchlift.experiments.constraints import Constraints, Delivered
 from torchlift.experiments.delivery import SUFFIX, own_classes
-from torchlift.experiments.jobs import Job
 from torchlift.train.checkpoint import write
 
 MODEL, RESULT = f"model{SUFFIX}", "auto.json"
@@ -23,7 +23,7 @@ MODEL, RESULT = f"model{SUFFIX}", "auto.json"
 
 @dataclasses.dataclass(frozen=True)
 class AutoResult:
-    """Delivered models that no other beats in accuracy, file and latency at once, and the one to take."""
+    """Delivered models that no other beats in metric, file and operations at once, and the one to take."""
 
     front: list[Delivered]
     chosen: Delivered
@@ -31,14 +31,15 @@ class AutoResult:
     """All trials, in order."""
     dropped: dict[str, str]
     """Candidates without a model, and why."""
-    wish: Wish
+    constraints: Constraints
     why: str
     spent: float
     budget: float
     unit: str
     folder: Path
     """Where the files are; without ``out`` it goes with this object."""
-    job: Job
+    setup: Setup
+    seed: int
 
     @property
     def file(self) -> Path:
@@ -52,26 +53,37 @@ class AutoResult:
 
     @property
     def plain(self) -> Delivered | None:
-        """The longest trial of plain training, of these the best: what the choice is held against."""
-        rows = [row for row in self.rows if row.name == PLAIN and not row.reason and row.rung >= 0]
-        return max(rows, key=lambda row: (row.rung, self.wish.good(row)), default=None)
+        """The control: the best of plain training at the cost of the winner's last trial."""
+        rows = [
+            row for row in self.rows if row.name == PLAIN and row.rung >= 0 and not (row.reason or row.final)
+        ]
+        return max(rows, key=lambda row: (row.rung, self.constraints.good(row)), default=None)
+
+    @property
+    def trial(self) -> Delivered | None:
+        """The last trial of the winner, which the control is held against."""
+        rows = [row for row in self.rows if not (row.reason or row.final)]
+        mine = [row for row in rows if (row.name, row.rate) == (self.chosen.name, self.chosen.rate)]
+        return max(mine, key=lambda row: row.rung, default=None)
 
     def load(self, row: Delivered) -> nn.Module:
         """A delivered model from its file."""
         if row.packed.startswith("tensors"):
             raise TorchliftError(f"{row.file} holds {row.packed} Load its tensors into your own model.")
-        return deploy.load(self.folder / "models" / row.file, classes=own_classes(self.job.make_model()))
+        return deploy.load(self.folder / "models" / row.file, classes=own_classes(self.setup.make_model()))
 
     def table(self) -> str:
-        """The front as text, the choice marked, plain below."""
-        plain = self.plain
-        rows = [*self.front, *([plain] if plain is not None and plain not in self.front else [])]
-        head = ["", "metric (valid)", "file", "latency", "test", "trained for"]
+        """The front as text, the choice marked; below, the winner's last trial and plain at the same cost."""
+        rows = list(
+            {row.key: row for row in (*self.front, self.chosen, self.trial, self.plain) if row}.values()
+        )
+        head = ["", "metric (valid)", "file", "MACs", "latency", "test", "trained for"]
         body = [
             [
-                f"{'▸ ' if row == self.chosen else '  '}{row.key}",
+                f"{'▸ ' if row.key == self.chosen.key else '  '}{row.key}",
                 f"{row.metric:.4g}",
                 f"{row.bytes:,} B",
+                f"{row.macs:,}",
                 f"{row.latency_ms:.3g} ms",
                 "" if row.test is None else f"{row.test:.4g}",
                 f"{row.cost:.3g} epochs",
@@ -89,22 +101,22 @@ class AutoResult:
     def data(self) -> dict[str, Any]:
         """The search as plain data."""
         plain = self.plain
-        task = self.job.make_model()
+        task = self.setup.make_model()
         model = getattr(task, "model", task)
         return {
             "title": f"{type(model).__name__}: auto",
-            "wish": str(self.wish),
+            "constraints": str(self.constraints),
             "why": self.why,
             "spent": self.spent,
             "budget": self.budget,
             "unit": self.unit,
-            "higher_is_better": self.wish.higher_is_better,
+            "higher_is_better": self.constraints.higher_is_better,
             "chosen": dataclasses.asdict(self.chosen),
             "plain": None if plain is None else dataclasses.asdict(plain),
             "front": [dataclasses.asdict(row) for row in self.front],
             "rows": [dataclasses.asdict(row) for row in self.rows],
             "dropped": self.dropped,
-            "seed": self.job.seed,
+            "seed": self.seed,
         }
 
     def saved(self) -> "AutoResult":

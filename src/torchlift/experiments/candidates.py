@@ -1,69 +1,69 @@
-"""What is worth a trial on a model, given a wish: plain training, better training, smaller models, chains."""
+"""What is worth a trial on a model under its constraints: plain training, better training, smaller models."""
 
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from torchlift.core import Lift, Task
+from torchlift.core import Task
 from torchlift.errors import machine_fault, one_line
+from torchlift.experiments.arm import AnyRecipe, Arm
 from torchlift.experiments.best_of import suggestions
-from torchlift.experiments.constraints import Wish
-from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
-from torchlift.recipes import Chain, ChannelPruning, LayerPruning, MagnitudePruning, Plain, Smol
+from torchlift.experiments.constraints import Constraints
+from torchlift.lifts import Normalize
+from torchlift.methods.recipe import Recipe, as_recipe
+from torchlift.recipes import Chain, ChannelPruning, LayerPruning, MagnitudePruning, Smol
 from torchlift.train import rng
 from torchlift.train.run.checks import DryRun
-from torchlift.train.run.names import named_recipe
 
 PLAIN = "plain"
 MARGIN = 0.97
-"""Of the wish for bytes, asked of a recipe: the file also says what the network computes."""
+"""Of the bytes allowed, the target of a recipe: the file also says what the network computes."""
 
 
-def portfolio(task: Task, wish: Wish) -> dict[str, Recipe]:
-    """Candidates by name, those that serve the wish first; plain always first of all."""
+def portfolio(task: Task, constraints: Constraints) -> dict[str, Arm]:
+    """Candidates by name, those that serve the constraints first; plain always first of all."""
     better = {
-        n: as_recipe(c.recipe) for n, c in suggestions(task.model).items() if c.recipe and not c.optimizer
+        name: arm for name, arm in suggestions(task.model).items() if arm.recipe and arm.optimizer is None
     }
-    bits = Smol(bytes=MARGIN * wish.bytes) if wish.bytes is not None else Smol(bits=3.0)
-    half = {"first": 0.5, "bits": 0.5}
+    bits = Smol(bits=3.0) if constraints.bytes is None else Smol(bytes=MARGIN * constraints.bytes)
+    channels = ChannelPruning(ratio=0.5)
+    firsts = {"norm": as_recipe(Normalize()), "channels": channels}
+    firsts |= {name: as_recipe(arm.recipe) for name, arm in better.items() if name != "folded norm"}
     small: dict[str, Recipe] = {"bits": bits}
-    for name, recipe in better.items():
-        small[f"{name} → bits"] = Chain({"first": recipe, "bits": bits}, half)
-    small["channels → bits"] = Chain({"first": ChannelPruning(ratio=0.5), "bits": bits}, half)
-    fast: dict[str, Recipe] = {"channels": ChannelPruning(ratio=0.5), "layers": LayerPruning()}
-    if wish.latency is not None:
+    small |= {f"{name} → bits": halves(first, bits) for name, first in firsts.items()}
+    fast: dict[str, Recipe] = {"channels": channels, "layers": LayerPruning()}
+    if constraints.latency is not None:
         fast |= {"more channels": ChannelPruning(ratio=0.75), "fewer channels": ChannelPruning(ratio=0.25)}
     sparse: dict[str, Recipe] = {"sparse": MagnitudePruning(sparsity=0.9, steps=4)}
-    if wish.bytes is None:
-        sparse["fewer bits"] = Smol(bits=2.0)
-        sparse["sparse → bits"] = Chain({"first": sparse["sparse"], "bits": bits}, half)
-    wanted = (fast | small | better) if wish.latency is not None else (small | better | fast)
-    return {PLAIN: Plain()} | wanted | sparse
+    if constraints.bytes is None:
+        sparse |= {"fewer bits": Smol(bits=2.0), "sparse → bits": halves(sparse["sparse"], bits)}
+    smaller, faster, sparser = ({n: Arm(r) for n, r in some.items()} for some in (small, fast, sparse))
+    wanted = (smaller | better | faster) if constraints.latency is None else (faster | smaller | better)
+    return {PLAIN: Arm()} | wanted | sparser
+
+
+def halves(first: Recipe, bits: Recipe) -> Chain:
+    """One recipe after the other, half of the budget each."""
+    return Chain({"first": first, "bits": bits}, {"first": 0.5, "bits": 0.5})
 
 
 def accepted(
-    given: Mapping[str, str | RecipeLike | Lift | None] | None,
+    given: Mapping[str, AnyRecipe | Arm] | None,
     task: Task,
-    wish: Wish,
+    constraints: Constraints,
     train: Any,
     batch_size: int,
     seed: int,
-) -> tuple[dict[str, Recipe], dict[str, str]]:
+) -> tuple[dict[str, Arm], dict[str, str]]:
     """The candidates that are for this model, and the reasons of the others."""
     if given is None:
-        candidates = portfolio(task, wish)
+        candidates = portfolio(task, constraints)
     else:
-        candidates = {PLAIN: as_recipe(None)} | {n: as_recipe(named_recipe(r)) for n, r in given.items()}
-    kept: dict[str, Recipe] = {}
-    dropped: dict[str, str] = {}
+        candidates = {PLAIN: Arm()} | {name: Arm.of(recipe) for name, recipe in given.items()}
     look = DryRun(train, batch_size)
-    for name, recipe in candidates.items():
-        reason = refused(recipe, task, look, seed)
-        if reason is None or name == PLAIN:
-            kept[name] = recipe
-        else:
-            dropped[name] = reason
-    return kept, dropped
+    reasons = {name: refused(as_recipe(arm.recipe), task, look, seed) for name, arm in candidates.items()}
+    kept = {name: arm for name, arm in candidates.items() if name == PLAIN or reasons[name] is None}
+    return kept, {name: reason for name, reason in reasons.items() if reason is not None and name not in kept}
 
 
 def refused(recipe: Recipe, task: Task, look: DryRun, seed: int) -> str | None:

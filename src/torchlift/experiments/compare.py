@@ -1,19 +1,19 @@
 """``compare``: equal cost, paired seeds, one data order, plain training always in it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from torchlift.core import Lift
 from torchlift.errors import TorchliftError
-from torchlift.experiments.compare_trials import Trials, tuned
+from torchlift.experiments.arm import AnyRecipe, Arm, CopyOf, Setup, call
+from torchlift.experiments.compare_trials import Trials, summary, tuned
 from torchlift.experiments.comparison import PLAIN, Comparison
 from torchlift.experiments.executors import Executor, current, opened, run_all
-from torchlift.experiments.jobs import Given, Job, run_job
 from torchlift.experiments.pricing import priced
-from torchlift.methods.recipe import RecipeLike, as_recipe
+from torchlift.methods.recipe import as_recipe
 from torchlift.train import rng
 from torchlift.train.engines import first_process
 from torchlift.train.optimizers import ADAMW
@@ -21,9 +21,7 @@ from torchlift.train.run.checks import DryRun, as_task
 from torchlift.train.run.folder import open_run
 from torchlift.train.run.labels import places
 from torchlift.train.run.lock import claims
-from torchlift.train.run.names import named_optimizer, named_recipe
-
-AnyRecipe = str | RecipeLike | Lift | None
+from torchlift.train.run.names import named_optimizer
 
 
 @claims()
@@ -33,7 +31,7 @@ def compare(
     valid: Any,
     test: Any,
     *,
-    recipes: Mapping[str, AnyRecipe] | Sequence[str],
+    recipes: Mapping[str, AnyRecipe | Arm] | Sequence[str],
     seeds: int | Sequence[int] = 5,
     budget: float = 10.0,
     tune: int | Mapping[str, int] = 0,
@@ -55,9 +53,9 @@ def compare(
         train: as for :func:`torchlift.fit`.
         valid: the checkpoint of each run is chosen on these, and ``tune`` goes by them.
         test: what the table shows is measured on these, once.
-        recipes: names to recipes, their names or single lifts; or a list of names. ``"plain"`` is always
-            there; give your own under that name to tune it. One that does not accept the model ends the
-            comparison before it starts.
+        recipes: labels to recipes, their names, single lifts, or :class:`torchlift.Arm` with an optimizer and
+            settings of its own; or a list of names. ``"plain"`` is always there; give your own under that
+            label to change it. One that does not accept the model ends the comparison before it starts.
         seeds: how many, or which.
         budget: FLOPs of each run, in epochs of plain training.
         tune: trials for each recipe, plain included, before the paired runs: its learning rate and the
@@ -77,35 +75,37 @@ def compare(
     numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not numbers:
         raise TorchliftError("compare needs at least one seed.")
-    make = Given(make_model) if isinstance(make_model, nn.Module) else make_model
+    make = CopyOf(make_model) if isinstance(make_model, nn.Module) else make_model
     settings = {"keep": "best"} | settings | {"optimizer": named_optimizer(settings.get("optimizer", ADAMW))}
-    entries = listed(recipes)
-    refuse_early(make, entries, train, numbers[0], settings)
+    setup = Setup(make, (train, valid, test), settings | {"equal_cost": True})
+    arms = listed(recipes)
+    check_arms(setup, arms, numbers[0])
     folder = None if out is None else Path(out)
-    trials = Trials.of(tune, entries, max(numbers) + 1)
-    folders = places(entries, numbers) | trials.places(entries)
+    trials = Trials.of(tune, arms, max(numbers) + 1)
+    folders = places(arms, numbers) | trials.places(arms)
     if folder is not None and first_process():
         record = {"folders": list(folders.values())}
         open_run(folder, "comparison", lambda: record, resume=resume, overwrite=overwrite)
     if executor is not None:  # a job that lost its worker goes on from its folder
         resume, overwrite, progress = folder is not None, False, False
     shared = {"resume": resume, "overwrite": overwrite}
-    arms = {name: Job(make, (train, valid, test), entries[name], 0, None, settings) for name in entries}
     spots = {key: None if folder is None else folder / name for key, name in folders.items()}
     with opened(executor) as pool:
-        found = tuned(arms, trials, budget, spots, pool, **shared)
-        arms = {name: found[name].applied(arm) if name in found else arm for name, arm in arms.items()}
-        budgets, seconds = priced(arms, budget, time, trials.seed, folder, pool)
+        searches = tuned(setup, arms, trials, budget, spots, pool, **shared)
+        arms = {name: searches[name].arm if name in searches else arm for name, arm in arms.items()}
+        budgets, seconds = priced(setup, arms, budget, time, trials.seed, folder, pool)
         jobs = [
-            arms[name].changed(seed, spots[name, seed], epochs=budgets[name], progress=progress, **shared)
+            partial(
+                setup.run, arm, seed, spots[name, seed], epochs=budgets[name], progress=progress, **shared
+            )
             for seed in numbers
-            for name in entries
+            for name, arm in arms.items()
         ]
-        runs = run_all(run_job, jobs, pool)
-    results = {name: runs[place :: len(entries)] for place, name in enumerate(entries)}
+        runs = run_all(call, jobs, pool)
+    results = {name: runs[place :: len(arms)] for place, name in enumerate(arms)}
     plain = results[PLAIN][0]
-    tuning = {name: one.summary() for name, one in found.items()}
-    notes = ("one given model: all seeds start from its weights",) if isinstance(make, Given) else ()
+    tuning = {name: summary(search, trials.seed) for name, search in searches.items()}
+    notes = ("one given model: all seeds start from its weights",) if isinstance(make, CopyOf) else ()
     comparison = Comparison(
         results, numbers, budget, plain.metric, plain.scores["test"].higher_is_better, tuning, seconds, notes
     )
@@ -114,26 +114,22 @@ def compare(
     return comparison
 
 
-def listed(recipes: Mapping[str, AnyRecipe] | Sequence[str]) -> dict[str, RecipeLike | Lift | None]:
-    """All recipes by their labels, plain first."""
+def listed(recipes: Mapping[str, AnyRecipe | Arm] | Sequence[str]) -> dict[str, Arm]:
+    """All arms by their labels, plain first."""
     if isinstance(recipes, str):
         raise TorchliftError(f"recipes is a list of names or a dict of recipes: pass [{recipes!r}].")
     named = recipes if isinstance(recipes, Mapping) else {name: name for name in recipes}
-    return {PLAIN: None} | {str(label): named_recipe(recipe) for label, recipe in named.items()}
+    return {PLAIN: Arm()} | {str(label): Arm.of(recipe) for label, recipe in named.items()}
 
 
-def refuse_early(
-    make_model: Callable[[], nn.Module],
-    entries: Mapping[str, RecipeLike | Lift | None],
-    train: Any,
-    seed: int,
-    settings: Mapping[str, Any],
-) -> None:
-    """Ask every recipe whether it is for this model, before the first run."""
+def check_arms(setup: Setup, arms: Mapping[str, Arm], seed: int) -> None:
+    """Ask every arm whether it is for this model, before the first run."""
     with rng.scope(seed):
-        task = as_task(make_model(), settings.get("loss", "cross_entropy"))
-        look = DryRun(train, settings.get("batch_size", 128))
-        for name, recipe in entries.items():
-            reason = as_recipe(recipe).accepts(task, look)
+        task = as_task(setup.make_model(), setup.settings.get("loss", "cross_entropy"))
+        look = DryRun(setup.data[0], setup.settings.get("batch_size", 128))
+        for name, arm in arms.items():
+            if "epochs" in arm.settings:
+                raise TorchliftError(f"{name!r} sets epochs: all arms have the budget= of the comparison.")
+            reason = as_recipe(arm.recipe).accepts(task, look)
             if reason is not None:
                 raise TorchliftError(f"{name!r} is not for this model: {reason}")

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from torchlift.errors import TorchliftError
+from torchlift.experiments.arm import Arm, Setup, call
 from torchlift.experiments.comparison import Tuning
 from torchlift.experiments.executors import Executor, run_all
-from torchlift.experiments.jobs import Job
 from torchlift.experiments.tune import Tuned, search
-from torchlift.experiments.tune.objective import with_options
-from torchlift.experiments.tune.space import RATE, own_space, sort_values
+from torchlift.experiments.tune.space import RATE, own_space
 from torchlift.methods.recipe import Recipe, as_recipe
 from torchlift.train.run.labels import folder_name
 from torchlift.train.run.names import option
@@ -63,87 +62,51 @@ class Remake:
         return dataclasses.replace(self.recipe, **values) if values else self.recipe  # pyright: ignore
 
 
-@dataclasses.dataclass(frozen=True)
-class Found:
-    """What the trials of one recipe gave."""
+def search_arm(setup: Setup, arm: Arm, trials: int, seed: int, budget: float, **place: Any) -> Tuned | None:
+    """The search of one arm, from its settings on; None where there is nothing to search."""
+    settings = arm.merged({**setup.settings, "epochs": budget})
+    recipe, optimizer = as_recipe(settings.pop("recipe")), settings.pop("optimizer")
+    rate = option(optimizer, RATE)
+    space = own_space(recipe, rate)
+    if not space:
+        return None
+    train, valid, _ = setup.data
+    return search(
+        setup.make_model,
+        train,
+        valid,
+        recipe=Remake(recipe),
+        space=space,
+        optimizer=optimizer,
+        trials=trials,
+        first={RATE: rate} if rate is not None else None,
+        seed=seed,
+        **settings,
+        **place,
+    )
 
-    tuned: Tuned
-    seed: int
 
-    def applied(self, arm: Job) -> Job:
-        """The run with the best values."""
-        parts = sort_values(self.tuned.values, Remake(as_recipe(arm.recipe)))
-        optimizer = with_options(arm.settings["optimizer"], parts.optimizer)
-        return dataclasses.replace(
-            arm, recipe=self.tuned.recipe, settings={**arm.settings, **parts.run, "optimizer": optimizer}
-        )
-
-    def summary(self) -> Tuning:
-        """For the table."""
-        done = sum(trial.state in ("complete", "pruned") for trial in self.tuned.trials)
-        return Tuning(done, self.seed, dict(self.tuned.best), tuple(self.tuned.best))
-
-
-@dataclasses.dataclass(frozen=True)
-class Search:
-    """The search of one recipe: a value, so that another process can have it."""
-
-    arm: Job
-    trials: int
-    seed: int
-    budget: float
-    out: Path | None
-    resume: bool
-    overwrite: bool
-
-    def __call__(self) -> Found | None:
-        """Search, from the given settings on; None where there is nothing to search."""
-        recipe, settings = as_recipe(self.arm.recipe), dict(self.arm.settings)
-        optimizer = settings.pop("optimizer")
-        rate = option(optimizer, RATE)
-        space = own_space(recipe, rate)
-        if not space:
-            return None
-        train, valid, _ = self.arm.data
-        found = search(
-            self.arm.make_model,
-            train,
-            valid,
-            recipe=Remake(recipe),
-            space=space,
-            optimizer=optimizer,
-            trials=self.trials,
-            first={RATE: rate} if rate is not None else None,
-            seed=self.seed,
-            out=self.out,
-            resume=self.resume,
-            overwrite=self.overwrite,
-            epochs=self.budget,
-            equal_cost=True,
-            **settings,
-        )
-        return Found(found, self.seed)
+def summary(tuned: Tuned, seed: int) -> Tuning:
+    """What was tried, for the table."""
+    done = sum(trial.state in ("complete", "pruned") for trial in tuned.trials)
+    return Tuning(done, seed, dict(tuned.best), tuple(tuned.best))
 
 
 def tuned(
-    arms: Mapping[str, Job],
+    setup: Setup,
+    arms: Mapping[str, Arm],
     trials: Trials,
     budget: float,
     places: Mapping[tuple[str, Any], Path | None],
     executor: Executor,
-    *,
-    resume: bool,
-    overwrite: bool,
-) -> dict[str, Found]:
-    """The best settings of every recipe that is given trials, and has something to try."""
-    searches = [
-        Search(arms[name], count, trials.seed, budget, places[name, "tuning"], resume, overwrite)
+    **shared: bool,
+) -> dict[str, Tuned]:
+    """The search of every arm that is given trials, and has something to try."""
+    jobs = [
+        functools.partial(
+            search_arm, setup, arms[name], count, trials.seed, budget, out=places[name, "tuning"], **shared
+        )
         for name, count in trials.counts.items()
     ]
-    found = run_all(run_search, searches, executor)
-    return {name: one for name, one in zip(trials.counts, found, strict=True) if one is not None}
-
-
-def run_search(one: Search) -> Found | None:
-    """In this process or another."""
-    return one()
+    searches = dict(zip(trials.counts, run_all(call, jobs, executor), strict=True))
+    return {name: search for name, search in searches.items() if search is not None}

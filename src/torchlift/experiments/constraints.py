@@ -1,4 +1,4 @@
-"""What is wanted of a model, which of those at hand give it, and which of these to take."""
+"""What a model must keep to, which of those at hand do, and which of these to take."""
 
 import dataclasses
 import math
@@ -7,10 +7,8 @@ from typing import Any
 
 from torchlift.errors import TorchliftError
 
-TOLERANCE = 0.5
-"""In standard errors of the best validation accuracy: what a smaller file may cost, where no wish decides."""
-
-
+Z = 1.2816
+"""The normal quantile of 90 %: a smaller file is taken down to the lower bound of the best accuracy."""
 WORTH = 0.8
 """A file that is not a fifth smaller is no reason to take a worse metric."""
 
@@ -33,6 +31,7 @@ class Delivered:
     metric: float = math.nan
     """On validation data."""
     bytes: int = 0
+    macs: int = 0
     latency_ms: float = math.nan
     params: int = 0
     test: float | None = None
@@ -41,12 +40,14 @@ class Delivered:
     """How the file is to be read, or why it is no packed file."""
     stages: tuple[dict[str, Any], ...] = ()
     fit_seconds: float = 0.0
+    final: bool = False
+    """Whether this is the winner, trained on from its trial."""
     reason: str = ""
     """Why there is no model; empty where there is one."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Wish:
+class Constraints:
     """At most so many bytes and milliseconds, at least so good a metric; each may be left open."""
 
     bytes: float | None = None
@@ -71,17 +72,23 @@ class Wish:
         return row.metric if self.higher_is_better else -row.metric
 
     def misses(self, row: Delivered) -> dict[str, float]:
-        """By how much a model falls short of each wish, relative to it."""
-        found: dict[str, float] = {}
+        """By how much a model falls short of each constraint, relative to it."""
+        short: dict[str, float] = {}
         if self.bytes is not None and row.bytes > self.bytes:
-            found["bytes"] = row.bytes / self.bytes - 1
+            short["bytes"] = row.bytes / self.bytes - 1
         if self.latency is not None and row.latency_ms > self.latency:
-            found["latency"] = row.latency_ms / self.latency - 1
+            short["latency"] = row.latency_ms / self.latency - 1
         if self.accuracy is not None:
-            short = (self.accuracy - row.metric) * (1 if self.higher_is_better else -1)
-            if short > 0:
-                found["accuracy"] = short / max(abs(self.accuracy), 1e-12)
-        return found
+            lack = (self.accuracy - row.metric) * (1 if self.higher_is_better else -1)
+            if lack > 0:
+                short["accuracy"] = lack / max(abs(self.accuracy), 1e-12)
+        return short
+
+    def costs(self, row: Delivered) -> tuple[float, ...]:
+        """What less is better of, and is the same in every search: the time of a call counts only where it is
+        a constraint, for it is never measured the same twice."""
+        repeatable = (-self.good(row), float(row.bytes), float(row.macs))
+        return repeatable if self.latency is None else (*repeatable, row.latency_ms)
 
     def __str__(self) -> str:
         sign = "≥" if self.higher_is_better else "≤"
@@ -93,57 +100,63 @@ class Wish:
         return ", ".join(str(part) for part in parts if part) or "none"
 
 
-def dominates(one: Delivered, other: Delivered, wish: Wish) -> bool:
-    """At least as good in accuracy, file and latency, and better in one."""
-    mine = (-wish.good(one), one.bytes, one.latency_ms)
-    theirs = (-wish.good(other), other.bytes, other.latency_ms)
+def dominates(one: Delivered, other: Delivered, constraints: Constraints) -> bool:
+    """At least as good in all that counts, and better in one."""
+    mine, theirs = constraints.costs(one), constraints.costs(other)
     return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
 
-def front(rows: Sequence[Delivered], wish: Wish) -> list[Delivered]:
+def front(rows: Sequence[Delivered], constraints: Constraints) -> list[Delivered]:
     """Those that no other dominates, the smallest file first."""
-    kept = [row for row in rows if not any(dominates(other, row, wish) for other in rows)]
-    return sorted(kept, key=lambda row: (row.bytes, -wish.good(row)))
+    kept = [row for row in rows if not any(dominates(other, row, constraints) for other in rows)]
+    return sorted(kept, key=lambda row: (row.bytes, -constraints.good(row)))
 
 
-def ranked(rows: Sequence[Delivered], wish: Wish) -> list[Delivered]:
+def ranked(rows: Sequence[Delivered], constraints: Constraints) -> list[Delivered]:
     """Who goes on to the next rung first.
 
-    With a wish for size or speed, those that meet it, by the metric. Else front by front (of metric and
-    file), as the metric of a short trial says little of what a long one reaches.
+    With a constraint on size or speed, those that meet it, by the metric. Else front by front, as the metric
+    of a short trial says little of what a long one reaches.
     """
-    sized = Wish(wish.bytes, wish.latency, None, wish.higher_is_better)
+    sized = dataclasses.replace(constraints, accuracy=None)
     if sized.bytes is not None or sized.latency is not None:
-        return sorted(rows, key=lambda row: (sum(sized.misses(row).values()), -wish.good(row)))
+        return sorted(rows, key=lambda row: (sum(sized.misses(row).values()), -constraints.good(row)))
     left, order = list(rows), list[Delivered]()
     while left:
-        first = [row for row in left if not any(dominates(other, row, wish) for other in left)]
-        order += sorted(first, key=lambda row: -wish.good(row))
+        first = [row for row in left if not any(dominates(other, row, constraints) for other in left)]
+        order += sorted(first, key=lambda row: -constraints.good(row))
         left = [row for row in left if row not in first]
     return order
 
 
-def choose(rows: Sequence[Delivered], wish: Wish, samples: int, rate: bool) -> tuple[Delivered, str]:
-    """The model to take, and why. ``rate``: the metric is a share of ``samples``, so its error is known."""
-    meets = [row for row in rows if not wish.misses(row)]
+def wilson(share: float, samples: int) -> float:
+    """The lower bound of a share (Wilson 1927): (p + z²/2n − z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)."""
+    n, p = samples, share
+    return (p + Z**2 / (2 * n) - Z * math.sqrt(p * (1 - p) / n + (Z / (2 * n)) ** 2)) / (1 + Z**2 / n)
+
+
+def choose(rows: Sequence[Delivered], constraints: Constraints, samples: int) -> tuple[Delivered, str]:
+    """The model to take, one of the front, and why; ``samples``: how many the metric is a share of, or 0."""
+    meets = front([row for row in rows if not constraints.misses(row)], constraints)
     if not meets:
-        nearest = min(rows, key=lambda row: (sum(wish.misses(row).values()), -wish.good(row)))
-        short = ", ".join(f"{name} by {part:.1%}" for name, part in wish.misses(nearest).items())
-        return nearest, f"No model met the wish ({wish}); this one is nearest and misses {short}."
-    if wish.accuracy is not None:
-        least = min(meets, key=lambda row: (row.bytes, -wish.good(row)))
-        return least, f"Of {len(meets)} models that meet the wish ({wish}), the one with the smallest file."
-    best = max(meets, key=wish.good)
-    error = math.sqrt(max(best.metric * (1 - best.metric), 0.0) / max(samples, 1)) if rate else 0.0
-    near = [row for row in meets if wish.good(row) >= wish.good(best) - TOLERANCE * error]
+        nearest = min(
+            front(rows, constraints),
+            key=lambda row: (sum(constraints.misses(row).values()), -constraints.good(row)),
+        )
+        short = ", ".join(f"{name} by {lack:.1%}" for name, lack in constraints.misses(nearest).items())
+        return nearest, f"No model meets {constraints}; this one is nearest and misses {short}."
+    among = "Of all models" + ("" if str(constraints) == "none" else f" with {constraints}")
+    if constraints.accuracy is not None:
+        least = min(meets, key=lambda row: (row.bytes, -constraints.good(row)))
+        return least, f"{among}, the one with the smallest file."
+    best = max(meets, key=constraints.good)
+    bound = wilson(best.metric, samples) if samples else best.metric
+    near = [row for row in meets if constraints.good(row) >= (bound if samples else constraints.good(best))]
     smallest = min(row.bytes for row in near)
-    light = [row for row in near if WORTH * row.bytes <= smallest]
-    least = best if smallest > WORTH * best.bytes else max(light, key=wish.good)
-    among = f"Of {len(meets)} models" + ("" if str(wish) == "none" else f" that meet the wish ({wish})")
-    if least is best:
-        return least, f"{among}, the one that does best on validation data."
-    width = TOLERANCE * error
-    return least, (
-        f"{among}, the smallest file, to a fifth, within {TOLERANCE:g} standard errors ({width:.2g}) of the "
-        f"best validation metric ({best.metric:.4g}, {best.key})."
+    if smallest > WORTH * best.bytes:
+        return best, f"{among}, the one that does best on validation data."
+    light = max((row for row in near if WORTH * row.bytes <= smallest), key=constraints.good)
+    return light, (
+        f"{among}, the smallest file, to a fifth, whose validation metric is above {bound:.4g}, the lower "
+        f"bound of the best one's ({best.metric:.4g} on {samples} samples, {best.key})."
     )

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import time
 import warnings
 from collections.abc import Callable
@@ -12,12 +13,12 @@ from torch import nn
 
 from torchlift import deploy
 from torchlift.core import Task
-from torchlift.deploy.measuring import median_latency
+from torchlift.deploy.measuring import count_macs, latencies
 from torchlift.errors import TorchliftError, machine_fault, one_line
+from torchlift.experiments.arm import Arm, Setup
 from torchlift.experiments.constraints import Delivered
-from torchlift.experiments.jobs import Job
-from torchlift.train.batches import Source, source
-from torchlift.train.checkpoint import save
+from torchlift.train.batches import source
+from torchlift.train.checkpoint import load, save
 from torchlift.train.evaluation import evaluate
 from torchlift.train.run.result import Result
 
@@ -29,82 +30,112 @@ class OutOfTimeError(TorchliftError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Trial:
-    """One run of the search, a value: train at a budget, deliver, measure."""
+class Delivery:
+    """One run of a search, a value: train an arm at a budget, deliver, measure."""
 
     row: Delivered
     """What is known before: names, rung, rate, epochs."""
-    job: Job
+    setup: Setup
+    arm: Arm
+    seed: int
+    out: Path
+    """The folder of its run."""
     file: Path
     deadline: float | None = None
-    """In seconds since 1970: a trial that is not done by then is given up."""
+    """In seconds since 1970: a run that is not done by then is given up."""
+    start: Path | None = None
+    """The weights of the trial that this run continues, as far as they fit the model."""
+    incumbent: tuple[Path, float] | None = None
+    """Where latency is a constraint: the file of the best so far and its milliseconds, to take turns with."""
 
     def __call__(self) -> Delivered:
-        """The measured model; whatever goes wrong is a reason, and no more."""
+        """The measured model; a fault of the candidate is a reason, one of the machine ends the search."""
         started = time.time()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                result = with_deadline(self.job, self.deadline)()
-                row = delivered(self.row, result, self.file, self.job)
-        except Exception as error:  # a candidate can never take the search down
+                row = self.delivered(self.trained())
+        except Exception as error:
             if machine_fault(error):
                 raise
             row = dataclasses.replace(self.row, reason=one_line(error))
         return dataclasses.replace(row, seconds=time.time() - started)
 
+    def trained(self) -> Result:
+        """The run, ended after the epoch in which its time is over."""
+        setup = self.setup
+        if self.start is not None:
+            setup = dataclasses.replace(setup, make_model=Continued(setup.make_model, self.start))
+        own: dict[str, Any] = {"epochs": self.row.epochs, "resume": True}
+        if self.deadline is not None:
+            own["listener"] = functools.partial(stop_after, self.deadline)
+        return setup.run(self.arm, self.seed, self.out, **own)
 
-def run_trial(trial: Trial) -> Delivered:
-    """In this process or another."""
-    return trial()
+    def delivered(self, result: Result) -> Delivered:
+        """The run's model as a file, and what that is worth."""
+        small = shrunk(result)
+        model, packed = written(small, result.example, self.file)
+        train, valid, test = self.setup.data
+        batch = int(self.setup.settings.get("batch_size", 128))
+
+        def score(data: Any) -> float:
+            task = Task(model, result.task.loss)
+            held_out = source(data, batch, shuffle=False)
+            return evaluate(task, held_out, result.engine, result.measure_with).metric
+
+        return dataclasses.replace(
+            self.row,
+            cost=result.cost,
+            fit_seconds=result.seconds,
+            metric=score(train if valid is None else valid),
+            test=None if test is None else score(test),
+            bytes=self.file.stat().st_size,
+            macs=count_macs(model.eval(), result.example),
+            latency_ms=self.latency(model.eval(), result.example),
+            params=sum(p.numel() for p in small.parameters()),
+            file=self.file.name,
+            packed=packed,
+            stages=tuple(phase for phase in result.phases if "stage" in phase),
+        )
+
+    def latency(self, model: nn.Module, example: Any) -> float:
+        """Milliseconds of a call on one sample, in turn with the incumbent: a slow hour slows down both."""
+        if self.incumbent is not None:
+            file, milliseconds = self.incumbent
+            other = deploy.load(file, classes=own_classes(model))
+            mine, theirs = latencies([model, other.eval()], example)
+            return milliseconds * mine / theirs
+        return 1e3 * latencies([model], example, 15)[0]
 
 
-def with_deadline(job: Job, deadline: float | None) -> Job:
-    """The run, ended after the epoch in which its time is over."""
-    if deadline is None:
-        return job
+@dataclasses.dataclass(frozen=True)
+class Continued:
+    """A model with the weights that a trial has reached; where they do not fit, as it is."""
 
-    def listener(row: dict[str, Any]) -> None:
-        if time.time() > deadline:
-            raise OutOfTimeError(f"out of time in {row['phase']!r}, epoch {row['epoch']}.")
+    make_model: Callable[[], nn.Module]
+    weights: Path
 
-    return dataclasses.replace(job, settings={**job.settings, "listener": listener})
-
-
-def delivered(row: Delivered, result: Result, file: Path, job: Job) -> Delivered:
-    """The run's model as a file, and what that is worth."""
-    small = shrunk(result)
-    model, packed = written(small, result.example, file)
-    train, valid, test = job.data
-    batch = int(job.settings.get("batch_size", 128))
-
-    def score(data: Source) -> float:
-        task = Task(model, result.task.loss)
-        return evaluate(task, data, result.engine, result.measure_with).metric
-
-    return dataclasses.replace(
-        row,
-        cost=result.cost,
-        fit_seconds=result.seconds,
-        metric=score(source(train if valid is None else valid, batch, shuffle=False)),
-        test=None if test is None else score(source(test, batch, shuffle=False)),
-        bytes=file.stat().st_size,
-        latency_ms=latency(model, result.example),
-        params=sum(p.numel() for p in small.parameters()),
-        file=file.name,
-        packed=packed,
-        stages=tuple(phase for phase in result.phases if "stage" in phase),
-    )
+    def __call__(self) -> nn.Module:
+        """The model, or the task, with these weights."""
+        made = self.make_model()
+        model = made.model if isinstance(made, Task) else made
+        state, own = load(self.weights), model.state_dict()
+        if {n: t.shape for n, t in state.items()} == {n: t.shape for n, t in own.items()}:
+            model.load_state_dict(state)
+        return made
 
 
-def latency(model: nn.Module, example: Any) -> float:
-    """Milliseconds of a call on one sample."""
-    return 1e3 * median_latency(model.eval(), example, 15, 3)
+def stop_after(deadline: float, row: dict[str, Any]) -> None:
+    """A listener that ends a run whose time is over."""
+    if time.time() > deadline:
+        raise OutOfTimeError(f"out of time in {row['phase']!r}, epoch {row['epoch']}.")
 
 
 def shrunk(result: Result) -> nn.Module:
-    """Without the channels that do nothing; as it is, where they cannot be followed."""
+    """Without the channels that do nothing; as it is, without zeros or where they cannot be followed."""
     model = copy.deepcopy(result.model).eval()
+    if not any(bool((weight == 0).any()) for weight in model.parameters() if weight.ndim > 1):
+        return model
     try:
         return deploy.shrink(model, result.example).eval()
     except Exception as error:  # following a user's graph may raise anything; the model itself is right

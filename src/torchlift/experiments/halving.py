@@ -8,8 +8,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from torchlift.errors import BudgetError
-from torchlift.experiments.constraints import Delivered, Wish, ranked
+from torchlift.experiments.constraints import Constraints, Delivered, ranked
 from torchlift.experiments.tune.optuna_extra import optuna
 
 ETA = 3
@@ -28,15 +27,12 @@ class Rung:
     epochs: float
 
 
-def plan(
-    budget: float, points: int, least: float = 1.0, overhead: float = 0.0, refuse: bool = True
-) -> list[Rung]:
+def plan(budget: float, points: int, least: float = 1.0, overhead: float = 0.0) -> list[Rung]:
     """Rungs that spend the budget, each three times as long as the one before and a third as many.
 
     ``overhead``: what a run costs beside its epochs. As many rungs, then as many points, as leave the
     shortest runs ``least`` epochs and half their overhead: Σₖ nₖ (3ᵏ b + overhead) = budget, b ≥ least.
-    ``refuse`` a budget that pays for less than two runs of that length; else these two are the plan. Where
-    less than half of the points could be tried, a rung less.
+    Two runs of that length are the least. Where less than half of the points could be tried, a rung less.
     """
     least = max(least, overhead / 2)  # else most of the time goes into what is no training
     for rungs in (3, 2, 1):
@@ -46,30 +42,18 @@ def plan(
             shortest = (budget - overhead * sum(counts)) / units
             if shortest >= least and (rungs == 1 or first >= max(ETA * LAST, points / 2)):
                 return [Rung(n, shortest * ETA**k) for k, n in enumerate(counts)]
-    if refuse:
-        need = LAST * (least + overhead)
-        raise BudgetError(f"auto needs a budget of {need:.3g} plain epochs at least, got {budget:.3g}.")
     return [Rung(LAST, least)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Point:
-    """What a trial tries: a candidate, and a multiple of the given rate."""
-
-    name: str
-    rate: float
-
-    @property
-    def key(self) -> str:
-        """Its name."""
-        return f"{self.name}, rate ×{self.rate:.3g}"
+Point = tuple[str, float]
+"""A candidate by its name, and a multiple of its rate."""
 
 
 def suggest(
     candidates: Sequence[str],
     rows: Sequence[Delivered],
     taken: Sequence[Point],
-    wish: Wish,
+    constraints: Constraints,
     seed: int,
 ) -> Point:
     """Another point for the first rung, from Optuna, which knows the metric and the file of those before."""
@@ -83,11 +67,11 @@ def suggest(
     for row in rows:
         if not row.reason:
             params = {"candidate": row.name, "rate": row.rate}
-            values = [wish.good(row), float(row.bytes)]
+            values = [constraints.good(row), float(row.bytes)]
             study.add_trial(package.trial.create_trial(params=params, distributions=space, values=values))
     while True:
         trial = study.ask(space)
-        point = Point(trial.params["candidate"], float(f"{trial.params['rate']:.3g}"))
+        point = trial.params["candidate"], float(f"{trial.params['rate']:.3g}")
         if point not in taken:
             return point
 
@@ -95,17 +79,14 @@ def suggest(
 def start(candidates: Sequence[str]) -> list[Point]:
     """Plain, every other candidate, then plain at other rates."""
     first, *others = candidates
-    return [
-        Point(first, 1.0),
-        *(Point(name, 1.0) for name in others),
-        Point(first, 3.0),
-        Point(first, 0.3),
-    ]
+    return [(first, 1.0), *((name, 1.0) for name in others), (first, 3.0), (first, 0.3)]
 
 
-def promoted(rows: Sequence[Delivered], count: int, wish: Wish, control: str) -> list[Delivered]:
+def promoted(
+    rows: Sequence[Delivered], count: int, constraints: Constraints, control: str
+) -> list[Delivered]:
     """Who goes on: the best of plain always, then the others as ranked."""
     good = [row for row in rows if not row.reason]
-    plain = sorted((row for row in good if row.name == control), key=lambda row: -wish.good(row))[:1]
-    others = [row for row in ranked(good, wish) if row not in plain]
+    plain = sorted((row for row in good if row.name == control), key=lambda row: -constraints.good(row))[:1]
+    others = [row for row in ranked(good, constraints) if row not in plain]
     return [*plain, *others][:count]

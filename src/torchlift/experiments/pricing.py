@@ -1,16 +1,18 @@
 """Time as the price: what each recipe's plain epoch's worth of FLOPs takes on this machine."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from torchlift.errors import TorchliftError
+from torchlift.experiments.arm import Arm, Setup
 from torchlift.experiments.comparison import PLAIN
 from torchlift.experiments.executors import Executor, run_all
-from torchlift.experiments.jobs import Job
 from torchlift.journal import Journal
 from torchlift.train.engines import first_process
 from torchlift.train.run.record import run_id
+from torchlift.train.run.result import Result
 
 PART = 0.2
 """Of the budget, spent on finding a recipe's speed; at least one epoch."""
@@ -18,7 +20,8 @@ FILE = "prices.jsonl"
 
 
 def priced(
-    arms: Mapping[str, Job],
+    setup: Setup,
+    arms: Mapping[str, Arm],
     budget: float,
     time: float | str | None,
     seed: int,
@@ -38,7 +41,7 @@ def priced(
     speeds = {} if journal is None else {row["recipe"]: row["seconds"] for row in journal.read()}
     new = [name for name in arms if name not in speeds]
     part = min(budget, max(1.0, PART * budget))
-    jobs = [arms[name].changed(seed, None, epochs=part, progress=False) for name in new]
+    jobs = [partial(setup.run, arms[name], seed, epochs=part, progress=False) for name in new]
     measured = dict(zip(new, run_all(speed, jobs, executor), strict=True))
     if journal is not None and measured and first_process():
         journal.append(*({"recipe": name, "seconds": seconds} for name, seconds in measured.items()))
@@ -47,7 +50,7 @@ def priced(
     return {name: seconds / speeds[name] for name in arms}, seconds
 
 
-def speed(job: Job) -> float:
+def speed(job: Callable[[], Result]) -> float:
     """Seconds for each plain epoch's worth of FLOPs."""
     result = job()
     return result.seconds / max(result.cost, 1e-9)

@@ -11,7 +11,7 @@ from torchlift.core import Fit, Task, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Expand, Normalize, Standardize
 from torchlift.models import MLP, BlockNet, LeNet5
-from torchlift.recipes import Auto, Chain, Plain, Rotated
+from torchlift.recipes import BestOf, Chain, Plain, Rotated
 from torchlift.train.settings import cosine
 
 
@@ -120,12 +120,12 @@ def candidates():
 
 def test_auto_falls_back_to_plain():
     fit = Asked({"plain": 0.5, "one": 3.0, "two": 1.0})
-    Auto(candidates())(Task(nn.Linear(1, 1), "mse"), fit)
+    BestOf(candidates())(Task(nn.Linear(1, 1), "mse"), fit)
     assert fit.calls[-1][0] == "plain: base"
 
 
 def test_auto_on_a_real_model_spends_its_budget_and_comes_back_plain():
-    result = run(Auto(), MLP(5, 16, 16, 1), epochs=20, equal_cost=True)
+    result = run(BestOf(), MLP(5, 16, 16, 1), epochs=20, equal_cost=True)
     assert result.cost == pytest.approx(20, rel=0.1)
     assert [type(m) for m in result.model.modules()] == [type(m) for m in MLP(5, 16, 16, 1).modules()]
 
@@ -153,7 +153,7 @@ def test_chain_hands_the_task_on():
 
 def test_settings_are_checked():
     with pytest.raises(TorchliftError, match="trials"):
-        Auto(trials=1.0)
+        BestOf(trials=1.0)
     with pytest.raises(TorchliftError, match="at least one"):
         Chain({})
     with pytest.raises(TorchliftError, match="shares"):

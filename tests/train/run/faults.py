@@ -115,7 +115,7 @@ def fit(out: Path, train: Any = None, **how: bool) -> None:
 
 def auto(out: Path, train: Any = None, **how: bool) -> None:
     candidates = {"mask": tl.lifts.SoftMask(), "prune": tl.recipes.MagnitudePruning(sparsity=0.5)}
-    recipe = tl.recipes.Auto(candidates, trials=0.5)
+    recipe = tl.recipes.BestOf(candidates, trials=0.5)
     run(out, train=train or data(), recipe=recipe, epochs=2, batch_size=32, **how)
 
 

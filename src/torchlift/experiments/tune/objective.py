@@ -1,19 +1,16 @@
 """What a trial costs: the validation metric, of one split or the mean over K folds."""
 
 import dataclasses
-import functools
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from torchlift.errors import DataError, DivergedError, TorchliftError
+from torchlift.errors import DataError, DivergedError
+from torchlift.experiments.arm import Arm, Setup, with_options
 from torchlift.experiments.tune.optuna_extra import optuna
-from torchlift.experiments.tune.space import Parts, Space, SpaceFunction, draw, sort_values
-from torchlift.train import rng
-from torchlift.train.run import Result, fit
+from torchlift.experiments.tune.space import Space, SpaceFunction, draw, sort_values
 from torchlift.train.settings import OptimizerFactory
 
 Pair = tuple[Tensor, Tensor]
@@ -31,16 +28,14 @@ class Objective:
     fixed: Mapping[str, Any]
     optimizer: OptimizerFactory
     settings: Mapping[str, Any]
+    """Of every run; what a trial draws goes before them."""
     seed: int
 
     def __call__(self, trial: Any) -> float:
         """The mean validation metric; a diverging or hopeless trial is pruned."""
-        parts = self.parts(trial)
-        report = Reporter(trial)
+        arm, report = self.arm(self.values(trial)), Reporter(trial)
         try:
-            scores = [
-                self.run(parts, number, report).scores["valid"].metric for number in range(len(self.folds))
-            ]
+            scores = [self.score(arm, fold, report) for fold in self.folds]
         except DivergedError as error:
             raise optuna().TrialPruned(str(error)) from error
         return sum(scores) / len(scores)
@@ -51,34 +46,34 @@ class Objective:
             parts = sort_values({**self.fixed, **dict.fromkeys(self.space)}, self.recipe)
             with_options(self.optimizer, parts.optimizer)
 
-    def parts(self, trial: Any) -> Parts:
-        """The trial's values, by where they go."""
-        return sort_values(self.values(trial), self.recipe)
-
     def values(self, trial: Any) -> dict[str, Any]:
-        """What is drawn and what is fixed; of a recipe's own space, what is fixed counts."""
-        drawn = draw(self.space, trial)
-        return {**self.fixed, **drawn} if isinstance(self.space, Mapping) else {**drawn, **self.fixed}
+        """What is drawn, and what is fixed."""
+        return {**draw(self.space, Pinned(trial, self.fixed)), **self.fixed}
 
-    def run(
-        self, parts: Parts, number: int, report: Callable[[dict[str, Any]], None] | None = None
-    ) -> Result:
-        """One fold."""
-        train, valid = self.folds[number]
-        settings: dict[str, Any] = {"keep": "best"} | dict(self.settings) | parts.run
-        with rng.scope(self.seed):
-            model = self.make_model()
-        return fit(
-            model,
-            train,
-            valid,
-            recipe=self.recipe(**parts.recipe),
-            optimizer=with_options(self.optimizer, parts.optimizer),
-            seed=self.seed,
-            listener=report,
-            progress=False,
-            **settings,
+    def arm(self, values: Mapping[str, Any]) -> Arm:
+        """A point of the space as a run."""
+        parts = sort_values(values, self.recipe)
+        return Arm(
+            self.recipe(**parts.recipe), with_options(self.optimizer, parts.optimizer), settings=parts.run
         )
+
+    def score(self, arm: Arm, fold: tuple[Any, Any], report: Callable[[dict[str, Any]], None]) -> float:
+        """The validation metric on one fold."""
+        setup = Setup(self.make_model, (*fold, None), {"keep": "best", **self.settings})
+        return setup.run(arm, self.seed, listener=report, progress=False).scores["valid"].metric
+
+
+class Pinned:
+    """A trial that draws no parameter whose value is fixed, so that it does not count as one."""
+
+    def __init__(self, trial: Any, fixed: Mapping[str, Any]) -> None:
+        self.trial, self.fixed = trial, fixed
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.trial, name)
+        if not name.startswith("suggest_"):
+            return method
+        return lambda key, *rest, **more: self.fixed[key] if key in self.fixed else method(key, *rest, **more)
 
 
 class Reporter:
@@ -94,18 +89,6 @@ class Reporter:
         self.step += 1
         if self.trial.should_prune():
             raise optuna().TrialPruned(f"at epoch {self.step}")
-
-
-def with_options(factory: OptimizerFactory, options: Mapping[str, Any]) -> OptimizerFactory:
-    """The optimizer with some options replaced."""
-    if not options:
-        return factory
-    kind = factory.func if isinstance(factory, functools.partial) else factory
-    known = inspect.signature(kind).parameters
-    for name in options:
-        if name not in known:
-            raise TorchliftError(f"{kind.__name__} has no option {name!r}; it has {', '.join(known)}.")
-    return functools.partial(factory, **options)
 
 
 def k_folds(train: Any, valid: Any, folds: int, seed: int) -> Iterator[tuple[Pair, Pair]]:

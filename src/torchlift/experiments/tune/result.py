@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from torchlift.experiments.arm import Arm
 from torchlift.train.checkpoint import write
 
 
@@ -29,13 +30,18 @@ class Tuned:
     value: float
     values: dict[str, Any]
     """What was made of them: fields of the recipe, settings of the run, options of the optimizer."""
-    recipe: Any
-    """The recipe with the best values."""
+    arm: Arm
+    """The best values as a run: its recipe, its optimizer, its settings."""
     metric: str
     higher_is_better: bool
     trials: list[Trial]
     about: dict[str, Any]
     """What was searched, in words."""
+
+    @property
+    def recipe(self) -> Any:
+        """The recipe with the best values."""
+        return self.arm.recipe
 
     def table(self, most: int = 10) -> str:
         """The best trials as text."""
@@ -51,7 +57,7 @@ class Tuned:
 
     def data(self) -> dict[str, Any]:
         """The search as plain data."""
-        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "arm"}
         trials = [dataclasses.asdict(trial) for trial in self.trials]
         return plain | {"trials": trials, "recipe": repr(self.recipe)}
 

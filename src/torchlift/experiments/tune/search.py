@@ -16,7 +16,7 @@ from torchlift.experiments.tune.lines import along_lines
 from torchlift.experiments.tune.objective import Objective, k_folds
 from torchlift.experiments.tune.optuna_extra import optuna
 from torchlift.experiments.tune.result import Trial, Tuned
-from torchlift.experiments.tune.space import Space, SpaceFunction, default_space, sort_values
+from torchlift.experiments.tune.space import Space, SpaceFunction, default_space
 from torchlift.recipes import Plain
 from torchlift.train import rng, source
 from torchlift.train.engines import processes
@@ -223,5 +223,4 @@ def collect(study: Any, objective: Objective, metric: str, higher: bool, about: 
         Trial(t.number, t.params, t.value, t.state.name.lower(), t.duration and t.duration.total_seconds())
         for t in study.trials
     ]
-    recipe = objective.recipe(**sort_values(values, objective.recipe).recipe)
-    return Tuned(best.params, best.value, values, recipe, metric, higher, trials, about)
+    return Tuned(best.params, best.value, values, objective.arm(values), metric, higher, trials, about)
