@@ -59,6 +59,7 @@ class ModuleLift(Lift):
         reasons = {
             name: self.untouchable(module, tied) or self.refuses(module) for name, module in found.items()
         }
+        reasons |= {name: "has no entries" for name, one in found.items() if is_empty(one)}
         fit_ = {name: module for name, module in found.items() if reasons[name] is None}
         if not fit_:
             why = dict.fromkeys(f"{type(found[n]).__name__}: {reason}" for n, reason in reasons.items())
@@ -117,6 +118,11 @@ def aliases(body: nn.Module) -> dict[str, list[str]]:
 def is_frozen(module: nn.Module) -> bool:
     """Whether a parameter of the module is not to be trained, and so must come back as it is."""
     return any(not parameter.requires_grad for parameter in module.parameters())
+
+
+def is_empty(module: nn.Module) -> bool:
+    """Whether a parameter of the module itself has no entries."""
+    return any(not parameter.numel() for parameter in module.parameters(recurse=False))
 
 
 def shares_weights(body: nn.Module) -> set[int]:

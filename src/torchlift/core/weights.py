@@ -1,8 +1,9 @@
 """Lifts that replace weights by functions of coordinates: w = φ(u)."""
 
 import abc
+import contextlib
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, ClassVar, cast
 
 import torch
@@ -186,10 +187,10 @@ def carry_record(base: nn.Module, name: str, node: Node) -> None:
 
 
 def liftable(problem: Problem) -> dict[str, nn.Parameter]:
-    """Trainable floating-point parameters by name, less what their module calls ``settled``."""
+    """Trainable floating-point parameters with entries, by name; less what their module calls ``settled``."""
     settled = {name: getattr(owner_of(problem, name)[0], "settled", ()) for name in named(problem)}
     free = {name: p for name, p in named(problem).items() if name.rpartition(".")[2] not in settled[name]}
-    return {name: p for name, p in free.items() if p.requires_grad and p.is_floating_point()}
+    return {name: p for name, p in free.items() if p.requires_grad and p.is_floating_point() and p.numel()}
 
 
 def computed(module: nn.Module) -> list[str]:
@@ -212,6 +213,20 @@ def check_reach(problem: Problem, where: str, skip: str | None, who: str) -> Non
             raise SelectionError(
                 f"{who} cannot reach {name.label}, which {reason}: exclude it by where= or skip=."
             )
+
+
+@contextlib.contextmanager
+def weights_in_place() -> Generator[None]:
+    """One line for models that compute again in the backward pass, when lifted weights are gone."""
+    try:
+        yield
+    except TypeError as error:
+        if "NoneType" not in str(error):
+            raise
+        raise SelectionError(
+            "the model computes again in its backward pass (torch.utils.checkpoint), where lifted weights "
+            "are not in place: switch checkpointing off."
+        ) from error
 
 
 class Inside(nn.Module):

@@ -10,6 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from torchlift.core import Batch, Problem
+from torchlift.core.weights import weights_in_place
 from torchlift.flops import count_flops
 from torchlift.train import rng
 from torchlift.train.stepping import Place, Stepper
@@ -40,7 +41,7 @@ def probe(
         places = [Place(batches=steps, last=steps == 1), Place(batch=steps - 1, batches=steps)]
         first, last = (count(functools.partial(trial.advance, batch, place)) for place in places)
         return Probe(max(1, round(((steps - 1) * first + last) / steps)), ())
-    with rng.scope():
+    with rng.scope(), weights_in_place():
         flops = count(lambda: trial(batch).backward())
         flops += 0 if optimizer is None else step_flops(optimizer(trial))
     unused = tuple(n for n, p in trial.named_parameters() if p.requires_grad and p.grad is None)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Batch, Fit, Node, Problem, Reparametrized, WeightLift, nodes
+from torchlift.core.weights import weights_in_place
 from torchlift.errors import DivergedError, SelectionError, TorchliftError
 from torchlift.tree import leaves, like, select
 
@@ -143,7 +144,9 @@ def gradient_moments(problem: Problem, batches: Iterable[Batch]) -> dict[str, tu
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         for batch in batches:
             wanted = [node.coordinates for node in found.values()]
-            gradients = torch.autograd.grad(trial(like(batch, wanted[0])), wanted, materialize_grads=True)
+            with weights_in_place():
+                value = trial(like(batch, wanted[0]))
+                gradients = torch.autograd.grad(value, wanted, materialize_grads=True)
             for (name, node), gradient in zip(found.items(), gradients, strict=True):
                 left, right = node.bases()
                 new = node.moments(turned(gradient, left.T, right.T))

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
+import torch
 from torch import Tensor
 
 from torchlift.core import Name, matches
@@ -13,18 +14,18 @@ Signature = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def found(weights: Mapping[str, Tensor]) -> dict[str, list[str]]:
-    """Groups of two or more weights of one shape, in parts of one parent that are alike.
+    """Groups of two or more weights of one shape and type, in parts of one parent that are alike.
 
     In a wide ResNet these are the convolutions of a stage without its first block, which differs; in a
     transformer the projections of all blocks, by shape. Of parts inside one another the outermost count.
     """
     shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
     inside = signatures(shapes)
-    alike: dict[tuple[str, Signature, str, tuple[int, ...]], list[str]] = {}
+    alike: dict[tuple[str, Signature, str, tuple[int, ...], torch.dtype], list[str]] = {}
     for name, shape in shapes.items():
         place = repeated(name, inside)
         if place is not None:
-            alike.setdefault((*place, name.rpartition(".")[2], shape), []).append(name)
+            alike.setdefault((*place, name.rpartition(".")[2], shape, weights[name].dtype), []).append(name)
     kept = {key: names for key, names in alike.items() if len(names) > 1}
     places = [place for place, *_ in kept]
     return {title(key[0], names[0], shapes, places.count(key[0]) > 1): names for key, names in kept.items()}

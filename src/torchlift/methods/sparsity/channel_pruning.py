@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from torchlift.channels.prune import prune
 from torchlift.channels.scoring import Criterion, Scope
-from torchlift.core import Fit, Problem, Task
+from torchlift.core import Batch, Fit, Problem, Task
 from torchlift.deploy.measuring import count_macs
 from torchlift.errors import TorchliftError
 from torchlift.loss import split
@@ -39,27 +39,41 @@ class ChannelPruning(Recipe):
             raise TorchliftError("give one target, not two: parameters or macs.")
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
-        """Frozen layers cannot lose channels."""
-        del fit
+        """Whether channels can be cut at all, tried on the weights as they are; none of frozen layers can."""
         frozen = [name for name, p in task.model.named_parameters() if not p.requires_grad]
-        return (
-            f"ChannelPruning would cut frozen weights ({', '.join(frozen[:3])}): unfreeze them."
-            if frozen
-            else None
-        )
+        if frozen:
+            return f"ChannelPruning would cut frozen weights ({', '.join(frozen[:3])}): unfreeze them."
+        try:
+            _ = None if fit is None else self.cut(task, next(iter(fit.batches())))
+        except TorchliftError as reason:
+            return str(reason)
+        return None
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Two fits with a cut between them."""
         fit(task, name="before", share=self.share)
         batch = next(iter(fit.batches()))
-        example = split(batch)[0]
+        small = self.cut(task, batch)
+
+        def log(problem: Problem) -> dict[str, float]:
+            del problem
+            return {
+                "parameters": float(sum(p.numel() for p in small.model.parameters())),
+                "macs": float(count_macs(small.model, split(batch)[0])),
+            }
+
+        fit(small, name="finetune", share=1 - self.share, log=log)
+        return small
+
+    def cut(self, task: Task, batch: Batch) -> Task:
+        """The task without the channels that are worth least on a batch."""
 
         def loss(model: nn.Module) -> Tensor:
             return Task(model, task.loss).objective(batch)
 
         small = prune(
             task.model,
-            example,
+            split(batch)[0],
             self.ratio if self.parameters is None and self.macs is None else None,
             criterion=self.criterion,
             scope=self.scope,
@@ -69,14 +83,4 @@ class ChannelPruning(Recipe):
             parameters=self.parameters,
             macs=self.macs,
         )
-        cut = Task(small, task.loss)
-
-        def log(problem: Problem) -> dict[str, float]:
-            del problem
-            return {
-                "parameters": float(sum(p.numel() for p in small.parameters())),
-                "macs": float(count_macs(small, example)),
-            }
-
-        fit(cut, name="finetune", share=1 - self.share, log=log)
-        return cut
+        return Task(small, task.loss)
