@@ -25,7 +25,7 @@ import torchlift as tl
 from torchlift.data import Splits, crop_flip
 from torchlift.lifts import Normalize
 from torchlift.models import LeNet5
-from torchlift.recipes import Chain, ContinuousSparsification, Pooled, Smol
+from torchlift.recipes import Chain, ContinuousSparsification, Inside, Pooled, Smol
 
 TUNING_SEEDS = (100, 101)
 FLOAT_BYTES = 4 * 70_346
@@ -66,7 +66,7 @@ class Small:
     zeros: str = "moving"
     bytes: float = 9400.0
 
-    def recipe(self) -> Chain:
+    def recipe(self) -> Inside:
         """Averages of neighbors, zeros, bits until the file is small; one schedule and one set of norms."""
         parts: dict[str, Any] = {
             "pool": Pooled("*fc1*"),
@@ -87,7 +87,7 @@ class Small:
         shares = {"pool": self.pool, "prune": self.prune, "bits": 1 - self.pool - self.prune}
         if not self.pool:
             del parts["pool"], shares["pool"]
-        return Chain(parts, shares=shares, restart=False, coordinates="normalized")
+        return Inside(Normalize(), Chain(parts, shares=shares, restart=False))
 
 
 Arm = Dense | Small

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torchlift.methods.coordinates.rotated import Rotated as Rotated
     from torchlift.methods.depth.deepened import Deepened as Deepened
     from torchlift.methods.depth.layer_pruning import LayerPruning as LayerPruning
+    from torchlift.methods.inside import Inside as Inside
     from torchlift.methods.lift_then_tune import LiftThenTune as LiftThenTune
     from torchlift.methods.lifted.initialization import LiftedInit as LiftedInit
     from torchlift.methods.lifted.recipe import Lifted as Lifted
@@ -36,6 +37,7 @@ HOMES = {
     "ChannelPruning": "methods.sparsity.channel_pruning",
     "ContinuousSparsification": "methods.sparsity.continuous",
     "Deepened": "methods.depth.deepened",
+    "Inside": "methods.inside",
     "IterativeMagnitude": "methods.baselines.magnitude",
     "IterativeStochastic": "methods.baselines.iterative_stochastic",
     "LayerPruning": "methods.depth.layer_pruning",
@@ -61,6 +63,7 @@ __all__ = [
     "CoarseToFine",
     "ContinuousSparsification",
     "Deepened",
+    "Inside",
     "IterativeMagnitude",
     "IterativeStochastic",
     "LayerPruning",

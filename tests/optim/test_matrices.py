@@ -130,9 +130,7 @@ def test_lookup_tables_and_what_groups_say_are_left_to_adamw(kind) -> None:
     task = tl.Task(GPT(11, context=6, width=8, depth=1, heads=2))
     x = torch.randint(0, 11, (4, 6))
     for problem in (task, Rotate(batches=((x, x),)).lift(task)):
-        optimizer = make_optimizer(
-            problem, partial(kind, lr=0.01), {"*qkv*": {"matrices": False}, "*": {}}, None
-        )
+        optimizer = make_optimizer(problem, partial(kind, lr=0.01), [{"*qkv*": {"matrices": False}}])
         problem((x, x)).backward()
         optimizer.step()
         optimizer.step()

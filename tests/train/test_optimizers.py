@@ -29,7 +29,7 @@ def data() -> tuple[Tensor, Tensor]:
 def test_each_steps_its_own_and_both_do_what_they_do_alone() -> None:
     together, alone = net(), net()
     task = tl.Task(together)
-    both = make_optimizer(task, SGD, {"*bias": {"optimizer": ADAM}, "*": {}}, lr=None)
+    both = make_optimizer(task, SGD, [{"*bias": {"optimizer": ADAM}}])
     assert isinstance(both, Several)
     assert [group["lr"] for group in both.param_groups] == [0.1, 1e-3]
     biases = [p for n, p in alone.named_parameters() if "bias" in n]
@@ -50,7 +50,7 @@ def test_each_steps_its_own_and_both_do_what_they_do_alone() -> None:
 def test_a_rate_for_all_leaves_an_optimizer_of_ones_own_alone() -> None:
     task = tl.Task(net())
     groups = {"*bias": {"optimizer": ADAM}, "*": {"lr_factor": 2.0}}
-    both = make_optimizer(task, SGD, groups, lr=0.5)
+    both = make_optimizer(task, SGD, [groups], lr=0.5)
     assert [group["lr"] for group in both.param_groups] == [1.0, 1e-3]
 
 
@@ -97,7 +97,7 @@ def test_nodes_name_optimizers_and_constrain_after_every_step_and_it_resumes(tmp
         torch.equal(a, b) for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True)
     )
     lifted = Twins().lift(tl.Task(net()))
-    optimizer = make_optimizer(lifted, SGD, None, None)
+    optimizer = make_optimizer(lifted, SGD)
     for _ in range(9):
         lifted(data()).backward()
         optimizer.step()

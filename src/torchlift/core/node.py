@@ -1,7 +1,8 @@
 """Lifted places in a module tree, and the one schedule they share."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,22 @@ class WayBack(Protocol):
         ...
 
 
-class Node(nn.Module):
+class Declares:
+    """What says which of its parameters a lift has added."""
+
+    options: Mapping[str, Mapping[str, Any]] = {}
+    """The coordinates a lift has added (logits, coefficients, steps) by attribute name, each a parameter or a
+    module of them, with the optimizer options they ask for: any option of an optimizer's group, ``lr_factor``
+    (scales the rate), ``optimizer`` (a factory of its own). All others stand for the user's weights."""
+
+    def added(self) -> "Iterator[tuple[nn.Parameter, Coordinate]]":
+        """The coordinates a lift has added here."""
+        for attribute, options in self.options.items():
+            for parameter in parameters_of(self, attribute):
+                yield parameter, Coordinate(attribute.rpartition(".")[2], options)
+
+
+class Node(Declares, nn.Module):
     """A lifted part. It knows its way down and answers for all inside it.
 
     A node around a module keeps it as ``inner``; attributes the node does not have are looked up there,
@@ -26,10 +42,6 @@ class Node(nn.Module):
 
     way_back: "WayBack | None" = None
     """Whose projection takes it away."""
-
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Optimizer options of the node's own parameters, by attribute name: any option of an optimizer's group,
-    ``lr_factor`` (scales the rate), ``optimizer`` (a factory of its own for them)."""
 
     def penalty(self) -> Tensor | float:
         """What the lift adds to the objective; by default that of the nodes inside."""
@@ -177,14 +189,29 @@ def constrain(module: nn.Module) -> None:
         node.constrain()
 
 
-def optimizer_options(module: nn.Module) -> dict[nn.Parameter, Mapping[str, Any]]:
-    """The optimizer options nodes declare, by parameter."""
-    return {
-        getattr(node, attribute): options
-        for _, node in nodes(module)
-        for attribute, options in node.options.items()
-        if isinstance(getattr(node, attribute), nn.Parameter)
-    }
+@dataclasses.dataclass(frozen=True)
+class Coordinate:
+    """A parameter that a lift has added, which no option reaches that does not name it."""
+
+    name: str
+    options: Mapping[str, Any]
+
+
+def lift_coordinates(module: nn.Module) -> dict[nn.Parameter, Coordinate]:
+    """What lifts have added to the user's weights, by parameter."""
+    parts = (part for part in module.modules() if isinstance(part, Declares))
+    return {parameter: coordinate for part in parts for parameter, coordinate in part.added()}
+
+
+def parameters_of(part: object, attribute: str) -> Iterator[nn.Parameter]:
+    """The parameter with a dotted name, or all of the module with it; none where the node has neither."""
+    value: Any = part
+    for step in attribute.split("."):
+        value = getattr(value, step, None)
+    if isinstance(value, nn.Parameter):
+        yield value
+    elif isinstance(value, nn.Module):
+        yield from value.parameters()
 
 
 def original_parameters(module: nn.Module, prefix: str = "") -> Iterator[str]:

@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from torchlift import loss as losses
-from torchlift.core.node import Node, penalty
+from torchlift.core.node import Declares, Node, penalty
 from torchlift.loss import Batch, Loss
 
 
-class Problem(nn.Module, abc.ABC):
+class Problem(Declares, nn.Module, abc.ABC):
     """min over the parameters of ``objective(batch) + penalty()``."""
 
     loss: Loss

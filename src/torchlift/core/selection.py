@@ -2,13 +2,13 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from torch import nn
 
-from torchlift.core.node import optimizer_options
+from torchlift.core.node import Coordinate, lift_coordinates
 from torchlift.errors import SelectionError
 
 N = TypeVar("N", bound=str)
@@ -62,24 +62,66 @@ def near(where: str, names: Iterable[str]) -> str:
     return f"{'Close' if close else 'There are'}: {', '.join(shown) or 'no names at all'}{more}."
 
 
-def groups(problem: nn.Module, options: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+Groups = Mapping[str, Mapping[str, Any]]
+"""Options by glob on parameter names: those of an optimizer's group, ``lr_factor``, or ``optimizer``."""
+
+
+def groups(problem: nn.Module, options: Groups) -> list[dict[str, Any]]:
     """Parameter groups by glob, for any ``torch.optim`` optimizer.
 
-    The first glob that fits a parameter decides; a parameter no glob fits is an error. Options that a
-    node declares for its own coordinates (no weight decay on a mask's logits, say) hold unless the
-    glob's options override them. Frozen parameters are left out, tied ones stand once.
+    The first glob that fits a weight decides; a weight no glob fits is an error, and so is a glob that fits
+    nothing. Coordinates that a lift has added (a mask's logits, say) are reached only by a glob that names
+    them, such as ``"*logit"``, whose options are merged with what the lift asks for. Frozen parameters are
+    left out, tied ones stand once.
     """
-    declared = optimizer_options(problem)
-    trainable = {name: p for name, p in named(problem).items() if p.requires_grad}
-    for where in options:
-        if where != "*":
-            select(trainable, where, "groups")
-    sorted_out: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for name, parameter in trainable.items():
-        where = next((w for w in options if matches(name, w)), None)
-        if where is None:
-            raise SelectionError(f'groups: no glob fits {name.label!r}; end the mapping with "*": {{}}.')
-        chosen = {**declared.get(parameter, {}), **options[where]}
-        kind = (where, *((key, repr(chosen[key])) for key in sorted(chosen)))
-        sorted_out.setdefault(kind, {"params": [], **chosen})["params"].append(parameter)
-    return list(sorted_out.values())
+    known = {name: p for name, p in named(problem).items() if p.requires_grad}
+    added = lift_coordinates(problem)
+    check_globs(options, [(name, added.get(p)) for name, p in known.items()])
+    return merged_groups(problem, [options])
+
+
+def merged_groups(problem: nn.Module, layers: Sequence[Groups]) -> list[dict[str, Any]]:
+    """Parameter groups from several mappings, the last of which has the last word; see :func:`groups`."""
+    added = lift_coordinates(problem)
+    by_options: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for name, parameter in named(problem).items():
+        if not parameter.requires_grad:
+            continue
+        coordinate = added.get(parameter)
+        options, globs = dict(coordinate.options) if coordinate else {}, list[str | None]()
+        for layer in layers:
+            where = next((glob for glob in layer if reaches(glob, name, coordinate)), None)
+            options |= {} if where is None else layer[where]
+            globs.append(where)
+        kind = (*globs, *((key, repr(options[key])) for key in sorted(options)))
+        by_options.setdefault(kind, {"params": [], **options})["params"].append(parameter)
+    return list(by_options.values())
+
+
+def reaches(glob: str, name: str, coordinate: Coordinate | None) -> bool:
+    """Whether options under this glob are meant for a parameter."""
+    return matches(name, glob) and (coordinate is None or names(glob, coordinate))
+
+
+def reaching(globs: Iterable[str], problem: nn.Module) -> set[str]:
+    """Those of the globs that reach a parameter of the problem."""
+    added = lift_coordinates(problem) if globs else {}
+    known = [(name, added.get(p)) for name, p in named(problem).items()] if globs else []
+    return {glob for glob in globs if any(reaches(glob, name, coordinate) for name, coordinate in known)}
+
+
+def names(glob: str, coordinate: Coordinate) -> bool:
+    """Whether a glob says the coordinate's own name, as ``"*logit"`` and ``"0.weight.logit"`` do."""
+    return any(step.lstrip("*") == coordinate.name for step in re.split("[./]", glob))
+
+
+def check_globs(options: Groups, known: Sequence[tuple[str, Coordinate | None]]) -> None:
+    """Globs that reach nothing, and weights that none of them reaches, are errors."""
+    for glob in options:
+        if glob != "*" and not any(reaches(glob, name, coordinate) for name, coordinate in known):
+            close = near(glob, [name for name, _ in known])
+            raise SelectionError(f"groups: {glob!r} matches nothing. {close}")
+    for name, coordinate in known:
+        if coordinate is None and options and not any(matches(name, glob) for glob in options):
+            label = name.label if isinstance(name, Name) else name
+            raise SelectionError(f'groups: no glob fits {label!r}; end the mapping with "*": {{}}.')

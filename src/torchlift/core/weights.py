@@ -3,14 +3,14 @@
 import abc
 import contextlib
 import copy
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from torchlift.core.node import Node
+from torchlift.core.node import Coordinate, Node, lift_coordinates
 from torchlift.core.problem import Problem
 from torchlift.core.protocol import Fit, Lift
 from torchlift.core.selection import Name, matches, named, near, select
@@ -45,6 +45,9 @@ class Reparametrized(Problem):
             if name in nodes:
                 nodes[name].hold(mask)
                 self.zeros.register_buffer(key(name), mask)
+        added = lift_coordinates(base)
+        slots = {name: base.get_parameter(name) for name in nodes}
+        self.relifted = {key(name): added[p] for name, p in slots.items() if p in added}
         self.slots = {key(name): slots for name, slots in aliases(base, nodes).items()}
         for slots in self.slots.values():
             fill(base, slots, None)  # a hole: any use of base past this wrapper fails loudly
@@ -97,7 +100,16 @@ class Reparametrized(Problem):
         if head == "base":
             return self.base.label(rest)
         place, _, coordinate = rest.partition(".")
-        return f"{self.base.label(place.replace('/', '.'))}.{coordinate}" if head == "nodes" else name
+        if head != "nodes":
+            return name
+        weight = self.base.label(self.slots[place][0])
+        added = {attribute.rpartition(".")[2] for attribute in cast(Node, self.nodes[place]).options}
+        return f"{weight}.{coordinate}" if added & set(coordinate.split(".")) else weight
+
+    def added(self) -> Iterator[tuple[nn.Parameter, Coordinate]]:
+        """What was a coordinate of another lift before it was lifted again still is one."""
+        for place, coordinate in self.relifted.items():
+            yield from ((parameter, coordinate) for parameter in self.nodes[place].parameters())
 
     def prepare(self, batches: Iterable[Batch]) -> None:
         """Hand the data down."""

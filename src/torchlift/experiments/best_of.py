@@ -17,7 +17,7 @@ from torchlift.experiments.arm import Arm
 from torchlift.methods.coordinates.normalize import Normalize
 from torchlift.methods.coordinates.rotated import Rotated
 from torchlift.methods.coordinates.standardize import Standardize
-from torchlift.methods.recipe import Recipe, RecipeLike, Started, as_recipe
+from torchlift.methods.recipe import Recipe, RecipeLike, Started, all_lifts, as_recipe
 from torchlift.optim import Muon
 from torchlift.train.workers import watched
 
@@ -79,6 +79,10 @@ class BestOf(Recipe):
         span = whole(fit) if started is None else (tried, 1.0)
         last = branch(known[best], best, fit, 1 - self.trials, span)
         return recipe(task, last) if started is None else recipe.resume(started, last).task
+
+    def lifts(self) -> list[Lift] | None:
+        """Those of all candidates."""
+        return all_lifts(Arm.of(one).recipe for one in (self.candidates or {}).values())
 
     def known(self, task: Task, fit: Fit) -> tuple[dict[str, Arm], list[str]]:
         """Plain training and the candidates that accept the model, as many as are affordable; the others."""

@@ -46,7 +46,9 @@ def optimizer_of(
     problem: Problem, factory: OptimizerFactory, options: Mapping[str, Mapping[str, Any]] | None
 ) -> Optimizer:
     """The optimizer over a problem's coordinates, with the options its nodes ask for."""
-    return make_optimizer(problem, factory, options, None)
+    if options is not None:
+        groups(problem, options)  # or an error that says what is wrong with them
+    return make_optimizer(problem, factory, () if options is None else (options,))
 
 
 def wants_options(problem: Problem) -> bool:

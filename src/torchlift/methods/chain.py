@@ -9,14 +9,8 @@ from torch import nn
 from torchlift.core import Fit, Lift, Span, Task
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
-from torchlift.methods.inside import (
-    Coordinates,
-    accepted_within,
-    check_coordinates,
-    delivered,
-    within,
-)
-from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
+from torchlift.methods.inside import delivered
+from torchlift.methods.recipe import Recipe, RecipeLike, all_lifts, as_recipe
 
 Step = RecipeLike | Lift
 
@@ -28,16 +22,14 @@ class Chain(Recipe):
     ``Chain(a, b)``, or ``Chain({"prune": a, "polish": b})`` to name the stages: recipes or single lifts, in
     order. ``shares``: parts of the budget (equal), in order or by name. ``restart=False``: all fits follow
     the run's schedule once, one after another; by default each starts it anew, which anneals as often as
-    there are fits. ``coordinates``: in which all stages work, ``"normalized"`` or ``"centered"``, left at the
-    very end (a stage may have its own instead, and leaves them). The report shows what each stage cost and
-    did.
+    there are fits. All stages in the coordinates of one lift: ``Inside(lift, Chain(…))``. The report shows
+    what each stage cost and did.
     (Lifts at the same time, not one after another, are ``torchlift.chain``.)
     """
 
     recipes: Mapping[str, Step]
     shares: Mapping[str, float] | None
     restart: bool
-    coordinates: Coordinates
 
     def __init__(
         self,
@@ -45,9 +37,7 @@ class Chain(Recipe):
         *more: Step | Mapping[str, float],
         shares: Mapping[str, float] | Sequence[float] | None = None,
         restart: bool = True,
-        coordinates: Coordinates = "plain",
     ) -> None:
-        check_coordinates(coordinates)
         if isinstance(recipes, Mapping | Sequence):
             if shares is None and len(more) == 1 and isinstance(more[0], Mapping):
                 shares, more = more[0], ()
@@ -62,21 +52,11 @@ class Chain(Recipe):
         if parts is not None and set(parts) != set(named):
             names = f"{', '.join(named)}; got {', '.join(parts)}"
             raise TorchliftError(f"Chain's shares need one part for each of {names}.")
-        own = [name for name, step in named.items() if getattr(step, "coordinates", "plain") != "plain"]
-        if own and coordinates != "plain":
-            raise TorchliftError(
-                f"Chain is in {coordinates} coordinates already: leave coordinates= of {', '.join(own)} out."
-            )
         object.__setattr__(self, "recipes", named)  # frozen
         object.__setattr__(self, "shares", parts)
         object.__setattr__(self, "restart", restart)
-        object.__setattr__(self, "coordinates", coordinates)
 
     def __call__(self, task: Task, fit: Fit) -> Task:
-        """All recipes in turn, in the coordinates asked for."""
-        return within(self.coordinates, task, fit, lambda inner: self.staged(inner, fit))
-
-    def staged(self, task: Task, fit: Fit) -> Task:
         """All recipes in turn; each is asked whether it takes what the last one left."""
         for name, (share, span) in self.stages().items():
             recipe, branch = as_recipe(self.recipes[name]), fit.branch(name, share, span)
@@ -101,8 +81,11 @@ class Chain(Recipe):
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the first recipe says: the others depend on what it makes."""
-        first = as_recipe(next(iter(self.recipes.values())))
-        return accepted_within(self.coordinates, task, fit, lambda inner: first.accepts(inner, fit))
+        return as_recipe(next(iter(self.recipes.values()))).accepts(task, fit)
+
+    def lifts(self) -> list[Lift] | None:
+        """Those of all stages."""
+        return all_lifts(self.recipes.values())
 
 
 def nonzero(model: nn.Module) -> int:

@@ -1,7 +1,7 @@
 """Any sparsifying lift as a recipe: lift, fit, project, fine-tune."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torchlift.core import Fit, Lift, Problem, Task
@@ -29,6 +29,10 @@ class LiftThenTune(Recipe):
         assert isinstance(small, Task)
         fit(small, name="finetune", share=self.finetune, rate=self.finetune_rate)
         return small
+
+    def lifts(self) -> Iterable[Lift]:
+        """The one."""
+        return (self.lift,)
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the lift says."""

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from torchlift.core import Fit, Lift, Problem, Task
@@ -39,6 +39,10 @@ class Recipe(abc.ABC):
         """None if the recipe is for this task, else the reason why not."""
         del task, fit
         return None
+
+    def lifts(self) -> Iterable[Lift] | None:
+        """The lifts in whose coordinates it trains, as far as they add some; None where nobody can know."""
+        return ()
 
     def start(self, task: Task, fit: Fit) -> Started | None:
         """The recipe on a part of the budget, to be resumed; None if it only runs as a whole."""
@@ -78,6 +82,10 @@ class OneLift(Recipe):
         """What the lift says."""
         return self.lift.accepts(task, fit)
 
+    def lifts(self) -> Iterable[Lift]:
+        """The one."""
+        return (self.lift,)
+
     def start(self, task: Task, fit: Fit) -> Started | None:
         """Lift and fit; a projection that learns needs the whole budget to be planned."""
         if self.lift.learns:
@@ -108,12 +116,21 @@ class Custom(Recipe):
         """What the function makes of the task."""
         return self.function(task, fit)
 
+    def lifts(self) -> None:
+        """A function says nothing of its lifts."""
+
 
 def made(kind: type[L], recipe: object, **changes: Any) -> L:
     """A lift from a recipe's fields of the same names: the one way fields are handed on."""
     names = {field.name for field in dataclasses.fields(cast(Any, kind)) if field.init}
     own = {f.name: getattr(recipe, f.name) for f in dataclasses.fields(cast(Any, recipe)) if f.name in names}
     return kind(**own | changes)
+
+
+def all_lifts(recipes: Iterable[RecipeLike | Lift | None]) -> list[Lift] | None:
+    """The lifts of several recipes; None where one of them cannot say."""
+    known = [as_recipe(recipe).lifts() for recipe in recipes]
+    return None if None in known else [lift for lifts in known for lift in lifts or ()]
 
 
 def as_recipe(recipe: RecipeLike | Lift | None) -> Recipe:

@@ -11,7 +11,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Batch, Lift, Node, Problem, Task, anneal, masks_of, nodes, store
+from torchlift.core import Batch, Lift, Node, Problem, Task, anneal, groups, masks_of, nodes, store
+from torchlift.core.node import lift_coordinates
 from torchlift.errors import TorchliftError
 from torchlift.loss import output, split
 from torchlift.testing.steps import (
@@ -252,6 +253,23 @@ def every_coordinate_learns(lift: Lift, task: Task, batch: Batch) -> None:
     assert not added, f"no gradient reaches {added}"
 
 
+def options_reach_what_they_name(lift: Lift, task: Task, batch: Batch) -> None:
+    """Optimizer options for ``"*"`` reach the user's weights, in whatever coordinates, and nothing a lift has
+    added; that is reached by the globs that name it, and by no other."""
+    lifted = raised(lift, task, batch)
+    added = lift_coordinates(lifted)
+    trainable = {p: name for name, p in lifted.named_parameters() if p.requires_grad}
+    marked = [p for group in groups(lifted, {"*": {"mark": 1}}) if "mark" in group for p in group["params"]]
+    assert set(map(id, marked)) == {id(p) for p in trainable if p not in added}
+    given = [p for p in task.parameters() if p.requires_grad]
+    fewer = sum(p.numel() for p in marked) <= sum(p.numel() for p in given)
+    assert fewer or len(marked) <= len(given), "the lift declares too few of its coordinates"
+    for parameter, name in trainable.items():
+        if parameter in added:
+            own = [g for g in groups(lifted, {name: {"mark": 1}, "*": {}}) if "mark" in g]
+            assert [p is parameter for g in own for p in g["params"]] == [True], f"{name} is not reached"
+
+
 def exports(lift: Lift, task: Task, batch: Batch) -> None:
     """The projected model goes through ``torch.export`` and answers alike."""
     model = projected(lift, task, batch).body()
@@ -299,6 +317,7 @@ LAWS: dict[str, Law] = {
         holds_each_tensor_once,
         gradients_are_right,
         every_coordinate_learns,
+        options_reach_what_they_name,
         exports,
     )
 }

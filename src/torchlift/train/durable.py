@@ -16,6 +16,7 @@ from typing import Any, TypeVar, Unpack
 import torch
 
 from torchlift.core import Batch, Fit, Lift, Problem, Span, nodes
+from torchlift.core.selection import reaching
 from torchlift.core.stored import load_record_state, record_state
 from torchlift.errors import BudgetError, CheckpointError
 from torchlift.train import rng
@@ -101,6 +102,8 @@ class Run:
     listeners: tuple[Callable[[Row], None], ...] = ()
     phases: list[Row] = dataclasses.field(default_factory=list[Row])
     """What each fit optimized, in order."""
+    idle_globs: set[str] = dataclasses.field(default_factory=set[str])
+    """Globs of the user's groups that no fit has had a parameter for yet."""
 
 
 @dataclasses.dataclass
@@ -181,6 +184,7 @@ class DurableFit(Fit):
         span = self.covered(settings, choices.get("span"))
         settings = dataclasses.replace(settings, name=self.prefix + settings.name, span=span)
         self.run.phases.append(phase(settings.name, problem))
+        self.run.idle_globs -= reaching(self.run.idle_globs, problem)
         done = self.finished(settings.name, problem)
         if done is not None:
             return done

@@ -9,12 +9,11 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from torchlift.core import Reparametrized, groups
+from torchlift.core import Reparametrized
+from torchlift.core.selection import Groups, merged_groups
 from torchlift.errors import TorchliftError
 
 OptimizerFactory = Callable[..., Optimizer]
-Groups = Mapping[str, Mapping[str, Any]]
-"""Options by glob on parameter names: those of an optimizer's group, ``lr_factor``, or ``optimizer``."""
 
 FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
 
@@ -52,16 +51,16 @@ class Several(Optimizer):
 
 
 def make_optimizer(
-    problem: nn.Module, factory: OptimizerFactory, options: Groups | None, lr: float | None
+    problem: nn.Module, factory: OptimizerFactory, layers: Sequence[Groups] = (), lr: float | None = None
 ) -> Optimizer:
-    """The optimizer over a problem's coordinates, with the groups its nodes and ``options`` ask for.
+    """The optimizer over a problem's coordinates: what lifts ask for, then ``layers`` of options on top.
 
     A group with an ``optimizer`` of its own keeps that one's rate, and goes through all of the schedule in
     every fit, also where several fits follow it once (``own_schedule``); ``lr`` replaces the rate of the
     others.
     """
     by_factory: dict[OptimizerFactory, list[dict[str, Any]]] = {}
-    for group in groups(problem, options or {"*": {}}):
+    for group in merged_groups(problem, layers):
         kind = group.pop("optimizer", factory)
         by_factory.setdefault(kind, []).extend(by_use(kind, group, problem))
     parts: list[Optimizer] = []

@@ -8,8 +8,9 @@ from typing import Any, Literal, TypedDict
 from torch.optim import Optimizer
 
 from torchlift.core import Problem
+from torchlift.core.selection import Groups
 from torchlift.errors import TorchliftError
-from torchlift.train.optimizers import ADAMW, Groups, OptimizerFactory, make_optimizer
+from torchlift.train.optimizers import ADAMW, OptimizerFactory, make_optimizer
 from torchlift.train.until import Epochs, Rule
 
 Schedule = Callable[[float], float]
@@ -70,7 +71,8 @@ class Settings:
     warmup: float = 0.0
     """Part of the fit in which the learning rate rises to that of the schedule."""
     clip: float | None = None
-    groups: Groups | None = None
+    groups: tuple[Groups, ...] = ()
+    """Optimizer options by glob; those given for the run come last, and have the last word."""
     keep: Literal["last", "best"] = "last"
     remember: tuple[int, ...] = ()
     """Epochs whose weights are handed back with the result."""
@@ -94,6 +96,8 @@ class Settings:
         if strangers:
             raise TorchliftError(f"fit has no setting {', '.join(strangers)}; it has {', '.join(known)}.")
         given = {name: value for name, value in changes.items() if value is not None}
+        if "groups" in given:
+            given["groups"] = (given["groups"], *self.groups)
         given["rate"] = self.rate * given.get("rate", 1.0)
         return dataclasses.replace(self, **given)
 

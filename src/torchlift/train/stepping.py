@@ -72,7 +72,7 @@ def make_optimizer(problem: Problem, settings: Settings) -> Optimizer:
     """The settings' optimizer, or none for a problem without use for it; what it leaves out is said."""
     if not isinstance(problem, Stepper):
         return settings.make_optimizer(problem)
-    unused = [name for name in ("clip", "groups", "lr", "warm") if getattr(settings, name) is not None]
+    unused = [name for name in ("clip", "groups", "lr", "warm") if getattr(settings, name) not in (None, ())]
     if unused:
         LOG.warning("fit %r takes its own steps, without %s.", settings.name, ", ".join(unused))
     return Idle()

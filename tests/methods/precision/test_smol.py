@@ -80,7 +80,7 @@ def test_hardware_bits_on_blocks():
 
 def test_logits_have_adam_without_decay_beside_the_runs_optimizer():
     lifted = Precision().lift(Task(model()))
-    optimizer = make_optimizer(lifted, partial(torch.optim.SGD, lr=0.1, weight_decay=0.1), {"*": {}}, None)
+    optimizer = make_optimizer(lifted, partial(torch.optim.SGD, lr=0.1, weight_decay=0.1))
     logits = {id(p) for n, p in lifted.named_parameters() if n.endswith("logit")}
     kinds = {
         type(part).__name__: (group["lr"], group["weight_decay"], {id(p) for p in group["params"]} <= logits)

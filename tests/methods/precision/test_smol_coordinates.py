@@ -1,7 +1,5 @@
 """Bits learned in other coordinates, with zeros that move: a plain network is delivered, on grids by row."""
 
-import dataclasses
-
 import pytest
 import torch
 from torch import nn
@@ -11,11 +9,11 @@ import torchlift as tl
 from methods.sparsity.sparse_runs import data, run
 from torchlift.core import Task, nodes
 from torchlift.errors import TorchliftError
-from torchlift.lifts import Precision
+from torchlift.lifts import Normalize, Precision, Standardize
 from torchlift.methods.precision import precision
 from torchlift.methods.precision.bit_targets import average, land, noisy
 from torchlift.methods.precision.grid_reading import grid_of
-from torchlift.recipes import Chain, ContinuousSparsification, MagnitudePruning, Smol
+from torchlift.recipes import Chain, ContinuousSparsification, Inside, MagnitudePruning, Smol
 
 
 def plain() -> nn.Module:
@@ -38,15 +36,16 @@ def delivered(result, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("zeros", ["held", "moving"])
-@pytest.mark.parametrize("coordinates", ["plain", "normalized", "centered"])
-def test_a_plain_network_on_grids(coordinates, zeros, tmp_path):
-    result = run(Smol(bits=2.0, coordinates=coordinates, zeros=zeros), net=plain())
+@pytest.mark.parametrize("lift", [None, Normalize(), Standardize()], ids=repr)
+def test_a_plain_network_on_grids(lift, zeros, tmp_path):
+    recipe = Smol(bits=2.0, zeros=zeros)
+    result = run(recipe if lift is None else Inside(lift, recipe), net=plain())
     delivered(result, tmp_path)
     assert result.history[-1]["bits"] <= 2.05
 
 
 def test_the_bytes_asked_for_are_those_of_the_network_without_norms(tmp_path):
-    result = run(Smol(bytes=1400, coordinates="normalized", zeros="moving"), net=plain())
+    result = run(Inside(Normalize(), Smol(bytes=1400, zeros="moving")), net=plain())
     delivered(result, tmp_path)
     size = tl.deploy.save(result.model, tmp_path / "again.tl")
     assert result.history[-1]["bytes"] == size
@@ -55,13 +54,11 @@ def test_the_bytes_asked_for_are_those_of_the_network_without_norms(tmp_path):
 
 def test_a_chain_in_one_set_of_coordinates(tmp_path):
     prune = ContinuousSparsification(sparsity=0.5, where="2.weight", finetune=0.0)
-    recipe = Chain(
-        {"prune": prune, "bits": Smol(bits=2.0, zeros="moving")}, restart=False, coordinates="normalized"
-    )
-    result = run(recipe, net=plain())
+    recipe = Chain({"prune": prune, "bits": Smol(bits=2.0, zeros="moving")}, restart=False)
+    result = run(Inside(Normalize(), recipe), net=plain())
     delivered(result, tmp_path)
     assert float((result.model[2].weight == 0).float().mean()) >= 0.49
-    again = run(dataclasses.replace(recipe, coordinates="plain"), net=plain())
+    again = run(recipe, net=plain())
     assert not torch.equal(again.model[0].weight, result.model[0].weight)
 
 
@@ -78,18 +75,13 @@ def test_refusals():
         Smol(bits=2, zeros="free")
     with pytest.raises(TorchliftError, match="moves single zeros"):
         Smol(bits=2, zeros="moving", levels=(1, 2, 4))
-    with pytest.raises(TorchliftError, match="'plain', 'normalized', 'centered'"):
-        Smol(bits=2, coordinates="rotated")
-    with pytest.raises(TorchliftError, match="'plain', 'normalized', 'centered'"):
-        Chain(Smol(bits=2), coordinates="rotated")
-    with pytest.raises(TorchliftError, match="leave coordinates= of Smol out"):
-        Chain(Smol(bits=2, coordinates="centered"), coordinates="normalized")
+    with pytest.raises(TorchliftError, match="takes a lift, then a recipe"):
+        Inside(Smol(bits=2), Normalize())
+    with pytest.raises(TorchliftError, match="a lift that replaces modules"):
+        run(Inside(Precision(), Smol(bits=2)), net=plain())
     bare = nn.Sequential(nn.Linear(8, 4, bias=False), nn.ReLU(), nn.Linear(4, 2, bias=False))
-    for recipe in (
-        Smol(bits=2, coordinates="normalized"),
-        Chain(MagnitudePruning(sparsity=0.5), coordinates="normalized"),
-    ):
-        reason = recipe.accepts(Task(bare, "cross_entropy"))
+    for recipe in (Smol(bits=2), Chain(MagnitudePruning(sparsity=0.5))):
+        reason = Inside(Normalize(), recipe).accepts(Task(bare, "cross_entropy"))
         assert reason is not None
         assert "without a bias" in reason
 

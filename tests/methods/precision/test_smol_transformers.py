@@ -8,8 +8,9 @@ import torch
 
 import torchlift as tl
 from small_transformers import mobile, vit
+from torchlift.lifts import Normalize
 from torchlift.methods.precision.grid_reading import grid_of
-from torchlift.recipes import Chain, ContinuousSparsification, Smol
+from torchlift.recipes import Chain, ContinuousSparsification, Inside, Smol
 
 
 @pytest.mark.slow
@@ -22,11 +23,10 @@ def test_a_chain_on_transformers(make, size, coordinates, tmp_path):
     prune = ContinuousSparsification(sparsity=0.8)
     recipe = Chain({"prune": prune, "bits": Smol(bits=0.5)})
     if coordinates == "normalized":
-        prune = dataclasses.replace(prune, coordinates="normalized")
-        recipe = Chain({"prune": prune, "bits": Smol(bits=0.5)})
+        recipe = Chain({"prune": Inside(Normalize(), prune), "bits": Smol(bits=0.5)})
     elif coordinates == "normalized throughout":
         prune = dataclasses.replace(prune, logit_step=1.0)
-        recipe = Chain(prune, Smol(bits=0.5, zeros="moving"), coordinates="normalized", restart=False)
+        recipe = Inside(Normalize(), Chain(prune, Smol(bits=0.5, zeros="moving"), restart=False))
     optimizer = partial(torch.optim.SGD, lr=0.01)
     result = tl.fit(make(), x, recipe=recipe, epochs=4, batch_size=16, progress=False, optimizer=optimizer)
     weights = {n: p for n, p in result.model.named_parameters() if n.endswith("weight") and p.ndim > 1}

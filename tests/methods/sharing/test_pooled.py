@@ -14,7 +14,7 @@ import torchlift as tl
 from torchlift.core import Task, nodes
 from torchlift.errors import TorchliftError
 from torchlift.methods.sharing.pooling import Reader, block_sums, pool
-from torchlift.recipes import Chain, ContinuousSparsification, Pooled, Smol
+from torchlift.recipes import Chain, ContinuousSparsification, Inside, Pooled, Smol
 
 
 def net(flatten: bool = True) -> nn.Sequential:
@@ -88,10 +88,9 @@ def test_zeros_and_bits_follow_in_normalized_coordinates(tmp_path):
             "pool": Pooled("3*"),
             "prune": ContinuousSparsification(sparsity=0.4, finetune=0.0),
             "bits": Smol(bits=2.0, zeros="moving"),
-        },
-        coordinates="normalized",
+        }
     )
-    model = run(net(), chain, epochs=4).model
+    model = run(net(), Inside(tl.lifts.Normalize(), chain), epochs=4).model
     assert not list(nodes(model))
     assert type(model[3][3]) is nn.Linear
     assert float((model[3][3].weight == 0).float().mean()) >= 0.3

@@ -106,7 +106,7 @@ def test_scales_do_not_decay():
     task = tl.Task(net(), "cross_entropy")
     lift = tl.lifts.Templates(k=1, fold=1.0)
     small = lift.project(lift.lift(task))
-    options = tl.groups(small, SoftSharing().rates(small))
+    options = tl.groups(small, {"*": {"weight_decay": 0.1}})
     free = [group for group in options if group.get("weight_decay") == 0.0]
     assert sorted(p.numel() for group in free for p in group["params"]) == [1, 1, 1, 1]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import torchlift as tl
-from torchlift.core.node import optimizer_options
+from torchlift.core.node import lift_coordinates
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Templates
 from torchlift.methods.sharing import mixing as templates
@@ -185,8 +185,8 @@ def test_a_group_has_one_bank_without_decay_on_its_coefficients():
     assert sum(1 for name in lifted.state_dict() if name.endswith("templates")) == 1
     (bank,) = banks(lifted).values()
     assert (bank.templates.shape, bank.alpha.shape) == ((2, 3, 3, 3, 3), (5, 2))
-    assert optimizer_options(lifted)[bank.alpha] == {"weight_decay": 0.0}
-    assert bank.templates not in optimizer_options(lifted)
+    assert lift_coordinates(lifted)[bank.alpha].options == {"weight_decay": 0.0}
+    assert bank.templates not in lift_coordinates(lifted)
 
 
 def test_the_regularizer_counts_once():

@@ -13,7 +13,8 @@ import torchlift as tl
 from methods.sparsity.sparse_runs import data, run
 from torchlift.core import Task, nodes
 from torchlift.errors import TorchliftError
-from torchlift.recipes import Chain, ContinuousSparsification, Smol
+from torchlift.lifts import Normalize, Standardize
+from torchlift.recipes import Chain, ContinuousSparsification, Inside, Smol
 
 
 def plain() -> nn.Module:
@@ -22,12 +23,10 @@ def plain() -> nn.Module:
 
 
 @pytest.mark.parametrize("finetune", [0.0, 0.5])
-@pytest.mark.parametrize("coordinates", ["normalized", "centered"])
-def test_the_asked_zeros_in_a_plain_network_that_scores_as_reported(coordinates, finetune):
-    recipe = ContinuousSparsification(
-        sparsity=0.7, where="2.weight", coordinates=coordinates, finetune=finetune
-    )
-    result = run(recipe, net=plain())
+@pytest.mark.parametrize("lift", [Normalize(), Standardize()], ids=repr)
+def test_the_asked_zeros_in_a_plain_network_that_scores_as_reported(lift, finetune):
+    recipe = ContinuousSparsification(sparsity=0.7, where="2.weight", finetune=finetune)
+    result = run(Inside(lift, recipe), net=plain())
     assert not list(nodes(result.model))
     assert list(result.model.state_dict()) == list(plain().state_dict())
     assert float((result.model[2].weight == 0).float().mean()) == pytest.approx(0.7, abs=0.003)
@@ -41,15 +40,15 @@ def test_the_asked_zeros_in_a_plain_network_that_scores_as_reported(coordinates,
 def test_the_network_is_normalized_while_its_weights_are_masked():
     """The weights differ from those of a run without it, and the lift alone is what Normalize trains."""
     free = ContinuousSparsification(sparsity=0.0, finetune=0.0, strength=0.0)
-    masked = dataclasses.replace(free, coordinates="normalized")
+    masked = Inside(Normalize(), free)
     mine, without, folded = (
-        run(one, net=plain()).model[0].weight.detach() for one in (masked, free, tl.lifts.Normalize())
+        run(one, net=plain()).model[0].weight.detach() for one in (masked, free, Normalize())
     )
     assert float((mine - folded).norm()) < float((mine - without).norm())
 
 
 def test_zeros_stay_through_bits(tmp_path):
-    prune = ContinuousSparsification(sparsity=0.7, where="2.weight", coordinates="normalized", finetune=0.0)
+    prune = Inside(Normalize(), ContinuousSparsification(sparsity=0.7, where="2.weight", finetune=0.0))
     result = run(Chain({"prune": prune, "bits": Smol(bits=3.0)}, restart=False), net=plain())
     assert float((result.model[2].weight == 0).float().mean()) >= 0.69
     tl.deploy.save(result.model, tmp_path / "m.tl")
@@ -63,13 +62,8 @@ def test_a_model_that_comes_pruned_keeps_its_zeros():
     with torch.no_grad():
         net[0].weight.mul_(torch.rand(net[0].weight.shape) > 0.5)
     gone = copy.deepcopy(net[0].weight == 0)
-    result = run(ContinuousSparsification(sparsity=0.5, where="2.weight", coordinates="normalized"), net=net)
+    result = run(Inside(Normalize(), ContinuousSparsification(sparsity=0.5, where="2.weight")), net=net)
     assert bool((result.model[0].weight[gone] == 0).all())
-
-
-def test_other_coordinates_are_refused_with_those_there_are():
-    with pytest.raises(TorchliftError, match="'plain', 'normalized', 'centered'"):
-        ContinuousSparsification(sparsity=0.5, coordinates="rotated")
 
 
 @pytest.mark.parametrize(
@@ -77,18 +71,17 @@ def test_other_coordinates_are_refused_with_those_there_are():
 )
 def test_targets_of_another_model_are_refused(options):
     with pytest.raises(TorchliftError, match="would be those of the lifted model"):
-        ContinuousSparsification(coordinates="normalized", **options)
+        run(Inside(Normalize(), ContinuousSparsification(**options)), net=plain())
 
 
 def test_what_the_lift_cannot_take_is_said():
     bare = nn.Sequential(nn.Linear(8, 4, bias=False), nn.ReLU(), nn.Linear(4, 2, bias=False))
-    reason = ContinuousSparsification(sparsity=0.5, coordinates="normalized").accepts(
-        Task(bare, "cross_entropy")
-    )
+    recipe = Inside(Normalize(), ContinuousSparsification(sparsity=0.5))
+    reason = recipe.accepts(Task(bare, "cross_entropy"))
     assert reason is not None
     assert "without a bias" in reason
     with pytest.raises(TorchliftError, match="without a bias"):
-        run(ContinuousSparsification(sparsity=0.5, coordinates="normalized"), net=bare)
+        run(recipe, net=bare)
 
 
 @pytest.mark.parametrize("make", [torch.optim.AdamW, tl.optim.Muon])

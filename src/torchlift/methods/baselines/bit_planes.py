@@ -51,7 +51,7 @@ class Planes(Node):
 
     settled: ClassVar[tuple[str, ...]] = ("positive", "negative")
 
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    options: Mapping[str, Mapping[str, Any]] = {
         "positive": {"weight_decay": 0.0},
         "negative": {"weight_decay": 0.0},
     }

@@ -2,13 +2,13 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Fit, Node, Problem, Reparametrized, Task
+from torchlift.core import Fit, Lift, Node, Problem, Reparametrized, Task
 from torchlift.methods.baselines.bit_planes import BitPlanes, Planes
 from torchlift.methods.baselines.learned_step import lsq
 from torchlift.methods.recipe import Recipe, made
@@ -66,12 +66,16 @@ class Bsq(Recipe):
         lift = made(BitPlanes, self)
         lifted = fit.lift(lift, task)
         groups = {f"*{sign}": {"lr_factor": self.plane_rate} for sign in ("positive", "negative")}
-        fit(lifted, name="planes", share=1 - self.finetune, groups=groups | {"*": {}}, log=account)
+        fit(lifted, name="planes", share=1 - self.finetune, groups=groups, log=account)
         levels = settled(lifted)
         fit(levels, name="finetune", share=self.finetune, rate=self.finetune_rate)
         small = lift.project(levels)
         assert isinstance(small, Task)
         return small
+
+    def lifts(self) -> Iterable[Lift]:
+        """The planes."""
+        return (made(BitPlanes, self),)
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the lift says."""

@@ -32,7 +32,7 @@ def likely(logit: Tensor) -> Tensor:
 class Concrete(Node):
     """w = v ⊙ z with z hard concrete; penalty λ Σ P(z ≠ 0)."""
 
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"weight_decay": 0.0}}
+    options: Mapping[str, Mapping[str, Any]] = {"logit": {"weight_decay": 0.0}}
 
     def __init__(self, weight: Tensor, keep: float, strength: float) -> None:
         super().__init__()

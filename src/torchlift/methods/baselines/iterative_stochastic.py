@@ -2,12 +2,12 @@
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
-from torchlift.core import Fit, Problem, Task
+from torchlift.core import Fit, Lift, Problem, Task
 from torchlift.methods.baselines.magnitude import remembered
 from torchlift.methods.baselines.stochastic_mask import Coin, StochasticMask
 from torchlift.methods.recipe import Recipe
@@ -26,6 +26,10 @@ class IterativeStochastic(Recipe):
     where: str = "*weight"
     s_init: float = 1.0
     strength: float = 1e-8
+
+    def lifts(self) -> Iterable[Lift]:
+        """The mask."""
+        return (StochasticMask(self.where, self.s_init, self.strength),)
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """The rounds, then the ticket."""

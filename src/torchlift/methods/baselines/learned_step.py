@@ -29,7 +29,7 @@ class Stepped(Node):
 
     settled: ClassVar[tuple[str, ...]] = ("weight", "step")
 
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"step": {"weight_decay": 0.0}}
+    options: Mapping[str, Mapping[str, Any]] = {"step": {"weight_decay": 0.0}}
 
     def __init__(self, weight: Tensor, bits: int) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,8 @@ from torchlift.methods.precision.activation_precision import RANGES, GridActivat
 
 class Clipped(Node):
     """u = α/(2^k − 1) [clip(x, 0, α)(2^k − 1)/α], ∂u/∂α = 1{x ≥ α}; penalty λ α²."""
+
+    options: Mapping[str, Mapping[str, Any]] = {"inner.ranged.alpha": {}}
 
     def __init__(self, module: nn.Module, lift: "Pact") -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from torchlift.methods.sparsity import gates
 class Scaled(Node):
     """w = v ⊙ g; penalty λ ‖g‖₁."""
 
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"factor": {"weight_decay": 0.0}}
+    options: Mapping[str, Mapping[str, Any]] = {"factor": {"weight_decay": 0.0}}
 
     def __init__(self, weight: Tensor, grain: tuple[int, ...], strength: float) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ def shrunken(weight: Tensor, s: Tensor) -> Tensor:
 
 class Thresholded(Node):
     """w = sign(v) · max(0, |v| − σ(s)) with one s per layer."""
+
+    options: Mapping[str, Mapping[str, Any]] = {"s": {}}
 
     def __init__(self, weight: Tensor, s_init: float) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ class Coin(Node):
     """w = v ⊙ m, m ~ Bernoulli(σ(s)), the gradient of m taken as that of σ(s); penalty λ ‖σ(s)‖₁."""
 
     # the estimator's gradients are small: the source trains s with a rate 200 times that of the weights
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"weight_decay": 0.0, "lr_factor": 200.0}}
+    options: Mapping[str, Mapping[str, Any]] = {"logit": {"weight_decay": 0.0, "lr_factor": 200.0}}
 
     def __init__(self, weight: Tensor, s_init: float, strength: float, frozen: bool) -> None:
         super().__init__()

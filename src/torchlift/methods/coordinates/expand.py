@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,8 @@ def residual(down: Tensor, up: Tensor, weight: Tensor, axis: int) -> Tensor:
 
 class Expanded(Node):
     """w = (I + B A) v on the outputs, v (I + A'B') on the inputs, or both; B = B' = 0 at first."""
+
+    options: Mapping[str, Mapping[str, Any]] = {"up": {}, "down": {}}
 
     def __init__(self, weight: Tensor, rank: float, side: Side) -> None:
         super().__init__()

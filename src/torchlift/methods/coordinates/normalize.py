@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ class Normed(Node):
     mean: Tensor
     variance: Tensor
     seen: Tensor
+    options: Mapping[str, Mapping[str, Any]] = {"gamma": {}, "beta": {}}
 
     def __init__(self, inner: nn.Module, shape: Shape, momentum: float, epsilon: float = 1e-5) -> None:
         super().__init__()

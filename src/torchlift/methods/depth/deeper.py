@@ -31,6 +31,7 @@ class Deeper(Node):
         flat = weight.detach().flatten(1).double().cpu()
         self.axis = -1 if isinstance(layer, nn.Linear) else 1
         self.residual, self.seed = residual, seed
+        self.options = {"inner" if residual else "outer": {}}  # the layer is the other one
         if residual:
             features = weight.shape[1]
             self.inner = pointwise(layer, features, features)

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ class Split(Problem):
     """loss(head(z_L), y) + μ Σ_l |z_l − block_l(z_{l−1})|², z_0 = x, means over the batch."""
 
     indexed = True
+    options: Mapping[str, Mapping[str, Any]] = {"z": {}}
 
     def __init__(self, task: Task, inputs: Tensor, mu: tuple[float, float]) -> None:
         super().__init__()

@@ -29,6 +29,8 @@ BYPASSING = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
 class Lifted(Node):
     """x ↦ e(inner(x)); of a structured output only the chosen element is lifted."""
 
+    options: Mapping[str, Mapping[str, Any]] = {"lifter": {}}
+
     def __init__(self, inner: nn.Module, lifter: nn.Module, index: int | str | None, who: str) -> None:
         super().__init__()
         self.inner, self.lifter = inner, lifter

@@ -1,14 +1,14 @@
 """Neural lifting: base, lifted and projection phases, in cycles."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from torch import nn
 
 from torchlift.analyze.smoothness import Kind as Complexity
 from torchlift.analyze.smoothness import complexity
-from torchlift.core import Fit, Problem, Task
+from torchlift.core import Fit, Lift, Problem, Task
 from torchlift.errors import TorchliftError
 from torchlift.loss import split
 from torchlift.methods.neural_lifting.distil import Match
@@ -68,6 +68,10 @@ class NeuralLifting(Recipe):
     def lifter(self) -> Lifter:
         """The lift between the phases."""
         return made(Lifter, self)
+
+    def lifts(self) -> Iterable[Lift]:
+        """The lifter."""
+        return (self.lifter,)
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the lifter says."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +68,10 @@ class GridActivation(nn.Module):
 class NoisyActivation(Node):
     """u + (M/2) σ(s) ⊙ ε, ε ~ U(±1), M the activation's range; penalty λ Σ log₂(1 + e^(−s))."""
 
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"optimizer": ADAM, "weight_decay": 0.0}}
+    options: Mapping[str, Mapping[str, Any]] = {
+        "logit": {"optimizer": ADAM, "weight_decay": 0.0},
+        "inner.alpha": {"weight_decay": 0.0},
+    }
 
     def __init__(self, inner: nn.Module, lift: "ActivationPrecision") -> None:
         super().__init__()

@@ -40,7 +40,7 @@ class Noisy(Node):
     c is the weight's scale; |v| ≤ c (2 − σ(s)) after every step. For good: c Q(v/c, p), p = [p(s)].
     """
 
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"optimizer": ADAM, "weight_decay": 0.0}}
+    options: Mapping[str, Mapping[str, Any]] = {"logit": {"optimizer": ADAM, "weight_decay": 0.0}}
     settled: ClassVar[tuple[str, ...]] = ("weight", "logit")
     scale: Tensor
     count: Tensor

@@ -1,19 +1,14 @@
 """SMOL: noise finds each weight's precision; the weights are fine-tuned on the grid that leaves."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Literal
 
-from torchlift.core import Fit, Problem, Task
+from torchlift.core import Fit, Lift, Problem, Task
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
-from torchlift.methods.inside import (
-    Coordinates,
-    accepted_within,
-    check_coordinates,
-    delivered,
-    within,
-)
+from torchlift.methods.inside import delivered
 from torchlift.methods.precision.bit_targets import average, check, land, noisy, size, steer
 from torchlift.methods.precision.keep_grid import OnGrid, settle
 from torchlift.methods.precision.moving_grid import OnMovingGrid
@@ -35,8 +30,8 @@ class Smol(Recipe):
     ``zeros``: while fine-tuning, weights at zero bits are ``"held"`` as in the source, or ``"moving"``: as
     many of each tensor are zero as were, always the smallest, and the scale of its grid follows its weights
     (``OnMovingGrid``). What was pruned before is held in any case.
-    ``coordinates``: as in :class:`ContinuousSparsification`; a norm that is folded at the end scales rows,
-    so that each row has a grid of its own.
+    In the coordinates of :class:`Inside`, a norm that is folded at the end scales rows, so that each row has
+    a grid of its own.
 
     More than eight fields: those of the lift, the targets, and what fine-tuning may do.
     """
@@ -58,7 +53,6 @@ class Smol(Recipe):
     finetune_rate: float = 1.0
     logit_rate: float | None = None
     zeros: Literal["held", "moving"] = "held"
-    coordinates: Coordinates = "plain"
 
     def __post_init__(self) -> None:
         if self.bits is not None and self.bytes is not None:
@@ -71,21 +65,16 @@ class Smol(Recipe):
             raise TorchliftError(f"zeros {self.zeros!r} is not known: 'held' or 'moving'.")
         if self.zeros == "moving" and (self.levels is not None or not self.zero):
             raise TorchliftError('zeros="moving" moves single zeros: leave levels= out, and zero=True.')
-        check_coordinates(self.coordinates)
         _ = made(Precision, self)
 
     def __call__(self, task: Task, fit: Fit) -> Task:
-        """Noise, whole bits, fine-tuning, in the coordinates asked for."""
-        return within(self.coordinates, task, fit, lambda inner: self.quantized(inner, fit))
-
-    def quantized(self, task: Task, fit: Fit) -> Task:
         """Noise, whole bits, fine-tuning."""
         lift = made(Precision, self)
         lifted = fit.lift(lift, task)
         if self.asked:
             goal = check(lifted, lift, self.bits, self.bytes)
             steer(lifted, self.strength, goal)
-        groups = {"*logit": {"lr_factor": self.rate(fit) / 1e-3}, "*": {}}
+        groups = {"*logit": {"lr_factor": self.rate(fit) / 1e-3}}
         share = 1 - self.finetune
         fit(
             lifted,
@@ -131,12 +120,12 @@ class Smol(Recipe):
             numbers["bytes"] = float(file_size(delivered(KeepGrid().project(problem)).model))
         return numbers | self.asked
 
-    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
-        """What the lift says, and whether the target can be had."""
-        return accepted_within(self.coordinates, task, fit, lambda inner: self.refused(inner, fit))
+    def lifts(self) -> Iterable[Lift]:
+        """The noise."""
+        return (made(Precision, self),)
 
-    def refused(self, task: Task, fit: Fit | None) -> str | None:
-        """Why not, in the coordinates asked for."""
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """What the lift says, and whether the target can be reached."""
         lift = made(Precision, self)
         reason = lift.accepts(task, fit)
         if reason is not None or not self.asked:

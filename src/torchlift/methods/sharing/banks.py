@@ -13,7 +13,7 @@ class Bank(Node):
     """Templates T and coefficients α of a group of layers; penalty −λ Σ S(α)."""
 
     # A decaying coefficient would only ask its templates to grow; the source has no decay on them either.
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"alpha": {"weight_decay": 0.0}}
+    options: Mapping[str, Mapping[str, Any]] = {"alpha": {"weight_decay": 0.0}}
     settled: ClassVar[tuple[str, ...]] = ("alpha",)
 
     def __init__(self, group: str, layers: tuple[str, ...], weights: Tensor, k: int, strength: float) -> None:

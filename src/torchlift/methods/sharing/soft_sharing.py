@@ -2,13 +2,13 @@
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
 
 from torchlift.analyze import similarity
-from torchlift.core import Fit, Problem, Task
+from torchlift.core import Fit, Lift, Problem, Task
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Templates
@@ -55,6 +55,10 @@ class SoftSharing(Recipe):
         """The lift with these fields."""
         return made(Templates, self)
 
+    def lifts(self) -> Iterable[Lift]:
+        """The templates."""
+        return (self.lift,)
+
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the lift says, and whether the target can be reached."""
         reason = self.lift.accepts(task, fit)
@@ -75,7 +79,7 @@ class SoftSharing(Recipe):
         assert isinstance(small, Task)
         told(rows)
         if self.finetune:
-            fit(small, name="finetune", share=self.finetune, groups=self.rates(small), log=self.account)
+            fit(small, name="finetune", share=self.finetune, rate=self.finetune_rate, log=self.account)
         return small
 
     @property
@@ -125,13 +129,6 @@ class SoftSharing(Recipe):
         """For the history: parameters or bytes, asked and got."""
         asked = {f"{name}_asked": value for name, value in self.aims.items()}
         return {"parameters" if self.bytes is None else "bytes": float(self.size(problem)), **asked}
-
-    def rates(self, task: Task) -> Mapping[str, Mapping[str, Any]]:
-        """Optimizer options of the folded network: scales and coefficients do not decay."""
-        names = [name for name, _ in task.named_parameters()]
-        kept = [leaf for leaf in ("scale", "alpha") if any(name.endswith(f".{leaf}") for name in names)]
-        rate = {"lr_factor": self.finetune_rate}
-        return {**{f"*.{leaf}": {**rate, "weight_decay": 0.0} for leaf in kept}, "*": rate}
 
 
 def told(rows: list[Fold]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from torchlift.core.node import Declares
 from torchlift.methods.sharing.mixing import mix
 
 LINEAR = (
@@ -20,7 +21,7 @@ OTHERS = ("transformers.pytorch_utils:Conv1D",)
 """Layers of other packages that are linear too, by path: they need not be installed."""
 
 
-class Use(nn.Module):
+class Use(Declares, nn.Module):
     """A layer (``inner``) whose own weight, called ``leaf``, is made from stored tensors; else the layer.
 
     Attributes it does not have are the layer's: models read ``conv.stride`` or hand ``linear.weight`` on.
@@ -54,6 +55,7 @@ class Scaled(Use):
         super().__init__(inner, leaf)
         weight = inner.get_parameter(leaf)
         self.scale = nn.Parameter(weight.new_tensor(scale))
+        self.options = {"scale": {"weight_decay": 0.0}}
         attends = isinstance(inner, nn.MultiheadAttention)
         self.inputs = ("query", "key", "value") if attends else ("input", "x")
 
@@ -84,6 +86,7 @@ class Blended(Use):
         super().__init__(inner, leaf)
         setattr(inner, leaf, None)  # a hole: the layer has no weight but the mixture
         self.templates, self.alpha = templates, nn.Parameter(alpha)
+        self.options = {"alpha": {"weight_decay": 0.0}}
 
     def effective(self) -> Tensor:
         """Σᵢ αᵢ T⁽ⁱ⁾."""

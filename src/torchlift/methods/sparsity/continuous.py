@@ -9,11 +9,10 @@ import torch
 
 from torchlift import deploy
 from torchlift.channels.groups import Plan
-from torchlift.core import Fit, Problem, Task, matches
+from torchlift.core import Fit, Problem, Task, matches, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import SoftMask
 from torchlift.loss import split
-from torchlift.methods.inside import Coordinates, accepted_within, check_coordinates, within
 from torchlift.methods.sparsity.accounts import account, closed, itself, quietly, settled
 from torchlift.methods.sparsity.channel_targets import ShrunkTarget, groups_of, settle, shrunk_target
 from torchlift.methods.sparsity.mask_options import Masking
@@ -42,9 +41,7 @@ class ContinuousSparsification(Masking):
     ``round_to``: the channels that stay are multiples of it, where the widths were.
     ``ramp``: the part of the masked fit until a target is reached; less leaves the sparse network more time.
     With a target gates are rescaled so that training starts at w, unless ``rescale`` says otherwise.
-    ``coordinates``: in which all of this happens, ``"normalized"`` (:class:`~torchlift.lifts.Normalize`) or
-    ``"centered"`` (:class:`~torchlift.lifts.Standardize`); left exactly at the very end, where zeros stay. In
-    them weights are masked one by one, and the target is a ``sparsity``.
+    In the coordinates of :class:`Inside` weights are masked one by one, and the target is a ``sparsity``.
     Train with SGD: see the documentation.
     """
 
@@ -57,12 +54,10 @@ class ContinuousSparsification(Masking):
     finetune_rate: float = 1.0
     logit_rate: float | None = None
     logit_step: float | None = None
-    coordinates: Coordinates = "plain"
 
     def __post_init__(self) -> None:
         if len(self.aims) > 1:
             raise TorchliftError(f"give one target, not {len(self.aims)}: {', '.join(self.aims)}.")
-        self.check_coordinates()
         if self.logit_rate is not None and self.logit_step is not None:
             raise TorchliftError("give logit_rate= (times the run's rate) or logit_step= (SGD's), not both.")
         if self.latency is not None and self.granularity != "channel":
@@ -83,29 +78,21 @@ class ContinuousSparsification(Masking):
         }
         return {name: value for name, value in known.items() if value is not None}
 
-    def check_coordinates(self) -> None:
-        """Only targets that are the same in both models."""
-        check_coordinates(self.coordinates)
-        if self.coordinates != "plain" and (self.granularity != "weight" or set(self.aims) - {"sparsity"}):
-            raise TorchliftError(
-                f"{self.coordinates} coordinates go with single weights and sparsity=: whole channels, "
+    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
+        """What the mask says; of a lifted task, only targets that are the same in both models."""
+        other = self.granularity != "weight" or set(self.aims) - {"sparsity"}
+        if other and next(nodes(task), None) is not None:
+            return (
+                "inside a lift, weights are masked one by one and the target is sparsity=: whole channels, "
                 "parameters, macs and bytes would be those of the lifted model."
             )
+        return super().accepts(task, fit)
 
     def __call__(self, task: Task, fit: Fit) -> Task:
-        """The pruned task, found in its coordinates."""
-        return within(self.coordinates, task, fit, lambda inner: self.pruned(inner, fit))
-
-    def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
-        """What the mask says of the task, or of the lifted one."""
-        masked = super().accepts
-        return accepted_within(self.coordinates, task, fit, lambda inner: masked(inner, fit))
-
-    def pruned(self, task: Task, fit: Fit) -> Task:
         """Lift, fit, project, fine-tune."""
         mask, goal = self.mask(task, fit)
         lifted, plain = mask.lift(task), quietly(mask.project)
-        groups = {"*.logit": self.logit_options(fit), "*": {}}
+        groups = {"*.logit": self.logit_options(fit)}
         total = sum(p.numel() for p in task.parameters())
         log = account(goal, total) if self.finetune else settled(account(goal, total), plain, goal)
         fit(lifted, name="lifted", share=1 - self.finetune, groups=groups, preview=plain, log=log)

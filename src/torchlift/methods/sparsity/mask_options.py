@@ -1,9 +1,10 @@
 """The options of a soft mask as fields of a recipe."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
-from torchlift.core import Fit, Task
+from torchlift.core import Fit, Lift, Task
 from torchlift.lifts import SoftMask
 from torchlift.methods.recipe import Recipe, made
 from torchlift.methods.sparsity.gates import Shape
@@ -26,6 +27,7 @@ class Masking(Recipe):
     rescale: bool | None = None
     round_to: int = 1
     ramp: float = 0.75
+    eps: float | None = 1e-3
 
     def soft_mask(self, **more: Any) -> SoftMask:
         """The mask, with some options replaced."""
@@ -34,6 +36,10 @@ class Masking(Recipe):
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the mask says."""
         return self.soft_mask().accepts(task, fit)
+
+    def lifts(self) -> Iterable[Lift]:
+        """The mask."""
+        return (self.soft_mask(),)
 
     def schedule(self, fit: Fit, share: float) -> dict[str, Any]:
         """The options that make β in step k of a fit of T steps β_final^(k/T); as published, by E epochs.

@@ -42,6 +42,10 @@ class SoftMask(WeightLift):
     such control; ``ramp`` is the part of the fit until it is there. ``costs`` (by glob; 1 otherwise) say what
     a weight of a layer is worth, such as its MACs.
 
+    ``eps``: that of Adam for the logits, in place of its own. Adam divides a logit's tiny gradient by its own
+    size, so that all logits move alike and none stands out; a large one leaves small gradients small. None
+    leaves it alone, as in the source; optimizers without eps ignore it.
+
     ``round_to``: of each layer or group a number of channels that is a multiple of it stays, where its width
     was one; for channels, heads and groups.
 
@@ -64,6 +68,7 @@ class SoftMask(WeightLift):
     rescale: bool | None = None
     round_to: int = 1
     ramp: float = 0.75
+    eps: float | None = 1e-3
     prunes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -129,7 +134,7 @@ class SoftMask(WeightLift):
                     f"{name} has {math.prod(gates.tiles(weight.shape, grain))} gates, "
                     f"but its group {group!r} has {held.logit.numel()}: check the dimension given."
                 )
-            gate = made[name] = Gate(weight, held, grain, self.strength if fresh else 0.0)
+            gate = made[name] = Gate(weight, held, grain, self.strength if fresh else 0.0, self.eps)
             gate.weight.requires_grad_(not self.frozen)
         if self.sparsity is not None:
             self.rank(made)

@@ -3,8 +3,7 @@
 import copy
 import math
 import warnings
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -101,14 +100,18 @@ class Switches(nn.Module):
 class Gate(Node):
     """w = v ⊙ b(β, s) while optimizing, v ⊙ 1{s ≥ 0} for good; penalty λ ‖b(β, s)‖₁."""
 
-    # Adam divides a logit's tiny gradient by its own size, so that all logits move alike and none stands out;
-    # a large eps leaves small gradients small. Optimizers without eps ignore it.
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {"logit": {"weight_decay": 0.0, "eps": 1e-3}}
-
     switches: Switches
 
-    def __init__(self, weight: Tensor, switches: Switches, grain: gates.Grain, strength: float) -> None:
+    def __init__(
+        self,
+        weight: Tensor,
+        switches: Switches,
+        grain: gates.Grain,
+        strength: float,
+        eps: float | None = None,
+    ) -> None:
         super().__init__()
+        self.options = {"logit": {"weight_decay": 0.0} | ({} if eps is None else {"eps": eps})}
         self.weight = nn.Parameter(weight.clone())
         if switches.weights == 0:
             self.switches = switches

@@ -11,7 +11,9 @@ from typing import Any, Self, TypeVar
 import torch
 from torch import nn
 
-from torchlift.core import Batch, Fit, Problem, Span, Supervised, Task, nodes
+from torchlift.core import Batch, Fit, Problem, Span, Supervised, Task, named, nodes
+from torchlift.core.node import Coordinate, lift_coordinates
+from torchlift.core.selection import Groups, check_globs
 from torchlift.errors import DataError, SelectionError, TorchliftError
 from torchlift.loss import output, split
 from torchlift.methods.recipe import Recipe
@@ -209,6 +211,26 @@ def refuse(recipe: Recipe, task: Task, data: Source, seed: int) -> None:
             reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     if reason is not None:
         raise SelectionError(f"{recipe.name} is not for this model: {reason}")
+
+
+def check_groups(recipe: Recipe, task: Task, data: Source, seed: int, groups: Groups) -> None:
+    """Globs of the user's options that no fit of the recipe has a parameter for are errors, before any."""
+    lifts = recipe.lifts()
+    if lifts is None:
+        return  # a function: what its fits did not have is said at the end
+    with rng.scope(seed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        known = list(parameter_names(task))
+        for lift in lifts:
+            with contextlib.suppress(TorchliftError):  # the lift of a later stage, perhaps
+                known += parameter_names(lift.lift(copy.deepcopy(task), DryRun(data, 1)))
+    check_globs(groups, known)
+
+
+def parameter_names(problem: Problem) -> Iterator[tuple[str, Coordinate | None]]:
+    """The trainable parameters by name, and whether a lift has added them."""
+    added = lift_coordinates(problem)
+    return ((name, added.get(p)) for name, p in named(problem).items() if p.requires_grad)
 
 
 def as_task(problem: nn.Module, loss: Any) -> Task:

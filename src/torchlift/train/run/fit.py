@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+import logging
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,7 @@ from torchlift.train.engines import Engine, connected
 from torchlift.train.evaluation import Metric, evaluate
 from torchlift.train.optimizers import ADAMW, OptimizerFactory
 from torchlift.train.progress import Progress
-from torchlift.train.run.checks import as_task, check, one_line_steps, refuse
+from torchlift.train.run.checks import as_task, check, check_groups, one_line_steps, refuse
 from torchlift.train.run.folder import forget_unstarted, has_checkpoint, open_fit
 from torchlift.train.run.identity import describe
 from torchlift.train.run.lock import claims
@@ -34,6 +35,8 @@ from torchlift.train.run.signals import graceful
 from torchlift.train.settings import Schedule
 from torchlift.train.workers import watched
 from torchlift.tree import move
+
+LOG = logging.getLogger("torchlift")
 
 SHAPING = (
     "optimizer",
@@ -143,6 +146,8 @@ def fit(
     record_pruned(task) if keep_zeros else forget(task, forms=(KEPT,))
     example = check(task, data, runner.device, valid=held_out, test=tested)
     refuse(recipe, task, data, seed)
+    if groups:
+        check_groups(recipe, task, data, seed, groups)
     given["unit"] = plain_epoch(task, data, runner)
     folder, store = None if out is None else Path(out), None
     if folder is not None:
@@ -205,12 +210,15 @@ def new_run(
     listeners = () if listener is None or not first else (listener,)
     if given["tensorboard"] and first:
         listeners = (*listeners, board(folder))
-    names = ("optimizer", "schedule", "clip", "groups", "keep", "log")
+    names = ("optimizer", "schedule", "clip", "keep", "log")
     return Run(
         train=data,
         valid=held_out,
         engine=runner,
-        settings=Settings(**{name: given[name] for name in names}),
+        settings=Settings(
+            **{name: given[name] for name in names},
+            groups=() if given["groups"] is None else (given["groups"],),
+        ),
         epochs=given["epochs"],
         seed=given["seed"],
         metric=given["metric"],
@@ -222,6 +230,7 @@ def new_run(
         save_every=given["save_every"],
         interrupted=interrupted,
         listeners=listeners,
+        idle_globs=set(given["groups"] or ()) - {"*"},
     )
 
 
@@ -250,6 +259,8 @@ def follow(recipe: Recipe, task: Task, run: Run, folder: Path | None) -> tuple[T
         raise TorchliftError(
             f"recipe {describe(recipe)} returned a {got}: it must return the projected Task."
         )
+    if run.idle_globs:
+        LOG.warning("groups: no fit had a parameter for %s.", ", ".join(map(repr, sorted(run.idle_globs))))
     answer.eval()
     return answer, fitter
 
