@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         chain,
         constrain,
         groups,
+        step,
         stored,
     )
     from torchlift.errors import TorchliftError
@@ -78,6 +79,7 @@ __all__ = [
     "optim",
     "recipes",
     "report",
+    "step",
     "stored",
     "testing",
     "tune",
@@ -110,6 +112,7 @@ CORE = {
     "chain",
     "constrain",
     "groups",
+    "step",
     "stored",
 }
 

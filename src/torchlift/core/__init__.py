@@ -1,5 +1,6 @@
 """The protocol: problems, lifts, nodes. Knows torch and nothing else."""
 
+from torchlift.core.gradient_step import step
 from torchlift.core.modules import ModuleLift
 from torchlift.core.node import (
     Dial,
@@ -76,6 +77,7 @@ __all__ = [
     "record_pruned",
     "refer",
     "select",
+    "step",
     "store",
     "stored",
 ]

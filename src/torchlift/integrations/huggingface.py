@@ -121,7 +121,7 @@ class LiftCallback(TrainerCallback):
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """After the optimizer's step."""
         if self.stepping is not None:
-            self.stepping.after()
+            self.stepping.constrain()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """Leave nothing behind."""

@@ -117,7 +117,7 @@ class Lifting(Callback):
     ) -> None:
         """After the optimizer's step; where gradients accumulate there is nothing to bring back."""
         if self.stepping is not None:
-            self.stepping.after()
+            self.stepping.constrain()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Back to a plain model."""

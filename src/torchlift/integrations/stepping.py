@@ -9,17 +9,17 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from torchlift.core import Lift, Problem, anneal, constrained, groups, masked_weights
+from torchlift.core import Lift, Problem, anneal, groups
+from torchlift.core.gradient_step import GradientStep
 from torchlift.errors import NeedsFitError, TorchliftError
 from torchlift.train.optimizers import OptimizerFactory, make_optimizer
 
 
-class Stepping:
-    """Dials before a step, masks and constraints around it; what :class:`torchlift.train.Loop` does."""
+class Stepping(GradientStep):
+    """The parts of a step for a loop that has a forward, a backward and an optimizer of its own."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.masked, self.constrained = masked_weights(problem), constrained(problem)
+        super().__init__(problem)
         self.hooks: list[RemovableHandle] = [
             parameter.register_hook(functools.partial(torch.mul, mask)) for parameter, mask in self.masked
         ]
@@ -27,14 +27,6 @@ class Stepping:
     def before(self, step: int, total: int) -> None:
         """Turn the dials for step 0 … total − 1."""
         anneal(self.problem, min(1.0, max(0, step) / max(1, total - 1)))
-
-    @torch.no_grad()
-    def after(self) -> None:
-        """Bring back what the optimizer may not move."""
-        for parameter, mask in self.masked:
-            parameter.mul_(mask)
-        for node in self.constrained:
-            node.constrain()
 
     def close(self) -> None:
         """Leave the parameters as they were: without hooks."""

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Batch, Fit, Lift, Problem, Span, Task, anneal, constrain
+from torchlift.core import Batch, Fit, Lift, Problem, Span, Task, step
 from torchlift.train.settings import Settings
 from torchlift.tree import each
 
@@ -57,12 +57,8 @@ def descend(problem: Problem, batch: Batch, optimizer: Any = None, start: int = 
     """A few steps of momentum SGD while t goes from 0 to 1."""
     optimizer = optimizer or sgd(problem)
     problem.train()
-    for step in range(start, start + STEPS):
-        anneal(problem, step / (2 * STEPS))
-        problem(batch).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        constrain(problem)
+    for number in range(start, start + STEPS):
+        step(problem, batch, optimizer, t=number / (2 * STEPS))
 
 
 def descended(problem: Problem, batch: Batch) -> Problem:

@@ -160,6 +160,8 @@ class DurableFit(Fit):
     has a share of the budget, and what it spends is spent by the whole.
     """
 
+    settings: Settings
+
     def __init__(
         self,
         run: Run,

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 
-from torchlift.core import Batch, Problem, constrained, dials, masked_weights
+from torchlift.core import Batch, Problem, dials
+from torchlift.core.gradient_step import GradientStep
 from torchlift.core.stored import drop_stale, load_record_state, record_state
 from torchlift.errors import DivergedError
 from torchlift.train import rng
@@ -55,6 +58,27 @@ class Hooks:
     pause: Callable[["Loop"], None]
 
 
+class EngineStep(GradientStep):
+    """A step through an engine: several processes, mixed precision, compiled."""
+
+    def __init__(self, problem: Problem, optimizer: Optimizer, clip: float | None, engine: Engine) -> None:
+        compiled, stepper = engine.setup(problem, optimizer)
+        super().__init__(problem, stepper, clip)
+        self.compiled, self.stepper, self.engine = compiled, stepper, engine
+
+    def objective(self, *batch: Batch | float) -> Tensor:
+        """As the engine computes it."""
+        return self.compiled(*batch)
+
+    def backward(self, loss: Tensor) -> None:
+        """The mean over processes."""
+        self.engine.backward(loss)
+
+    def clip_gradients(self, norm: float) -> None:
+        """Of all processes together."""
+        self.engine.clip(self.problem, self.stepper, norm)
+
+
 class Loop:
     """One fit: ``problem`` is trained in place while t runs from 0 to 1.
 
@@ -92,7 +116,6 @@ class Loop:
         self.total = self.affordable(rule, allowance)
         self.rule = rule.scaled(max(self.total, 1) / (rule.cap * train.steps()))
         self.at.stopped = "" if self.total else "budget"
-        self.masked, self.constrained = masked_weights(problem), constrained(problem)
         annealed = any(dial.moves for dial in dials(problem))
         self.keep = "last" if annealed else settings.keep  # an annealed problem is itself at t = 1
         self.optimizer = make_optimizer(problem, settings)
@@ -136,7 +159,7 @@ class Loop:
         if isinstance(self.problem, Stepper):
             self.problem.begin(self.place())
         else:
-            self.objective, self.stepper = self.engine.setup(self.problem, self.optimizer)
+            self.descent = EngineStep(self.problem, self.optimizer, self.settings.clip, self.engine)
         self.on_device = isinstance(self.train, Tensors) and self.train.device == self.engine.device
         self.problem.train()
         while not self.at.stopped:
@@ -181,30 +204,16 @@ class Loop:
             for group in self.optimizer.param_groups:
                 own = self.own_factor if group.get("own_schedule") else None
                 group["lr"] = group["initial_lr"] * (factor if own is None else own(self.at.step))
-        value = self.descend(batch) if self.engine.world == 1 else self.descend_together(batch)
-        for parameter, mask in self.masked:
-            if parameter.grad is not None:
-                parameter.grad.mul_(mask)
-        if self.settings.clip is not None:
-            self.engine.clip(self.problem, self.stepper, self.settings.clip)
-        self.stepper.step()
-        self.stepper.zero_grad()
-        if self.masked or self.constrained:
-            self.constrain()
+        gradients = self.descent.gradients if self.engine.world == 1 else self.gradients_together
+        value = self.finite(gradients(batch))
+        self.descent.update()
         return value
 
-    def descend(self, *batch: Any) -> float:
-        """Gradients of the objective; its value."""
-        loss = self.objective(*batch)
-        value = self.finite(loss.item())
-        self.engine.backward(loss)
-        return value
-
-    def descend_together(self, batch: Batch) -> float:
-        """The same for this process's part of a batch: all of them do what one would do on the whole."""
+    def gradients_together(self, batch: Batch) -> float:
+        """Gradients of this process's part of a batch: all of them do what one would do on the whole."""
         part, weight, place = share(batch, self.engine.rank, self.engine.world)
         with Together(*place) if place[:2] != (0, place[2]) else contextlib.nullcontext():
-            return self.descend(part, weight)
+            return self.descent.gradients(part, weight)
 
     def advance(self, problem: Stepper, batch: Batch) -> float:
         """A step that the problem takes by itself."""
@@ -228,14 +237,6 @@ class Loop:
         if not math.isfinite(value):
             raise DivergedError(self.diverged(value))
         return value
-
-    @torch.no_grad()
-    def constrain(self) -> None:
-        """Momentum and weight decay do not bring back what was cut; coordinates stay in their range."""
-        for parameter, mask in self.masked:
-            parameter.mul_(mask)
-        for node in self.constrained:
-            node.constrain()
 
     def diverged(self, value: float) -> str:
         """What to say when the objective is not a number."""

@@ -230,7 +230,7 @@ def new_run(
         save_every=given["save_every"],
         interrupted=interrupted,
         listeners=listeners,
-        idle_globs=set(given["groups"] or ()) - {"*"},
+        idle_globs={glob for glob in given["groups"] or {} if glob != "*"},
     )
 
 
