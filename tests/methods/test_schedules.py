@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 import torchlift as tl
-from torchlift.experiments.best_of import Auto
 from torchlift.methods.recipe import Recipe
 from torchlift.models import MLP
-from torchlift.recipes import Chain, ContinuousSparsification, Plain, Rotated
+from torchlift.recipes import BestOf, Chain, ContinuousSparsification, Plain, Rotated
 
 
 def rates(recipe: Recipe, steps: int = 128) -> list[float]:
@@ -37,7 +36,7 @@ def test_stages_that_do_not_restart_take_the_rates_of_one_fit():
 
 def test_the_best_of_several_follows_the_chains_schedule():
     """The stage's trials all have its first rates; the winner goes on where its trial ended."""
-    recipe = Auto({"slow": Plain()}, trials=0.5, margin=10.0)
+    recipe = BestOf({"slow": Plain()}, trials=0.5, margin=10.0)
     seen = rates(Chain(recipe, Plain(), restart=False))
     one = cosine(96)  # the winner's 16 + 32 steps are half of the schedule
     assert len(seen) == 128
