@@ -14,10 +14,9 @@ import torchlift as tl
 from papers.common.arms import Row, machine, spread
 from papers.common.cells import Cells
 from papers.savarese_thesis.pruning_runs import Setting, digits, fewer, sgd
-from torchlift.core import Node, WeightLift
+from torchlift.core import Node, Stored, WeightLift
 from torchlift.data import crop_flip, load
 from torchlift.methods.precision.activation_precision import GridActivation
-from torchlift.methods.precision.grid_reading import grid_of
 from torchlift.methods.precision.keep_grid import OnGrid
 from torchlift.models import LeNet5, resnet
 from torchlift.recipes import Chain, Plain
@@ -49,11 +48,10 @@ def after_training(lift: Any, share: float) -> Chain:
     return Chain({"float": Plain(), "bits": lift}, shares={"float": 1 - share, "bits": share})
 
 
-def bits_of(weight: Tensor) -> float:
+def bits_of(weight: Tensor, record: Stored | None = None) -> float:
     """Bits per entry: of its grid; else what its distinct values need, 32 where there are more than 2^16."""
-    grid = grid_of(weight)
-    if grid is not None:
-        return float(grid[0].double().mean())
+    if record is not None and record.precision is not None:
+        return float(record.precision.double().mean())
     values = weight.unique().numel()
     return math.ceil(math.log2(max(values, 2))) if values <= min(2**16, weight.numel() // 2) else 32.0
 
@@ -90,7 +88,8 @@ class Bench:
         """The row of a run: bits, bytes of the file on disk, accuracy, bits by layer."""
         result = self.model(name, recipe, seed, share)
         found = weights_of(result.model)
-        layers = {layer: round(bits_of(weight), 3) for layer, weight in found.items()}
+        known = result.stored
+        layers = {layer: round(bits_of(weight, known.get(layer)), 3) for layer, weight in found.items()}
         total = sum(weight.numel() for weight in found.values())
         mean = sum(layers[layer] * weight.numel() for layer, weight in found.items()) / total
         units = [part.bits.double() for part in result.model.modules() if isinstance(part, GridActivation)]
@@ -160,10 +159,9 @@ def grids(model: nn.Module, shuffled: int | None) -> dict[str, tuple[Tensor, Ten
     """The precisions of a quantized model; with a seed, permuted within each layer."""
     found: dict[str, tuple[Tensor, Tensor]] = {}
     generator = torch.Generator().manual_seed(shuffled or 0)
-    for name, weight in weights_of(model).items():
-        grid = grid_of(weight)
-        if grid is not None:
-            bits, scale = grid
+    for name, record in tl.stored(model).items():
+        bits, step = record.precision, record.step
+        if bits is not None and step is not None:
             order = torch.randperm(bits.numel(), generator=generator)
-            found[name] = (bits if shuffled is None else bits.flatten()[order].view_as(bits), scale)
+            found[name] = (bits if shuffled is None else bits.flatten()[order].view_as(bits), step)
     return found

@@ -192,12 +192,12 @@ def measured(place: Setting, judge: Judge, out: Path, name: str, way: tuple[Any,
     )  # fmt: skip
     gan = result.model
     assert isinstance(gan, Gan)
-    found = weights_of(gan.generator)
+    found, known = weights_of(gan.generator), tl.stored(gan.generator)
     total = sum(weight.numel() for weight in found.values())
     made = gan.samples(len(place.data.test[0]))
     return {
         "method": name, "seed": seed,
-        "bits": sum(bits_of(weight) * weight.numel() for weight in found.values()) / total,
+        "bits": sum(bits_of(w, known.get(n)) * w.numel() for n, w in found.items()) / total,
         "file bytes": tl.deploy.save(gan.generator, out / "last.tl"), **judge.rate(made),
         "cost": round(result.cost, 3), "seconds": round(result.seconds, 1),
         "png": grid(made[:40]) if seed == 0 else None,

@@ -175,6 +175,7 @@ def test_constrain_holds_masks_and_grids_after_a_round_trip_of_the_state_dict():
     after = tl.stored(task.model)
     assert int((task.model[0].weight == 0).sum()) == 840
     assert torch.equal(before["0.weight"].kept, after["0.weight"].kept)
+    assert torch.equal(before["2.weight"].step, after["2.weight"].step)
 
 
 def test_masks_hold_under_other_lifts():

@@ -9,8 +9,9 @@ from torch import nn
 
 from papers.savarese_thesis import precision_runs, smol_activations, smol_cifar10
 from papers.savarese_thesis.precision_runs import Setting, bits_of, grids
+from torchlift.core import store
 from torchlift.data import Splits
-from torchlift.methods.precision.precision import to_grid
+from torchlift.methods.precision.grids import as_levels
 from torchlift.models import MLP
 from torchlift.report import reproduction_page
 
@@ -60,9 +61,10 @@ def test_every_method_has_as_many_trials_and_its_files_stand_in_one_figure(monke
 def test_shuffled_precisions_are_the_same_precisions_in_other_places(monkeypatch, tmp_path):
     torch.manual_seed(0)
     layer = nn.Linear(8, 8)
-    layer.weight.data = to_grid(torch.randn(8, 8), torch.randint(0, 4, (8, 8)))
-    (bits, scale), (same, _) = grids(layer, 1)["weight"], grids(layer, None)["weight"]
-    assert scale > 0
+    record = as_levels(torch.randn(8, 8), torch.randint(0, 4, (8, 8)), 1.0)
+    store(layer, "weight", step=record.step, levels=record.levels)
+    (bits, step), (same, _) = grids(layer, 1)["weight"], grids(layer, None)["weight"]
+    assert step > 0
     assert torch.equal(bits.flatten().sort().values, same.flatten().sort().values)
     assert not torch.equal(bits, same)
     result = entry("shuffled_precisions", monkeypatch, tmp_path, seeds=1)

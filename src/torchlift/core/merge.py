@@ -5,6 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from torchlift.core.stored import scale_rows
 from torchlift.errors import TorchliftError
 
 LINEAR = (nn.Linear,)
@@ -59,17 +60,18 @@ def compose(after: Tensor, weight: Tensor, out: int = 0) -> Tensor:
 
 
 def scale(module: nn.Module, factor: Tensor, shift: Tensor) -> nn.Module:
-    """A copy of a layer that puts out ``factor ⊙ layer(x) + shift``: exact for any number of groups."""
+    """A copy of a layer that puts out ``factor ⊙ layer(x) + shift``: exact for any number of groups.
+
+    A weight on a grid stays on it: the factor goes into its step.
+    """
     layer = copy.deepcopy(module)
     weight, bias = layer.get_parameter("weight"), layer.get_parameter("bias")
-    transposed = isinstance(layer, TRANSPOSED)
-    shape = (1, -1) if transposed else (-1,)
+    rows = factor
+    if isinstance(layer, TRANSPOSED):  # (in, out / groups, …): each block of rows has its own outputs
+        rows = factor.view(layer.groups, -1)
+        rows = rows.repeat_interleave(len(weight) // layer.groups, 0) if layer.groups > 1 else rows
+    scale_rows(layer, "weight", rows)
     with torch.no_grad():
-        if transposed and layer.groups > 1:  # (in, out / groups, …): each block of rows has its own outputs
-            rows = factor.view(layer.groups, -1).repeat_interleave(len(weight) // layer.groups, 0)
-            weight.mul_(rows.view(*rows.shape, *[1] * (weight.ndim - 2)))
-        else:
-            weight.mul_(factor.view(*shape, *[1] * (weight.ndim - len(shape))))
         bias.mul_(factor).add_(shift)
     return layer
 

@@ -43,6 +43,19 @@ class Stored:
         low, high = int(self.levels.min()), int(self.levels.max())
         return 1 + max(high.bit_length(), (-low - 1).bit_length() if low < 0 else 0)
 
+    @property
+    def precision(self) -> Tensor | None:
+        """The bits of every entry: p for an odd multiple of 2^(P − p), P the bits of the largest; 0 for 0.
+
+        A level says its own precision: it is such a multiple for one p only.
+        """
+        if self.levels is None:
+            return None
+        size = self.levels.abs()
+        most = int(size.max()).bit_length() if size.numel() else 0
+        low = torch.log2((size & -size).clamp(min=1).double()).to(torch.int16)
+        return torch.where(size > 0, most - low, 0).to(torch.int16)
+
 
 def owner_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
     """The module a dotted parameter name belongs to, and the name there."""
@@ -85,6 +98,13 @@ def on_grid(levels: Tensor, step: Tensor, dtype: torch.dtype) -> Tensor:
     """step · levels in a number type; zeros are positive."""
     wide = torch.promote_types(dtype, torch.float32)
     return (spread(step, levels.shape).to(wide) * levels).to(dtype) + 0.0
+
+
+def weight_of(record: Stored, dtype: torch.dtype) -> Tensor:
+    """The weight that a record of a grid stands for."""
+    assert record.levels is not None
+    assert record.step is not None
+    return on_grid(record.levels, record.step, dtype)
 
 
 def grid_holds(weight: Tensor, step: Tensor) -> bool:

@@ -116,7 +116,7 @@ class Reparametrized(Problem):
         self.inside(lambda base: base.prepare(batches))
         self.indexed = self.base.indexed
 
-    def project(self) -> Problem:
+    def project(self, prunes: bool = False) -> Problem:
         """A copy of the base with the nodes' hard weights and their records in their places, tied ones tied
         again."""
         base = copy.deepcopy(self.base)
@@ -125,7 +125,7 @@ class Reparametrized(Problem):
             weight = cast(Tensor, cast(Node, node).project()).detach()
             weight = torch.where(known[name], weight, 0.0) if name in known else weight.clone()
             fill(base, self.slots[name], nn.Parameter(weight))
-            carry_record(base, self.slots[name][0], cast(Node, node))
+            record(base, self.slots[name][0], cast(Node, node), prunes)
         refresh_flat_weights(base)
         return base
 
@@ -143,6 +143,11 @@ class WeightLift(Lift):
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """A node for each weight to lift; ``node()`` is the soft weight, ``node.project()`` the hard one."""
 
+    def nodes_in(self, problem: Problem, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
+        """The same, for a lift that reads more of the problem than its weights, such as their records."""
+        del problem
+        return self.nodes(weights)
+
     def eligible(self, problem: Problem) -> dict[str, Tensor]:
         """The weights a glob may pick: trainable floating-point matrices, kernels and banks."""
         return {n: p.detach() for n, p in liftable(problem).items() if p.ndim > 1}
@@ -154,7 +159,7 @@ class WeightLift(Lift):
         if self.prunes:
             check_reach(base, self.where, getattr(self, "skip", None), type(self).__name__)
         known = self.eligible(base)
-        made = self.nodes({name: known[name] for name in select(known, self.where, repr(self))})
+        made = self.nodes_in(base, {name: known[name] for name in select(known, self.where, repr(self))})
         if not made:
             raise SelectionError(f"{self!r} finds no weight to lift. {near('', known)}")
         for node in made.values():
@@ -164,12 +169,7 @@ class WeightLift(Lift):
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The problem underneath, with hard weights."""
         del fit
-        own = self.own(problem)
-        plain = own.project()
-        for name, *_ in own.slots.values() if self.prunes else ():
-            if record_of(plain, name)[1] is None:
-                store(plain, name, kept=plain.get_parameter(name) != 0)
-        return plain
+        return self.own(problem).project(self.prunes)
 
     def own(self, problem: Problem) -> Reparametrized:
         """The problem as this lift made it, or an error: lifts are projected in reverse order."""
@@ -178,22 +178,24 @@ class WeightLift(Lift):
         return problem
 
 
-def carry_record(base: nn.Module, name: str, node: Node) -> None:
+def record(base: nn.Module, name: str, node: Node, prunes: bool) -> None:
     """The record of a projected weight: what its node says, and what was known before where that still holds.
 
     Known before are the weight's own step and mask, and those of the coordinate ``weight`` that another lift
     projected. A fit is expected to leave a grid: a step that does not hold any more is dropped, silently.
+    ``prunes``: without a word of the node, zeros are the mask.
     """
     weight, said = base.get_parameter(name), node.stored()
     earlier = [record_of(base, name), record_at(node, "weight")]
     steps = [step for step, _ in earlier if step is not None and grid_holds(weight, step)]
     kept = [kept for _, kept in earlier if kept is not None and mask_holds(weight, kept)]
-    kept = [*kept, said.kept] if said.kept is not None else kept
     forget(base, name)
     if said.step is not None:
         store(base, name, step=said.step, levels=said.levels)
     elif steps:
         store(base, name, step=steps[-1])
+    if said.kept is not None or prunes:
+        kept.append(weight != 0 if said.kept is None else said.kept)
     if kept:
         store(base, name, kept=torch.stack([mask.expand_as(weight) for mask in kept]).all(0))
 

@@ -1,13 +1,15 @@
 """Normalization for the time of training: what it starts as, and what its moments are after few steps."""
 
+import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
+import torchlift as tl
 from torchlift.core import Task
+from torchlift.core.stored import KEPT, forget
 from torchlift.lifts import KeepGrid, Normalize, Precision
 from torchlift.methods.coordinates.normalize import Normed
-from torchlift.methods.precision.grid_reading import grid_of
 
 
 def lifted() -> tuple[Task, Normed]:
@@ -78,30 +80,30 @@ def trained() -> Task:
     return problem.eval()
 
 
-def test_weights_on_a_grid_stay_on_one_row_by_row():
+def test_a_fold_goes_into_the_steps_of_rows_and_leaves_the_levels():
     small = quantized(trained())
-    inner = small.model[0].inner.weight
+    before = tl.stored(small.model)["0.inner.weight"]
     plain = Normalize().project(small)
-    w = plain.model[0].weight
-    bits, scale = grid_of(w)
-    assert scale.shape == (6, 1)
-    assert torch.equal(bits == 0, inner == 0)
+    after = tl.stored(plain.model)["0.weight"]
+    assert torch.equal(after.levels, before.levels)
+    assert torch.equal(after.kept, before.kept)
+    assert after.step.shape == (6, 1)
     x = torch.randn(9, 40)
-    assert_close(plain.predict(x), small.predict(x), rtol=0.02, atol=0.02)
-    assert torch.equal(KeepGrid().project(KeepGrid().lift(plain)).model[0].weight, w)
+    assert_close(plain.predict(x), small.predict(x))
+    kept = KeepGrid().project(KeepGrid().lift(plain)).model[0].weight
+    assert torch.equal(kept, plain.model[0].weight)
 
 
-def test_only_grids_made_on_purpose_cost_any_exactness():
-    """An identity lies on a grid by itself; a quantized weight that was trained since lies on none."""
-    problem = trained()
-    with torch.no_grad():
-        problem.model[0].inner.weight.copy_(torch.eye(6, 40))
-    x = torch.randn(9, 40)
-    assert_close(Normalize().project(problem).predict(x), problem.predict(x))
+@pytest.mark.filterwarnings("error")
+def test_a_grid_that_was_left_before_the_fold_is_forgotten_silently():
     moved = quantized(trained())
     with torch.no_grad():
         moved.model[0].inner.weight.add_(0.01 * torch.randn(6, 40))
-    assert_close(Normalize().project(moved).predict(x), moved.predict(x))
+    forget(moved, "model.0.inner.weight", forms=(KEPT,))
+    x = torch.randn(9, 40)
+    plain = Normalize().project(moved)
+    assert_close(plain.predict(x), moved.predict(x))
+    assert list(tl.stored(plain.model)) == ["2.weight"]
 
 
 def test_in_half_precision_the_fold_stays_exact():

@@ -4,17 +4,17 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
 import torchlift as tl
-from torchlift.core import Task, constrain
+from torchlift.core import Task, constrain, store, stored
+from torchlift.core.stored import scale_rows, weight_of
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
-from torchlift.methods.precision.grid_reading import grid_of
-from torchlift.methods.precision.grids import half_step, on_grid, rounded, to_grid
-from torchlift.methods.precision.keep_grid import OnGrid, nearest, settle
+from torchlift.methods.precision.grids import as_levels, odd_levels, on_grid, units_of
+from torchlift.methods.precision.keep_grid import OnGrid, settle
 from torchlift.testing.laws import LAWS
 
 
@@ -24,7 +24,7 @@ def task() -> Task:
 
 
 def quantized(p_init: float = 3) -> Task:
-    lift = Precision(p_init=p_init)
+    lift = Precision(p_init=p_init, scale=0.25)  # a power of two: the same grid in double precision
     lifted = lift.lift(task())
     with torch.no_grad():
         for name, p in lifted.named_parameters():
@@ -48,28 +48,34 @@ def test_laws(law):
 )
 def test_any_training_stays_on_the_grid(optimizer):
     start = quantized()
-    grids = {n: grid_of(p) for n, p in start.model.named_parameters() if p.ndim > 1}
+    grids = stored(start.model)
     result = tl.fit(
         start.model, batch(), recipe=KeepGrid(), optimizer=optimizer, epochs=10, batch_size=16, progress=False
     )
     moved = 0
-    for name, (bits, scale) in grids.items():
-        w = result.model.get_parameter(name)
-        assert torch.equal(scale * to_grid(w / scale, bits), w)
-        moved += int((w != start.model.get_parameter(name)).sum())
+    for name, now in result.stored.items():
+        before = grids[name]
+        assert torch.equal(now.step, before.step)
+        assert torch.equal(now.kept, before.kept)
+        low = [record.levels & -record.levels for record in (now, before)]
+        assert torch.equal(*low)  # an odd multiple of the same unit: the same bits
+        assert now.levels.abs().max() < 2 ** int(before.levels.abs().max()).bit_length()
+        moved += int((now.levels != before.levels).sum())
     assert moved > 10
 
 
-def test_nearest_is_the_scaled_grid():
-    p = torch.randint(0, 7, (500,))
-    w, scale = torch.randn(500), 0.171875
-    unit = torch.where(p > 0, half_step(p) * scale, 0.0).float()
-    top = torch.where(p > 0, 2 * scale - unit, 0.0)
-    assert torch.equal(nearest(w, unit, top), scale * to_grid(w / scale, p))
+def test_levels_are_the_scaled_grid():
+    p, w, scale = torch.randint(0, 7, (500,)), torch.randn(500), 0.3
+    unit, last, most = units_of(p)
+    step = torch.tensor(scale * 2.0 ** (1 - most))
+    levels = odd_levels(w, unit.float(), last.float(), step)
+    record = as_levels(w, p, scale)
+    assert torch.equal(levels, record.levels.float())
+    torch.testing.assert_close(weight_of(record, w.dtype), on_grid(w, p, scale), rtol=1e-6, atol=0)
 
 
 def test_forward_is_on_the_grid_to_the_bit_and_the_gradient_is_straight_through():
-    node = OnGrid(torch.randn(40, 30), torch.randint(0, 6, (40, 30)), 0.75)
+    node = OnGrid(torch.randn(40, 30), torch.randint(0, 6, (40, 30)), torch.tensor(0.03))
     seed = torch.randn(40, 30)
     value = node()
     (value * seed).sum().backward()
@@ -90,45 +96,42 @@ def test_settling_keeps_where_between_two_values_a_weight_was():
     with torch.no_grad():
         nodes[0].weight.fill_(100.0)
     constrain(held)
-    assert torch.equal(nodes[0].weight, nodes[0].top)
+    assert torch.equal(nodes[0].weight, nodes[0].top())
 
 
 @given(st.floats(1e-6, 1e3), st.integers(0, 2**31), st.sampled_from([torch.float32, torch.float64]))
-def test_any_scale_is_read_from_the_values(scale, seed, dtype):
-    """The grid that is read holds the very values, and takes none of them to another."""
+def test_any_scale_is_held_to_the_bit(scale, seed, dtype):
+    """The grid that is recorded holds the very values, and takes none of them to another."""
     generator = torch.Generator().manual_seed(seed)
     p = torch.randint(0, 9, (30, 4), generator=generator)
-    c = torch.tensor(scale, dtype=dtype)
-    w = on_grid(torch.randn(30, 4, generator=generator).to(dtype) * c, p, c)
-    found = grid_of(w)
-    assert found is not None
-    bits, read = found
-    assert torch.equal(on_grid(w, bits, read), w)
-    assert torch.equal(OnGrid(w, bits, read).project(), w)
-    assert bool((bits <= p).all()) or read > scale  # the least scale that fits: never more bits than it had
+    model = nn.Linear(4, 30, dtype=dtype)
+    record = as_levels(torch.randn(30, 4, generator=generator).to(dtype) * scale, p, scale)
+    store(model, "weight", step=record.step, levels=record.levels)
+    found = stored(model)["weight"]
+    assert torch.equal(found.levels, record.levels)
+    assert torch.equal(found.precision == 0, p == 0)
+    assert bool((found.precision <= p).all())  # fewer where no weight reaches the end of the grid
+    assert torch.equal(OnGrid(model.weight, found.precision, found.step).project(), model.weight)
 
 
-def test_weights_on_no_grid_are_refused():
-    with pytest.raises(TorchliftError, match=r"lies on a grid: quantize first \(recipes.Smol"):
+def test_weights_without_a_grid_are_refused():
+    with pytest.raises(TorchliftError, match=r"has a grid \(tl.stored\): quantize first \(recipes.Smol"):
         KeepGrid().lift(task())
-    assert grid_of(torch.randn(50, 50)) is None
-    assert grid_of(torch.zeros(3, 3)) is None
 
 
+@example(61, 6, torch.float32)
 @given(st.integers(0, 2**31), st.integers(1, 6), st.sampled_from([torch.float32, torch.float64]))
-def test_rows_with_scales_of_their_own_are_read(seed, p, dtype):
+def test_rows_with_steps_of_their_own_keep_their_bits(seed, p, dtype):
+    """A norm folded into a layer of p bits leaves p bits: with seed 61, 6 were read as 13."""
     generator = torch.Generator().manual_seed(seed)
-    rows = rounded(torch.rand(6, 1, generator=generator).to(dtype) + 0.1, 8)
-    w = rows * on_grid(torch.randn(6, 40, generator=generator).to(dtype), p, 0.75)
-    w[2] = 0.0
-    bits, scale = grid_of(w)
-    assert torch.equal(on_grid(w, bits, scale), w)
-    assert torch.equal(OnGrid(w, bits, scale).project(), w)
-    assert int(bits.max()) <= p + 1  # a row need not hold the largest value of its grid
-    assert not bool(bits[2].any())
-
-
-def test_a_few_numbers_in_each_row_are_no_grid():
-    assert grid_of(torch.randn(40, 1)) is None
-    assert grid_of(torch.randn(40, 3)) is None
-    assert grid_of(torch.randn(12, 1, 3, 3)) is None
+    rows = torch.rand(6, 1, generator=generator).to(dtype) + 0.1
+    model = nn.Linear(40, 6, dtype=dtype)
+    record = as_levels(torch.randn(6, 40, generator=generator).to(dtype), p, 0.75)
+    record.levels[2] = 0
+    store(model, "weight", step=record.step, levels=record.levels)
+    scale_rows(model, "weight", rows.flatten())
+    found = stored(model)["weight"]
+    assert torch.equal(found.levels, record.levels)
+    assert int(found.precision.max()) == int(found.precision[found.levels != 0].min()) == p
+    assert not bool(found.precision[2].any())
+    assert torch.equal(OnGrid(model.weight, found.precision, found.step).project(), model.weight)

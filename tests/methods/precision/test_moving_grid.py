@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from torchlift.core import Task, store
+from torchlift.core import Task, store, stored
 from torchlift.lifts import KeepGrid, Precision
-from torchlift.methods.precision.grid_reading import grid_of
-from torchlift.methods.precision.grids import on_grid, rounded
+from torchlift.methods.precision.grids import on_grid
 from torchlift.methods.precision.keep_grid import settle
 from torchlift.methods.precision.moving_grid import OnMovingGrid
 
@@ -27,22 +26,13 @@ def batch():
     return x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
 
 
-@given(st.integers(1, 12), st.floats(1e-6, 1e6), st.sampled_from([torch.float32, torch.float64]))
-def test_rounded_to_significant_bits(digits, value, dtype):
-    exact = torch.tensor(value, dtype=dtype)
-    found = rounded(exact, digits)
-    mantissa = float(torch.frexp(found)[0]) * 2**digits
-    assert mantissa == int(mantissa)
-    assert abs(float(found - exact)) <= 2.0**-digits * float(exact)
-
-
 @given(st.integers(0, 59), st.integers(1, 6), st.integers(0, 99))
 def test_it_starts_where_the_grid_is(zeros, p, seed):
     torch.manual_seed(seed)
     w, bits = torch.randn(6, 10), torch.full((1, 1), p)
     node = OnMovingGrid(w, bits, zeros, 1.5)
     kept = w.abs() > (w.abs().flatten().sort().values[zeros - 1] if zeros else -1)
-    assert torch.equal(node.project(), on_grid(w, p, 1.5) * kept)
+    assert torch.equal(node.project(), on_grid(w, p, node.scale()) * kept)
     assert int((node.bits() == 0).sum()) == zeros
     assert not bool(torch.signbit(node.project()[~kept]).any())  # −0 is another value in a file
     assert int(node.bits().max()) == p
@@ -90,7 +80,7 @@ def test_a_trained_problem_projects_to_what_it_computes_on_grids_that_can_be_rea
     _, problem = moved()
     small = KeepGrid().project(problem)
     torch.testing.assert_close(small.predict(batch()[0]), problem.predict(batch()[0]))
-    assert all(grid_of(p) is not None for p in small.parameters() if p.ndim > 1)
+    assert [record.step is not None for record in stored(small).values()] == [True, True]
 
 
 def test_zeros_move_but_what_was_cut_before_stays():

@@ -12,7 +12,6 @@ from torchlift.errors import TorchliftError
 from torchlift.lifts import Normalize, Precision, Standardize
 from torchlift.methods.precision import precision
 from torchlift.methods.precision.bit_targets import average, land, noisy
-from torchlift.methods.precision.grid_reading import grid_of
 from torchlift.recipes import Chain, ContinuousSparsification, Inside, MagnitudePruning, Smol
 
 
@@ -25,7 +24,8 @@ def delivered(result, tmp_path) -> None:
     """A plain network on grids, whose file gives it back and which scores as it was reported to."""
     assert not list(nodes(result.model))
     assert list(result.model.state_dict()) == list(plain().state_dict())
-    assert all(grid_of(p) is not None for p in result.model.parameters() if p.ndim > 1)
+    grids = {name for name, record in result.stored.items() if record.step is not None}
+    assert grids == {name for name, p in result.model.named_parameters() if p.ndim > 1}
     x, y = data(64)
     loss = nn.functional.cross_entropy(result.model.eval()(x), y)
     assert_close(loss.item(), result.scores["valid"].loss, rtol=1e-5, atol=1e-6)

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Dial, Node, WeightLift
+from torchlift.core import Dial, Node, Stored, WeightLift
+from torchlift.core.stored import weight_of
 from torchlift.errors import TorchliftError
 
 
@@ -120,9 +121,13 @@ class Planes(Node):
         else:
             self.alive.zero_()
 
+    def stored(self) -> Stored:
+        """[Σ_b 2^b (v⁺_b − v⁻_b)] and c / (2^n − 1)."""
+        return Stored(torch.round(self.total().detach()).to(torch.int32), self.scale)
+
     def project(self) -> Tensor:
         """The quantized weight."""
-        return self.scale * torch.round(self.total().detach())
+        return weight_of(self.stored(), self.positive.dtype)
 
 
 @dataclasses.dataclass(frozen=True)

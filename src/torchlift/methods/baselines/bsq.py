@@ -8,7 +8,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Fit, Lift, Node, Problem, Reparametrized, Task
+from torchlift.core import Fit, Lift, Node, Problem, Reparametrized, Stored, Task
+from torchlift.core.stored import weight_of
 from torchlift.methods.baselines.bit_planes import BitPlanes, Planes
 from torchlift.methods.baselines.learned_step import lsq
 from torchlift.methods.recipe import Recipe, made
@@ -39,9 +40,14 @@ class Levels(Node):
             start = self.forward() - torch.where(inside, self.weight, 0.0)
         return lambda: torch.where(inside, self.weight, 0.0) + start
 
+    def stored(self) -> Stored:
+        """[clip(v/s)] and s."""
+        whole = torch.round((self.weight.detach() / self.step).clamp(-self.high, self.high))
+        return Stored(whole.to(torch.int32), self.step)
+
     def project(self) -> Tensor:
         """The quantized weight."""
-        return lsq(self.weight.detach(), self.step, -self.high, self.high)
+        return weight_of(self.stored(), self.weight.dtype)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

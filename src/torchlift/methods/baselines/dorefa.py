@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Node, WeightLift
+from torchlift.core import Node, Stored, WeightLift
+from torchlift.core.stored import weight_of
 from torchlift.errors import TorchliftError
 
 
@@ -55,9 +56,17 @@ class Squashed(Node):
             return lambda: self.weight + error
         return lambda: self.scale * (2 * squashed(self.weight) - 1) + error
 
+    def stored(self) -> Stored:
+        """c (2 q_k − 1) = c / (2^k − 1) · (2 [(2^k − 1) r] − (2^k − 1)); one bit is E|w| · ±1."""
+        w, top = self.weight.detach(), 2**self.bits - 1
+        if self.bits == 1:
+            return Stored(torch.where(w < 0, -1, 1), w.abs().mean())
+        levels = 2 * torch.round(top * squashed(w)) - top
+        return Stored(levels.to(torch.int32), self.scale / top)
+
     def project(self) -> Tensor:
         """The quantized weight."""
-        return dorefa(self.weight.detach(), self.bits, self.scale)
+        return weight_of(self.stored(), self.weight.dtype)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Node, WeightLift
+from torchlift.core import Node, Stored, WeightLift
+from torchlift.core.stored import weight_of
 from torchlift.errors import TorchliftError
 
 
@@ -60,9 +61,14 @@ class Stepped(Node):
         """A step stays positive."""
         self.step.clamp_(min=1e-8)
 
+    def stored(self) -> Stored:
+        """[clip(v/s)] and s."""
+        whole = torch.round((self.weight.detach() / self.step.detach()).clamp(self.low, self.high))
+        return Stored(whole.to(torch.int32), self.step.detach())
+
     def project(self) -> Tensor:
         """The quantized weight."""
-        return lsq(self.weight.detach(), self.step.detach(), self.low, self.high)
+        return weight_of(self.stored(), self.weight.dtype)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,6 @@ from torch.nn.functional import batch_norm
 from torchlift.core import Fit, ModuleLift, Node, Problem, merge, nodes
 from torchlift.core.outputs import Shape, own_shape
 from torchlift.methods.neural_lifting.residual import axis
-from torchlift.methods.precision.grid_reading import on_purpose
-from torchlift.methods.precision.grids import rounded, significant
 
 
 class Normed(Node):
@@ -57,28 +55,16 @@ class Normed(Node):
         return self.mean / total, torch.where(some, self.variance / total, 1.0)
 
     def project(self) -> nn.Module:
-        """The layer with the running normalization folded in.
-
-        Weights that were put on a grid of up to 8 bits stay on one, row by row: factors and biases then have
-        as few significant bits as a grid's scale, 8, and are off by a 512th at most. (In half precision a
-        scale has one, which would be too few here: the fold is exact, and the grid is left.)
-        """
-        few = significant(self.gamma.dtype)
-        digits = few if few > 1 and on_purpose(self.inner) else None
-        scale, shift = fold(self.gamma, self.beta, *self.moments(), self.epsilon, digits)
-        layer = merge.scale(self.inner, scale.detach(), shift.detach())
-        if digits is not None:
-            bias = layer.get_parameter("bias").detach()
-            bias.copy_(rounded(bias, digits))
-        return layer
+        """The layer with the running normalization folded in; of a weight on a grid, into the steps."""
+        scale, shift = fold(self.gamma, self.beta, *self.moments(), self.epsilon)
+        return merge.scale(self.inner, scale.detach(), shift.detach())
 
 
 def fold(
-    gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, epsilon: float, digits: int | None = None
+    gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, epsilon: float
 ) -> tuple[Tensor, Tensor]:
-    """γ (z − μ) / √(σ² + ε) + β as scale · z + shift, the scale in so many significant bits if given."""
+    """γ (z − μ) / √(σ² + ε) + β as scale · z + shift."""
     scale = gamma / (variance + epsilon).sqrt()
-    scale = scale if digits is None else rounded(scale, digits)
     return scale, beta - scale * mean
 
 

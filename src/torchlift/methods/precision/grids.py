@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from torchlift.core import Stored
+from torchlift.core.stored import spread
 from torchlift.errors import TorchliftError
 
 ADAM = partial(torch.optim.Adam, lr=1e-3)
@@ -92,27 +94,32 @@ def integer(p: Tensor, rounding: Literal["floor", "round"], levels: tuple[int, .
     return steps[place.clamp(0)].to(torch.int16)
 
 
-def significant(dtype: torch.dtype) -> int:
-    """How many significant bits a scale has: few, so that its products with the grid are exact."""
-    return 8 if dtype in (torch.float32, torch.float64) else 1
-
-
 def most_bits(dtype: torch.dtype) -> int:
-    """The most bits of a weight whose products with a scale are exact."""
-    mantissa = 1 - round(math.log2(torch.finfo(dtype).eps))
-    return min(MOST, mantissa - significant(dtype))
+    """The most bits whose levels can be told from products with a step: one fewer than the number type's."""
+    return min(MOST, -round(math.log2(torch.finfo(dtype).eps)))
 
 
-def rounded_up(value: float, digits: int) -> float:
-    """The least number of so many significant bits that is not below the value."""
-    mantissa, exponent = math.frexp(value)
-    return math.ldexp(math.ceil(mantissa * 2**digits), exponent - digits)
+def units_of(bits: Tensor) -> tuple[Tensor, Tensor, int]:
+    """(u, last, P) of grids of p bits as whole numbers: levels are the odd multiples of u = 2^(P−p) within
+    ±last = ±(2^P − u), P the most bits there are; both are 0 for no bits."""
+    most = max(1, int(bits.max())) if bits.numel() else 1
+    unit = torch.where(bits > 0, torch.ldexp(torch.ones_like(bits, dtype=torch.float64), most - bits), 0.0)
+    return unit, torch.where(unit > 0, 2.0**most - unit, 0.0), most
 
 
-def rounded(values: Tensor, digits: int) -> Tensor:
-    """The nearest numbers of so many significant bits."""
-    mantissa, exponent = torch.frexp(values)
-    return torch.ldexp(torch.round(mantissa * 2**digits) * 2.0**-digits, exponent)
+def odd_levels(v: Tensor, unit: Tensor, last: Tensor, step: Tensor) -> Tensor:
+    """The odd multiple of u nearest to v / step within ±last."""
+    pitch = unit * spread(step, v.shape)
+    whole = (2 * torch.floor(v * torch.where(pitch != 0, 0.5 / pitch, 0.0)) + 1) * unit
+    return torch.minimum(torch.maximum(whole, -last), last)
+
+
+def as_levels(w: Tensor, p: Bits, scale: Tensor | float) -> Stored:
+    """c Q(w/c, p) as step · levels: step = 2^(1−P) c with P the most bits there are, levels 2^(P−1) Q."""
+    p = torch.as_tensor(p, device=w.device)
+    most = max(1, int(p.max())) if p.numel() else 1
+    levels = (to_grid(w / scale, p).double() * 2.0 ** (most - 1)).round().to(torch.int32)
+    return Stored(levels, torch.as_tensor(scale, dtype=w.dtype, device=w.device) * 2.0 ** (1 - most))
 
 
 def auto_scale(w: Tensor) -> float:
@@ -126,5 +133,4 @@ def auto_scale(w: Tensor) -> float:
     if not alive.numel():
         return 1.0
     tail = float(alive.abs().sort().values[math.ceil(0.999 * (alive.numel() - 1))])
-    need = max(2 * float(alive.square().mean().sqrt()), tail / 2)
-    return rounded_up(need, significant(w.dtype))
+    return max(2 * float(alive.square().mean().sqrt()), tail / 2)

@@ -8,35 +8,46 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Fit, Node, Problem, Reparametrized, WeightLift, matches
+from torchlift.core import Node, Problem, Reparametrized, Stored, WeightLift, matches, stored
+from torchlift.core.stored import on_grid
 from torchlift.errors import TorchliftError
-from torchlift.methods.precision.grid_reading import grid_of, mark_grids
-from torchlift.methods.precision.grids import half_step
+from torchlift.methods.precision.grids import odd_levels, units_of
 from torchlift.methods.precision.moving_grid import OnMovingGrid
 from torchlift.methods.precision.precision import Noisy, Precision
 
 
-def nearest(v: Tensor, half: Tensor, top: Tensor) -> Tensor:
-    """The nearest odd multiple of ``half`` within ±top; 0 where ``half`` is 0."""
-    inverse = torch.where(half > 0, 0.5 / half, 0.0)
-    value = (2 * torch.floor(v * inverse) + 1) * half
-    return torch.minimum(torch.maximum(value, -top), top)
-
-
 class OnGrid(Node):
-    """w = c Q(v/c, p), ∂w/∂v = 1: on the grid, and straight through (Algorithm 5, lines 10–13)."""
+    """w = step · k, k the odd multiple of u nearest to v / step within ±(2^P − u); ∂w/∂v = 1.
+
+    On SMOL's grid u = 2^(P−p) for p bits, P the most there are, step = 2^(1−P) c: then w = c Q(v/c, p), on
+    the grid and straight through (Algorithm 5, lines 10–13). Where p is 0, so is w.
+    """
 
     settled: ClassVar[tuple[str, ...]] = ("weight",)
 
+    step: Tensor
     unit: Tensor
-    top: Tensor
+    last: Tensor
 
-    def __init__(self, weight: Tensor, bits: Tensor, scale: Tensor | float) -> None:
+    def __init__(self, weight: Tensor, bits: Tensor, step: Tensor) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight.clone())
-        half = torch.where(bits > 0, half_step(bits) * scale, 0.0).to(weight.dtype)
-        self.register_buffer("unit", half)
-        self.register_buffer("top", torch.where(half > 0, 2 * scale - half, 0.0).to(weight.dtype))
+        unit, last, _ = units_of(bits)
+        self.register_buffer("step", step.to(weight))
+        self.register_buffer("unit", unit.to(weight.dtype).expand_as(weight).clone())
+        self.register_buffer("last", last.to(weight.dtype).expand_as(weight).clone())
+
+    def levels(self) -> Tensor:
+        """k."""
+        return odd_levels(self.weight.detach(), self.unit, self.last, self.step)
+
+    def stored(self) -> Stored:
+        """The grid, and the entries that have bits."""
+        return Stored(self.levels().to(torch.int32), self.step, self.unit > 0)
+
+    def project(self) -> Tensor:
+        """The value on the grid."""
+        return on_grid(self.levels(), self.step, self.weight.dtype)
 
     def forward(self) -> Tensor:
         """The value on the grid, with the gradient of v."""
@@ -49,25 +60,24 @@ class OnGrid(Node):
 
     def constrain(self) -> None:
         """Beyond the last value of its grid a weight would only get lost."""
-        self.weight.clamp_(-self.top, self.top)
+        top = self.top()
+        self.weight.clamp_(-top, top)
+
+    def top(self) -> Tensor:
+        """The largest value of each entry's grid."""
+        return on_grid(self.last, self.step.abs(), self.weight.dtype)
 
     def bits(self) -> Tensor:
-        """The bits of every entry: 1 + log₂(c / half), and 0."""
-        full = (self.top + self.unit) / 2
-        return torch.where(self.unit > 0, 1 + torch.log2(full / self.unit), 0.0).round()
-
-    def project(self) -> Tensor:
-        """The value on the grid."""
-        return nearest(self.weight.detach(), self.unit, self.top)
+        """The bits of every entry."""
+        return torch.where(self.unit > 0, torch.log2(self.last / self.unit + 1), 0.0).round()
 
 
 @dataclasses.dataclass(frozen=True)
 class KeepGrid(WeightLift):
     """min f(Q(v)) by the gradient at Q(v): weights on a grid stay there, each with the bits it has.
 
-    A value on the grid says its precision: it is an odd multiple of 2^(1−p) c for one p only. So the grid is
-    read from the weights, and nothing beside them is stored; where a weight has no common scale c, each of
-    its rows may have its own. Weights on no grid are left alone; where none is on one, that is an error.
+    The grid is the weight's record (``tl.stored``): its step, per tensor or per row, and of every entry the
+    bits that its level says. Weights without one are left alone; where none has one, that is an error.
     Zeros have no bits and stay.
     """
 
@@ -75,29 +85,30 @@ class KeepGrid(WeightLift):
     prunes: ClassVar[bool] = True
 
     def eligible(self, problem: Problem) -> dict[str, Tensor]:
-        """The weights that lie on a grid."""
+        """The weights that have a grid."""
         known = {n: w for n, w in super().eligible(problem).items() if matches(n, self.where)}
-        found = {n: w for n, w in known.items() if grid_of(w) is not None}
-        if known and not found:
+        gridded = {name for name, record in stored(problem).items() if record.step is not None}
+        if known and not known.keys() & gridded:
             raise TorchliftError(
-                f"no weight that {self.where!r} picks lies on a grid: "
+                f"no weight that {self.where!r} picks has a grid (tl.stored): "
                 "quantize first (recipes.Smol, lifts.Precision)."
             )
-        return found
+        return {name: weight for name, weight in known.items() if name in gridded}
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
-        """A weight on its grid each."""
-        return {name: self.node(weight) for name, weight in weights.items()}
+        """Needs the records: see :meth:`nodes_in`."""
+        raise TorchliftError("KeepGrid reads the records of a problem: use lift(problem).")
 
-    def node(self, weight: Tensor) -> OnGrid:
-        """The weight on the grid its values show."""
-        found = grid_of(weight)
-        assert found is not None
-        return OnGrid(weight, *found)
+    def nodes_in(self, problem: Problem, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
+        """Each weight on its grid."""
+        records = stored(problem)
+        return {name: self.node(weight, records[name]) for name, weight in weights.items()}
 
-    def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
-        """The problem with weights on their grids, marked as such."""
-        return mark_grids(super().project(problem, fit), self.own(problem))
+    def node(self, weight: Tensor, record: Stored) -> OnGrid:
+        """The weight on the grid its record has."""
+        assert record.step is not None
+        assert record.precision is not None
+        return OnGrid(weight, record.precision, record.step)
 
 
 def settle(problem: Problem, lift: Precision, *, moving: bool = False) -> Problem:
@@ -116,7 +127,7 @@ def settle(problem: Problem, lift: Precision, *, moving: bool = False) -> Proble
         if moving:
             made = OnMovingGrid(weight, noisy.whole_bits(), int((bits == 0).sum()), scale)
         else:
-            made = OnGrid(weight, bits, scale)
+            made = OnGrid(weight, bits, weight.new_tensor(scale) * 2.0 ** (1 - units_of(bits)[2]))
         made.way_back = KeepGrid()
         problem.nodes[name] = made
     problem.way_back = KeepGrid()

@@ -6,27 +6,30 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Node
-from torchlift.methods.precision.grids import half_step, rounded, significant
+from torchlift.core import Node, Stored
+from torchlift.core.stored import on_grid
+from torchlift.methods.precision.grids import odd_levels, units_of
 
 
 class OnMovingGrid(Node):
     """w = c Q(v/c, p), and 0 for the k smallest |v|; c = c₀ ρ(v) / ρ(v₀), ρ the root mean square; ∂w/∂v = 1.
 
     As many weights are zero as at first, so that a file keeps its size; which ones is decided anew at every
-    step. The scale keeps its 8 significant bits, so that products with the grid are exact. Weights that were
-    cut before are zeros of v itself: they are among the k, and do not count in ρ.
+    step. Weights that were cut before are zeros of v itself: they are among the k, and do not count in ρ.
     """
 
     settled: ClassVar[tuple[str, ...]] = ("weight",)
     unit: Tensor
+    last: Tensor
     first: Tensor
     alive: Tensor
 
     def __init__(self, weight: Tensor, bits: Tensor, zeros: int, scale: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight.clone())
-        self.register_buffer("unit", half_step(bits).to(weight.dtype))
+        unit, last, self.most = units_of(bits)
+        self.register_buffer("unit", unit.to(weight.dtype))
+        self.register_buffer("last", last.to(weight.dtype))
         self.zeros = zeros
         self.register_buffer("alive", weight.count_nonzero().clamp(min=1).to(weight.dtype))
         self.register_buffer("first", weight.new_tensor(scale) / self.size(weight))
@@ -38,19 +41,29 @@ class OnMovingGrid(Node):
 
     def scale(self) -> Tensor:
         """c, now."""
-        return rounded(self.first * self.size(self.weight.detach()), significant(self.weight.dtype))
+        return self.first * self.size(self.weight.detach())
 
-    def project(self) -> Tensor:
-        """The value on the grid."""
-        v, scale = self.weight.detach(), self.scale()
-        half = self.unit * scale
-        value = (2 * torch.floor(v * (0.5 / half)) + 1) * half
-        value = torch.minimum(torch.maximum(value, half - 2 * scale), 2 * scale - half)
-        return torch.where(v.abs() > self.threshold(v), value, 0.0)  # 0, never −0
+    def step(self) -> Tensor:
+        """2^(1−P) c, now."""
+        return self.scale() * 2.0 ** (1 - self.most)
+
+    def levels(self) -> Tensor:
+        """Whole numbers, 0 for the smallest."""
+        v = self.weight.detach()
+        whole = odd_levels(v, self.unit, self.last, self.step())
+        return torch.where(v.abs() > self.threshold(v), whole, 0.0)
 
     def threshold(self, v: Tensor) -> Tensor:
         """The k-th smallest |v|; below all of them without zeros."""
         return v.abs().flatten().kthvalue(self.zeros).values if self.zeros else v.new_tensor(-1.0)
+
+    def stored(self) -> Stored:
+        """Levels and step, now."""
+        return Stored(self.levels().to(torch.int32), self.step())
+
+    def project(self) -> Tensor:
+        """The value on the grid."""
+        return on_grid(self.levels(), self.step(), self.weight.dtype)
 
     def forward(self) -> Tensor:
         """The value on the grid, with the gradient of v."""
@@ -63,4 +76,5 @@ class OnMovingGrid(Node):
 
     def bits(self) -> Tensor:
         """The bits of every entry: p, and 0."""
-        return torch.where(self.project() != 0, 1 - torch.log2(self.unit).expand_as(self.weight), 0.0)
+        whole = torch.log2(self.last / self.unit + 1).expand_as(self.weight)
+        return torch.where(self.levels() != 0, whole, 0.0).round()

@@ -8,15 +8,16 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Dial, Node
+from torchlift.core import Dial, Node, Stored
+from torchlift.core.stored import weight_of
 from torchlift.methods.precision.grids import (
     ADAM,
     allocate,
+    as_levels,
     bits,
     integer,
     logit,
     most_bits,
-    on_grid,
     to_grid,
 )
 from torchlift.methods.sparsity import gates
@@ -120,6 +121,10 @@ class Noisy(Node):
             gone = gates.gather(unit.square(), self.grain) <= lost
             return found.masked_fill(self.over(gone), 0)
 
+    def stored(self) -> Stored:
+        """c Q(v/c, p) as step and levels."""
+        return as_levels(self.weight.detach(), self.precision(), self.scale)
+
     def project(self) -> Tensor:
         """c Q(v/c, p)."""
-        return on_grid(self.weight.detach(), self.precision(), self.scale)
+        return weight_of(self.stored(), self.weight.dtype)

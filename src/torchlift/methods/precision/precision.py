@@ -10,7 +10,6 @@ from torch import Tensor
 from torchlift.core import Fit, Node, Problem, WeightLift, matches, named
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.methods.precision.activation_precision import ActivationPrecision
-from torchlift.methods.precision.grid_reading import mark_grids
 from torchlift.methods.precision.grids import allocate, auto_scale, bits, logit, to_grid
 from torchlift.methods.precision.noise import Noisy, Whole
 
@@ -30,10 +29,9 @@ class Precision(WeightLift):
     dimensions), per ``"channel"`` (row) or per ``"tensor"``. ``rounding``: ``"floor"`` as in the source's
     experiments, or ``"round"`` as in its algorithm box. ``zero``: an entry goes to zero, at no bits, where
     that is nearer. ``levels``: the bits there are, (1, 2, 4, 8) for hardware; zeros are then whole groups.
-    ``scale``: c, by default per tensor from its weights, with 8 significant bits so that products with the
-    grid are exact; the first step clips a weight in a thousand. ``activations=True`` also learns the
-    precision of activations (:class:`ActivationPrecision`). ``skip``: a glob of weights to leave alone; the
-    source leaves 1×1 shortcuts.
+    ``scale``: c, by default per tensor from its weights; the first step clips a weight in a thousand.
+    ``activations=True`` also learns the precision of activations (:class:`ActivationPrecision`). ``skip``: a
+    glob of weights to leave alone; the source leaves 1×1 shortcuts.
 
     More than eight fields: each is a choice the source makes, or the hardware.
     """
@@ -129,5 +127,5 @@ class Precision(WeightLift):
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The problem with weights, and activations if asked, on their grids."""
-        plain = mark_grids(super().project(problem, fit), self.own(problem))
+        plain = super().project(problem, fit)
         return self.inner.project(plain, fit) if self.activations else plain

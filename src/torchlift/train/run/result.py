@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from torchlift.analyze import route
-from torchlift.core import Task
-from torchlift.methods.precision.grid_reading import precisions
+from torchlift.core import Stored, Task, stored
 from torchlift.train.batches import Source
 from torchlift.train.checkpoint import write
 from torchlift.train.engines import Engine
@@ -29,6 +28,14 @@ def where_and_when(result: "Result") -> str:
     threads = f"{platform.machine()}, {torch.get_num_threads()} of {os.cpu_count()} cores"
     facts = (known, datetime.date.today().isoformat(), f"{threads}, torch {torch.__version__}")
     return " · ".join(fact for fact in facts if fact)
+
+
+def bits_of(record: Stored) -> dict[int, int] | None:
+    """How many entries of a weight on a grid have how many bits; None where it is on none."""
+    if record.precision is None:
+        return None
+    bits, counts = record.precision.unique(return_counts=True)
+    return dict(zip(bits.tolist(), counts.tolist(), strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +64,11 @@ class Result:
         """The plain module: ship it."""
         return self.task.model
 
+    @property
+    def stored(self) -> dict[str, Stored]:
+        """Levels, step and mask of every weight that was quantized or pruned."""
+        return stored(self.model)
+
     def evaluate(self, data: Source) -> Score:
         """Loss and metric on other data."""
         return evaluate(self.task, data, self.engine, self.measure_with)
@@ -65,6 +77,7 @@ class Result:
         """The result as plain data, sizes and latency measured now."""
         from torchlift.deploy import measure
 
+        records = self.stored
         base = sum(p.numel() for p in self.before.parameters() if p.requires_grad)
         return {
             "title": f"{type(self.before).__name__}: {self.settings['recipe'].partition('(')[0]}",
@@ -78,7 +91,12 @@ class Result:
             "before": dataclasses.asdict(measure(copy.deepcopy(self.before), self.example)),
             "after": dataclasses.asdict(measure(copy.deepcopy(self.model), self.example)),
             "layers": [
-                {"name": name, "entries": p.numel(), "zeros": int((p == 0).sum()), "bits": precisions(p)}
+                {
+                    "name": name,
+                    "entries": p.numel(),
+                    "zeros": int((p == 0).sum()),
+                    "bits": bits_of(records.get(name, Stored())),
+                }
                 for name, p in self.model.named_parameters()
                 if p.ndim > 1
             ],
