@@ -89,7 +89,7 @@ def test_points_a_killed_process_left_are_tried_again(tmp_path):
     from torchlift.experiments.tune.search import open_study
 
     quick(out=tmp_path, trials=1)
-    study = open_study(tmp_path, False, 0, False)
+    study = open_study(tmp_path, False, False)
     lost = study.ask({"weight": optuna.distributions.FloatDistribution(0.0, 6.0)})
     tuned = quick(out=tmp_path, trials=2, resume=True)
     assert [t.state for t in tuned.trials] == ["complete", "fail", "complete"]
@@ -269,3 +269,23 @@ def test_a_logarithmic_search_has_a_logarithmic_axis():
     found = quick(trials=2)
     (section,) = [part for part in tuning_page(found.data()).sections if part.title == "Along each parameter"]
     assert not section.blocks[0].log_x
+
+
+def test_the_best_lists_what_was_drawn_and_nothing_that_was_fixed():
+    def space(trial):
+        return {"weight": trial.suggest_float("weight", 0.0, 6.0), "lr": trial.suggest_float("lr", 0.1, 1.0)}
+
+    tuned = quick(space=space, fixed={"weight": 2.0}, trials=2)
+    assert set(tuned.best) == {"lr"}
+    assert all(set(trial.params) == {"lr"} for trial in tuned.trials)
+    assert tuned.values == {"weight": 2.0, **tuned.best}
+    assert tuned.arm.recipe == SetWeight(2.0)
+    with pytest.raises(TorchliftError, match="weight is fixed and searched"):
+        quick(fixed={"weight": 2.0})
+
+
+def test_a_search_that_was_stopped_draws_what_it_would_have_drawn(tmp_path):
+    whole = quick(trials=4)
+    quick(out=tmp_path, trials=2)
+    again = quick(out=tmp_path, trials=4, resume=True)
+    assert [trial.params for trial in again.trials] == [trial.params for trial in whole.trials]

@@ -140,7 +140,7 @@ def deaths(verb: str, who: str, root: Path, samples: int, seed: int) -> Iterator
     if verb == "overwrite":
         WHO[who]("fit", out, Counter(0))
     codes = WHO[who](verb, out, counter)
-    if (verb, who) == ("tune", "rank"):  # a search has workers of its own
+    if who == "rank" and verb in ("auto", "tune"):  # a search has workers of its own
         yield "0 faults: refused" if codes == [REFUSED] * 2 and not out.exists() else f"it ends with {codes}"
         return
     assert not any(codes), f"without a death it ends with {codes}"

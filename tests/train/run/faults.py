@@ -1,6 +1,6 @@
 """Faults at the n-th touch of the disk: ``python faults.py FOLDER VERBS SAMPLES SEED``.
 
-VERBS: some of fit, auto, compare, tune and overwrite, with commas; of each kind of fault so many SAMPLES, 0
+VERBS: some of fit, best-of, compare, auto, tune and overwrite, with commas; of each kind of fault so many SAMPLES, 0
 for all: ``exit`` (the process is gone before the n-th operation), ``cut`` (gone after half of the n-th
 write), ``error`` (the n-th operation fails once), ``full`` (from the n-th on no write succeeds). Every
 faulty life is followed by one with ``resume=True``, which must end as if nothing had happened, with nothing
@@ -113,7 +113,7 @@ def fit(out: Path, train: Any = None, **how: bool) -> None:
     run(out, train=train or data(), recipe=recipe, epochs=3, batch_size=32, **how)
 
 
-def auto(out: Path, train: Any = None, **how: bool) -> None:
+def best_of(out: Path, train: Any = None, **how: bool) -> None:
     candidates = {"mask": tl.lifts.SoftMask(), "prune": tl.recipes.MagnitudePruning(sparsity=0.5)}
     recipe = tl.recipes.BestOf(candidates, trials=0.5)
     run(out, train=train or data(), recipe=recipe, epochs=2, batch_size=32, **how)
@@ -123,6 +123,12 @@ def compare(out: Path, train: Any = None, **how: bool) -> None:
     settings = {"seeds": 1, "budget": 1, "batch_size": 32, "progress": False, "save_every": 0.0}
     recipes = {"mask": tl.lifts.SoftMask()}
     tl.compare(model, train or data(), data(), data(), recipes=recipes, out=out, **settings, **how)
+
+
+def auto(out: Path, train: Any = None, **how: bool) -> None:
+    settings = {"budget": 4, "batch_size": 32, "save_every": 0.0, "candidates": {"bits": "smol"}}
+    torch.manual_seed(0)
+    tl.auto(model(), train or data(), data(), out=out, **settings, **how)
 
 
 def tune(out: Path, train: Any = None, **how: bool) -> None:
@@ -136,7 +142,14 @@ def overwrite(out: Path, train: Any = None, **how: bool) -> None:
     run(out, train=train or data(), batch_size=32, **(how or {"overwrite": True}))
 
 
-VERBS = {"fit": fit, "auto": auto, "compare": compare, "tune": tune, "overwrite": overwrite}
+VERBS = {
+    "fit": fit,
+    "best-of": best_of,
+    "compare": compare,
+    "auto": auto,
+    "tune": tune,
+    "overwrite": overwrite,
+}
 
 
 def life(verb: str, out: Path, disk: Disk | None = None, **how: bool) -> int:
@@ -166,7 +179,7 @@ def story(verb: str, out: Path) -> Any:
     if verb == "tune":
         found = json.loads((out / "tuning.json").read_text())
         done = [trial["value"] for trial in found["trials"] if trial["state"] == "complete"]
-        return len(done), found["value"] == min(done)
+        return done, found["value"], found["best"]
     told: dict[str, Any] = {}
     for folder in sorted(path.parent for path in out.rglob("result.json")):
         rows = [{k: v for k, v in row.items() if k != "seconds"} for row in read(folder / "history.jsonl")]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from torch import nn
 
 from torchlift import loss as losses
@@ -72,6 +73,9 @@ def search(
         raise TorchliftError("search needs validation data, or folds=K to set them aside in turn.")
     pairs = ((train, valid),) if folds is None else tuple(k_folds(train, valid, folds, seed))
     chosen = default_space(recipe) if space is None else space
+    twice = sorted(set(fixed or {}) & set(chosen)) if isinstance(chosen, Mapping) else []
+    if twice:
+        raise TorchliftError(f"{', '.join(twice)} is fixed and searched: leave it out of one.")
     factory = named_optimizer(optimizer)
     objective = Objective(make_model, pairs, recipe, chosen, fixed or {}, factory, settings, seed)
     objective.check()
@@ -83,7 +87,7 @@ def search(
         lock = open_folder(folder, about, resume, overwrite, join)
     elif workers > 1 or executor is not None:
         raise TorchliftError("several workers need out=: a folder for the study they share.")
-    study = open_study(folder, higher, seed, prune)
+    study = open_study(folder, higher, prune)
     if not join:
         fail_stale(study)
     if first is not None and not study.trials:
@@ -93,12 +97,12 @@ def search(
     if method == "lines":
         along_lines(study, objective, trials, higher)
     elif folder is None or (workers == 1 and executor is None):
-        optimize(study, objective, trials)
+        optimize(study, objective, trials, seed)
     else:
         share = Share(folder, higher, seed, prune, objective, trials)
         run_all(share, range(workers), workers if executor is None else executor)
     tuned = collect(
-        open_study(folder, higher, seed, prune) if folder else study, objective, metric, higher, flat(about)
+        open_study(folder, higher, prune) if folder else study, objective, metric, higher, flat(about)
     )
     if folder is not None:
         tuned.to_json(folder / RESULT)
@@ -151,8 +155,8 @@ def open_folder(folder: Path, about: Record, resume: bool, overwrite: bool, join
     return open_run(folder, "search", lambda: about, resume=resume or join, overwrite=overwrite)
 
 
-def open_study(folder: Path | None, higher: bool, seed: int, prune: bool) -> Any:
-    """The study, from its journal if there is one; draws differ from those made before."""
+def open_study(folder: Path | None, higher: bool, prune: bool) -> Any:
+    """The study, from its journal if there is one."""
     package = optuna()
     storage: Any = None
     if folder is not None:
@@ -163,7 +167,6 @@ def open_study(folder: Path | None, higher: bool, seed: int, prune: bool) -> Any
         load_if_exists=True,
         direction="maximize" if higher else "minimize",
     )
-    study.sampler = package.samplers.TPESampler(seed=seed + len(study.trials))
     study.pruner = package.pruners.MedianPruner(n_warmup_steps=3) if prune else package.pruners.NopPruner()
     return study
 
@@ -181,11 +184,17 @@ def fail_stale(study: Any, rank: int | None = None) -> None:
                 study.enqueue_trial(trial.params)
 
 
-def optimize(study: Any, objective: Callable[[Any], float], trials: int) -> None:
-    """Try points until so many are done or under way, whoever does them."""
+def optimize(study: Any, objective: Callable[[Any], float], trials: int, seed: int) -> None:
+    """Try points until so many are done or under way, whoever does them.
+
+    Each is drawn by a sampler of its own, seeded by how many came before: a search that goes on after a fault
+    draws what it would have drawn without.
+    """
     state = optuna().trial.TrialState
     counted = (state.COMPLETE, state.PRUNED, state.RUNNING)
-    while len(study.get_trials(deepcopy=False, states=counted)) < trials:
+    while (done := len(study.get_trials(deepcopy=False, states=counted))) < trials:
+        mixed = np.random.SeedSequence((seed, done))
+        study.sampler = optuna().samplers.TPESampler(seed=int(mixed.generate_state(1)[0]))
         try_one(study, objective)
 
 
@@ -202,14 +211,14 @@ class Share:
 
     def __call__(self, rank: int) -> None:
         """Try points until enough are done, by whomever."""
-        study = open_study(self.folder, self.higher, self.seed + 1000 * (rank + 1), self.prune)
+        study = open_study(self.folder, self.higher, self.prune)
         fail_stale(study, rank)
 
         def signed(trial: Any) -> float:
             trial.set_user_attr(RANK, rank)
             return self.objective(trial)
 
-        optimize(study, signed, self.trials)
+        optimize(study, signed, self.trials, self.seed + 1000 * (rank + 1))
 
 
 def collect(study: Any, objective: Objective, metric: str, higher: bool, about: dict[str, Any]) -> Tuned:
