@@ -1,4 +1,4 @@
-"""A disk that is full at any moment: an error that names it, and once there is room the uninterrupted result."""
+"""A disk that is full at any moment: an error that names it, and once there is room the same result."""
 
 import contextlib
 import shutil
