@@ -1,8 +1,8 @@
 """Faults at the n-th touch of the disk: ``python faults.py FOLDER VERBS SAMPLES SEED``.
 
 VERBS: some of fit, best-of, compare, auto, tune and overwrite, with commas; of each kind of fault so many
-SAMPLES, 0 for all: ``exit`` (the process is gone before the n-th operation), ``cut`` (gone after half of the n-th
-write), ``error`` (the n-th operation fails once), ``full`` (from the n-th on no write succeeds). Every
+SAMPLES, 0 for all: ``exit`` (the process is gone before the n-th operation), ``cut`` (gone after half of the
+n-th write), ``error`` (the n-th operation fails once), ``full`` (from the n-th on no write succeeds). Every
 faulty life is followed by one with ``resume=True``, which must end as if nothing had happened, with nothing
 left over. Prints how many faults were tried, and every one that made a difference, with which it exits 1.
 Lives are forked from one process that has torch loaded.
