@@ -1,9 +1,10 @@
-"""Random networks with random channels masked are shrunk and compared with the masked ones at several sizes.
+"""Random networks, half of them trained, shrunk: without zeros they come back as they are; with channels set to
+zero they lose exactly these and compute the same at several sizes.
 
     python benchmarks/shrink_fuzz.py --cnns 2000 --transformers 300 --out benchmarks/results/shrink_fuzz.json
 
-Every trial has a time limit; trials that are in the file already are not run again. A trial passes if outputs
-agree to 1e-6 of the largest and every masked channel that stays has a reason.
+Every trial has a time limit; trials that are in the file already are not run again. A trial with zeros passes
+if outputs agree to 1e-6 of the largest and every masked channel that stays has a reason.
 """
 
 import argparse
@@ -27,8 +28,9 @@ LIMIT = 120
 def attempt(kind: str, seed: int) -> dict[str, Any]:
     """A trial's numbers, or what went wrong."""
     signal.alarm(LIMIT)
+    name, _, zeros = kind.partition(" ")
     try:
-        return dataclasses.asdict(trial(kind, seed))
+        return dataclasses.asdict(trial(name, seed, planted=not zeros))
     except TimeoutError:
         return {"seed": seed, "failed": f"no end within {LIMIT} s"}
     except Exception as error:  # whatever a random network raises is the finding
@@ -51,7 +53,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "failed": len(rows) - len(done),
         "equal": sum(row["error"] <= 1e-6 for row in done),
         "largest_error": max((row["error"] for row in done), default=0.0),
-        "all_masked_channels_cut": sum(not row["kept"] for row in done),
+        "unchanged": sum(row["left"] == 1 and not row["cut"] for row in done),
+        "exactly_the_masked_channels_cut": sum(row["cut"] == row["masked"] for row in done),
+        "more_than_masked_cut": sum(row["cut"] > row["masked"] for row in done),
         "some_kept_with_reason": sum(bool(row["kept"]) and not row["unexplained"] for row in done),
         "some_kept_without_reason": sum(bool(row["unexplained"]) for row in done),
         "median_parameters_left": left[len(left) // 2] if left else None,
@@ -60,7 +64,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run what is missing, and write after every twenty-three trials."""
+    """Run what is missing, and write after some trials of each kind."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cnns", type=int, default=2000)
     parser.add_argument("--transformers", type=int, default=300)
@@ -72,12 +76,16 @@ def main() -> None:
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, ring)
     known = json.loads(options.out.read_text())["rows"] if options.out.exists() else {}
-    rows: dict[str, list[dict[str, Any]]] = {kind: known.get(kind, []) for kind in ("cnn", "transformer")}
-    wanted = {"cnn": options.cnns, "transformer": options.transformers}
+    wanted = {
+        kind: count
+        for name, count in (("cnn", options.cnns), ("transformer", options.transformers))
+        for kind in (name, f"{name} without zeros")
+    }
+    rows: dict[str, list[dict[str, Any]]] = {kind: known.get(kind, []) for kind in wanted}
     end = time.monotonic() + 60 * options.minutes
     while time.monotonic() < end and any(len(rows[kind]) < wanted[kind] for kind in rows):
         for kind in rows:
-            upto = min(wanted[kind], len(rows[kind]) + (20 if kind == "cnn" else 3))
+            upto = min(wanted[kind], len(rows[kind]) + (3 if "transformer" in kind else 20))
             rows[kind] += [attempt(kind, seed) for seed in range(len(rows[kind]), upto)]
         counts = {kind: summary(found) for kind, found in rows.items()}
         options.out.write_text(json.dumps({"counts": counts, "rows": rows}, indent=None) + "\n")

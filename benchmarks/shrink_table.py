@@ -131,12 +131,12 @@ def ours(model: nn.Module, x: Any) -> nn.Module:
 
 def masked_by_us(model: nn.Module, x: Any) -> nn.Module:
     """The dense model with the channels that :func:`ours` cuts set to zero."""
-    from torchlift.channels.feasible import usable
-    from torchlift.channels.masking import masked
-    from torchlift.channels.model_trace import traced
-    from torchlift.channels.scoring import Choice, chosen, scores_of
+    from torchlift.channels.cuts import masked
+    from torchlift.channels.follow import traced
+    from torchlift.channels.scores import Choice, chosen, scores_of
+    from torchlift.channels.surgery import usable
 
-    free = [c for c in usable(model, traced(model, x), x) if not c.blocked]
+    free = [c for c in usable(model, traced(model, x, values=False)[0], x) if not c.blocked]
     return masked(model, free, chosen(free, scores_of(model, free, Choice()), Choice()))
 
 

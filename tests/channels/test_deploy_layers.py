@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from torchlift.channels.follow.rms_norms import rms_form, scaled_rms
+from torchlift.channels.follow.norms import rms_form, scaled_rms
 from torchlift.channels.layers import CountedLayerNorm, FewerHeads, merged_mask
 
 

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from torchlift.channels.couplings import couplings
+from torchlift.channels.follow import traced
 from torchlift.channels.follow.labels import Labels, compressed
-from torchlift.channels.model_trace import traced
 from torchlift.deploy import prune, shrink, shrinkable
 
 
 def found(model: nn.Module, x: object) -> dict[str, tuple[int, str]]:
     """(channels, reason) of each coupling, by the layer that writes it."""
-    return {c.name: (c.channels, c.blocked) for c in couplings(traced(model.eval(), x))}
+    return {c.name: (c.channels, c.blocked) for c in couplings(traced(model.eval(), x)[0])}
 
 
 @settings(max_examples=50, deadline=None)

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from torchlift.channels import criteria
-from torchlift.channels.masking import masked
-from torchlift.channels.scoring import Choice, chosen, scores_of
+from torchlift.channels import scores as criteria
+from torchlift.channels.cuts import masked
+from torchlift.channels.scores import Choice, chosen, scores_of
 from torchlift.deploy import mask_weights, plan, prune
 from torchlift.deploy.measuring import count_macs
 from torchlift.errors import SelectionError, TorchliftError

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torchlift.channels.copies import copied
 from torchlift.channels.couplings import couplings
 from torchlift.channels.equality import agree
-from torchlift.channels.model_trace import outlined
+from torchlift.channels.follow import traced
 from torchlift.deploy import prune
 from torchlift.models import ResNet
 from torchlift.testing.random_cnns import RandomCNN
@@ -134,7 +134,7 @@ def test_copies_are_deep_copies():
 @pytest.mark.parametrize("draw", [lambda seed: RandomCNN(seed).draw(), random_transformer])
 def test_couplings_are_the_classes_of_channels_that_touch_the_same_places(draw, seed):
     """Beside the definition, channel by channel."""
-    found = outlined(*draw(seed))[0]
+    found = traced(*draw(seed), values=False)[0]
     parent, frozen = found.labels.parent.tolist(), found.labels.frozen()
     slices: dict[int, list[tuple[str, int, int]]] = {}
     for place in found.labels.places:

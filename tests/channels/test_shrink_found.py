@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from torchlift.channels.masking import masked
+from torchlift.channels.cuts import masked
 from torchlift.deploy import channel_groups, plan, prune, shrink, shrinkable
 from torchlift.errors import TorchliftError
 

@@ -15,9 +15,14 @@ HOW = ("__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__new__",
 """By these a class says that its objects are to be copied in a way of their own."""
 
 
-def copied(model: nn.Module) -> nn.Module:
-    """A deep copy."""
-    memo: dict[int, Any] = {id(buffer): buffer.clone() for buffer in lone_buffers(model)}
+def sharing(model: nn.Module) -> nn.Module:
+    """A copy with modules and buffers of its own and the model's parameters themselves."""
+    return copied(model, {id(parameter): parameter for parameter in model.parameters()})
+
+
+def copied(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+    """A deep copy; ``memo`` as of ``copy.deepcopy``."""
+    memo = {id(buffer): buffer.clone() for buffer in lone_buffers(model)} | (memo or {})
     parts = [part for part in model.modules() if plain(type(part))]
     for part in parts:
         memo[id(part)] = object.__new__(type(part))

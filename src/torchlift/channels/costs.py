@@ -48,7 +48,7 @@ def costs_of(model: nn.Module, found: Trace) -> Costs:
         places.setdefault(place.name, []).append((place, found.labels.roots(place.labels)))
     products = tuple(
         tuple((size, line(found.labels, core, dim)) for size, core, dim in extents)
-        for extents in found.watch.products
+        for extents in found.readers.products
     )
     sizes = {name: tuple(p.shape) for name, p in model.named_parameters()}
     return Costs(sizes, {n: tuple(own) for n, own in places.items()}, products, found.samples)

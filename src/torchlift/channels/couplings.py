@@ -61,7 +61,8 @@ def couplings(found: Trace) -> list[Coupling]:
     kind, number = kind[parent], number[parent]
     shared = Counter(k for touched, _, _ in kinds for k in touched)
     read, summed = (
-        within(places, mask) for mask in (found.watch.reader, found.watch.reader & ~found.watch.looked_up)
+        within(places, mask)
+        for mask in (found.readers.reader, found.readers.reader & ~found.readers.looked_up)
     )
 
     def member(k: int, count: int) -> Member:

@@ -1,14 +1,15 @@
 """Cutting channels out of tensors, layers and optimizer state. Nothing here decides what to cut."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.optim import LBFGS, Adafactor, Optimizer
 
-from torchlift.channels.couplings import Member
+from torchlift.channels.copies import copied
+from torchlift.channels.couplings import Coupling, Member
 from torchlift.channels.resizing import refit_attention, resize
-from torchlift.core.stored import KEPT, STEP, owner_of, record_at
+from torchlift.core.stored import KEPT, STEP, full_rank, record_of, store
 from torchlift.errors import TorchliftError
 
 Cuts = dict[tuple[str, int], Tensor]
@@ -30,6 +31,27 @@ def merged(cuts: Iterable[Cuts]) -> Cuts:
     return {place: index for place, index in total.items() if len(index)}
 
 
+def masked(
+    model: nn.Module, groups: Sequence[Coupling], gone: Sequence[Tensor], *, own: bool = False
+) -> nn.Module:
+    """A copy of the model in which all that writes or scales the channels ``gone`` (Boolean) is zero, and
+    recorded as such.
+
+    ``own``: the model itself.
+    """
+    model = model if own else copied(model)
+    weights = dict(model.named_parameters())
+    for coupling, dead in zip(groups, gone, strict=True):
+        for member in coupling.of("writes"):
+            if member.name in weights:
+                weight = weights[member.name]
+                index = member.index[dead[member.channel]].to(weight.device)
+                kept = torch.ones_like(weight, dtype=torch.bool).index_fill_(member.dim, index, False)
+                earlier = record_of(model, member.name)[1]
+                store(model, member.name, kept=kept if earlier is None else kept & earlier)
+    return model
+
+
 def without(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
     """The tensor less some slices of a dimension."""
     keep = torch.ones(tensor.shape[dim], dtype=torch.bool)
@@ -42,37 +64,39 @@ def cut(model: nn.Module, cuts: Cuts) -> nn.Module:
     lost: dict[str, dict[int, Tensor]] = {}
     for (name, dim), index in cuts.items():
         lost.setdefault(name, {})[dim] = index
-    for name in list(lost):
-        lost |= record_cuts(model, name, lost[name])
-    parts = dict(model.named_modules(remove_duplicate=False))
-    made: dict[int, Tensor] = {}
+    modules = dict(model.named_modules(remove_duplicate=False))
+    made: dict[int, tuple[Tensor, dict[int, Tensor]]] = {}
     both = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
-    for name, old in [pair for part in both for pair in part]:
+    for name, old in [pair for tensors in both for pair in tensors]:
         if name in lost and id(old) not in made:
             new = old.detach()
             for dim, index in lost[name].items():
                 new = without(new, dim, index)
             new = new.contiguous()
-            made[id(old)] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
+            new = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
+            made[id(old)] = new, lost[name]
         if id(old) in made:  # a tied weight stays tied
             owner, _, leaf = name.rpartition(".")
-            setattr(parts[owner], leaf, made[id(old)])
+            new, dims = made[id(old)]
+            setattr(modules[owner], leaf, new)
+            cut_record(modules[owner], leaf, old.shape, dims)
     for module in model.modules():
         resize(module)
     return refit_attention(model)
 
 
-def record_cuts(model: nn.Module, name: str, lost: Mapping[int, Tensor]) -> dict[str, dict[int, Tensor]]:
-    """The same cuts of a weight's mask, and of its step where that has an entry for each slice."""
-    owner, leaf = owner_of(model, name)
-    weight, place = getattr(owner, leaf), name.removesuffix(leaf)
-    return {
-        place + form.format(leaf): {
-            dim: index for dim, index in lost.items() if record.shape[dim] == weight.shape[dim]
-        }
-        for form, record in zip((STEP, KEPT), record_at(owner, leaf), strict=True)
-        if record is not None
-    }
+def cut_record(owner: nn.Module, leaf: str, shape: torch.Size, lost: Mapping[int, Tensor]) -> None:
+    """Cut the grid and the mask that are recorded beside a weight as the weight was cut."""
+    for form in (STEP, KEPT):
+        record = dict(owner.named_buffers(recurse=False)).get(form.format(leaf))
+        if record is None:
+            continue
+        record = full_rank(record, len(shape))
+        for dim, index in lost.items():
+            if record.shape[dim] > 1:  # one for each slice, or for blocks of them
+                slices = record.repeat_interleave(shape[dim] // record.shape[dim], dim)
+                record = without(slices, dim, index)
+        owner.register_buffer(form.format(leaf), record.contiguous(), persistent=False)
 
 
 def check_optimizer(optimizer: Optimizer | None) -> None:

@@ -1,9 +1,10 @@
-"""Which channels can be cut without changing what the model computes, and what must be folded for it.
+"""Which channels can be cut without changing what the model computes: a proof from the weights.
 
-A channel is cut where every layer that reads it either ignores it (a zero column), or is given a constant c
-whatever the input and whatever the weights that are not zero. c = 0 adds nothing. c ≠ 0 goes into the
-reader's bias, b ← b + c·Σ W[:, i], which is exact for linear layers and unpadded convolutions; at the border
-of a zero-padded one it is not, and the channel stays. Norms over all channels must find exact zeros.
+A channel goes where every layer that reads it either ignores it (its column is zero in all rows that stay),
+or is given a constant c whatever the input (see ``follow.constants``). c = 0 adds nothing. c ≠ 0 goes into
+the reader's bias, b ← b + c·Σ W[:, i], which is exact for linear layers and unpadded convolutions; at the
+border of a zero-padded one it is not, and the channel stays. Norms over all channels must be given exact
+zeros.
 """
 
 import dataclasses
@@ -11,12 +12,10 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from torchlift.channels.constant_folding import Folds, fold, target
 from torchlift.channels.couplings import Coupling, Member
-from torchlift.channels.cuts import Cuts, cuts_of, merged
 from torchlift.channels.follow import Trace
-
-Reasons = dict[str, str]
+from torchlift.channels.follow.constants import CONSTANT, FIXED
+from torchlift.channels.resizing import CONV, is_conv1d
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -25,7 +24,7 @@ class Verdict:
 
     coupling: Coupling
     silent: Tensor
-    """Boolean: channels that carry a constant, or that nobody writes: what a mask meant to remove."""
+    """Boolean: channels that carry a constant, or that nobody writes or reads: what a mask meant."""
     dead: Tensor
     """Boolean: the channels that go."""
     why: str = ""
@@ -37,87 +36,157 @@ class Verdict:
         return int(self.dead.sum())
 
 
-def judge(model: nn.Module, found: Trace, coupling: Coupling, *, exact: bool = True) -> Verdict:
-    """Decide for each channel of a coupling."""
-    silent = unwritten(model, coupling)
-    if coupling.blocked:
-        return Verdict(coupling, silent, torch.zeros_like(silent), coupling.blocked)
-    dead = torch.ones_like(silent)
-    still = torch.ones_like(silent)
-    why = ""
-    for place, labels in readers(found, coupling):
-        constant, zero = found.still.constant[labels], found.watch.zero[labels]
-        seen = found.watch.reader[labels]
-        folds = found.watch.folds[labels] & (target(model, found, place) is not None)
-        quiet = constant & ((found.still.value[labels] == 0) | folds)
-        fine = ~seen | zero | quiet
-        still[place.channel[~(zero | constant) & seen]] = False
-        dead[place.channel[~fine]] = False
-        stay = ~fine & constant
-        if not why and bool(stay.any()):
-            why = (
-                f"{len(place.channel[stay].unique())} zero channels stay: {place.name} cannot take the "
-                "constant they emit into a bias (it pads with zeros, or has none to take it)"
-            )
-        if not why and bool((silent[place.channel] & ~fine).any()):
-            why = f"zero channels stay: what reaches {place.name} from them is not constant"
-    averaged = averages(found, coupling)
-    if exact and bool((averaged & dead).any()):
-        why = why or "a norm over all channels averages over them, and they are not zero"
-        dead &= ~averaged
-    silent |= still
-    if not bool(silent.any() or dead.any()):
-        why = "all channels are in use"
-    if bool(dead.all()):
-        dead[0] = False
-        why = why or "all channels are dead: one is kept"
-    return Verdict(coupling, silent, dead, why)
+class Proof:
+    """What a trace proves about a model's channels.
+
+    ``one_size``: the model takes inputs of no other shape, so that what is fixed for this one is constant.
+    ``exact``: norms over all channels may lose nothing but zeros.
+    """
+
+    def __init__(self, model: nn.Module, trace: Trace, *, one_size: bool, exact: bool) -> None:
+        self.model, self.trace, self.exact = model, trace, exact
+        self.weights = dict(model.named_parameters())
+        readers, level = trace.readers, FIXED if one_size else CONSTANT
+        self.constant = (readers.grade >= level) & readers.uniform
+        self.value = readers.value
+        roots = trace.labels.roots((readers.averaged < level).nonzero().flatten())
+        self.averaged = torch.zeros(trace.labels.size, dtype=torch.bool)
+        self.averaged[roots] = exact
+        self.ignored = torch.zeros_like(self.averaged)
+        """By label of a reader's slice: zero in all that stays."""
+
+    def verdicts(self, couplings: list[Coupling], round_to: int = 1) -> list[Verdict]:
+        """Decide for all couplings, until no cut makes the layer before it useless.
+
+        What a round takes for ignored rests on the cuts of the round before: only where these are the same
+        does the proof hold. Should that never come to be, the first round, which rests on none, stands.
+        """
+        first: list[Verdict] = []
+        gone = torch.zeros_like(self.averaged)
+        for _ in range(100):
+            self.ignored = self.without(gone)
+            decided = [rounded(v, round_to) for v in spared([self.verdict(c) for c in couplings])]
+            first = first or decided
+            after = torch.zeros_like(gone)
+            for verdict in decided:
+                after[verdict.coupling.roots[verdict.dead]] = True
+            after = after[self.trace.labels.parent]
+            if torch.equal(after, gone):
+                return decided
+            gone = after
+        self.ignored = self.without(torch.zeros_like(gone))
+        return first
+
+    def without(self, gone: Tensor) -> Tensor:
+        """Boolean, by label: no reader has anything but zeros there once the labels ``gone`` are cut."""
+        ignored = self.trace.readers.reader.clone()
+        for reading in self.trace.readers.readings:
+            ignored[reading.labels] &= reading.ignored(gone)
+        return ignored
+
+    def verdict(self, coupling: Coupling) -> Verdict:
+        """Decide for each channel of a coupling."""
+        silent = self.unwritten(coupling)
+        if coupling.blocked:
+            return Verdict(coupling, silent, torch.zeros_like(silent), coupling.blocked)
+        dead, still = torch.ones_like(silent), torch.ones_like(silent)
+        why = ""
+        for member, labels in self.readers(coupling):
+            seen, ignored = self.trace.readers.reader[labels], self.ignored[labels]
+            constant = self.constant[labels]
+            folds = self.trace.readers.folds[labels] & (self.bias_for(member) is not None)
+            fine = ~seen | ignored | (constant & ((self.value[labels] == 0) | folds))
+            still[member.channel[~(ignored | constant) & seen]] = False
+            dead[member.channel[~fine]] = False
+            stay = ~fine & constant
+            if not why and bool(stay.any()):
+                why = (
+                    f"{len(member.channel[stay].unique())} zero channels stay: {member.name} cannot take the "
+                    "constant they emit into a bias (it pads with zeros, or has none to take it)"
+                )
+            if not why and bool((silent[member.channel] & ~fine).any()):
+                why = f"zero channels stay: what reaches {member.name} from them is not constant"
+        averaged = self.averaged[coupling.roots]
+        if bool((averaged & dead).any()):
+            why = why or "a norm over all channels averages over them, and they are not zero"
+            dead &= ~averaged
+        silent |= still
+        if not bool(silent.any() or dead.any()):
+            why = "all channels are in use"
+        if bool(dead.all()):
+            dead[0] = False
+            why = why or "all channels are dead: one is kept"
+        return Verdict(coupling, silent, dead, why)
+
+    def unwritten(self, coupling: Coupling) -> Tensor:
+        """Channels whose slices of all weight matrices that write them are exactly zero."""
+        silent = torch.ones(coupling.channels, dtype=torch.bool)
+        matrices = [
+            m for m in coupling.of("writes") if m.name in self.weights and self.weights[m.name].ndim > 1
+        ]
+        for member in matrices:
+            weight = self.weights[member.name].detach()
+            zero = (weight == 0).transpose(0, member.dim).flatten(1).all(1).cpu()
+            silent[member.channel[~zero[member.index]]] = False
+        return silent & bool(matrices)
+
+    def readers(self, coupling: Coupling) -> list[tuple[Member, Tensor]]:
+        """The members that some layer reads, with the labels of their slices."""
+        starts, reader = self.trace.starts, self.trace.readers.reader
+        pairs = [(m, starts[m.name, m.dim] + m.index) for m in coupling.members]
+        return [(m, labels) for m, labels in pairs if bool(reader[labels].any())]
+
+    def bias_for(self, reader: Member) -> str | None:
+        """The layer whose bias takes what one of its columns would have added; None if there is none."""
+        start = self.trace.starts[reader.name, reader.dim]
+        for name in (self.trace.readers.modules.get(start), reader.name.rpartition(".")[0]):
+            layer = None if name is None else self.model.get_submodule(name)
+            if isinstance(layer, (nn.Linear, *CONV)) or (layer is not None and is_conv1d(layer)):
+                columns = 0 if is_conv1d(layer) else 1
+                if layer.weight is self.weights.get(reader.name) and reader.dim == columns:
+                    return name
+        return None
+
+    def fold(self, reader: Member, labels: Tensor, dead: Tensor) -> tuple[str, Tensor] | None:
+        """(layer, c·Σ W[:, i]) over the dead channels i that carry a constant c; None where all are zero."""
+        gone = dead[reader.channel] & ~self.ignored[labels]
+        constant = torch.where(gone, self.value[labels], 0.0)
+        name = self.bias_for(reader) if bool(constant.any()) else None
+        if name is None:
+            return None
+        layer = self.model.get_submodule(name)
+        weight = layer.get_parameter("weight").detach().double()
+        weight = weight.t() if is_conv1d(layer) else weight
+        sums = weight.reshape(*weight.shape[:2], -1).sum(2)
+        return name, sums[:, reader.index] @ constant.to(weight.device)
 
 
-def unwritten(model: nn.Module, coupling: Coupling) -> Tensor:
-    """Channels whose slices of all weight matrices that write them are exactly zero."""
-    silent = torch.ones(coupling.channels, dtype=torch.bool)
-    known = dict(model.named_parameters())
-    matrices = [m for m in coupling.of("writes") if m.name in known and known[m.name].ndim > 1]
-    for member in matrices:
-        slices = (known[member.name].detach().transpose(0, member.dim).flatten(1) == 0).all(1).cpu()
-        silent[member.channel[~slices[member.index]]] = False
-    return silent & bool(matrices)
+def spared(verdicts: list[Verdict]) -> list[Verdict]:
+    """No dimension loses all its slices, whatever couplings share it: the first channel stays."""
+    left: dict[tuple[str, int], int] = {}
+    for verdict in verdicts:
+        for member in verdict.coupling.members:
+            gone = int(verdict.dead[member.channel].sum())
+            left[member.name, member.dim] = left.get((member.name, member.dim), member.size) - gone
+    done: list[Verdict] = []
+    for verdict in verdicts:
+        empty = any(left[m.name, m.dim] == 0 for m in verdict.coupling.members)
+        dead = verdict.dead.clone()
+        if empty and bool(dead.any()):
+            dead[int(dead.nonzero()[0])] = False
+            for m in verdict.coupling.members:
+                left[m.name, m.dim] += 1
+        done.append(dataclasses.replace(verdict, dead=dead))
+    return done
 
 
-def readers(found: Trace, coupling: Coupling) -> list[tuple[Member, Tensor]]:
-    """The members that some layer reads, with the labels of their slices."""
-    start = {(place.name, place.dim): place.start for place in found.labels.places}
-    pairs = [(m, start[m.name, m.dim] + m.index) for m in coupling.members]
-    return [(m, labels) for m, labels in pairs if bool(found.watch.reader[labels].any())]
-
-
-def averages(found: Trace, coupling: Coupling) -> Tensor:
-    """Channels that reach a norm over all channels as something other than zero."""
-    roots = found.labels.roots(found.watch.averaged.nonzero().flatten())
-    return torch.isin(coupling.roots, roots)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Surgery:
-    """The verdicts on some couplings, and what they mean for the tensors."""
-
-    verdicts: tuple[Verdict, ...]
-    cuts: Cuts
-    folds: Folds
-    roots: Tensor
-    """The labels of all channels that go."""
-
-
-def surgery(model: nn.Module, found: Trace, verdicts: list[Verdict], *, folding: bool = True) -> Surgery:
-    """The cuts and folds of all verdicts together; without ``folding``, for channels that carry zero."""
-    folds: Folds = {}
-    for verdict in verdicts if folding else []:
-        for member, labels in readers(found, verdict.coupling):
-            extra = fold(model, found, member, labels, verdict.dead)
-            if extra is not None:
-                name, amount = extra
-                folds[name] = folds[name] + amount if name in folds else amount
-    cuts = merged(cuts_of(v.coupling.members, v.dead) for v in verdicts)
-    roots = [v.coupling.roots[v.dead] for v in verdicts]
-    return Surgery(tuple(verdicts), cuts, folds, torch.cat([torch.zeros(0, dtype=torch.int64), *roots]))
+def rounded(verdict: Verdict, round_to: int) -> Verdict:
+    """Fewer cuts, so that the channels left are a multiple, where they were one."""
+    left = verdict.coupling.channels - verdict.cut
+    if round_to < 2 or not verdict.cut or verdict.coupling.channels % round_to:
+        return verdict
+    back = -left % round_to
+    dead = verdict.dead.clone()
+    dead[dead.nonzero().flatten()[:back]] = False
+    why = verdict.why or (f"{back} stay to leave a multiple of {round_to}" if back else "")
+    return dataclasses.replace(verdict, dead=dead, why=why)

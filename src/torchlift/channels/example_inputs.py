@@ -97,25 +97,45 @@ def precise(model: nn.Module, dtype: torch.dtype, *, own: bool = False) -> nn.Mo
     return twin.to(dtype) if other else twin
 
 
-def variations(twin: nn.Module, example: Example, most: int = 6) -> list[Example]:
-    """The example; noise in its place, small and large; a batch of another size; larger and smaller sizes.
-
-    Only what the model (a copy in evaluation mode) itself takes: where it is made for one image size, there
-    is one. ``most``: when to stop.
-    """
-    small = few(example)
-    base = small if not differ(example, small) or accepts(twin, small) else example
-    found = [base, changed(base, noise(1.0)), changed(base, noise(10.0))]
-    for change in (batch_of(3), *(resized(base, factor) for factor in (0.5, 1.5, 2.0))):
-        other = changed(base, change)
-        if len(found) < most and differ(base, other) and accepts(twin, other):
-            found.append(changed(other, noise(1.0)))
-    return found
-
-
 def few(example: Example) -> Example:
     """The first two samples."""
     return changed(example, lambda x: x[:2] if x.ndim else x)
+
+
+LARGE = 2**14
+"""Entries of a sample above which it is cropped for what needs no more of it."""
+
+
+def smaller(example: Example) -> Iterator[Example]:
+    """Two samples cropped to about LARGE entries, where they are larger; two samples; the example."""
+    whole = few(example)
+    crop = whole
+    while max((x[0].numel() for x in tensors(crop) if x.ndim), default=0) > LARGE:
+        before, crop = crop, changed(crop, halved(crop))
+        if not differ(before, crop):
+            break
+    for one, other in ((crop, whole), (whole, example)):
+        if differ(one, other):
+            yield one
+    yield example
+
+
+def halved(example: Example) -> Callable[[Tensor], Tensor]:
+    """Half of a map's places, or of what is longest in a sequence; dimensions of less than 64 stay."""
+    lengths = {max(x.shape[1:]) for x in tensors(example) if x.ndim in (2, 3)}
+
+    def change(x: Tensor) -> Tensor:
+        for dim in range(2, x.ndim) if x.ndim >= 4 else range(1, x.ndim):
+            if x.shape[dim] >= 64 and (x.ndim >= 4 or x.shape[dim] in lengths):
+                x = x.narrow(dim, 0, x.shape[dim] // 2)
+        return x
+
+    return change
+
+
+def other_sizes(twin: nn.Module, example: Example) -> Iterator[Example]:
+    """The example in other sizes that the model (a copy in evaluation mode) takes."""
+    return (other for other in sizes(example) if differ(example, other) and accepts(twin, other))
 
 
 def sizes(example: Example) -> Iterator[Example]:
@@ -125,13 +145,6 @@ def sizes(example: Example) -> Iterator[Example]:
         if differ(example, other):
             yield other
     yield example
-
-
-def many(twin: nn.Module, example: Example) -> list[Example]:
-    """Noise in place of the example, for eight samples where the model takes so many."""
-    wide = changed(example, batch_of(8))
-    given = wide if accepts(twin, wide) else example
-    return [changed(given, noise(2.0)), changed(given, noise(20.0))]
 
 
 def noise(scale: float) -> Callable[[Tensor], Tensor]:

@@ -7,13 +7,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from torchlift.channels.copies import copied
 from torchlift.channels.costs import Costs, costs_of
 from torchlift.channels.couplings import Coupling, Member
-from torchlift.channels.criteria import slices
 from torchlift.channels.example_inputs import Example
-from torchlift.channels.feasible import usable
-from torchlift.channels.model_trace import Probe, traced
+from torchlift.channels.follow import traced
+from torchlift.channels.scores import slices
+from torchlift.channels.surgery import usable
 
 Slices = int | tuple[int, tuple[int, ...]]
 """A dimension with one slice per channel, in order; or a dimension and the channel of each of its slices."""
@@ -54,13 +53,12 @@ class Plan:
 
 def plan(model: nn.Module, example: Example) -> Plan:
     """Follow a model and gather its groups of channels."""
-    found = traced(model, example, Probe.of(model, example, brief=True).ends)
-    twin = copied(model).eval()
+    trace, given = traced(model, example, values=False)
     parameters = dict(model.named_parameters())
     groups: dict[str, dict[str, Slices]] = {}
     couplings: dict[str, Coupling] = {}
     taken: set[str] = set()
-    for coupling in usable(twin, found, example):
+    for coupling in usable(model, trace, given):
         members = [m for m in coupling.of("writes") if m.name in parameters and m.name not in taken]
         whole = [m for m in members if len(m.index) == m.size]
         matrices = [m for m in members if parameters[m.name].ndim > 1]
@@ -70,7 +68,7 @@ def plan(model: nn.Module, example: Example) -> Plan:
         groups[name] = {m.name: slices_of(m, coupling.channels) for m in whole}
         couplings[name] = coupling
         taken |= set(groups[name])
-    return Plan(groups, couplings, costs_of(model, found))
+    return Plan(groups, couplings, costs_of(model, trace))
 
 
 def channel_groups(model: nn.Module, example: Example) -> dict[str, dict[str, Slices]]:

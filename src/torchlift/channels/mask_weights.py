@@ -1,15 +1,15 @@
 """``mask_weights``: single weights set to zero, by a criterion, a pattern or masks of one's own."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from torchlift.channels import criteria
-from torchlift.channels.scoring import gradients
+from torchlift.channels.scores import gradients, lamp, n_of_m
 from torchlift.core import matches, select, store
+from torchlift.core.smallest import smallest
 from torchlift.errors import TorchliftError
 
 
@@ -43,13 +43,14 @@ def mask_weights(
     if criterion == "taylor" and loss is None:
         raise TorchliftError("criterion='taylor' needs loss=, a function of the model that gives a number.")
     grads = gradients(model, loss) if criterion == "taylor" and loss is not None else {}
-    scores = {name: worth(known[name].detach(), criterion, grads.get(name)) for name in chosen}
+    scores = (worth(known[name].detach(), criterion, grads.get(name)) for name in chosen)
     if pattern is not None:
-        keep = {name: criteria.n_of_m(score, *pattern) for name, score in scores.items()}
+        keep = [n_of_m(score, *pattern) for score in scores]
+    elif scope == "local":
+        keep = [~smallest(score, round(ratio * score.numel())) for score in scores]
     else:
-        gone = dropped(list(scores.values()), ratio, scope)
-        keep = {name: ~part for name, part in zip(chosen, gone, strict=True)}
-    apply(model, known, keep)
+        keep = kept_globally(scores, [known[name].shape for name in chosen], ratio)
+    apply(model, known, dict(zip(chosen, keep, strict=True)))
     return model
 
 
@@ -58,7 +59,7 @@ def worth(weight: Tensor, criterion: str, gradient: Tensor | None) -> Tensor:
     if criterion == "magnitude":
         return weight.abs()
     if criterion == "lamp":
-        return criteria.lamp(weight)
+        return lamp(weight)
     if criterion == "random":
         return torch.rand(weight.shape, generator=torch.Generator().manual_seed(weight.numel()))
     if criterion != "taylor" or gradient is None:
@@ -66,14 +67,14 @@ def worth(weight: Tensor, criterion: str, gradient: Tensor | None) -> Tensor:
     return (weight * gradient).abs()
 
 
-def dropped(scores: list[Tensor], ratio: float, scope: str) -> list[Tensor]:
-    """Boolean: the lowest scores, of all weights together or of each by itself."""
-    if scope == "local":
-        return criteria.lowest(scores, [round(ratio * s.numel()) for s in scores])
-    flat = torch.cat([s.flatten().double().cpu() for s in scores])
-    (gone,) = criteria.lowest([flat], [round(ratio * len(flat))])
-    parts = gone.split([s.numel() for s in scores])
-    return [part.view(s.shape) for part, s in zip(parts, scores, strict=True)]
+def kept_globally(scores: Iterable[Tensor], shapes: Sequence[torch.Size], ratio: float) -> list[Tensor]:
+    """Boolean: all but the lowest scores of all weights together. One score is held twice at a time."""
+    sizes = [shape.numel() for shape in shapes]
+    flat = torch.empty(sum(sizes), dtype=torch.float32)
+    for part, score in zip(flat.split(sizes), scores, strict=True):
+        part.copy_(score.flatten())
+    keep = ~smallest(flat, round(ratio * len(flat)))
+    return [part.view(shape) for part, shape in zip(keep.split(sizes), shapes, strict=True)]
 
 
 def apply(model: nn.Module, known: Mapping[str, nn.Parameter], masks: Mapping[str, Tensor]) -> None:

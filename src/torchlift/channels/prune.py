@@ -11,17 +11,15 @@ from torch import Tensor, nn
 from torchlift.channels.copies import copied
 from torchlift.channels.costs import costs_of
 from torchlift.channels.couplings import Coupling, couplings
-from torchlift.channels.dead_channels import Verdict, surgery
+from torchlift.channels.cuts import masked
+from torchlift.channels.dead_channels import Verdict
 from torchlift.channels.equality import agree
-from torchlift.channels.example_inputs import Example, batch_of, changed, noise, precise
-from torchlift.channels.feasible import usable
-from torchlift.channels.follow import Trace
+from torchlift.channels.example_inputs import Example, batch_of, changed, noise
+from torchlift.channels.follow import Trace, traced
 from torchlift.channels.layout import faster, lay
-from torchlift.channels.masking import masked
-from torchlift.channels.model_trace import outlined
-from torchlift.channels.scoring import Choice, Criterion, Loss, Scope, chosen, scores_of
+from torchlift.channels.scores import Choice, Criterion, Loss, Scope, chosen, scores_of
 from torchlift.channels.shrink import shrink
-from torchlift.channels.surgery import operate
+from torchlift.channels.surgery import operate, surgery, usable
 from torchlift.core import matches, select
 from torchlift.errors import TorchliftError
 
@@ -53,7 +51,7 @@ def prune(
         raise TorchliftError("prune goes by one of ratio, parameters= and macs=; got several.")
     ratio = 0.5 if ratio is None else ratio
     choice = Choice(ratio=ratio, criterion=criterion, scope=scope, loss=loss, skip=skip, round_to=round_to)
-    found, twin, given = outlined(model, example)
+    found, given = traced(model, example, values=False)
     for glob in [*(ratio if isinstance(ratio, Mapping) else ()), *([skip] if skip else ())]:
         select([name for name, _ in model.named_modules() if name], glob, "prune")
     every = [c for c in couplings(found) if c.channels > 1]
@@ -62,10 +60,9 @@ def prune(
         free = [c for c in known if not c.blocked and not left_out(c, choice)]
         gone = picked(model, found, free, choice, parameters, macs)
         verdicts = [Verdict(c, dead, dead) for c, dead in zip(free, gone, strict=True) if bool(dead.any())]
-        small = operate(model, found, surgery(model, found, verdicts, folding=False), exact=exact)
-        if exact and checked(small, masked(twin, free, gone, own=True), given):
+        small = operate(model, found, surgery(verdicts), exact=exact)
+        if exact and checked(small, masked(model, free, gone).eval(), given):
             return small
-        twin = precise(model, torch.float64)
     return shrink(masked(model, free, gone), example, exact=exact)  # constants to fold, or a cut refused
 
 

@@ -2,22 +2,23 @@
 
 import copy
 import dataclasses
+import itertools
 import logging
+from collections.abc import Callable
 
 from torch import nn
 from torch.optim import Optimizer
 
+from torchlift.channels.copies import sharing
 from torchlift.channels.couplings import couplings
 from torchlift.channels.cuts import carry, check_optimizer
-from torchlift.channels.dead_channels import Surgery, Verdict, judge, surgery
-from torchlift.channels.decisions import rounded, sound, spared
+from torchlift.channels.dead_channels import Proof, Verdict
 from torchlift.channels.equality import difference, same
-from torchlift.channels.example_inputs import Example
-from torchlift.channels.feasible import FIXED, runs
-from torchlift.channels.follow import Trace
+from torchlift.channels.example_inputs import Example, other_sizes
+from torchlift.channels.follow import traced
+from torchlift.channels.follow.constants import FIXED
 from torchlift.channels.layout import laid_out
-from torchlift.channels.model_trace import Probe, traced
-from torchlift.channels.surgery import operate
+from torchlift.channels.surgery import FIXED_SIZE, Surgery, operate, runs, surgery
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +46,9 @@ def shrink(
 ) -> nn.Module:
     """A copy of the model without the channels, units and heads that do nothing; same outputs to 1e-6.
 
-    ``example``: an input tensor, a tuple of arguments or a dict of keyword arguments. A cut is exact or not
-    made: what stays although it is zero is logged with the reason, and listed by :func:`shrinkable`. An
+    ``example``: an input tensor, a tuple of arguments or a dict of keyword arguments. What goes is proved to
+    do nothing from the zeros of the weights, whatever the input; a model without zeros comes back as it is.
+    What stays although it is zero is logged with the reason, and listed by :func:`shrinkable`. An
     ``optimizer`` of the model is pointed at the new parameters; its state keeps the rows that were kept.
     ``exact=False`` lets layer norms forget the features that went, which is faster and changes the output; by
     how much is logged. ``round_to``: widths stay multiples of it where they were.
@@ -66,63 +68,71 @@ def shrunk(
     exact: bool = True,
     round_to: int = 1,
 ) -> tuple[nn.Module, list[Row]]:
-    """As :func:`shrink`, with the rows of what is left."""
+    """As :func:`shrink`, with a row for each group of channels."""
     check_optimizer(optimizer)
-    probe = Probe.of(model, example)
-    small = model
-    rows: list[Row] = []
-    for _ in range(100):  # a cut can make the layer before it useless: repeat until nothing moves
-        found, done, rows = once(small, example, probe, exact=exact, round_to=round_to)
-        if done is None:
-            break
-        after = operate(small, found, done, exact=exact)
-        if optimizer is not None:
-            carry(optimizer, small, after, done.cuts)
-        small = after
-    if not exact:
-        moved = difference(model, small, probe.examples)
-        log.warning("inexact by request: outputs move by up to %.2g", moved)
-    if small is model:
-        small = copy.deepcopy(model)
-        if optimizer is not None:
-            carry(optimizer, model, small, {})
-        return small, rows
-    return laid_out(small, probe.examples[0]), rows
+    small, done, rows, given = decided(model, example, exact=exact, round_to=round_to)
+    small = copy.deepcopy(model) if small is None else small.train(model.training)
+    if optimizer is not None:
+        carry(optimizer, model, small, done.cuts)
+    if done.cuts and not exact:
+        log.warning("inexact by request: outputs move by up to %.2g", difference(model, small, [given]))
+    return laid_out(small, given) if done.cuts else small, rows
 
 
 def shrinkable(model: nn.Module, example: Example, *, exact: bool = True) -> list[Row]:
-    """What :func:`shrink` would cut in its first pass, group by group, and why it leaves the rest."""
-    return once(model, example, Probe.of(model, example), exact=exact)[2]
+    """What :func:`shrink` cuts, group by group, and why it leaves the rest."""
+    return decided(model, example, exact=exact)[2]
 
 
-def once(
-    model: nn.Module, example: Example, probe: Probe, *, exact: bool = True, round_to: int = 1
-) -> tuple[Trace, Surgery | None, list[Row]]:
-    """One pass: the surgery that is exact (None where there is nothing to do), and the rows of the report."""
-    found = traced(model, example, probe)
-    verdicts = [judge(model, found, coupling, exact=exact) for coupling in couplings(found)]
-    verdicts = [rounded(verdict, round_to) for verdict in spared(verdicts)]
+def decided(
+    model: nn.Module, example: Example, *, exact: bool = True, round_to: int = 1
+) -> tuple[nn.Module | None, Surgery, list[Row], Example]:
+    """The model after the surgery (None where there is nothing to do), what was done, its rows, and the input
+    that was followed.
 
-    def fine(some: list[Verdict]) -> bool:
-        done = surgery(model, found, some)
-        after = operate(model, found, done, exact=exact)
-        agree = same(model, after, probe.examples)
-        return agree or (not exact and difference(model, after, probe.examples) < float("inf"))
+    A cut rests on its proof. The numbers are compared afterwards, on the example and in another size that the
+    model takes, because a model's own code may compute with sizes; what does not pass is left as it is.
+    """
+    trace, given = traced(model, example)
+    twin = sharing(model).eval()
+    others = other_sizes(twin, given) if bool((trace.readers.grade == FIXED).any()) else iter(())
+    sizes = list(itertools.islice(others, 1))
+    proof = Proof(model, trace, one_size=not sizes, exact=exact)
+    groups = couplings(trace)
 
-    active = [verdict for verdict in verdicts if verdict.cut]
-    refused: list[Verdict] = []
-    if active and not fine(active):
-        good = sound(active, fine)
-        refused, active = [v for v in active if v not in good], good
-    reasons = {
-        id(v): REFUSED if runs(model, found, v.coupling, probe.examples[0]) else FIXED for v in refused
-    }
-    rows = [row(verdict, reasons.get(id(verdict), "")) for verdict in verdicts]
-    return found, (surgery(model, found, active) if active else None), rows
+    def attempt(some: list[Verdict]) -> nn.Module | None:
+        small = operate(model, trace, surgery(some, proof), exact=exact)
+        running = sharing(small).eval()
+        if exact:
+            return small if all(same(twin, running, x) for x in (given, *sizes)) else None
+        return small if difference(model, running, [given]) < float("inf") else None
+
+    refused: dict[int, str] = {}
+    while True:
+        held = [dataclasses.replace(c, blocked=refused.get(k, c.blocked)) for k, c in enumerate(groups)]
+        verdicts = proof.verdicts(held, round_to)
+        active = [k for k, verdict in enumerate(verdicts) if verdict.cut]
+        small = attempt([verdicts[k] for k in active]) if active else None
+        if small is not None or not active:
+            done = surgery([verdicts[k] for k in active], proof)
+            return small, done, [row(verdict) for verdict in verdicts], given
+
+        def fine(some: list[int], verdicts: list[Verdict] = verdicts) -> bool:
+            return attempt([verdicts[k] for k in some]) is not None
+
+        for k in culprits(active, fine):
+            refused[k] = REFUSED if runs(model, trace, [groups[k]], given) else FIXED_SIZE
 
 
-def row(verdict: Verdict, refused: str) -> Row:
+def culprits(some: list[int], fine: Callable[[list[int]], bool]) -> list[int]:
+    """Those that do not hold by themselves, by halving; all of them where each does."""
+    if len(some) < 2:
+        return some
+    halves = some[: len(some) // 2], some[len(some) // 2 :]
+    return [k for half in halves if not fine(half) for k in culprits(half, fine)] or some
+
+
+def row(verdict: Verdict) -> Row:
     """A verdict as a line of the report."""
     coupling = verdict.coupling
-    cut, why = (0, refused) if refused else (verdict.cut, verdict.why)
-    return Row(coupling.name, coupling.channels, int(verdict.silent.sum()), cut, why)
+    return Row(coupling.name, coupling.channels, int(verdict.silent.sum()), verdict.cut, verdict.why)

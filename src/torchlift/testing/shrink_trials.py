@@ -1,4 +1,4 @@
-"""One trial of shrinking: channels of a random network masked, cut, and compared with the masked network."""
+"""One trial of shrinking: a random network, some of its channels set to zero or none, shrunk and compared."""
 
 import copy
 import dataclasses
@@ -7,13 +7,13 @@ import random
 import torch
 from torch import Tensor, nn
 
-from torchlift.channels.copies import copied
+from torchlift.channels.copies import sharing
 from torchlift.channels.couplings import Coupling
-from torchlift.channels.equality import both, distance
-from torchlift.channels.example_inputs import variations
-from torchlift.channels.feasible import usable
-from torchlift.channels.model_trace import traced
+from torchlift.channels.equality import apart, both
+from torchlift.channels.example_inputs import accepts, batch_of, changed, noise, resized
+from torchlift.channels.follow import traced
 from torchlift.channels.shrink import shrunk
+from torchlift.channels.surgery import usable
 from torchlift.testing.random_cnns import RandomCNN
 from torchlift.testing.random_transformers import random_transformer
 
@@ -27,6 +27,8 @@ class Trial:
     """Whether norms and biases were masked with the weights."""
     masked: int
     """Channels masked."""
+    cut: int
+    """Channels cut."""
     left: float
     """The part of the parameters that is left."""
     error: float
@@ -44,30 +46,55 @@ def network(kind: str, seed: int) -> tuple[nn.Module, Tensor]:
     return RandomCNN(seed).draw() if kind == "cnn" else random_transformer(seed)
 
 
-def trial(kind: str, seed: int) -> Trial:
-    """Mask, shrink, compare."""
+def trained(model: nn.Module, x: Tensor, steps: int) -> nn.Module:
+    """A few steps of gradient descent towards random numbers; the statistics of norms move too."""
+    parameters = list(model.parameters())
+    optimizer = torch.optim.Adam(parameters, lr=1e-2)
+    model.train()
+    for _ in range(steps):
+        out = model(changed(x, noise(1.0)))
+        loss = (out - torch.ones_like(out)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.eval()
+
+
+def trial(kind: str, seed: int, *, planted: bool = True) -> Trial:
+    """Set channels to zero if any are to be ``planted``, shrink, compare; every other network is trained."""
     model, x = network(kind, seed)
     dice = random.Random(seed)
-    whole = dice.random() < 0.7
-    masked, count = masked_at_random(model, usable(model, traced(model, x), x), dice, whole=whole)
-    small, rows = shrunk(masked, x)
-    examples = variations(copied(masked).eval(), x)
-    found = both(masked, small, examples)
-    error = float("inf")
-    if found is not None:
-        error = max(distance(a, b) / max(1.0, float(a.abs().max())) for a, b in zip(*found[:2], strict=True))
-    rows = [row for row in rows if row.zero > row.cut]
-    sizes = [sum(p.numel() for p in m.parameters()) for m in (masked, small)]
+    if seed % 2:
+        model = trained(model, x, dice.choice([1, 5, 20]))
+    whole, count = dice.random() < 0.7, 0
+    if planted:
+        groups = usable(model, traced(model, x, values=False)[0], x)
+        model, count = masked_at_random(model, groups, dice, whole=whole)
+    small, rows = shrunk(model, x)
+    examples = variations(model, x)
+    outputs = both(model, small, examples)
+    kept = [row for row in rows if row.zero > row.cut]
+    sizes = [sum(p.numel() for p in m.parameters()) for m in (model, small)]
     return Trial(
         seed=seed,
         whole=whole,
         masked=count,
+        cut=sum(row.cut for row in rows),
         left=sizes[1] / sizes[0],
-        error=error,
+        error=float("inf") if outputs is None else apart(*outputs[:2]),
         shapes=len({tuple(e.shape) for e in examples}),
-        kept=len(rows),
-        unexplained=sum(not row.why for row in rows),
+        kept=len(kept),
+        unexplained=sum(not row.why for row in kept),
     )
+
+
+def variations(model: nn.Module, x: Tensor) -> list[Tensor]:
+    """The input; noise in its place, small and large; another batch; other sizes that the model takes."""
+    twin = sharing(model).eval()
+    changes = (batch_of(3), *(resized(x, factor) for factor in (0.5, 1.5, 2.0)))
+    others = [changed(x, change) for change in changes]
+    fitting = [changed(o, noise(1.0)) for o in others if o.shape != x.shape and accepts(twin, o)]
+    return [x, changed(x, noise(1.0)), changed(x, noise(10.0)), *fitting]
 
 
 def masked_at_random(

@@ -2,7 +2,7 @@
 
 from torchlift.channels.follow.follower import Follower
 from torchlift.channels.follow.labels import Labels, Place
-from torchlift.channels.follow.passes import Trace, trace
 from torchlift.channels.follow.rules import Norm, Shape
+from torchlift.channels.follow.trace import Trace, trace, traced
 
-__all__ = ["Follower", "Labels", "Norm", "Place", "Shape", "Trace", "trace"]
+__all__ = ["Follower", "Labels", "Norm", "Place", "Shape", "Trace", "trace", "traced"]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchlift.channels.follow.follower import Follower
 from torchlift.channels.follow.labels import varying
-from torchlift.channels.follow.rules import rule, tensors_in, words
+from torchlift.channels.follow.rules import arguments, rule, tensors_in, words
 
 POINTWISE = words(
     """add hardswish hardswish_ _prelu_kernel _to_copy clone contiguous detach alias lift masked_fill
@@ -46,7 +46,7 @@ def entry_by_entry(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[
     known = [f.look(t) for t in given]
     results = tensors_in([out])
     shape = results[0].shape
-    cores = f.merge(shape, [(k.cores, k.tensor.shape, k.wild) for k in known])
+    cores = f.merge(shape, [(k.cores, k.shape, k.wild) for k in known])
     pure = bool(known) and all(k.pure for k in known)
     wild = bool(known) and all(k.wild for k in known)
     for tensor in results:
@@ -111,11 +111,3 @@ def gated(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
             core = left
         cores.append(core)
     f.put(out, f.joined(cores), pure=known.pure)
-
-
-def arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of an operation by name, defaults included."""
-    schema = func._schema.arguments
-    found = {a.name: a.default_value for a in schema if a.has_default_value()}
-    found |= {a.name: value for a, value in zip(schema, args, strict=False)}
-    return found | dict(kwargs)

@@ -1,4 +1,4 @@
-"""The follower: watches a model run, operation by operation, and hands labels on from inputs to outputs."""
+"""The follower: sees a model run, operation by operation, and hands labels and grades on to the outputs."""
 
 import contextlib
 from collections.abc import Mapping, Sequence, Set
@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
+from torchlift.channels.follow.constants import Constants
 from torchlift.channels.follow.labels import Labels, varying
 from torchlift.channels.follow.rules import RULES, Known, Norm, Shape, pad, tensors_in
 
@@ -15,12 +17,15 @@ CONVOLUTION = torch.ops.aten.convolution.default
 
 
 class Follower(TorchDispatchMode):
-    """Labels flow where values flow. One follower may watch several runs: what it learns adds up."""
+    """Labels and grades flow where values flow."""
 
-    def __init__(self, model: nn.Module, labels: Labels, watch: Any) -> None:
+    def __init__(self, model: nn.Module, labels: Labels, readers: Any) -> None:
         super().__init__()
-        self.labels, self.watch = labels, watch
-        self.known: dict[int, Known] = {}
+        self.labels, self.readers = labels, readers
+        self.constants = Constants()
+        self.constants.pure = lambda tensor: self.look(tensor).pure
+        self.known: Any = WeakTensorKeyDictionary()
+        """What is known of the tensors that are alive."""
         self.stack: list[str] = []
         self.silent = 0
         self.norms: list[Norm] = []
@@ -41,11 +46,16 @@ class Follower(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation, then follow it."""
         kwargs = kwargs or {}
-        fast = func is CONVOLUTION and args[8] > 1  # torch's own kernels are slow for groups
-        with torch.backends.mkldnn.flags(enabled=True) if fast else contextlib.nullcontext():
+        grades = self.readers.values and not self.silent
+        if grades:
+            self.constants.prepare(func, args)
+        plain = func is not CONVOLUTION
+        with contextlib.nullcontext() if plain else torch.backends.mkldnn.flags(enabled=True):
             out = func(*args, **kwargs)
         if not self.silent:
             self.follow(func, args, kwargs, out)
+        if grades:
+            self.constants.follow(func, args, kwargs, out)
         return out
 
     def follow(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
@@ -67,11 +77,11 @@ class Follower(TorchDispatchMode):
 
     def look(self, tensor: Tensor) -> Known:
         """What is known of a tensor; of a stranger (an input), nothing."""
-        return self.known.get(id(tensor)) or Known(tensor, [])
+        return self.known.get(tensor) or Known(tensor.shape, [])
 
     def put(self, tensor: Tensor, cores: Sequence[Tensor], *, wild: bool = False, pure: bool = False) -> None:
-        """Remember a tensor's labels (and the tensor, so that its id stays its own)."""
-        self.known[id(tensor)] = Known(tensor, list(cores), wild, pure)
+        """Remember a tensor's labels."""
+        self.known[tensor] = Known(tensor.shape, list(cores), wild, pure)
         self.spread += [core for core in cores if len(varying(core)) > 1]
 
     def put_all(self, out: Any, *, wild: bool = False, pure: bool = False) -> None:

@@ -133,7 +133,7 @@ def pick(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
         kept = f.settle(core, picked, "rows that are looked up by number stay")
         if kept is not None:
             if name == "embedding":
-                f.watch.looked_up[kept] = True
+                f.readers.looked_up[kept] = True
             cores += replayed(kept, source.shape, move_)
     f.put(out, f.joined(cores))
 

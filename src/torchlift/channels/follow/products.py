@@ -16,19 +16,19 @@ WHOLE = "features that are multiplied with each other inside a head go only with
 @rule("mm")
 def matrix(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """A[m, k] B[k, n]."""
-    f.put(out, [c.squeeze(0) for c in product(f, f.look(args[0]), f.look(args[1]))], pure=pure(f, args))
+    f.put(out, [c.squeeze(0) for c in product(f, args[0], args[1])], pure=pure(f, args))
 
 
 @rule("bmm")
 def matrices(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """A[b, m, k] B[b, k, n]."""
-    f.put(out, product(f, f.look(args[0]), f.look(args[1])), pure=pure(f, args))
+    f.put(out, product(f, args[0], args[1]), pure=pure(f, args))
 
 
 @rule("addmm", "baddbmm", "addbmm")
 def affine(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """c + A B."""
-    made = product(f, f.look(args[1]), f.look(args[2]))
+    made = product(f, args[1], args[2])
     made = [c.squeeze(0) if out.ndim == 2 else c for c in made]
     added = f.look(args[0])
     cores = f.merge(out.shape, [(made, out.shape, False), (added.cores, args[0].shape, added.wild)])
@@ -47,16 +47,17 @@ def pure(f: Follower, args: Sequence[Any]) -> bool:
     return all(f.look(a).pure for a in args if isinstance(a, Tensor))
 
 
-def product(f: Follower, a: Known, b: Known) -> list[Tensor]:
+def product(f: Follower, left: Tensor, right: Tensor) -> list[Tensor]:
     """The cores of a batched product A[b, m, k] B[b, k, n], all with three dimensions."""
-    left, over_a, whole_a = parted(f, [pad(c, 3) for c in a.cores], 2)
-    right, over_b, whole_b = parted(f, [pad(c, 3) for c in b.cores], 1)
+    a, b = f.look(left), f.look(right)
+    rest_a, over_a, whole_a = parted(f, [pad(c, 3) for c in a.cores], 2)
+    rest_b, over_b, whole_b = parted(f, [pad(c, 3) for c in b.cores], 1)
     if over_a is not None or over_b is not None:
-        read(f, a, b, over_a, over_b, whole_a or whole_b)
-    f.watch.count(a, b, left, right, over_a if over_a is not None else over_b)
-    batch, rows, columns = a.tensor.shape[:-2].numel(), a.tensor.shape[-2], b.tensor.shape[-1]
-    shapes = (batch, rows, 1), (b.tensor.shape[:-2].numel(), 1, columns)
-    return f.merge((batch, rows, columns), [(left, shapes[0], a.wild), (right, shapes[1], b.wild)])
+        read(f, left, right, over_a, over_b, whole_a or whole_b)
+    f.readers.count(a.shape, b.shape, rest_a, rest_b, over_a if over_a is not None else over_b)
+    batch, rows, columns = a.shape[:-2].numel(), a.shape[-2], b.shape[-1]
+    shapes = (batch, rows, 1), (b.shape[:-2].numel(), 1, columns)
+    return f.merge((batch, rows, columns), [(rest_a, shapes[0], a.wild), (rest_b, shapes[1], b.wild)])
 
 
 def parted(f: Follower, cores: list[Tensor], k: int) -> tuple[list[Tensor], Tensor | None, bool]:
@@ -78,26 +79,95 @@ def parted(f: Follower, cores: list[Tensor], k: int) -> tuple[list[Tensor], Tens
     return rest, along, whole
 
 
-def weigh(f: Follower, a: Known, b: Known, labels: Tensor) -> None:
-    """A product A[…, k] B[k, …] one of whose operands is a weight, as that weight's reading of the other."""
-    given, weight = (a.tensor, -1), (b.tensor, -2)
-    if not b.pure:
-        given, weight = weight, given
-    f.watch.reads(f, labels, given, weight, foldable=not (a.pure and b.pure))
-
-
-def read(f: Follower, a: Known, b: Known, over_a: Tensor | None, over_b: Tensor | None, whole: bool) -> None:
+def read(
+    f: Follower, left: Tensor, right: Tensor, over_a: Tensor | None, over_b: Tensor | None, whole: bool
+) -> None:
     """Unite what is summed over, and note what the reader is given."""
+    a, b = f.look(left), f.look(right)
+    sides = (left, -1), (right, -2)
     if over_a is not None and over_b is not None:
         f.labels.unite(over_a, over_b, UNFOLLOWED)
-        if a.pure or b.pure:
-            weigh(f, a, b, over_b if b.pure else over_a)
+        if b.pure:
+            f.readers.reads(f, over_b, sides[0], sides[1], foldable=not a.pure)
+        elif a.pure:
+            f.readers.reads(f, over_a, sides[1], sides[0], foldable=True)
         else:
             f.labels.freeze(over_a, WHOLE)
         return
-    lone, other = (over_a, b) if over_a is not None else (over_b, a)
+    lone, weight, other = (over_a, *sides) if over_a is not None else (over_b, *reversed(sides))
     assert lone is not None
-    if (a if over_a is not None else b).pure:
-        f.watch.reader[lone] = True
-    if not other.wild:
+    if not f.look(other[0]).wild:
+        f.readers.reader[lone] |= f.look(weight[0]).pure
         f.labels.freeze(lone, WHOLE if whole else UNFOLLOWED)
+    elif f.look(weight[0]).pure:  # meets a constant of the model's code, such as the first state of an RNN
+        f.readers.reads(f, lone, other, weight, foldable=False)
+
+
+@rule("convolution", "_convolution", "mkldnn_convolution")
+def convolve(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+    """Channels are read along dimension 1 of x, written along dimension 0 of the kernel, or within groups."""
+    x, kernel = f.look(args[0]), f.look(args[1])
+    padding, transposed, groups = args[4], bool(args[6]), int(args[8])
+    why = "differs from place to place in a map"
+    cores = [c for core in x.cores if (c := f.settle(core, set(range(2, out.ndim)), why)) is not None]
+    rest, channels, _ = parted(f, cores, 1)
+    rows = directions(f, kernel)
+    made = grouped(f, x, channels, rows, args[1], groups, transposed) if groups > 1 else None
+    if made is None:
+        reads, made = (rows[0], rows[1]) if transposed else (rows[1], rows[0])
+        if channels is not None and reads is not None:
+            f.labels.unite(channels, reads, UNFOLLOWED)
+            dim = 0 if transposed else 1
+            foldable = not transposed and not any(padding)
+            f.readers.reads(f, reads, (args[0], 1), (args[1], dim), foldable=foldable)
+        elif reads is not None:
+            f.readers.reader[reads] = True
+            f.labels.freeze(reads, UNFOLLOWED)
+        elif channels is not None:
+            f.labels.freeze(channels, UNFOLLOWED)
+    f.readers.count_maps(out, args[1], made, channels, groups, transposed)
+    cores = [] if made is None else [made.reshape(1, -1, *(1,) * (out.ndim - 2))]
+    bias = args[2]
+    if isinstance(bias, Tensor):
+        own = [core.reshape(1, -1, *(1,) * (out.ndim - 2)) for core in f.look(bias).cores]
+        shape = [1, len(bias), *(1,) * (out.ndim - 2)]
+        cores = f.merge(shape, [(cores, shape, False), (own, shape, False)])
+    f.put(out, f.joined([*rest, *cores]))
+
+
+def directions(f: Follower, kernel: Known) -> tuple[Tensor | None, Tensor | None]:
+    """The labels of a kernel's first two dimensions; its places stay."""
+    found: list[Tensor | None] = [None, None]
+    for core in kernel.cores:
+        dims = varying(core)
+        if dims in ({0}, {1}):
+            found[min(dims)] = core.flatten()
+        else:
+            f.labels.freeze(core, "the places of a kernel stay")
+    return found[0], found[1]
+
+
+def grouped(
+    f: Follower,
+    x: Known,
+    channels: Tensor | None,
+    rows: tuple[Tensor | None, Tensor | None],
+    kernel: Tensor,
+    groups: int,
+    transposed: bool,
+) -> Tensor | None:
+    """Whole groups: what a group reads and what it writes go together."""
+    wide = kernel.shape[1] > 1
+    if wide and rows[1] is not None:
+        f.labels.freeze(rows[1], f"a convolution in {groups} groups loses whole groups only")
+    own = rows[0]
+    if own is None:
+        return None
+    first = own.reshape(groups, -1)
+    if channels is None:
+        f.labels.freeze(own, UNFOLLOWED)
+    else:
+        f.labels.unite(channels.reshape(groups, -1), first[:, :1])
+    f.labels.unite(first, first[:, :1])
+    per_group = kernel.shape[1] if transposed else kernel.shape[0] // groups
+    return first[:, :1].expand(groups, per_group).flatten() if transposed else own

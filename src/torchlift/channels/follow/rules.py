@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Known:
     """What is known of a tensor: labels of its entries, one core (see ``compressed``) for each direction."""
 
-    tensor: Tensor
+    shape: torch.Size
     cores: list[Tensor]
     wild: bool = False
     """Made of constants alone: fits whatever it meets."""
@@ -85,3 +85,11 @@ def tensors_in(values: Sequence[Any]) -> list[Tensor]:
         elif isinstance(value, list | tuple):
             found += tensors_in(value)
     return found
+
+
+def arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an operation by name, defaults included."""
+    schema = func._schema.arguments
+    found = {a.name: a.default_value for a in schema if a.has_default_value()}
+    found |= {a.name: value for a, value in zip(schema, args, strict=False)}
+    return found | dict(kwargs)

@@ -5,7 +5,7 @@ import dataclasses
 from torch import Tensor, nn
 
 from torchlift.channels.prune import prune
-from torchlift.channels.scoring import Criterion, Scope
+from torchlift.channels.scores import Criterion, Scope
 from torchlift.core import Batch, Fit, Problem, Task
 from torchlift.deploy.measuring import count_macs
 from torchlift.errors import TorchliftError

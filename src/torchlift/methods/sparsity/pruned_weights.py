@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Problem, Task, liftable, masks_of, matches, select, store
+from torchlift.core.smallest import smallest
 from torchlift.core.weights import check_reach
 from torchlift.errors import TorchliftError
 from torchlift.methods.sparsity import gates
@@ -57,7 +58,7 @@ def dropped(task: Task, scores: Mapping[str, Tensor], goal: float, scope: Scope 
                     for n, w in zip(names, found, strict=True)
                 ]
             )
-            gone = gates.lowest(flat, torch.zeros_like(flat), torch.ones_like(flat), goal * flat.numel())
+            gone = smallest(flat, int(goal * flat.numel() + 0.5))
             for name, w, part in zip(names, found, gone.split([w.numel() for w in found]), strict=True):
                 if bool(part.all()):
                     warnings.warn(f"all of {name} would go; its largest weight is kept.", stacklevel=2)

@@ -1,4 +1,4 @@
-"""How channels are chosen: a ratio, a criterion, and what they say of each coupling."""
+"""What a weight, or a channel, is worth without training (less goes first), and which channels go for it."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from torchlift.channels import criteria
 from torchlift.channels.couplings import Coupling
 from torchlift.core import matches
+from torchlift.core.smallest import smallest
 from torchlift.errors import TorchliftError
 
 Criterion = Literal["magnitude", "taylor", "norm", "random"]
@@ -56,13 +56,12 @@ def chosen(free: list[Coupling], scores: list[Tensor], choice: Choice) -> list[T
     if choice.scope == "global":
         ratio = choice.of("*")
         relative = torch.cat([s / s.mean().clamp(min=1e-300) for s in scores]) if scores else torch.zeros(0)
-        (gone,) = criteria.lowest([relative], [round(ratio * len(relative))])
-        parts = list(gone.split([len(s) for s in scores]))
+        parts = smallest(relative, round(ratio * len(relative))).split([len(s) for s in scores])
         counts = [min(int(p.sum()), len(p) - 1) for p in parts]
     else:
         counts = [min(round(choice.of(c.name) * c.channels), c.channels - 1) for c in free]
     counts = [rounded_count(c.channels, n, choice.round_to) for c, n in zip(free, counts, strict=True)]
-    return criteria.lowest(scores, counts)
+    return [smallest(score, count) for score, count in zip(scores, counts, strict=True)]
 
 
 def rounded_count(channels: int, gone: int, round_to: int) -> int:
@@ -101,9 +100,9 @@ def score(
     for member in members:
         weight = known[member.name].detach()
         if choice.criterion == "taylor":
-            worth = criteria.taylor(weight, grads[member.name], member.dim)
+            worth = taylor(weight, grads[member.name], member.dim)
         else:
-            worth = criteria.magnitude(weight, member.dim)
+            worth = magnitude(weight, member.dim)
         total.index_add_(0, member.channel, worth.cpu()[member.index])
     return total.sqrt()
 
@@ -114,3 +113,39 @@ def gradients(model: nn.Module, loss: Loss) -> dict[str, Tensor]:
     found = torch.autograd.grad(loss(model), list(named.values()), allow_unused=True, materialize_grads=True)
     every = {n: torch.zeros_like(p) for n, p in model.named_parameters()}
     return every | dict(zip(named, found, strict=True))
+
+
+def slices(entries: Tensor, dim: int) -> Tensor:
+    """Entries as one row for each slice of a dimension."""
+    return entries.transpose(0, dim).reshape(entries.shape[dim], -1)
+
+
+def magnitude(weight: Tensor, dim: int) -> Tensor:
+    """Σ w² over each slice: its squared ℓ₂ norm (Li et al. 2017 use ℓ₁)."""
+    return slices(weight, dim).double().square().sum(1)
+
+
+def taylor(weight: Tensor, gradient: Tensor, dim: int) -> Tensor:
+    """(Σ w ∂f/∂w)² over each slice: how much f moves, to first order, without it. Molchanov et al. (2019)."""
+    return slices(weight * gradient, dim).double().sum(1).square()
+
+
+def lamp(weight: Tensor) -> Tensor:
+    """w² / Σ {v² : |v| ≥ |w|}, entry by entry: layers become comparable. Lee et al. (2021)."""
+    flat = weight.double().square().flatten()
+    order = flat.argsort(stable=True)
+    left = flat[order].flip(0).cumsum(0).flip(0)
+    scores = torch.empty_like(flat)
+    scores[order] = flat[order] / left.clamp(min=torch.finfo(torch.float64).tiny)
+    return scores.view_as(weight)
+
+
+def n_of_m(scores: Tensor, n: int, m: int, dim: int = 1) -> Tensor:
+    """Boolean: the ``n`` largest of every ``m`` in a row along a dimension; GPUs run 2 of 4 faster."""
+    size = scores.shape[dim]
+    if not 0 < n < m or size % m:
+        raise TorchliftError(f"{n} of {m} needs 0 < n < m and a dimension that {m} divides; got {size}.")
+    tiles = scores.transpose(dim, -1).unflatten(-1, (-1, m))
+    keep = torch.zeros_like(tiles, dtype=torch.bool)
+    keep.scatter_(-1, tiles.topk(n, -1).indices, True)
+    return keep.flatten(-2).transpose(dim, -1)

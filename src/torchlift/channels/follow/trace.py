@@ -1,0 +1,166 @@
+"""A model run once under a follower: labels, readers, norms and sizes."""
+
+import contextlib
+import dataclasses
+import functools
+import warnings
+from collections.abc import Generator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from torchlift.channels.copies import sharing
+from torchlift.channels.example_inputs import Example, call, check_plain, few, smaller, taken, tensors
+from torchlift.channels.follow import elementwise, movement, products
+from torchlift.channels.follow.constants import CONSTANT
+from torchlift.channels.follow.follower import Follower
+from torchlift.channels.follow.labels import Labels, compressed, varying
+from torchlift.channels.follow.norms import rms_form, through_norm
+from torchlift.channels.follow.readers import Readers
+from torchlift.channels.follow.rules import Known, Norm, Shape
+from torchlift.channels.layers import CountedLayerNorm
+from torchlift.core.stored import KEPT, STEP
+from torchlift.errors import TorchliftError
+
+_ = (elementwise, movement, products)  # imported for their rules
+
+OUTPUT = "the model's output has these channels"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trace:
+    """What was learned about a model's channels."""
+
+    labels: Labels
+    readers: Readers
+    norms: tuple[Norm, ...]
+    shapes: tuple[Shape, ...]
+    samples: int
+    """How many samples the multiplications were counted for."""
+
+    @functools.cached_property
+    def starts(self) -> dict[tuple[str, int], int]:
+        """The first label of each dimension of each weight."""
+        return {(place.name, place.dim): place.start for place in self.labels.places}
+
+
+def traced(model: nn.Module, example: Example, *, values: bool = True) -> tuple[Trace, Example]:
+    """Follow a user's model, and what it was given for that: two samples where it takes so few.
+
+    The model itself is left alone, and none of its weights is copied. To learn about ``values``, a crop of
+    large samples will do; multiplications are counted for whole ones.
+    """
+    check_plain(model)
+    twin = sharing(model).eval()
+    failed: Exception | None = None
+    for given in smaller(example) if values else (few(example), example):
+        try:
+            return trace(twin, given, values=values), given
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            failed = error
+    taken(model, example)
+    why = f"{type(failed).__name__}: {failed}"
+    raise TorchliftError(f"{type(model).__name__} runs, but not while it is followed: {why}") from failed
+
+
+def trace(model: nn.Module, example: Example, *, values: bool = True) -> Trace:
+    """Follow a model (in evaluation mode) through one call.
+
+    Without ``values`` nothing is learned about zeros and constants: couplings and costs alone.
+    """
+    labels = Labels()
+    cores = {name: labels.add(name, tensor) for name, tensor in held(model) if tensor.is_floating_point()}
+    unite_recurrent(model, labels)
+    f = Follower(model, labels, Readers(labels.size, values=values))
+    for name, tensor in held(model):
+        f.known[tensor] = Known(tensor.shape, cores.get(name, []), pure=True)
+        f.constants.put(tensor, CONSTANT)
+    with hooked(f), plainly(), f:
+        out = call(model, example)
+    for tensor in tensors(out):
+        for core in f.look(tensor).cores:
+            labels.freeze(core, OUTPUT)
+    straighten(labels, f.spread)
+    samples = next((len(x) for x in tensors(example) if x.ndim), 1)
+    return Trace(labels, f.readers, tuple(f.norms), tuple(f.shapes), samples)
+
+
+def held(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Parameters and buffers by name; what is recorded of a weight beside it goes with the weight."""
+    records = tuple(form.format("") for form in (STEP, KEPT))
+    buffers = [(n, b) for n, b in model.named_buffers() if not n.rpartition(".")[2].startswith(records)]
+    return [*model.named_parameters(), *buffers]
+
+
+@contextlib.contextmanager
+def hooked(f: Follower) -> Generator[None]:
+    """Keep the stack of modules at work, and look at some norms as a whole."""
+    handles: list[Any] = []
+    for name, layer in f.parts.items():
+        inner = rms_form(layer) is not None or isinstance(layer, CountedLayerNorm)
+
+        def enter(_module: Any, _given: Any, name: str = name, inner: bool = inner) -> None:
+            f.stack.append(name)
+            f.silent += inner
+
+        def leave(module: Any, given: Any, out: Any, inner: bool = inner) -> None:
+            f.silent -= inner
+            if inner and isinstance(out, Tensor) and not f.silent:
+                f.silent += 1  # what is computed here is not the model's
+                with torch.no_grad():
+                    through_norm(f, module, given[0], out)
+                f.silent -= 1
+            f.stack.pop()
+
+        handles.append(layer.register_forward_pre_hook(enter))
+        handles.append(layer.register_forward_hook(leave))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def plainly() -> Generator[None]:
+    """Without gradients and without kernels that do many operations at once."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with warnings.catch_warnings(), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+            warnings.simplefilter("ignore")
+            with torch.backends.mkldnn.flags(enabled=False):
+                yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def unite_recurrent(model: nn.Module, labels: Labels) -> None:
+    """All layers and directions of a torch RNN have one size: unit j of one goes with those of the others."""
+    places = {(place.name, place.dim): place for place in labels.places}
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.RNNBase):
+            prefix = f"{name}." if name else ""
+            units = [
+                places[n, 1].labels
+                for key, _ in layer.named_parameters()
+                if key.startswith("weight_hh") and ((n := f"{prefix}{key}"), 1) in places
+            ]
+            for other in units[1:]:
+                labels.unite(units[0], other)
+            if layer.proj_size:
+                for unit in units:
+                    labels.freeze(unit, "an LSTM with projections")
+
+
+def straighten(labels: Labels, spread: list[Tensor]) -> None:
+    """No tensor may become ragged: what differs along two dimensions is united along the inner one."""
+    before = None
+    while before is None or not torch.equal(before, labels.parent):
+        before = labels.parent.clone()
+        for core in spread:
+            own = varying(compressed(labels.roots(core)))
+            if len(own) > 1:
+                labels.along(core, own - {min(own)})
