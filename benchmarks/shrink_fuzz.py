@@ -1,5 +1,5 @@
-"""Random networks, half of them trained, shrunk: without zeros they come back as they are; with channels set to
-zero they lose exactly these and compute the same at several sizes.
+"""Random networks, half of them trained, shrunk: without zeros they come back as they are; with channels set
+to zero they lose exactly these and compute the same at several sizes.
 
     python benchmarks/shrink_fuzz.py --cnns 2000 --transformers 300 --out benchmarks/results/shrink_fuzz.json
 
