@@ -9,7 +9,7 @@ from torch.optim import LBFGS, Adafactor, Optimizer
 from torchlift.channels.copies import copied
 from torchlift.channels.couplings import Coupling, Member
 from torchlift.channels.resizing import refit_attention, resize
-from torchlift.core.stored import KEPT, STEP, full_rank, record_of, store
+from torchlift.core.stored import KEPT, STEP, full_rank, record_at
 from torchlift.errors import TorchliftError
 
 Cuts = dict[tuple[str, int], Tensor]
@@ -31,6 +31,7 @@ def merged(cuts: Iterable[Cuts]) -> Cuts:
     return {place: index for place, index in total.items() if len(index)}
 
 
+@torch.no_grad()
 def masked(
     model: nn.Module, groups: Sequence[Coupling], gone: Sequence[Tensor], *, own: bool = False
 ) -> nn.Module:
@@ -40,15 +41,20 @@ def masked(
     ``own``: the model itself.
     """
     model = model if own else copied(model)
-    weights = dict(model.named_parameters())
+    weights, modules = dict(model.named_parameters()), dict(model.named_modules())
     for coupling, dead in zip(groups, gone, strict=True):
         for member in coupling.of("writes"):
-            if member.name in weights:
+            index = member.index[dead[member.channel]]
+            if member.name in weights and len(index):
                 weight = weights[member.name]
-                index = member.index[dead[member.channel]].to(weight.device)
-                kept = torch.ones_like(weight, dtype=torch.bool).index_fill_(member.dim, index, False)
-                earlier = record_of(model, member.name)[1]
-                store(model, member.name, kept=kept if earlier is None else kept & earlier)
+                index = index.to(weight.device)
+                owner, leaf = modules[member.name.rpartition(".")[0]], member.name.rpartition(".")[2]
+                earlier = record_at(owner, leaf)[1]
+                kept = torch.ones_like(weight, dtype=torch.bool) if earlier is None else earlier.clone()
+                owner.register_buffer(
+                    KEPT.format(leaf), kept.index_fill_(member.dim, index, False), persistent=False
+                )
+                weight.index_fill_(member.dim, index, 0)
     return model
 
 
@@ -87,8 +93,7 @@ def cut(model: nn.Module, cuts: Cuts) -> nn.Module:
 
 def cut_record(owner: nn.Module, leaf: str, shape: torch.Size, lost: Mapping[int, Tensor]) -> None:
     """Cut the grid and the mask that are recorded beside a weight as the weight was cut."""
-    for form in (STEP, KEPT):
-        record = dict(owner.named_buffers(recurse=False)).get(form.format(leaf))
+    for form, record in zip((STEP, KEPT), record_at(owner, leaf), strict=True):
         if record is None:
             continue
         record = full_rank(record, len(shape))

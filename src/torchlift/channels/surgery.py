@@ -66,7 +66,8 @@ def fold_in(model: nn.Module, folds: Folds) -> None:
         layer = model.get_submodule(name)
         weight = layer.get_parameter("weight")
         bias = layer.get_parameter("bias").detach().double() if isinstance(layer.bias, Tensor) else 0.0
-        forget(layer, "bias")
+        if isinstance(layer.bias, nn.Parameter):
+            forget(layer, "bias")
         layer.register_parameter("bias", nn.Parameter((bias + extra).to(weight), weight.requires_grad))
 
 
