@@ -68,6 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cnns", type=int, default=2000)
     parser.add_argument("--transformers", type=int, default=300)
+    parser.add_argument("--planted", type=float, default=1.0, help="trials with zeros for each without")
     parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/shrink_fuzz.json"))
     options = parser.parse_args()
@@ -76,11 +77,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, ring)
     known = json.loads(options.out.read_text())["rows"] if options.out.exists() else {}
-    wanted = {
-        kind: count
-        for name, count in (("cnn", options.cnns), ("transformer", options.transformers))
-        for kind in (name, f"{name} without zeros")
-    }
+    wanted: dict[str, int] = {}
+    for name, count in (("cnn", options.cnns), ("transformer", options.transformers)):
+        wanted |= {name: int(options.planted * count), f"{name} without zeros": count}
     rows: dict[str, list[dict[str, Any]]] = {kind: known.get(kind, []) for kind in wanted}
     end = time.monotonic() + 60 * options.minutes
     while time.monotonic() < end and any(len(rows[kind]) < wanted[kind] for kind in rows):
