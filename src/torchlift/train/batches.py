@@ -39,6 +39,10 @@ class Source(abc.ABC):
     def ordered(self) -> Iterator[Batch]:
         """Every sample once, in order, unchanged."""
 
+    def generators(self) -> list[Generator]:
+        """The random streams the source keeps for itself."""
+        return []
+
     def state(self) -> Tensor | None:
         """The random stream the source keeps for itself, if it does."""
         return None
@@ -104,6 +108,12 @@ class Loader(Source):
         assert start == 0, "a DataLoader starts its epochs at the beginning"
         assert not indexed, "a DataLoader does not say which samples it took"
         return self.ordered()
+
+    def generators(self) -> list[Generator]:
+        """The loader's own, and its sampler's."""
+        parts = (self.loader, self.loader.sampler, self.loader.batch_sampler)
+        own = {id(g): g for part in parts if isinstance(g := getattr(part, "generator", None), Generator)}
+        return list(own.values())
 
     def state(self) -> Tensor | None:
         """The state of the loader's own generator."""

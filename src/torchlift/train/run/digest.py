@@ -1,16 +1,19 @@
 """A digest of anything a user may hand over: equal today and tomorrow, different where behavior may differ.
 
 Tensors and arrays by dtype, shape and bytes; functions by their bytecode, defaults, closures and the plain
-globals they read; modules by their tree and state; other objects by their type and public attributes.
-What has no stable content (files, generators, locks) counts by its type alone.
+globals they read; modules by their tree and state; other objects by their type, the code of their class, and
+their attributes: all public ones, and those private ones that are plain data. What has no stable content
+(files, generators, locks) counts by its type alone, and is named to :func:`noting_opaque`.
 """
 
+import contextlib
+import contextvars
 import dataclasses
 import functools
 import hashlib
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,7 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes)
 NAMED = (torch.dtype, torch.device, torch.Size, types.ModuleType)
 DEEPEST = 100
 """Objects inside objects; what is deeper counts by its type."""
+OPAQUE: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("opaque", default=None)
 LIBRARIES = {"torch", "torchlift", "numpy", *sys.stdlib_module_names}
 
 
@@ -70,6 +74,7 @@ class Digest:
             self.tell("again", self.seen[id(value)][0])
         elif self.depth > DEEPEST:
             self.tell("deep", name_of(type(value)))
+            note_opaque(type(value))
         else:
             self.seen[id(value)] = (len(self.seen), value)
             self.depth += 1
@@ -139,13 +144,61 @@ class Digest:
         """An object: its type, the code of its call, its fields or public attributes."""
         kind = type(value)
         self.tell("object", name_of(kind))
-        call = getattr(kind, "__call__", None)  # noqa: B004  (its code, not whether it is there)
-        if isinstance(call, types.FunctionType) and not from_library(call):
-            self.add_function(call)
+        self.add_class(kind)
         if dataclasses.is_dataclass(value):
             self.add_all("fields", [getattr(value, field.name) for field in dataclasses.fields(value)])
         elif hasattr(value, "__dict__"):
-            self.add(public(value))
+            self.add(attributes(value))
+        else:
+            note_opaque(kind)
+
+    def add_class(self, kind: type) -> None:
+        """The functions and plain values of a class of the user's, and of the classes it is made from."""
+        for part in kind.__mro__:
+            if from_library(part) or part is object:
+                continue
+            for name, member in sorted(vars(part).items()):
+                function = getattr(member, "__func__", getattr(member, "fget", member))
+                if (
+                    isinstance(function, (*PLAIN, types.FunctionType)) and not name.startswith("__")
+                ) or name in ("__call__", "__getitem__", "__getitems__", "__iter__", "__len__"):
+                    self.tell("member", name)
+                    self.add(function)
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """An object's own attributes: the public ones, and the private ones that are plain data.
+
+    Caches and handles are private, and change while a run goes on; numbers, words and tensors are settings.
+    """
+    private = {k: v for k, v in vars(value).items() if k.startswith("_") and is_data(v)}
+    internal = vars(nn.Module()).keys() if isinstance(value, nn.Module) else ()
+    return public(value) | {k: v for k, v in sorted(private.items()) if k not in internal}
+
+
+def is_data(value: Any) -> bool:
+    """A number, a word, a tensor, an array, or a list or tuple of these."""
+    if isinstance(value, list | tuple):
+        return all(is_data(part) for part in value)
+    return isinstance(value, (*PLAIN, Tensor)) or (isinstance(value, np.ndarray) and value.dtype != object)
+
+
+def note_opaque(kind: type) -> None:
+    """Say that something counts by its type alone."""
+    noted = OPAQUE.get()
+    if noted is not None:
+        noted.add(name_of(kind))
+
+
+@contextlib.contextmanager
+def noting_opaque() -> Generator[set[str]]:
+    """The types of what counts by its type alone in this stretch of code."""
+    noted: set[str] = set()
+    token = OPAQUE.set(noted)
+    try:
+        yield noted
+    finally:
+        OPAQUE.reset(token)
 
 
 def public(value: Any) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from torchlift.train.run.lock import claims
 from torchlift.train.run.names import named_optimizer, named_recipe
 from torchlift.train.run.options import check_options
 from torchlift.train.run.postconditions import check_delivered
+from torchlift.train.run.probe import probe_step
 from torchlift.train.run.record import fit_record
 from torchlift.train.run.result import Result
 from torchlift.train.run.signals import graceful
@@ -148,10 +149,13 @@ def fit(
     refuse(recipe, task, data, seed)
     if groups:
         check_groups(recipe, task, data, seed, groups)
-    given["unit"] = plain_epoch(task, data, runner)
+    given["unit"], given["settings"] = plain_epoch(task, data, runner), settings_of(given)
     folder, store = None if out is None else Path(out), None
     if folder is not None:
-        full = functools.partial(fit_record, task, recipe, data, held_out, chosen)
+        step = functools.partial(
+            probe_step, task, data, held_out, seed, runner.device, given["settings"].make_optimizer
+        )
+        full = functools.partial(fit_record, task, recipe, data, held_out, chosen, step)
         store = Store(folder, open_fit(folder, runner, full, resume=resume, overwrite=overwrite))
     before = copy.deepcopy(task).model
     with rng.scope(seed), graceful(folder is not None) as interrupted:
@@ -210,15 +214,11 @@ def new_run(
     listeners = () if listener is None or not first else (listener,)
     if given["tensorboard"] and first:
         listeners = (*listeners, board(folder))
-    names = ("optimizer", "schedule", "clip", "keep", "log")
     return Run(
         train=data,
         valid=held_out,
         engine=runner,
-        settings=Settings(
-            **{name: given[name] for name in names},
-            groups=() if given["groups"] is None else (given["groups"],),
-        ),
+        settings=given["settings"],
         epochs=given["epochs"],
         seed=given["seed"],
         metric=given["metric"],
@@ -232,6 +232,12 @@ def new_run(
         listeners=listeners,
         idle_globs={glob for glob in given["groups"] or {} if glob != "*"},
     )
+
+
+def settings_of(given: Mapping[str, Any]) -> Settings:
+    """What the calls of the run's fits leave open."""
+    chosen = {name: given[name] for name in ("optimizer", "schedule", "clip", "keep", "log")}
+    return Settings(**chosen, groups=() if given["groups"] is None else (given["groups"],))
 
 
 def in_words(task: Task, recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, str | int | float]:

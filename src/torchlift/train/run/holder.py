@@ -53,6 +53,14 @@ def me() -> Holder:
 def read_holder(path: Path) -> Holder | None:
     """Who a lock file names; None where there is none, or it says nothing."""
     try:
-        return Holder(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        return parse_holder(path.read_bytes())
+    except OSError:
+        return None
+
+
+def parse_holder(text: bytes) -> Holder | None:
+    """The process that the text of a lock file names; None if it is no text of ours."""
+    try:
+        return Holder(**json.loads(text))
+    except (ValueError, TypeError, RecursionError):
         return None

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.methods.recipe import OneLift
 from torchlift.train.batches import Loader, Source, Tensors
-from torchlift.train.run.digest import digest
+from torchlift.train.run.digest import attributes, digest
 from torchlift.train.run.modules import module_tree
 from torchlift.tree import leaves
 
@@ -38,12 +38,15 @@ def describe(value: Any) -> str:
 def describe_model(model: nn.Module) -> dict[str, Any]:
     """What a model is: every module with its settings, and a digest of all weights and buffers."""
     state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    buffers = {name: value for name, value in model.named_buffers() if name not in state}
     frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    asleep = [name for name, part in model.named_modules() if model.training and not part.training]
     return {
         "class": f"{type(model).__module__}:{type(model).__qualname__}",
         "modules": module_tree(model),
         "frozen": frozen,
-        "weights": digest(state),
+        "evaluating": asleep,
+        "weights": digest(state, buffers) if buffers else digest(state),
     }
 
 
@@ -57,5 +60,6 @@ def describe_data(data: Source | None) -> str:
         return f"{data.samples} samples, {digest(keys, tensors)}"
     assert isinstance(data, Loader)
     loader = data.loader
-    how = (loader.batch_size, loader.drop_last, type(loader.sampler).__name__, loader.num_workers)
+    sampler = {k: v for k, v in attributes(loader.sampler).items() if k not in ("data_source", "generator")}
+    how = (loader.batch_size, loader.drop_last, type(loader.sampler).__name__, sampler, loader.num_workers)
     return f"a DataLoader of {data.steps()} batches, {digest(how, loader.dataset, loader.collate_fn)}"

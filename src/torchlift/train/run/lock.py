@@ -10,17 +10,20 @@ import errno
 import fcntl
 import json
 import os
+import stat
 import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import ClassVar
 
 from torchlift.errors import CheckpointError, InUseError
-from torchlift.train.run.holder import me, read_holder
+from torchlift.train.run.holder import me, parse_holder, read_holder
 
 NAME = ".lock"
 PATIENCE = 5.0
 """Seconds to wait for a holder that is about to share."""
+LARGEST = 4096
+"""Bytes of a lock file that are read."""
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -31,7 +34,7 @@ class Lock:
 
     def __init__(self, folder: Path, shared: bool = False) -> None:
         self.folder, self.path, self.handle = folder, folder / NAME, -1
-        self.made = not folder.exists()
+        self.made, self.removable = not folder.exists(), False
         try:
             folder.mkdir(parents=True, exist_ok=True)
             patience = time.monotonic() + (PATIENCE if shared else 0.0)
@@ -48,7 +51,13 @@ class Lock:
 
     def taken(self, shared: bool, patient: bool) -> bool:
         """Try once; False where the holder can be waited for, or has removed the file meanwhile."""
-        self.handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        if not self.open():
+            return False
+        if not self.ours():
+            self.close()
+            raise InUseError(
+                f"{self.path} is not a lock of torchlift: move it away or choose another folder."
+            )
         try:
             fcntl.flock(self.handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -61,10 +70,33 @@ class Lock:
             if error.errno not in NO_LOCKS or (found is not None and found.lives()):
                 self.refuse(error)
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(self.handle), os.stat(self.path)):
+            if os.path.samestat(os.fstat(self.handle), os.lstat(self.path)):
                 return True
         self.close()
         return False
+
+    def open(self) -> bool:
+        """Open the file, made here or found, never through a link; False where it went meanwhile."""
+        try:
+            self.handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+            self.removable = True
+        except FileExistsError:
+            try:
+                self.handle = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def ours(self) -> bool:
+        """Whether the file is what we write, or empty: another program's is left alone.
+
+        An empty one that was there before may be another program's too: it stays, empty.
+        """
+        if not stat.S_ISREG(os.fstat(self.handle).st_mode):
+            return False
+        text = os.pread(self.handle, LARGEST, 0)
+        self.removable |= parse_holder(text) is not None
+        return not text or self.removable
 
     def refuse(self, error: OSError) -> None:
         """Say who is there."""
@@ -86,7 +118,10 @@ class Lock:
             return
         with contextlib.suppress(OSError):
             fcntl.flock(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others who share keep the file
-            os.unlink(self.path)
+            if not self.removable:
+                os.ftruncate(self.handle, 0)
+            elif os.path.samestat(os.fstat(self.handle), os.lstat(self.path)):
+                os.unlink(self.path)
         self.close()
         if self.made and self.folder.is_dir() and not any(self.folder.iterdir()):
             with contextlib.suppress(OSError):

@@ -1,12 +1,11 @@
 """A model, module by module: what two runs must have in common to be the same."""
 
-import functools
 import types
 from typing import Any
 
 from torch import nn
 
-from torchlift.train.run.digest import PLAIN, digest, from_library, public
+from torchlift.train.run.digest import PLAIN, Digest, attributes, digest, from_library, is_data
 
 
 def module_tree(model: nn.Module) -> dict[str, str]:
@@ -17,12 +16,13 @@ def module_tree(model: nn.Module) -> dict[str, str]:
 def module_line(module: nn.Module) -> str:
     """One module in one line."""
     kind = type(module)
-    attributes = public(module)
+    own = attributes(module)
     printed = module.extra_repr()
-    plain = [f"{k}={v!r}" for k, v in attributes.items() if settled(v) and f"{k}={v!r}" not in printed]
-    called = [f"{k}={digest(v)}" for k, v in attributes.items() if isinstance(v, types.FunctionType)]
-    code = [] if from_library(kind) else [f"code={forward_code(kind)}"]
-    inside = ", ".join(part for part in [printed, *plain, *called, *code] if part)
+    plain = [f"{k}={v!r}" for k, v in own.items() if settled(v) and f"{k}={v!r}" not in printed]
+    other = [f"{k}={digest(v)}" for k, v in own.items() if not settled(v) and counts(v)]
+    hooks = [f"hooks={digest(found)}"] if (found := hooks_of(module)) else []
+    code = [] if from_library(kind) else [f"code={class_code(kind)}"]
+    inside = ", ".join(part for part in [printed, *plain, *other, *hooks, *code] if part)
     return f"{kind.__module__}.{kind.__qualname__}({inside})"
 
 
@@ -31,7 +31,22 @@ def settled(value: Any) -> bool:
     return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(settled(part) for part in value))
 
 
-@functools.cache
-def forward_code(kind: type[nn.Module]) -> str:
-    """A digest of what a class of the user's does in its forward pass."""
-    return digest(kind.forward)[:8]
+def counts(value: Any) -> bool:
+    """Whether an attribute that is not written out is digested: data, containers of data, and functions."""
+    if isinstance(value, dict):
+        return all(counts(part) or settled(part) for part in value.values())
+    return is_data(value) or isinstance(value, types.FunctionType)
+
+
+def hooks_of(module: nn.Module) -> list[Any]:
+    """The functions that are called before, behind or after a module, in order."""
+    kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    return [(kind, list(vars(module)[kind].values())) for kind in kinds if vars(module).get(kind)]
+
+
+def class_code(kind: type[nn.Module]) -> str:
+    """A digest of what a class of the user's does."""
+    total = Digest()
+    total.add_class(kind)
+    total.add(kind.forward)
+    return total.hash.hexdigest()[:8]

@@ -2,7 +2,7 @@
 
 import platform
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +15,43 @@ from torchlift.core import Supervised, Task
 from torchlift.errors import CheckpointError
 from torchlift.loss import Own
 from torchlift.train.batches import Source
+from torchlift.train.run.digest import noting_opaque
 from torchlift.train.run.identity import describe_data, describe_model
+from torchlift.train.run.probe import other_probe
 from torchlift.train.run.values import Value, decode, encode
 
 FORMAT = "torchlift-run-1"
 NAME = "run.toml"
 HEAD = "# A run of torchlift: what it is made of. Everything but [machine] must be the same to resume it.\n"
-UNCOMPARED = ("id", "machine", "folders")
+UNCOMPARED = ("id", "machine", "folders", "probe", "undigested")
+
+WORDS = {"batch": "batch", "loss": "loss", "gradient": "gradient", "along": "gradient", "update": "update"}
 
 Record = dict[str, Value]
 
 
 def fit_record(
-    task: Task, recipe: Any, train: Source, valid: Source | None, settings: Mapping[str, Any]
+    task: Task,
+    recipe: Any,
+    train: Source,
+    valid: Source | None,
+    settings: Mapping[str, Any],
+    probe: Callable[[], Record],
 ) -> Record:
-    """A single run: recipe, model, data, loss and all other settings by their names."""
+    """A single run: recipe, model, data, loss and all other settings by their names, and a first step."""
     loss: Any = task.loss
     if isinstance(loss, Supervised):
         loss = loss.name if loss.module is None else loss.module
     elif isinstance(loss, Own):
         loss = "model"
-    return {
-        "recipe": encode(recipe),
-        "model": describe_model(task.model),
-        "data": {"train": describe_data(train), "valid": describe_data(valid)},
-        "settings": encode({"loss": loss, **settings}),
-    }
+    with noting_opaque() as opaque:
+        record = {
+            "recipe": encode(recipe),
+            "model": describe_model(task.model),
+            "data": {"train": describe_data(train), "valid": describe_data(valid)},
+            "settings": encode({"loss": loss, **settings}),
+        }
+    return record | {"probe": probe(), "undigested": sorted(opaque)}
 
 
 def headed(kind: str, identity: str, record: Record) -> Record:
@@ -111,6 +122,12 @@ def refuse_another(folder: Path, old: Record, new: Record) -> None:
         raise CheckpointError(
             f"{folder} was made with {place} = {short(was)}, now it is {short(now)}: "
             "use the old setting, another folder, or overwrite=True."
+        )
+    part = other_probe(old.get("probe", {}), new.get("probe", {}))
+    if part is not None:
+        raise CheckpointError(
+            f"{folder}: the first step has another {WORDS[part]} than when the run was made, so data, model, "
+            "loss or optimizer have changed: use the old ones, another folder, or overwrite=True."
         )
 
 
