@@ -37,8 +37,6 @@ OPTIMIZERS: dict[str, Make] = {
     "AvaGradW": partial(AvaGrad, weight_decay=1e-4, decoupled=True),
     "Delayed Adam": DelayedAdam,
     "Adam, growing epsilon": AdamEps,
-    "AvaGrad, fused": partial(AvaGrad, fused=True),
-    "AvaGradW, fused": partial(AvaGrad, weight_decay=1e-4, decoupled=True, fused=True),
     "Adam, fused": partial(Adam, fused=True),
 }
 LARGE = [(1024, 9216)] * 2 + [(2048, 2048)] * 4 + [(512, 2048)]

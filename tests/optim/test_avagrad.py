@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchlift.optim import AvaGrad, AvaGradW, compiled
+from torchlift.optim import AvaGrad, AvaGradW
 
 from .references import RULES
 
@@ -44,7 +44,6 @@ def set_grads(params: list[torch.Tensor], step: int, *, missing: bool = True) ->
     [
         ("published", {}),
         ("published", {"foreach": False}),
-        ("published", {"fused": True}),
         ("thesis", {}),
         ("thesis", {"foreach": False}),
     ],
@@ -143,7 +142,7 @@ def test_a_weight_that_wakes_late_takes_no_leap():
     assert w[0] < 1
 
 
-@pytest.mark.parametrize("how", [{}, {"fused": True}, {"rule": "thesis"}])
+@pytest.mark.parametrize("how", [{}, {"rule": "thesis"}])
 def test_weights_masked_after_they_lived_do_not_slow_the_rest(how):
     """m fades to zero long before v does: from then on they count for nothing."""
 
@@ -164,16 +163,16 @@ def test_weights_masked_after_they_lived_do_not_slow_the_rest(how):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_one_pass_equals_many(dtype):
+def test_blocks_and_single_tensors_agree(dtype):
     """Decay, dead entries, weights in channels-last order, gradients in another, a tensor with gaps."""
     shapes = [(40, 30), (8, 4, 3, 3), (6, 5), (), (0,), (40_000,)]
     steps: list[list[torch.Tensor]] = []
-    for fused in (False, True):
+    for together in (False, True):
         generator = torch.Generator().manual_seed(0)
         made = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
         made[1] = made[1].to(memory_format=torch.channels_last)
         made[2] = made[2][:, ::2]
-        options = {"weight_decay": 0.01, "maximize": True, "fused": fused}
+        options = {"weight_decay": 0.01, "maximize": True, "foreach": together}
         optimizer = AvaGrad([{"params": made[:3]}, {"params": made[3:], "decoupled": True}], **options)
         for step in range(12):
             for w in made:
@@ -185,32 +184,6 @@ def test_one_pass_equals_many(dtype):
         steps.append(made)
     close = 2e-5 if dtype == torch.float32 else 1e-12
     assert all(torch.allclose(a, b, rtol=close, atol=close) for a, b in zip(*steps, strict=True))
-
-
-def test_a_fused_step_refuses_what_it_cannot_do():
-    w = torch.ones(3)
-    for options, word in (
-        ({"rule": "thesis"}, "published"),
-        ({"capturable": True}, "capturable"),
-        ({"differentiable": True}, "differentiable"),
-    ):
-        with pytest.raises(ValueError, match=word):
-            AvaGrad([w], fused=True, **options)
-    with pytest.raises(ValueError, match="bfloat16"):
-        AvaGrad([w.bfloat16()], fused=True)
-
-
-def test_without_a_compiler_the_fused_step_says_so(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CC", raising=False)
-    compiled.library.cache_clear()
-    w = torch.ones(3)
-    optimizer = AvaGrad([w], fused=True)
-    w.grad = torch.ones(3)
-    optimizer.step()
-    with pytest.raises(RuntimeError, match="C compiler"):
-        optimizer.step()
-    compiled.library.cache_clear()
 
 
 def test_all_zero_gradients_leave_the_weights_finite():

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .blocks import Block
-from .compiled import refusal
 from .moments import Group, MomentOptimizer
 from .rules import in_graph, published_step, thesis_step
 
@@ -42,8 +41,7 @@ class AvaGrad(MomentOptimizer):
     moments, and coupled decay leaves them alone. ``False`` is the rule to the letter; both agree where no
     entry is dead. ``decoupled=True`` multiplies the weights by 1 − α·λ (AvaGradW).
 
-    ``foreach=False`` takes the tensors one by one, which needs less memory and more time. ``fused=True``
-    (published rule, CPU) makes a step one pass over memory, a loop that the machine's C compiler builds.
+    ``foreach=False`` takes the tensors one by one, which needs less memory and more time.
     """
 
     def __init__(
@@ -58,7 +56,6 @@ class AvaGrad(MomentOptimizer):
         rule: Rule = "published",
         skip_dead: bool = True,
         foreach: bool | None = None,
-        fused: bool = False,
         maximize: bool = False,
         capturable: bool = False,
         differentiable: bool = False,
@@ -67,7 +64,7 @@ class AvaGrad(MomentOptimizer):
             raise ValueError(f'AvaGrad: rule={rule!r} is unknown; "published" and "thesis" exist')
         options = {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "decoupled": decoupled,
-            "rule": rule, "skip_dead": skip_dead, "foreach": foreach, "fused": fused,
+            "rule": rule, "skip_dead": skip_dead, "foreach": foreach,
             "maximize": maximize, "capturable": capturable, "differentiable": differentiable,
         }  # fmt: skip
         super().__init__(params, options)
@@ -77,8 +74,6 @@ class AvaGrad(MomentOptimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         group |= RESTING
-        if group["fused"]:
-            check_fused(group)
         double = any(param.dtype in (torch.float64, torch.complex128) for param in group["params"])
         dtype = torch.float64 if double else torch.float32
         group["gamma"] = torch.ones(
@@ -103,7 +98,7 @@ class AvaGrad(MomentOptimizer):
         """A state, perhaps of a time when groups knew less."""
         super().__setstate__(state)
         for group in self.param_groups:
-            for key, value in {"fused": False, **RESTING}.items():
+            for key, value in RESTING.items():
                 group.setdefault(key, value)
 
     def advance(self, group: Group, parts: Sequence[Block]) -> None:
@@ -114,19 +109,6 @@ class AvaGrad(MomentOptimizer):
         step = published_step if group["rule"] == "published" else thesis_step
         gamma = step(group, parts)
         group["gamma"] = gamma if group["differentiable"] else group["gamma"].copy_(gamma)
-
-
-def check_fused(group: Group) -> None:
-    """Refuse what the compiled pass cannot do."""
-    for option in ("capturable", "differentiable"):
-        if group[option]:
-            raise ValueError(f"AvaGrad: fused=True and {option}=True exclude each other")
-    if group["rule"] != "published":
-        raise ValueError(
-            'AvaGrad: fused=True needs rule="published": the norm of the same step takes two passes'
-        )
-    if reason := refusal(group["params"]):
-        raise ValueError(f"AvaGrad: fused=True {reason}")
 
 
 AvaGradW = partial(AvaGrad, decoupled=True)

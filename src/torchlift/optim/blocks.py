@@ -130,11 +130,8 @@ def spread(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [flat] if len(like) == 1 else list(_unflatten_dense_tensors(flat, like))
 
 
-def blocks(slots: Sequence[Slot], *, batch: bool, whole: bool = False) -> Iterator[Block]:
-    """Cut ``slots`` into blocks; without ``batch``, or where t is a tensor, one tensor makes one block.
-
-    ``whole``: blocks are not cut to the size of the cache.
-    """
+def blocks(slots: Sequence[Slot], *, batch: bool) -> Iterator[Block]:
+    """Cut ``slots`` into blocks; without ``batch``, or where t is a tensor, one tensor makes one block."""
     together: dict[tuple[torch.device, torch.dtype, float], list[Slot]] = defaultdict(list)
     for slot in slots:
         if batch and isinstance(slot.step, float):
@@ -142,7 +139,7 @@ def blocks(slots: Sequence[Slot], *, batch: bool, whole: bool = False) -> Iterat
         else:
             yield Block([slot])
     for (device, _, _), alike in together.items():
-        if device.type == "cpu" and not whole:
+        if device.type == "cpu":
             yield from _cache_sized(alike)
         else:
             yield Block(alike)

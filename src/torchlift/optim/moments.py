@@ -61,7 +61,7 @@ class MomentOptimizer(Optimizer, abc.ABC):
         counts = map(precise, steps, params) if in_graph else [step.item() for step in steps]
         slots = [Slot(*slot) for slot in zip(params, grads, firsts, seconds, counts, strict=True)]
         batch = group["foreach"] is not False and not group["differentiable"]
-        self.advance(group, list(blocks(slots, batch=batch, whole=bool(group.get("fused")))))
+        self.advance(group, list(blocks(slots, batch=batch)))
 
     def _init_group(  # torch.compile knows this name: it runs the method as it is instead of tracing it
         self,

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from .blocks import Block
-from .compiled import Numbers, sweep, sweepable
 from .moments import Group, correction, decoupled_decay, direct, plus
 
 
@@ -22,9 +21,6 @@ def published_step(group: Group, parts: Sequence[Block]) -> Tensor:
     for part in parts:
         now, before = (correction(beta2, part.step - lag) ** 0.5 for lag in (0, 1))
         rate = gamma * lr * before / correction(beta1, part.step)
-        if group["fused"] and part.step > 1 and sweepable(part, eps):
-            norm.take(*sweep(part, numbers(group, float(rate), eps * before, eps * now)), float(now))
-            continue
         direct(part, group, alive_only=group["skip_dead"])
         shifted = plus(
             at_first(part, math.inf, part.second_root(skip_dead=some_dead(group))), eps * before, group
@@ -35,15 +31,6 @@ def published_step(group: Group, parts: Sequence[Block]) -> Tensor:
         norm.add(part, shifted, now, shift=before)
         part.accumulate_second(beta2)
     return norm.gamma()
-
-
-def numbers(group: Group, rate: float, shift: float, later: float) -> Numbers:
-    """What the compiled pass needs of a group, and of the step."""
-    decay, apart = group["weight_decay"], float(group["lr"]) * decoupled_decay(group)
-    return Numbers(
-        rate, shift, later, 1 - apart, 0.0 if group["decoupled"] else decay, *group["betas"],
-        group["skip_dead"], -1 if group["maximize"] else 1,
-    )  # fmt: skip
 
 
 def thesis_step(group: Group, parts: Sequence[Block]) -> Tensor:
@@ -106,8 +93,6 @@ class Norm:
         self.group = group
         self.norms: list[Tensor] = []
         self.counts: list[Tensor] = []
-        self.swept = (0.0, 0.0)
-        """‖η‖ and the number of entries of blocks that were swept."""
 
     def add(
         self, part: Block, root: Tensor, corrected: float | Tensor = 1.0, *, shift: float | Tensor = 0.0
@@ -128,18 +113,10 @@ class Norm:
         self.norms.append(norm.to(gamma.device))
         self.counts.append(alive.to(gamma.device))
 
-    def take(self, squares: float, alive: float, corrected: float) -> None:
-        """Take in a block of which Ση² and the number of entries are known."""
-        norm, count = self.swept
-        self.swept = (math.hypot(norm, math.sqrt(squares) * corrected), count + alive)
-
     def gamma(self) -> Tensor:
         """γ = 1/RMS(η), or γ as it was while nothing is alive."""
-        was, (swept, more) = self.group["gamma"], self.swept
+        was = self.group["gamma"]
         if not self.norms:
-            return torch.full_like(was, math.sqrt(more) / swept) if swept else was
-        if more:
-            self.norms.append(torch.full_like(was, swept))
-            self.counts.append(torch.full_like(was, more))
+            return was
         norm, count = torch.stack(self.norms).norm(), torch.stack(self.counts).sum()
         return torch.where(norm > 0, count.sqrt() / norm, was)
