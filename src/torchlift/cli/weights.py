@@ -1,7 +1,5 @@
 """A model and an example input, as ``measure`` and ``export`` name them."""
 
-import copy
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +63,10 @@ def load_weights(model: nn.Module, path: Path) -> None:
     """Weights of a run, a plain safetensors file, or a packed file, into the model."""
     if not path.is_file():
         raise ValueError(f"--weights: there is no file {path}")
-    state = read_state(path, {type(part) for part in model.modules()})
+    if is_packed(path):
+        deploy.load(path, into=model)
+        return
+    state = read_state(path)
     try:
         model.load_state_dict(state)
     except (RuntimeError, TypeError, AttributeError) as error:
@@ -73,13 +74,19 @@ def load_weights(model: nn.Module, path: Path) -> None:
         raise ValueError(f"--weights {path} do not fit the model: {reason}") from error
 
 
-def read_state(path: Path, classes: Iterable[type[nn.Module]] = ()) -> Any:
-    """The tensors of a file by their names; nothing in it is executed. A packed file may name ``classes``."""
+def is_packed(path: Path) -> bool:
+    """Whether a file is one of :func:`torchlift.deploy.save`."""
+    with path.open("rb") as file:
+        return file.read(5) == b"TLIFT"
+
+
+def read_state(path: Path) -> Any:
+    """The tensors of a safetensors file or a checkpoint by their names; nothing in it is executed."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             ours = (file.metadata() or {}).get("format") == checkpoint.FORMAT
             if not ours:
                 return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
-    except safetensors.SafetensorError:
-        return copy.copy(deploy.load(path, classes=classes).state_dict())
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"--weights: {path} is neither a safetensors nor a packed file") from error
     return checkpoint.load(path)

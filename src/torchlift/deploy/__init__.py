@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from torchlift.deploy.measuring import Measured as Measured
     from torchlift.deploy.measuring import measure as measure
     from torchlift.deploy.sparse_layers import sparse as sparse
-    from torchlift.packed.classes import register as register
     from torchlift.packed.file import load as load
     from torchlift.packed.file import save as save
 
@@ -34,7 +33,6 @@ HOMES = {
     "measure": "deploy.measuring",
     "plan": "channels.groups",
     "prune": "channels.prune",
-    "register": "packed.classes",
     "save": "packed.file",
     "shrink": "channels.shrink",
     "shrinkable": "channels.shrink",
@@ -53,7 +51,6 @@ __all__ = [
     "measure",
     "plan",
     "prune",
-    "register",
     "save",
     "shrink",
     "shrinkable",

@@ -5,16 +5,16 @@ import importlib.util
 import logging
 import os
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from torchlift.channels.example_inputs import Example, outputs, taken, tensors
 from torchlift.errors import TorchliftError
-from torchlift.packed.tracing import arguments_of, batch_dimension, evaluating, exported_program
 
 
 def export(
@@ -37,6 +37,7 @@ def export(
     suffix = Path(path).suffix.lower()
     if suffix not in WRITERS or (suffix != ".onnx" and (quantized or opset is not None)):
         raise TorchliftError(f"export: {path} ends in {suffix!r}; it writes {' and '.join(WRITERS)}.")
+    example = minimal(example)
     taken(model, example)
     if quantized:
         from torchlift.deploy.integer import export_quantized  # which exports, and rewrites what it gets
@@ -50,6 +51,73 @@ def export(
     if error > tolerance:
         raise TorchliftError(f"export: {path} differs from the model by {error:.1e} when it is run.")
     return error
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Generator[None]:
+    """Evaluation mode for a while; then every module is in its own mode again."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def minimal(example: Example) -> Example:
+    """At most two samples of the example, in memory of their own: exporters write an input's whole storage.
+
+    Numbers are drawn anew in the same range, so that nothing of the caller is in the file.
+    """
+    sizes = {leaf.shape[0] for leaf in tree_leaves(example) if isinstance(leaf, Tensor) and leaf.ndim}
+    whole = sizes.pop() if len(sizes) == 1 else 0
+    generator = torch.Generator().manual_seed(0)
+
+    def own(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        leaf = leaf.detach()[:2] if whole > 2 else leaf.detach()
+        if leaf.dtype == torch.bool or leaf.is_complex() or not leaf.numel():
+            return leaf.clone(memory_format=torch.contiguous_format)
+        low, high = (float(bound) for bound in leaf.aminmax())
+        drawn = torch.rand(leaf.shape, generator=generator, dtype=torch.float64) * (high - low) + low
+        return (drawn if leaf.is_floating_point() else drawn.round()).to(leaf.device, leaf.dtype)
+
+    return tree_map(own, example)
+
+
+def arguments_of(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of an example."""
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return tuple(example) if isinstance(example, tuple | list) else (example,), {}
+
+
+def batch_dimension(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Let the first dimension of every input vary."""
+    batch = torch.export.Dim("batch", min=1)
+
+    def free(value: Any) -> Any:
+        return {0: batch} if isinstance(value, Tensor) and value.ndim else None
+
+    if kwargs:
+        return {name: free(value) for name, value in kwargs.items()}
+    return [free(value) for value in args]
+
+
+def exported_program(model: nn.Module, example: Example) -> torch.export.ExportedProgram:
+    """torch's exported program in evaluation mode, for any batch size where it can be had."""
+    args, kwargs = arguments_of(example)
+    error: Exception | None = None
+    for shapes in (batch_dimension(args, kwargs), None):
+        try:
+            with evaluating(model), quiet():
+                return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+        except Exception as failure:  # tracing a user's model may raise anything; the last one is told
+            error = failure
+    said = next(iter(str(error).splitlines()), "")
+    raise TorchliftError(f"export: the model cannot be traced ({type(error).__name__}: {said}).") from error
 
 
 def convert_onnx(
@@ -87,7 +155,9 @@ def convert_program(
     """torch.export's own file."""
     del opset
     with quiet():
-        torch.export.save(exported_program(model, example, "export"), os.fspath(path))
+        program = exported_program(model, example)
+        program.example_inputs = None
+        torch.export.save(program, os.fspath(path))
 
 
 @contextlib.contextmanager

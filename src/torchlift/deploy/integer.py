@@ -14,7 +14,7 @@ from torch import nn
 
 from torchlift.channels.example_inputs import Example, outputs, tensors
 from torchlift.deploy.exporting import export
-from torchlift.deploy.multiples import Grid, grid_of
+from torchlift.deploy.multiples import ChannelGrid, grid_of
 from torchlift.errors import TorchliftError
 
 Array = np.ndarray[Any, Any]
@@ -133,7 +133,7 @@ def rewrite(source: Path, target: Path) -> dict[str, str]:
     return kinds
 
 
-def replace(onnx: Any, graph: Any, name: str, grid: Grid) -> None:
+def replace(onnx: Any, graph: Any, name: str, grid: ChannelGrid) -> None:
     """Integers, steps and DequantizeLinear in the place of a weight."""
     kind = onnx.TensorProto.INT4 if grid.narrow else onnx.TensorProto.INT8
     graph.initializer.append(integers(onnx, f"{name}.whole", grid.whole, kind))

@@ -3,6 +3,7 @@
 import dataclasses
 import statistics
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,11 +15,8 @@ from torchlift.channels.example_inputs import taken
 from torchlift.errors import TorchliftError
 from torchlift.flops import count_flops
 from torchlift.packed import tensors
-from torchlift.packed.bounds import bound
-from torchlift.packed.file import assembled, described
+from torchlift.packed.file import FRONT, Content, describe
 from torchlift.packed.sealing import SIZE
-from torchlift.packed.trees import Writer
-from torchlift.packed.unpacking import FRONT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,30 +80,26 @@ def batch_size(example: Any) -> int:
 
 def file_size(model: nn.Module) -> int:
     """Bytes of the packed file; of its tensors alone where the model itself cannot be written down."""
-    return written(*contents(model))
-
-
-def written(header: bytes, held: list[Tensor]) -> int:
-    """Bytes of a file, or of its tensors where there is no header."""
-    return len(assembled(header, held, None)) if header else tensors.write(held).size
+    return sizes(model)[0]
 
 
 def sizes(model: nn.Module) -> tuple[int, int]:
     """Bytes of the packed file and the least that it must say; shared tensors count once."""
-    header, held = contents(model)
-    fixed = FRONT.size + len(header) + SIZE if header else 0
-    return written(header, held), fixed + sum(bound(tensor) for tensor in held)
+    content = contents(model)
+    written = tensors.write(content.items)
+    fixed = FRONT.size + len(content.text) + SIZE
+    coded = len(zlib.compress(written.plan, 9)) + sum(map(len, written.streams))
+    return fixed + coded, fixed + written.ideal
 
 
-def contents(model: nn.Module) -> tuple[bytes, list[Tensor]]:
-    """The header and tensors of a model's file; no header where the model cannot be written down."""
+def contents(model: nn.Module) -> Content:
+    """What the file of a model would say; its dense tensors alone where no file can hold it."""
     try:
-        return described(model)
+        return describe(model)
     except TorchliftError:
-        writer = Writer()
-        for tensor in model.state_dict().values():
-            writer.tensor(tensor)
-        return b"", writer.tensors
+        held = {id(t): t.detach() for t in model.state_dict().values() if isinstance(t, Tensor)}
+        dense = [t for t in held.values() if t.layout == torch.strided and not t.is_quantized]
+        return Content({}, [tensors.Item(t) for t in dense], "")
 
 
 def count_macs(model: nn.Module, example: Any) -> int:

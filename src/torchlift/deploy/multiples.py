@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchlift.packed import rowgrids
+from torchlift.packed import foreign
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Grid:
+class ChannelGrid:
     """A weight as step · k: one step, or one for each place along an axis."""
 
     step: Array
@@ -25,18 +25,18 @@ class Grid:
         return int(self.whole.min()) >= -8 and int(self.whole.max()) <= 7
 
 
-def grid_of(values: Array) -> Grid | None:
+def grid_of(values: Array) -> ChannelGrid | None:
     """The grid of a weight: one step if that is enough, else one per output channel, which is axis 0 of
     kernels and axis 1 of matrices stored as in × out."""
     found = levels(values)
     if found is not None:
-        return Grid(np.array(found[0], np.float32), found[1])
+        return ChannelGrid(np.array(found[0], np.float32), found[1])
     for axis in (0, 1):
         rows = np.ascontiguousarray(np.moveaxis(values, axis, 0)) + np.float32(0)  # −0.0 is 0
-        split = rowgrids.split(rows.reshape(-1).view("<u4"), torch.float32, len(rows), most=127)
+        split = foreign.split(rows.reshape(-1).view("<u4"), torch.float32, len(rows), most=127)
         if split is not None:
-            step, whole = split[0].view("<f4"), split[1].reshape(rows.shape)
-            return Grid(np.where(step > 0, step, np.float32(1)), np.moveaxis(whole, 0, axis), axis)
+            step, whole = split[0], split[1].reshape(rows.shape)
+            return ChannelGrid(np.where(step > 0, step, np.float32(1)), np.moveaxis(whole, 0, axis), axis)
     return None
 
 

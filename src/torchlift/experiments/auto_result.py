@@ -8,14 +8,13 @@ from typing import Any
 
 from torch import nn
 
-from torchlift import deploy
 from torchlift.errors import TorchliftError
 from torchlift.experiments.arm import Setup
 from torchlift.experiments.auto_page import auto_page
 from torchlift.experiments.candidates import PLAIN
 from torchlift.experiments.comparison import in_columns
 from torchlift.experiments.constraints import Constraints, Delivered
-from torchlift.experiments.delivery import SUFFIX, own_classes
+from torchlift.experiments.delivery import SUFFIX, read_model
 from torchlift.train.checkpoint import write
 
 MODEL, RESULT = f"model{SUFFIX}", "auto.json"
@@ -70,7 +69,7 @@ class AutoResult:
         """A delivered model from its file."""
         if row.packed.startswith("tensors"):
             raise TorchliftError(f"{row.file} holds {row.packed} Load its tensors into your own model.")
-        return deploy.load(self.folder / "models" / row.file, classes=own_classes(self.setup.make_model()))
+        return read_model(self.folder / "models" / row.file, self.setup)
 
     def table(self) -> str:
         """The front as text, the choice marked; below, the winner's last trial and plain at the same cost."""

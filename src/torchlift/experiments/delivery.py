@@ -74,7 +74,7 @@ class Delivery:
     def delivered(self, result: Result) -> Delivered:
         """The run's model as a file, and what that is worth."""
         small = shrunk(result)
-        model, packed = written(small, result.example, self.file)
+        model, packed = written(small, self.file)
         train, valid, test = self.setup.data
         batch = int(self.setup.settings.get("batch_size", 128))
 
@@ -102,7 +102,7 @@ class Delivery:
         """Milliseconds of a call on one sample, in turn with the incumbent: a slow hour slows down both."""
         if self.incumbent is not None:
             file, milliseconds = self.incumbent
-            other = deploy.load(file, classes=own_classes(model))
+            other = read_model(file, self.setup)
             mine, theirs = latencies([model, other.eval()], example)
             return milliseconds * mine / theirs
         return 1e3 * latencies([model], example, 15)[0]
@@ -144,34 +144,22 @@ def shrunk(result: Result) -> nn.Module:
         return model
 
 
-def written(model: nn.Module, example: Any, file: Path) -> tuple[nn.Module, str]:
+def written(model: nn.Module, file: Path) -> tuple[nn.Module, str]:
     """The model read back from its packed file; where none can be written, from its tensors."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    ways: dict[str, Callable[[], nn.Module]] = {
-        "deploy.load(file)": lambda: read_back(model, file, None, ()),
-        "deploy.load(file, classes=[…])": lambda: read_back(model, file, None, own_classes(model)),
-        "deploy.load(file), a traced graph": lambda: read_back(model, file, example, ()),
-    }
-    reason = ""
-    for how, way in ways.items():
-        try:
-            return way(), how
-        except Exception as error:  # the next way may do
-            if machine_fault(error):
-                raise
-            reason = one_line(error)
-    save(file, model.state_dict())
-    return model, f"tensors only, not packed: {reason}"
+    try:
+        if not deploy.save(model, file).needs_model:
+            return deploy.load(file), "deploy.load(file)"
+        return deploy.load(file, into=copy.deepcopy(model)), "deploy.load(file, into=model)"
+    except TorchliftError as error:
+        save(file, model.state_dict())
+        return model, f"tensors only, not packed: {one_line(error)}"
 
 
-def read_back(model: nn.Module, file: Path, example: Any, classes: tuple[type, ...]) -> nn.Module:
-    """Write and read; one that computes something else is no copy."""
-    deploy.save(model, file, example)
-    return deploy.load(file, classes=classes)
-
-
-def own_classes(model: nn.Module) -> tuple[type, ...]:
-    """The module classes that are the user's."""
-    known = ("torch.", "torchlift.", "transformers.")
-    kinds = {type(part) for part in model.modules()}
-    return tuple(kind for kind in kinds if not f"{kind.__module__}.".startswith(known))
+def read_model(file: Path, setup: Setup) -> nn.Module:
+    """A delivered model; into a fresh one of the user's where the file holds weights alone."""
+    try:
+        return deploy.load(file)
+    except TorchliftError:
+        made = setup.make_model()
+        return deploy.load(file, into=made.model if isinstance(made, Task) else made)

@@ -7,24 +7,40 @@ from torchlift.errors import TorchliftError
 
 FLOOR = 256 * 2**20
 GROWTH = 1024
+STEPS = 1 << 16
+"""Steps of the decoder that any file may take, about half a second, beside one for each of its bytes."""
+
+
+LONGEST = 400
+"""Characters of a message."""
 
 
 class PackedError(TorchliftError):
-    """A file that is not a whole, honest torchlift model."""
+    """A file that is not a whole, honest torchlift model. Messages are one printable line, whatever it says."""
+
+    def __init__(self, message: str) -> None:
+        line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split(" ")))
+        super().__init__(line if len(line) <= LONGEST else line[:LONGEST] + " …")
 
 
 class Budget:
-    """A ceiling in bytes and what is held under it."""
+    """A ceiling in bytes and what is held under it; steps of the decoder are counted too, a byte each."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit, self.held = limit, 0
+    def __init__(self, limit: int, steps: int = STEPS) -> None:
+        self.limit, self.held, self.steps = limit, 0, steps
+
+    def step(self, count: int) -> None:
+        """Allow the decoder so many more steps, or refuse: code of an honest writer has fewer than bytes."""
+        self.steps -= count
+        if self.steps < 0:
+            raise PackedError("the code has too few lanes for its symbols: reading it would take too long.")
 
     def take(self, size: int, what: str) -> None:
         """Hold ``size`` more bytes from now on, or refuse."""
         if size > self.limit - self.held:
             raise PackedError(
                 f"{what} would take {printed(size)} where {printed(self.limit - self.held)} of the limit are "
-                "left; raise limit= if the file is trusted."
+                "left; raise limit= if you trust the file."
             )
         self.held += size
 

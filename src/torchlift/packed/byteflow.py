@@ -1,7 +1,7 @@
 """Whole numbers one after the other: seven bits a byte, the least first, the top bit says that more
 follow."""
 
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -102,3 +102,21 @@ class Source:
         """Nothing is left."""
         if self.at != len(self.data):
             raise PackedError("there are bytes after the last stream.")
+
+
+class Cursor:
+    """A stretch of a file that is read from its front to its end, never beyond."""
+
+    def __init__(self, file: BinaryIO, begin: int, length: int) -> None:
+        self.file, self.at, self.left = file, begin, length
+
+    def take(self, count: int) -> bytes:
+        """The next ``count`` bytes."""
+        if not 0 <= count <= self.left:
+            raise PackedError("a stream is shorter than its tensor.")
+        self.file.seek(self.at)
+        data = self.file.read(count)
+        if len(data) != count:
+            raise PackedError("the file ends within a stream.")
+        self.at, self.left = self.at + count, self.left - count
+        return data

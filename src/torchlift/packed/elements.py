@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchlift.packed.rans import Array
 
+SAMPLE = 1 << 16
 BITS = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8"), 16: np.dtype("<u8")}
 
 DTYPES: dict[str, torch.dtype] = {
@@ -35,9 +36,15 @@ def tensor_of(bits: Array, kind: torch.dtype, shape: list[int]) -> Tensor:
     return octets.view(kind).reshape(shape)
 
 
-def distinct(bits: Array, most: int) -> Array | None:
-    """The distinct entries in rising order, or None where there are more than ``most``."""
-    if bits.size > 4 * most and np.unique(bits[: 2 * most]).size > most:
-        return None
-    found = np.unique(bits)
-    return found if found.size <= most else None
+def distinct(bits: Array, most: int) -> tuple[Array, Array] | None:
+    """The distinct entries in rising order and each entry's place among them; None where there are more than
+    ``most``. A sample gives nearly all of them; what it missed is added until nothing is missing."""
+    values = np.unique(bits[:: max(1, bits.size // SAMPLE)][: 2 * SAMPLE])
+    while values.size <= most:
+        names = np.searchsorted(values, bits)
+        np.minimum(names, values.size - 1, out=names)
+        missed = bits[values[names] != bits]
+        if not missed.size:
+            return values, names
+        values = np.union1d(values, np.unique(missed[: 2 * SAMPLE]))
+    return None

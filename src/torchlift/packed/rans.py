@@ -7,7 +7,7 @@ A state x of 2^16 ≤ x < 2^32 takes in a symbol of frequency f (of 2^k) that st
 
 Before it would leave its range it hands 16 bits to the words; going back it fetches them. Symbol i belongs to
 lane i mod N: numpy moves all lanes at once. The states live on from segment to segment, so that only one set
-of them is stored however many tensors there are. All arithmetic is on whole numbers: a file decodes the same
+of them is stored for a tensor. All arithmetic is on whole numbers: a file decodes the same
 everywhere.
 """
 
@@ -17,16 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from torchlift.packed.budget import PackedError
+from torchlift.packed.budget import Budget, PackedError
+from torchlift.packed.byteflow import Cursor
 
 LOW = 1 << 16
 MOST_LANES = 32_768
-STEPS = 1 << 17
-"""Steps that reading is made to take at most, a few seconds; a file that asks for eight times as many is
-refused."""
-WASTE, FEW = 600, 256
-"""Bytes of code per lane: a lane costs about three, so that all of them stay below half a percent. With fewer
-than ``FEW`` lanes numpy's calls take longer than their work: then it may be a percent."""
+WASTE = 400
+"""Bytes of code per lane: a lane costs about two, so that all of them stay below half a percent."""
+FREE = 32
+"""Steps beside one for every two bytes of code: an honest writer takes as many lanes as that needs."""
 
 PIECE = 1 << 16
 """Symbols whose meaning is looked up at once."""
@@ -53,10 +52,10 @@ class Segment:
 
 def lanes_for(size: float, symbols: int) -> int:
     """Lanes that cost little beside ``size`` bytes of code, and move ``symbols`` in few steps."""
-    wanted = max(16.0, min(4096.0, size / WASTE), symbols / STEPS)
-    if wanted < FEW:
-        wanted = max(wanted, min(FEW, symbols / 2048, 2 * size / WASTE))
-    return int(min(MOST_LANES, wanted))
+    lanes = max(1, int(size / WASTE))
+    while symbols > lanes * (FREE + (size + 4 * lanes) / 2):
+        lanes += max(1, lanes // 4)
+    return min(MOST_LANES, lanes)
 
 
 def starts(frequencies: Array) -> Array:
@@ -97,12 +96,23 @@ def steps(frequencies: Array, bits: int) -> Array:
 
 
 class Decoder:
-    """Gives the symbols back, segment by segment."""
+    """Gives the symbols back, segment by segment; words are fetched as they are needed."""
 
-    def __init__(self, states: Array, words: Array) -> None:
-        self.state, self.words, self.at, self.steps = states.astype(np.uint32), words, 0, 0
+    def __init__(self, code: Cursor, lanes: int, budget: Budget) -> None:
+        if lanes > MOST_LANES or code.left < 4 * lanes or code.left % 2 or (not lanes and code.left):
+            raise PackedError("the code of a tensor has an impossible length.")
+        self.code, self.budget = code, budget
+        self.state = np.frombuffer(code.take(4 * lanes), "<u4").astype(np.uint32)
+        self.words, self.at = np.empty(0, "<u2"), 0
         if np.any(self.state < LOW):
             raise PackedError("a state of the coder is out of range.")
+
+    def fill(self, count: int) -> None:
+        """Have the next ``count`` words at hand, as far as there are any: no symbol takes two."""
+        missing = min(count - (self.words.size - self.at), self.code.left // 2)
+        if missing > 0:
+            more = np.frombuffer(self.code.take(2 * missing), "<u2")
+            self.words, self.at = np.concatenate((self.words[self.at :], more)), 0
 
     def symbols(self, count: int, frequencies: Array, bits: int, values: Array | None = None) -> Array:
         """The next ``count`` symbols of the alphabet with these frequencies, or the values they stand for."""
@@ -111,15 +121,16 @@ class Decoder:
         if present.size == 1:
             return np.full(count, values[present[0]])
         lanes = self.state.size
-        self.steps += -(-count // max(lanes, 1))
-        if not lanes or self.steps > 8 * STEPS:
-            raise PackedError("the code has too few lanes for its symbols.")
+        if not lanes:
+            raise PackedError("symbols have no code.")
+        self.budget.step(-(-count // lanes))
         meaning, step = values.repeat(frequencies), steps(frequencies, bits)
         out = np.empty(count, meaning.dtype)
         rows = max(1, min(PIECE, count) // lanes)
         slots, work = np.empty((rows, lanes), np.intp), np.empty((lanes, 2), np.uint32)
         for begin in range(0, count, rows * lanes):
             piece = out[begin : begin + rows * lanes]
+            self.fill(piece.size)
             whole, rest = divmod(piece.size, lanes)
             for slot in slots[:whole]:
                 self.move(self.state, slot, step, work, bits)
@@ -145,5 +156,5 @@ class Decoder:
 
     def close(self) -> None:
         """All words are used and every lane is back where encoding began: else the code was changed."""
-        if self.at != self.words.size or np.any(self.state != LOW):
+        if self.at != self.words.size or self.code.left or np.any(self.state != LOW):
             raise PackedError("the code does not end where it should: it was changed.")

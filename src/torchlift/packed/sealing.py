@@ -2,11 +2,13 @@
 
 import hashlib
 import hmac
+from typing import BinaryIO
 
 from torchlift.packed.budget import PackedError
 
 SIZE = 32
 CHECKSUM, KEYED = 0, 1
+PIECE = 1 << 20
 
 
 def seal(content: bytes, key: bytes | None) -> bytes:
@@ -16,8 +18,8 @@ def seal(content: bytes, key: bytes | None) -> bytes:
     return hmac.new(key, content, hashlib.sha256).digest()
 
 
-def check_seal(content: memoryview, found: bytes, kind: int, key: bytes | None) -> None:
-    """Refuse content that was damaged, or that nobody with the key has sealed."""
+def check_seal(file: BinaryIO, size: int, kind: int, key: bytes | None) -> None:
+    """Refuse a file that was damaged, or that nobody with the key has sealed; it is read piece by piece."""
     if kind not in (CHECKSUM, KEYED):
         raise PackedError(f"a seal of kind {kind} is not known.")
     if key is None and kind == KEYED:
@@ -26,8 +28,16 @@ def check_seal(content: memoryview, found: bytes, kind: int, key: bytes | None) 
         raise PackedError(
             "the file is not sealed with a key: whoever wrote it did not use save(..., key=...)."
         )
-    expected = hashlib.sha256(content) if key is None else hmac.new(key, content, hashlib.sha256)
-    if not hmac.compare_digest(expected.digest(), found):
+    expected = hashlib.sha256() if key is None else hmac.new(key, b"", hashlib.sha256)
+    file.seek(0)
+    left = size - SIZE
+    while left:
+        piece = file.read(min(PIECE, left))
+        if not piece:
+            raise PackedError("the file ends before its seal.")
+        expected.update(piece)
+        left -= len(piece)
+    if not hmac.compare_digest(expected.digest(), file.read(SIZE)):
         raise PackedError(
             "the checksum is wrong: the file is truncated or was changed."
             if key is None

@@ -2,7 +2,7 @@
 
 K ≤ 16:   several names make one symbol (at most 8 of 2, 5 of 3, 4 of 4, 3 of 6, 2 of 16), which is several
           times faster and sees what neighbors have in common; fewer where the table would cost more than
-          that is worth (the coder's first version knew only as many as fit, or one by one).
+          that is worth.
 K ≤ 2^12: a name is a symbol.
 K ≤ 2^16: first which block of 4096 each name lies in; then, block by block, which name of the block.
 """
@@ -14,13 +14,15 @@ import numpy as np
 
 from torchlift.packed.budget import PackedError
 from torchlift.packed.byteflow import Sink, Source
-from torchlift.packed.frequencies import Table, fit, read_table
+from torchlift.packed.frequencies import Table, entropy_bits, fit, read_table
 from torchlift.packed.rans import PIECE, Array, Decoder, Segment
 
 BYTE = 256
 BLOCK = 4096
 WORTH = 1.01
 """What fewer symbols may cost: they read faster."""
+STRETCH = 1 << 18
+"""Entries of a tensor that are decoded at once: memory beside a tensor's own does not grow with it."""
 
 
 def together(letters: int) -> int:
@@ -52,66 +54,139 @@ def spread(letters: int, group: int) -> Array:
     return (np.arange(letters**group)[:, None] // powers % letters).astype(np.uint8)
 
 
-def write(names: Array, letters: int, sink: Sink, segments: list[Segment]) -> float:
-    """Append names to the segments and what decoding needs to the sink; about how many bytes they take."""
-    if letters <= 1 or not names.size:
-        return 0.0
-    if letters > BLOCK:
-        return write_blocks(names, letters, sink, segments)
-    most = together(letters)
-    table, size = fit(np.bincount(names, minlength=letters))
-    for group in halved(most):
-        symbols = joined(names, letters, group)
-        found = fit(np.bincount(symbols, minlength=letters**group))
-        if found[1] <= WORTH * size:
-            sink.number(group)
-            return add(symbols, *found, sink, segments)
-    if most > 1:
-        sink.number(1)
-    return add(names, table, size, sink, segments)
+def pieces(count: int) -> Iterator[tuple[int, int]]:
+    """Stretches of at most :data:`STRETCH` entries: begin and end of each."""
+    for begin in range(0, count, STRETCH):
+        yield begin, min(count, begin + STRETCH)
 
 
-def add(symbols: Array, table: Table, size: float, sink: Sink, segments: list[Segment]) -> float:
-    """One segment and its table."""
-    table.write(sink)
-    segments.append(Segment(symbols.astype(np.uint16), table.frequencies(), table.bits))
-    return size
+class Coded:
+    """Symbols under one table that was fitted to all of them."""
+
+    def __init__(self, counts: Array) -> None:
+        self.table, self.size = fit(counts)
+        self.frequencies, self.ideal = self.table.frequencies(), entropy_bits(counts) / 8
+
+    def segment(self, symbols: Array) -> Segment:
+        """Some of the symbols."""
+        return Segment(symbols.astype(np.uint16), self.frequencies, self.table.bits)
 
 
-def write_blocks(names: Array, letters: int, sink: Sink, segments: list[Segment]) -> float:
-    """Names of a large alphabet in two parts."""
-    block, rest = np.divmod(names, BLOCK)
-    blocks = -(-letters // BLOCK)
-    total = add(block, *fit(np.bincount(block, minlength=blocks)), sink, segments)
-    order = np.argsort(block, kind="stable")
-    ends = np.cumsum(np.bincount(block, minlength=blocks))
-    for number, inside in enumerate(np.split(rest[order], ends[:-1])):
-        size = min(BLOCK, letters - number * BLOCK)
-        if size > 1:
-            counts = np.bincount(inside, minlength=size)
-            total += add(inside, *fit(counts), sink, segments)
-    return total
+class Names:
+    """Names to write: the tables first, then any stretch of the names, in order."""
+
+    def __init__(self, names: Array, letters: int) -> None:
+        self.names, self.letters, self.group = names, letters, 1
+        self.inner: list[Coded | None] = []
+        self.size = self.ideal = 0.0
+        self.count = 0
+        if letters <= 1 or not names.size:
+            return
+        if letters > BLOCK:
+            self.fit_blocks()
+            return
+        self.first = Coded(np.bincount(names, minlength=letters))
+        self.ideal = self.first.ideal
+        for group in halved(together(letters)):
+            counts = np.zeros(letters**group, np.int64)
+            for begin, end in pieces(names.size):
+                counts += np.bincount(joined(names[begin:end], letters, group), minlength=counts.size)
+            found = Coded(counts)
+            self.ideal = min(self.ideal, found.ideal)
+            if found.size <= WORTH * self.first.size:
+                self.first, self.group = found, group
+                break
+        self.size, self.count = self.first.size, -(-names.size // self.group)
+
+    def fit_blocks(self) -> None:
+        """Tables of a large alphabet in two parts."""
+        block, rest = np.divmod(self.names, BLOCK)
+        blocks = -(-self.letters // BLOCK)
+        self.first = Coded(np.bincount(block, minlength=blocks))
+        for number in range(blocks):
+            width = min(BLOCK, self.letters - number * BLOCK)
+            counts = np.bincount(rest[block == number], minlength=width)
+            self.inner.append(Coded(counts) if width > 1 and counts.any() else None)
+        every = [self.first, *(part for part in self.inner if part is not None)]
+        self.size, self.ideal = sum(part.size for part in every), sum(part.ideal for part in every)
+        self.count = 2 * self.names.size
+
+    def describe(self, sink: Sink) -> None:
+        """What reading needs before the first name."""
+        if self.letters <= 1 or not self.names.size:
+            return
+        if together(self.letters) > 1:
+            sink.number(self.group)
+        self.first.table.write(sink)
+        for number, part in enumerate(self.inner):
+            if self.letters - number * BLOCK > 1:
+                sink.number(int(part is not None))
+                if part is not None:
+                    part.table.write(sink)
+
+    def segments(self, begin: int, end: int) -> Iterator[Segment]:
+        """A stretch of the names."""
+        names = self.names[begin:end]
+        if self.letters <= 1 or not names.size:
+            return
+        if not self.inner:
+            yield self.first.segment(names if self.group == 1 else joined(names, self.letters, self.group))
+            return
+        block, rest = np.divmod(names, BLOCK)
+        yield self.first.segment(block)
+        for number, part in enumerate(self.inner):
+            if part is not None:
+                yield part.segment(rest[block == number])
 
 
-def read(count: int, values: Array, source: Source, decoder: Decoder) -> Array:
-    """``count`` entries, each one of ``values``."""
-    letters = values.size
-    if not letters and count:
-        raise PackedError("entries have an empty palette.")
-    if letters <= 1 or not count:
-        return np.full(count, values[0] if letters else 0, values.dtype)
-    if letters > BLOCK:
-        return read_blocks(count, values, source, decoder)
-    group = 1
-    if together(letters) > 1:
-        group = source.number(together(letters))
-        if not group:
-            raise PackedError("names are in groups of none.")
-    table = read_table(source, letters**group)
-    if group == 1:
-        return decoder.symbols(count, table.frequencies(), table.bits, values)
-    found = decoder.symbols(-(-count // group), table.frequencies(), table.bits)
-    return looked_up(values[spread(letters, group)], found).reshape(-1)[:count]
+class NamedValues:
+    """Values whose names follow: the inverse of :class:`Names`."""
+
+    def __init__(self, values: Array, count: int, source: Source) -> None:
+        self.values, self.group = values, 1
+        self.inner: list[Table | None] = []
+        letters = values.size
+        if not letters and count:
+            raise PackedError("entries have an empty palette.")
+        if letters <= 1 or not count:
+            return
+        if letters <= BLOCK and together(letters) > 1:
+            self.group = source.number(together(letters))
+            if not self.group:
+                raise PackedError("names are in groups of none.")
+        self.first = read_table(source, letters**self.group if letters <= BLOCK else -(-letters // BLOCK))
+        self.frequencies = self.first.frequencies()
+        for begin in range(0, letters if letters > BLOCK else 0, BLOCK):
+            width = min(BLOCK, letters - begin)
+            self.inner.append(read_table(source, width) if width > 1 and source.number(1) else None)
+
+    def read(self, count: int, decoder: Decoder) -> Array:
+        """The next ``count`` values."""
+        if self.values.size <= 1 or not count:
+            return np.full(count, self.values[0] if self.values.size else 0, self.values.dtype)
+        if self.inner:
+            return self.read_blocks(count, decoder)
+        bits = self.first.bits
+        if self.group == 1:
+            return decoder.symbols(count, self.frequencies, bits, self.values)
+        found = decoder.symbols(-(-count // self.group), self.frequencies, bits)
+        rows = self.values[spread(self.values.size, self.group)]
+        return looked_up(rows, found).reshape(-1)[:count]
+
+    def read_blocks(self, count: int, decoder: Decoder) -> Array:
+        """Names of a large alphabet: which block each lies in, then which of the block."""
+        block = decoder.symbols(count, self.frequencies, self.first.bits).astype(np.uint8)
+        out = np.empty(count, self.values.dtype)
+        for number, table in enumerate(self.inner):
+            here = np.flatnonzero(block == number)
+            own = self.values[number * BLOCK : (number + 1) * BLOCK]
+            if table is not None:
+                out[here] = decoder.symbols(here.size, table.frequencies(), table.bits, own)
+            elif own.size > 1 and here.size:
+                raise PackedError("a block of names has no table.")
+            else:
+                out[here] = own[0]
+        return out
 
 
 def looked_up(rows: Array, symbols: Array) -> Array:
@@ -120,20 +195,4 @@ def looked_up(rows: Array, symbols: Array) -> Array:
     for begin in range(0, symbols.size, PIECE):
         piece = symbols[begin : begin + PIECE].astype(np.intp)
         rows.take(piece, 0, out=out[begin : begin + PIECE], mode="clip")
-    return out
-
-
-def read_blocks(count: int, values: Array, source: Source, decoder: Decoder) -> Array:
-    """The inverse of :func:`write_blocks`, with the values that the names stand for."""
-    blocks = -(-values.size // BLOCK)
-    table = read_table(source, blocks)
-    block = decoder.symbols(count, table.frequencies(), table.bits).astype(np.uint8)
-    out = np.empty(count, values.dtype)
-    for number in range(blocks):
-        own, here = values[number * BLOCK : (number + 1) * BLOCK], np.flatnonzero(block == number)
-        if own.size > 1:
-            table = read_table(source, own.size)
-            out[here] = decoder.symbols(here.size, table.frequencies(), table.bits, own)
-        else:
-            out[here] = own[0]
     return out

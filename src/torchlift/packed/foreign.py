@@ -1,38 +1,84 @@
-"""Weights whose rows lie on grids of their own: w[r, …] = round(k[r, …]·step_r) with whole numbers k.
+"""Grids in bare floats, for models that others quantized and that have no storage record.
 
-So does quantizing each channel by its own scale leave them, and folding a norm into a quantized layer. The
-steps and k are found row by row, all rows of a block at once: Euclid's algorithm on the row's sizes gives k;
-each size then bounds the step by its own rounding,
+Weights are looked at as rows (all of them one row, a row per output, groups along rows): where the entries of
+each row are whole multiples of one number, round(k · step), the steps and k are found row by row, all rows of
+a block at once. Euclid's algorithm on the row's sizes gives k; each size then bounds the step by its own
+rounding,
 
     (v − half a unit) / k ≤ step ≤ (v + half a unit) / k,
 
 and of the numbers between all bounds that with the fewest significant bits is the step: its low bytes are
-zero and cost nothing. A row whose zeros are −0.0 (a negative factor leaves them) has a negative step.
+zero and cost nothing.
 """
 
 import functools
+import math
 
 import numpy as np
 import torch
 
-from torchlift.packed.elements import BITS, bits_of
-from torchlift.packed.palettes import DIGITS, FLOATS, LEAST_EXPONENT
+from torchlift.packed.elements import bits_of
+from torchlift.packed.forms import Form, entropy, grid_form, whole_form
+from torchlift.packed.grids import Grid, negative_zero
 from torchlift.packed.rans import Array
 
 MOST = 32_767
+DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+LEAST_EXPONENT = {torch.float64: -1021, torch.float32: -125, torch.float16: -13, torch.bfloat16: -125}
+"""Of normal numbers f·2^e with ½ ≤ f < 1: smaller ones have the units of these."""
 FEW = 4
 """Entries that a row needs: fewer are multiples of one number by chance."""
 PIECE = 1 << 18
 """Entries that are looked at together, about."""
 
 
+def smallest(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Form:
+    """The smallest form of a tensor without a record; grids are looked for where it has floats."""
+    found = whole_form(bits, kind)
+    if kind not in DIGITS or bits.size < 2 * FEW:
+        return found
+    for grid, levels in candidates(bits, kind, shape):
+        if entropy(levels) + grid.steps.nbytes / 2 < found.size:
+            levels = levels.reshape(-1).astype("<i2")
+            form = grid_form(grid, whole_form(levels.view("<u2"), torch.int16), False, kinds(grid, kind))
+            form.ideal = min(form.ideal, found.ideal)
+            found.ideal = form.ideal
+            if form.size < found.size:
+                found = form
+    return found
+
+
+def kinds(grid: Grid, kind: torch.dtype) -> dict[str, str]:
+    """The narrowest number types that hold steps, offsets and columns exactly."""
+    own = str(kind).removeprefix("torch.")
+    wide = own if kind in (torch.float32, torch.float64) else "float32"
+    found: dict[str, str] = {}
+    for name in ("steps", "offsets", "columns"):
+        numbers = getattr(grid, name)
+        if numbers is not None:
+            exact = torch.from_numpy(numbers)
+            found[name] = own if torch.equal(exact.to(kind).to(exact.dtype), exact) else wide
+    return found
+
+
+def candidates(bits: Array, kind: torch.dtype, shape: tuple[int, ...]):
+    """Grids that give the bits back exactly: one step, then one for each row."""
+    one = split(bits, kind, 1)
+    if one is not None:
+        yield Grid(shape, one[0].reshape([1] * len(shape))), one[1]
+    elif len(shape) > 1:
+        rows = split(bits, kind, shape[0])
+        if rows is not None:
+            yield Grid(shape, rows[0].reshape([-1, *[1] * (len(shape) - 1)])), rows[1]
+
+
 def split(bits: Array, kind: torch.dtype, rows: int, most: int = MOST) -> tuple[Array, Array] | None:
-    """(bits of the steps, k as int16, a row each) with |k| ≤ ``most``; None unless that gives the bits back
-    exactly."""
-    if kind not in FLOATS or rows < 2 or bits.size < FEW * rows:
+    """(steps, k as int16, a row each) with |k| ≤ ``most``; None unless that gives the bits back exactly."""
+    if kind not in DIGITS or rows < 1 or bits.size < FEW * rows:
         return None
     table = bits.reshape(rows, -1)
-    steps, whole = np.empty(rows, bits.dtype), np.empty(table.shape, np.int16)
+    steps = np.empty(rows, np.float64 if kind == torch.float64 else np.float32)
+    whole = np.empty(table.shape, np.int16)
     begin, count = 0, 2  # two rows tell nearly always
     while begin < rows:
         piece = slice(begin, begin + count)
@@ -46,21 +92,22 @@ def split(bits: Array, kind: torch.dtype, rows: int, most: int = MOST) -> tuple[
 
 def split_piece(table: Array, kind: torch.dtype, most: int) -> tuple[Array, Array] | None:
     """The same for some rows."""
-    sizes = table & table.dtype.type((1 << 8 * kind.itemsize - 1) - 1)
-    below = ((sizes == 0) & (table != 0)).any(1)
-    if (below & (table == 0).any(1)).any() or sizes.max() >= infinity(kind):
+    sign = table.dtype.type(1 << 8 * kind.itemsize - 1)
+    sizes = table & ~sign
+    if sizes.max() >= infinity(kind):
         return None
     with np.errstate(all="ignore"):
         found = steps_of(distinct_sizes(sizes), kind, most)
         if found is None:
             return None
-        steps = bits_of(torch.from_numpy(np.where(below, -found, found)).to(kind))
-        own = numbers(steps, kind)
-        whole = np.rint(numbers(table, kind) / np.where(own == 0, 1, own)[:, None])
+        steps = found.astype(np.float64 if kind == torch.float64 else np.float32)
+        whole = np.rint(numbers(table, kind) / np.where(steps == 0, 1, steps)[:, None])
         if not np.abs(whole).max() <= most:
             return None
         whole = whole.astype(np.int16)
-        return (steps, whole) if np.array_equal(merged(steps, whole, kind), table) else None
+        whole[table == sign] = negative_zero(whole)
+        again = Grid(table.shape, steps[:, None]).values(whole.reshape(-1), 0, kind)
+    return (steps, whole) if np.array_equal(again, table.reshape(-1)) else None
 
 
 @functools.cache
@@ -75,19 +122,6 @@ def numbers(bits: Array, kind: torch.dtype) -> Array:
         return (bits.astype("<u4") << 16).view("<f4").astype(np.float64)
     values = bits.view(f"<f{kind.itemsize}")
     return values if kind == torch.float32 else values.astype(np.float64)
-
-
-def merged(steps: Array, whole: Array, kind: torch.dtype) -> Array:
-    """The bits of round(k·step), a row for each step: in float32 the product rounds once, other types take
-    it from float64."""
-    own = numbers(steps, kind)[:, None]
-    with np.errstate(all="ignore"):
-        if kind == torch.float32:
-            return np.multiply(whole, own, dtype="<f4").view("<u4")
-        product = np.multiply(whole, own, dtype=np.float64)
-        if kind == torch.bfloat16:
-            return bits_of(torch.from_numpy(product).to(kind)).reshape(whole.shape)
-        return product.astype(f"<f{kind.itemsize}", copy=False).view(BITS[kind.itemsize])
 
 
 def distinct_sizes(sizes: Array) -> Array:
@@ -174,10 +208,10 @@ def ranges(values: Array, below: Array, above: Array, step: Array) -> tuple[Arra
 
 def shortest(low: Array, high: Array, kind: torch.dtype) -> Array:
     """The number of fewest significant bits in each range: multiples of 2^(e − b) for b = 1, 2, …; the middle
-    where none has as few as the type."""
+    where none has as few as a step has."""
     exponent, found = np.frexp(high)[1], ((low + high) / 2).astype(np.float64)
     todo = np.ones(found.size, bool)
-    for digits in range(1, DIGITS[kind] + 1):
+    for digits in range(1, max(DIGITS[kind], 24) + 1):
         unit = np.ldexp(np.ones_like(high), exponent - digits)
         candidate = np.ceil(low / unit) * unit
         fits = todo & (candidate <= high)

@@ -1,0 +1,285 @@
+"""Ways to write a tensor's entries exactly; the smallest is kept.
+
+stored:    the entries, least byte first.
+deflated:  the same through zlib, for what repeats itself.
+planes:    all first bytes of a stretch, then all second bytes, …: each plane coded where that makes it
+           smaller (signs and exponents of trained weights take three bits of eight).
+palette:   the distinct values, at most 65,536 of them, and the coded name of each entry's.
+sparse:    a coded mask (1 where an entry's bits are not all zero), then the entries that are there, in
+           another form.
+grid:      steps (with column scales and offsets where there are any) and whole numbers: the entries are their
+           products (:mod:`torchlift.packed.grids`).
+
+``size`` is what a form takes, tables included; ``ideal`` the least that it must take, the entropy of what is
+coded. Every form writes stretches of entries, one after the other.
+"""
+
+import dataclasses
+import zlib
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from torchlift.packed.byteflow import Sink
+from torchlift.packed.elements import DTYPES, bits_of, distinct
+from torchlift.packed.frequencies import entropy_bits
+from torchlift.packed.grids import Grid
+from torchlift.packed.rans import Array, Segment
+from torchlift.packed.symbols import WORTH, Coded, Names, pieces
+
+STORED, DEFLATED, PLANES, PALETTE, SPARSE, GRID = range(6)
+MOST = 65_536
+"""Values of a palette."""
+SAMPLE = 1 << 16
+WHOLE = {torch.int16: "<i2", torch.int32: "<i4"}
+
+
+@dataclasses.dataclass
+class Out:
+    """What forms write into: bytes as they are, and segments of the coder."""
+
+    raw: list[bytes] = dataclasses.field(default_factory=list)
+    segments: list[Segment] = dataclasses.field(default_factory=list)
+
+
+class Form(Protocol):
+    """One way to write entries."""
+
+    size: float
+    ideal: float
+    symbols: int
+
+    def describe(self, sink: Sink) -> None:
+        """What reading needs before the first entry."""
+        ...
+
+    def emit(self, begin: int, end: int, out: Out) -> None:
+        """A stretch of the entries."""
+        ...
+
+
+class Stored:
+    """The entries as they are."""
+
+    def __init__(self, bits: Array) -> None:
+        self.bits, self.symbols = bits, 0
+        self.size = self.ideal = float(bits.nbytes)
+
+    def describe(self, sink: Sink) -> None:
+        """Its number."""
+        sink.number(STORED)
+
+    def emit(self, begin: int, end: int, out: Out) -> None:
+        """Bytes."""
+        out.raw.append(self.bits[begin:end].tobytes())
+
+
+class Deflated:
+    """All entries through zlib, written with the first stretch."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content, self.symbols = content, 0
+        self.size = self.ideal = float(len(content))
+
+    def describe(self, sink: Sink) -> None:
+        """Its number and length."""
+        sink.number(DEFLATED)
+        sink.number(len(self.content))
+
+    def emit(self, begin: int, end: int, out: Out) -> None:
+        """Everything at once."""
+        if begin == 0:
+            out.raw.append(self.content)
+
+
+class Planes:
+    """Byte planes, coded where that helps by a percent."""
+
+    def __init__(self, bits: Array) -> None:
+        self.planes = bits.view(np.uint8).reshape(bits.size, -1).T
+        self.coded: list[Coded | None] = []
+        self.size = self.ideal = 0.0
+        self.symbols = 0
+        for plane in self.planes:
+            coded = Coded(np.bincount(plane, minlength=256))
+            worth = coded.size + 2 < 0.99 * plane.size
+            self.coded.append(coded if worth else None)
+            self.size += coded.size if worth else plane.size
+            self.ideal += min(coded.ideal, plane.size)
+            self.symbols += plane.size if worth else 0
+
+    def describe(self, sink: Sink) -> None:
+        """Its number, and the tables of the planes that have one."""
+        sink.number(PLANES)
+        for coded in self.coded:
+            sink.number(int(coded is not None))
+            if coded is not None:
+                coded.table.write(sink)
+
+    def emit(self, begin: int, end: int, out: Out) -> None:
+        """The planes of a stretch."""
+        for plane, coded in zip(self.planes, self.coded, strict=True):
+            if coded is None:
+                out.raw.append(plane[begin:end].tobytes())
+            else:
+                out.segments.append(coded.segment(plane[begin:end]))
+
+
+class Palette:
+    """Distinct values in rising order, and names."""
+
+    def __init__(self, values: Array, names: Array, kind: torch.dtype) -> None:
+        self.values, self.kind = values, kind
+        if kind in WHOLE:  # rising as numbers, not as bits
+            order = np.argsort(values.view(WHOLE[kind]))
+            self.values, names = values[order], np.argsort(order)[names]
+        self.names = Names(names, values.size)
+        self.bytes = None if kind in WHOLE else best([Stored(self.values), Planes(self.values)])
+        self.size, self.ideal = self.names.size + 2, self.names.ideal
+        self.size += values.size if self.bytes is None else self.bytes.size
+        self.ideal += 0.0 if self.bytes is None else self.bytes.ideal
+        self.symbols = self.names.count
+
+    def describe(self, sink: Sink) -> None:
+        """Its number, the values (whole numbers by their distances, others in a form), the names' tables."""
+        sink.number(PALETTE)
+        sink.number(self.values.size)
+        if self.bytes is None:
+            numbers = self.values.view(WHOLE[self.kind]).astype(np.int64)
+            for distance in np.diff(numbers, prepend=0).tolist():
+                sink.signed(distance)
+        else:
+            self.bytes.describe(sink)
+        self.names.describe(sink)
+
+    def emit(self, begin: int, end: int, out: Out) -> None:
+        """The values once, then names."""
+        if begin == 0 and self.bytes is not None:
+            self.bytes.emit(0, self.values.size, out)
+        out.segments.extend(self.names.segments(begin, end))
+
+
+class Sparse:
+    """A mask, and a form of the entries that are there."""
+
+    def __init__(self, mask: Names, before: Array, inner: Form) -> None:
+        self.mask, self.before, self.inner = mask, before, inner
+        self.size, self.ideal = 1 + mask.size + inner.size, mask.ideal + inner.ideal
+        self.symbols = mask.count + inner.symbols
+
+    def describe(self, sink: Sink) -> None:
+        """Its number, the mask's table, how many there are, and their form."""
+        sink.number(SPARSE)
+        self.mask.describe(sink)
+        sink.number(int(self.before[-1]))
+        self.inner.describe(sink)
+
+    def emit(self, begin: int, end: int, out: Out) -> None:
+        """The mask of a stretch, then its entries."""
+        out.segments.extend(self.mask.segments(begin, end))
+        self.inner.emit(int(self.before[begin]), int(self.before[end]), out)
+
+
+class OnGrid:
+    """Steps and levels; all steps stand before the first stretch."""
+
+    def __init__(self, grid: Grid, levels: Form, wide: bool, steps: list[tuple[str, Form, int]]) -> None:
+        self.grid, self.levels, self.wide, self.steps = grid, levels, wide, steps
+        self.size = 4 + levels.size + sum(form.size for _, form, _ in steps)
+        self.ideal = levels.ideal + sum(form.ideal for _, form, _ in steps)
+        self.symbols = levels.symbols + sum(form.symbols for _, form, _ in steps)
+
+    def describe(self, sink: Sink) -> None:
+        """Its number, the steps' shape and forms, and the form of the levels."""
+        sink.number(GRID)
+        sink.number(int(self.wide))
+        sink.number(self.grid.how)
+        sink.number(int(self.grid.offsets is not None))
+        for size in self.grid.steps.shape:
+            sink.number(size)
+        for kind, form, _ in self.steps:
+            sink.number(list(DTYPES).index(kind))
+            form.describe(sink)
+        self.levels.describe(sink)
+
+    def emit(self, begin: int, end: int, out: Out) -> None:
+        """The steps once, then levels."""
+        if begin == 0:
+            for _, form, count in self.steps:
+                for first, last in pieces(count):
+                    form.emit(first, last, out)
+        self.levels.emit(begin, end, out)
+
+
+def best(forms: list[Form]) -> Form:
+    """The form with the fewest symbols among those within a hundredth of the smallest; its ideal is the least
+    of all."""
+    least = min(form.size for form in forms)
+    found = min(
+        (form for form in forms if form.size <= WORTH * least), key=lambda form: (form.symbols, form.size)
+    )
+    found.ideal = min(form.ideal for form in forms)
+    return found
+
+
+def whole_form(bits: Array, kind: torch.dtype) -> Form:
+    """The smallest form that knows nothing of grids."""
+    found = entries_form(bits, kind)
+    small = deflated(bits, found.size)
+    return found if small is None else best([small, found]) if small.size < found.size else found
+
+
+def entries_form(bits: Array, kind: torch.dtype) -> Form:
+    """The smallest of stored, planes, palette and sparse."""
+    if bits.size < 2:
+        return Stored(bits)
+    present = bits != 0
+    there = int(np.count_nonzero(present))
+    forms = dense_forms(bits, kind)
+    if 0 < there < bits.size:
+        mask = Names(present.view(np.uint8), 2)
+        before = np.concatenate(([0], np.cumsum(present)))
+        forms.append(Sparse(mask, before, best(dense_forms(bits[present], kind))))
+    return best(forms)
+
+
+def dense_forms(bits: Array, kind: torch.dtype) -> list[Form]:
+    """All forms of entries that are not about zeros."""
+    forms: list[Form] = [Stored(bits)]
+    if bits.size < 2:
+        return forms
+    found = distinct(bits, MOST)
+    if found is not None and found[0].size < bits.size:
+        forms.append(Palette(*found, kind))
+    if len(forms) == 1 or forms[1].size > 0.5 * bits.nbytes:
+        forms.append(Planes(bits))
+    return forms
+
+
+def deflated(bits: Array, size: float) -> Form | None:
+    """Through zlib, if that is smaller than ``size``; a sample tells whether to try."""
+    content = bits.tobytes()
+    sample = content[:SAMPLE]
+    if not content or len(zlib.compress(sample, 6)) * len(content) > size * len(sample):
+        return None
+    small = Deflated(zlib.compress(content, 9))
+    return small if small.size < size else None
+
+
+def grid_form(grid: Grid, levels: Form, wide: bool, kinds: dict[str, str]) -> Form:
+    """Levels (of int32 where ``wide``, else of int16) under their steps; ``kinds``: the number types of steps,
+    offsets and columns, those that there are."""
+    steps: list[tuple[str, Form, int]] = []
+    for name in ("steps", "offsets", "columns"):
+        numbers = getattr(grid, name)
+        if numbers is not None:
+            bits = bits_of(torch.from_numpy(np.ascontiguousarray(numbers)).to(DTYPES[kinds[name]]))
+            steps.append((kinds[name], whole_form(bits, DTYPES[kinds[name]]), bits.size))
+    return OnGrid(grid, levels, wide, steps)
+
+
+def entropy(levels: Array) -> float:
+    """Bytes of whole numbers by their entropy."""
+    low = int(levels.min())
+    return entropy_bits(np.bincount((levels.reshape(-1).astype(np.int64) - low))) / 8

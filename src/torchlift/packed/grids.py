@@ -1,0 +1,89 @@
+"""Weights as whole numbers and what they are multiplied by:
+
+    w = round(round(k · step [· or ÷ column]) [+ offset])
+
+One step for all of a weight, one per row, or one per block, as in :mod:`torchlift.core.stored`; a column scale
+for each place along the second dimension; an offset beside every step. Without column and offset the product
+is taken in float64 and rounded once, which is the arithmetic of a storage record; with them every operation
+rounds to float32 (float64 for float64). Zeros are positive; the level :func:`negative_zero` stands for −0.0.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from torchlift.packed.elements import BITS, bits_of
+from torchlift.packed.rans import Array
+
+PLAIN, TIMES, OVER = range(3)
+"""No column scales; multiplied by them; divided by them."""
+
+
+def negative_zero(levels: Array) -> int:
+    """The level that stands for −0.0: the least of its type."""
+    return int(np.iinfo(levels.dtype).min)
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """What the levels of a weight of this shape are multiplied by."""
+
+    shape: tuple[int, ...]
+    steps: Array
+    """Numbers, float32 or float64, with as many dimensions as the weight, each 1 or a divisor of the weight's."""
+    offsets: Array | None = None
+    columns: Array | None = None
+    how: int = PLAIN
+
+    def values(self, levels: Array, begin: int, kind: torch.dtype) -> Array:
+        """The bits of the entries from place ``begin`` on that have these levels."""
+        least = negative_zero(levels)
+        below = levels == least
+        levels = np.where(below, 0, levels) if below.any() else levels
+        with np.errstate(all="ignore"):
+            bits = as_bits(self.products(levels, begin, kind), kind)
+        bits[below] = 1 << 8 * kind.itemsize - 1
+        return bits
+
+    def products(self, levels: Array, begin: int, kind: torch.dtype) -> Array:
+        """The numbers themselves, in the type they are computed in."""
+        place = places(self.shape, self.steps.shape, begin, levels.size)
+        step = self.steps.reshape(-1)[place]
+        if self.how == PLAIN and self.offsets is None:
+            short = kind == torch.float32 and levels.itemsize < 4 and self.steps.dtype.itemsize == 4
+            wide = np.float32 if short else np.float64  # a product of 16 and 24 bits rounds the same in both
+            return np.multiply(levels, step, dtype=wide) + wide(0)
+        wide = np.float64 if kind == torch.float64 else np.float32
+        made = np.multiply(levels, step, dtype=wide)
+        if self.columns is not None:
+            column = self.columns.astype(wide)[columns_of(self.shape, begin, levels.size)]
+            made = made * column if self.how == TIMES else made / column
+        return made + (wide(0) if self.offsets is None else self.offsets.reshape(-1).astype(wide)[place])
+
+
+def as_bits(numbers: Array, kind: torch.dtype) -> Array:
+    """Numbers rounded to a type, as bits."""
+    if kind in (torch.float32, torch.float64):
+        return numbers.astype(f"<f{kind.itemsize}", copy=False).view(BITS[kind.itemsize])
+    return bits_of(torch.from_numpy(numbers).to(kind))
+
+
+def places(shape: Sequence[int], blocks: Sequence[int], begin: int, count: int) -> Array | int:
+    """Which step each of ``count`` entries from ``begin`` on has."""
+    if math.prod(blocks) == 1:
+        return np.zeros(count, np.intp)
+    flat = np.arange(begin, begin + count)
+    found, inner = np.zeros(count, np.intp), math.prod(shape)
+    for size, parts in zip(shape, blocks, strict=True):
+        inner //= size
+        if parts > 1:
+            found = found * parts + flat // inner % size // (size // parts)
+    return found
+
+
+def columns_of(shape: Sequence[int], begin: int, count: int) -> Array:
+    """The place along the second dimension of ``count`` entries from ``begin`` on."""
+    return np.arange(begin, begin + count) // math.prod(shape[2:]) % shape[1]

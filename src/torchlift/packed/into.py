@@ -1,0 +1,158 @@
+"""Weights of a file into a model of the user's own class: names strictly, shapes as the file has them.
+
+Layers become as narrow as their weights say, never wider than the given model has them: the file cannot make
+a call of it more expensive. Everything is checked before anything is changed.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.channels.resizing import countable, refit_attention, resize
+from torchlift.core.weights import refresh_flat_weights
+from torchlift.packed.budget import PackedError
+from torchlift.packed.layers import arguments_of, made, name_of
+from torchlift.packed.tensors import Head
+
+SOME = 3
+
+
+def places_of(model: nn.Module) -> dict[str, tuple[nn.Module, str]]:
+    """The owner and the name there of every tensor of a model's state."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    return {
+        name: (modules[name.rpartition(".")[0]], name.rpartition(".")[2])
+        for name, value in model.state_dict(keep_vars=True).items()
+        if isinstance(value, Tensor)
+    }
+
+
+def sizes_of(model: nn.Module) -> dict[str, dict[str, int]]:
+    """Whole numbers of a user's own modules that a cut may change: heads, widths, the sizes of parts."""
+    found: dict[str, dict[str, int]] = {}
+    for name, module in model.named_modules():
+        if name_of(module) is None:
+            own = {key: value for key, value in vars(module).items() if type(value) is int and countable(key)}
+            if own:
+                found[name] = own
+    return found
+
+
+def some(names: Any) -> str:
+    """The first few of many names."""
+    names = sorted(names)
+    return ", ".join(repr(name) for name in names[:SOME]) + (" …" if len(names) > SOME else "")
+
+
+class Target:
+    """A model to be filled: what it has, and whether the file fits."""
+
+    def __init__(self, model: nn.Module, names: list[str], numbers: list[int], sizes: Any) -> None:
+        self.model, self.places = model, places_of(model)
+        self.check_names(names)
+        self.named = list(zip(names, numbers, strict=True))
+        self.sizes = self.check_sizes(sizes)
+        self.check_ties()
+
+    def check_names(self, names: list[str]) -> None:
+        """Names must be the same, all of them."""
+        missing, unknown = set(self.places) - set(names), set(names) - set(self.places)
+        if len(set(names)) != len(names):
+            raise PackedError("the file names a tensor twice.")
+        if missing:
+            raise PackedError(
+                f"the file has no {some(missing)}, which into= has: give an instance of the saved model's class."
+            )
+        if unknown:
+            raise PackedError(
+                f"into= has no {some(unknown)}, which the file has: give an instance of the saved model's class."
+            )
+
+    def check_ties(self) -> None:
+        """A tensor that stands in several places of the model must be one of the file too."""
+        numbers: dict[int, int] = {}
+        for name, number in self.named:
+            owner, leaf = self.places[name]
+            if numbers.setdefault(id(getattr(owner, leaf)), number) != number:
+                raise PackedError(f"{name!r} is tied in into=, and not in the file.")
+
+    def check_sizes(self, sizes: Any) -> list[tuple[nn.Module, str, int]]:
+        """Whole numbers of modules may become smaller, nothing else."""
+        modules, found = dict(self.model.named_modules()), list[tuple[nn.Module, str, int]]()
+        for name, own in sizes.items() if type(sizes) is dict else ():
+            for key, value in own.items() if type(own) is dict and name in modules else ():
+                now = vars(modules[name]).get(key)
+                if type(now) is int and countable(key) and type(value) is int and value != now:
+                    if not 0 < value <= now:
+                        raise PackedError(f"{name}.{key} would become {value}, more than the {now} of into=.")
+                    found.append((modules[name], key, value))
+        return found
+
+    def check(self, number: int, head: Head) -> None:
+        """A tensor of the file must fit where it goes: as many dimensions, none of them longer."""
+        for name, own in self.named:
+            if own == number:
+                owner, leaf = self.places[name]
+                now: Tensor = getattr(owner, leaf)
+                wider = any(new > old for new, old in zip(head.shape, now.shape, strict=False))
+                if len(head.shape) != now.ndim or wider:
+                    raise PackedError(
+                        f"{name!r} is {tuple(head.shape)} in the file and {tuple(now.shape)} in into=: make it "
+                        "at least as wide."
+                    )
+                if head.kind.is_floating_point != now.dtype.is_floating_point:
+                    raise PackedError(f"{name!r} is {head.kind} in the file and {now.dtype} in into=.")
+
+    def fill(self, values: list[Tensor], trained: list[bool]) -> nn.Module:
+        """The model, with these tensors in it."""
+        parameters: dict[int, nn.Parameter] = {}
+        changed: list[nn.Module] = []
+        for name, number in self.named:
+            owner, leaf = self.places[name]
+            now, value = getattr(owner, leaf), values[number]
+            if now.shape != value.shape:
+                changed.append(owner)
+            value = value.to(now.device)
+            if isinstance(now, nn.Parameter):
+                if number not in parameters:
+                    now.data, now.grad = value, None
+                    now.requires_grad_(trained[number] and (value.is_floating_point() or value.is_complex()))
+                    parameters[number] = now
+                owner._parameters[leaf] = parameters[number]
+            else:
+                owner._buffers[leaf] = value
+        for owner in changed:
+            resize(owner)
+        for module, key, value in self.sizes:
+            setattr(module, key, value)
+        refit_attention(self.model)
+        refresh_flat_weights(self.model)
+        for module in changed:
+            agree(module)
+        return self.model
+
+
+def agree(module: nn.Module) -> None:
+    """Refuse a layer of torch whose weights are not of the shapes that its sizes ask for."""
+    name = name_of(module)
+    if name is None:
+        return
+    twin = made(name, arguments_of(module, name))
+    for (key, tensor), (_, other) in zip(module.named_parameters(), twin.named_parameters(), strict=True):
+        if tensor.shape != other.shape:
+            raise PackedError(f"{key} of a {name} has a shape that does not fit its other weights.")
+
+
+def plain_state(model: nn.Module) -> dict[str, Tensor]:
+    """A model's state as plain tensors by name, or why it is none."""
+    state: dict[str, Tensor] = {}
+    for name, value in model.state_dict(keep_vars=True).items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} is not a tensor")
+        if type(value) not in (Tensor, nn.Parameter) or value.layout != torch.strided or value.is_quantized:
+            raise ValueError(f"{name} is not a plain dense tensor ({type(value).__name__})")
+        if value.device.type == "meta":
+            raise ValueError(f"{name} has no memory: it is on the meta device")
+        state[name] = value
+    return state

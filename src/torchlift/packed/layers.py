@@ -1,0 +1,356 @@
+"""The closed list of modules that a file may hold, each with the arguments that it is made from.
+
+A module is described by its kind and by those arguments of its constructor that are not the default. Reading
+checks every argument against the list (its type, its range) and makes the module without memory through
+torch's own constructor, so that all its attributes and shapes agree with each other whatever the file says.
+Writing makes the module in the same way and compares: what is not the same in every attribute (a subclass,
+hooks, parametrizations, attributes of one's own) is not described, with the reason.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from torchlift.packed.budget import PackedError
+
+LARGE = 2**24
+WIDE = 2**16 - 1
+Check = Callable[[Any], bool]
+Arguments = dict[str, Any]
+
+
+def whole(least: int, most: int) -> Check:
+    """Whole numbers of a range."""
+    return lambda value: type(value) is int and least <= value <= most
+
+
+def number(least: float, most: float) -> Check:
+    """Finite numbers of a range."""
+    return lambda value: type(value) in (int, float) and math.isfinite(value) and least <= value <= most
+
+
+def word(*words: str) -> Check:
+    """One of a few words."""
+    return lambda value: type(value) is str and value in words
+
+
+def several(check: Check, *counts: int) -> Check:
+    """A list of so many values."""
+    return lambda value: type(value) is list and len(value) in counts and all(map(check, value))
+
+
+def either(*checks: Check) -> Check:
+    """Anything that one of the checks takes."""
+    return lambda value: any(check(value) for check in checks)
+
+
+def flag(value: Any) -> bool:
+    """True or False."""
+    return type(value) is bool
+
+
+def no(value: Any) -> bool:
+    """False alone."""
+    return value is False
+
+
+def none(value: Any) -> bool:
+    """None."""
+    return value is None
+
+
+size, small, natural = whole(1, LARGE), whole(1, WIDE), whole(0, WIDE)
+place, margin = whole(-64, 64), whole(-WIDE, WIDE)
+real, share, tiny = number(-1e6, 1e6), number(0, 1), number(0, 1)
+
+
+def spatial(dimensions: int, check: Check) -> Check:
+    """One value, or one for each dimension."""
+    return either(check, several(check, dimensions))
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """A kind of module: its class, and what its arguments may be."""
+
+    kind: type[nn.Module]
+    checks: Mapping[str, Check]
+    read: Callable[[Any], Arguments] | None = None
+    """The arguments of a module, where they are not its attributes of the same names."""
+    make: Callable[..., nn.Module] | None = None
+    """What makes the module, where that is not its class."""
+    container: bool = False
+    children: tuple[str, ...] = ()
+    """The children that a container of ours must have; others have any."""
+
+
+def convolutions() -> dict[str, Layer]:
+    """Convolutions of one, two and three dimensions and their transposes."""
+    found: dict[str, Layer] = {}
+    for d in (1, 2, 3):
+        common = {
+            "in_channels": size, "out_channels": size, "kernel_size": spatial(d, small),
+            "stride": spatial(d, small), "dilation": spatial(d, small), "groups": size, "bias": flag,
+        }  # fmt: skip
+        modes = word("zeros", "reflect", "replicate", "circular")
+        padding = either(spatial(d, natural), word("same", "valid"))
+        found[f"Conv{d}d"] = Layer(
+            getattr(nn, f"Conv{d}d"), {**common, "padding": padding, "padding_mode": modes}
+        )
+        padding = {"padding": spatial(d, natural), "output_padding": spatial(d, natural)}
+        found[f"ConvTranspose{d}d"] = Layer(getattr(nn, f"ConvTranspose{d}d"), {**common, **padding})
+    return found
+
+
+def by_dimension() -> dict[str, Layer]:
+    """Norms, pooling, padding and dropout of one, two and three dimensions."""
+    found: dict[str, dict[str, Check]] = {}
+    norm = {"num_features": size, "eps": tiny, "momentum": either(share, none), "affine": flag}
+    for d in (1, 2, 3):
+        found[f"BatchNorm{d}d"] = {**norm, "track_running_stats": flag}
+        found[f"InstanceNorm{d}d"] = {**norm, "track_running_stats": flag}
+        window = {"kernel_size": spatial(d, small), "stride": spatial(d, small), "padding": spatial(d, natural)}
+        found[f"MaxPool{d}d"] = {
+            **window, "dilation": spatial(d, small), "return_indices": no, "ceil_mode": flag,
+        }  # fmt: skip
+        found[f"AvgPool{d}d"] = {**window, "ceil_mode": flag, "count_include_pad": flag}
+        if d > 1:
+            found[f"AvgPool{d}d"]["divisor_override"] = either(none, small)
+        out = either(small, none, several(either(small, none), d))
+        found[f"AdaptiveAvgPool{d}d"] = {"output_size": out}
+        found[f"AdaptiveMaxPool{d}d"] = {"output_size": out, "return_indices": no}
+        found[f"ConstantPad{d}d"] = {"padding": several(margin, 2 * d), "value": real}
+        for name in ("ZeroPad", "ReflectionPad", "ReplicationPad"):
+            found[f"{name}{d}d"] = {"padding": several(margin, 2 * d)}
+        found[f"Dropout{d}d"] = {"p": share, "inplace": flag}
+    return {name: Layer(getattr(nn, name), checks) for name, checks in found.items()}
+
+
+def plain() -> dict[str, Layer]:
+    """Layers whose arguments are attributes of the same names."""
+    shape = either(size, several(size, *range(1, 9)))
+    kinds: dict[str, dict[str, Check]] = {
+        "Linear": {"in_features": size, "out_features": size, "bias": flag},
+        "Identity": {},
+        "LayerNorm": {"normalized_shape": shape, "eps": tiny, "elementwise_affine": flag, "bias": flag},
+        "RMSNorm": {"normalized_shape": shape, "eps": either(tiny, none), "elementwise_affine": flag},
+        "GroupNorm": {"num_groups": size, "num_channels": size, "eps": tiny, "affine": flag},
+        "Embedding": {
+            "num_embeddings": size, "embedding_dim": size, "padding_idx": either(none, whole(0, LARGE)),
+        },
+        "PReLU": {"num_parameters": size},
+        "Flatten": {"start_dim": place, "end_dim": place},
+        "Unflatten": {"dim": place, "unflattened_size": several(either(small, whole(-1, -1)), *range(1, 9))},
+        "Upsample": {
+            "size": either(none, small, several(small, 1, 2, 3)),
+            "scale_factor": either(none, number(1e-3, WIDE), several(number(1e-3, WIDE), 1, 2, 3)),
+            "mode": word("nearest", "linear", "bilinear", "bicubic", "trilinear", "nearest-exact"),
+            "align_corners": either(none, flag), "recompute_scale_factor": either(none, flag),
+        },
+        "PixelShuffle": {"upscale_factor": small},
+        "PixelUnshuffle": {"downscale_factor": small},
+        "ChannelShuffle": {"groups": small},
+        "Dropout": {"p": share, "inplace": flag},
+        "AlphaDropout": {"p": share, "inplace": flag},
+        "GELU": {"approximate": word("none", "tanh")},
+        "LeakyReLU": {"negative_slope": real, "inplace": flag},
+        "Threshold": {"threshold": real, "value": real, "inplace": flag},
+        "Hardtanh": {"min_val": real, "max_val": real, "inplace": flag},
+        "Softplus": {"beta": real, "threshold": real},
+        "Softshrink": {"lambd": number(0, 1e6)}, "Hardshrink": {"lambd": real},
+        "ELU": {"alpha": real, "inplace": flag}, "CELU": {"alpha": number(1e-6, 1e6), "inplace": flag},
+        "Softmax": {"dim": either(none, place)}, "LogSoftmax": {"dim": either(none, place)},
+        "Softmin": {"dim": either(none, place)}, "GLU": {"dim": place}, "Softmax2d": {},
+        "Sigmoid": {}, "Tanh": {}, "LogSigmoid": {}, "Softsign": {}, "Tanhshrink": {},
+        **{name: {"inplace": flag} for name in (
+            "ReLU", "ReLU6", "SELU", "SiLU", "Mish", "Hardsigmoid", "Hardswish")},
+    }  # fmt: skip
+    return {name: Layer(getattr(nn, name), checks) for name, checks in kinds.items()}
+
+
+def recurrent() -> dict[str, Layer]:
+    """Recurrent layers and cells."""
+    sizes = {"input_size": size, "hidden_size": size, "bias": flag}
+    layers = {
+        **sizes, "num_layers": whole(1, 64), "batch_first": flag, "dropout": share, "bidirectional": flag,
+    }  # fmt: skip
+    words = {"nonlinearity": word("tanh", "relu")}
+    return {
+        "LSTM": Layer(nn.LSTM, {**layers, "proj_size": whole(0, LARGE)}),
+        "GRU": Layer(nn.GRU, layers),
+        "RNN": Layer(nn.RNN, {**layers, **words}),
+        "LSTMCell": Layer(nn.LSTMCell, sizes),
+        "GRUCell": Layer(nn.GRUCell, sizes),
+        "RNNCell": Layer(nn.RNNCell, {**sizes, **words}),
+    }
+
+
+def attention_arguments(layer: Any) -> Arguments:
+    """What ``nn.MultiheadAttention`` was made from."""
+    return {
+        "embed_dim": layer.embed_dim, "num_heads": layer.num_heads, "dropout": layer.dropout,
+        "bias": layer.in_proj_bias is not None, "add_bias_kv": layer.bias_k is not None,
+        "add_zero_attn": layer.add_zero_attn, "kdim": layer.kdim, "vdim": layer.vdim,
+        "batch_first": layer.batch_first,
+    }  # fmt: skip
+
+
+ACTIVATIONS = {"relu": functional.relu, "gelu": functional.gelu}
+
+
+def encoder_layer_arguments(layer: Any) -> Arguments:
+    """What ``nn.TransformerEncoderLayer`` was made from."""
+    activation = next((name for name, made in ACTIVATIONS.items() if layer.activation is made), "")
+    return {
+        "d_model": layer.linear1.in_features, "nhead": layer.self_attn.num_heads,
+        "dim_feedforward": layer.linear1.out_features, "dropout": layer.dropout.p,
+        "activation": activation, "layer_norm_eps": layer.norm1.eps,
+        "batch_first": layer.self_attn.batch_first, "norm_first": layer.norm_first,
+        "bias": layer.linear1.bias is not None,
+    }  # fmt: skip
+
+
+def encoder_arguments(encoder: Any) -> Arguments:
+    """What ``nn.TransformerEncoder`` was made from: its first layer's, how many, and the last norm's."""
+    return {
+        **encoder_layer_arguments(encoder.layers[0]), "num_layers": encoder.num_layers,
+        "norm": encoder.norm is not None, "enable_nested_tensor": encoder.enable_nested_tensor,
+    }  # fmt: skip
+
+
+def make_encoder(
+    *, num_layers: int, norm: bool = False, enable_nested_tensor: bool = True, device: Any = None,
+    dtype: Any = None, **layer: Any,
+) -> nn.Module:  # fmt: skip
+    """An encoder of equal layers, with a last norm of their width or none."""
+    first = nn.TransformerEncoderLayer(**layer, device=device, dtype=dtype)
+    last = nn.LayerNorm(layer["d_model"], device=device, dtype=dtype) if norm else None
+    return nn.TransformerEncoder(first, num_layers, last, enable_nested_tensor)
+
+
+def attention() -> dict[str, Layer]:
+    """torch's attention and encoders."""
+    layer = {
+        "d_model": size, "nhead": size, "dim_feedforward": size, "dropout": share,
+        "activation": word(*ACTIVATIONS), "layer_norm_eps": tiny, "batch_first": flag, "norm_first": flag,
+        "bias": flag,
+    }  # fmt: skip
+    own = {
+        "embed_dim": size, "num_heads": size, "dropout": share, "bias": flag, "add_bias_kv": flag,
+        "add_zero_attn": flag, "kdim": size, "vdim": size, "batch_first": flag,
+    }  # fmt: skip
+    whole_encoder = {**layer, "num_layers": whole(1, 256), "norm": flag, "enable_nested_tensor": flag}
+    return {
+        "MultiheadAttention": Layer(nn.MultiheadAttention, own, attention_arguments),
+        "TransformerEncoderLayer": Layer(nn.TransformerEncoderLayer, layer, encoder_layer_arguments),
+        "TransformerEncoder": Layer(nn.TransformerEncoder, whole_encoder, encoder_arguments, make_encoder),
+    }
+
+
+CONTAINERS = {
+    "Sequential": Layer(nn.Sequential, {}, container=True),
+    "ModuleList": Layer(nn.ModuleList, {}, container=True),
+    "ModuleDict": Layer(nn.ModuleDict, {}, container=True),
+}
+LAYERS: dict[str, Layer] = {
+    **CONTAINERS, **plain(), **convolutions(), **by_dimension(), **recurrent(), **attention(),
+}  # fmt: skip
+
+
+def bare(kind: type[nn.Module]) -> Callable[..., nn.Module]:
+    """A module of ours without its children: its own constructor would make them."""
+
+    def make(**attributes: Any) -> nn.Module:
+        module = kind.__new__(kind)
+        nn.Module.__init__(module)
+        module.__dict__.update(attributes)
+        return module
+
+    return make
+
+
+OURS: dict[str, tuple[str, tuple[str, ...], Mapping[str, Check]]] = {
+    "torchlift.MLP": ("models.mlp", (), {}),
+    "torchlift.LeNet5": ("models.lenet", ("trunk", "head"), {}),
+    "torchlift.ResNet": (
+        "models.residual", ("conv", "bn", "stage1", "stage2", "stage3", "pool", "head"), {}),
+    "torchlift.BasicBlock": ("models.residual", ("conv1", "bn1", "conv2", "bn2", "shortcut"), {}),
+    "torchlift.Pad": ("models.residual", (), {"extra": natural}),
+    "torchlift.Skip": ("methods.depth.units", (), {}),
+}  # fmt: skip
+"""Plain modules of torchlift that only call their children: home, children, attributes."""
+
+
+def layer_of(name: Any) -> Layer:
+    """A kind of the closed list by its name in a file."""
+    if isinstance(name, str) and name in LAYERS:
+        return LAYERS[name]
+    if isinstance(name, str) and name in OURS:
+        home, children, checks = OURS[name]
+        kind = getattr(importlib.import_module(f"torchlift.{home}"), name.partition(".")[2])
+        return Layer(kind, checks, make=bare(kind), container=bool(children) or name.endswith("MLP"), children=children)
+    raise PackedError(f"{name!r} is not a kind of module that a file may hold.")
+
+
+def name_of(module: nn.Module) -> str | None:
+    """The name that a file has for a module's class; None where the class is not of the list."""
+    kind = type(module)
+    name = f"torchlift.{kind.__name__}" if kind.__module__.startswith("torchlift.") else kind.__name__
+    if name in LAYERS or name in OURS:
+        return name if layer_of(name).kind is kind else None
+    return None
+
+
+def made(name: Any, arguments: Any, dtype: torch.dtype | None = None) -> nn.Module:
+    """A module without memory, from checked arguments."""
+    layer = layer_of(name)
+    if type(arguments) is not dict or not set(arguments) <= set(layer.checks):
+        raise PackedError(f"{name} has arguments that it does not have.")
+    for key, value in arguments.items():
+        if not layer.checks[key](value):
+            raise PackedError(f"{name} cannot have {key} = {value!r:.80}.")
+    given = {key: tuple(value) if type(value) is list else value for key, value in arguments.items()}
+    maker = layer.make or layer.kind
+    if layer.make is None or layer.make is make_encoder:
+        known = inspect.signature(maker).parameters
+        given |= {key: value for key, value in (("device", "meta"), ("dtype", dtype)) if key in known}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return maker(**given).eval()
+    except Exception as error:
+        raise PackedError(f"{name} cannot be made so ({str(error)[:150]}).") from error
+
+
+def arguments_of(module: nn.Module, name: str) -> Arguments:
+    """The arguments that a module of the list was made from, but for the defaults."""
+    layer = layer_of(name)
+    found = layer.read(module) if layer.read is not None else {}
+    for key in layer.checks if layer.read is None else ():
+        value = getattr(module, key)
+        found[key] = value is not None if isinstance(value, Tensor) or (value is None and key == "bias") else value
+    signature = inspect.signature(layer.make or layer.kind).parameters
+    defaults = {key: parameter.default for key, parameter in signature.items()}
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in found.items()
+        if key not in defaults or not same(value, defaults[key])
+    }
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two attributes are the same for a layer: equal, and of one type."""
+    if isinstance(one, Tensor | nn.Module) or isinstance(other, Tensor | nn.Module):
+        return isinstance(one, type(other)) or isinstance(other, type(one))
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except Exception:  # an attribute of one's own may compare in any way
+        return False
