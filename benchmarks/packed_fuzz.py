@@ -1,13 +1,13 @@
-"""Hostile packed files and hostile arguments, each in a process with little memory.
+"""Hostile packed files, each batch in a process with little memory, loaded and called.
 
-    python benchmarks/packed_fuzz.py --files 145000      files, 70 % changed inside and sealed anew
-    python benchmarks/packed_fuzz.py --operations 100    arguments for every operation of the allow-list
+    nice -n 19 python benchmarks/packed_fuzz.py --mutated 100000 --composed 20000
 
-Counts go to ``--out`` after every batch; a run that was stopped goes on where it was. A crash, a hang, a load
-of a damaged file, memory beyond the limit or a write outside is counted by name and makes the exit code 1.
-Seeds repeat a case. Writes outside: an audit hook notes every file opened for writing, removed or renamed,
-every process and every connection; arguments lie between sentinels that must not change; and the whole runs
-under glibc's checking allocator where there is one, which aborts on a block that was written past its end.
+Mutated: damaged, or changed inside and sealed again. Composed: any permitted module under any other, any
+argument at any value. Counts go to ``--out`` after every batch; a run that was stopped goes on where it was.
+A crash, a hang (more than two seconds of the processor for one file), a load of a damaged file, memory
+beyond the limit, a socket or a write outside is counted by name and makes the exit code 1. Seeds repeat a
+case. An audit hook notes every socket, process and file opened for writing; glibc's checking allocator, where
+there is one, aborts on a block that was written past its end.
 """
 
 import argparse
@@ -16,7 +16,6 @@ import contextlib
 import ctypes
 import json
 import os
-import random
 import resource
 import signal
 import sys
@@ -29,33 +28,18 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 
 LIMIT = 64 * 2**20
+SLACK = 48 * 2**20
+"""Memory beside the limit that torch and Python take by themselves when much is tried."""
 MEMORY = 8 * 2**30
-SECONDS = 20
-"""Of the processor: a busy machine is no hang."""
-BATCH = 1000
-
-
+SECONDS = 2
+"""Of the processor, for one file: a busy machine is no hang."""
+BATCH = 500
 CHECKING = ("libc_malloc_debug.so.0", "3")
 """The allocator that finds writes past a block, and how it is told to abort on one."""
 TOUCHES = (
-    "os.remove",
-    "os.rename",
-    "os.mkdir",
-    "os.rmdir",
-    "os.truncate",
-    "os.link",
-    "os.symlink",
-    "os.chmod",
-)
-TOUCHES += (
-    "subprocess.Popen",
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.fork",
-    "socket.connect",
-    "shutil.rmtree",
-)
+    "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.chmod",
+    "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "shutil.rmtree",
+)  # fmt: skip
 
 
 def say(where: Path, value: object) -> None:
@@ -69,15 +53,19 @@ def watch(own: Path) -> list[str]:
 
     def hook(event: str, given: tuple[object, ...]) -> None:
         written = event == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)
-        if (written and not str(given[0]).startswith(str(own))) or event in TOUCHES:
-            seen.append(f"{event} {given[0]}"[:200])
+        if (
+            (written and not str(given[0]).startswith(str(own)))
+            or event in TOUCHES
+            or event.startswith("socket")
+        ):
+            seen.append(f"{event} {given[0] if given else ''}"[:200])
 
     sys.addaudithook(hook)
     return seen
 
 
 def checking() -> bool:
-    """Whether the allocator checks; begins anew with one that does where there is one."""
+    """Whether the allocator checks; starts again with one that does where there is one."""
     library, level = CHECKING
     if os.environ.get("MALLOC_CHECK_") == level:
         return library in os.environ.get("LD_PRELOAD", "")
@@ -88,45 +76,25 @@ def checking() -> bool:
     return False
 
 
-def try_files(mutator: Any, seeds: range, note: Path) -> dict[str, object]:
-    """Mutate and load files; what happened, and how much memory was needed beyond what loading took
-    before."""
-    counts = collections.Counter[str]()
-    before = peak()
-    for seed in seeds:
-        say(note, seed)
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        counts[mutator.labeled(seed, LIMIT)] += 1
-        signal.setitimer(signal.ITIMER_PROF, 0)
-    return {"counts": counts, "grown": peak() - before}
-
-
-def older() -> tuple[bytes, ...]:
-    """Files of the first version of the format, and of earlier coders."""
-    folder = Path(__file__).parent.parent / "tests" / "deploy" / "fixtures"
-    return tuple(path.read_bytes() for path in sorted(folder.glob("v*.tl")))
-
-
 def peak() -> int:
     """The most memory this process has had, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
-def try_operation(name: str, tries: int, note: Path) -> dict[str, object]:
-    """Call one operation with hostile arguments; what happened."""
-    from packed_arguments import attempt
-
-    counts = collections.Counter()
-    for seed in range(tries):
+def try_files(one: Callable[[int, int], str], seeds: range, note: Path) -> dict[str, object]:
+    """Load and call files; what happened, and how much memory was needed beyond what there was before."""
+    counts, before, slowest = collections.Counter[str](), peak(), 0.0
+    for seed in seeds:
         say(note, seed)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        counts[attempt(name, random.Random(f"{name} {seed}"))] += 1
+        counts[one(seed, LIMIT)] += 1
+        slowest = max(slowest, SECONDS - signal.getitimer(signal.ITIMER_PROF)[0])
         signal.setitimer(signal.ITIMER_PROF, 0)
-    return {"counts": counts}
+    return {"counts": counts, "grown": peak() - before, "slowest": slowest}
 
 
-def apart(work: Callable[[Path], dict[str, object]]) -> dict[str, object]:
+def apart(work: Callable[[Path], dict[str, object]]) -> dict[str, Any]:
     """The work in a process of its own with little memory; how it ended if not well."""
     with tempfile.TemporaryDirectory() as folder:
         note, found = Path(folder) / "seed", Path(folder) / "found"
@@ -140,7 +108,7 @@ def apart(work: Callable[[Path], dict[str, object]]) -> dict[str, object]:
             try:
                 seen = watch(Path(folder))
                 done = work(note)
-                say(found, done | {"writes": seen})
+                say(found, done | {"touched": seen})
                 os._exit(0)
             finally:
                 os._exit(1)
@@ -154,57 +122,31 @@ def apart(work: Callable[[Path], dict[str, object]]) -> dict[str, object]:
         return {"how": "error", "seed": seed}
 
 
-def fuzz_files(total: int, out: Path, checked: bool) -> dict[str, Any]:
+def fuzz(one: Callable[[int, int], str], total: int, state: dict[str, Any], save: Callable[[], None]) -> None:
     """All batches that are not done yet."""
-    from packed_mutations import Mutator
-
-    mutator = Mutator(older())
-    mutator.use_all(LIMIT)  # what torch reads at first use is read once, not by every child
-    state = json.loads(out.read_text()) if out.exists() else {}
-    state = {"files": 0, "counts": {}, "bad": [], "writes": [], "grown": 0, "limit": LIMIT, **state}
-    state["checking allocator"] = checked
+    for key, value in {
+        "files": 0,
+        "counts": {},
+        "bad": [],
+        "touched": [],
+        "grown": 0,
+        "slowest": 0.0,
+    }.items():
+        state.setdefault(key, value)
     while state["files"] < total:
         seeds = range(state["files"], min(total, state["files"] + BATCH))
-        ended = apart(lambda note, seeds=seeds: try_files(mutator, seeds, note))
+        ended = apart(lambda note, seeds=seeds: try_files(one, seeds, note))
         if "counts" in ended:
             state["counts"] = added(state["counts"], ended["counts"])
             state["grown"] = max(state["grown"], ended["grown"])
-            state["writes"] += ended["writes"]
+            state["slowest"] = max(state["slowest"], ended["slowest"])
+            state["touched"] += ended["touched"]
         else:
             state["bad"].append(ended)
         state["files"] = seeds.stop if "counts" in ended else ended["seed"] + 1
-        say(out, state)
-        memory = f"memory +{state['grown'] / 2**20:.0f} MiB"
+        save()
+        memory = f"memory +{state['grown'] / 2**20:.0f} MiB, slowest {state['slowest']:.1f} s"
         print(state["files"], state["counts"], memory, *state["bad"][-1:], flush=True)
-    return state
-
-
-def fuzz_operations(tries: int, out: Path, only: str | None, checked: bool) -> dict[str, Any]:
-    """Every operation by itself."""
-    from packed_arguments import attempt
-
-    attempt(
-        "aten.bmm.default", random.Random(0)
-    )  # what torch reads at first use is read once, not by every child
-    from torchlift.packed.operations import ALLOWED, ARITHMETIC
-
-    new = {"tries": tries, "counts": {}, "bad": [], "writes": [], "done": []}
-    state = json.loads(out.read_text()) if out.exists() else {}
-    state = state if state.get("tries") == tries else new
-    state["checking allocator"] = checked
-    for name in [*sorted(ALLOWED), *(f"operator.{name}" for name in ARITHMETIC)]:
-        if name in state["done"] or (only and only not in name):
-            continue
-        ended = apart(lambda note, name=name: try_operation(name, tries, note))
-        if "counts" in ended:
-            state["counts"] = added(state["counts"], ended["counts"])
-            state["writes"] += ended["writes"]
-        else:
-            state["bad"].append({"name": name, **ended})
-        print(name, ended, flush=True)
-        state["done"].append(name)
-        say(out, state)
-    return state
 
 
 def added(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
@@ -212,29 +154,36 @@ def added(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
     return dict(sorted((collections.Counter(first) + collections.Counter(second)).items()))
 
 
+def bad(state: dict[str, Any]) -> bool:
+    """Whether anything happened that must not."""
+    wrong = any("wrong" in key for key in state["counts"])
+    return bool(state["bad"] or state["touched"] or wrong or state["grown"] > LIMIT + SLACK)
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--files", type=int, default=0)
-    parser.add_argument("--operations", type=int, default=0)
-    parser.add_argument("--only")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--mutated", type=int, default=0)
+    parser.add_argument("--composed", type=int, default=0)
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results" / "packed_fuzz_files.json"
+    )
     given = parser.parse_args()
-    checked, results = checking(), Path(__file__).parent / "results"
-    bad: list[object] = []
-    if given.files:
-        out = given.out or results / "packed_fuzz_files.json"
-        state = fuzz_files(given.files, out.absolute(), checked)
-        wrong = [key for key in state["counts"] if "wrong" in key]
-        bad += [*state["bad"], *state["writes"], *wrong, *(["memory"] if state["grown"] > LIMIT else [])]
-    if given.operations:
-        out = given.out or results / "packed_fuzz_operations.json"
-        state = fuzz_operations(given.operations, out.absolute(), given.only, checked)
-        wrong = [key for key in state["counts"] if "wrong" in key]
-        bad += [*state["bad"], *state["writes"], *wrong]
-    sys.exit(1 if bad else 0)
+    out: Path = given.out.absolute()
+    checked = checking()
+    from packed_mutations import Composer, Mutator
+
+    mutator, composer = Mutator(), Composer()
+    for seed in range(20):  # what torch reads at first use is read once, not by every child
+        mutator(seed, LIMIT)
+        composer(seed, LIMIT)
+    states: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
+    states |= {"limit": LIMIT, "checking allocator": checked}
+    for name, one, total in (("mutated", mutator, given.mutated), ("composed", composer, given.composed)):
+        fuzz(one, total, states.setdefault(name, {}), lambda: say(out, states))
+    sys.exit(any(bad(states[name]) for name in ("mutated", "composed")))
 
 
 if __name__ == "__main__":

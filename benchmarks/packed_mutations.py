@@ -1,150 +1,291 @@
-"""Packed files as an attacker would write them: damaged, or changed inside and sealed anew."""
+"""Packed files as an attacker would write them: damaged, changed inside and sealed again, or composed of any
+permitted modules with any arguments."""
 
 import copy
+import io
 import json
 import random
-import struct
 import zlib
 from typing import Any
 
 import torch
 from torch import nn
 
-from torchlift.models import GPT
-from torchlift.packed.budget import PackedError
-from torchlift.packed.dictionary import DICTIONARY
-from torchlift.packed.file import packed
+from torchlift.core.stored import store
+from torchlift.models import GPT, MLP
+from torchlift.packed.budget import Budget, PackedError
+from torchlift.packed.file import COMMON, FRONT, MAGIC, Opened, packed
+from torchlift.packed.layers import LAYERS, made
 from torchlift.packed.sealing import SIZE, seal
-from torchlift.packed.unpacking import FIRST, FRONT, unpacked
+from torchlift.packed.tensors import Item, write
+from torchlift.packed.trees import slots
 
-VALUES = [
-    0,
-    1,
-    -1,
-    2,
-    7,
-    255,
-    2**16,
-    2**31,
-    2**40,
-    2**63,
+SEALED = 0
+NUMBERS = [0, 1, -1, 2, 3, 4, 7, 8, 16, 64, 255, 1000, 4096, 65_535, 65_536, 2**24, 2**31, 2**40, 2**63]
+VALUES: list[Any] = [
+    *NUMBERS,
+    0.5,
+    1e-5,
     1e308,
+    -1e9,
     True,
+    False,
     None,
     "",
     "x",
     [],
     {},
     [[]],
-    "float32",
+    [1, 1],
+    [3, 3, 3],
 ]
-VALUES += [
-    {"same_as": 0},
-    {"tuple": [1, 1]},
-    {"value": 0},
-    {"dtype": "float64"},
-    {"device": "meta"},
-    {"tensor": 0},
-]
-VALUES += [
-    "torch.nn.modules.container:Sequential",
-    "torch.nn.modules.rnn:LSTM",
-    "os:system",
-    "torchlift.core.node:Dial",
-]
-VALUES += [
-    "aten.as_strided.default",
-    "aten.zeros.default",
-    "aten.expand.default",
-    "aten.view.default",
-    "aten.save",
-]
-VALUES += ["aten.repeat.default", "aten.sparse_coo_tensor.size", "aten.embedding.default", "aten.lstm.input"]
+VALUES += ["same", "valid", "reflect", "circular", "bicubic", "nearest", "trilinear", "tanh", {"same": 0}]
+VALUES += [{"kind": "LSTM", "args": {"input_size": 3, "hidden_size": 4}}, *LAYERS]
+USUAL: dict[str, list[Any]] = {
+    "in_features": [3, 4, 8],
+    "out_features": [3, 4, 8, 4096],
+    "in_channels": [3, 4],
+    "out_channels": [4, 8, 4096],
+    "kernel_size": [1, 2, 3, [3, 3], 50],
+    "stride": [1, 2],
+    "padding": [0, 1, [1, 1], [2, 2, 2, 2], [1, 1, 1, 1, 1, 1]],
+    "dilation": [1, 2],
+    "groups": [1, 2],
+    "num_features": [3, 4, 8],
+    "num_channels": [4, 8],
+    "num_groups": [1, 2],
+    "normalized_shape": [[8], 8, 4, 3],
+    "num_embeddings": [10, 1000],
+    "embedding_dim": [8, 4],
+    "input_size": [3, 8],
+    "hidden_size": [4, 8, 300],
+    "num_layers": [1, 2, 64],
+    "embed_dim": [8],
+    "num_heads": [2, 4],
+    "d_model": [8],
+    "nhead": [2, 4],
+    "dim_feedforward": [16, 4096],
+    "output_size": [1, 2, 7, 1000, 65_535],
+    "scale_factor": [2, 0.5, 100, 65_535],
+    "size": [4, 16, 1000, 65_535],
+    "unflattened_size": [[2, 2], [1, 8], [2, -1]],
+    "dim": [1, -1, 0],
+    "upscale_factor": [2, 3],
+    "downscale_factor": [2],
+    "num_parameters": [1, 4],
+    "value": [0.0],
+    "threshold": [0.1],
+    "kdim": [8],
+    "vdim": [8],
+    "start_dim": [1, 0],
+    "end_dim": [-1],
+    "padding_idx": [None, 1],
+}
+NEEDED = {
+    "Linear": ("in_features", "out_features"),
+    "LayerNorm": ("normalized_shape",),
+    "RMSNorm": ("normalized_shape",),
+    "GroupNorm": ("num_groups", "num_channels"),
+    "Embedding": ("num_embeddings", "embedding_dim"),
+    "Unflatten": ("dim", "unflattened_size"),
+    "PixelShuffle": ("upscale_factor",),
+    "ChannelShuffle": ("groups",),
+    "PixelUnshuffle": ("downscale_factor",),
+    "Threshold": ("threshold", "value"),
+    "MultiheadAttention": ("embed_dim", "num_heads"),
+    "TransformerEncoderLayer": ("d_model", "nhead"),
+    "TransformerEncoder": ("d_model", "nhead", "num_layers"),
+}
+PREFIXES = {
+    "Conv": ("in_channels", "out_channels", "kernel_size"),
+    "BatchNorm": ("num_features",),
+    "InstanceNorm": ("num_features",),
+    "MaxPool": ("kernel_size",),
+    "AvgPool": ("kernel_size",),
+    "Adaptive": ("output_size",),
+    "ConstantPad": ("padding", "value"),
+    "ZeroPad": ("padding",),
+    "ReflectionPad": ("padding",),
+    "ReplicationPad": ("padding",),
+    "LSTM": ("input_size", "hidden_size"),
+    "GRU": ("input_size", "hidden_size"),
+    "RNN": ("input_size", "hidden_size"),
+}
 
 
-def models() -> list[tuple[nn.Module, Any]]:
-    """Small models of many kinds, and graphs of some."""
+def models() -> list[nn.Module]:
+    """Small models of many kinds, with records and without."""
     torch.manual_seed(0)
-    conv = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
-    image = torch.randn(2, 1, 4, 4)
+    conv = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
     grid = copy.deepcopy(conv)
+    step = grid[4].weight.detach().abs().amax(1, keepdim=True) / 7
+    store(grid[4], "weight", step=step, levels=(grid[4].weight.detach() / step).round())
+    sparse, foreign, palette = nn.Linear(40, 40), MLP(40, 30, 8), nn.Linear(80, 80, bias=False)
+    store(sparse, "weight", kept=torch.rand(40, 40) < 0.1)
     with torch.no_grad():
-        for parameter in grid.parameters():
-            parameter.copy_((parameter * 8).round() / 8 * 0.37)
-    sparse = nn.Linear(40, 40)
-    with torch.no_grad():
-        sparse.weight[torch.rand(40, 40) < 0.9] = 0
-    large = nn.Linear(80, 80, bias=False)
-    with torch.no_grad():
-        large.weight.copy_((large.weight * 2000).round() / 2000)
-    rows, half = by_rows()
-    lstm = nn.Sequential(nn.LSTM(3, 4))
+        for parameter in foreign.parameters():
+            size = parameter.abs().amax(-1, keepdim=True) / 7
+            parameter.copy_((parameter / size).round() * size)
+        palette.weight.copy_((palette.weight * 2000).round() / 2000)
     attention = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
-    text = torch.randint(20, (2, 8))
+    half = nn.Sequential(nn.Embedding(20, 8), nn.GRU(8, 4)).to(torch.bfloat16)
+    shared = nn.Linear(4, 4)
+    tied = nn.Sequential(shared, nn.ReLU(), shared, nn.Sequential(nn.Linear(4, 4), shared))
     return [
-        (conv, None), (grid, None), (sparse, None), (large, None), (lstm, None), (attention, None),
-        (GPT(20, 8, 8, 1, 2), None), (grid, image), (lstm, torch.randn(5, 2, 3)), (GPT(20, 8, 8, 1, 2), text),
-        (rows, None), (half, None), (rows, torch.randn(2, 40)),
-    ]  # fmt: skip
+        conv,
+        grid,
+        sparse,
+        foreign,
+        palette,
+        attention,
+        half,
+        tied,
+        nn.Sequential(nn.LSTM(3, 4, 2)),
+        nn.Sequential(nn.Upsample(scale_factor=2), nn.AdaptiveAvgPool2d(4), nn.ZeroPad2d(1)),
+        GPT(20, 8, 8, 1, 2),
+    ]
 
 
-def by_rows() -> tuple[nn.Module, nn.Module]:
-    """Rows on grids of their own: three values, eight bits, few that are not zero; the same in half
-    precision."""
-    layers = [nn.Linear(40, 30), nn.Linear(30, 20), nn.Linear(20, 40)]
-    half = nn.Linear(30, 9).to(torch.bfloat16)
-    with torch.no_grad():
-        for layer, levels in zip(layers, (1, 127, 7), strict=True):
-            step = layer.weight.abs().amax(1, keepdim=True) / levels
-            layer.weight.copy_((layer.weight / step).round() * step + 0.0)
-        layers[2].weight[torch.rand(40, 20) < 0.8] = 0
-        half.weight.copy_((half.weight * 20).round() * torch.rand(9, 1).to(torch.bfloat16) + 0.0)
-    return nn.Sequential(*layers), half
+def examples(rng: random.Random) -> list[torch.Tensor]:
+    """Inputs that one layer or another takes."""
+    found = [
+        torch.randn(1, 3, 8, 8),
+        torch.randn(2, 4, 8, 8),
+        torch.randn(2, 3),
+        torch.randn(2, 4),
+        torch.randn(2, 5, 8),
+        torch.randn(5, 2, 3),
+        torch.randint(0, 10, (2, 8)),
+        torch.randn(1, 3, 4, 4, 4),
+        torch.randn(2, 4, 16),
+    ]
+    rng.shuffle(found)
+    return found
+
+
+def call(model: nn.Module, rng: random.Random) -> str:
+    """Use a loaded model: copy it, read its state, call it; what came of the calls in a word."""
+    copy.deepcopy(model.eval()).state_dict()
+    said = "does not run"
+    for x in examples(rng)[:4]:
+        try:
+            with torch.no_grad():
+                model(*[x] * (3 if isinstance(model, nn.MultiheadAttention) else 1))
+            said = "runs"
+        except PackedError:
+            said = "refused at the first call"
+        except Exception:  # a hostile model may fail in any way when it runs; it must not crash
+            continue
+        break
+    return said
+
+
+def opened(data: bytes, limit: int) -> nn.Module:
+    """The model in a file's content."""
+    return Opened(io.BytesIO(data), len(data), Budget(limit, 2**16 + len(data)), None).model()
+
+
+def attempt(data: bytes, limit: int, rng: random.Random) -> str:
+    """Load and call; what happened."""
+    try:
+        model = opened(data, limit)
+    except PackedError:
+        return "refused"
+    except (ValueError, TypeError, KeyError, RecursionError, AttributeError, OverflowError, RuntimeError):
+        return "refused"  # load turns these into one line; here the inside is attacked
+    return call(model, rng)
 
 
 class Mutator:
-    """Files by seed: the same seed is the same file."""
+    """Mutated files by seed: the same seed is the same file."""
 
-    def __init__(self, older: tuple[bytes, ...] = ()) -> None:
-        made = [(packed(model, example), example) for model, example in models()]
-        self.files = [*made, *((data, None) for data in older)]
+    def __init__(self) -> None:
+        self.files = [packed(model)[0] for model in models()]
 
-    def use_all(self, limit: int) -> None:
-        """Load and call every file as it is."""
-        for data, example in self.files:
-            used(unpacked(data, limit=limit), example)
-
-    def attempt(self, seed: int, limit: int) -> str:
-        """Load one mutated file, use what comes out; what happened in a word."""
-        return self.labeled(seed, limit).partition(": ")[2]
-
-    def labeled(self, seed: int, limit: int) -> str:
-        """What happened, after how the file was changed: ``damaged: …`` or ``resealed: …``."""
+    def __call__(self, seed: int, limit: int) -> str:
+        """Load one mutated file and use what comes out; how it was changed, and what happened."""
         rng = random.Random(seed)
-        data, example = rng.choice(self.files)
-        damaged = rng.random() < 0.3
-        changed = damage(data, rng) if damaged else reseal(data, rng)
-        kind = "damaged" if damaged else "resealed"
-        try:
-            model = unpacked(changed, limit=limit)
-        except PackedError:
-            return f"{kind}: refused"
-        if damaged and changed != data:
-            return f"{kind}: wrong load"
-        return f"{kind}: {used(model, example)}"
+        data = rng.choice(self.files)
+        torn = rng.random() < 0.3
+        changed = damage(data, rng) if torn else reseal(data, rng)
+        said = attempt(changed, limit, rng)
+        if torn and changed != data and said != "refused":
+            return "damaged: wrong load"
+        return f"{'damaged' if torn else 'resealed'}: {said}"
 
 
-def used(model: nn.Module, example: Any) -> str:
-    """Walk through a loaded model, and call it if it is a graph."""
+class Composer:
+    """Composed files by seed: any permitted module under any other, any argument at any value."""
+
+    def __call__(self, seed: int, limit: int) -> str:
+        """Compose, load and call one file."""
+        rng = random.Random(seed)
+        return f"composed: {attempt(composed(rng), limit, rng)}"
+
+
+def composed(rng: random.Random) -> bytes:
+    """A file whose tree was drawn; its tensors are those that the tree asks for, or nearly."""
+    tree = draw_tree(rng)
+    items, count = list[Item](), 0
+    for module, name, _ in tensors_of(tree):
+        shape, kind = list(getattr(module, name).shape), getattr(module, name).dtype
+        if rng.random() < 0.02:
+            shape = [max(0, n + rng.choice([-1, 0, 1])) for n in shape]
+        count += torch.Size(shape).numel()
+        if count > 2**20 or len(items) > 300:
+            break
+        value = torch.zeros(shape, dtype=kind) if rng.random() < 0.5 else torch.ones(shape, dtype=kind)
+        items.append(
+            Item(value.to(torch.float16) if rng.random() < 0.01 and kind.is_floating_point else value)
+        )
+    header: dict[str, Any] = {"tree": tree}
+    if rng.random() < 0.1:
+        header["order"] = [rng.randrange(max(1, len(items))) for _ in items]
+    return assembled(header, items)
+
+
+def tensors_of(tree: Any) -> list[Any]:
+    """The places of the tensors of a tree that can be built; none of others."""
+    from torchlift.packed.trees import Builder
+
     try:
-        model.eval().state_dict()
-        copy.deepcopy(model)
-        if example is not None:
-            with torch.no_grad():
-                model(example)
-    except Exception:  # a mutated model may fail in any way when it runs; it must not crash
-        return "loaded, does not run"
-    return "loaded"
+        return list(slots(Builder(Budget(2**28)).build(tree)[0]))
+    except Exception:  # a tree that is refused has no tensors
+        return []
+
+
+def draw_tree(rng: random.Random, depth: int = 0) -> Any:
+    """A module drawn at random."""
+    if rng.random() < 0.02:
+        return rng.choice(VALUES)
+    if depth < 4 and rng.random() < 0.4:
+        kind = rng.choice(["Sequential"] * 8 + ["ModuleList", "ModuleDict"])
+        children = {str(n): draw_tree(rng, depth + 1) for n in range(rng.randrange(1, 5))}
+        if rng.random() < 0.2:
+            children["again"] = {"same": rng.randrange(6)}
+        return {"kind": kind, "children": children}
+    kind = rng.choice(list(LAYERS))
+    needed = NEEDED.get(kind) or next((v for k, v in PREFIXES.items() if kind.startswith(k)), ())
+    arguments = {key: rng.choice(USUAL.get(key, VALUES)) for key in needed}
+    for key in LAYERS[kind].checks:
+        if key not in arguments and rng.random() < 0.15:
+            arguments[key] = rng.choice(USUAL.get(key, VALUES) if rng.random() < 0.6 else VALUES)
+    if arguments and rng.random() < 0.15:
+        arguments[rng.choice(list(arguments))] = rng.choice(VALUES)
+    if kind[-2:] in ("1d", "2d", "3d") and "padding" in needed and rng.random() < 0.8:
+        arguments["padding"] = [rng.choice([0, 1, 2, -1, 65_535])] * (2 * int(kind[-2]))
+    return {"kind": kind, "args": arguments}
+
+
+def assembled(header: Any, items: list[Item]) -> bytes:
+    """A file with any header and any items, sealed."""
+    written = write(items)
+    engine = zlib.compressobj(zdict=COMMON)
+    text = engine.compress(json.dumps(header).encode()) + engine.flush()
+    plan = zlib.compress(written.plan)
+    front = FRONT.pack(MAGIC, SEALED, len(text), len(plan), len(written.plan))
+    body = b"".join([front, text, plan, *written.streams])
+    return body + seal(body, None)
 
 
 def damage(data: bytes, rng: random.Random) -> bytes:
@@ -166,64 +307,58 @@ def damage(data: bytes, rng: random.Random) -> bytes:
 def reseal(data: bytes, rng: random.Random) -> bytes:
     """Changed inside, the seal right again."""
     body = data[:-SIZE]
-    change = rng.choice([flip, front, header, header, header, plan, plan])
+    change = rng.choice([damage, front, header, header, header, plan, plan])
     for _ in range(rng.choice([1, 1, 1, 2, 5])):
         body = change(body, rng)
     return body + seal(body, None)
 
 
-def flip(body: bytes, rng: random.Random) -> bytes:
-    """Some byte."""
-    return damage(body, rng)
-
-
 def front(body: bytes, rng: random.Random) -> bytes:
-    """A number of the first 32 bytes."""
-    if body[5:8] == FIRST or len(body) < FRONT.size:
-        return damage(body[:16], rng) + body[16:]
+    """A number of the first bytes."""
+    if len(body) < FRONT.size:
+        return damage(body, rng)
     fields = list(FRONT.unpack_from(body))
     at = rng.randrange(1, len(fields))
-    fields[at] = rng.choice([0, 1, fields[at] + 1, max(0, fields[at] - 1), 255, fields[at] // 2])
-    try:
-        return FRONT.pack(*fields) + body[FRONT.size :]
-    except struct.error:
-        return body
+    fields[at] = rng.choice([0, 1, fields[at] + 1, max(0, fields[at] - 1), fields[at] // 2])
+    return FRONT.pack(fields[0], fields[1] % 256, *fields[2:]) + body[FRONT.size :]
 
 
-def parts(body: bytes) -> tuple[int, int, int]:
-    """Where header and plan lie: the first begins, the second begins, the second ends."""
-    if body[5:8] == FIRST:
-        end = 16 + int.from_bytes(body[8:16], "little")
-        return 16, end, end
-    lengths = FRONT.unpack_from(body)[4:]
-    return FRONT.size, FRONT.size + lengths[0], FRONT.size + lengths[0] + lengths[1]
+def parts(body: bytes) -> tuple[list[Any], bytes, bytes, bytes]:
+    """The front's fields, the header's text, the plan's numbers and the streams."""
+    fields = list(FRONT.unpack_from(body))
+    middle = FRONT.size + fields[2]
+    text = zlib.decompressobj(zdict=COMMON).decompress(body[FRONT.size : middle])
+    numbers = zlib.decompress(body[middle : middle + fields[3]])
+    return fields, text, numbers, body[middle + fields[3] :]
+
+
+def joined(fields: list[Any], text: bytes, numbers: bytes, streams: bytes) -> bytes:
+    """A file's body again."""
+    engine = zlib.compressobj(zdict=COMMON)
+    text, plan = engine.compress(text) + engine.flush(), zlib.compress(numbers)
+    return FRONT.pack(*fields[:2], len(text), len(plan), len(numbers)) + text + plan + streams
 
 
 def header(body: bytes, rng: random.Random) -> bytes:
     """A node of the JSON tree, replaced, removed or doubled."""
-    begin, end, _ = parts(body)
     try:
-        tree = json.loads(inflated(body[begin:end]))
-    except (zlib.error, ValueError):
+        fields, text, numbers, streams = parts(body)
+        tree = json.loads(text)
+    except (zlib.error, ValueError, Exception):
         return damage(body, rng)
     change_node(tree, rng)
-    text = deflated(json.dumps(tree).encode(), rng)
-    if body[5:8] == FIRST:
-        return body[:8] + len(text).to_bytes(8, "little") + text + body[end:]
-    fields = list(FRONT.unpack_from(body))
-    fields[4] = len(text)
-    return FRONT.pack(*fields) + text + body[end:]
+    return joined(fields, json.dumps(tree).encode(), numbers, streams)
 
 
-def inflated(text: bytes) -> bytes:
-    """A header's JSON; older ones have no dictionary."""
-    return zlib.decompressobj(zdict=DICTIONARY).decompress(text)
-
-
-def deflated(text: bytes, rng: random.Random) -> bytes:
-    """The same back, with and without the dictionary."""
-    engine = zlib.compressobj(zdict=DICTIONARY) if rng.random() < 0.5 else zlib.compressobj()
-    return engine.compress(text) + engine.flush()
+def plan(body: bytes, rng: random.Random) -> bytes:
+    """A byte of the inflated plan, or the streams after it."""
+    try:
+        fields, text, numbers, streams = parts(body)
+    except Exception:  # what an earlier change left cannot be taken apart
+        return damage(body, rng)
+    if rng.random() < 0.2:
+        return joined(fields, text, numbers, damage(streams, rng))
+    return joined(fields, text, damage(numbers, rng), streams)
 
 
 def change_node(tree: Any, rng: random.Random) -> None:
@@ -254,19 +389,10 @@ def walk(tree: Any) -> list[tuple[Any, Any]]:
     return [place for key in keys for place in [(tree, key), *walk(tree[key])]]
 
 
-def plan(body: bytes, rng: random.Random) -> bytes:
-    """A byte of the inflated plan, or the code after it."""
-    _, begin, end = parts(body)
-    if body[5:8] == FIRST:
-        return body[:end] + damage(body[end:], rng)
+def buildable(kind: str, arguments: dict[str, Any]) -> bool:
+    """Whether a module of this kind can be made so."""
     try:
-        numbers = zlib.decompress(body[begin:end])
-    except zlib.error:
-        return damage(body, rng)
-    if rng.random() < 0.2:
-        return body[:end] + damage(body[end:], rng)
-    numbers = damage(numbers, rng) if numbers else b""
-    text = zlib.compress(numbers)
-    fields = list(FRONT.unpack_from(body))
-    fields[5], fields[6] = len(text), len(numbers)
-    return FRONT.pack(*fields) + body[FRONT.size : begin] + text + body[end:]
+        made(kind, arguments)
+    except PackedError:
+        return False
+    return True

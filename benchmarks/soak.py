@@ -13,6 +13,7 @@ to its minutes. Written to ``results/soak.json`` every minute.
 
 import argparse
 import collections
+import copy
 import ctypes
 import gc
 import json
@@ -37,7 +38,7 @@ from run.faults import GONE, KINDS, REFUSED, Disk, install, left, story
 from torch.utils.data import DataLoader, TensorDataset
 
 import torchlift as tl
-from cases import MODELS, Attention, Recurrent
+from cases import MODELS
 from test_recipe_laws import RECIPES
 from torchlift import deploy, report  # noqa: F401  (loaded once, before the first life)
 from torchlift.cli.folders import examine_folder
@@ -85,7 +86,7 @@ def run(case: Case, out: Path, resume: bool) -> tl.Result:
 def packs(result: tl.Result, path: Path) -> bool:
     """Whether the network packs and loads as itself."""
     deploy.save(result.model, path)
-    again = deploy.load(path, classes=[Attention, Recurrent])
+    again = deploy.load(path, into=copy.deepcopy(result.model))
     one, two = result.model.state_dict(), again.state_dict()
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 

@@ -133,7 +133,7 @@ def test_maps_have_channels_last_where_that_is_faster_and_the_model_bears_it(
     assert_close(small(x), model(x), atol=1e-6, rtol=0)
     assert layout.is_last(small.second.weight) == (flatten and faster)
     save(small, tmp_path / "small.tlift")
-    again = load(tmp_path / "small.tlift", classes=[Viewed])
+    again = load(tmp_path / "small.tlift", into=Viewed(flatten))
     assert layout.is_last(again.second.weight) == (flatten and faster)
     assert torch.equal(again.second.weight, small.second.weight)
 

@@ -1,5 +1,6 @@
 """The user's own arrays: an .npz file, or a folder of .npy files."""
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from torchlift.data.sources import LoadError
 from torchlift.data.splits import Kind, Pair, Splits, hold_out
 
 Arrays = Mapping[str, NDArray[Any]]
+UNFOLDED, GROWTH = 2**28, 32
+"""An archive may unfold to 256 MiB and 32 times its own bytes."""
 HELD_OUT = {"test": 0.2, "valid": 0.125}  # of what is left each time: 70–10–20
 
 
@@ -46,7 +49,8 @@ def open_arrays(path: Path) -> Arrays:
         raise LoadError(f"{path} {what}; give an .npz file or a folder with x.npy and y.npy")
     try:
         if files:
-            return {file.stem: np.load(file, allow_pickle=False) for file in files}
+            return {file.stem: np.load(file, mmap_mode="r", allow_pickle=False)[...] for file in files}
+        check_unfolded(path)
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             found = {name: archive[name] for name in archive.files}
             strange = [name for name, array in found.items() if not isinstance(array, np.ndarray)]
@@ -58,6 +62,17 @@ def open_arrays(path: Path) -> Arrays:
         raise LoadError(
             f"{path} is not a file of plain arrays ({reason}); write it with numpy.savez"
         ) from error
+
+
+def check_unfolded(path: Path) -> None:
+    """Refuse an archive that unfolds to far more than it is: a megabyte can say gigabytes of zeros."""
+    with zipfile.ZipFile(path) as archive:
+        size = sum(info.file_size for info in archive.infolist())
+    if size > UNFOLDED + GROWTH * path.stat().st_size:
+        raise ValueError(
+            f"it unfolds to {size:,} bytes, more than {GROWTH} times its own; write it again "
+            "with numpy.savez, which does not compress"
+        )
 
 
 def pairs(path: Path, arrays: Arrays) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:

@@ -16,7 +16,7 @@ LONGEST = 400
 
 
 class PackedError(TorchliftError):
-    """A file that is not a whole, honest torchlift model. Messages are one printable line, whatever it says."""
+    """A file that is not a whole, honest torchlift model; the message is one printable line."""
 
     def __init__(self, message: str) -> None:
         line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split(" ")))

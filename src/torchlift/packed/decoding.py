@@ -49,6 +49,7 @@ class Reading:
 
     def close(self) -> None:
         """Everything was used up."""
+        self.plan.close()
         self.decoder.close()
         if self.raw.left:
             raise PackedError("there are bytes after the last entry of a tensor.")
@@ -142,7 +143,7 @@ def read_values(reading: Reading, count: int, unit: np.dtype, kind: torch.dtype)
     """A palette's values: entries of their own, or whole numbers by their distances."""
     if kind not in WHOLE:
         form = reading.plan.number(PLANES)
-        return dense_entries(reading, form, unit, kind, count).read(count)
+        return read_all(dense_entries(reading, form, unit, kind, count), count)
     numbers = np.cumsum(reading.plan.signs(count).clip(-FAR, FAR))
     found = numbers.astype(WHOLE[kind])
     if np.any(found != numbers):

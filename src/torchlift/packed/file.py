@@ -43,7 +43,7 @@ from torchlift.packed.guard import watch
 from torchlift.packed.into import Target, plain_state, sizes_of
 from torchlift.packed.layers import layer_of, name_of
 from torchlift.packed.tensors import Item, Plan
-from torchlift.packed.trees import Builder, Describer, UnlistedError, hooks, slots
+from torchlift.packed.trees import FORWARD, Builder, Describer, UnlistedError, hooks, slots
 
 MAGIC = b"TLIFT001"
 FRONT = struct.Struct("<8sB3xIII")
@@ -52,8 +52,8 @@ OBJECTS = 80
 """Bytes of memory per byte of JSON, about, when it is parsed and then built into modules."""
 KEYS = frozenset({"tree", "names", "order", "frozen", "last", "sizes", "why", "card"})
 COMMON = (
-    b'"running_mean","running_var","num_batches_tracked","weight","bias"],"why":"the model () is not one of the '
-    b'layers a file may hold","sizes":{"names":["order":["frozen":["last":["card":{"batch_first":true,'
+    b'"running_mean","running_var","num_batches_tracked","weight","bias"],"why":"the model () is not one of '
+    b'the layers a file may hold","sizes":{"names":["order":["frozen":["last":["card":{"batch_first":true,'
     b'"num_layers":2,"hidden_size":"input_size":{"kind":"LSTM","args":{"normalized_shape":["LayerNorm",'
     b'{"kind":"Embedding","args":{"num_embeddings":"embedding_dim":{"kind":"AdaptiveAvgPool2d","args":'
     b'{"output_size":1}},{"kind":"Dropout","args":{"p":{"kind":"GELU"},{"kind":"BatchNorm2d","args":'
@@ -134,7 +134,9 @@ class Content:
         return engine.compress(text) + engine.flush()
 
 
-def describe(model: nn.Module, into: nn.Module | None = None, card: Mapping[str, Any] | None = None) -> Content:
+def describe(
+    model: nn.Module, into: nn.Module | None = None, card: Mapping[str, Any] | None = None
+) -> Content:
     """A model as a header and items; an error names what no file can hold."""
     try:
         state = plain_state(model)
@@ -165,7 +167,7 @@ def describe(model: nn.Module, into: nn.Module | None = None, card: Mapping[str,
 def refuse_hooks(model: nn.Module, into: nn.Module | None) -> None:
     """A hook is code: it is in a given model, or the file would compute something else."""
     for name, module in model.named_modules():
-        if into is None and (found := hooks(module)):
+        if into is None and (found := hooks(module, FORWARD)):
             raise TorchliftError(
                 f"save: {name or 'the model'} has a {found[0]}, which no file can hold: remove it, or pass "
                 "save(model, path, into=fresh) and load(path, into=fresh) with an instance that has it."
@@ -192,9 +194,7 @@ def with_records(model: nn.Module, unique: list[Tensor]) -> list[Item]:
     parameters = dict(model.named_parameters(remove_duplicate=False))
     records = {id(parameters[name]): record for name, record in stored(model).items()}
     empty = Stored()
-    return [
-        Item(t.detach(), records.get(id(t), empty).step, records.get(id(t), empty).kept) for t in unique
-    ]
+    return [Item(t.detach(), records.get(id(t), empty).step, records.get(id(t), empty).kept) for t in unique]
 
 
 def assembled(content: Content, key: bytes | None = None) -> bytes:
@@ -216,14 +216,18 @@ def verify(
     if into is None and "tree" in content.header:
         opened.tree()
     elif into is not None:
-        Target(into, opened.header["names"], opened.numbers(len(opened.header["names"])), opened.header.get("sizes"))
+        Target(
+            into,
+            opened.header["names"],
+            opened.numbers(len(opened.header["names"])),
+            opened.header.get("sizes"),
+        )
     reader = opened.plan()
-    for item in content.items:
-        again = reader.read(reader.head())
+    for number, item in enumerate(content.items):
+        again = reader.read(number)
         for one, other in ((item.value, again.value), (item.step, again.step), (item.kept, again.kept)):
             if not identical(one, other):
                 raise TorchliftError("save: a tensor did not come back as it was given; please report this.")
-    reader.close()
 
 
 def identical(one: Tensor | None, other: Tensor | None) -> bool:
@@ -257,7 +261,9 @@ def load(
         return opened.model() if into is None else opened.fill(into)
 
 
-def read_card(path: str | os.PathLike[str], *, limit: int | None = None, key: bytes | None = None) -> dict[str, Any]:
+def read_card(
+    path: str | os.PathLike[str], *, limit: int | None = None, key: bytes | None = None
+) -> dict[str, Any]:
     """The card in a packed file; empty where it has none."""
     with opened_file(path, limit, None, key) as opened:
         return opened.header.get("card", {})
@@ -309,7 +315,9 @@ class Opened:
         if size < FRONT.size + sealing.SIZE or front[:5] != MAGIC[:5]:
             raise PackedError("this is not a torchlift model file.")
         if front[:8] != MAGIC:
-            raise PackedError(f"format {front[5:8]!r} is not known; this torchlift reads {MAGIC[5:].decode()}.")
+            raise PackedError(
+                f"format {front[5:8]!r} is not known; this torchlift reads {MAGIC[5:].decode()}."
+            )
         _, seal, header, plan, self.inflated = FRONT.unpack(front)
         if FRONT.size + header + plan + sealing.SIZE > size:
             raise PackedError("a part is longer than the file.")
@@ -365,8 +373,8 @@ class Opened:
         """The model that the file holds, guarded at its first call."""
         if "tree" not in self.header:
             raise PackedError(
-                f"the file holds weights alone ({self.header.get('why', '')}): load(path, into=model) with an "
-                "instance of its class."
+                f"the file holds weights alone ({self.header.get('why', '')}): load(path, into=model) "
+                "with an instance of its class."
             )
         model = self.tree()
         places = list(slots(model))
@@ -397,7 +405,7 @@ class Opened:
         """The given model with the file's weights."""
         names = self.names()
         target = Target(model, names, self.numbers(len(names)), self.header.get("sizes"))
-        items = self.items(len(set(n for _, n in target.named)), target.check)
+        items = self.items(len({n for _, n in target.named}), target.check)
         frozen = self.marks("frozen", len(items))
         target.fill([item.value for item in items], [n not in frozen for n in range(len(items))])
         for name, number in target.named:
@@ -420,21 +428,23 @@ class Opened:
     def items(self, count: int, check: Any) -> list[Item]:
         """All items, each checked before it is made."""
         reader = self.plan()
-        if reader.count != count:
-            raise PackedError(f"the file has {reader.count} tensors where {count} have a place.")
-        last = self.marks("last", count)
-        for number in range(count):
-            head = reader.head()
+        if len(reader.heads) != count:
+            raise PackedError(f"the file has {len(reader.heads)} tensors where {count} have a place.")
+        for number, head in enumerate(reader.heads):
             check(number, head)
-            item = reader.read(head)
+        with self.budget.lend(sum(head.bytes for head in reader.heads), "the model"):
+            pass  # all of it fits before any of it is made
+        last, found = self.marks("last", count), list[Item]()
+        for number in range(count):
+            item = reader.read(number)
             if number in last:
                 if item.value.ndim != 4:
                     raise PackedError("a tensor without channels has them last.")
                 with self.budget.lend(item.value.numel() * item.value.element_size(), "a tensor"):
                     value = item.value.contiguous(memory_format=torch.channels_last)
-                reader.items[number] = Item(value, item.step, item.kept)
-        reader.close()
-        return reader.items
+                item = Item(value, item.step, item.kept)
+            found.append(item)
+        return found
 
 
 def inflated(text: bytes, most: int, engine: Any, what: str) -> bytes:

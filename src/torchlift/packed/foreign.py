@@ -12,7 +12,6 @@ zero and cost nothing.
 """
 
 import functools
-import math
 
 import numpy as np
 import torch

@@ -54,6 +54,10 @@ class Form(Protocol):
         """What reading needs before the first entry."""
         ...
 
+    def start(self, out: Out) -> None:
+        """What stands before the first stretch."""
+        ...
+
     def emit(self, begin: int, end: int, out: Out) -> None:
         """A stretch of the entries."""
         ...
@@ -70,13 +74,16 @@ class Stored:
         """Its number."""
         sink.number(STORED)
 
+    def start(self, out: Out) -> None:
+        """Nothing."""
+
     def emit(self, begin: int, end: int, out: Out) -> None:
         """Bytes."""
         out.raw.append(self.bits[begin:end].tobytes())
 
 
 class Deflated:
-    """All entries through zlib, written with the first stretch."""
+    """All entries through zlib, written before the first stretch."""
 
     def __init__(self, content: bytes) -> None:
         self.content, self.symbols = content, 0
@@ -87,10 +94,12 @@ class Deflated:
         sink.number(DEFLATED)
         sink.number(len(self.content))
 
-    def emit(self, begin: int, end: int, out: Out) -> None:
+    def start(self, out: Out) -> None:
         """Everything at once."""
-        if begin == 0:
-            out.raw.append(self.content)
+        out.raw.append(self.content)
+
+    def emit(self, begin: int, end: int, out: Out) -> None:
+        """Nothing more."""
 
 
 class Planes:
@@ -116,6 +125,9 @@ class Planes:
             sink.number(int(coded is not None))
             if coded is not None:
                 coded.table.write(sink)
+
+    def start(self, out: Out) -> None:
+        """Nothing."""
 
     def emit(self, begin: int, end: int, out: Out) -> None:
         """The planes of a stretch."""
@@ -153,10 +165,13 @@ class Palette:
             self.bytes.describe(sink)
         self.names.describe(sink)
 
+    def start(self, out: Out) -> None:
+        """The values, where they are not whole numbers."""
+        if self.bytes is not None:
+            emit_all(self.bytes, self.values.size, out)
+
     def emit(self, begin: int, end: int, out: Out) -> None:
-        """The values once, then names."""
-        if begin == 0 and self.bytes is not None:
-            self.bytes.emit(0, self.values.size, out)
+        """Names."""
         out.segments.extend(self.names.segments(begin, end))
 
 
@@ -174,6 +189,10 @@ class Sparse:
         self.mask.describe(sink)
         sink.number(int(self.before[-1]))
         self.inner.describe(sink)
+
+    def start(self, out: Out) -> None:
+        """What the entries start with."""
+        self.inner.start(out)
 
     def emit(self, begin: int, end: int, out: Out) -> None:
         """The mask of a stretch, then its entries."""
@@ -203,13 +222,22 @@ class OnGrid:
             form.describe(sink)
         self.levels.describe(sink)
 
+    def start(self, out: Out) -> None:
+        """The steps."""
+        for _, form, count in self.steps:
+            emit_all(form, count, out)
+        self.levels.start(out)
+
     def emit(self, begin: int, end: int, out: Out) -> None:
-        """The steps once, then levels."""
-        if begin == 0:
-            for _, form, count in self.steps:
-                for first, last in pieces(count):
-                    form.emit(first, last, out)
+        """Levels."""
         self.levels.emit(begin, end, out)
+
+
+def emit_all(form: Form, count: int, out: Out) -> None:
+    """All entries of a form."""
+    form.start(out)
+    for begin, end in pieces(count):
+        form.emit(begin, end, out)
 
 
 def best(forms: list[Form]) -> Form:
@@ -268,7 +296,7 @@ def deflated(bits: Array, size: float) -> Form | None:
 
 
 def grid_form(grid: Grid, levels: Form, wide: bool, kinds: dict[str, str]) -> Form:
-    """Levels (of int32 where ``wide``, else of int16) under their steps; ``kinds``: the number types of steps,
+    """Levels (int32 where ``wide``, else int16) under their steps; ``kinds``: the number types of steps,
     offsets and columns, those that there are."""
     steps: list[tuple[str, Form, int]] = []
     for name in ("steps", "offsets", "columns"):
@@ -282,4 +310,4 @@ def grid_form(grid: Grid, levels: Form, wide: bool, kinds: dict[str, str]) -> Fo
 def entropy(levels: Array) -> float:
     """Bytes of whole numbers by their entropy."""
     low = int(levels.min())
-    return entropy_bits(np.bincount((levels.reshape(-1).astype(np.int64) - low))) / 8
+    return entropy_bits(np.bincount(levels.reshape(-1).astype(np.int64) - low)) / 8

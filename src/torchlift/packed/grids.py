@@ -2,10 +2,11 @@
 
     w = round(round(k · step [· or ÷ column]) [+ offset])
 
-One step for all of a weight, one per row, or one per block, as in :mod:`torchlift.core.stored`; a column scale
-for each place along the second dimension; an offset beside every step. Without column and offset the product
-is taken in float64 and rounded once, which is the arithmetic of a storage record; with them every operation
-rounds to float32 (float64 for float64). Zeros are positive; the level :func:`negative_zero` stands for −0.0.
+One step for all of a weight, one per row, or one per block, as in :mod:`torchlift.core.stored`; a column
+scale for each place along the second dimension; an offset beside every step. Without column and offset the
+product is taken in float64 and rounded once, which is the arithmetic of a storage record; with them every
+operation rounds to float32 (float64 for float64). Zeros are positive; the level :func:`negative_zero` stands
+for −0.0.
 """
 
 import dataclasses
@@ -33,7 +34,7 @@ class Grid:
 
     shape: tuple[int, ...]
     steps: Array
-    """Numbers, float32 or float64, with as many dimensions as the weight, each 1 or a divisor of the weight's."""
+    """float32 or float64, with as many dimensions as the weight, each 1 or a divisor of the weight's."""
     offsets: Array | None = None
     columns: Array | None = None
     how: int = PLAIN

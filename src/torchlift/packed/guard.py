@@ -126,7 +126,9 @@ class Meter(TorchDispatchMode):
         size += workspace(func, args, made)
         self.left, self.calls = self.left - size, self.calls - 1
         if size > self.most or self.left < 0:
-            raise PackedError(f"its first call would take more than {printed(self.most)}; raise limit= in load.")
+            raise PackedError(
+                f"its first call would take more than {printed(self.most)}; raise limit= in load."
+            )
         if self.calls < 0:
             raise PackedError("its first call would take too many operations; raise limit= in load.")
         packet = func._overloadpacket
@@ -164,7 +166,8 @@ def try_without_memory(module: nn.Module, args: Any, kwargs: Any, given: list[Te
     most = limit + INPUTS * sum(size_of(leaf) for leaf in given)
     samples = max(1, *(leaf.shape[0] if leaf.ndim else 1 for leaf in given))
     args, kwargs = tree_map(
-        lambda leaf: torch.empty_like(leaf, device="meta") if isinstance(leaf, Tensor) else leaf, (args, kwargs)
+        lambda leaf: torch.empty_like(leaf, device="meta") if isinstance(leaf, Tensor) else leaf,
+        (args, kwargs),
     )
     twin = without_memory(module)
     meter = Meter(most, OPERATIONS * limit * samples)

@@ -62,11 +62,11 @@ class Target:
             raise PackedError("the file names a tensor twice.")
         if missing:
             raise PackedError(
-                f"the file has no {some(missing)}, which into= has: give an instance of the saved model's class."
+                f"the file has no {some(missing)}, which into= has: give an instance of its own class."
             )
         if unknown:
             raise PackedError(
-                f"into= has no {some(unknown)}, which the file has: give an instance of the saved model's class."
+                f"into= has no {some(unknown)}, which the file has: give an instance of its own class."
             )
 
     def check_ties(self) -> None:
@@ -85,7 +85,9 @@ class Target:
                 now = vars(modules[name]).get(key)
                 if type(now) is int and countable(key) and type(value) is int and value != now:
                     if not 0 < value <= now:
-                        raise PackedError(f"{name}.{key} would become {value}, more than the {now} of into=.")
+                        raise PackedError(
+                            f"{key} is {value} in the file and {now} in into=: at least as wide."
+                        )
                     found.append((modules[name], key, value))
         return found
 
@@ -98,8 +100,8 @@ class Target:
                 wider = any(new > old for new, old in zip(head.shape, now.shape, strict=False))
                 if len(head.shape) != now.ndim or wider:
                     raise PackedError(
-                        f"{name!r} is {tuple(head.shape)} in the file and {tuple(now.shape)} in into=: make it "
-                        "at least as wide."
+                        f"{name!r} is {tuple(head.shape)} in the file and {tuple(now.shape)} in into=: "
+                        "make it at least as wide."
                     )
                 if head.kind.is_floating_point != now.dtype.is_floating_point:
                     raise PackedError(f"{name!r} is {head.kind} in the file and {now.dtype} in into=.")

@@ -8,6 +8,7 @@ hooks, parametrizations, attributes of one's own) is not described, with the rea
 """
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import math
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchlift.packed.budget import PackedError
+from torchlift.packed.elements import DTYPES
 
 LARGE = 2**24
 WIDE = 2**16 - 1
@@ -117,7 +119,11 @@ def by_dimension() -> dict[str, Layer]:
     for d in (1, 2, 3):
         found[f"BatchNorm{d}d"] = {**norm, "track_running_stats": flag}
         found[f"InstanceNorm{d}d"] = {**norm, "track_running_stats": flag}
-        window = {"kernel_size": spatial(d, small), "stride": spatial(d, small), "padding": spatial(d, natural)}
+        window = {
+            "kernel_size": spatial(d, small),
+            "stride": spatial(d, small),
+            "padding": spatial(d, natural),
+        }
         found[f"MaxPool{d}d"] = {
             **window, "dilation": spatial(d, small), "return_indices": no, "ceil_mode": flag,
         }  # fmt: skip
@@ -265,28 +271,89 @@ LAYERS: dict[str, Layer] = {
 }  # fmt: skip
 
 
-def bare(kind: type[nn.Module]) -> Callable[..., nn.Module]:
-    """A module of ours without its children: its own constructor would make them."""
+@dataclasses.dataclass(frozen=True)
+class Ours:
+    """A plain module of torchlift that only calls its children: its home, their names, its attributes, and
+    those of them that are tensors."""
 
-    def make(**attributes: Any) -> nn.Module:
+    home: str
+    children: tuple[str, ...] = ()
+    checks: Mapping[str, Check] = dataclasses.field(default_factory=dict[str, Check])
+    tensors: tuple[str, ...] = ()
+
+    def make(self, kind: type[nn.Module], **given: Any) -> nn.Module:
+        """The module without its children, which its own constructor would make."""
         module = kind.__new__(kind)
         nn.Module.__init__(module)
-        module.__dict__.update(attributes)
+        for key in self.checks:
+            value = given.get(key)
+            if key not in self.tensors:
+                setattr(module, key, value)
+            elif value is None:
+                if key in ("weight", "bias"):
+                    module.register_parameter(key, None)
+            else:
+                made = torch.empty(value[:-2], dtype=DTYPES[value[-2]], device="meta")
+                if value[-1]:
+                    module.register_parameter(key, nn.Parameter(made))
+                else:
+                    module.register_buffer(key, made)
         return module
 
-    return make
+    def read(self, module: nn.Module) -> Arguments:
+        """The arguments of a module."""
+        found: Arguments = {}
+        for key in self.checks:
+            value = getattr(module, key, None)
+            if isinstance(value, Tensor):
+                name, learns = str(value.dtype).removeprefix("torch."), isinstance(value, nn.Parameter)
+                value = [*value.shape, name, learns]
+            if value is not None:
+                found[key] = value
+        return found
 
 
-OURS: dict[str, tuple[str, tuple[str, ...], Mapping[str, Check]]] = {
-    "torchlift.MLP": ("models.mlp", (), {}),
-    "torchlift.LeNet5": ("models.lenet", ("trunk", "head"), {}),
-    "torchlift.ResNet": (
-        "models.residual", ("conv", "bn", "stage1", "stage2", "stage3", "pool", "head"), {}),
-    "torchlift.BasicBlock": ("models.residual", ("conv1", "bn1", "conv2", "bn2", "shortcut"), {}),
-    "torchlift.Pad": ("models.residual", (), {"extra": natural}),
-    "torchlift.Skip": ("methods.depth.units", (), {}),
-}  # fmt: skip
-"""Plain modules of torchlift that only call their children: home, children, attributes."""
+def tensor(value: Any) -> bool:
+    """A shape, a number type, and whether it is a parameter."""
+    return (
+        type(value) is list
+        and 2 <= len(value) <= 6
+        and all(map(size, value[:-2]))
+        and value[-2] in ("float32", "float64", "int16", "int32", "int64")
+        and type(value[-1]) is bool
+        and (value[-2].startswith("float") or not value[-1])
+    )
+
+
+OURS: dict[str, Ours] = {
+    "torchlift.MLP": Ours("models.mlp"),
+    "torchlift.LeNet5": Ours("models.lenet", ("trunk", "head")),
+    "torchlift.ResNet": Ours("models.residual", ("conv", "bn", "stage1", "stage2", "stage3", "pool", "head")),
+    "torchlift.BasicBlock": Ours("models.residual", ("conv1", "bn1", "conv2", "bn2", "shortcut")),
+    "torchlift.Pad": Ours("models.residual", (), {"extra": natural}),
+    "torchlift.Skip": Ours("methods.depth.units"),
+    "torchlift.Line": Ours(
+        "methods.depth.splice",
+        (),
+        {"axis": whole(-1, 1), "slope": tensor, "offset": tensor},
+        ("slope", "offset"),
+    ),
+    "torchlift.Ranged": Ours(
+        "methods.precision.activation_precision",
+        ("inner",),
+        {"low": real, "high": real, "alpha": tensor},
+        ("alpha",),
+    ),
+    "torchlift.GridActivation": Ours(
+        "methods.precision.activation_precision", ("ranged",), {"bits": tensor}, ("bits",)
+    ),
+    "torchlift.CountedLayerNorm": Ours(
+        "channels.layers",
+        (),
+        {"eps": tiny, "count": size, "weight": tensor, "bias": tensor},
+        ("weight", "bias"),
+    ),
+}
 
 
 def layer_of(name: Any) -> Layer:
@@ -294,9 +361,10 @@ def layer_of(name: Any) -> Layer:
     if isinstance(name, str) and name in LAYERS:
         return LAYERS[name]
     if isinstance(name, str) and name in OURS:
-        home, children, checks = OURS[name]
-        kind = getattr(importlib.import_module(f"torchlift.{home}"), name.partition(".")[2])
-        return Layer(kind, checks, make=bare(kind), container=bool(children) or name.endswith("MLP"), children=children)
+        ours = OURS[name]
+        kind = getattr(importlib.import_module(f"torchlift.{ours.home}"), name.partition(".")[2])
+        make, container = functools.partial(ours.make, kind), bool(ours.children) or kind.__name__ == "MLP"
+        return Layer(kind, ours.checks, ours.read, make, container, ours.children)
     raise PackedError(f"{name!r} is not a kind of module that a file may hold.")
 
 
@@ -336,7 +404,9 @@ def arguments_of(module: nn.Module, name: str) -> Arguments:
     found = layer.read(module) if layer.read is not None else {}
     for key in layer.checks if layer.read is None else ():
         value = getattr(module, key)
-        found[key] = value is not None if isinstance(value, Tensor) or (value is None and key == "bias") else value
+        found[key] = (
+            value is not None if isinstance(value, Tensor) or (value is None and key == "bias") else value
+        )
     signature = inspect.signature(layer.make or layer.kind).parameters
     defaults = {key: parameter.default for key, parameter in signature.items()}
     return {

@@ -29,10 +29,10 @@ from torchlift.packed.decoding import (
     read_all,
 )
 from torchlift.packed.elements import BITS, DTYPES, bits_of, tensor_of
-from torchlift.packed.forms import Form, Out, Sparse, best, dense_forms, grid_form, whole_form
+from torchlift.packed.forms import Form, Out, Sparse, best, dense_forms, emit_all, grid_form, whole_form
 from torchlift.packed.grids import Grid, negative_zero
 from torchlift.packed.rans import Array
-from torchlift.packed.symbols import Names, pieces
+from torchlift.packed.symbols import Names
 
 NAMES = list(DTYPES)
 OBJECT = 1024
@@ -101,25 +101,24 @@ def write_one(item: Item, plan: Sink) -> tuple[bytes, float]:
     """One item's description, appended to the plan; its stream and the least that it must take."""
     form, apart, record = form_of(item)
     out, count = Out(), entry_count(item.value)
-    for part in (form, apart):
-        for begin, end in pieces(count) if part is not None else ():
-            part.emit(begin, end, out)
+    emit_all(form, count, out)
+    if apart is not None:
+        emit_all(apart, count, out)
     coded = [segment for segment in out.segments if segment.says]
     raw = b"".join(out.raw)
     symbols = sum(segment.symbols.size for segment in coded)
     lanes = rans.lanes_for(form.size - len(raw), symbols) if coded else 0
     states, words = rans.encode(coded, lanes) if coded else (np.empty(0, "<u4"), np.empty(0, "<u2"))
     code = states.astype("<u4").tobytes() + words.astype("<u2").tobytes()
-    plan.number(record)
-    plan.number(len(raw))
-    plan.number(len(code))
-    plan.number(lanes)
-    if record & WITH_STEP:
-        assert item.step is not None
-        plan.number(item.step.ndim)
-    form.describe(plan)
+    said = Sink()
+    if item.step is not None:
+        said.number(item.step.ndim)
+    form.describe(said)
     if apart is not None:
-        apart.describe(plan)
+        apart.describe(said)
+    for part in (record, len(raw), len(code), lanes, len(said.data)):
+        plan.number(part)
+    plan.bytes(bytes(said.data))
     return raw + code, form.ideal + (0.0 if apart is None else apart.ideal)
 
 
@@ -173,81 +172,88 @@ def recorded_grid(item: Item, bits: Array) -> tuple[Array, Grid]:
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """Where an item lies and how it is described: enough to read it alone."""
+    """What the plan says of an item: enough to read it alone."""
 
     kind: torch.dtype
     shape: list[int]
     same: int | None = None
-    """The number of the item that has the same content."""
+    """The number of the item that has the same content; the rest is then its."""
+    record: int = 0
+    at: int = 0
+    raw: int = 0
+    code: int = 0
+    lanes: int = 0
+    said: bytes = b""
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the item and its mask."""
+        count = product(self.shape)
+        return count * (self.kind.itemsize + 2 * bool(self.record & WITH_MASK))
 
 
 class Plan:
-    """Reads items in order; each is paid for before it is made."""
+    """All items of a file by number; all are paid for before one is made."""
 
     def __init__(self, plan: bytes, file: BinaryIO, begin: int, end: int, budget: Budget) -> None:
-        self.source, self.file, self.budget = Source(plan), file, budget
-        self.at, self.end = begin, end
-        self.count = self.source.number(len(plan))
-        self.items: list[Item] = []
+        source, self.file, self.budget = Source(plan), file, budget
+        self.heads: list[Head] = []
+        for _ in range(source.number(len(plan))):
+            budget.take(OBJECT, "a tensor")
+            head = self.head(source, begin, end)
+            begin = begin if head.same is not None else begin + head.raw + head.code
+            self.heads.append(head)
+        source.close()
+        if begin != end:
+            raise PackedError("there are bytes after the last stream.")
 
-    def head(self) -> Head:
-        """Type and shape of the next item."""
-        number = self.source.number(len(NAMES))
-        if number < len(NAMES):
-            shape = [self.source.number() for _ in range(self.source.number(64))]
-            return Head(DTYPES[NAMES[number]], shape)
-        back = self.source.number(len(self.items))
-        if not back:
-            raise PackedError("a tensor is the same as itself.")
-        same = len(self.items) - back
-        value = self.items[same].value
-        return Head(value.dtype, list(value.shape), same)
-
-    def read(self, head: Head) -> Item:
-        """The item that a head stands for."""
-        self.budget.take(OBJECT, "a tensor")
-        if head.same is not None:
-            item = copied(self.items[head.same], self.budget)
-        else:
-            item = self.read_new(head)
-        self.items.append(item)
-        return item
-
-    def read_new(self, head: Head) -> Item:
-        """An item with a stream of its own."""
-        count = product(head.shape)
-        self.budget.take(count * head.kind.itemsize, "a tensor")
-        record = self.source.number(WITH_STEP | WITH_MASK | MASK_APART)
-        raw, code = self.source.number(self.end - self.at), self.source.number(self.end - self.at)
-        if raw + code > self.end - self.at:
+    def head(self, source: Source, begin: int, end: int) -> Head:
+        """The next item's."""
+        number = source.number(len(NAMES))
+        if number == len(NAMES):
+            back = source.number(len(self.heads))
+            if not back:
+                raise PackedError("a tensor is the same as itself.")
+            first = self.heads[-back]
+            return dataclasses.replace(
+                first, same=len(self.heads) - back if first.same is None else first.same
+            )
+        shape = [source.number() for _ in range(source.number(64))]
+        record = source.number(WITH_STEP | WITH_MASK | MASK_APART)
+        raw, code = source.number(end - begin), source.number(end - begin)
+        if raw + code > end - begin:
             raise PackedError("a stream lies outside the file.")
-        lanes = self.source.number(rans.MOST_LANES)
-        decoder = rans.Decoder(Cursor(self.file, self.at + raw, code), lanes, self.budget)
-        reading = Reading(self.source, Cursor(self.file, self.at, raw), decoder, self.budget)
-        self.at += raw + code
-        dimensions = self.source.number(len(head.shape)) if record & WITH_STEP else 0
-        found = entries(reading, head.kind, head.shape)
-        kept = self.masks(found, record, count)
-        mask = entries(reading, torch.bool, head.shape) if record & MASK_APART else None
-        value = tensor_of(
-            read_all(found, count * max(1, head.kind.itemsize // 8)), head.kind, head.shape
-        )
-        held = None
-        if kept is not None:
-            held = tensor_of(np.concatenate(kept) if kept else np.empty(0, np.bool_), torch.bool, head.shape)
-        elif mask is not None:
-            held = tensor_of(read_all(mask, count), torch.bool, head.shape)
-        reading.close()
-        return Item(value, recorded_step(found, record, dimensions, head.kind), held)
+        lanes = source.number(rans.MOST_LANES)
+        said = bytes(source.bytes(source.number()))
+        return Head(DTYPES[NAMES[number]], shape, None, record, begin, raw, code, lanes, said)
 
-    def masks(self, found: Entries, record: int, count: int) -> list[Array] | None:
-        """Where the mask will be collected, if a record says that there is one."""
-        if not record & WITH_MASK:
-            if record & MASK_APART:
-                raise PackedError("a tensor has a mask that it does not have.")
-            return None
-        self.budget.take(2 * count, "a mask")
-        if record & MASK_APART:
+    def read(self, number: int) -> Item:
+        """One item."""
+        head = self.heads[number]
+        self.budget.take(head.bytes, "a tensor")
+        decoder = rans.Decoder(Cursor(self.file, head.at + head.raw, head.code), head.lanes, self.budget)
+        reading = Reading(Source(head.said), Cursor(self.file, head.at, head.raw), decoder, self.budget)
+        dimensions = reading.plan.number(len(head.shape)) if head.record & WITH_STEP else 0
+        count = product(head.shape)
+        found = entries(reading, head.kind, head.shape)
+        kept = self.collected(found, head.record)
+        units = count * max(1, head.kind.itemsize // 8)
+        value = tensor_of(read_all(found, units), head.kind, head.shape)
+        mask: Tensor | None = None
+        if head.record & MASK_APART:
+            mask = tensor_of(
+                read_all(entries(reading, torch.bool, head.shape), count), torch.bool, head.shape
+            )
+        elif kept is not None:
+            mask = tensor_of(np.concatenate(kept) if kept else np.empty(0, bool), torch.bool, head.shape)
+        reading.close()
+        return Item(value, recorded_step(found, head.record, dimensions), mask)
+
+    def collected(self, found: Entries, record: int) -> list[Array] | None:
+        """Where the mask will be collected, if a record says that the entries have one."""
+        if not record & WITH_MASK and record & MASK_APART:
+            raise PackedError("a tensor has a mask that it does not have.")
+        if not record & WITH_MASK or record & MASK_APART:
             return None
         inner = found.levels if isinstance(found, GridEntries) else found
         if not isinstance(inner, SparseEntries):
@@ -255,14 +261,8 @@ class Plan:
         inner.kept = []
         return inner.kept
 
-    def close(self) -> None:
-        """Nothing is left."""
-        self.source.close()
-        if self.at != self.end:
-            raise PackedError("there are bytes after the last stream.")
 
-
-def recorded_step(found: Entries, record: int, dimensions: int, kind: torch.dtype) -> Tensor | None:
+def recorded_step(found: Entries, record: int, dimensions: int) -> Tensor | None:
     """The step that a record says the tensor has, in the shape it had."""
     if not record & WITH_STEP:
         return None
@@ -274,16 +274,8 @@ def recorded_step(found: Entries, record: int, dimensions: int, kind: torch.dtyp
     return torch.from_numpy(numbers.reshape(numbers.shape[:dimensions]).copy()).to(found.step_kind)
 
 
-def copied(item: Item, budget: Budget) -> Item:
-    """The same content in memory of its own."""
-    held = [t for t in (item.value, item.step, item.kept) if t is not None]
-    budget.take(sum(t.numel() * t.element_size() for t in held), "a tensor")
-    return Item(*(None if t is None else t.clone() for t in (item.value, item.step, item.kept)))  # pyright: ignore[reportArgumentType]
-
-
 def read(plan: bytes, streams: BinaryIO, begin: int, end: int, budget: Budget) -> Iterator[Item]:
     """All items, one after the other."""
     reader = Plan(plan, streams, begin, end, budget)
-    for _ in range(reader.count):
-        yield reader.read(reader.head())
-    reader.close()
+    for number in range(len(reader.heads)):
+        yield reader.read(number)

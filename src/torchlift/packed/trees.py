@@ -1,6 +1,6 @@
 """A module tree as data: kinds of the closed list, their arguments, their children; and the tree again.
 
-    {"kind": "Sequential", "children": {"0": {"kind": "Linear", "args": {"in_features": 3, "out_features": 4}}}}
+    {"kind": "Sequential", "children": {"0": {"kind": "Linear", "args": {"in_features": 3, …}}}}
 
 A module that stands in several places is described once; elsewhere ``{"same": n}`` is the n-th described.
 """
@@ -23,9 +23,11 @@ HOOKS = (
     "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks",
 )  # fmt: skip
+FORWARD = HOOKS[:2]
 UNSEEN = frozenset(
     {"training", "_modules", "_parameters", "_buffers", "_non_persistent_buffers_set", "_flat_weights"}
-    | {"_flat_weight_refs", "_compiled_call_impl", "_is_full_backward_hook", "_is_hf_initialized", *HOOKS}
+    | {"_flat_weight_refs", "_compiled_call_impl", "_holds_zeros_of", "_on_grid", "_is_full_backward_hook"}
+    | {"_is_hf_initialized", *HOOKS}
     | {f"{name}_with_kwargs" for name in HOOKS} | {f"{name}_always_called" for name in HOOKS}
 )  # fmt: skip
 Tree = dict[str, Any]
@@ -39,11 +41,11 @@ class Guardian:
     """A hook of ours, which no file needs: loading puts it there."""
 
 
-def hooks(module: nn.Module) -> list[str]:
+def hooks(module: nn.Module, kinds: tuple[str, ...] = HOOKS) -> list[str]:
     """The hooks of a module by their kind, ours aside."""
     return [
         name.strip("_").replace("_", " ").removesuffix("s")
-        for name in HOOKS
+        for name in kinds
         if any(not isinstance(hook, Guardian) for hook in getattr(module, name, {}).values())
     ]
 
@@ -79,7 +81,9 @@ class Describer:
                 raise UnlistedError(f"{where} has a child that is None")
             dot = f"{place}." if place else ""
             tree["children"] = {
-                key: self.describe(child, f"{dot}{key}") for key, child in children.items() if child is not None
+                key: self.describe(child, f"{dot}{key}")
+                for key, child in children.items()
+                if child is not None
             }
         return tree
 
@@ -155,7 +159,12 @@ class Builder:
             raise PackedError(f"{tree['kind']} has other children than {', '.join(layer.children)}.")
         calls = 1
         for key, child in children.items():
-            if not key or "." in key or key.startswith("_") or (key in dir(module) and key not in layer.children):
+            if (
+                not key
+                or "." in key
+                or key.startswith("_")
+                or (key in dir(module) and key not in layer.children)
+            ):
                 raise PackedError(f"{key!r:.60} cannot be the name of a child.")
             below, more = self.build(child, depth + 1)
             module._modules[key] = below

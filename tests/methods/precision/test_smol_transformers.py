@@ -36,7 +36,7 @@ def test_a_chain_on_transformers(make, size, coordinates, tmp_path):
     example = {"pixel_values": x["pixel_values"][:2]}
     dense = tl.deploy.save(make(), tmp_path / "d.tl")
     assert tl.deploy.save(result.model, tmp_path / "m.tl") < 0.25 * dense
-    again = tl.deploy.load(tmp_path / "m.tl")
+    again = tl.deploy.load(tmp_path / "m.tl", into=make())
     with torch.no_grad():
         assert torch.equal(again(**example).logits, result.model(**example).logits)
     found = tl.deploy.export_quantized(result.model, example, tmp_path / "m.onnx")
