@@ -92,6 +92,18 @@ def tree(*layers) -> dict:
     return {"tree": {"kind": "Sequential", "children": {str(n): node for n, node in enumerate(nodes)}}}
 
 
+def test_weights_do_not_go_into_a_layer_that_trusts_its_indices(tmp_path):
+    """Wild column indices would read foreign memory at the first call."""
+    from torchlift.deploy.sparse_layers import SparseLinear
+
+    given = SparseLinear(nn.Linear(4, 4))
+    wild = {"columns": 10**9}
+    items = [Item(value + wild.get(name, 0)) for name, value in given.state_dict().items()]
+    (tmp_path / "m.tl").write_bytes(assembled({"names": list(given.state_dict()), "why": ""}, items))
+    with pytest.raises(PackedError, match="SparseLinear"):
+        load(tmp_path / "m.tl", into=given)
+
+
 LARGE = {
     "Upsample": [("Upsample", {"scale_factor": 4000})],
     "Upsample to a size": [("Upsample", {"size": [60_000, 60_000]})],

@@ -16,6 +16,8 @@ from torchlift.channels.example_inputs import Example, inputs_of
 class SparseLinear(nn.Module):
     """y = (W xᵀ)ᵀ + b with W stored by compressed rows."""
 
+    unpackable = "its kernel trusts its indices; save the dense model and call deploy.sparse after loading"
+
     starts: Tensor
     columns: Tensor
     values: Tensor

@@ -32,9 +32,9 @@ import torch
 from torch import Tensor, nn
 
 from torchlift import files
+from torchlift.channels.layout import is_last
 from torchlift.core.stored import KEPT, STEP, Stored, stored
 from torchlift.core.weights import refresh_flat_weights
-from torchlift.channels.layout import is_last
 from torchlift.errors import TorchliftError
 from torchlift.packed import sealing, tensors
 from torchlift.packed.budget import STEPS, Budget, PackedError, default_limit
@@ -141,7 +141,7 @@ def describe(
     try:
         state = plain_state(model)
     except ValueError as error:
-        raise TorchliftError(f"save: {error}; a file holds plain tensors only.") from error
+        raise TorchliftError(f"save: {error}. A file holds plain tensors only.") from error
     header: dict[str, Any] = {} if card is None else {"card": dict(card)}
     try:
         if into is not None:

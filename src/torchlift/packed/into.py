@@ -49,6 +49,10 @@ class Target:
     """A model to be filled: what it has, and whether the file fits."""
 
     def __init__(self, model: nn.Module, names: list[str], numbers: list[int], sizes: Any) -> None:
+        try:
+            plain_state(model)
+        except ValueError as error:
+            raise PackedError(f"into=: {error}.") from error
         self.model, self.places = model, places_of(model)
         self.check_names(names)
         self.named = list(zip(names, numbers, strict=True))
@@ -149,6 +153,9 @@ def agree(module: nn.Module) -> None:
 def plain_state(model: nn.Module) -> dict[str, Tensor]:
     """A model's state as plain tensors by name, or why it is none."""
     state: dict[str, Tensor] = {}
+    for name, module in model.named_modules():
+        if reason := getattr(type(module), "unpackable", ""):
+            raise ValueError(f"{name or 'the model'} is a {type(module).__name__}: {reason}")
     for name, value in model.state_dict(keep_vars=True).items():
         if not isinstance(value, Tensor):
             raise ValueError(f"{name} is not a tensor")

@@ -26,7 +26,7 @@ HOOKS = (
 FORWARD = HOOKS[:2]
 UNSEEN = frozenset(
     {"training", "_modules", "_parameters", "_buffers", "_non_persistent_buffers_set", "_flat_weights"}
-    | {"_flat_weight_refs", "_compiled_call_impl", "_holds_zeros_of", "_on_grid", "_is_full_backward_hook"}
+    | {"_flat_weight_refs", "_compiled_call_impl", "_is_full_backward_hook"}
     | {"_is_hf_initialized", *HOOKS}
     | {f"{name}_with_kwargs" for name in HOOKS} | {f"{name}_always_called" for name in HOOKS}
 )  # fmt: skip
