@@ -21,6 +21,9 @@ class Problem(Declares, nn.Module, abc.ABC):
     indexed: bool = False
     """Whether batches carry, as their last element, the positions of their samples in the data."""
 
+    solves: bool = False
+    """Whether it finds its weights by solving for them: they have no other coordinates."""
+
     @abc.abstractmethod
     def objective(self, batch: Batch) -> Tensor:
         """The mean over the batch, without penalties."""

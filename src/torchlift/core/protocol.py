@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import torch
@@ -136,6 +136,11 @@ class Lift(abc.ABC):
         return True
 
     @property
+    def settings(self) -> Mapping[str, Any]:
+        """What a fit of the lifted problem is called with, beside the run's own settings."""
+        return {}
+
+    @property
     def learns(self) -> bool:
         """Whether :meth:`project` needs ``fit``."""
         return False
@@ -176,6 +181,11 @@ class Chain(Lift):
     def preserving(self) -> bool:
         """Whether every lift is."""
         return all(step.preserving for step in self.lifts)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Those of every lift."""
+        return {name: value for step in self.lifts for name, value in step.settings.items()}
 
     @property
     def learns(self) -> bool:

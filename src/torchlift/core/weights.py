@@ -155,6 +155,10 @@ class WeightLift(Lift):
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem whose chosen weights are computed by nodes."""
         del fit
+        if problem.solves:
+            raise OrderError(
+                f"{self!r} cannot lift weights that {type(problem).__name__} solves for in blocks."
+            )
         base = copy.deepcopy(problem)
         if self.prunes:
             check_reach(base, self.where, getattr(self, "skip", None), type(self).__name__)

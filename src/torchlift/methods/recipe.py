@@ -70,7 +70,7 @@ class OneLift(Recipe):
         lifted = fit.lift(lift, task)
         share = 0.5 if lift.learns else 1.0
         preview = None if lift.exact or lift.learns else lift.project
-        fit(lifted, name="lifted", share=share, preview=preview)
+        fit(lifted, name="lifted", share=share, preview=preview, **lift.settings)
         return cast(Task, lift.project(lifted, fit.using(share=share)))
 
     @property
@@ -99,7 +99,7 @@ class OneLift(Recipe):
 
     def train(self, lifted: Problem, fit: Fit) -> Started:
         """Fit the lifted problem, and project a copy of it."""
-        fit(lifted, name="lifted")
+        fit(lifted, name="lifted", **self.lift.settings)
         return Started(cast(Task, self.lift.project(lifted)), lifted)
 
     def __repr__(self) -> str:

@@ -350,7 +350,7 @@ def test_bad_requests_are_named() -> None:
     data = task()
     with pytest.raises(ValueError, match="no method 'sgd'"):
         lifted.train(mlp(), data, method="sgd")
-    with pytest.raises(TypeError, match="has no option 'order'"):
+    with pytest.raises(tl.TorchliftError, match="has no option 'order'"):
         lifted.train(mlp(), data, order="descending")
     with pytest.raises(ValueError, match="no penalty 'l2'"):
         lifted.train(mlp(), data, penalty="l2")

@@ -9,6 +9,7 @@ from torchlift.methods.lifted.contrastive import Contrastive
 from torchlift.methods.lifted.history import Trained
 from torchlift.methods.lifted.imaging import ProximalConvNet, UnrolledNet
 from torchlift.methods.lifted.isgm import ISGM
+from torchlift.methods.lifted.lift import StateLift
 from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.predict import predict
 from torchlift.methods.lifted.read import Act, read
@@ -44,6 +45,7 @@ __all__ = [
     "Soft",
     "SoftEnergy",
     "Splitting",
+    "StateLift",
     "States",
     "Traced",
     "Trained",

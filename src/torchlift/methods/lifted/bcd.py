@@ -13,6 +13,7 @@ from torchlift.errors import TorchliftError
 from torchlift.methods.lifted import streamed
 from torchlift.methods.lifted.blocks import BlockTask
 from torchlift.methods.lifted.layers import Layer
+from torchlift.methods.lifted.lift import Mu, StateLift
 from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.penalties import Bregman, Classical, Penalty
 from torchlift.methods.lifted.shard import Alone, Shard, Slice
@@ -43,7 +44,7 @@ def waves(order: Order, hidden: int) -> list[list[int]]:
 
 
 @dataclasses.dataclass(frozen=True)
-class BCD:
+class BCD(StateLift):
     """min over states, then over weights, again and again; all but ``jacobi`` never raise the objective.
 
     ``update`` is how far each block is taken: exact, linearized, accelerated, momentum, adaptive, or a rule.
@@ -72,6 +73,8 @@ class BCD:
     input_noise: float = 0.0
     learn_slopes: bool = False
     chunk: int | None = None
+    penalty: str = "bregman"
+    mu: Mu = 1.0
 
     def __post_init__(self) -> None:
         waves(self.order, 1)
@@ -79,16 +82,9 @@ class BCD:
         if self.chunk is not None and self.chunk < 1:
             raise TorchliftError(f"BCD: chunk is a number of samples, got {self.chunk}.")
 
-    def problem(
-        self,
-        task: Task,
-        penalty: str,
-        mu: float | Sequence[float],
-        loss: Activation,
-        shard: Shard | None = None,
-    ) -> "BCDTask":
+    def problem(self, task: Task, loss: Activation, shard: Shard | None = None) -> "BCDTask":
         """The task, lifted."""
-        return BCDTask(task, loss, penalty, mu, self, shard)
+        return BCDTask(task, loss, self, shard)
 
     def sweep_states(
         self, network: Network, x: Tensor, y: Tensor, states: list[Tensor], shard: Shard | None = None
@@ -176,16 +172,8 @@ class BCD:
 class BCDTask(BlockTask):
     """A sweep per epoch."""
 
-    def __init__(
-        self,
-        task: Task,
-        loss: Activation,
-        penalty: str,
-        mu: float | Sequence[float],
-        method: BCD,
-        shard: Shard | None = None,
-    ) -> None:
-        super().__init__(task, loss, penalty, mu, shard)
+    def __init__(self, task: Task, loss: Activation, method: BCD, shard: Shard | None = None) -> None:
+        super().__init__(task, loss, method.penalty, method.mu, shard)
         self.method, self.sweeps = method, 0
         self.kept: list[Tensor] = []
         """States of all samples, in the order of the data; none where batches come from elsewhere."""

@@ -26,6 +26,8 @@ class BlockTask(LiftedProblem, Stepper):
     batch.
     """
 
+    solves = True
+
     def __init__(
         self,
         task: Task,

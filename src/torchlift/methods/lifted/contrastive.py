@@ -13,25 +13,30 @@ from torch import Tensor, nn
 from torchlift.convex.activations import Activation
 from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
+from torchlift.flow.graph import NotAChainError
 from torchlift.methods.lifted.bcd import state_step
 from torchlift.methods.lifted.layers import Layer, folded
+from torchlift.methods.lifted.lift import Mu, StateLift
 from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.nudge import NudgedNetwork
 from torchlift.methods.lifted.penalties import Bregman
 from torchlift.methods.lifted.problem import LiftedProblem, Reading, energy_row, mean_loss
 from torchlift.methods.lifted.solvers.descent import Accelerated, Rule
-from torchlift.methods.lifted.unified import as_unified
+from torchlift.methods.lifted.solvers.output import as_targets
+from torchlift.methods.lifted.unified import Unified, as_unified, energy_of
+
+_INNER = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Contrastive:
+class Contrastive(StateLift):
     """Any optimizer on ∂J/∂θ; for the Bregman penalty the free minimum is the forward pass.
 
     Without ``sweeps`` and ``rule`` every state is found to first order in one pass down
     (``nudge``), for any graph that ``lifted.Traced`` reads and the Bregman penalty; as
     β → 0 the gradient becomes that of back-propagation.
-    Otherwise ``sweeps`` descending passes (5) of the ``rule``
-    (20 accelerated steps) find either minimum of a chain of layers.
+    Otherwise ``sweeps`` descending passes (5) find either minimum: of a chain of layers by the ``rule``
+    (20 accelerated steps), of a network with skips by proximal steps.
     ``lr`` and ``batch_size`` None are the run's (1e-3 and 100 in ``lifted.train``).
     """
 
@@ -40,18 +45,24 @@ class Contrastive:
     lr: float | None = None
     batch_size: int | None = None
     rule: Rule | None = None
+    penalty: str = "bregman"
+    mu: Mu = 1.0
 
     def __post_init__(self) -> None:
         if not self.beta > 0:
             raise TorchliftError(f"Contrastive needs beta > 0, got {self.beta}.")
 
-    def problem(
-        self, task: Task, penalty: str, mu: float | Sequence[float], loss: Activation
-    ) -> LiftedProblem:
+    def problem(self, task: Task, loss: Activation) -> LiftedProblem:
         """min J."""
-        if self.rule is None and self.sweeps is None and penalty == "bregman":
-            return NudgedTask(task, loss, self.beta, mu)
-        return ContrastiveTask(task, loss, self, penalty, mu)
+        if self.rule is None and self.sweeps is None and self.penalty == "bregman":
+            return NudgedTask(task, loss, self.beta, self.mu)
+        try:
+            if not isinstance(task.model, Unified):
+                return ContrastiveTask(task, loss, self)
+        except NotAChainError:
+            if self.rule is not None:
+                raise
+        return GraphContrastiveTask(task, loss, self)
 
     def minimize(self, network: Network, x: Tensor, y: Tensor, *, clamped: bool) -> list[Tensor]:
         """argmin over the states of E + β·loss, or of E alone."""
@@ -111,11 +122,9 @@ class NudgedTask(LiftedProblem):
 class ContrastiveTask(LiftedProblem):
     """J with its states at their minima: its gradient is that of the energies at fixed states."""
 
-    def __init__(
-        self, task: Task, loss: Activation, method: Contrastive, penalty: str, mu: float | Sequence[float]
-    ) -> None:
+    def __init__(self, task: Task, loss: Activation, method: Contrastive) -> None:
         super().__init__(task, loss)
-        self.method, self.network = method, Network.of(task.model, penalty, mu, loss)
+        self.method, self.network = method, Network.of(task.model, method.penalty, method.mu, loss)
         self.sums = torch.zeros(len(self.network.layers) + 1, dtype=torch.float64)
 
     def objective(self, batch: Batch) -> Tensor:
@@ -150,6 +159,45 @@ class ContrastiveTask(LiftedProblem):
         values = self.means(self.sums)
         names = [layer.name for layer in self.network.layers[:-1]]
         return energy_row(names, values[:-1], values[-1], self.network.mus[:-1])
+
+
+class GraphContrastiveTask(LiftedProblem):
+    """J of a network with skips: either minimum by ``sweeps`` (5) of proximal steps on its states."""
+
+    def __init__(self, task: Task, loss: Activation, method: Contrastive) -> None:
+        super().__init__(task, loss)
+        self.method = method
+        self.energy = Reading(partial(energy_of, task.model, method.penalty, method.mu, loss))
+        self.sums = torch.zeros(len(self.energy().mus) + 1, dtype=torch.float64)
+
+    def minimize(self, x: Tensor, y: Tensor, clamp: float) -> list[Tensor]:
+        """argmin over the states of E + clamp·loss."""
+        energy = self.energy()
+        z = energy.net.states(x)
+        if clamp == 0 and all(isinstance(penalty, Bregman) for penalty in energy.penalties):
+            return z
+        for _ in range(self.method.sweeps or 5):
+            energy.sweep(x, y, z, _INNER, clamp)
+        return z
+
+    def objective(self, batch: Batch) -> Tensor:
+        """(1/β)[E + β·loss at the clamped states − E at the free ones], the mean over samples."""
+        x, y = self.pair(batch)
+        energy, beta = self.energy(), self.method.beta
+        with torch.no_grad():
+            forward = energy.net.states(x)
+            y = as_targets(y, energy.net.preactivations(x, forward)[-1], self.output)
+            loss = energy.parts(x, y, forward)[-1]
+            clamped, free = self.minimize(x, y, beta), self.minimize(x, y, 0.0)
+        above, below = energy.parts(x, y, clamped), energy.parts(x, y, free)
+        gap = (above[:-1] - below[:-1]) @ x.new_tensor(energy.mus[:-1]) + beta * above[-1]
+        self.sums = torch.cat([above[:-1].detach(), loss[None], loss.new_tensor([float(len(x))])]).double()
+        return gap / (beta * len(x))
+
+    def row(self) -> Mapping[str, float]:
+        """Energies of the last batch's clamped states, the loss of its forward pass."""
+        values, energy = self.means(self.sums), self.energy()
+        return energy_row(energy.net.labels(), values[:-1], values[-1], energy.mus[:-1])
 
 
 def live(layer: Layer) -> Tensor:

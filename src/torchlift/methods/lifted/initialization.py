@@ -6,8 +6,6 @@ import math
 from torchlift.core import Fit, Task
 from torchlift.errors import TorchliftError
 from torchlift.methods.lifted.isgm import ISGM
-from torchlift.methods.lifted.problem import energies
-from torchlift.methods.lifted.recipe import Lifted
 from torchlift.methods.recipe import Recipe
 
 
@@ -31,9 +29,9 @@ class LiftedInit(Recipe):
         if not 0 < self.share < 1:
             raise TorchliftError(f"LiftedInit's share is a part of the budget in (0, 1), got {self.share}.")
 
-    def first(self) -> Lifted:
-        """The lifted phase."""
-        return Lifted(ISGM(self.tau, rounds=1, inner=8, schedule="linear"), self.penalty, self.mu)
+    def first(self) -> ISGM:
+        """The lift of the first phase."""
+        return ISGM(self.tau, rounds=1, inner=8, schedule="linear", penalty=self.penalty, mu=self.mu)
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """Chains with a named loss, and no pruned weights: lifted training has no way to hold zeros."""
@@ -42,7 +40,9 @@ class LiftedInit(Recipe):
     def __call__(self, task: Task, fit: Fit) -> Task:
         """The task with weights from lifted training, then fitted."""
         length = {"epochs": self.epochs} if math.isinf(fit.left()) else {"share": self.share}
-        problem = self.first().problem(task)
-        fit(problem, name="lifted", log=energies, schedule="constant", keep="last", **length)
+        lift = self.first()
+        problem = fit.lift(lift, task)
+        fit(problem, name="lifted", schedule="constant", keep="last", **length, **lift.settings)
+        task = lift.project(problem)
         fit(task, name="network")
         return task

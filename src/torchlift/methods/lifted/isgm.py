@@ -16,15 +16,16 @@ from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
 from torchlift.methods.lifted.bcd import state_step
 from torchlift.methods.lifted.blocks import BlockTask, trained_sum
+from torchlift.methods.lifted.lift import Mu, StateLift
 from torchlift.methods.lifted.network import Network
-from torchlift.methods.lifted.shard import Shard, Slice
+from torchlift.methods.lifted.shard import Slice
 from torchlift.methods.lifted.solvers.descent import Nesterov
 from torchlift.methods.lifted.solvers.proximal import proximal_weights
 from torchlift.train.stepping import Place
 
 
 @dataclasses.dataclass(frozen=True)
-class ISGM:
+class ISGM(StateLift):
     """Per batch: forward pass, then ``rounds`` of {states, weights} with ``inner`` steps each.
 
     ``tau`` is the implicit step size: constant, τ/√k, or falling linearly to 0 over the run, times the factor
@@ -38,14 +39,16 @@ class ISGM:
     rho: float = 0.0
     schedule: Literal["constant", "sqrt", "linear"] = "constant"
     batch_size: int | None = None
+    penalty: str = "bregman"
+    mu: Mu = 1.0
 
     def __post_init__(self) -> None:
         if self.schedule not in ("constant", "sqrt", "linear"):
             raise TorchliftError(f"ISGM's schedule is constant, sqrt or linear, got {self.schedule!r}.")
 
-    def problem(self, task: Task, penalty: str, mu: float | Sequence[float], loss: Activation) -> "ISGMTask":
+    def problem(self, task: Task, loss: Activation) -> "ISGMTask":
         """The task, lifted."""
-        return ISGMTask(task, loss, penalty, mu, self)
+        return ISGMTask(task, loss, self)
 
     def step_size(self, batch: int, progress: float) -> float:
         """τ_k after ``batch`` batches, ``progress`` of the whole run."""
@@ -107,16 +110,8 @@ class ISGM:
 class ISGMTask(BlockTask):
     """One implicit step per batch."""
 
-    def __init__(
-        self,
-        task: Task,
-        loss: Activation,
-        penalty: str,
-        mu: float | Sequence[float],
-        method: ISGM,
-        shard: Shard | None = None,
-    ) -> None:
-        super().__init__(task, loss, penalty, mu, shard)
+    def __init__(self, task: Task, loss: Activation, method: ISGM) -> None:
+        super().__init__(task, loss, method.penalty, method.mu)
         self.method, self.seen = method, 0
 
     def memory(self) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """The methods of lifted training by name."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchlift.convex.activations import Activation
+from torchlift.errors import TorchliftError
 from torchlift.methods.lifted.bcd import BCD
 from torchlift.methods.lifted.contrastive import Contrastive
 from torchlift.methods.lifted.isgm import ISGM
@@ -24,17 +25,29 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
-def as_method(method: str | Method, options: Mapping[str, Any]) -> Method:
+def as_method(
+    method: str | Method,
+    options: Mapping[str, Any],
+    penalty: str = "bregman",
+    mu: float | Sequence[float] = 1.0,
+) -> Method:
     """The method called so, with its options; an option it does not have is refused by name."""
     if isinstance(method, str) and method not in METHODS:
-        raise ValueError(f"lifted.train: no method {method!r}; known: {', '.join(METHODS)}")
+        raise TorchliftError(f"lifted: no method {method!r}; known: {', '.join(METHODS)}")
     kind = METHODS[method] if isinstance(method, str) else type(method)
+    shared = {} if penalty == "bregman" else {"penalty": penalty}
+    shared |= {} if mu == 1.0 else {"mu": mu if isinstance(mu, int | float) else tuple(mu)}
+    if kind is Splitting and shared:
+        raise TorchliftError(
+            "method 'splitting' has penalties of its own: set gamma and beta, leave penalty and mu out."
+        )
+    options = shared | dict(options)
     known = [field.name for field in dataclasses.fields(kind)]
     unknown = [name for name in options if name not in known]
     if unknown:
         name = method if isinstance(method, str) else kind.__name__
-        raise TypeError(
-            f"lifted.train: method {name!r} has no option {unknown[0]!r}; it has {', '.join(known)}"
+        raise TorchliftError(
+            f"lifted: method {name!r} has no option {unknown[0]!r}; it has {', '.join(known)}"
         )
     return kind(**options) if isinstance(method, str) else dataclasses.replace(method, **options)
 

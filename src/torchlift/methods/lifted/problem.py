@@ -39,6 +39,8 @@ class LiftedProblem(Problem):
     def __init__(self, task: Task, loss: Activation) -> None:
         super().__init__()
         self.task, self.output, self.loss = task, loss, task.loss
+        self.author: object = None
+        """The lift that made it."""
         self.several = False
         """Whether the batches are parts of those of several processes."""
 

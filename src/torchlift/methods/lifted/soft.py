@@ -6,7 +6,7 @@ makes every z_l enter all later layers. All maps are affine, so all blocks are c
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from torchlift.convex.activations import Activation
 from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
+from torchlift.methods.lifted.lift import Mu, StateLift, one_mu
 from torchlift.methods.lifted.penalties import Bregman
 from torchlift.methods.lifted.problem import LiftedProblem, energy_row
 from torchlift.methods.lifted.recursive import Recursive
@@ -124,7 +125,7 @@ def pulled(maps: Maps, at: Tensor, slopes: Callable[[tuple[Tensor, ...]], tuple[
 
 
 @dataclasses.dataclass(frozen=True)
-class Soft:
+class Soft(StateLift):
     """``sweeps`` over all states of a batch, then a gradient step of E on θ = (W, b, V, K).
 
     ``rho`` is how tightly M u = V z is held; cost is linear in depth. ``lr`` and ``batch_size`` None are the
@@ -136,13 +137,11 @@ class Soft:
     inner: int = 2
     lr: float | None = None
     batch_size: int | None = None
+    mu: Mu = 1.0
 
-    def problem(self, task: Task, penalty: str, mu: float | Sequence[float], loss: Activation) -> "SoftTask":
+    def problem(self, task: Task, loss: Activation) -> "SoftTask":
         """The task, lifted."""
-        if penalty != "bregman" or not isinstance(mu, int | float):
-            got = f"{penalty!r}, {mu!r}"
-            raise TorchliftError(f"method 'soft' needs penalty 'bregman' and one mu, got {got}.")
-        return SoftTask(task, loss, self, float(mu))
+        return SoftTask(task, loss, self, one_mu("Soft", self.mu))
 
 
 class SoftTask(LiftedProblem):

@@ -17,6 +17,7 @@ from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
 from torchlift.methods.lifted.bcd import places
 from torchlift.methods.lifted.blocks import BlockTask
+from torchlift.methods.lifted.lift import StateLift
 from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.shard import Shard, Slice
 from torchlift.methods.lifted.solvers.splitting import activation_step, relu_preactivation
@@ -24,7 +25,7 @@ from torchlift.train.stepping import Place
 
 
 @dataclasses.dataclass(frozen=True)
-class Splitting:
+class Splitting(StateLift):
     """Descending sweeps over output, states, pre-activations and weights of a dense ReLU network.
 
     ``proximal`` ties states and outputs, sample by sample, ``weight_proximal`` the weights (None: the same);
@@ -38,19 +39,8 @@ class Splitting:
     weight_proximal: float | None = None
     multiplier: bool = False
 
-    def problem(
-        self,
-        task: Task,
-        penalty: str,
-        mu: float | Sequence[float],
-        loss: Activation,
-        shard: Shard | None = None,
-    ) -> "SplittingTask":
+    def problem(self, task: Task, loss: Activation, shard: Shard | None = None) -> "SplittingTask":
         """The task, lifted."""
-        if (penalty, mu) != ("bregman", 1.0):
-            raise TorchliftError(
-                "method 'splitting' has penalties of its own: set gamma and beta, leave penalty and mu out."
-            )
         return SplittingTask(task, loss, self, shard)
 
 

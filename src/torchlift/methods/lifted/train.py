@@ -1,15 +1,15 @@
 """``train``: lifted training of an ordinary module, in one call of the one loop."""
 
+import copy
 import dataclasses
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from torchlift.convex.activations import Activation
+from torchlift.convex.activations import Act, Activation
 from torchlift.core import Batch, Problem, Task
 from torchlift.errors import TorchliftError
 from torchlift.loss import split
@@ -17,13 +17,11 @@ from torchlift.methods.lifted.bcd import BCD
 from torchlift.methods.lifted.data import Data, as_pair, like_model, metric, pairs, whole
 from torchlift.methods.lifted.history import Trained, told
 from torchlift.methods.lifted.isgm import ISGM
+from torchlift.methods.lifted.lift import OutputLoss, output_activation
 from torchlift.methods.lifted.methods import Method, as_method, named_loss
-from torchlift.methods.lifted.problem import LiftedProblem, energies, mean_loss
-from torchlift.methods.lifted.read import NotAChainError, read
+from torchlift.methods.lifted.problem import LiftedProblem
 from torchlift.methods.lifted.shard import Shard
-from torchlift.methods.lifted.soft import Soft
 from torchlift.methods.lifted.splitting import Splitting
-from torchlift.methods.lifted.unified import Unified, UnifiedISGM
 from torchlift.train import DurableFit, Engine, Run, Settings, Source, engine, rng, source
 from torchlift.train.batches import Loader
 from torchlift.train.progress import Progress
@@ -49,57 +47,60 @@ def train(
     ``method``: "bcd" (all samples, exact blocks), "isgm" (mini-batches), "contrastive", "splitting",
     "unified" or "soft", with its options as keywords (``order=``, …), or a value such as ``BCD(...)``.
     ``loss``: "cross_entropy", "mse" (½‖v − y‖²), "bce", or any activation, whose Bregman penalty it is.
-    Networks with skip connections are read as K u, M u = V z, z = σ(W u + b) and trained by ``UnifiedISGM``.
+    Exact blocks ("bcd", "isgm", "splitting") need a chain of layers; "contrastive" and "unified" take
+    networks with skips, read as K u, M u = V z, z = σ(W u + b).
 
     Under ``torchrun`` every process gives the same data and takes its part of every batch. With ``shard``
     (BCD and splitting alone) every process gives samples of its own. For a run that has a folder, resumes and
-    reports, use ``tl.fit(recipe=tl.recipes.Lifted(method))``.
+    reports, use ``tl.fit(recipe=lifted.BCD(...))``: every method is a lift.
     """
-    chosen = as_method(as_chain(model, method, penalty), options)
+    chosen = as_method(method, options, penalty, mu)
+    size, chosen = batch_size_of(chosen), without_batch_size(chosen)
     if shard is not None:
         start_together(model, chosen, shard)
-    output = named_loss(loss)
-    task = Task(model, OutputLoss(output))
-    make = chosen.problem if shard is None else partial(chosen.problem, shard=shard)
-    problem = make(task, penalty, mu, output)
-    training = [part for part in model.modules() if part.training]
+    task = Task(model, OutputLoss(named_loss(loss)))
+    fitter = DurableFit(run_of(model, data, valid, chosen, size, shard, epochs, seed, progress))
     with rng.scope(seed):
-        fitter = DurableFit(run_of(model, data, valid, chosen, shard, epochs, seed, progress))
-        fitted = fitter(problem, name="lifted", log=energies, **rate(chosen))
-    for part in training:
-        part.training = True
+        lifted = chosen.lift(task) if shard is None else shared_problem(chosen, task, shard)
+        fitted = fitter(lifted, name="lifted", **default_rate(lifted) | dict(chosen.settings))
+    take_weights(model, chosen.project(lifted).model)
     return Trained(model, [told(row) for row in fitted.rows], fitter.account.seconds)
 
 
-@dataclasses.dataclass(frozen=True)
-class OutputLoss:
-    """The Bregman penalty of an activation as a loss."""
-
-    output: Activation
-
-    def __call__(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The mean over samples."""
-        x, y = split(batch)
-        return mean_loss(self.output, y, model(x))
+def shared_problem(method: BCD | Splitting, task: Task, shard: Shard) -> LiftedProblem:
+    """The lifted problem of a process that holds samples of its own."""
+    lifted = method.problem(copy.deepcopy(task), output_activation(task, type(method).__name__), shard)
+    lifted.author = method
+    return lifted
 
 
-def as_chain(model: nn.Module, method: str | Method, penalty: str) -> str | Method:
-    """The method; plain ISGM of a model that is no chain of layers means the unified form."""
-    if method != "isgm" or penalty != "bregman":
-        known = isinstance(method, UnifiedISGM | Soft) or method in ("unified", "soft")
-        if isinstance(model, Unified) and not known:
-            raise ValueError(
-                "lifted.train: networks in the unified form need method 'isgm', penalty 'bregman' and "
-                f"one mu, got {method!r}, {penalty!r}"
-            )
-        return method
-    if isinstance(model, Unified):
-        return "unified"
-    try:
-        read(model)
-    except NotAChainError:
-        return "unified"
-    return method
+@torch.no_grad()
+def take_weights(model: nn.Module, trained: nn.Module) -> None:
+    """Weights and slopes of a trained copy, into the model."""
+    model.load_state_dict(trained.state_dict())
+    for own, other in zip(model.modules(), trained.modules(), strict=True):
+        match own, other:
+            case nn.LeakyReLU(), nn.LeakyReLU():
+                own.negative_slope = other.negative_slope
+            case Act(), Act():
+                own.activation = other.activation
+            case _:
+                pass
+
+
+def default_rate(problem: LiftedProblem) -> dict[str, Any]:
+    """The rate of an optimizer, where there is one."""
+    return {} if problem.solves else {"lr": 1e-3}
+
+
+def batch_size_of(method: Method) -> int:
+    """Samples in a batch."""
+    return getattr(method, "batch_size", None) or (200 if isinstance(method, ISGM) else 100)
+
+
+def without_batch_size(method: Method) -> Method:
+    """The method, which takes the batches it is given."""
+    return method if isinstance(method, BCD | Splitting) else dataclasses.replace(method, batch_size=None)
 
 
 @torch.no_grad()
@@ -114,18 +115,12 @@ def start_together(model: nn.Module, method: Method, shard: Shard) -> None:
         tensor.copy_(shard.first(tensor))
 
 
-def rate(method: Method) -> dict[str, Any]:
-    """The optimizer of a method that has one."""
-    if isinstance(method, BCD | ISGM | Splitting):
-        return {}
-    return {"lr": 1e-3 if method.lr is None else method.lr}
-
-
 def run_of(
     model: nn.Module,
     data: Data,
     valid: tuple[Tensor, Tensor] | None,
     method: Method,
+    size: int,
     shard: Shard | None,
     epochs: int,
     seed: int,
@@ -136,7 +131,7 @@ def run_of(
     runner = engine(device) if shard is None else Engine(device)
     held = None if valid is None else source((like_model(model, valid[0]), valid[1]), 4096)
     return Run(
-        train=batches_of(model, data, method),
+        train=batches_of(model, data, method, size),
         valid=held,
         engine=runner,
         settings=Settings(optimizer=torch.optim.Adam),
@@ -147,26 +142,21 @@ def run_of(
     )
 
 
-def batches_of(model: nn.Module, data: Data, method: Method) -> Source:
+def batches_of(model: nn.Module, data: Data, method: Method, wanted: int) -> Source:
     """All samples at once for methods that keep every state, mini-batches for the others."""
     chunk = method.chunk if isinstance(method, BCD) else None
     keeps = isinstance(method, Splitting) or (isinstance(method, BCD) and chunk is None)
     if keeps or as_pair(data) is not None:
         x, y = whole(model, data)
-        size = len(x) if keeps else chunk or size_of(method)
+        size = len(x) if keeps else chunk or wanted
         while 1 < size < len(x) and len(x) % size == 1:  # a last batch of one sample would be left out
             size += 1
         return source((x, y), max(size, 1))
     if isinstance(data, DataLoader):
         return Checked(data)
     if isinstance(data, Dataset):
-        return Checked(DataLoader(data, chunk or size_of(method), shuffle=True))
+        return Checked(DataLoader(data, chunk or wanted, shuffle=True))
     return Given(data)
-
-
-def size_of(method: Method) -> int:
-    """Samples in a batch."""
-    return getattr(method, "batch_size", None) or (200 if isinstance(method, ISGM) else 100)
 
 
 class Checked(Loader):

@@ -16,11 +16,14 @@ from torch import Tensor, nn
 from torchlift.convex.activations import Activation
 from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
-from torchlift.methods.lifted.penalties import Bregman
+from torchlift.methods.lifted import penalties
+from torchlift.methods.lifted.lift import Mu, StateLift
+from torchlift.methods.lifted.penalties import Bregman, Penalty
 from torchlift.methods.lifted.problem import LiftedProblem, Reading, energy_row
 from torchlift.methods.lifted.solvers.output import as_targets
 
 _POWER_STEPS = 10
+_STEEPEST = 1e12
 
 
 class Unified(nn.Module, abc.ABC):
@@ -63,17 +66,80 @@ class Unified(nn.Module, abc.ABC):
         return self.names or [str(number) for number in range(1, len(self.activations) + 1)]
 
 
+@dataclasses.dataclass(frozen=True)
+class Energy:
+    """loss(K u, y) + Σ_l μ_l P_l(z_l, v_l) of any unified network, any penalties; the loss is the last."""
+
+    net: Unified
+    penalties: Sequence[Penalty]
+    mus: Sequence[float]
+
+    @classmethod
+    def of(cls, net: Unified, penalty: str, mu: float | Sequence[float], loss: Activation) -> "Energy":
+        """One penalty by name for all layers; ``mu`` is one weight for all, or one for each."""
+        hidden = len(net.activations)
+        mus = [float(mu)] * hidden if isinstance(mu, int | float) else [float(m) for m in mu]
+        if len(mus) != hidden or min(mus, default=1.0) <= 0:
+            raise TorchliftError(f"lifted: mu needs one positive number or {hidden} of them, got {mu!r}")
+        inner = [penalties.get(penalty, activation) for activation in net.activations]
+        return cls(net, [*inner, Bregman(loss)], [*mus, 1.0])
+
+    def parts(self, x: Tensor, y: Tensor, z: Sequence[Tensor]) -> Tensor:
+        """Σ over samples of every layer's unweighted penalty, the loss last."""
+        triples = zip(self.penalties, [*z, y], self.net.preactivations(x, z), strict=True)
+        return torch.stack([penalty.value(target, v).sum() for penalty, target, v in triples])
+
+    def state(
+        self, index: int, x: Tensor, y: Tensor, z: list[Tensor], steps: int, clamp: float = 1.0
+    ) -> Tensor:
+        """Proximal gradient steps on z_l, the loss times ``clamp``.
+
+        The step size is bounded through the linear map z_l ↦ later v; where a later penalty is not convex in
+        v, steps are halved until the energy falls.
+        """
+        here, mu, v = self.penalties[index], self.mus[index], self.net.preactivations(x, z)[index]
+
+        def later(state: Tensor) -> tuple[Tensor, ...]:
+            return tuple(self.net.preactivations(x, [*z[:index], state, *z[index + 1 :]])[index + 1 :])
+
+        above, targets = self.penalties[index + 1 :], [*z[index + 1 :], y]
+        weights = [*self.mus[index + 1 : -1], clamp]
+
+        def value(state: Tensor) -> float:
+            terms = zip(weights, above, targets, later(state), strict=True)
+            total = mu * here.value(state, v).sum() + sum(w * p.value(t, a).sum() for w, p, t, a in terms)
+            return float(total)
+
+        bound = curvature(later, z[index], [w * p.lipschitz_v for w, p in zip(weights, above, strict=True)])
+        guarded = not all(penalty.convex_v for penalty in above)
+        state = z[index]
+        for _ in range(steps):
+            graph = torch.func.vjp(later, state)
+            slopes = zip(weights, above, targets, graph[0], strict=True)
+            slope = graph[1](tuple(w * p.grad_v(t, a) for w, p, t, a in slopes))[0]
+            new = here.prox_u(state - slope / bound, v, mu / bound)
+            while guarded and value(new) > value(state) and bound < _STEEPEST:
+                bound *= 2
+                new = here.prox_u(state - slope / bound, v, mu / bound)
+            state = new
+        return state
+
+    def sweep(self, x: Tensor, y: Tensor, z: list[Tensor], steps: int, clamp: float = 1.0) -> None:
+        """All states in place, from the last layer down."""
+        for index in reversed(range(len(z))):
+            z[index] = self.state(index, x, y, z, steps, clamp)
+
+
 def energy(net: Unified, x: Tensor, y: Tensor, z: Sequence[Tensor], mu: float, loss: Activation) -> Tensor:
     """Σ over samples of μ B_l(z_l, v_l), one number per layer, the loss last and unweighted."""
-    acts, targets = [*net.activations, loss], [*z, y]
-    values = zip(acts, targets, net.preactivations(x, z), strict=True)
-    parts = torch.stack([act.penalty(target, v).sum() for act, target, v in values])
-    return parts * parts.new_tensor([mu] * len(z) + [1.0])
+    whole = Energy.of(net, "bregman", mu, loss)
+    parts = whole.parts(x, y, z)
+    return parts * parts.new_tensor(whole.mus)
 
 
 @dataclasses.dataclass(frozen=True)
-class UnifiedISGM:
-    """ISGM for unified networks: ``rounds`` of descending proximal state steps, then one gradient step on θ.
+class UnifiedISGM(StateLift):
+    """``rounds`` of descending proximal state steps, then a gradient step on θ; for networks with skips too.
 
     V and L enter the pre-activations of all later layers, so the weight step is a gradient step. ``lr`` and
     ``batch_size`` None are the run's (1e-3 and 100 in ``lifted.train``).
@@ -83,66 +149,51 @@ class UnifiedISGM:
     rounds: int = 2
     inner: int = 3
     batch_size: int | None = None
+    penalty: str = "bregman"
+    mu: Mu = 1.0
 
     def state(
         self, net: Unified, index: int, x: Tensor, y: Tensor, z: list[Tensor], mu: float, loss: Activation
     ) -> Tensor:
-        """Proximal gradient steps on z_l; the step size is bounded through the linear map z_l ↦ later v."""
-        act, v = net.activations[index], net.preactivations(x, z)[index]
+        """``inner`` proximal steps on z_l."""
+        return Energy.of(net, self.penalty, mu, loss).state(index, x, y, z, self.inner)
 
-        def later(state: Tensor) -> tuple[Tensor, ...]:
-            return tuple(net.preactivations(x, [*z[:index], state, *z[index + 1 :]])[index + 1 :])
-
-        acts, targets = [*net.activations[index + 1 :], loss], [*z[index + 1 :], y]
-        weights = [mu] * (len(acts) - 1) + [1.0]
-        bound = curvature(later, z[index], [w * a.lipschitz for w, a in zip(weights, acts, strict=True)])
-        state = z[index]
-        for _ in range(self.inner):
-            graph = torch.func.vjp(later, state)
-            slopes = zip(weights, acts, targets, graph[0], strict=True)
-            slope = graph[1](tuple(w * a.grad_v(t, p) for w, a, t, p in slopes))[0]
-            state = Bregman(act).prox_u(state - slope / bound, v, mu / bound)
-        return state
-
-    def problem(
-        self, task: Task, penalty: str, mu: float | Sequence[float], loss: Activation
-    ) -> "UnifiedTask":
+    def problem(self, task: Task, loss: Activation) -> "UnifiedTask":
         """The task, lifted."""
-        if penalty != "bregman" or not isinstance(mu, int | float):
-            raise TorchliftError(
-                "lifted.train: networks in the unified form need method 'isgm', penalty 'bregman' and "
-                f"one mu, got {penalty!r}, {mu!r}"
-            )
-        return UnifiedTask(task, loss, self, float(mu))
+        return UnifiedTask(task, loss, self)
 
 
 class UnifiedTask(LiftedProblem):
     """The energy at states that were just found: its gradient is that of a step on θ."""
 
-    def __init__(self, task: Task, loss: Activation, method: UnifiedISGM, mu: float) -> None:
+    def __init__(self, task: Task, loss: Activation, method: UnifiedISGM) -> None:
         super().__init__(task, loss)
-        self.method, self.mu, self.net = method, mu, Reading(partial(as_unified, task.model))
-        self.sums = torch.zeros(len(self.net().activations) + 2, dtype=torch.float64)
+        self.method = method
+        self.energy = Reading(partial(energy_of, task.model, method.penalty, method.mu, loss))
+        self.sums = torch.zeros(len(self.energy().mus) + 1, dtype=torch.float64)
 
     def objective(self, batch: Batch) -> Tensor:
         """States by descending proximal steps, then the mean energy as a function of the weights."""
         x, y = self.pair(batch)
-        net, method = self.net(), self.method
+        energy = self.energy()
         with torch.no_grad():
-            z = net.states(x)
-            y = as_targets(y, net.preactivations(x, z)[-1], self.output)
-            for _ in range(method.rounds):
-                for index in reversed(range(len(z))):
-                    z[index] = method.state(net, index, x, y, z, self.mu, self.output)
-        parts = energy(net, x, y, z, self.mu, self.output)
+            z = energy.net.states(x)
+            y = as_targets(y, energy.net.preactivations(x, z)[-1], self.output)
+            for _ in range(self.method.rounds):
+                energy.sweep(x, y, z, self.method.inner)
+        parts = energy.parts(x, y, z)
         self.sums = torch.cat([parts.detach(), parts.new_tensor([float(len(x))])]).double()
-        return parts.sum() / len(x)
+        return parts @ parts.new_tensor(energy.mus) / len(x)
 
     def row(self) -> Mapping[str, float]:
         """Energies of the last batch's states."""
-        values, mus = self.means(self.sums), [self.mu] * (len(self.sums) - 2)
-        names = [str(number) for number in range(1, len(mus) + 1)]
-        return energy_row(names, [value / self.mu for value in values[:-1]], values[-1], mus)
+        values, energy = self.means(self.sums), self.energy()
+        return energy_row(energy.net.labels(), values[:-1], values[-1], energy.mus[:-1])
+
+
+def energy_of(model: nn.Module, penalty: str, mu: float | Sequence[float], loss: Activation) -> Energy:
+    """The energy of a model, read into the unified form."""
+    return Energy.of(as_unified(model), penalty, mu, loss)
 
 
 def as_unified(model: nn.Module) -> Unified:

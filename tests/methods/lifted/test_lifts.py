@@ -1,0 +1,180 @@
+"""Every method of lifted training is a lift: lift, fit, project; refused in one line, first in a chain."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import torchlift as tl
+from torchlift import lifted
+from torchlift.testing import laws
+from torchlift.testing.steps import Steps
+
+GRADIENT: dict[str, lifted.StateLift] = {
+    "contrastive": lifted.Contrastive(),
+    "contrastive sweeps": lifted.Contrastive(sweeps=1, penalty="classical"),
+    "unified": lifted.UnifiedISGM(mu=2.0),
+    "unified classical": lifted.UnifiedISGM(penalty="classical"),
+}
+BLOCKS: dict[str, lifted.StateLift] = {
+    "bcd": lifted.BCD(update="linearized"),
+    "isgm": lifted.ISGM(),
+    "splitting": lifted.Splitting(),
+}
+LIFTS = GRADIENT | BLOCKS | {"soft": lifted.Soft()}
+LAWS = (
+    laws.leaves_its_input_alone,
+    laws.comes_back_plain,
+    laws.copies_are_free,
+    laws.comes_back_at_once,
+    laws.accepts_what_it_lifts,
+    laws.keeps_zeros,
+    laws.takes_a_lifted_problem_or_says_why,
+    laws.stays_in_double_precision,
+    laws.every_coordinate_learns,
+    laws.rebuilds_from_its_state,
+)
+
+
+def task(name: str) -> tuple[tl.Task, tuple[Tensor, Tensor]]:
+    torch.manual_seed(0)
+    x = torch.randn(12, 4)
+    if name == "soft":
+        return tl.Task(lifted.ResidualNet(4, 6, 5, 2, 3)), (x, torch.arange(12) % 3)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    return (
+        (tl.Task(model, "mse"), (x, x[:, :3]))
+        if name == "splitting"
+        else (tl.Task(model), (x, torch.arange(12) % 3))
+    )
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("name", [*GRADIENT, "soft"])
+def test_laws(name: str, law: laws.Law) -> None:
+    law(LIFTS[name], *task(name))
+
+
+@pytest.mark.parametrize("law", [laws.comes_back_at_once, laws.accepts_what_it_lifts, laws.keeps_zeros])
+@pytest.mark.parametrize("name", BLOCKS)
+def test_laws_of_blocks(name: str, law: laws.Law) -> None:
+    law(BLOCKS[name], *task(name))
+
+
+@pytest.mark.parametrize("name", LIFTS)
+def test_a_lift_is_a_recipe(name: str) -> None:
+    problem, batch = task(name)
+    before = copy.deepcopy(problem.state_dict())
+    result = tl.fit(problem, batch, recipe=LIFTS[name], epochs=2, batch_size=12, progress=False)
+    assert type(result.model) is type(problem.model)
+    assert any(
+        not torch.equal(a, b)
+        for a, b in zip(result.model.state_dict().values(), before.values(), strict=True)
+    )
+    assert all(torch.equal(problem.state_dict()[key], value) for key, value in before.items())
+    assert any(key.startswith("energy ") for key in result.history[-1])
+
+
+def test_blocks_are_refused_further_coordinates_and_states_go_first() -> None:
+    problem, batch = task("bcd")
+    with pytest.raises(tl.TorchliftError, match="solves for in blocks"):
+        tl.chain(lifted.BCD(), tl.lifts.SoftMask()).lift(problem, Steps(batch))
+    with pytest.raises(tl.TorchliftError, match="BCD lifts a network's states: it is the first of a chain"):
+        tl.chain(tl.lifts.SoftMask(), lifted.BCD()).lift(problem, Steps(batch))
+
+
+def test_contrastive_states_go_with_lifted_weights() -> None:
+    problem, batch = task("contrastive")
+    both = tl.chain(lifted.Contrastive(), tl.lifts.SoftMask(s_init=0.1))
+    result = tl.fit(problem, batch, recipe=both, epochs=3, batch_size=12, progress=False)
+    assert type(result.model) is nn.Sequential
+    assert not torch.equal(result.model[0].weight, problem.model[0].weight)
+
+
+class Net(nn.Module):
+    """As people write them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.same = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.head = nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.conv(x))
+        x = F.max_pool2d(x + F.relu(self.same(x)), 2)
+        return self.head(x.view(x.size(0), -1))
+
+
+class Straight(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 4, 3), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.dropout(F.max_pool2d(F.elu(self.conv(x)), 3), training=self.training)
+        return self.head(torch.flatten(x, 1))
+
+
+def images() -> tuple[Tensor, Tensor]:
+    x = torch.randn(24, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    return x, torch.arange(24) % 3
+
+
+@pytest.mark.parametrize("method", ["contrastive", "unified"])
+def test_networks_with_functions_and_skips_train(method: str) -> None:
+    torch.manual_seed(0)
+    model = Net()
+    before = float(F.cross_entropy(model(images()[0]), images()[1]).detach())
+    lifted.train(model, images(), method=method, epochs=15, lr=1e-2, batch_size=12, progress=False)
+    assert float(F.cross_entropy(model(images()[0]), images()[1]).detach()) < 0.9 * before
+
+
+@pytest.mark.parametrize("method", ["bcd", "isgm"])
+def test_blocks_read_functions_and_name_what_they_cannot_do(method: str) -> None:
+    torch.manual_seed(0)
+    model, (x, y) = Straight().eval(), images()
+    lifted.train(model, (x, y), method=method, epochs=1, progress=False)
+    with pytest.raises(tl.TorchliftError, match="Net does 'add' outside a plain chain"):
+        lifted.train(Net(), (x, y), method=method, progress=False)
+    with pytest.raises(tl.TorchliftError, match=r"'dropout' .Dropout. is in training mode"):
+        lifted.train(Straight(), (x, y), method=method, progress=False)
+
+
+def test_an_option_of_another_method_is_one_line() -> None:
+    with pytest.raises(tl.TorchliftError, match="Net does 'add'"):
+        lifted.train(Net(), images(), method="isgm", tau=2.0, progress=False)
+    with pytest.raises(tl.TorchliftError, match="'unified' has no option 'tau'"):
+        lifted.train(Net(), images(), method="unified", tau=2.0, progress=False)
+
+
+@pytest.mark.parametrize("penalty", ["bregman", "classical", "quadratic"])
+@pytest.mark.parametrize("kind", ["residual", "proximal"])
+def test_the_librarys_own_networks_take_every_penalty(kind: str, penalty: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(20, 4)
+    model = lifted.ResidualNet(4, 6, 5, 2, 4) if kind == "residual" else lifted.ProximalNet(4, 6, 2)
+    y = torch.tanh(x)
+    recipe = tl.recipes.Lifted(penalty=penalty)
+    result = tl.fit(
+        model, (x, y), recipe=recipe, loss="mse", epochs=8, batch_size=20,
+        optimizer=lambda p: torch.optim.Adam(p, lr=1e-2), progress=False,
+    )  # fmt: skip
+    assert result.history[-1]["lifted_loss"] < 0.98 * result.history[0]["lifted_loss"]
+
+
+@pytest.mark.parametrize("kind", ["residual", "proximal"])
+def test_one_pass_contrastive_gradients_become_those_of_back_propagation(kind: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(6, 4, dtype=torch.float64)
+    model = (
+        lifted.ResidualNet(4, 6, 5, 3, 4) if kind == "residual" else lifted.ProximalNet(4, 6, 3)
+    ).double()
+    y = torch.randn(6, 4, dtype=torch.float64)
+    weights = [p for p in model.parameters() if p.requires_grad]
+    plain = torch.autograd.grad((model(x) - y).square().sum() / 12, weights)
+    problem = lifted.Contrastive(beta=1e-6).lift(tl.Task(model, "mse"))
+    nudged = torch.autograd.grad(problem((x, y)), [p for p in problem.parameters() if p.requires_grad])
+    for a, b in zip(plain, nudged, strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-7)
