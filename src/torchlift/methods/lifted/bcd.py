@@ -47,7 +47,8 @@ def waves(order: Order, hidden: int) -> list[list[int]]:
 class BCD(StateLift):
     """min over states, then over weights, again and again; all but ``jacobi`` never raise the objective.
 
-    ``update`` is how far each block is taken: exact, linearized, accelerated, momentum, adaptive, or a rule.
+    ``update`` is how far each block is taken: exact, linearized, accelerated, momentum, adaptive, or a rule;
+    None is exact, and accelerated for the quadratic penalty, whose blocks are not convex.
     ``growth`` multiplies every μ after each ``every`` sweeps; ``tolerance`` stops on the relative change of
     the layers' penalties and the loss. ``rho``‖W‖² (plain sums) or any ``regularizer`` acts on the weights.
 
@@ -64,7 +65,7 @@ class BCD(StateLift):
     """
 
     order: Order = "descending"
-    update: str | Rule = "exact"
+    update: str | Rule | None = None
     rho: float = 1e-3
     regularizer: Regularizer | None = None
     growth: float = 1.0
@@ -78,9 +79,14 @@ class BCD(StateLift):
 
     def __post_init__(self) -> None:
         waves(self.order, 1)
-        descent.get(self.update)
+        descent.get(self.rule)
         if self.chunk is not None and self.chunk < 1:
             raise TorchliftError(f"BCD: chunk is a number of samples, got {self.chunk}.")
+
+    @property
+    def rule(self) -> Rule:
+        """How blocks are updated."""
+        return descent.get(self.update or ("accelerated" if self.penalty == "quadratic" else "exact"))
 
     def problem(self, task: Task, loss: Activation, shard: Shard | None = None) -> "BCDTask":
         """The task, lifted."""
@@ -90,7 +96,7 @@ class BCD(StateLift):
         self, network: Network, x: Tensor, y: Tensor, states: list[Tensor], shard: Shard | None = None
     ) -> None:
         """Update every hidden state in place of the list."""
-        shard, rule = shard or Alone(), descent.get(self.update)
+        shard, rule = shard or Alone(), self.rule
         for wave in waves(self.order, network.hidden):
             new = shard.each(
                 {i: states[i] for i in wave}, lambda i: state_step(network, i, x, y, states, rule, shard)
@@ -130,7 +136,7 @@ class BCD(StateLift):
         noise: float = 0.0,
     ) -> Tensor:
         """argmin over θ of μ ΣP(u, v) + ρ‖W‖² (or R(W)), as far as ``update`` goes."""
-        rows, target, rule = layer.rows(below), layer.rows_of(above), descent.get(self.update)
+        rows, target, rule = layer.rows(below), layer.rows_of(above), self.rule
         samples = float(shard.sum(rows.new_tensor(float(len(rows))))) if noise else 0.0
         rho = self.ridge(penalty, mu, samples, noise)
         if self.regularizer is not None:
@@ -156,7 +162,7 @@ class BCD(StateLift):
 
     def refusal(self, network: Network) -> str | None:
         """Why the weights cannot be found from streamed Gram matrices."""
-        exact = isinstance(descent.get(self.update), Exact)
+        exact = isinstance(self.rule, Exact)
         majorised = [p for p in network.penalties if not isinstance(p, Classical) and not _square(p)]
         if exact and majorised:
             return "update='exact' with this penalty and loss: say update='linearized', or 'accelerated'"

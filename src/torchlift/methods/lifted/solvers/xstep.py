@@ -7,7 +7,7 @@ from torchlift.convex.activations import Activation, Clip, Linear, Simplex
 from torchlift.convex.activations import get as get_activation
 from torchlift.convex.solvers.bounds import Bounds
 from torchlift.convex.solvers.quadratic import Method, quadratic
-from torchlift.convex.solvers.solved import tell
+from torchlift.convex.solvers.solved import Solved, tell
 
 
 def quadratic_domain(activation: Activation, like: Tensor) -> Bounds | None:
@@ -49,8 +49,28 @@ def nnls(
         raise ValueError(
             f"nnls: {activation!r} has no box or simplex domain; use linear, relu, clip or simplex"
         )
+    found = _solve(W, b, u_next, v, mu_next, mu, bounds, method, start)
+    if not found.converged and v.dtype != torch.float64:  # H is too badly conditioned for single precision
+        wide = [tensor.double() for tensor in (W, b, u_next, v)]
+        first = None if start is None else start.double()
+        found = _solve(*wide, mu_next, mu, bounds.to(torch.float64), method, first)
+        found = found._replace(x=found.x.to(v))
+    return tell("nnls", found, "raise mu, or give float64")
+
+
+def _solve(
+    W: Tensor,
+    b: Tensor,
+    u_next: Tensor,
+    v: Tensor,
+    mu_next: float,
+    mu: float,
+    bounds: Bounds,
+    method: Method,
+    start: Tensor | None,
+) -> Solved:
+    """In the precision of its arguments: H = μ₊WᵀW + μI, g = μ₊Wᵀ(u₊ − b) + μv."""
     h = mu_next * W.mT @ W
     h.diagonal().add_(mu)
     g = mu_next * (u_next - b) @ W + mu * v
-    found = quadratic(h, g, bounds, method=method, start=start)
-    return tell("nnls", found, "raise mu, or give float64")
+    return quadratic(h, g, bounds, method=method, start=start)
