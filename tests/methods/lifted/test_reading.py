@@ -108,10 +108,10 @@ class Residual(nn.Module):
 
 def test_networks_with_skips_are_compared_too() -> None:
     model = Residual().double()
-    train(model)
+    train(model, method="unified")
     model.register_forward_hook(plus_one)
     with pytest.raises(ReadError, match=r"look at the model \(hooks\)"):
-        train(model)
+        train(model, method="unified")
 
 
 @pytest.mark.parametrize("loss", ["bce", "mse"])
@@ -301,7 +301,7 @@ def test_frozen_maxima_are_linear_with_an_adjoint_and_a_norm() -> None:
         assert float(torch.linalg.matrix_norm(jacobian, 2)) <= layer.norm_of(states[0])
 
 
-def test_grouped_convolutions_train_by_isgm_and_are_refused_by_exact_blocks() -> None:
+def test_grouped_convolutions_are_refused_by_exact_blocks_alone() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(2, 4, 3, groups=2), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(16, 2)
@@ -309,7 +309,7 @@ def test_grouped_convolutions_train_by_isgm_and_are_refused_by_exact_blocks() ->
     x = randn(40, 2, 6, 6)
     y = (x.mean((1, 2, 3)) > 0).long()
     before = entropy(model, x, y)
-    train(model, (x, y), epochs=10, lr=1e-2, batch_size=10)
+    train(model, (x, y), method="unified", epochs=10, lr=1e-2, batch_size=10)
     assert entropy(model, x, y) < 0.9 * before
     with pytest.raises(ReadError, match="'0' is a convolution in 2 groups"):
         train(model, (x, y), method="bcd")

@@ -95,7 +95,7 @@ def test_classification_with_cross_entropy() -> None:
     x = randn(90, 4)
     labels = x[:, :3].argmax(1)
     hot = torch.nn.functional.one_hot(labels, 3).double()
-    lifted.train(net, (x, hot), lr=1e-2, batch_size=30, epochs=15, progress=False)
+    lifted.train(net, (x, hot), method="unified", lr=1e-2, batch_size=30, epochs=15, progress=False)
     assert float((net(x).argmax(1) == labels).double().mean()) > 0.85
 
 
@@ -151,7 +151,8 @@ def test_train_takes_residual_networks_of_either_kind() -> None:
     y = (x.mean((1, 2, 3)) > 0).long()
     for net, inputs in ((small_resnet(), x), (ResidualNet(36, 8, 8, 2, 3).double(), x.flatten(1))):
         before = float(nn.functional.cross_entropy(net(inputs), y).detach())
-        result = lifted.train(net, (inputs, y), mu=3.0, epochs=6, lr=1e-2, batch_size=20, progress=False)
+        options = {"mu": 3.0, "epochs": 6, "lr": 1e-2, "batch_size": 20, "progress": False}
+        result = lifted.train(net, (inputs, y), method="unified", **options)
         assert result.model is net
         assert float(nn.functional.cross_entropy(net(inputs), y).detach()) < 0.8 * before
 
@@ -171,5 +172,5 @@ def test_what_is_not_affine_is_named() -> None:
         lifted.train(Product().double(), (x, y))
     with pytest.raises(ValueError, match=r"'2.norm' .BatchNorm2d. is in training mode"):
         lifted.train(small_resnet().train(), (randn(5, 1, 6, 6), y))
-    with pytest.raises(ValueError, match="need method 'isgm', penalty 'bregman' and one mu"):
+    with pytest.raises(ValueError, match=r"ResidualNet does 'add' .* 'contrastive' and 'unified' take"):
         lifted.train(ResidualNet(4, 4, 4, 1, 2).double(), (x, y), method="bcd")

@@ -10,7 +10,7 @@ from torchlift.convex import activations
 from torchlift.convex.activations import Act as Act
 from torchlift.convex.activations import Activation, Channelwise, is_activation, recognize
 from torchlift.flops import uncounted
-from torchlift.flow.graph import Call, Graph, NotAChainError, ReadError, Reshape, read_graph
+from torchlift.flow.graph import Call, Graph, NotAChainError, ReadError, Reshape, Step, read_graph
 from torchlift.methods.lifted.layers import Conv, Dense, Layer
 
 _FIXED = (nn.Flatten, nn.Unflatten, Reshape, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.MaxPool2d)
@@ -22,6 +22,15 @@ def graph_of(model: nn.Module) -> Graph:
     """The model's operations, its activations whole; refused by name where they are not affine."""
     check_precision(model)
     return read_graph(model, is_activation, "lifted")
+
+
+def chain_of(model: nn.Module) -> tuple[Step, ...]:
+    """The operations of a model that is a chain, for methods that solve it layer by layer."""
+    try:
+        return graph_of(model).chain()
+    except NotAChainError as error:
+        hint = "methods 'contrastive' and 'unified' take networks with skips"
+        raise NotAChainError(f"{error}; {hint}") from None
 
 
 def check_smooth(name: str, activation: Activation) -> None:
@@ -45,7 +54,7 @@ def read(model: nn.Module) -> list[Layer]:
     """The layers v_l = A_l u_{l−1} + b_l, u_l = σ_l(v_l) of a model that ends in an affine layer."""
     layers: list[Layer] = []
     waiting: list[nn.Module] = []
-    for step in graph_of(model).chain():
+    for step in chain_of(model):
         name, module = step.name, step.module
         match module:
             case nn.Identity() | nn.Dropout() | nn.Dropout1d() | nn.Dropout2d():
