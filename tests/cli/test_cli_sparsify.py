@@ -60,7 +60,7 @@ def test_asked_is_got_survives_a_kill_and_runs_in_onnx(run, folder):
     got = sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
     assert got == pytest.approx(0.95, abs=0.005)
     last = json.loads((folder / "b" / "result.json").read_text())["history"][-1]
-    assert (last["sparsity_asked"], last["sparsity"]) == (0.95, pytest.approx(got))
+    assert (last["sparsity_target"], last["sparsity"]) == (0.95, pytest.approx(got))
     page = (folder / "b" / "report.html").read_text()
     assert "Asked and got" in page
     assert "against sparsity" in page

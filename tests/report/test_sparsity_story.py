@@ -4,23 +4,29 @@ import pytest
 
 from torchlift import report
 from torchlift.report import Bars, Scatter, Table
-from torchlift.report.story.sparsity import asked_and_got, layer_bars, sparsity_blocks, tickets, trade_off
+from torchlift.report.story.sparsity import (
+    layer_bars,
+    sparsity_blocks,
+    target_and_achieved,
+    tickets,
+    trade_off,
+)
 
 
 def row(phase, epoch, **more):
     return {"fit": phase, "phase": phase, "epoch": epoch, "cost": float(epoch), **more}
 
 
-def test_asked_and_got_of_every_target():
+def test_target_and_achieved_of_every_target():
     history = [
-        row("lifted", 1, sparsity=0.5, sparsity_asked=0.95),
-        row("finetune", 2, sparsity=0.951, sparsity_asked=0.95),
+        row("lifted", 1, sparsity=0.5, sparsity_target=0.95),
+        row("finetune", 2, sparsity=0.951, sparsity_target=0.95),
     ]
-    (table,) = asked_and_got(history)
+    (table,) = target_and_achieved(history)
     assert table.rows == [["Sparsity", 0.95, 0.951, "+0.10 points"]]
-    (table,) = asked_and_got([row("finetune", 1, bytes=990.0, bytes_asked=1000)])
+    (table,) = target_and_achieved([row("finetune", 1, bytes=990.0, bytes_target=1000)])
     assert table.rows[0][1:] == [1000.0, 990.0, "-1.00 %"]
-    assert asked_and_got([row("finetune", 1, macs_asked=1000)]) == []
+    assert target_and_achieved([row("finetune", 1, macs_target=1000)]) == []
 
 
 def test_layers_are_shown_only_where_something_was_pruned():
@@ -62,12 +68,12 @@ def test_a_page_of_a_run_without_pruning_has_no_such_section():
     assert sparsity_blocks([row("base", 1, metric=0.5)], {"layers": []}, "accuracy") == []
     page = report.run_page(
         [
-            row("round 1", 1, sparsity=0.5, sparsity_asked=0.5, metric=0.1),
+            row("round 1", 1, sparsity=0.5, sparsity_target=0.5, metric=0.1),
             row("ticket", 2, sparsity=0.6, metric=0.2),
         ],
         {"layers": [{"name": "fc.weight", "entries": 2, "zeros": 1}]},
     )
     (section,) = [one for one in page.sections if one.title == "Sparsity"]
     assert [type(block) for block in section.blocks] == [Table, Bars, Scatter, Table]
-    assert "Asked and got" in report.render(page)
+    assert "Target and achieved" in report.render(page)
     assert "Tickets by round" in report.render(page)

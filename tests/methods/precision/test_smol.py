@@ -34,7 +34,7 @@ def bits_of(net) -> float:
 def test_the_asked_bits_are_got_and_told(bits):
     result = run(Smol(bits=bits))
     row = result.history[-1]
-    assert row["bits_asked"] == bits
+    assert row["bits_target"] == bits
     assert row["bits"] == pytest.approx(bits, abs=0.02)
     assert row["bits"] <= bits
     assert bits_of(result.model) <= row["bits"] + 1e-6  # a grid read from values is the least that holds them
@@ -46,7 +46,7 @@ def test_the_asked_bytes_are_got():
     dense = tl.deploy.measure(model(), data()[0][:1]).file_bytes
     result = run(Smol(bytes=0.9 * dense))
     row = result.history[-1]
-    assert row["bytes_asked"] == 0.9 * dense
+    assert row["bytes_target"] == 0.9 * dense
     assert row["bytes"] == pytest.approx(0.9 * dense, rel=0.05)
     assert row["bytes"] == pytest.approx(tl.deploy.measure(result.model, data()[0][:1]).file_bytes, rel=0.01)
 
@@ -61,7 +61,7 @@ def test_the_noisy_phase_keeps_its_last_weights_not_the_best_which_have_the_most
 def test_without_a_target_the_strength_decides():
     light, heavy = (run(Smol(strength=s)).history[-1]["bits"] for s in (1e-6, 1e-1))
     assert heavy < light - 1
-    assert "bits_asked" not in run(Smol(strength=1e-6), epochs=2).history[-1]
+    assert "bits_target" not in run(Smol(strength=1e-6), epochs=2).history[-1]
 
 
 @pytest.mark.parametrize("granularity", ["block", "channel", "tensor"])
@@ -203,9 +203,9 @@ def test_settings_that_make_no_sense(make, message):
     [
         (
             Smol(bits=0.05),
-            r"bits=0.05 cannot be had: one bit where a weight is not zero is 0\.\d+.*prune first",
+            r"bits=0.05 is not possible: one bit where a weight is not zero is 0\.\d+.*prune first",
         ),
-        (Smol(bits=0.5, zero=False), r"is 1.00 on average; ask for more, with zero=True"),
+        (Smol(bits=0.5, zero=False), r"is 1.00 on average; allow more, with zero=True"),
         (Smol(bytes=300), r"bytes=300 is below the file's fixed part: \d+ bytes hold no quantized weight"),
         (Smol(where="*bias"), r"matches nothing"),
     ],
@@ -221,7 +221,7 @@ def test_what_the_last_shift_cannot_reach_is_said(monkeypatch):
     import torchlift.methods.precision.smol as module
 
     monkeypatch.setattr(module, "check", lambda *_: 0.5)
-    with pytest.warns(UserWarning, match=r"bits=0.01 was asked for, 0\.\d+ is the least"):
+    with pytest.warns(UserWarning, match=r"bits=0.01; 0\.\d+ is the least"):
         run(Smol(bits=0.01), epochs=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -11,8 +11,9 @@ from torchlift.core import Task, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Normalize, Precision, Standardize
 from torchlift.methods.precision import precision
-from torchlift.methods.precision.bit_targets import average, land, noisy
+from torchlift.methods.precision.bit_targets import average, meet, noisy
 from torchlift.recipes import Chain, ContinuousSparsification, Inside, MagnitudePruning, Smol
+from torchlift.targets import Target
 
 
 def plain() -> nn.Module:
@@ -44,7 +45,7 @@ def test_a_plain_network_on_grids(lift, zeros, tmp_path):
     assert result.history[-1]["bits"] <= 2.05
 
 
-def test_the_bytes_asked_for_are_those_of_the_network_without_norms(tmp_path):
+def test_the_bytes_target_for_are_those_of_the_network_without_norms(tmp_path):
     result = run(Inside(Normalize(), Smol(bytes=1400, zeros="moving")), net=plain())
     delivered(result, tmp_path)
     size = tl.deploy.save(result.model, tmp_path / "again.tl")
@@ -94,7 +95,7 @@ def test_tensors_get_one_more_bit_where_the_target_allows():
     with torch.no_grad():
         for node, p in zip(nodes_, (4.2, 4.6, 4.9), strict=True):
             node.logit.fill_(precision.logit(p))
-    land(lifted, lambda: average(nodes_), 4.3, "bits")
+    meet(lifted, lift, Target("bits", 4.3))
     got, low = average(nodes_), min(node.shift for node in nodes_)
     left = [node for node in nodes_ if node.shift == low]
     assert len(left) < 3

@@ -65,7 +65,7 @@ def test_a_target_in_parameters_is_met_with_as_little_folding_as_it_takes(weight
     asked = OTHERS + weights * 144 + 40
     result = fit(SoftSharing(k=k, parameters=asked, finetune=finetune, store="weights"), data)
     assert asked - 40 <= count(result.model) <= asked
-    assert result.history[-1]["parameters_asked"] == asked
+    assert result.history[-1]["parameters_target"] == asked
     assert result.history[-1]["parameters"] == count(result.model)
 
 
@@ -73,7 +73,7 @@ def test_a_target_in_bytes_is_met(data):
     whole = tl.deploy.measure(net(), torch.randn(1, 4), repeats=1).file_bytes
     result = fit(SoftSharing(k=None, bytes=whole - 1000), data)
     assert tl.deploy.measure(result.model, torch.randn(1, 4), repeats=1).file_bytes <= whole - 1000
-    assert result.history[-1]["bytes"] <= result.history[-1]["bytes_asked"] == whole - 1000
+    assert result.history[-1]["bytes"] <= result.history[-1]["bytes_target"] == whole - 1000
 
 
 def test_what_folding_cannot_reach_is_refused_before_training(data):

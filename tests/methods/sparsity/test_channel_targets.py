@@ -14,7 +14,6 @@ from torchlift.deploy import shrink
 from torchlift.deploy.measuring import count_macs, file_size
 from torchlift.errors import TorchliftError
 from torchlift.methods.sparsity import gates
-from torchlift.methods.sparsity.channel_targets import bisected
 from torchlift.methods.sparsity.pruned_weights import weights
 from torchlift.models import ResNet
 from torchlift.recipes import ChannelPruning, ContinuousSparsification, IterativeMagnitude, MagnitudePruning
@@ -100,7 +99,7 @@ def test_the_sparsity_of_the_whole_model_stands_beside_that_of_the_chosen_weight
 
 def test_the_nearest_is_said_where_whole_channels_are_too_coarse():
     net = nn.Sequential(nn.Flatten(), nn.Linear(768, 3), nn.ReLU(), nn.Linear(3, 4))
-    with pytest.warns(UserWarning, match="nearest that whole channels allow"):
+    with pytest.warns(UserWarning, match="the nearest that this mask can leave is 1550"):
         result = run(ContinuousSparsification(granularity="channel", parameters=1700), net)
     assert size(shrink(result.model, images()[0][:2])) == 1550  # of 777, 1550 and 2323
 
@@ -120,15 +119,6 @@ def test_channel_pruning_gives_a_smaller_network_that_was_trained_on(options):
     if "parameters" in options:
         assert size(result.model) == pytest.approx(options["parameters"], rel=0.02)
     assert result.model(images()[0]).shape == (32, 4)
-
-
-def test_bisection_finds_the_nearest_of_a_stair():
-    def stairs(ratio: float) -> float:
-        return 10.0 - int(10 * ratio)
-
-    assert stairs(bisected(stairs, 4.0)) == 4.0
-    assert stairs(bisected(stairs, 4.4)) == 4.0
-    assert stairs(bisected(stairs, 99.0)) == 10.0
 
 
 class Recurrent(nn.Module):

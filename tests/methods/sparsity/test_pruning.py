@@ -41,7 +41,7 @@ def test_imp_takes_a_rate_per_kind_of_layer():
     result = run(recipe, epochs=6)
     parts = [float((result.model[k].weight == 0).double().mean()) for k in (0, 3)]
     assert parts == pytest.approx([0.75, 1 - 0.75**2], abs=0.02)
-    assert result.history[-1]["sparsity_asked"] == pytest.approx(zeros(result.model), abs=0.01)
+    assert result.history[-1]["sparsity_target"] == pytest.approx(zeros(result.model), abs=0.01)
     with pytest.raises(TorchliftError, match="0 < fraction < 1"):
         IterativeMagnitude(fraction={"*": 1.5})
 

@@ -28,7 +28,7 @@ from torchlift.train import DurableFit
 def test_the_asked_sparsity_is_got(asked, variant, optimizer):
     result = run(ContinuousSparsification(sparsity=asked, variant=variant), optimizer=optimizer)
     assert zeros(result.model) == pytest.approx(asked, abs=0.002)
-    assert result.history[-1]["sparsity_asked"] == asked
+    assert result.history[-1]["sparsity_target"] == asked
     phases = [row["phase"] for row in result.history]
     assert phases.count("lifted") == 5  # 0.8 × 6 epochs
     assert "projected_metric" in result.history[0]
@@ -41,7 +41,7 @@ def test_other_targets_and_their_limits():
     nonzero = sum(int((p != 0).sum()) for p in result.model.parameters() if p.ndim > 1)
     left = nonzero + sum(p.numel() for p in net.parameters() if p.ndim < 2)
     assert left == pytest.approx(150, abs=2)
-    assert (result.history[-1]["parameters_asked"], result.history[-1]["parameters"]) == (150, left)
+    assert (result.history[-1]["parameters_target"], result.history[-1]["parameters"]) == (150, left)
     with pytest.raises(TorchliftError, match="can leave 98 to"):
         run(ContinuousSparsification(parameters=20))
     with pytest.raises(TorchliftError, match="one target"):
@@ -54,7 +54,7 @@ def test_a_target_in_bytes_is_met_by_the_file(tmp_path):
     result = run(ContinuousSparsification(bytes=16_000), epochs=2, net=wide)
     size = save(result.model, tmp_path / "m.tl")
     assert size == pytest.approx(16_000, rel=0.02)
-    assert result.history[-1]["bytes_asked"] == 16_000
+    assert result.history[-1]["bytes_target"] == 16_000
     assert result.history[-1]["bytes"] == pytest.approx(size, abs=16)
 
 
@@ -73,7 +73,7 @@ def test_a_target_in_macs_counts_positions():
     result = tl.fit(net, (x, torch.arange(64) % 2), recipe=ContinuousSparsification(macs=3000), **settings)
     left = sum(uses[n] * int((p != 0).sum()) for n, p in result.model.named_parameters() if p.ndim > 1)
     assert left == pytest.approx(3000, abs=64)
-    assert (result.history[-1]["macs_asked"], result.history[-1]["macs"]) == (3000, left)
+    assert (result.history[-1]["macs_target"], result.history[-1]["macs"]) == (3000, left)
 
 
 def test_logits_move_faster_in_runs_too_short_for_the_weights_rate():

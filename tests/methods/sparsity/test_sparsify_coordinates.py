@@ -31,7 +31,7 @@ def test_the_asked_zeros_in_a_plain_network_that_scores_as_reported(lift, finetu
     assert list(result.model.state_dict()) == list(plain().state_dict())
     assert float((result.model[2].weight == 0).float().mean()) == pytest.approx(0.7, abs=0.003)
     assert bool(result.model[0].weight.all())
-    assert result.history[-1]["sparsity_asked"] == 0.7
+    assert result.history[-1]["sparsity_target"] == 0.7
     x, y = data(64)
     loss = nn.functional.cross_entropy(result.model.eval()(x), y)
     assert_close(loss.item(), result.scores["valid"].loss, rtol=1e-5, atol=1e-6)

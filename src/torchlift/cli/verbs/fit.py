@@ -72,7 +72,7 @@ def text(summary: dict[str, Any], places: dict[str, Any]) -> str:
         "recipe": summary["recipe"],
         **scores,
         "cost": f"{cost['epochs']:.4g} plain epochs, {cost['seconds']:.1f} s",
-        **asked_and_got(summary.get("history") or []),
+        **target_and_achieved(summary.get("history") or []),
         "parameters": f"{after['nonzero']:,} non-zero of {after['params']:,} (before: {before['params']:,})",
         "multiply-adds": number(after["macs"]),
         "latency": f"{after['latency_ms']:.3g} ms",
@@ -80,16 +80,16 @@ def text(summary: dict[str, Any], places: dict[str, Any]) -> str:
     return lines(facts | {name: str(path) for name, path in places.items() if path})
 
 
-def asked_and_got(history: list[dict[str, Any]]) -> dict[str, str]:
+def target_and_achieved(history: list[dict[str, Any]]) -> dict[str, str]:
     """Targets of a pruning, each with what came out."""
     from torchlift.cli.output import number
 
     last: dict[str, Any] = {}
     for row in history:
         last |= row
-    names = [key.removesuffix("_asked") for key in last if key.endswith("_asked")]
+    names = [key.removesuffix("_target") for key in last if key.endswith("_target")]
     return {
-        name: f"{number(last[name])} (asked {number(last[f'{name}_asked'])})"
+        name: f"{number(last[name])} (target {number(last[f'{name}_target'])})"
         for name in names
         if name in last
     }

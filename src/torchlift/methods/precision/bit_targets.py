@@ -1,9 +1,8 @@
-"""Steering a precision to what was asked: bits per weight, or bytes of the packed file."""
+"""Steering a precision to its target: bits per weight, or bytes of the packed file."""
 
 import copy
 import math
 import warnings
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -16,6 +15,7 @@ from torchlift.methods.inside import delivered
 from torchlift.methods.precision.grids import allocate
 from torchlift.methods.precision.grids import bits as bits_of
 from torchlift.methods.precision.precision import Noisy
+from torchlift.targets import Target, solve_for_target
 
 MOST_TRIED = 32
 """Tensors that may get one more bit."""
@@ -102,71 +102,68 @@ def size(problem: Problem, lift: Precision) -> int:
     return file_size(delivered(lift.project(problem)).model)
 
 
-def check(problem: Problem, lift: Precision, bits: float | None, bytes: float | None) -> float:
-    """The average precision to steer for; what cannot be had is refused, with what can."""
-    nodes = noisy(problem)
-    low = least(nodes, lift.zero)
-    if bytes is not None:
+def check(problem: Problem, lift: Precision, target: Target) -> float:
+    """The average precision to steer for; an error where the target is out of reach, with what is not."""
+    low = least(noisy(problem), lift.zero)
+    if target.name == "bytes":
         floor = fixed_bytes(problem, lift)
-        if bytes <= floor:
+        if target.value <= floor:
             raise TorchliftError(
-                f"bytes={bytes:g} is below the file's fixed part: {floor} bytes hold no quantized weight; "
-                "ask for more, widen where=, or shrink the model first."
+                f"{target} is below the file's fixed part: {floor} bytes hold no quantized weight; "
+                "allow more, widen where=, or shrink the model first."
             )
-        bits = max(low, bits_of_bytes(problem, lift, bytes))
-    assert bits is not None
-    if bits < low:
+        return max(low, bits_of_bytes(problem, lift, target))
+    if target.value < low:
         how = "" if lift.zero else "with zero=True, "
         raise TorchliftError(
-            f"bits={bits:g} cannot be had: one bit where a weight is not zero is {low:.2f} on average; "
-            f"ask for more, {how}or prune first (Chain of ContinuousSparsification and Smol)."
+            f"{target} is not possible: one bit where a weight is not zero is {low:.2f} on average; "
+            f"allow more, {how}or prune first (Chain of ContinuousSparsification and Smol)."
         )
-    return bits
+    return target.value
 
 
-def bits_of_bytes(problem: Problem, lift: Precision, bytes: float) -> float:
-    """The average precision at which these weights, all precisions shifted alike, fill the asked file."""
+def bits_of_bytes(problem: Problem, lift: Precision, target: Target) -> float:
+    """The average precision at which these weights, all precisions shifted alike, fill the file."""
     trial = copy.deepcopy(problem)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        land(trial, lambda: size(trial, lift), bytes, "bytes")
+        meet(trial, lift, target)
     return average(noisy(trial))
 
 
-def land(problem: Problem, now: Callable[[], float], asked: float, name: str) -> None:
-    """Shift all precisions by one number of bits, found by bisection, until ``now()`` is what was asked.
+def meet(problem: Problem, lift: Precision, target: Target) -> None:
+    """Shift all precisions by one number of bits until the target is met, never exceeded.
 
     Where a whole tensor has one precision that leaves gaps: tensors then get one more bit, those first that
-    were nearest to it, as long as what was asked allows it. Shifts that give the same whole bits are looked
-    at once: a file takes its time to write.
+    were nearest to it, as long as the target allows it. Shifts that give the same whole bits are measured
+    once: a file takes its time to write.
     """
-    nodes, low, high = noisy(problem), -64.0, 16.0
+    nodes = noisy(problem)
     known: dict[tuple[bytes, ...], float] = {}
 
-    def found() -> float:
+    def achieved() -> float:
         whole = tuple(node.whole_bits().cpu().numpy().tobytes() for node in nodes)
         if whole not in known:
-            known[whole] = now()
+            known[whole] = average(nodes) if target.name == "bits" else float(size(problem, lift))
         return known[whole]
 
-    def at(shift: float) -> float:
+    def measure(shift: float) -> float:
         for node in nodes:
             node.shift = shift
-        return found()
+        return achieved()
 
-    for _ in range(26 if name == "bits" else 16):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if at(middle) > asked else (middle, high)
-    got = at(low)
-    if got > 1.02 * asked:
+    steps = 30 if target.name == "bits" else 18
+    found = solve_for_target(measure, target.value, -64.0, 16.0, steps=steps, at_most=True)
+    _ = measure(found.at)
+    if found.achieved > target.value and target.missed_by(found.achieved):
         warnings.warn(
-            f"{name}={asked:g} was asked for, {got:.4g} is the least these weights have.", stacklevel=3
+            f"the target is {target}; {found.achieved:.4g} is the least these weights have.", stacklevel=3
         )
         return
     for node in sorted(filter(lambda node: node.logit.numel() == 1, nodes), key=missing)[:MOST_TRIED]:
-        node.shift = low + missing(node)
-        if found() > asked:
-            node.shift = low
+        node.shift = found.at + missing(node)
+        if achieved() > target.value:
+            node.shift = found.at
 
 
 def missing(node: Noisy) -> float:

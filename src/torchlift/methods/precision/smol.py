@@ -9,11 +9,12 @@ from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
 from torchlift.methods.inside import delivered
-from torchlift.methods.precision.bit_targets import average, check, land, noisy, size, steer
+from torchlift.methods.precision.bit_targets import average, check, meet, noisy, steer
 from torchlift.methods.precision.keep_grid import OnGrid, settle
 from torchlift.methods.precision.moving_grid import OnMovingGrid
 from torchlift.methods.precision.precision import Granularity
 from torchlift.methods.recipe import Recipe, made
+from torchlift.targets import Target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,8 +56,7 @@ class Smol(Recipe):
     zeros: Literal["held", "moving"] = "held"
 
     def __post_init__(self) -> None:
-        if self.bits is not None and self.bytes is not None:
-            raise TorchliftError("give one target: bits= per weight, or bytes= of the file.")
+        _ = self.target
         if self.bits is not None and not 0 < self.bits <= self.p_init:
             raise TorchliftError(f"bits lies in (0, p_init = {self.p_init:g}], got {self.bits}.")
         if not 0 <= self.finetune < 1:
@@ -71,8 +71,9 @@ class Smol(Recipe):
         """Noise, whole bits, fine-tuning."""
         lift = made(Precision, self)
         lifted = fit.lift(lift, task)
-        if self.asked:
-            goal = check(lifted, lift, self.bits, self.bytes)
+        target = self.target
+        if target is not None:
+            goal = check(lifted, lift, target)
             steer(lifted, self.strength, goal)
         groups = {"*logit": {"lr_factor": self.rate(fit) / 1e-3}}
         share = 1 - self.finetune
@@ -85,10 +86,8 @@ class Smol(Recipe):
             preview=lift.project,
             log=self.account,
         )
-        if self.bits is not None:
-            land(lifted, lambda: average(noisy(lifted)), self.bits, "bits")
-        if self.bytes is not None:
-            land(lifted, lambda: size(lifted, lift), self.bytes, "bytes")
+        if target is not None:
+            meet(lifted, lift, target)
         on_grid = settle(lifted, lift, moving=self.zeros == "moving")
         if self.finetune:
             fit(on_grid, name="finetune", share=self.finetune, rate=self.finetune_rate, log=self.account)
@@ -97,10 +96,9 @@ class Smol(Recipe):
         return small
 
     @property
-    def asked(self) -> dict[str, float]:
-        """The target, by its name."""
-        known = {"bits": self.bits, "bytes": self.bytes}
-        return {f"{name}_asked": float(value) for name, value in known.items() if value is not None}
+    def target(self) -> Target | None:
+        """The one that was given."""
+        return Target.one_of(bits=self.bits, bytes=self.bytes)
 
     def rate(self, fit: Fit) -> float:
         """Adam moves s by about its rate: from 8 bits to 1 are five units, in a quarter of the phase."""
@@ -109,16 +107,17 @@ class Smol(Recipe):
         return min(0.1, max(1e-3, 24 / max(1.0, (1 - self.finetune) * fit.epochs * fit.steps)))
 
     def account(self, problem: Problem) -> dict[str, float]:
-        """For the history: bits per weight, and the bytes if they were asked for."""
+        """For the history: bits per weight, and the bytes if they are the target."""
+        row = {} if self.target is None else self.target.row()
         found = noisy(problem)
         if found:
-            return {"bits": average(found), **self.asked}
+            return {"bits": average(found), **row}
         held = [part for part in problem.modules() if isinstance(part, OnGrid | OnMovingGrid)]
         total = sum(node.weight.numel() for node in held)
         numbers = {"bits": sum(float(node.bits().sum()) for node in held) / total}
         if self.bytes is not None:
             numbers["bytes"] = float(file_size(delivered(KeepGrid().project(problem)).model))
-        return numbers | self.asked
+        return numbers | row
 
     def lifts(self) -> Iterable[Lift]:
         """The noise."""
@@ -128,10 +127,10 @@ class Smol(Recipe):
         """What the lift says, and whether the target can be reached."""
         lift = made(Precision, self)
         reason = lift.accepts(task, fit)
-        if reason is not None or not self.asked:
+        if reason is not None or self.target is None:
             return reason
         try:
-            check(lift.lift(task, fit), lift, self.bits, self.bytes)
+            check(lift.lift(task, fit), lift, self.target)
         except TorchliftError as error:
             return str(error)
         return None

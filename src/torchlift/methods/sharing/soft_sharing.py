@@ -1,6 +1,7 @@
 """Soft sharing as a recipe: train shared, look, fold, fine-tune."""
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Iterable
 from typing import Any, cast
@@ -17,6 +18,7 @@ from torchlift.methods.sharing.banks import banks
 from torchlift.methods.sharing.folding import Fold
 from torchlift.methods.sharing.mixing import joins
 from torchlift.methods.sharing.templates import Groups, Store
+from torchlift.targets import Target, solve_for_target
 
 LOG = logging.getLogger("torchlift")
 
@@ -44,8 +46,7 @@ class SoftSharing(Recipe):
     finetune_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.parameters is not None and self.bytes is not None:
-            raise TorchliftError("give one target, parameters or bytes, not both.")
+        _ = self.target
         if not 0 <= self.finetune < 1:
             raise TorchliftError(f"finetune is a part of the budget in [0, 1), got {self.finetune}.")
         _ = self.lift
@@ -62,7 +63,7 @@ class SoftSharing(Recipe):
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the lift says, and whether the target can be reached."""
         reason = self.lift.accepts(task, fit)
-        if reason is not None or not self.aims:
+        if reason is not None or self.target is None:
             return reason
         with torch.random.fork_rng(devices=[]):
             return self.beyond(self.lift.lift(task))
@@ -73,7 +74,7 @@ class SoftSharing(Recipe):
         reason = self.beyond(lifted)
         if reason is not None:
             raise TorchliftError(reason)
-        preview = None if self.aims else self.lift.project
+        preview = self.lift.project if self.target is None else None
         fit(lifted, name="shared", share=1 - self.finetune, preview=preview, log=cast(Any, self.seen))
         small, rows = self.way(lifted).folded(lifted)
         assert isinstance(small, Task)
@@ -83,10 +84,9 @@ class SoftSharing(Recipe):
         return small
 
     @property
-    def aims(self) -> dict[str, float]:
-        """The target, by its name; empty without one."""
-        given = {"parameters": self.parameters, "bytes": self.bytes}
-        return {name: value for name, value in given.items() if value is not None}
+    def target(self) -> Target | None:
+        """The one that was given."""
+        return Target.one_of(parameters=self.parameters, bytes=self.bytes)
 
     def size(self, problem: Problem) -> int:
         """What the target counts, of a plain task."""
@@ -97,25 +97,26 @@ class SoftSharing(Recipe):
 
     def beyond(self, lifted: Problem) -> str | None:
         """Why the target cannot be met by folding, or None."""
-        for name, asked in self.aims.items():
-            least = self.size(dataclasses.replace(self.lift, fold=0.0).project(lifted))
-            if asked < least:
-                return f"{name}={asked:g} is out of reach: one weight for every group leaves {least}."
+        if self.target is None:
+            return None
+        least = self.size(dataclasses.replace(self.lift, fold=0.0).project(lifted))
+        if self.target.value < least:
+            return f"{self.target} is out of reach: one weight for every group leaves {least}."
         return None
 
     def way(self, lifted: Problem) -> Templates:
         """The lift with the threshold to fold at: the given one, or the highest that meets the target."""
-        if not self.aims:
+        if self.target is None:
             return self.lift
-        (asked,) = self.aims.values()
         levels = {level for bank in banks(lifted).values() for level in joins(bank.alpha)}
         ways = [dataclasses.replace(self.lift, fold=f) for f in (None, *sorted(levels, reverse=True), 0.0)]
-        low, high = 0, len(ways) - 1  # sizes fall along the list
-        while low < high:
-            middle = (low + high) // 2
-            met = self.size(ways[middle].project(lifted)) <= asked
-            low, high = (low, middle) if met else (middle + 1, high)
-        return ways[low]
+        size = functools.cache(lambda number: float(self.size(ways[number].project(lifted))))
+        last = len(ways) - 1  # sizes fall along the list
+        steps = 2 * last.bit_length() + 2
+        found = solve_for_target(
+            lambda x: size(round(x)), self.target.value, 0.0, last, steps=steps, at_most=True
+        )
+        return ways[round(found.at)]
 
     def seen(self, problem: Problem) -> dict[str, Any]:
         """For the history: how alike the layers are; without fine-tuning also the size as it would be now."""
@@ -126,9 +127,9 @@ class SoftSharing(Recipe):
         return {"mean_similarity": sum(pairs) / len(pairs), "similarity": rows, **size}
 
     def account(self, problem: Problem) -> dict[str, float]:
-        """For the history: parameters or bytes, asked and got."""
-        asked = {f"{name}_asked": value for name, value in self.aims.items()}
-        return {"parameters" if self.bytes is None else "bytes": float(self.size(problem)), **asked}
+        """For the history: parameters or bytes, the target and what is achieved."""
+        row = {} if self.target is None else self.target.row()
+        return {"parameters" if self.bytes is None else "bytes": float(self.size(problem)), **row}
 
 
 def told(rows: list[Fold]) -> None:

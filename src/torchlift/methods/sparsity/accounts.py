@@ -1,4 +1,4 @@
-"""What was asked of a pruning and what was got, for the history."""
+"""The target of a pruning and what was achieved, for the history."""
 
 import math
 import warnings
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torchlift.core import Problem, Task
 from torchlift.methods.sparsity.switches import Gate
-from torchlift.methods.sparsity.targets import Target
+from torchlift.methods.sparsity.targets import MaskTarget
 
 Log = Callable[[Problem], dict[str, float]]
 
@@ -22,22 +22,22 @@ def closed(problem: Problem, total: int | None = None) -> float:
     return (masked - kept) / (total or masked) if masked else 0.0
 
 
-def account(goal: Target | None = None, total: int | None = None) -> Log:
+def account(target: MaskTarget | None = None, total: int | None = None) -> Log:
     """The sparsity of a masked problem by its gates, that of the whole model of ``total``, and the target."""
 
     def numbers(problem: Problem) -> dict[str, float]:
         whole = {} if total is None else {"model_sparsity": closed(problem, total)}
-        return {"sparsity": closed(problem), **whole, **({} if goal is None else goal.wanted())}
+        return {"sparsity": closed(problem), **whole, **({} if target is None else target.row())}
 
     return numbers
 
 
-def settled(log: Log, plain: Callable[[Problem], Task], goal: Target | None) -> Log:
-    """A log with the target and what of it was got in the plain task behind a problem."""
+def with_target(log: Log, plain: Callable[[Problem], Task], target: MaskTarget | None) -> Log:
+    """A log with the target and what of it is achieved in the plain task behind a problem."""
 
     def numbers(problem: Problem) -> dict[str, float]:
-        got = {} if goal is None else goal.wanted() | goal.reached(plain(problem))
-        return log(problem) | got
+        own = {} if target is None else target.row() | target.achieved(plain(problem))
+        return log(problem) | own
 
     return numbers
 

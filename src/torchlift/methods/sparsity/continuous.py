@@ -1,4 +1,4 @@
-"""Continuous sparsification with a target, fine-tuning, and an account of what was asked and got."""
+"""Continuous sparsification with a target, fine-tuning, and an account of what was achieved."""
 
 import dataclasses
 import warnings
@@ -13,12 +13,13 @@ from torchlift.core import Fit, Problem, Task, matches, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import SoftMask
 from torchlift.loss import split
-from torchlift.methods.sparsity.accounts import account, closed, itself, quietly, settled
-from torchlift.methods.sparsity.channel_targets import ShrunkTarget, groups_of, settle, shrunk_target
+from torchlift.methods.sparsity.accounts import account, closed, itself, quietly, with_target
+from torchlift.methods.sparsity.channel_targets import ShrunkTarget, groups_of, shrunk_target
 from torchlift.methods.sparsity.mask_options import Masking
 from torchlift.methods.sparsity.pruned_weights import logger
 from torchlift.methods.sparsity.switches import spared
-from torchlift.methods.sparsity.targets import Target, target, weigh
+from torchlift.methods.sparsity.targets import MaskTarget, mask_target, meet
+from torchlift.targets import Target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,8 +57,7 @@ class ContinuousSparsification(Masking):
     logit_step: float | None = None
 
     def __post_init__(self) -> None:
-        if len(self.aims) > 1:
-            raise TorchliftError(f"give one target, not {len(self.aims)}: {', '.join(self.aims)}.")
+        _ = self.target
         if self.logit_rate is not None and self.logit_step is not None:
             raise TorchliftError("give logit_rate= (times the run's rate) or logit_step= (SGD's), not both.")
         if self.latency is not None and self.granularity != "channel":
@@ -67,20 +67,19 @@ class ContinuousSparsification(Masking):
         _ = self.soft_mask(sparsity=self.sparsity)
 
     @property
-    def aims(self) -> dict[str, float]:
-        """The target that was given, by its name; empty without one."""
-        known = {
-            "sparsity": self.sparsity,
-            "parameters": self.parameters,
-            "macs": self.macs,
-            "bytes": self.bytes,
-            "latency": self.latency,
-        }
-        return {name: value for name, value in known.items() if value is not None}
+    def target(self) -> Target | None:
+        """The one that was given."""
+        return Target.one_of(
+            sparsity=self.sparsity,
+            parameters=self.parameters,
+            macs=self.macs,
+            bytes=self.bytes,
+            latency=self.latency,
+        )
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the mask says; of a lifted task, only targets that are the same in both models."""
-        other = self.granularity != "weight" or set(self.aims) - {"sparsity"}
+        other = self.granularity != "weight" or (self.target is not None and self.sparsity is None)
         if other and next(nodes(task), None) is not None:
             return (
                 "inside a lift, weights are masked one by one and the target is sparsity=: whole channels, "
@@ -94,19 +93,17 @@ class ContinuousSparsification(Masking):
         lifted, plain = mask.lift(task), quietly(mask.project)
         groups = {"*.logit": self.logit_options(fit)}
         total = sum(p.numel() for p in task.parameters())
-        log = account(goal, total) if self.finetune else settled(account(goal, total), plain, goal)
+        log = account(goal, total) if self.finetune else with_target(account(goal, total), plain, goal)
         fit(lifted, name="lifted", share=1 - self.finetune, groups=groups, preview=plain, log=log)
-        if isinstance(goal, ShrunkTarget):
-            settle(lifted, mask, goal)
-        elif self.bytes is not None:
-            weigh(lifted, mask, self.bytes)
+        if goal is not None and (isinstance(goal, ShrunkTarget) or goal.name == "bytes"):
+            meet(lifted, mask, goal)
         small = mask.project(lifted if goal else checked(lifted, mask.s_init))
         assert isinstance(small, Task)
         return self.tuned(small, fit, goal) if self.finetune else small
 
-    def tuned(self, small: Task, fit: Fit, goal: Target | None) -> Task:
+    def tuned(self, small: Task, fit: Fit, goal: MaskTarget | None) -> Task:
         """The pruned network trained on, its zeros held; of whole channels those of biases and norms too."""
-        log = settled(logger(self.where, self.skip), itself, goal)
+        log = with_target(logger(self.where, self.skip), itself, goal)
         fit(small, name="finetune", share=self.finetune, rate=self.finetune_rate, log=log)
         return small
 
@@ -120,27 +117,27 @@ class ContinuousSparsification(Masking):
         """The logits' rate: in a run of few steps they would hardly part at the weights' own."""
         if self.logit_rate is not None:
             return self.logit_rate
-        if not self.aims:
+        if self.target is None:
             return 1.0
         steps = (1 - self.finetune) * fit.epochs * fit.steps
         return min(1000.0, max(1.0, (2000 / max(steps, 1.0)) ** 2))
 
-    def mask(self, task: Task, fit: Fit) -> tuple[SoftMask, Target | None]:
+    def mask(self, task: Task, fit: Fit) -> tuple[SoftMask, MaskTarget | None]:
         """The lift for this task: its groups found, its target turned into a sparsity."""
         options = self.schedule(fit, 1 - self.finetune)
-        if self.rescale is None and self.aims:
+        if self.rescale is None and self.target is not None:
             options["rescale"] = True
         example = split(next(iter(fit.batches())))[0] if self.granularity == "channel" or self.macs else None
         plan = self.plan(task, example) if self.granularity == "channel" else None
         if plan is not None:
             options |= self.coupled(plan)
-        ((name, asked),) = self.aims.items() or ((None, 0.0),)
-        if plan is None and name == "latency":
+        target = self.target
+        if plan is None and self.latency is not None:
             raise TorchliftError("latency= needs a model whose channels can be followed.")
-        if plan is not None and name not in (None, "sparsity"):
-            goal = shrunk_target(task, plan, example, name, asked)
+        if plan is not None and target is not None and target.name != "sparsity":
+            goal = shrunk_target(task, plan, example, target)
         else:
-            goal = target(task, self.soft_mask(**options), example, self.aims)
+            goal = mask_target(task, self.soft_mask(**options), example, target)
         if goal is not None:
             options |= {"sparsity": goal.sparsity, "costs": goal.costs}
         return self.soft_mask(**options), goal

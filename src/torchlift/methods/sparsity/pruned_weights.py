@@ -13,6 +13,7 @@ from torchlift.core.smallest import smallest
 from torchlift.core.weights import check_reach
 from torchlift.errors import TorchliftError
 from torchlift.methods.sparsity import gates
+from torchlift.targets import Target
 
 Scope = Literal["global", "local"]
 
@@ -71,9 +72,10 @@ def magnitudes(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: w.detach().abs() for name, w in found.items()}
 
 
-def logger(where: str, skip: str | None, **asked: float | None) -> Callable[[Problem], dict[str, float]]:
-    """For the history: zeros among the chosen weights, zeros in the whole model, and what was asked for."""
-    fixed = {f"{name}_asked": value for name, value in asked.items() if value is not None}
+def logger(where: str, skip: str | None, **target: float | None) -> Callable[[Problem], dict[str, float]]:
+    """For the history: zeros among the chosen weights, zeros in the whole model, and the target."""
+    wanted = Target.one_of(**target)
+    fixed = {} if wanted is None else wanted.row()
 
     def numbers(problem: Problem) -> dict[str, float]:
         assert isinstance(problem, Task)

@@ -1,6 +1,7 @@
-"""What a user asks for (zeros, parameters, MACs, bytes) as a fraction of what a mask governs."""
+"""A target (zeros, parameters, MACs, bytes) as a fraction of what a mask governs."""
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,31 +10,25 @@ from torch import Tensor, nn
 
 from torchlift.core import Problem, Task
 from torchlift.deploy.measuring import file_size
-from torchlift.errors import TorchliftError
 from torchlift.lifts import SoftMask
 from torchlift.loss import call
 from torchlift.methods.sparsity.switches import Gate, Ranked, switches
+from torchlift.targets import Target, solve_for_target
 
 
 @dataclasses.dataclass(frozen=True)
-class Target:
+class MaskTarget(Target):
     """Close gates worth ``sparsity`` of the total, an entry of a layer being worth its ``costs``.
 
-    ``name`` and ``asked`` are the user's words; ``masked`` the weights that are governed.
+    ``masked``: the weights that are governed.
     """
 
     sparsity: float
-    name: str
-    asked: float
     masked: tuple[str, ...] = ()
     costs: Mapping[str, float] | None = None
     uses: Mapping[str, float] | None = None
 
-    def wanted(self) -> dict[str, float]:
-        """For the history: what was asked for."""
-        return {f"{self.name}_asked": self.asked}
-
-    def reached(self, task: Task) -> dict[str, float]:
+    def achieved(self, task: Task) -> dict[str, float]:
         """For the history: what the task has of it. (Zeros are counted by whoever logs the sparsity.)"""
         if self.name == "bytes":
             return {"bytes": float(file_size(task.model))}
@@ -52,32 +47,38 @@ def zeros(weight: Tensor) -> int:
     return int((weight == 0).sum())
 
 
-def target(task: Task, mask: SoftMask, example: Any, aims: Mapping[str, float]) -> Target | None:
-    """The one target among ``aims``, or None; what no mask can reach is refused, with the range that can."""
-    if not aims:
+def mask_target(task: Task, mask: SoftMask, example: Any, target: Target | None) -> MaskTarget | None:
+    """A target as a sparsity of the mask; an error, with the range, where no mask can meet it."""
+    if target is None:
         return None
-    ((name, asked),) = aims.items()
+    name, value = target.name, target.value
     if name == "sparsity":
-        return Target(asked, name, asked)
+        return MaskTarget(name, value, value)
     governed = {g: part.weight.numel() for g, part in gates(mask.lift(task)).items()}
     masked, total = sum(governed.values()), sum(p.numel() for p in task.parameters())
     if name == "parameters":
-        part = reach((total - asked) / masked, f"parameters={asked:g}", total - masked, total)
-        return Target(part, name, asked, tuple(governed))
+        target.check(total - masked, total, "this mask")
+        return MaskTarget(name, value, below_one((total - value) / masked), tuple(governed))
     if name == "bytes":  # what is kept takes four bytes, a masked entry one bit
         fixed = 4 * (total - masked) + masked / 8
-        part = reach(1 - (asked - fixed) / (4 * masked), f"bytes={asked:g}", fixed, fixed + 4 * masked)
-        return Target(part, name, asked, tuple(governed))
-    return macs_target(task, tuple(governed), uses_per_weight(task.model, example), asked)
+        target.check(fixed, fixed + 4 * masked, "this mask")
+        return MaskTarget(name, value, below_one(1 - (value - fixed) / (4 * masked)), tuple(governed))
+    return macs_target(task, tuple(governed), uses_per_weight(task.model, example), target)
 
 
-def macs_target(task: Task, masked: tuple[str, ...], uses: Mapping[str, float], asked: float) -> Target:
+def macs_target(task: Task, masked: tuple[str, ...], uses: Mapping[str, float], target: Target) -> MaskTarget:
     """Multiplications: an entry is worth as many as it does."""
     costs = {name: uses[own] for name in masked if (own := name.removeprefix("model.")) in uses}
     worth = sum(cost * task.get_parameter(name).numel() for name, cost in costs.items())
     whole = sum(cost * task.model.get_parameter(name).numel() for name, cost in uses.items())
-    part = reach((whole - asked) / worth, f"macs={asked:g}", whole - worth, whole)
-    return Target(part, "macs", asked, masked, {**costs, "*": 0.0}, uses)
+    target.check(whole - worth, whole, "this mask")
+    share = below_one((whole - target.value) / worth)
+    return MaskTarget("macs", target.value, share, masked, {**costs, "*": 0.0}, uses)
+
+
+def below_one(sparsity: float) -> float:
+    """A sparsity that leaves something."""
+    return min(sparsity, 1 - 1e-9)
 
 
 def gates(lifted: Problem) -> dict[str, Gate]:
@@ -89,26 +90,33 @@ def gates(lifted: Problem) -> dict[str, Gate]:
     }
 
 
-def reach(fraction: float, asked: str, least: float, most: float) -> float:
-    """The fraction, if it is one."""
-    if not 0 <= fraction < 1:
-        raise TorchliftError(f"{asked} is out of reach of this mask: it can leave {least:.0f} to {most:.0f}.")
-    return fraction
+def meet(lifted: Problem, mask: SoftMask, target: MaskTarget, steps: int = 12) -> None:
+    """Move the sparsity of a fitted mask until what is delivered has what the target says, or comes nearest.
 
-
-def weigh(lifted: Problem, mask: SoftMask, asked: float) -> None:
-    """Move the target of a fitted mask until the packed file has the asked bytes, by Newton's rule.
-
-    A kept weight takes about four bytes, less what compression saves: that is seen only in the file.
+    What a file takes, or a model whose channels are cut, is seen only when it is there: every step of the
+    search projects and measures.
     """
     rank = next(iter(switches(lifted).values())).rank
     assert isinstance(rank, Ranked)
-    masked = sum(part.weight.numel() for part in gates(lifted).values())
-    for _ in range(6):
-        found = mask.project(lifted)
-        assert isinstance(found, Task)
-        excess = file_size(found.model) - asked
-        rank.target = min(max(rank.target + excess / (4 * masked), 0.0), 1 - 1 / masked)
+
+    def project_at(sparsity: float) -> Task:
+        rank.target = min(max(sparsity, 0.0), 1 - 1e-9)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            task = mask.project(lifted)
+        assert isinstance(task, Task)
+        return task
+
+    def measure(sparsity: float) -> float:
+        return target.achieved(project_at(sparsity))[target.name]
+
+    found = solve_for_target(measure, target.value, 0.0, 1.0, steps=steps)
+    _ = project_at(found.at)
+    if target.missed_by(found.achieved):
+        warnings.warn(
+            f"the target is {target}; the nearest that this mask can leave is {found.achieved:g}.",
+            stacklevel=3,
+        )
 
 
 def uses_per_weight(model: nn.Module, example: Any) -> dict[str, float]:

@@ -15,29 +15,30 @@ ROUND = re.compile(r"round \d+|ticket")
 def sparsity_blocks(history: Rows, summary: Data, metric: str) -> list[Block]:
     """All there is to tell of a pruning; nothing for a run that pruned nothing."""
     return [
-        *asked_and_got(history),
+        *target_and_achieved(history),
         *layer_bars(summary),
         *trade_off(history, metric),
         *tickets(history, metric),
     ]
 
 
-def asked_and_got(history: Rows) -> list[Block]:
-    """A table per target: what was asked for, what the last row has of it."""
+def target_and_achieved(history: Rows) -> list[Block]:
+    """A table per target: what the last row has of it."""
     names = dict.fromkeys(
-        key.removesuffix("_asked") for row in history for key in row if key.endswith("_asked")
+        key.removesuffix("_target") for row in history for key in row if key.endswith("_target")
     )
     return [table for name in names if (table := _target(history, name)) is not None]
 
 
 def _target(history: Rows, name: str) -> Table | None:
-    asked, got = last(history, f"{name}_asked"), last(history, name)
-    if asked is None or got is None:
+    target, achieved = last(history, f"{name}_target"), last(history, name)
+    if target is None or achieved is None:
         return None
     form = FORMS.get(name, "auto")
-    off = f"{100 * (got - asked):+.2f} points" if name == "sparsity" else f"{100 * (got / asked - 1):+.2f} %"
-    columns = [Column("target", align="left"), Column("asked", form), Column("got", form), Column("off by")]
-    return Table(columns, [[sentence(name), asked, got, off]], title="Asked and got")
+    points, share = 100 * (achieved - target), 100 * (achieved / target - 1)
+    off = f"{points:+.2f} points" if name == "sparsity" else f"{share:+.2f} %"
+    columns = [Column("", align="left"), Column("target", form), Column("achieved", form), Column("off by")]
+    return Table(columns, [[sentence(name), target, achieved, off]], title="Target and achieved")
 
 
 def last(rows: Rows, key: str) -> float | None:
