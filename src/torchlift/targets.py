@@ -35,9 +35,7 @@ class Target:
     def check(self, least: float, most: float, whose: str) -> None:
         """Raise where it lies outside what can be achieved."""
         if not least <= self.value <= most:
-            raise TorchliftError(
-                f"{self} is out of reach of {whose}: it leaves {least:.0f} to {most:.0f}."
-            )
+            raise TorchliftError(f"{self} is out of reach of {whose}: it leaves {least:.0f} to {most:.0f}.")
 
     def __str__(self) -> str:
         return f"{self.name}={self.value:g}"
