@@ -1,0 +1,84 @@
+"""What a layer's least-squares problem needs of the calibration data: second moments, summed batch by batch.
+
+    G = Σ x̂ x̂ᵀ,   T = Σ x̂ yᵀ,   Σ x̂,   Σ y,   Σ y²
+
+x̂ is what the compressed network feeds the layer (patches of a convolution, time steps of a recurrent layer), y what
+the original layer gave at the same place. Sums over processes are sums of these.
+"""
+
+import dataclasses
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+DOUBLE = 2048
+"""Layers of at most so many inputs are summed in double precision."""
+
+STRIPES = 8
+
+
+@dataclasses.dataclass(eq=False)
+class Moments:
+    """Sums over rows, for each group of a grouped layer: n inputs, r outputs."""
+
+    xx: Tensor
+    """(groups, n, n)"""
+    xy: Tensor
+    """(groups, n, r)"""
+    x: Tensor
+    y: Tensor
+    yy: Tensor
+    count: Tensor
+    """(1,): how many rows."""
+
+    @classmethod
+    def zeros(cls, groups: int, inputs: int, outputs: int, device: torch.device | None = None) -> "Moments":
+        """Nothing summed yet."""
+        dtype = torch.float64 if inputs <= DOUBLE else torch.float32
+        shapes = (inputs, inputs), (inputs, outputs), (inputs,), (outputs,), (outputs,)
+        sums = [torch.zeros(groups, *shape, dtype=dtype, device=device) for shape in shapes]
+        return cls(*sums, torch.zeros(1, dtype=torch.float64, device=device))
+
+    def add(self, x: Tensor, y: Tensor) -> None:
+        """Rows more: x (groups, rows, n) and y (groups, rows, r)."""
+        add_gram(self.xx, x)
+        self.xy += (x.mT @ y).to(self.xy)
+        self.x += x.sum(1, dtype=self.x.dtype)
+        self.y += y.sum(1, dtype=self.y.dtype)
+        self.yy += y.square().sum(1, dtype=self.yy.dtype)
+        self.count += x.shape[1]
+
+    def reduce(self) -> "Moments":
+        """The sums over all processes, where there are several."""
+        if dist.is_available() and dist.is_initialized():
+            for field in dataclasses.fields(self):
+                dist.all_reduce(getattr(self, field.name))
+        return self
+
+    def centered(self, bias: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """G, T and Σ y² about the means, or about zero where no bias takes the means up."""
+        if not bias:
+            return self.xx, self.xy, self.yy
+        n = self.count.to(self.xx)
+        xx = self.xx - self.x[:, :, None] * (self.x / n)[:, None, :]
+        xy = self.xy - self.x[:, :, None] * (self.y / n)[:, None, :]
+        return xx, xy, (self.yy - self.y.square() / n).clamp(min=0)
+
+    def means(self) -> tuple[Tensor, Tensor]:
+        """The means of x and y."""
+        n = self.count.to(self.x)
+        return self.x / n, self.y / n
+
+
+def add_gram(total: Tensor, x: Tensor) -> None:
+    """total += xᵀx, computing blocks on and above the diagonal only where that saves time."""
+    size = x.shape[-1]
+    if size < 1024:
+        total += (x.mT @ x).to(total)
+        return
+    step = -(-size // STRIPES)
+    for start in range(0, size, step):
+        stripe = (x[..., start : start + step].mT @ x[..., start:]).to(total)
+        total[..., start : start + step, start:] += stripe
+        total[..., start + step :, start : start + step] += stripe[..., step:].mT
