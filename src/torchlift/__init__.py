@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         report,
         testing,
     )
+    from torchlift.compress.call import compress
+    from torchlift.compress.result import Compressed
     from torchlift.core import (
         Dial,
         Lift,
@@ -50,6 +52,7 @@ __all__ = [
     "Arm",
     "AutoResult",
     "Comparison",
+    "Compressed",
     "Dial",
     "Inversion",
     "Lift",
@@ -65,6 +68,7 @@ __all__ = [
     "auto",
     "chain",
     "compare",
+    "compress",
     "constrain",
     "convex",
     "data",
@@ -90,6 +94,7 @@ HOMES = {
     "Arm": "experiments",
     "AutoResult": "experiments",
     "Comparison": "experiments",
+    "Compressed": "compress",
     "Inversion": "inversion",
     "Result": "train.run",
     "TorchliftError": "errors",

@@ -6,7 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchlift.compress.grid import coordinate_sweep, feedback, on_grid, steps_for, top_level, upper_factor
+from torchlift.compress.grid import (
+    Factored,
+    coordinate_sweep,
+    feedback,
+    on_grid,
+    steps_for,
+    top_level,
+    upper_factor,
+)
 from torchlift.compress.moments import Moments, add_gram
 from torchlift.compress.refit import Quadratic, bias_for
 from torchlift.compress.surgeon import Surgeon, removal_order
@@ -106,7 +114,8 @@ def test_channels_go_greedily_by_the_cost_in_all_readers() -> None:
     order, paid = removal_order(readers, 4, 3)
     gone: list[int] = []
     for channel, cost in zip(order.tolist(), paid.tolist(), strict=True):
-        def more(other: int) -> float:
+
+        def more(other: int, gone: list[int] = gone) -> float:
             added = [k for k in columns[other].tolist() if k >= 0]
             return sum(
                 s * (without(q, gone + added)[1] - without(q, gone)[1])
@@ -131,8 +140,8 @@ def test_each_column_of_the_pass_is_made_up_for_as_the_surgeon_would() -> None:
     x, y, w = layer()
     quadratic = problem(x, y, w)
     hessian, best = quadratic.hessian[0], quadratic.solve()[0]
-    step = steps_for(best, 3, hessian.diagonal())
-    found, _ = feedback(best, hessian, step=step, bits=3)
+    step = steps_for(best[None], 3, hessian.diagonal()[None])[0]
+    found = feedback(best[None], Factored.of(hessian[None]), step=step, bits=3)[0][0]
     value = best.clone()
     order = hessian.diagonal().argsort(descending=True).tolist()
     for place, j in enumerate(order):
@@ -147,7 +156,9 @@ def test_each_column_of_the_pass_is_made_up_for_as_the_surgeon_would() -> None:
 def test_blocks_of_columns_change_nothing() -> None:
     x, y, w = layer(rows=2, columns=150, samples=400)
     quadratic = problem(x, y, w)
-    found, _ = feedback(quadratic.solve()[0], quadratic.hessian[0], step=torch.full((2, 1), 0.5), bits=4)
+    (found,), _ = feedback(
+        quadratic.solve(), Factored.of(quadratic.hessian), step=torch.full((2, 1), 0.5), bits=4
+    )
     order = quadratic.hessian[0].diagonal().argsort(descending=True)
     upper = upper_factor(quadratic.hessian[0][order][:, order])
     value = quadratic.solve()[0][:, order].clone()
@@ -162,15 +173,15 @@ def test_the_grid_is_near_the_best_of_all_and_better_than_rounding() -> None:
     x, y, w = layer(rows=1, columns=6)
     quadratic = problem(x, y, w)
     hessian, linear, best = quadratic.hessian[0], quadratic.linear[0], quadratic.solve()[0]
-    gridded, kept = on_grid(best, hessian, linear, 3)
+    gridded, kept = on_grid(best[None], Factored.of(hessian[None]), linear[None], 3)
     assert bool(kept.all())
     assert float(gridded.levels.abs().max()) <= top_level(3)
     every = torch.tensor(list(itertools.product(range(-3, 4), repeat=6)), dtype=torch.float64)
     top, bottom = every @ linear[:, 0], (every @ hessian * every).sum(1)
     least = float(-(top.clamp(min=0).square() / bottom.clamp(min=1e-12)).max())
-    rounded = gridded.step * (best / gridded.step).round().clamp(-3, 3)
+    rounded = gridded.step[0] * (best / gridded.step[0]).round().clamp(-3, 3)
     zero = regularized(quadratic, best)
-    ours, plain = (regularized(quadratic, value) - zero for value in (gridded.weight, rounded))
+    ours, plain = (regularized(quadratic, value) - zero for value in (gridded.weight[0], rounded))
     assert ours <= plain
     assert ours <= 3 * (least - zero) + 1e-9
 
@@ -180,8 +191,9 @@ def test_steps_are_the_best_of_many_for_their_row() -> None:
     w = torch.randn(4, 64, generator=generator, dtype=torch.float64)
     h = torch.rand(64, generator=generator, dtype=torch.float64) + 0.1
     for bits in (2, 3, 4):
-        step, top = steps_for(w, bits, h)[:, 0], top_level(bits)
+        step, top = steps_for(w[None], bits, h[None])[0, :, 0], top_level(bits)
         for row, own in zip(w, step, strict=True):
+
             def error(s: Tensor, row: Tensor = row, top: int = top) -> float:
                 return float((h * (row - s * (row / s).round().clamp(-top, top)).square()).sum())
 
@@ -193,34 +205,32 @@ def test_groups_of_columns_have_steps_of_their_own() -> None:
     x, _, w = layer(columns=64, samples=300)
     w = w * torch.tensor([1.0, 100.0]).repeat_interleave(32)
     quadratic = problem(x, x @ w.T, w)
-    args = quadratic.solve()[0], quadratic.hessian[0], quadratic.linear[0], 4
+    args = quadratic.solve(), Factored.of(quadratic.hessian), quadratic.linear, 4
     rows, groups = (on_grid(*args, group=group)[0] for group in (None, 32))
-    assert groups.step.shape == (3, 2)
-    assert regularized(quadratic, groups.weight) < regularized(quadratic, rows.weight)
+    assert groups.step.shape == (1, 3, 2)
+    assert regularized(quadratic, groups.weight[0]) < regularized(quadratic, rows.weight[0])
 
 
 def test_mask_and_grid_in_one_pass() -> None:
     x, y, w = layer(rows=4, columns=160, samples=400)
     quadratic = problem(x, y, w)
-    gridded, kept = on_grid(
-        quadratic.solve()[0], quadratic.hessian[0], quadratic.linear[0], 4, sparsity=0.5
-    )
+    best = quadratic.solve()
+    gridded, kept = on_grid(best, Factored.of(quadratic.hessian), quadratic.linear, 4, sparsity=0.5)
     assert float((~kept).double().mean()) == pytest.approx(0.5, abs=0.01)
     assert not gridded.levels[~kept].any()
-    cut = quadratic.solve()[0]
-    rough = torch.where(cut.abs() > cut.abs().median(), cut, 0.0)
-    assert quadratic.relative(gridded.weight[None]) < quadratic.relative(rough[None])
+    rough = torch.where(best.abs() > best.abs().median(), best, 0.0)
+    assert quadratic.relative(gridded.weight) < quadratic.relative(rough)
 
 
 def test_a_coordinate_sweep_never_loses() -> None:
     x, y, w = layer(rows=3, columns=40, samples=200)
     quadratic = problem(x, y, w)
-    hessian, linear = quadratic.hessian[0], quadratic.linear[0]
-    step = steps_for(w, 2, hessian.diagonal())
+    hessian, linear = quadratic.hessian, quadratic.linear
+    step = steps_for(w[None], 2, hessian[0].diagonal()[None])
     levels = (w / step).round().clamp(-1, 1)
     kept = torch.ones_like(levels, dtype=torch.bool)
-    before = regularized(quadratic, levels * step)
-    after = regularized(quadratic, coordinate_sweep(levels, step, hessian, linear, 2, kept) * step)
+    before = regularized(quadratic, (levels * step)[0])
+    after = regularized(quadratic, (coordinate_sweep(levels, step, hessian, linear, 2, kept) * step)[0])
     assert after < before
 
 

@@ -2,7 +2,8 @@
 
     G = Σ x̂ x̂ᵀ,   T = Σ x̂ yᵀ,   Σ x̂,   Σ y,   Σ y²
 
-x̂ is what the compressed network feeds the layer (patches of a convolution, time steps of a recurrent layer), y what
+x̂ is what the compressed network feeds the layer (patches of a convolution, time steps of a recurrent
+layer), y what
 the original layer gave at the same place. Sums over processes are sums of these.
 """
 
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-DOUBLE = 2048
+DOUBLE = 1024
 """Layers of at most so many inputs are summed in double precision."""
 
 STRIPES = 8
@@ -30,23 +31,42 @@ class Moments:
     y: Tensor
     yy: Tensor
     count: Tensor
-    """(1,): how many rows."""
+    """(groups,): how many rows."""
 
     @classmethod
     def zeros(cls, groups: int, inputs: int, outputs: int, device: torch.device | None = None) -> "Moments":
         """Nothing summed yet."""
         dtype = torch.float64 if inputs <= DOUBLE else torch.float32
-        shapes = (inputs, inputs), (inputs, outputs), (inputs,), (outputs,), (outputs,)
-        sums = [torch.zeros(groups, *shape, dtype=dtype, device=device) for shape in shapes]
-        return cls(*sums, torch.zeros(1, dtype=torch.float64, device=device))
 
-    def add(self, x: Tensor, y: Tensor) -> None:
-        """Rows more: x (groups, rows, n) and y (groups, rows, r)."""
-        add_gram(self.xx, x)
-        self.xy += (x.mT @ y).to(self.xy)
-        self.x += x.sum(1, dtype=self.x.dtype)
-        self.y += y.sum(1, dtype=self.y.dtype)
-        self.yy += y.square().sum(1, dtype=self.yy.dtype)
+        def empty(*shape: int) -> Tensor:
+            return torch.zeros(groups, *shape, dtype=dtype, device=device)
+
+        count = torch.zeros(groups, dtype=torch.float64, device=device)
+        return cls(
+            empty(inputs, inputs),
+            empty(inputs, outputs),
+            empty(inputs),
+            empty(outputs),
+            empty(outputs),
+            count,
+        )
+
+    def add(self, x: Tensor, y: Tensor, *, gram: bool = True) -> None:
+        """Rows more: x (groups, rows, n) and y (groups, rows, r); rows of NaN fill up shorter groups.
+
+        Without ``gram``, Σ x xᵀ is summed elsewhere.
+        """
+        if x.shape[0] > 1:
+            filled = x[..., :1].isnan()
+            x, y = x.masked_fill(filled, 0), y.masked_fill(filled, 0)
+            self.count -= filled.sum((1, 2))
+        x, y = x.to(self.xx), y.to(self.xx)
+        if gram:
+            add_gram(self.xx, x)
+        self.xy += x.mT @ y
+        self.x += x.sum(1)
+        self.y += y.sum(1)
+        self.yy += y.square().sum(1)
         self.count += x.shape[1]
 
     def reduce(self) -> "Moments":
@@ -60,14 +80,14 @@ class Moments:
         """G, T and Σ y² about the means, or about zero where no bias takes the means up."""
         if not bias:
             return self.xx, self.xy, self.yy
-        n = self.count.to(self.xx)
+        n = self.count.to(self.xx)[:, None]
         xx = self.xx - self.x[:, :, None] * (self.x / n)[:, None, :]
         xy = self.xy - self.x[:, :, None] * (self.y / n)[:, None, :]
         return xx, xy, (self.yy - self.y.square() / n).clamp(min=0)
 
     def means(self) -> tuple[Tensor, Tensor]:
         """The means of x and y."""
-        n = self.count.to(self.x)
+        n = self.count.to(self.x)[:, None]
         return self.x / n, self.y / n
 
 
@@ -75,10 +95,10 @@ def add_gram(total: Tensor, x: Tensor) -> None:
     """total += xᵀx, computing blocks on and above the diagonal only where that saves time."""
     size = x.shape[-1]
     if size < 1024:
-        total += (x.mT @ x).to(total)
+        total += x.mT @ x
         return
     step = -(-size // STRIPES)
     for start in range(0, size, step):
-        stripe = (x[..., start : start + step].mT @ x[..., start:]).to(total)
+        stripe = x[..., start : start + step].mT @ x[..., start:]
         total[..., start : start + step, start:] += stripe
         total[..., start + step :, start : start + step] += stripe[..., step:].mT

@@ -1,6 +1,6 @@
 """The best weights of a layer for what reaches it now: a ridge problem about the weights it had.
 
-    W* = arg min ‖Y − X̂Wᵀ‖² + λ d ‖W − W₀‖²,   d = mean diag G:    H W*ᵀ = T + λ d W₀ᵀ,   H = G + λ d I
+W* = arg min ‖Y − X̂Wᵀ‖² + λ d ‖W − W₀‖²,   d = mean diag G:    H W*ᵀ = T + λ d W₀ᵀ,   H = G + λ d I
 """
 
 import dataclasses

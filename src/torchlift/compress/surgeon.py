@@ -1,8 +1,11 @@
-"""The structured optimal brain surgeon: which groups of columns a layer misses least, and how the others make up.
+"""The structured optimal brain surgeon: which groups of columns a layer misses least, and how the others
+make up.
 
-    ε_S = Σ_rows w_S ([H⁻¹]_SS)⁻¹ w_Sᵀ,    δ = −w_S ([H⁻¹]_SS)⁻¹ [H⁻¹]_S·,    H⁻¹ ← H⁻¹ − [H⁻¹]_·S ([H⁻¹]_SS)⁻¹ [H⁻¹]_S·
+    ε_S = Σ_rows w_S ([H⁻¹]_SS)⁻¹ w_Sᵀ,    δ = −w_S ([H⁻¹]_SS)⁻¹ [H⁻¹]_S·,    H⁻¹ ← H⁻¹ − [H⁻¹]_·S
+    ([H⁻¹]_SS)⁻¹ [H⁻¹]_S·
 
-A set of channels is read by several layers: the costs of one channel add up over them, each relative to what its
+A set of channels is read by several layers: the costs of one channel add up over them, each relative to
+what its
 layer puts out.
 """
 
@@ -17,7 +20,8 @@ from torchlift.compress.refit import Quadratic
 
 @dataclasses.dataclass(eq=False)
 class Surgeon:
-    """One reader's weights W (r, n), its H⁻¹ (n, n), and the columns of each channel (channels, width), −1: none."""
+    """One reader's weights W (r, n), its H⁻¹ (n, n), and the columns of each channel (channels, width),
+    −1: none."""
 
     weight: Tensor
     inverse: Tensor
@@ -66,7 +70,8 @@ def by_width(columns: Tensor) -> list[tuple[int, Tensor]]:
 def removal_order(
     readers: Sequence[Surgeon], channels: int, count: int, *, rounds: int = 24
 ) -> tuple[Tensor, Tensor]:
-    """The channels to remove, greedily, and the cost ε of each when it went; the readers are left without them.
+    """The channels to remove, greedily, and the cost ε of each when it went; the readers are left without
+    them.
 
     Cheapest first, a few at a time where there are many: then costs are taken anew.
     """
@@ -77,7 +82,9 @@ def removal_order(
     left = count
     while left > 0:
         known = alive.nonzero().flatten()
-        total = sum((reader.costs(known).cpu().double() for reader in readers), torch.zeros(len(known)).double())
+        total = sum(
+            (reader.costs(known).cpu().double() for reader in readers), torch.zeros(len(known)).double()
+        )
         cheapest = total.argsort(stable=True)[: min(together, left)]
         for reader in readers:
             reader.remove(known[cheapest])

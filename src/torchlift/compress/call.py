@@ -1,0 +1,142 @@
+"""``tl.compress``: a trained network and a handful of unlabelled inputs become a small network."""
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchlift.channels.copies import copied
+from torchlift.channels.example_inputs import check_plain
+from torchlift.compress.calibration import Calibration
+from torchlift.compress.delivery import deliver
+from torchlift.compress.journal import Journal, identity_of
+from torchlift.compress.norms import fold_norms
+from torchlift.compress.planning import Targets, compressed
+from torchlift.compress.polish import polished
+from torchlift.compress.result import Compressed
+from torchlift.compress.sweep import Sweep
+from torchlift.core import matches, select
+from torchlift.errors import TorchliftError
+from torchlift.train.progress import Progress
+
+GROUPS = (32, 64, 128)
+
+
+def compress(
+    model: nn.Module,
+    calibration: Any,
+    *,
+    bytes: int | None = None,
+    macs: float | None = None,
+    latency: float | None = None,
+    bits: int | None = None,
+    ratio: float | None = None,
+    sparsity: float | None = None,
+    valid: Any = None,
+    metric: Callable[[nn.Module, Any], float] | None = None,
+    polish: float = 0,
+    sweeps: int = 1,
+    where: str = "*",
+    keep: str | Sequence[str] = (),
+    group: int | None = None,
+    example: Any = None,
+    device: str = "auto",
+    progress: bool = True,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+) -> Compressed:
+    """A small copy of a trained model, from 64 to 1,024 inputs without labels and without training.
+
+    ``calibration``: tensors, a loader, anything :func:`fit` takes; labels are ignored. Targets, alone or
+    together:
+    ``bytes`` of the file, ``macs`` of one sample, ``latency`` in milliseconds, ``bits`` of each weight,
+    the ``ratio``
+    of channels to cut, the ``sparsity`` of the weights. Without any: as small as stays within 1 % of the
+    outputs.
+    ``polish``: epochs of distillation on the same inputs. ``sweeps``: how often the layers are gone through.
+    ``where``: a glob on the names of weights to compress; ``keep``: globs of those to leave alone.
+    ``group``: 32, 64
+    or 128 inputs of a row share a step. ``valid`` and ``metric(model, batch)`` add a figure to the card. With
+    ``out=`` a folder, the call can be resumed after an interruption and leaves ``model.tl`` and ``card.json``.
+    """
+    check(model, polish, sweeps, group)
+    targets = Targets(bytes, macs, latency, bits, ratio, sparsity or 0.0, group)
+    place = torch.device(
+        "cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu")
+    )
+    given = copied(model).to(place).eval()
+    data = Calibration.of(given, calibration, place)
+    chosen = selection(given, where, keep)
+    folder = None if out is None else Path(out)
+    settings = {
+        **dataclasses.asdict(targets),
+        "polish": polish,
+        "sweeps": sweeps,
+        "where": where,
+        "keep": list(keep),
+    }
+    identity = "" if folder is None else identity_of(model, iter(data), settings)
+    bar = Bar(progress)
+    original = fold_norms(given, data.first(2)) if where == "*" and not keep else given
+    sweep = Sweep(original, data, Journal(folder, identity, resume=resume), bar, chosen)
+    try:
+        state, sensitivity = compressed(sweep, targets, sweeps)
+        if polish:
+            state = dataclasses.replace(state, work=polished(sweep, state.work, calibration, polish))
+    finally:
+        bar.stop()
+    example = data.first(2) if example is None else example
+    return deliver(sweep, given, state, targets, sensitivity, example, (valid, metric), folder)
+
+
+def check(model: nn.Module, polish: float, sweeps: int, group: int | None) -> None:
+    """One line for what no call can mean."""
+    check_plain(model)
+    if model.training:
+        raise TorchliftError(
+            "the model is in training mode: call model.eval() first, so that it runs as it will."
+        )
+    if not isinstance(polish, int | float) or not 0 <= polish < math.inf:
+        raise TorchliftError(f"polish is a number of epochs, 0 or more; got {polish!r}.")
+    if not isinstance(sweeps, int) or sweeps < 1:
+        raise TorchliftError(f"sweeps is a whole number, 1 or more; got {sweeps!r}.")
+    if group not in (None, *GROUPS):
+        raise TorchliftError(f"group is None (a step for each row), 32, 64 or 128; got {group!r}.")
+
+
+def selection(model: nn.Module, where: str, keep: str | Sequence[str]) -> Callable[[str], bool]:
+    """Which weights are compressed; globs that fit nothing are an error."""
+    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    known = {*names, *(name.rpartition(".")[0] for name in names)}
+    globs = (keep,) if isinstance(keep, str) else tuple(keep)
+    for glob in (where, *globs):
+        select(sorted(known), glob, "compress")
+
+    def fits(name: str, glob: str) -> bool:
+        return matches(name, glob) or matches(name.rpartition(".")[0], glob)
+
+    return lambda name: fits(name, where) and not any(fits(name, glob) for glob in globs)
+
+
+class Bar:
+    """Layers as they are solved, on a terminal."""
+
+    def __init__(self, enabled: bool) -> None:
+        self.progress = Progress(enabled)
+        self.count = 0
+
+    def __call__(self, layer: str) -> None:
+        """A layer is at hand."""
+        if self.count == 0:
+            self.progress.start("compress", 1, 0)
+        self.count += 1
+        self.progress.update(0, layer)
+
+    def stop(self) -> None:
+        """End the bar."""
+        self.progress.stop()

@@ -1,0 +1,47 @@
+"""How far two networks' outputs are apart: Σ ‖y − ŷ‖² / Σ ‖y − ȳ‖² over the calibration data."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from torchlift.channels.example_inputs import tensors
+from torchlift.compress.calibration import distributed
+from torchlift.compress.stream import run
+from torchlift.errors import TorchliftError
+
+
+def prediction(result: Any) -> Tensor:
+    """The tensor that a model's output is judged by: its logits, or its first floating-point one."""
+    logits = getattr(result, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
+    found = next((t for t in tensors(result) if t.is_floating_point()), None)
+    if found is None:
+        raise TorchliftError(f"no floating-point tensor in a model output of type {type(result).__name__}.")
+    return found
+
+
+def rows(result: Any) -> Tensor:
+    """A model's output as rows of features."""
+    y = prediction(result).double()
+    return y.reshape(-1, y.shape[-1]) if y.ndim > 1 else y[:, None]
+
+
+def output_error(original: nn.Module, other: nn.Module, batches: Iterable[Any]) -> float:
+    """Σ ‖y − ŷ‖² / Σ ‖y − ȳ‖², summed over batches and processes."""
+    total: Tensor | None = None
+    for inputs in batches:
+        y, z = rows(run(original, inputs)), rows(run(other, inputs))
+        parts = [y.sum(0), y.square().sum()[None], (y - z).square().sum()[None], y.new_full((1,), len(y))]
+        found = torch.cat(parts)
+        total = found if total is None else total + found
+    if total is None:
+        return 0.0
+    if distributed():
+        dist.all_reduce(total)
+    sums, squares, gap, count = total[:-3], total[-3], total[-2], total[-1]
+    energy = float(squares - sums.square().sum() / count)
+    return float(gap) / energy if energy > 0 else float(gap)

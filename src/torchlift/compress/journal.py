@@ -1,0 +1,76 @@
+"""A journal of solved layers: what is written down is not solved again.
+
+The steps of a call depend on the model, the data and the settings alone, so that a call that was
+interrupted simply
+runs again: each step that the journal has returns at once.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from torchlift import files
+from torchlift.compress.calibration import distributed
+from torchlift.errors import CheckpointError
+
+Step = dict[str, Tensor]
+
+
+class Journal:
+    """Steps by number, in files of a folder; without a folder nothing is kept."""
+
+    def __init__(self, folder: Path | None, identity: str, *, resume: bool = False) -> None:
+        self.folder = None if folder is None else folder / "layers"
+        self.number = 0
+        if self.folder is None:
+            return
+        mark = self.folder / "call.json"
+        if mark.exists():
+            if not resume:
+                raise CheckpointError(
+                    f"{folder} holds an earlier compress: pass resume=True, or another folder."
+                )
+            if json.loads(mark.read_text())["call"] != identity:
+                raise CheckpointError(
+                    f"{folder} belongs to another model, data or targets: pass another folder."
+                )
+        elif self.writes:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            files.write(mark, json.dumps({"call": identity}).encode())
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process is the one that writes."""
+        return not distributed() or dist.get_rank() == 0
+
+    def __call__(self, compute: Callable[[], Step]) -> Step:
+        """The next step: from the journal, or computed and written down."""
+        number, self.number = self.number, self.number + 1
+        if self.folder is None:
+            return compute()
+        path = self.folder / f"{number:05d}.safetensors"
+        if path.exists():
+            return load(path.read_bytes())
+        step = {name: t.detach().cpu().contiguous().clone() for name, t in compute().items()}
+        if self.writes:
+            files.write(path, save(step))
+        return step
+
+
+def identity_of(model: nn.Module, batches: Iterator[Any], settings: dict[str, Any]) -> str:
+    """A digest of a call: weights, inputs, settings."""
+    from torchlift.tree import leaves
+
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(-1).numpy(force=True).tobytes())
+    for tensor in leaves(next(batches)):
+        digest.update(tensor.detach().cpu().contiguous().numpy(force=True).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,257 @@
+"""From targets to what each layer becomes: bits by a knapsack, cuts by what is left, both verified on the
+network."""
+
+import copy
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from torchlift.channels.couplings import Coupling
+from torchlift.channels.dead_channels import Verdict, surgery
+from torchlift.channels.surgery import operate
+from torchlift.compress.allocation import Option, knapsack
+from torchlift.compress.cutting import Channels
+from torchlift.compress.norms import correct_norms
+from torchlift.compress.solve import Form
+from torchlift.compress.sweep import State, Sweep
+from torchlift.deploy.measuring import file_size, median_latency
+from torchlift.errors import TorchliftError
+
+WITHIN = 1e-4
+"""The squared error of outputs within 1 %."""
+
+RATIOS = tuple(k / 16 for k in range(15))
+CORRECTIONS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Targets:
+    """What the small network is to be; None: free."""
+
+    bytes: int | None = None
+    macs: float | None = None
+    latency: float | None = None
+    bits: int | None = None
+    ratio: float | None = None
+    sparsity: float = 0.0
+    group: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.bits is not None and (type(self.bits) is not int or not 2 <= self.bits <= 8):
+            raise TorchliftError(f"bits is a whole number from 2 to 8; got {self.bits!r}.")
+        for name in ("ratio", "sparsity"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise TorchliftError(f"{name} lies in [0, 1); got {value!r}: 0.5 is a half.")
+        for name in ("bytes", "macs", "latency"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise TorchliftError(f"{name} is a positive number; got {value!r}.")
+        if self.ratio is not None and (self.macs is not None or self.latency is not None):
+            raise TorchliftError(
+                "ratio= says how much is cut, macs= and latency= what is to be left: pass one of them."
+            )
+
+    @property
+    def none(self) -> bool:
+        """Whether nothing is asked for."""
+        asked = (self.bytes, self.macs, self.latency, self.bits, self.ratio)
+        return all(value is None for value in asked) and not self.sparsity
+
+    @property
+    def form(self) -> Form:
+        """What is the same for all layers."""
+        return Form(self.bits, self.group, self.sparsity)
+
+
+Sensitivity = dict[str, float]
+
+
+def compressed(sweep: Sweep, targets: Targets, sweeps: int = 1) -> tuple[State, Sensitivity]:
+    """The network that meets the targets, with the sensitivities of its layers where they were measured."""
+    state = sweep.start()
+    if (
+        targets.bytes is not None
+        and targets.ratio is None
+        and targets.macs is None
+        and targets.latency is None
+    ):
+        return within_bytes(sweep, state, targets, sweeps)
+    ratio = ratio_for(sweep, state, targets)
+    return at_ratio(sweep, state, targets, ratio, sweeps)
+
+
+def at_ratio(
+    sweep: Sweep, state: State, targets: Targets, ratio: float, sweeps: int
+) -> tuple[State, Sensitivity]:
+    """Cut at a ratio, then every layer in its form."""
+    if ratio:
+        channels, _ = sweep.channels(state)
+        state = sweep.cut(state, {c.name: round(ratio * c.channels) for c in channels.free})
+    if targets.bytes is not None:
+        return allocated(sweep, state, targets, targets.bytes)
+    if targets.none:
+        return nearly_equal(sweep, state, targets)
+    forms = uniform(sweep, state, targets.form)
+    return finished(sweep, state, forms, sweeps), {}
+
+
+def uniform(sweep: Sweep, state: State, form: Form) -> dict[str, Form]:
+    """One form for all layers."""
+    return {m.weight: form for m in sweep.maps(state.work)}
+
+
+def finished(sweep: Sweep, state: State, forms: dict[str, Form], sweeps: int = 1) -> State:
+    """Every layer solved in its form, norms corrected, as often as asked; what helps is kept."""
+    best = sweep.solve(state, forms)
+    correct_norms(sweep.original, best.work, sweep.calibration, best.cuts)
+    for _ in range(sweeps - 1):
+        again = sweep.solve(best, forms)
+        correct_norms(sweep.original, again.work, sweep.calibration, again.cuts)
+        if sweep.output_error(again.work) < sweep.output_error(best.work):
+            best = again
+    return best
+
+
+def allocated(sweep: Sweep, state: State, targets: Targets, limit: int) -> tuple[State, Sensitivity]:
+    """Bits for each layer under a number of bytes, verified on the file and corrected."""
+    if targets.bits is not None:
+        done = finished(sweep, state, uniform(sweep, state, targets.form))
+        size = file_size(done.work)
+        if size > limit:
+            raise TorchliftError(
+                f"bytes={limit:,} is not possible with bits={targets.bits}: this takes {size:,}."
+            )
+        return done, {}
+    options, sensitivity = sweep.options(state, targets.form)
+    names = list(options)
+    budget = float(limit)
+    best: State | None = None
+    smallest = 0
+    for _ in range(CORRECTIONS):
+        picked = knapsack([options[name] for name in names], budget)
+        picked = picked or [min(options[name], key=lambda o: o.size) for name in names]
+        done = finished(sweep, state, forms_of(names, picked, targets))
+        smallest = file_size(done.work)
+        if smallest <= limit:
+            best = done
+            if smallest > 0.95 * limit or all(
+                o.level == options[n][-1].level for n, o in zip(names, picked, strict=True)
+            ):
+                break
+        budget += 0.998 * limit - smallest
+    if best is None:
+        raise TorchliftError(
+            f"bytes={limit:,} is not possible: the least that this network allows is {smallest:,}."
+        )
+    return best, sensitivity
+
+
+def forms_of(names: list[str], picked: list[Option], targets: Targets) -> dict[str, Form]:
+    """The chosen bits of each layer."""
+    return {n: dataclasses.replace(targets.form, bits=o.level) for n, o in zip(names, picked, strict=True)}
+
+
+def nearly_equal(sweep: Sweep, state: State, targets: Targets) -> tuple[State, Sensitivity]:
+    """The fewest bytes within 1 % of the outputs: the knapsack with sizes and costs exchanged, corrected
+    once."""
+    options, sensitivity = sweep.options(state, targets.form)
+    names = list(options)
+    limit = WITHIN
+    best: State | None = None
+    for _ in range(CORRECTIONS):
+        turned = [[Option(o.level, o.cost, o.size) for o in options[name]] for name in names]
+        picked = knapsack(turned, limit) or [options[name][-1] for name in names]
+        done = finished(sweep, state, forms_of(names, picked, targets))
+        error = sweep.output_error(done.work)
+        best = done if best is None or error <= WITHIN else best
+        if error <= WITHIN:
+            break
+        limit *= 0.5 * WITHIN / error
+        best = done
+    assert best is not None
+    return best, sensitivity
+
+
+def within_bytes(sweep: Sweep, state: State, targets: Targets, sweeps: int) -> tuple[State, Sensitivity]:
+    """The best of a few ratios of cut channels, each with the bits that the bytes leave it."""
+    limit = targets.bytes or 0
+    best: tuple[float, State, Sensitivity] | None = None
+    failure: TorchliftError | None = None
+    for ratio in ratios_for(sweep, state, limit, targets):
+        try:
+            done, sensitivity = at_ratio(sweep, state, targets, ratio, sweeps)
+        except TorchliftError as error:
+            failure = error
+            continue
+        apart = sweep.output_error(done.work)
+        if best is None or apart < best[0]:
+            best = apart, done, sensitivity
+    if best is None:
+        assert failure is not None
+        raise failure
+    return best[1], best[2]
+
+
+def ratios_for(sweep: Sweep, state: State, limit: int, targets: Targets) -> list[float]:
+    """Ratios of cut channels worth trying: those that leave 1½, 2 and 3 bits for each weight."""
+    weights = sum(p.numel() for p in state.work.parameters())
+    if 8 * limit / weights >= 3.5:
+        return [0.0]
+    try:
+        channels, costs = sweep.channels(state)
+    except TorchliftError:  # a network that cannot be followed is not cut
+        return [0.0]
+    left = {r: costs.parameters(first_roots(channels.free, r)) for r in RATIOS}
+    wanted = [targets.bits] if targets.bits else [1.5, 2.0, 3.0]
+    found = [min((r for r in RATIOS if 8 * limit / left[r] >= bits), default=RATIOS[-1]) for bits in wanted]
+    return list(dict.fromkeys(found))
+
+
+def first_roots(free: list[Coupling], ratio: float) -> Tensor:
+    """Some channels of each coupling, as many as a ratio says: costs do not depend on which."""
+    some = [c.roots[: min(round(ratio * c.channels), c.channels - 1)] for c in free]
+    return torch.cat([torch.zeros(0, dtype=torch.int64), *some])
+
+
+def ratio_for(sweep: Sweep, state: State, targets: Targets) -> float:
+    """The ratio asked for, or the least that meets MACs and latency."""
+    if targets.macs is None and targets.latency is None:
+        return targets.ratio or 0.0
+    channels, costs = sweep.channels(state)
+    needed = [0.0]
+    if targets.macs is not None:
+        needed.append(
+            least_ratio(targets.macs, lambda r: costs.macs(first_roots(channels.free, r)), "macs", 256)
+        )
+    if targets.latency is not None:
+        needed.append(
+            least_ratio(targets.latency, lambda r: latency_at(sweep, state, channels, r), "latency", 16)
+        )
+    return max(needed)
+
+
+def least_ratio(limit: float, left: Callable[[float], float], name: str, parts: int) -> float:
+    """The least ratio k / parts at which no more than the limit is left, by bisection."""
+    low, high = 0, parts - 1
+    least = left(high / parts)
+    if least > limit:
+        raise TorchliftError(f"{name}={limit:g} is not possible: the least that cuts leave is {least:g}.")
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if left(middle / parts) <= limit else (middle + 1, high)
+    return high / parts
+
+
+def latency_at(sweep: Sweep, state: State, channels: Channels, ratio: float) -> float:
+    """Milliseconds of one sample's call with so many channels cut, whichever."""
+    verdicts: list[Verdict] = []
+    for coupling in channels.free:
+        dead = torch.zeros(coupling.channels, dtype=torch.bool)
+        dead[: min(round(ratio * coupling.channels), coupling.channels - 1)] = True
+        verdicts.append(Verdict(coupling, dead, dead))
+    done = surgery(state.work, channels.trace, verdicts, folding=False)
+    small = operate(copy.deepcopy(state.work), channels.trace, done).eval()
+    return 1000 * median_latency(small, sweep.calibration.first(1), 11, 3)

@@ -1,0 +1,140 @@
+"""Polishing: distillation from the original on the same inputs, on the grid and mask that were chosen.
+
+min E ‖ŷ(x) − y(x)‖² / E ‖y − ȳ‖²   over the weights left, w = step · clamp(round(v / step)), straight through
+"""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.compress.calibration import call, inputs_of
+from torchlift.compress.distance import prediction, rows
+from torchlift.compress.grid import nearest
+from torchlift.compress.stream import run
+from torchlift.compress.sweep import Sweep
+from torchlift.core import Node, Problem, Task, WeightLift
+from torchlift.core.stored import Stored, spread, stored
+from torchlift.tree import move
+
+
+class OnSteps(Node):
+    """w = kept · step · clamp(round(v / step)), ∂w/∂v = 1."""
+
+    step: Tensor
+    kept: Tensor
+
+    def __init__(self, weight: Tensor, record: Stored) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.clone())
+        step = (
+            torch.zeros_like(weight) if record.step is None else spread(record.step, weight.shape).to(weight)
+        )
+        self.register_buffer("step", step.clone())
+        self.register_buffer(
+            "kept", torch.ones_like(weight, dtype=torch.bool) if record.kept is None else record.kept
+        )
+        self.top = 0.0 if record.levels is None else float(record.levels.abs().max())
+
+    def hard(self) -> Tensor:
+        """The value on the grid and under the mask."""
+        v = self.weight.detach()
+        value = (
+            v
+            if not self.top
+            else (self.step.double() * nearest(v.double(), self.step.double(), self.top)).to(v)
+        )
+        return torch.where(self.kept, value, 0.0) + 0.0
+
+    def forward(self) -> Tensor:
+        """The hard value, with the gradient of v."""
+        return self.hard() + (self.weight - self.weight.detach()) * self.kept
+
+    def project(self) -> Tensor:
+        """The hard value."""
+        return self.hard()
+
+
+@dataclasses.dataclass(frozen=True)
+class HoldRecords(WeightLift):
+    """Weights with a storage record stay on their grid and under their mask."""
+
+    where: str = "*"
+    prunes: ClassVar[bool] = False
+
+    def eligible(self, problem: Problem) -> dict[str, Tensor]:
+        """The weights with a record."""
+        known = stored(problem)
+        return {name: w for name, w in super().eligible(problem).items() if name in known}
+
+    def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
+        """See :func:`polished`, which knows the records."""
+        return {name: OnSteps(weight, self.records()[name]) for name, weight in weights.items()}
+
+    records_of: Any = dataclasses.field(default=None, repr=False, compare=False)
+
+    def records(self) -> dict[str, Stored]:
+        """The records by the problem's names."""
+        return {f"model.{name}": record for name, record in stored(self.records_of).items()}
+
+
+def polished(sweep: Sweep, work: nn.Module, data: Any, epochs: float) -> nn.Module:
+    """The network after so many epochs of distillation; kept where its outputs are nearer than before."""
+    from torchlift.train.run import fit
+
+    teacher, positional = sweep.original, sweep.calibration.positional
+    device = sweep.calibration.device
+    energy = float(rows(run(teacher, sweep.calibration.first())).var(0).mean()) or 1.0
+
+    def distance(model: nn.Module, batch: Any) -> Tensor:
+        model.eval()  # running statistics and dropout as they will be
+        inputs = move(inputs_of(batch, positional), device)
+        with torch.no_grad():
+            target = prediction(call(teacher, inputs))
+        return (prediction(call(model, inputs)) - target).square().mean() / energy
+
+    student = copy.deepcopy(work)
+    for parameter in student.parameters():
+        parameter.requires_grad_(parameter.is_floating_point())
+    recipe = HoldRecords(records_of=student) if stored(student) else None
+    rate: dict[str, Any] = {"optimizer": relative_adam(recipe is not None), "schedule": warm_cosine}
+    result = fit(
+        Task(student, distance),
+        data,
+        recipe=recipe,
+        epochs=epochs,
+        batch_size=32,
+        progress=False,
+        device=str(device),
+        **rate,
+    )
+    after = result.model.eval()
+    return after if sweep.output_error(after) < sweep.output_error(work) else work
+
+
+def relative_adam(gridded: bool) -> Callable[..., torch.optim.Optimizer]:
+    """Adam with rates relative to the size of each parameter: the network is near its best already."""
+
+    def made(groups: Any) -> torch.optim.Optimizer:
+        parameters = [
+            p for group in groups for p in (group["params"] if isinstance(group, dict) else [group])
+        ]
+        rates = [ON_GRID if gridded and p.ndim > 1 else RATE for p in parameters]
+        sizes = [max(float(p.detach().square().mean().sqrt()), 1e-4) for p in parameters]
+        every = zip(parameters, rates, sizes, strict=True)
+        return torch.optim.Adam([{"params": [p], "lr": rate * size} for p, rate, size in every])
+
+    return made
+
+
+def warm_cosine(t: float) -> float:
+    """Up over the first tenth, then down along a cosine: Adam's first steps are its wildest."""
+    return min(1.0, 0.05 + t / 0.1) * 0.5 * (1 + math.cos(math.pi * t))
+
+
+RATE, ON_GRID = 1e-3, 1e-2
+"""A step's size beside that of the weights; on a grid a weight has further to go."""

@@ -1,0 +1,154 @@
+"""One layer compressed: its least-squares weights for what reaches it now, on a grid and under a mask."""
+
+import contextlib
+import dataclasses
+from collections.abc import Generator
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.compress.grid import Factored, masked, on_grid
+from torchlift.compress.linear_maps import LinearMap
+from torchlift.compress.moments import Moments
+from torchlift.compress.refit import DAMPING, Quadratic, bias_for
+from torchlift.core.stored import store
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """What a layer's weights are to be: on a grid of so many bits, with so many zeros; neither: only
+    refit."""
+
+    bits: int | None = None
+    group: int | None = None
+    sparsity: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Solved:
+    """A layer's new weights, as a matrix; where they are on a grid, its levels and steps."""
+
+    weight: Tensor
+    error: Tensor
+    """(1,): ‖y − ŷ‖² / ‖y‖² on the calibration data, about the means where there is a bias."""
+    bias: Tensor | None = None
+    levels: Tensor | None = None
+    step: Tensor | None = None
+    kept: Tensor | None = None
+
+    @property
+    def size(self) -> float:
+        """About how many bytes it takes: the entropy of the levels and a float for each step."""
+        if self.levels is None or self.step is None:
+            return 4.0 * int((self.weight != 0).sum())
+        _, counts = self.levels.unique(return_counts=True)
+        share = counts.double() / counts.sum()
+        return float(-(share * share.log2()).sum() * self.levels.numel() / 8) + 4.0 * self.step.numel()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """As a journal holds it."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Layer:
+    """A layer's problem on the calibration data, ready to be solved for several forms."""
+
+    one: LinearMap
+    module: nn.Module
+    moments: Moments
+    problem: Quadratic
+    best: Tensor
+    """The least-squares weights (or those it has, without a refit)."""
+    bias: bool
+
+    @classmethod
+    def of(
+        cls,
+        one: LinearMap,
+        work: nn.Module,
+        moments: Moments,
+        *,
+        refit: bool = True,
+        damping: float = DAMPING,
+    ) -> "Layer":
+        """From what reaches the layer now."""
+        module = work.get_submodule(one.module)
+        prior = one.matrix(module, one.weight_of(work))
+        bias = one.bias_of(work) is not None
+        problem = Quadratic.of(moments, prior, bias=bias, damping=damping)
+        held = prior.to(problem.gram)
+        if not refit:
+            problem = dataclasses.replace(problem, linear=problem.hessian @ held.mT)
+        return cls(one, module, moments, problem, problem.solve() if refit else held, bias)
+
+    def solve(self, *forms: Form) -> list[Solved]:
+        """The best weights of each form that the passes find."""
+        gridded = any(form.bits or form.sparsity for form in forms)
+        factored = Factored.of(self.problem.hessian) if gridded else None
+        return [self.solved(form, factored) for form in forms]
+
+    def solved(self, form: Form, factored: Factored | None) -> Solved:
+        """One form."""
+        if factored is None or (form.bits is None and not form.sparsity):
+            return self.finished(self.best)
+        if form.bits is None:
+            weight, kept = masked(self.best, factored, self.problem.linear, form.sparsity)
+            return self.finished(weight, kept=kept)
+        group = group_width(self.one, self.module, self.best.shape[-1], form.group)
+        made, kept = on_grid(
+            self.best, factored, self.problem.linear, form.bits, group=group, sparsity=form.sparsity
+        )
+        mask = kept if form.sparsity else None
+        return self.finished(made.weight, levels=made.levels, step=made.step, kept=mask)
+
+    def finished(self, weight: Tensor, **record: Tensor | None) -> Solved:
+        """With its error and its bias."""
+        bias = bias_for(self.moments, weight) if self.bias else None
+        return Solved(weight, torch.tensor([self.problem.relative(weight)]), bias, **record)
+
+
+def group_width(one: LinearMap, layer: nn.Module, columns: int, group: int | None) -> int | None:
+    """Columns that share a step: ``group`` inputs with all their taps; None (a row) where they do not
+    divide."""
+    weight = layer.get_parameter(one.leaf)
+    taps = max(1, columns * one.groups(layer) // weight.shape[one.columns_dim]) if weight.ndim > 2 else 1
+    if group is None or columns % (group * taps):
+        return None
+    return group * taps
+
+
+@contextlib.contextmanager
+def tried(one: LinearMap, work: nn.Module, solved: Solved) -> Generator[None]:
+    """The new weights in the layer for a while, without a record."""
+    layer, weight, bias = work.get_submodule(one.module), one.weight_of(work), one.bias_of(work)
+    before = weight.detach().clone(), None if bias is None else bias.detach().clone()
+    with torch.no_grad():
+        weight.copy_(one.tensor(layer, solved.weight.to(weight), weight.shape))
+        if bias is not None and solved.bias is not None:
+            bias.copy_(solved.bias.reshape(bias.shape).to(bias))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            weight.copy_(before[0])
+            if bias is not None and before[1] is not None:
+                bias.copy_(before[1])
+
+
+@torch.no_grad()
+def write(one: LinearMap, work: nn.Module, solved: Solved) -> None:
+    """Put the new weights into the layer, with their storage record, and the bias that goes with them."""
+    layer, weight, bias = work.get_submodule(one.module), one.weight_of(work), one.bias_of(work)
+    kept = None if solved.kept is None else one.tensor(layer, solved.kept, weight.shape)
+    if solved.levels is None or solved.step is None:
+        weight.copy_(one.tensor(layer, solved.weight.to(weight), weight.shape))
+        if kept is not None:
+            store(work, one.weight, kept=kept)
+    else:
+        step = one.step_tensor(layer, solved.step, weight.shape)
+        levels = one.tensor(layer, solved.levels, weight.shape).to(torch.int32)
+        store(work, one.weight, step=step, levels=levels, kept=kept)
+    if bias is not None and solved.bias is not None:
+        bias.copy_(solved.bias.reshape(bias.shape).to(bias))

@@ -1,0 +1,254 @@
+"""Passes over the calibration data: the original and the compressed network side by side, moments summed.
+
+Layers are taken in the order in which they run. A pass ends as soon as the last layer it is for has run,
+and keeps one
+batch of these layers' outputs: activations are never all in memory.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.compress.calibration import Calibration, call
+from torchlift.compress.linear_maps import Given, LinearMap, Table
+from torchlift.compress.moments import Moments
+from torchlift.errors import TorchliftError
+
+ROWS = 6
+"""Rows of a layer's moments: at most so many for each of its inputs, and 16,384 where there are fewer."""
+
+WAVES = 64
+"""Passes of one sweep: beyond that, neighbours share one."""
+
+Hook = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
+
+
+class Enough(Exception):
+    """All layers of a pass have run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """How a layer ran on the first batch."""
+
+    place: int
+    """Its number in the order of first calls."""
+    calls: int
+    given: int
+    """Which tensor it was given: layers with the same one are solved in one pass."""
+    positions: int
+    lags: bool
+    """Whether its Gram matrix is had from lags, however many positions there are."""
+
+
+@contextlib.contextmanager
+def listening(model: nn.Module, hooks: dict[str, Hook]) -> Generator[None]:
+    """Call hooks behind modules, by name."""
+    handles = [
+        model.get_submodule(name).register_forward_hook(hook, with_kwargs=True)
+        for name, hook in hooks.items()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def plain_attention() -> Generator[None]:
+    """Without torch's fused kernel for encoder layers, behind which no layer is seen."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def run(model: nn.Module, inputs: Any) -> Any:
+    """One call without gradients, which may end early."""
+    with torch.no_grad(), plain_attention(), contextlib.suppress(Enough):
+        return call(model, inputs)
+    return None
+
+
+def first_calls(model: nn.Module, maps: Sequence[LinearMap], calibration: Calibration) -> dict[str, Ran]:
+    """How each layer runs on the first batch, by the weight's name; one that does not run is left out."""
+    ran: dict[str, Ran] = {}
+    held: list[Any] = []  # tensors are told apart by their numbers while they are alive
+    by_module: dict[str, list[LinearMap]] = {}
+    for one in maps:
+        by_module.setdefault(one.module, []).append(one)
+
+    def hook(name: str) -> Hook:
+        def seen(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            del output
+            held.append((args, kwargs))
+            given = args[0] if args else next(iter(kwargs.values()))
+            for one in by_module[name]:
+                old = ran.get(one.weight)
+                if old is None:
+                    call = args, kwargs
+                    ran[one.weight] = Ran(
+                        len(ran), 1, id(given), one.positions(layer, call), one.has_lags(layer)
+                    )
+                else:
+                    ran[one.weight] = dataclasses.replace(old, calls=old.calls + 1)
+
+        return seen
+
+    with listening(model, {name: hook(name) for name in by_module}):
+        run(model, calibration.first(2))
+    return ran
+
+
+def waves(
+    maps: Sequence[LinearMap], ran: dict[str, Ran], names: dict[str, str], limit: int = WAVES
+) -> list[list[LinearMap]]:
+    """Layers in the order of their first calls, those that are given the same tensor and tied ones
+    together."""
+    place = {key: min(ran[m.weight].place for m in maps if names[m.weight] == key) for key in names.values()}
+    ordered = sorted(maps, key=lambda m: (place[names[m.weight]], ran[m.weight].place))
+    made: list[list[LinearMap]] = []
+    for one in ordered:
+        same = made and ran[made[-1][0].weight].given == ran[one.weight].given
+        twin = made and any(names[m.weight] == names[one.weight] for m in made[-1])
+        made[-1].append(one) if same or twin else made.append([one])
+    size = -(-len(made) // limit)
+    return [[m for wave in made[k : k + size] for m in wave] for k in range(0, len(made), size)]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stream:
+    """The original and the compressed network, and how their layers run."""
+
+    original: nn.Module
+    work: nn.Module
+    calibration: Calibration
+    ran: dict[str, Ran]
+    rows: dict[str, Tensor] = dataclasses.field(default_factory=dict[str, Tensor])
+    """The outputs of a layer that are left, by its weight's name, where some were cut."""
+    names: dict[str, str] = dataclasses.field(default_factory=dict[str, str])
+    """The first name of each tied weight."""
+
+    def moments(self, maps: Sequence[LinearMap]) -> dict[str, Moments]:
+        """The moments of these layers over all batches and processes, by weight; tied weights summed."""
+        found: dict[str, Moments] = {}
+        looked_up = [m for m in maps if isinstance(m, Table)]
+        read = [m for m in maps if not isinstance(m, Table)]
+        for inputs in self.calibration if read else ():
+            self.add(found, read, inputs)
+        for moments in found.values():
+            moments.reduce()
+        for one in looked_up:
+            add_lookup(found, self.key(one), one.weight_of(self.work).detach(), self.calibration.samples)
+        never = [m.weight for m in read if self.key(m) not in found]
+        if never:
+            raise TorchliftError(NEVER.format(never[0], never[0]))
+        return found
+
+    def add(self, found: dict[str, Moments], maps: Sequence[LinearMap], inputs: Any) -> None:
+        """One batch through both networks."""
+        targets: dict[str, list[Tensor]] = {}
+        thin = {m.weight: self.thinned(m) for m in maps}
+
+        def keep(one: LinearMap, layer: nn.Module, given: Given, output: Any) -> None:
+            y = one.targets(layer, given, output, thin[one.weight])
+            rows = self.rows.get(self.key(one))
+            targets.setdefault(one.weight, []).append(y if rows is None else y[:, rows.to(y.device)])
+
+        def total(one: LinearMap, layer: nn.Module, given: Given, output: Any) -> None:
+            del output
+            weight = one.matrix(layer, one.weight_of(self.work))
+            y = None if one.own_targets else targets[one.weight].pop(0)
+            y = None if y is None else y.reshape(len(y), len(weight), -1).movedim(1, 0)
+            if self.key(one) not in found:
+                groups, outputs, wide = weight.shape
+                found[self.key(one)] = Moments.zeros(groups, wide, outputs, weight.device)
+            moments, done = found[self.key(one)], 0
+            gram = one.gram(layer, given) if thin[one.weight] is None else None
+            for x in one.rows(layer, given, thin[one.weight]):
+                own = x @ weight.mT if y is None else y[:, done : done + x.shape[1]]
+                moments.add(x, own, gram=gram is None)
+                done += x.shape[1]
+            if gram is not None:
+                moments.xx += gram.to(moments.xx)
+
+        held = [m for m in maps if not m.own_targets]
+        if held:
+            self.through(self.original, held, inputs, keep)
+        self.through(self.work, maps, inputs, total)
+
+    def key(self, one: LinearMap) -> str:
+        """The name of a map's weight; the first one of a tied weight."""
+        return self.names.get(one.weight, one.weight)
+
+    def through(
+        self,
+        model: nn.Module,
+        maps: Sequence[LinearMap],
+        inputs: Any,
+        visit: Callable[[LinearMap, nn.Module, Given, Any], None],
+    ) -> None:
+        """Run a model up to the last of these layers, and visit each when it has run."""
+        by_module: dict[str, list[LinearMap]] = {}
+        for one in maps:
+            by_module.setdefault(one.module, []).append(one)
+        once = all(self.ran[m.weight].calls == 1 for m in maps)
+        waiting = set(by_module)
+        inside: set[str] = set()
+
+        def hook(name: str) -> Hook:
+            def seen(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+                if name in inside:
+                    return
+                inside.add(name)  # a layer that is asked about its own insides is not visited again
+                for one in by_module[name]:
+                    visit(one, layer, (args, kwargs), output)
+                inside.discard(name)
+                waiting.discard(name)
+                if once and not waiting:
+                    raise Enough
+
+            return seen
+
+        with listening(model, {name: hook(name) for name in by_module}):
+            run(model, inputs)
+
+    def thinned(self, one: LinearMap) -> Tensor | None:
+        """Positions of a convolution's output, evenly spread, where all of them would be far more than
+        needed."""
+        positions = self.ran[one.weight].positions
+        layer = self.work.get_submodule(one.module)
+        inputs = one.matrix(layer, one.weight_of(self.work)).shape[-1]
+        wanted = -(-max(ROWS * inputs, 2**14) // self.calibration.samples)
+        if positions <= wanted or self.ran[one.weight].lags:
+            return None
+        return torch.linspace(0, positions - 1, wanted).round().long()
+
+
+NEVER = "{!r} never ran on the calibration data: pass inputs that reach it, or leave it out with keep={!r}."
+
+
+def add_lookup(found: dict[str, Moments], key: str, weight: Tensor, samples: int) -> None:
+    """An embedding's moments: each entry of its weight counts for itself, as often as a row is looked up."""
+    rows, features = weight.shape
+    each = samples / rows
+    if key not in found:
+        found[key] = Moments.zeros(1, features, rows, weight.device)
+    moments = found[key]
+    moments.xx += each * torch.eye(features, device=weight.device)[None].to(moments.xx)
+    moments.xy += each * weight.mT[None].to(moments.xy)
+    moments.yy += each * weight.square().sum(1)[None].to(moments.yy)
+    moments.count += 1
+
+
+def first_names(model: nn.Module, maps: Iterable[LinearMap]) -> dict[str, str]:
+    """The first name of every map's weight: tied ones share it."""
+    first: dict[int, str] = {}
+    return {m.weight: first.setdefault(id(m.weight_of(model)), m.weight) for m in maps}

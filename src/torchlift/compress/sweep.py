@@ -1,0 +1,170 @@
+"""The whole network, layer by layer from input to output: cut, quantize, measure."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.channels.costs import Costs, costs_of
+from torchlift.channels.cuts import Cuts
+from torchlift.compress.allocation import Option
+from torchlift.compress.calibration import Calibration
+from torchlift.compress.cutting import Channels, cut_channels, kept_rows
+from torchlift.compress.distance import output_error
+from torchlift.compress.journal import Journal, Step
+from torchlift.compress.linear_maps import LinearMap, Table, maps_of
+from torchlift.compress.norms import correct_norms
+from torchlift.compress.solve import Form, Layer, Solved, tried, write
+from torchlift.compress.stream import NEVER, Stream, first_calls, first_names, waves
+from torchlift.errors import TorchliftError
+
+BITS = (2, 3, 4, 5, 6, 8)
+SENSED = 3
+"""The bits at which a layer's sensitivity is measured."""
+
+SENSITIVITY_SAMPLES = 64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class State:
+    """A network on its way: its layers' maps, and what was cut."""
+
+    work: nn.Module
+    cuts: Cuts = dataclasses.field(default_factory=dict[tuple[str, int], Tensor])
+    errors: dict[str, float] = dataclasses.field(default_factory=dict[str, float])
+    forms: dict[str, Form] = dataclasses.field(default_factory=dict[str, Form])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sweep:
+    """One call's network, data and choices."""
+
+    original: nn.Module
+    calibration: Calibration
+    journal: Journal
+    tell: Callable[[str], None]
+    chosen: Callable[[str], bool]
+    """Whether a weight, by its name, is to be compressed."""
+    refit: bool = True
+
+    def maps(self, model: nn.Module) -> list[LinearMap]:
+        """The linear maps that are to be compressed."""
+        return [m for m in maps_of(model)[0] if self.chosen(m.weight)]
+
+    def start(self) -> State:
+        """The network as it is; every layer must run on the calibration data."""
+        maps = self.maps(self.original)
+        ran = first_calls(self.original, maps, self.calibration)
+        never = next((m.weight for m in maps if m.weight not in ran), None)
+        if never is not None:
+            raise TorchliftError(NEVER.format(never, never))
+        return State(copy.deepcopy(self.original))
+
+    def stream(self, state: State) -> tuple[Stream, list[LinearMap]]:
+        """Both networks, and the maps of the one at work."""
+        maps = self.maps(state.work)
+        ran = first_calls(state.work, maps, self.calibration)
+        rows = kept_rows(maps, self.original, state.cuts)
+        names = first_names(state.work, maps)
+        return Stream(self.original, state.work, self.calibration, ran, rows, names), maps
+
+    def channels(self, state: State) -> tuple[Channels, Costs]:
+        """The coupled channels that may be cut, and what the network costs without some of them."""
+        every, _ = maps_of(state.work)
+        ran = first_calls(state.work, every, self.calibration)
+        stream = Stream(self.original, state.work, self.calibration, ran)
+        known = [m for m in every if m.weight in ran]
+        found = Channels.of(stream, known, lambda name: not self.chosen(name))
+        return found, costs_of(state.work, found.trace)
+
+    def cut(self, state: State, counts: Mapping[str, int]) -> State:
+        """Without the channels worth least, so many of each coupling; every reader refit."""
+        found, _ = self.channels(state)
+        stream, maps = self.stream(State(copy.deepcopy(state.work), state.cuts))
+        small, _, cuts = cut_channels(stream, found, maps, counts, self.journal, self.tell)
+        after = State(small, cuts)
+        correct_norms(self.original, small, self.calibration, cuts)
+        return after
+
+    def solve(self, state: State, forms: Mapping[str, Form]) -> State:
+        """Every layer in its form, one after the other, each for what the layers before it have become."""
+        state = State(copy.deepcopy(state.work), state.cuts, forms=dict(forms))
+        stream, maps = self.stream(state)
+        for wave in waves(maps, stream.ran, stream.names):
+            self.tell(wave[0].module)
+            step = self.journal(lambda wave=wave: self.solved(stream, wave, forms))
+            for one in leading(stream, wave):
+                key = stream.key(one)
+                own = {k.rpartition("|")[2]: v for k, v in step.items() if k.rpartition("|")[0] == key}
+                write(one, state.work, Solved(**own))
+                state.errors[key] = float(own["error"])
+        return state
+
+    def solved(self, stream: Stream, wave: list[LinearMap], forms: Mapping[str, Form]) -> Step:
+        """The layers of one wave, solved."""
+        step: Step = {}
+        moments = stream.moments(wave)
+        for one in leading(stream, wave):
+            layer = Layer.of(one, stream.work, moments.pop(stream.key(one)), refit=self.refit)
+            (found,) = layer.solve(forms.get(stream.key(one), Form()))
+            step |= {f"{stream.key(one)}|{name}": value for name, value in found.tensors().items()}
+        return step
+
+    def options(self, state: State, forms: Form) -> tuple[dict[str, list[Option]], dict[str, float]]:
+        """For each weight its sizes and costs at every number of bits, and its sensitivity."""
+        stream, maps = self.stream(state)
+        found: dict[str, list[Option]] = {}
+        sensitivity: dict[str, float] = {}
+        base = self.output_error(state.work, brief=True)
+        for wave in waves(maps, stream.ran, stream.names):
+            self.tell(wave[0].module)
+            step = self.journal(lambda wave=wave: self.measured(stream, wave, forms))
+            for one in leading(stream, wave):
+                key = stream.key(one)
+                size, error, moved = step[key].tolist()
+                sensitivity[key] = max(moved[0] - base, 1e-12)
+                scale = sensitivity[key] / max(error[BITS.index(SENSED)], 1e-30)
+                found[key] = [Option(b, s, scale * e) for b, s, e in zip(BITS, size, error, strict=True)]
+        return found, sensitivity
+
+    def measured(self, stream: Stream, wave: list[LinearMap], form: Form) -> Step:
+        """Sizes, errors and the output's change for each layer of a wave: (3, levels)."""
+        step: Step = {}
+        moments = stream.moments(wave)
+        for one in leading(stream, wave):
+            layer = Layer.of(one, stream.work, moments.pop(stream.key(one)), refit=self.refit)
+            solved = layer.solve(*(dataclasses.replace(form, bits=bits) for bits in BITS))
+            with tried(one, stream.work, solved[BITS.index(SENSED)]):
+                moved = self.output_error(stream.work, brief=True)
+            rows = [s.size for s in solved], [float(s.error) for s in solved], [moved] * len(BITS)
+            step[stream.key(one)] = torch.tensor(rows, dtype=torch.float64)
+        return step
+
+    def output_error(self, model: nn.Module, *, brief: bool = False) -> float:
+        """How far the outputs are from the original's; ``brief``: on the first samples."""
+        return output_error(self.original, model, self.few() if brief else self.calibration)
+
+    def few(self) -> list[Any]:
+        """The first batches."""
+        taken: list[Any] = []
+        count = 0
+        for inputs in self.calibration:
+            taken.append(inputs)
+            first = next(iter(inputs.values())) if isinstance(inputs, dict) else inputs[0]
+            count += len(first)
+            if count >= SENSITIVITY_SAMPLES:
+                break
+        return taken
+
+
+def leading(stream: Stream, wave: list[LinearMap]) -> list[LinearMap]:
+    """One map for each weight of a wave: of a tied one, that which has a Gram matrix of its own."""
+    by_key: dict[str, LinearMap] = {}
+    for one in wave:
+        old = by_key.get(stream.key(one))
+        if old is None or isinstance(old, Table):
+            by_key[stream.key(one)] = one
+    return list(by_key.values())

@@ -1,0 +1,293 @@
+"""``tl.compress`` as it is called: targets, records, cuts, files, and what it says to bad input."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchlift as tl
+from any_models import ANY, any_model
+from torchlift.compress.calibration import Calibration
+from torchlift.compress.distance import output_error
+from torchlift.compress.journal import Journal
+from torchlift.compress.norms import fold_norms
+from torchlift.errors import CheckpointError, DataError, TorchliftError
+from torchlift.tree import each
+
+
+def image_net(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Conv2d(3, 12, 3, padding=1, bias=False),
+        nn.BatchNorm2d(12),
+        nn.ReLU(),
+        nn.Conv2d(12, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
+    model[1].running_mean.normal_()
+    model[1].running_var.uniform_(0.5, 2)
+    return model.eval()
+
+
+def images(count: int = 64) -> Tensor:
+    return torch.randn(count, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def compress(model: nn.Module, data: Any, **options: Any) -> tl.Compressed:
+    return tl.compress(model, data, progress=False, **options)
+
+
+def rounded(model: nn.Module, bits: int) -> nn.Module:
+    """Every row to its nearest of 2^bits − 1 values up to its largest."""
+    model, top = copy.deepcopy(model), 2 ** (bits - 1) - 1
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.ndim > 1:
+                step = p.flatten(1).abs().amax(1).reshape(-1, *[1] * (p.ndim - 1)) / top
+                p.copy_(step * (p / step).round())
+    return model
+
+
+def test_bits_are_recorded_and_better_than_rounding() -> None:
+    model, x = image_net(), images()
+    before = copy.deepcopy(model.state_dict())
+    errors = {bits: compress(model, x, bits=bits) for bits in (3, 4)}
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    for bits, small in errors.items():
+        records = tl.stored(small.model)
+        assert set(records) == {n for n, p in small.model.named_parameters() if p.ndim > 1}
+        assert all(record.bits is not None and record.bits <= bits for record in records.values())
+        assert small.error == pytest.approx(output_error(model, small.model, [(x,)]), rel=1e-3)
+        assert small.error < 0.5 * output_error(model, rounded(model, bits), [(x,)])
+    assert errors[3].bytes < errors[4].bytes < tl.deploy.measure(model, x[:1], repeats=1).file_bytes
+
+
+def test_channels_go_and_readers_make_up_for_them() -> None:
+    model, x = image_net(), images()
+    small = compress(model, x, ratio=0.25)
+    assert [m.weight.shape[0] for m in small.model.modules() if hasattr(m, "weight")] == [9, 12, 10]
+    plain = tl.deploy.prune(model, x[:2], 0.25)
+    assert small.error < 0.5 * output_error(model, plain, [(x,)])
+    assert small.card["achieved"]["parameters"] == sum(p.numel() for p in small.model.parameters())
+
+
+def test_cut_and_quantized_within_bytes() -> None:
+    model, x = image_net(), images(32)
+    small = compress(model, x, bytes=1500)
+    assert small.bytes <= 1500
+    assert len({row.bits for row in small.rows}) >= 1
+    with pytest.raises(TorchliftError, match=r"bytes=200 is not possible: the least"):
+        compress(model, x, bytes=200)
+
+
+def test_without_a_target_outputs_stay_within_a_percent() -> None:
+    model, x = image_net(), images()
+    small = compress(model, x)
+    assert small.error <= 1e-4
+    assert small.bytes < 0.5 * small.card["before"]["bytes"]
+
+
+def test_macs_are_met_and_the_least_is_named() -> None:
+    model, x = image_net(), images(32)
+    small = compress(model, x, macs=60_000)
+    assert small.card["achieved"]["macs"] <= 60_000
+    with pytest.raises(TorchliftError, match=r"macs=10 is not possible: the least that cuts leave is \d+"):
+        compress(model, x, macs=10)
+
+
+def test_mask_and_grid() -> None:
+    small = compress(image_net(), images(), bits=4, sparsity=0.5)
+    for record in tl.stored(small.model).values():
+        assert record.kept is not None
+        assert float(record.kept.float().mean()) == pytest.approx(0.5, abs=0.1)
+    masked = compress(image_net(), images(), sparsity=0.5)
+    assert masked.error < small.error
+
+
+def test_groups_of_columns_share_a_step() -> None:
+    model = nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+    small = compress(model, torch.randn(64, 64), bits=4, group=32)
+    steps = [record.step for record in tl.stored(small.model).values()]
+    assert [tuple(step.shape) for step in steps if step is not None] == [(8, 2), (3, 1)]
+
+
+def test_polishing_stays_on_the_grid_and_comes_nearer() -> None:
+    model, x = image_net(), images()
+    cut, tuned = (compress(model, x, ratio=0.25, polish=epochs) for epochs in (0, 20))
+    assert tuned.error < cut.error
+    plain, polished = (compress(model, x, bits=2, polish=epochs) for epochs in (0, 20))
+    assert polished.error < plain.error
+    levels = [record.levels for record in tl.stored(polished.model).values()]
+    assert len(levels) == 3
+    assert all(level is not None and int(level.abs().max()) <= 1 for level in levels)
+
+
+def test_files_hold_what_is_delivered(tmp_path: Path) -> None:
+    model, x = image_net(), images()
+    small = compress(model, x, bits=4, valid=(x, model(x).argmax(1)), out=tmp_path / "run")
+    assert small.card["before"]["metric"] == 1.0
+    size = small.save(tmp_path / "small.tl")
+    assert size == small.bytes == (tmp_path / "run" / "model.tl").stat().st_size
+    loaded = tl.deploy.load(tmp_path / "small.tl")
+    torch.testing.assert_close(loaded(x), small.model(x))
+    assert json.loads((tmp_path / "run" / "card.json").read_text())["achieved"]["bytes"] == size
+    assert "Where the bytes went" in small.report(tmp_path / "page.html").read_text()
+    assert small.table().splitlines()[1].split()[:3] == ["0.weight", "12×3×3×3", "4"]
+
+
+def test_neither_the_order_of_samples_nor_labels_nor_the_form_of_the_data_matter() -> None:
+    """Up to the rounding of sums: a refit moves with it as little, a grid keeps its error."""
+    model, x = image_net(), images()
+    labels = torch.zeros(64, dtype=torch.int64)
+    pairs = torch.utils.data.TensorDataset(x, labels)
+    loader = torch.utils.data.DataLoader(pairs, batch_size=16)
+    cut, grid = compress(model, x, ratio=0.25), compress(model, x, bits=4)
+    for data in (x.flip(0), (x, labels), pairs, loader):
+        other = compress(model, data, ratio=0.25).model
+        for a, b in zip(cut.model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
+    assert compress(model, loader, bits=4).error == pytest.approx(grid.error, rel=0.1)
+
+
+class Tied(nn.Module):
+    """A table of vectors that is both looked up and multiplied with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.look, self.mix = nn.Embedding(20, 8), nn.Linear(8, 8)
+        self.read = nn.Linear(8, 20, bias=False)
+        self.read.weight = self.look.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.read(torch.tanh(self.mix(self.look(ids))).mean(1))
+
+
+def test_a_tied_weight_is_solved_once_and_stays_tied() -> None:
+    torch.manual_seed(0)
+    small = compress(Tied().eval(), torch.randint(0, 20, (32, 5)), bits=4)
+    assert small.model.look.weight is small.model.read.weight
+    assert [row.layer for row in small.rows] == ["look.weight", "mix.weight"]
+    assert all(row.error is not None and not row.why for row in small.rows)
+
+
+@pytest.mark.parametrize("name", [name for name in ANY if name != "mobilenet"])
+def test_any_model(name: str) -> None:
+    model, batch = any_model(name)
+    batch = each(lambda t: t.repeat(2, *[1] * (t.ndim - 1)), batch)
+    small = compress(model.eval(), batch, bits=4)
+    assert small.error < 0.05
+    assert all(row.bits == 4 or row.why for row in small.rows)
+    cut = compress(model.eval(), batch, ratio=0.25)
+    assert cut.card["achieved"]["parameters"] < cut.card["before"]["parameters"]
+    assert cut.error < 0.25
+
+
+def test_norms_are_folded_where_that_changes_nothing() -> None:
+    model, x = image_net(), images(4)
+    folded = fold_norms(model, (x,))
+    torch.testing.assert_close(folded(x), model(x), atol=1e-4, rtol=1e-4)
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in folded.modules())
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)
+            self.norm.running_mean.normal_()
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(x)
+            return self.norm(y) + y
+
+    twice = Twice().eval()
+    assert isinstance(fold_norms(twice, (x,)).norm, nn.BatchNorm2d)
+
+
+def test_what_is_kept_is_left_alone() -> None:
+    model, x = image_net(), images(32)
+    small = compress(model, x, bits=3, keep="7")
+    assert torch.equal(small.model[7].weight, model[7].weight)
+    assert next(row.why for row in small.rows if row.layer == "7.weight") == "left alone as asked"
+    assert set(tl.stored(small.model)) == {"0.weight", "3.weight"}
+
+
+def test_a_call_is_resumed_at_the_layer_it_was_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = image_net(), images(32)
+    options: dict[str, Any] = {"bits": 3, "ratio": 0.25}
+    whole = compress(model, x, **options).model
+    step, count = Journal.__call__, [0]
+
+    def killed(self: Journal, compute: Any) -> Any:
+        count[0] += 1
+        if count[0] == 4:
+            raise KeyboardInterrupt
+        return step(self, compute)
+
+    monkeypatch.setattr(Journal, "__call__", killed)
+    with pytest.raises(KeyboardInterrupt):
+        compress(model, x, out=tmp_path, **options)
+    assert len(list((tmp_path / "layers").glob("*.safetensors"))) == 3
+    assert not (tmp_path / "model.tl").exists()
+    with pytest.raises(CheckpointError, match="resume=True"):
+        compress(model, x, out=tmp_path, **options)
+    with pytest.raises(CheckpointError, match="another model, data or targets"):
+        compress(model, x, out=tmp_path, resume=True, bits=4)
+    resumed = compress(model, x, out=tmp_path, resume=True, **options).model
+    for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+class Idle(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.idle = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.used(x)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": None}, "needs calibration data"),
+        ({"data": torch.randn(4, 3, 8, 8)}, "needs 8 calibration samples or more, got 4"),
+        ({"data": torch.full((16, 3, 8, 8), torch.nan)}, "NaN"),
+        ({"data": torch.randn(16, 5)}, "does not take the calibration inputs of shape"),
+        ({"model": image_net().train()}, "training mode"),
+        ({"model": Idle().eval(), "data": torch.randn(16, 4)}, "'idle.weight' never ran"),
+        ({"bits": 1}, "from 2 to 8"),
+        ({"ratio": 1.5}, r"ratio lies in \[0, 1\)"),
+        ({"bytes": 0}, "positive"),
+        ({"keep": "nowhere"}, "matches nothing"),
+        ({"ratio": 0.5, "macs": 100.0}, "pass one of them"),
+        ({"group": 7}, "32, 64 or 128"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"model": image_net(), "data": images(16), "bits": 4} | change
+    out = tmp_path / "out"
+    with pytest.raises(TorchliftError, match=message) as caught:
+        compress(given.pop("model"), given.pop("data"), out=out, **given)
+    assert "\n" not in str(caught.value)
+    assert not (out / "model.tl").exists()
+
+
+def test_calibration_tells_arguments_from_labels() -> None:
+    class Two(nn.Module):
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return a + b
+
+    device = torch.device("cpu")
+    x = torch.randn(16, 3)
+    assert Calibration.of(Two(), (x, x), device).positional
+    assert not Calibration.of(nn.Identity(), (x, x), device).positional
+    with pytest.raises(DataError, match="empty"):
+        Calibration.of(nn.Identity(), [], device)
