@@ -62,7 +62,7 @@ def compress(
     ``where``: a glob on the names of weights to compress; ``keep``: globs of those to leave alone.
     ``group``: 32, 64
     or 128 inputs of a row share a step. ``valid`` and ``metric(model, batch)`` add a figure to the card. With
-    ``out=`` a folder, the call can be resumed after an interruption and leaves ``model.tl`` and ``card.json``.
+    ``out=`` a folder, the call can be resumed when interrupted, and leaves ``model.tl`` and ``card.json``.
     """
     check(model, polish, sweeps, group)
     targets = Targets(bytes, macs, latency, bits, ratio, sparsity or 0.0, group)

@@ -3,7 +3,7 @@ network."""
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -126,32 +126,39 @@ def allocated(sweep: Sweep, state: State, targets: Targets, limit: int) -> tuple
             )
         return done, {}
     options, sensitivity = sweep.options(state, targets.form)
-    names = list(options)
+    least = {name: min(some, key=lambda o: o.size) for name, some in options.items()}
+    most = {name: max(some, key=lambda o: o.size) for name, some in options.items()}
     budget = float(limit)
     best: State | None = None
-    smallest = 0
     for _ in range(CORRECTIONS):
-        picked = knapsack([options[name] for name in names], budget)
-        picked = picked or [min(options[name], key=lambda o: o.size) for name in names]
-        done = finished(sweep, state, forms_of(names, picked, targets))
-        smallest = file_size(done.work)
-        if smallest <= limit:
+        found = knapsack(list(options.values()), budget)
+        picked = least if found is None else dict(zip(options, found, strict=True))
+        done = finished(sweep, state, forms_of(picked, targets))
+        size = file_size(done.work)
+        if size <= limit:
             best = done
-            if smallest > 0.95 * limit or all(
-                o.level == options[n][-1].level for n, o in zip(names, picked, strict=True)
-            ):
+            if size > 0.95 * limit or picked == most:
                 break
-        budget += 0.998 * limit - smallest
+        if size > limit and picked == least:
+            raise impossible("bytes", limit, size)
+        budget *= 0.99 * limit / size
     if best is None:
-        raise TorchliftError(
-            f"bytes={limit:,} is not possible: the least that this network allows is {smallest:,}."
-        )
+        best = finished(sweep, state, forms_of(least, targets))
+        if file_size(best.work) > limit:
+            raise impossible("bytes", limit, file_size(best.work))
     return best, sensitivity
 
 
-def forms_of(names: list[str], picked: list[Option], targets: Targets) -> dict[str, Form]:
+def impossible(name: str, limit: float, least: float) -> TorchliftError:
+    """What is said of a target out of reach."""
+    return TorchliftError(
+        f"{name}={limit:,g} is not possible: the least that this network allows is {least:,g}."
+    )
+
+
+def forms_of(picked: Mapping[str, Option], targets: Targets) -> dict[str, Form]:
     """The chosen bits of each layer."""
-    return {n: dataclasses.replace(targets.form, bits=o.level) for n, o in zip(names, picked, strict=True)}
+    return {name: dataclasses.replace(targets.form, bits=o.level) for name, o in picked.items()}
 
 
 def nearly_equal(sweep: Sweep, state: State, targets: Targets) -> tuple[State, Sensitivity]:
@@ -164,7 +171,7 @@ def nearly_equal(sweep: Sweep, state: State, targets: Targets) -> tuple[State, S
     for _ in range(CORRECTIONS):
         turned = [[Option(o.level, o.cost, o.size) for o in options[name]] for name in names]
         picked = knapsack(turned, limit) or [options[name][-1] for name in names]
-        done = finished(sweep, state, forms_of(names, picked, targets))
+        done = finished(sweep, state, forms_of(dict(zip(names, picked, strict=True)), targets))
         error = sweep.output_error(done.work)
         best = done if best is None or error <= WITHIN else best
         if error <= WITHIN:
@@ -238,7 +245,7 @@ def least_ratio(limit: float, left: Callable[[float], float], name: str, parts: 
     low, high = 0, parts - 1
     least = left(high / parts)
     if least > limit:
-        raise TorchliftError(f"{name}={limit:g} is not possible: the least that cuts leave is {least:g}.")
+        raise impossible(name, limit, least)
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if left(middle / parts) <= limit else (middle + 1, high)
