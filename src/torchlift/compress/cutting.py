@@ -14,16 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.channels.couplings import Coupling, Member
-from torchlift.channels.cuts import Cuts
-from torchlift.channels.dead_channels import Verdict, surgery
+from torchlift.channels.cuts import Cuts, masked
+from torchlift.channels.dead_channels import Verdict
 from torchlift.channels.equality import same
-from torchlift.channels.feasible import usable
-from torchlift.channels.follow import Trace
-from torchlift.channels.masking import masked
-from torchlift.channels.model_trace import Probe, outlined
-from torchlift.channels.scoring import Choice, chosen, scores_of
-from torchlift.channels.shrink import once
-from torchlift.channels.surgery import operate
+from torchlift.channels.follow import Trace, traced
+from torchlift.channels.scores import Choice, chosen, scores_of
+from torchlift.channels.shrink import decided
+from torchlift.channels.surgery import operate, surgery, usable
 from torchlift.compress.linear_maps import Blocks, LinearMap, Projections, Table
 from torchlift.compress.moments import Moments
 from torchlift.compress.refit import DAMPING, Quadratic, bias_for
@@ -44,7 +41,7 @@ class Channels:
     def of(cls, stream: Stream, maps: Sequence[LinearMap], left_alone: Callable[[str], bool]) -> "Channels":
         """Follow the network."""
         example = stream.calibration.first(2)
-        trace, _, _ = outlined(stream.work, example)
+        trace, _ = traced(stream.work, example, values=False)
         known = usable(stream.work, trace, example)
         kept = {
             c.name: "left alone as asked" for c in known if any(left_alone(m.name) for m in c.of("writes"))
@@ -204,14 +201,12 @@ def operated(stream: Stream, channels: Channels, gone: Mapping[str, Tensor]) -> 
     """The network without the channels, computing what it computed with them at zero, and what was cut."""
     example = stream.calibration.first(2)
     verdicts = [Verdict(c, gone[c.name], gone[c.name]) for c in channels.free if c.name in gone]
-    done = surgery(stream.work, channels.trace, verdicts, folding=False)
+    done = surgery(verdicts)
     small = operate(stream.work, channels.trace, done).eval()
-    if same(stream.work, small, [example]):
+    if same(stream.work, small, example):
         return small, done.cuts
-    trace, proved, _ = once(stream.work, example, Probe.of(stream.work, example))
-    if proved is None:
-        return stream.work, {}
-    return operate(stream.work, trace, proved).eval(), proved.cuts
+    proved, done, _, _ = decided(stream.work, example)  # constants to fold, or a cut refused
+    return (stream.work, {}) if proved is None else (proved.eval(), done.cuts)
 
 
 def kept_rows(maps: Sequence[LinearMap], original: nn.Module, cuts: Cuts) -> dict[str, Tensor]:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from torchlift.channels.couplings import Coupling
-from torchlift.channels.dead_channels import Verdict, surgery
-from torchlift.channels.surgery import operate
+from torchlift.channels.dead_channels import Verdict
+from torchlift.channels.surgery import operate, surgery
 from torchlift.compress.allocation import Option, knapsack
 from torchlift.compress.cutting import Channels
 from torchlift.compress.norms import correct_norms
@@ -259,6 +259,6 @@ def latency_at(sweep: Sweep, state: State, channels: Channels, ratio: float) -> 
         dead = torch.zeros(coupling.channels, dtype=torch.bool)
         dead[: min(round(ratio * coupling.channels), coupling.channels - 1)] = True
         verdicts.append(Verdict(coupling, dead, dead))
-    done = surgery(state.work, channels.trace, verdicts, folding=False)
+    done = surgery(verdicts)
     small = operate(copy.deepcopy(state.work), channels.trace, done).eval()
     return 1000 * median_latency(small, sweep.calibration.first(1), 11, 3)
