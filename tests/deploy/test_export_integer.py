@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from torchlift import deploy
-from torchlift.core import Task
-from torchlift.deploy.multiples import grid_of, levels
+from torchlift.core import Task, store, stored
 from torchlift.lifts import LearnedStep, Precision
 
 pytest.importorskip("onnxruntime")
@@ -53,9 +52,11 @@ def test_what_does_not_fit_stays_float_and_says_so(tmp_path):
     net = quantized(3, where="0.weight")
     found = deploy.export_quantized(net, X, tmp_path / "m.onnx")
     assert sorted(kind[:5] for kind in found.weights.values()) == ["float", "float", "int4"]
-    assert all("no step times integers" in why for why in found.gained_nothing.values())
+    assert all("has no grid (tl.stored)" in why for why in found.gained_nothing.values())
     nine = quantized(9)
-    assert len(deploy.export_quantized(nine, X, tmp_path / "n.onnx").gained_nothing) == 3
+    lost = deploy.export_quantized(nine, X, tmp_path / "n.onnx").gained_nothing
+    assert len(lost) == 3
+    assert all("do not fit eight bits" in why for why in lost.values())
 
 
 def test_learned_steps_fit_too_and_the_option_of_export(tmp_path):
@@ -67,14 +68,16 @@ def test_learned_steps_fit_too_and_the_option_of_export(tmp_path):
     assert not list(tmp_path.glob("*.float.onnx"))
 
 
-def by_channel(net: nn.Module, levels: int) -> nn.Module:
-    """Every output channel on a grid of its own scale, one of them zero."""
+def by_channel(net: nn.Module, most: int) -> nn.Module:
+    """Every output channel on a grid of its own step, one of them zero, one negative."""
     torch.manual_seed(0)
-    with torch.no_grad():
-        for weight in (w for w in net.parameters() if w.ndim > 1):
-            step = weight.flatten(1).abs().amax(1).view(-1, *[1] * (weight.ndim - 1)) / levels
-            weight.copy_((weight / step).round() * step)
-            weight[1] = 0
+    for name, weight in net.named_parameters():
+        if weight.ndim > 1:
+            step = weight.detach().flatten(1).abs().amax(1).view(-1, *[1] * (weight.ndim - 1)) / most
+            levels = (weight.detach() / step).round()
+            levels[1] = 0
+            step[0] *= -1
+            store(net, name, step=step, levels=levels)
     return net
 
 
@@ -99,9 +102,11 @@ def test_channels_with_steps_of_their_own_are_stored_as_integers_exactly(tmp_pat
 class Product(nn.Module):
     """A matrix product with its weight as in × out."""
 
-    def __init__(self, weight: torch.Tensor) -> None:
+    def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
-        self.weight = nn.Parameter(weight)
+        record = stored(linear)["weight"]
+        self.weight = nn.Parameter(linear.weight.detach().T.contiguous())
+        store(self, "weight", step=record.step.T, levels=record.levels.T)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x @ self.weight
@@ -109,25 +114,25 @@ class Product(nn.Module):
 
 @pytest.mark.parametrize(("levels", "kind"), [(7, "int4"), (127, "int8")])
 def test_matrices_stored_as_in_by_out_have_steps_along_their_second_axis(tmp_path, levels, kind):
-    weight = by_channel(nn.Linear(40, 30), levels).weight.detach().T.contiguous()
-    grid = grid_of(weight.numpy())
-    assert grid.axis == 1
-    np.testing.assert_array_equal(grid.step * grid.whole.astype(np.float32), weight.numpy())
-    found = deploy.export_quantized(Product(weight), torch.randn(5, 40), tmp_path / "m.onnx")
+    net = Product(by_channel(nn.Linear(40, 30), levels))
+    found = deploy.export_quantized(net, torch.randn(5, 40), tmp_path / "m.onnx")
     assert list(found.weights.values()) == [kind]
     assert found.error < 1e-5
+    graph = onnx.load(tmp_path / "m.onnx").graph
+    (node,) = [node for node in graph.node if node.op_type == "DequantizeLinear"]
+    assert [attribute.i for attribute in node.attribute if attribute.name == "axis"] == [1]
 
 
-def test_grids():
-    rng = np.random.default_rng(0)
-    assert grid_of(rng.normal(size=(40, 40)).astype(np.float32)) is None
-    assert grid_of(rng.normal(size=(40, 2)).astype(np.float32)) is None
-    one = grid_of(np.float32(rng.integers(-3, 4, (9, 9)) * 0.25))
-    assert (one.axis, one.narrow, float(one.step)) == (None, True, 0.25)
+def test_the_gates_of_an_lstm_are_found_in_the_order_of_the_file(tmp_path):
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.head = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 3)
 
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.rnn(x)[0][:, -1])
 
-def test_levels():
-    _, whole = levels(np.float32([[0.6, -1.0, 0.0]]) * np.float32(0.3))
-    assert whole.tolist() == [[3, -5, 0]]
-    assert levels(np.random.default_rng(0).normal(size=(40, 40)).astype(np.float32)) is None
-    assert levels(np.zeros((2, 2), np.float32)) is None
+    lift = LearnedStep("*weight*", bits=4)
+    net = lift.project(lift.lift(Task(Net()))).model
+    found = deploy.export_quantized(net, torch.randn(2, 5, 4), tmp_path / "m.onnx")
+    assert list(found.weights.values()).count("int4") == 3

@@ -1,5 +1,4 @@
-"""ONNX with integer weights: int4 or int8 and one scale per tensor or per channel, where the values allow it
-exactly."""
+"""ONNX with integer weights: int4 or int8 and one scale per tensor or per channel, as their records say."""
 
 import dataclasses
 import importlib
@@ -14,7 +13,7 @@ from torch import nn
 
 from torchlift.channels.example_inputs import Example, outputs, tensors
 from torchlift.deploy.exporting import export
-from torchlift.deploy.multiples import ChannelGrid, grid_of
+from torchlift.deploy.integer_weights import ChannelGrid, Recorded, grid_of, recorded_weights
 from torchlift.errors import TorchliftError
 
 Array = np.ndarray[Any, Any]
@@ -49,8 +48,8 @@ class Quantized:
 def export_quantized(
     model: nn.Module, example: Example, path: str | os.PathLike[str], *, tolerance: float = 1e-4
 ) -> Quantized:
-    """Write the model as ONNX with DequantizeLinear before every weight whose values are step · integer, with
-    one step for all of them or one for each channel.
+    """Write the model as ONNX with DequantizeLinear before every weight with a grid (``tl.stored``): step ·
+    integer, with one step for all of them or one for each channel.
 
     The integers of p bits of SMOL's grid are odd and at most 2^p − 1 in size: grids up to 3 bits fit int4, up
     to 7 bits int8; other weights stay float32, and ``gained_nothing`` says why. Refused where the outputs in
@@ -61,7 +60,7 @@ def export_quantized(
     plain = Path(path).with_suffix(".float.onnx")
     try:
         export(model, example, plain, opset=OPSET)
-        weights = rewrite(plain, Path(path))
+        weights = rewrite(plain, Path(path), recorded_weights(model))
         error, runtime_error = errors(model, example, path)
         if error > tolerance:
             raise TorchliftError(f"export: {path} differs from the model by {error:.1e} in ONNX Runtime.")
@@ -109,7 +108,7 @@ def inputs(opened: Any, example: Example) -> dict[str, Any]:
     return {node.name: x.numpy() for node, x in zip(opened.get_inputs(), tensors(example), strict=True)}
 
 
-def rewrite(source: Path, target: Path) -> dict[str, str]:
+def rewrite(source: Path, target: Path, records: list[Recorded]) -> dict[str, str]:
     """The ONNX file with integer weights where they are exact; what became of each weight."""
     onnx: Any = importlib.import_module("onnx")
     graph_file = onnx.load(str(source))
@@ -118,9 +117,9 @@ def rewrite(source: Path, target: Path) -> dict[str, str]:
         values = onnx.numpy_helper.to_array(tensor)
         if values.dtype != np.float32 or values.ndim < 2:
             continue
-        grid = grid_of(values)
-        if grid is None:
-            kinds[tensor.name] = "float32: its values are no step times integers up to 127, nor any channel's"
+        grid = grid_of(values, records)
+        if isinstance(grid, str):
+            kinds[tensor.name] = f"float32: {grid}"
             continue
         kinds[tensor.name] = "int4" if grid.narrow else "int8"
         graph.initializer.remove(tensor)
