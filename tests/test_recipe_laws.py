@@ -3,6 +3,7 @@
 import copy
 import os
 import signal
+import warnings
 from functools import partial
 
 import pytest
@@ -15,12 +16,29 @@ from every_recipe import RECIPES, data, model
 from torchlift.core import nodes
 from torchlift.errors import TorchliftError
 from torchlift.optim import Muon, Soap
+from torchlift.testing.laws import assert_same_records
 from torchlift.train import Interrupted
 
 EPOCHS = 6
 
 RESHAPING = ("sharing", "layers", "channels", "pooled")
 """What these deliver has other layers or widths than what they were given."""
+
+QUANTIZING = ("smol", "smol, moving", "bit planes", "chain, normalized")
+
+PRUNING = (
+    "sparsification",
+    "sparsification, normalized",
+    "tickets",
+    "magnitude",
+    "gradual",
+    "iterative magnitude",
+    "iterative stochastic",
+    "sequential",
+    "chain",
+    "lift then tune",
+    "a mask",
+)
 
 LIFTED = ("lifted", "lifted isgm", "lifted bcd", "lifted init")
 
@@ -56,6 +74,20 @@ def run(name: str, *, pruned: bool = False, valid: bool = True, **settings):
     )
 
 
+def check_records(name: str, result: tl.Result, pruned: bool) -> None:
+    """What was pruned or quantized is known to be: no zero without a mask, no grid without a step."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        records = result.stored
+    matrices = {key: p for key, p in result.model.named_parameters() if p.ndim > 1}
+    for key, p in matrices.items() if name not in QUANTIZING else ():
+        if 0 < int(p.count_nonzero()) < p.numel() and (pruned or name in PRUNING):
+            assert key in records, f"{key} is pruned, and nobody knows"
+            assert torch.equal(records[key].kept, p != 0), f"the mask of {key}"
+    for key in matrices if name in QUANTIZING else ():
+        assert records[key].step is not None, f"{key} is on a grid, and nobody knows"
+
+
 @pytest.mark.parametrize("valid", [True, False], ids=["valid", "none"])
 @pytest.mark.parametrize("loss", ["cross_entropy", smoothed], ids=["named", "own"])
 @pytest.mark.parametrize("pruned", [False, True], ids=["fresh", "pruned"])
@@ -70,6 +102,7 @@ def test_what_is_delivered_is_what_was_asked_for(name: str, pruned: bool, loss, 
         return
     result = run(name, pruned=pruned, valid=valid, loss=loss, equal_cost=True)
     assert not list(nodes(result.model))
+    check_records(name, result, pruned)
     assert result.cost <= EPOCHS * (1 + 1e-9)
     if name not in RESHAPING:
         assert [type(m) for m in result.model.modules()] == [type(m) for m in before.modules()]
@@ -140,6 +173,7 @@ def test_muon_and_soap_resume_bit_for_bit_and_keep_zeros(name: str, tmp_path) ->
         whole.model.state_dict().items(), again.model.state_dict().values(), strict=True
     ):
         assert torch.equal(one, two), key
+    assert_same_records(again.stored, whole.stored)
     if pruned and name not in RESHAPING:
         for new, old in zip(whole.model.parameters(), model(pruned).parameters(), strict=True):
             assert bool((new[old == 0] == 0).all())

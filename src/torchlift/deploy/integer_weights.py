@@ -58,8 +58,11 @@ def recorded_weights(model: nn.Module) -> list[Recorded]:
 
 
 def grid_of(values: Array, records: list[Recorded]) -> ChannelGrid | str:
-    """The grid of a weight of the file, or why it has none: it is one of the model's, as it is, transposed, or
-    with one step for all of it in any order (as the gates of an LSTM)."""
+    """The grid of a weight of the file, or why it has none.
+
+    It is a weight of the model as it is, transposed, or, with one step for all of it, in any order: the file
+    has the gates of an LSTM in an order of its own.
+    """
     for record in records:
         for order in ((0, 1), (1, 0)) if values.ndim == 2 else (tuple(range(values.ndim)),):
             if record.values.ndim == values.ndim and np.array_equal(record.values.transpose(order), values):

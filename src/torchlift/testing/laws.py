@@ -5,14 +5,32 @@ batch. Run your own lift through all of them with :func:`check`.
 """
 
 import copy
+import pickle
+import warnings
 from collections.abc import Callable
 
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Batch, Lift, Node, Problem, Task, anneal, groups, masks_of, nodes, store
+from torchlift.core import (
+    Batch,
+    Chain,
+    Lift,
+    Node,
+    Problem,
+    Reparametrized,
+    Stored,
+    Task,
+    anneal,
+    groups,
+    masks_of,
+    nodes,
+    store,
+    stored,
+)
 from torchlift.core.node import lift_coordinates
+from torchlift.core.stored import forget
 from torchlift.errors import TorchliftError
 from torchlift.loss import output, split
 from torchlift.testing.steps import (
@@ -159,6 +177,73 @@ def keeps_zeros(lift: Lift, task: Task, batch: Batch) -> None:
         weight = dict(small.named_parameters(remove_duplicate=False)).get(name)
         if weight is not None and weight.shape == shapes[name]:
             assert bool((weight[~mask] == 0).all()), f"zeros of {name} came back"
+            kept = masks_of(small).get(name)
+            assert kept is not None, f"the mask of {name} is forgotten"
+            assert bool((kept <= mask).all()), f"the mask of {name} has grown"
+
+
+def records_what_it_projects(lift: Lift, task: Task, batch: Batch) -> None:
+    """``stored`` gives the levels, steps and masks that training had, here and in any copy.
+
+    The state dict is that of the plain model, loaded strictly in both directions. What no longer holds is
+    dropped with one warning.
+    """
+    lifted = raised(lift, task, batch)
+    descend(lifted, batch)
+    problem: Problem = lifted
+    for step in reversed(lift.lifts if isinstance(lift, Chain) else (lift,)):
+        before, problem = problem, step.project(problem, Steps(batch))
+        if isinstance(before, Reparametrized):
+            assert_recorded(before, problem)
+    known = stored(problem)
+    for twin in (copy.deepcopy(problem), pickle.loads(pickle.dumps(problem)), problem.to("cpu")):
+        assert_same_records(stored(twin), known)
+    plain = copy.deepcopy(problem)
+    forget(plain)
+    plain.load_state_dict(problem.state_dict(), strict=True)
+    problem.load_state_dict(plain.state_dict(), strict=True)
+    assert_same_records(stored(problem), known)
+    with torch.no_grad():
+        for name in known:
+            problem.get_parameter(name).add_(torch.rand_like(problem.get_parameter(name)))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        left = [name for name, record in {**stored(problem), **stored(problem)}.items() if breakable(record)]
+    assert not left, f"records that do not hold are kept: {left}"
+    changed = [str(warning.message) for warning in said if "changed since" in str(warning.message)]
+    assert len(changed) == any(map(breakable, known.values())), f"{len(changed)} warnings, not one"
+
+
+def breakable(record: Stored) -> bool:
+    """Whether a change of the weight breaks its record: not that of a mask without a hole."""
+    return record.step is not None or (record.kept is not None and not bool(record.kept.all()))
+
+
+def assert_recorded(lifted: Reparametrized, small: Problem) -> None:
+    """What nodes say of their weights is what is recorded of them."""
+    records = stored(small)
+    for key, node in lifted.nodes.items():
+        assert isinstance(node, Node)
+        said, (name, *_) = node.stored(), lifted.slots[key]
+        record, mask = records.get(name, Stored()), getattr(lifted.zeros, key, None)
+        if said.step is not None and said.levels is not None:
+            assert record.levels is not None and record.step is not None, f"{name}: no grid"  # noqa: PT018
+            levels = said.levels if mask is None else said.levels * mask
+            assert torch.equal(record.levels, levels.to(record.levels)), f"the levels of {name} differ"
+            assert torch.equal(record.step.flatten(), said.step.flatten().to(record.step)), f"step of {name}"
+        if getattr(lifted.way_back, "prunes", False):
+            assert record.kept is not None, f"the mask of {name} is not recorded"
+            assert torch.equal(record.kept, small.get_parameter(name) != 0), f"the mask of {name} differs"
+
+
+def assert_same_records(got: dict[str, Stored], want: dict[str, Stored]) -> None:
+    """Equal names, levels, steps and masks."""
+    assert got.keys() == want.keys(), f"records of {set(got) ^ set(want)}"
+    for name, record in want.items():
+        for field in ("levels", "step", "kept"):
+            one, other = getattr(got[name], field), getattr(record, field)
+            assert (one is None) == (other is None), f"the {field} of {name}"
+            assert one is None or torch.equal(one, other), f"the {field} of {name}"
 
 
 def takes_a_lifted_problem_or_says_why(lift: Lift, task: Task, batch: Batch) -> None:
@@ -311,6 +396,7 @@ LAWS: dict[str, Law] = {
         comes_back_at_once,
         accepts_what_it_lifts,
         keeps_zeros,
+        records_what_it_projects,
         takes_a_lifted_problem_or_says_why,
         reports_the_users_loss,
         stays_in_double_precision,
