@@ -80,14 +80,14 @@ FUSED: dict[Any, Callable[..., int]] = {
 
 
 class Everywhere(contextlib.nullcontext[None]):
-    """In place of torch's tracker of modules, whose hooks do not bear gradients inside gradients."""
+    """In place of torch's tracker of modules, whose hooks do not support gradients inside gradients."""
 
     parents = ("Global",)
 
 
 @contextlib.contextmanager
 def uncounted() -> Generator[None]:
-    """Checks are no part of what a method costs."""
+    """Checks are not part of what a method costs."""
     with _python_dispatch._disable_current_modes():  # pyright: ignore[reportPrivateUsage]  (no other way)
         yield
 

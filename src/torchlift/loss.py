@@ -124,8 +124,8 @@ class Supervised:
             return ((prediction > 0) == (target > 0.5)).float().mean()
         prediction, target = rows(prediction, target)
         labels = target.argmax(1) if target.is_floating_point() else target
-        known = labels != -100  # cross_entropy's ignore_index
-        return (prediction.argmax(1) == labels)[known].float().mean()
+        labeled = labels != -100  # cross_entropy's ignore_index
+        return (prediction.argmax(1) == labels)[labeled].float().mean()
 
     @property
     def metric(self) -> str:
@@ -148,11 +148,11 @@ class Supervised:
         classes = prediction.shape[-1 if sequence else 1] if prediction.ndim > 1 else 1
         if classes < 2:
             raise DataError(ONE_OUTPUT)
-        known = target[target != -100]
+        labeled = target[target != -100]
         if target.dtype != torch.int64:
             raise DataError(f"cross_entropy needs int64 labels, got {target.dtype}; use y.long().")
-        if known.numel() and (int(known.min()) < 0 or int(known.max()) >= classes):
-            span = f"{int(known.min())}..{int(known.max())}"
+        if labeled.numel() and (int(labeled.min()) < 0 or int(labeled.max()) >= classes):
+            span = f"{int(labeled.min())}..{int(labeled.max())}"
             raise DataError(f"labels run over {span}, but the model has {classes} outputs.")
 
 
@@ -182,12 +182,12 @@ class Own:
             raise DataError(
                 f"loss='model' calls model(**batch): the data must be a dict of tensors, not a {kind}."
             )
-        found = getattr(model(**batch), "loss", None)
-        if not isinstance(found, Tensor):
+        loss = getattr(model(**batch), "loss", None)
+        if not isinstance(loss, Tensor):
             raise DataError(
                 f"{type(model).__name__} returned no loss for {list(batch)}: pass a loss by name."
             )
-        return found
+        return loss
 
 
 NAMED: dict[str, Literal["cross_entropy", "mse", "bce"]] = {
@@ -203,7 +203,7 @@ NAMED: dict[str, Literal["cross_entropy", "mse", "bce"]] = {
 
 
 def from_module(loss: nn.Module, model: nn.Module) -> Supervised:
-    """One of torch's losses as ours; refused where it is no mean over the batch."""
+    """One of torch's losses as ours; refused where it is not a mean over the batch."""
     kind = NAMED.get(type(loss).__name__)
     if kind is None:
         raise DataError(

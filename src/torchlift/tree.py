@@ -14,11 +14,11 @@ def leaves(tree: Any) -> Iterator[Tensor]:
     if isinstance(tree, Tensor):
         yield tree
     elif isinstance(tree, Mapping):
-        for part in tree.values():
-            yield from leaves(part)
+        for branch in tree.values():
+            yield from leaves(branch)
     elif isinstance(tree, tuple | list):
-        for part in tree:
-            yield from leaves(part)
+        for branch in tree:
+            yield from leaves(branch)
     else:
         raise DataError(
             f"data in memory are tensors (x, y) or a dict of tensors; found a {type(tree).__name__}."
@@ -26,13 +26,13 @@ def leaves(tree: Any) -> Iterator[Tensor]:
 
 
 def each(function: Callable[[Tensor], Any], tree: Any) -> Any:
-    """The tree with ``function`` applied to every tensor; what is no tensor stays."""
+    """The tree with ``function`` applied to every tensor; what is not a tensor stays."""
     if isinstance(tree, Tensor):
         return function(tree)
     if isinstance(tree, Mapping):
-        return {name: each(function, part) for name, part in tree.items()}
+        return {name: each(function, branch) for name, branch in tree.items()}
     if isinstance(tree, tuple | list):
-        return tuple([each(function, part) for part in tree])
+        return tuple([each(function, branch) for branch in tree])
     return tree
 
 

@@ -135,11 +135,11 @@ def eigenvalues(matrix: Tensor, similarities: int, seed: int) -> Tensor:
     if not similarities:
         return torch.linalg.eigvalsh(matrix)
     generator = torch.Generator().manual_seed(seed)
-    found: list[Tensor] = []
+    values: list[Tensor] = []
     for _ in range(similarities):
         q = torch.linalg.qr(torch.randn(matrix.shape, generator=generator, dtype=torch.float64))[0].to(matrix)
-        found.append(torch.linalg.eigvalsh(q @ matrix @ q.T))
-    return torch.stack(found).mean(0)
+        values.append(torch.linalg.eigvalsh(q @ matrix @ q.T))
+    return torch.stack(values).mean(0)
 
 
 def range_eigenvalues(product: Product, size: int, rank: int, seed: int, gradient: Tensor) -> Tensor:

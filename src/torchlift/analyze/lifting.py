@@ -73,7 +73,7 @@ def gap(deep: nn.Module, shallow: nn.Module, x: Any) -> float:
     """The largest difference of the outputs on the data."""
     worst = 0.0
     with torch.no_grad():
-        for part in pieces(x, deep):
-            difference = output(call(deep, part)) - output(call(shallow, part))
+        for piece in pieces(x, deep):
+            difference = output(call(deep, piece)) - output(call(shallow, piece))
             worst = max(worst, float(difference.abs().max()))
     return worst

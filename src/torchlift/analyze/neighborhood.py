@@ -33,7 +33,7 @@ def radius(
     x = x.to(next(deep.parameters()))
     generator = torch.Generator().manual_seed(seed)
     distances = largest * torch.logspace(-6, 0, steps, dtype=torch.float64)
-    found = torch.zeros(len(x), dtype=torch.float64)
+    nearest = torch.zeros(len(x), dtype=torch.float64)
     for number, point in enumerate(x):
         lines = torch.randn(directions, point.numel(), generator=generator, dtype=torch.float64)
         lines = (lines / lines.norm(dim=1, keepdim=True)).to(x).view(directions, *point.shape)
@@ -43,5 +43,5 @@ def radius(
             off = float((output(call(deep, moved)) - want).abs().max())
             if off > tolerance * max(1.0, float(want.abs().max())):
                 break
-            found[number] = distance
-    return found
+            nearest[number] = distance
+    return nearest

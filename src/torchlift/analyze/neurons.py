@@ -29,24 +29,24 @@ class Neurons:
     @property
     def linearity(self) -> float:
         """min |ρ| over the neurons that vary (eq. 5.1); 1 where none does: a constant is affine."""
-        known = self.correlation[~self.correlation.isnan()]
-        return float(known.min()) if known.numel() else 1.0
+        correlations = self.correlation[~self.correlation.isnan()]
+        return float(correlations.min()) if correlations.numel() else 1.0
 
     @property
     def worst(self) -> int | None:
         """The neuron that is least linear."""
-        known = torch.nan_to_num(self.correlation, nan=2.0)
-        return int(known.argmin()) if bool((known < 2).any()) else None
+        correlations = torch.nan_to_num(self.correlation, nan=2.0)
+        return int(correlations.argmin()) if bool((correlations < 2).any()) else None
 
 
-def model_of(given: nn.Module) -> nn.Module:
+def model_of(problem: nn.Module) -> nn.Module:
     """The model of a problem, or the model itself."""
-    if not isinstance(given, Problem):
-        return given
-    body = given.body()
+    if not isinstance(problem, Problem):
+        return problem
+    body = problem.body()
     if body is None:
         raise OrderError(
-            f"the weights of this {type(given).__name__} are lifted: project it, then look at it."
+            f"the weights of this {type(problem).__name__} are lifted: project it, then look at it."
         )
     return body
 
@@ -58,32 +58,32 @@ def neurons(model: nn.Module, x: Any, zero: float = 0.0) -> dict[str, Neurons]:
     largest (the paper does so for ReLU).
     """
     model = model_of(model)
-    found = moments(model, x)
+    by_layer = moments(model, x)
     small = zero_neurons(model, next(pieces(x, model)), zero) if zero else {}
-    return {name: described(one, small.get(name, ())) for name, one in found.items()}
+    return {name: described(one, small.get(name, ())) for name, one in by_layer.items()}
 
 
-def described(found: Moments, zero: Iterable[int]) -> Neurons:
+def described(moments: Moments, zero: Iterable[int]) -> Neurons:
     """Neurons from their moments."""
-    correlation, left_out = found.correlation, tuple(zero)
+    correlation, left_out = moments.correlation, tuple(zero)
     correlation[list(left_out)] = torch.nan
-    constant = tuple(found.constant.nonzero().flatten().tolist())
-    return Neurons(correlation, tuple(n for n in constant if n not in left_out), left_out, found)
+    constant = tuple(moments.constant.nonzero().flatten().tolist())
+    return Neurons(correlation, tuple(n for n in constant if n not in left_out), left_out, moments)
 
 
-def zero_neurons(model: nn.Module, x: Any, part: float) -> dict[str, tuple[int, ...]]:
+def zero_neurons(model: nn.Module, x: Any, fraction: float) -> dict[str, tuple[int, ...]]:
     """Neurons with hardly any weight in or out, by layer, where another layer follows."""
     shape = flow(model, x)
-    found: dict[str, tuple[int, ...]] = {}
+    indices: dict[str, tuple[int, ...]] = {}
     for op in shape.of("activation"):
         after = shape.next(op)
         if op.layer and not isinstance(after, str) and after.kind == "layer":
             into = norms(model.get_submodule(op.layer).get_parameter("weight"))
             out = norms(model.get_submodule(after.name).get_parameter("weight").transpose(0, 1))
             if len(into) == len(out):
-                small = (into < part * into.max()) & (out < part * out.max())
-                found[op.layer] = tuple(small.nonzero().flatten().tolist())
-    return found
+                small = (into < fraction * into.max()) & (out < fraction * out.max())
+                indices[op.layer] = tuple(small.nonzero().flatten().tolist())
+    return indices
 
 
 def norms(weight: Tensor) -> Tensor:
@@ -99,4 +99,4 @@ def linearity(model: nn.Module, x: Any, zero: float = 0.0) -> dict[str, float]:
     called as the Linear or convolution before the activation; an activation after anything else by the module
     that computes it.
     """
-    return {name: found.linearity for name, found in neurons(model, x, zero).items()}
+    return {name: layer.linearity for name, layer in neurons(model, x, zero).items()}

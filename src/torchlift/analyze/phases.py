@@ -46,12 +46,12 @@ def cycle(ends: Sequence[Mapping[str, Any]]) -> Cycle:
     """A cycle from the last rows of its three phases."""
     base, lifted, projected = (loss(row) for row in ends)
     rough = [row.get("complexity") for row in ends]
-    known = [value for value in rough if value is not None]
-    c, d = (known[1] - known[0], known[1] - known[2]) if len(known) == 3 else (None, None)
+    measured = [value for value in rough if value is not None]
+    c, d = (measured[1] - measured[0], measured[1] - measured[2]) if len(measured) == 3 else (None, None)
     return Cycle(base, lifted, projected, base - lifted, projected - lifted, c, d)
 
 
 def loss(row: Mapping[str, Any]) -> float:
     """The validation loss of a row, or its training loss."""
-    found = row.get("valid_loss")
-    return float(row["train_loss"] if found is None else found)
+    value = row.get("valid_loss")
+    return float(row["train_loss"] if value is None else value)

@@ -24,7 +24,7 @@ class Slopes:
 
 def straightness(model: nn.Module, x: Any) -> dict[str, Slopes]:
     """The slopes of every neuron's activation over the data, by layer."""
-    found: dict[str, Slopes] = {}
+    slopes: dict[str, Slopes] = {}
 
     def see(_: str, op: Op, z: Tensor, a: Tensor) -> None:
         assert op.bend is not None
@@ -34,13 +34,13 @@ def straightness(model: nn.Module, x: Any) -> dict[str, Slopes]:
             slope = torch.autograd.grad(op.bend(at).sum(), at)[0]
         s = rows(slope, place).double()
         offset = (rows(a, place).double() - s * rows(z, place).double()).mean(0)
-        old = found.get(label(op), Slopes(s.amin(0), s.amax(0), offset))
-        found[label(op)] = Slopes(
+        old = slopes.get(label(op), Slopes(s.amin(0), s.amax(0), offset))
+        slopes[label(op)] = Slopes(
             torch.minimum(old.low, s.amin(0)), torch.maximum(old.high, s.amax(0)), offset
         )
 
     visit(model, x, see)
-    return found
+    return slopes
 
 
 Run = tuple[Sequence[Op], nn.Module]
@@ -124,12 +124,12 @@ def affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
     return weight, bias.detach().double() if isinstance(bias, Tensor) else weight.new_zeros(len(weight))
 
 
-def stands_for(found: tuple[Tensor, Tensor] | None, layer: nn.Module, allowed: float) -> bool:
+def stands_for(pair: tuple[Tensor, Tensor] | None, layer: nn.Module, allowed: float) -> bool:
     """Whether a run's weight and bias are the layer's."""
-    if found is None:
+    if pair is None:
         return False
     return all(
-        got.shape == want.shape
-        and float((got - want).abs().max()) <= allowed * max(1.0, float(want.abs().max()))
-        for got, want in zip(found, affine(layer), strict=True)
+        achieved.shape == want.shape
+        and float((achieved - want).abs().max()) <= allowed * max(1.0, float(want.abs().max()))
+        for achieved, want in zip(pair, affine(layer), strict=True)
     )

@@ -22,10 +22,10 @@ class Group(Protocol):
 
 def similarity(problem: Problem) -> dict[str, Tensor]:
     """S = |cos(α⁽ˡ⁾, α⁽ᵐ⁾)|, layers × layers, of every group of layers that share softly."""
-    found = {part.group: part for part in problem.modules() if isinstance(part, Group)}
-    if not found:
+    groups = {module.group: module for module in problem.modules() if isinstance(module, Group)}
+    if not groups:
         raise SelectionError("similarity: no layers share weights here; lift with torchlift.lifts.Templates.")
-    return {name: part.similarity() for name, part in found.items()}
+    return {name: module.similarity() for name, module in groups.items()}
 
 
 def reuse(model: nn.Module) -> dict[str, dict[str, float]]:
@@ -42,11 +42,11 @@ def reuse(model: nn.Module) -> dict[str, dict[str, float]]:
 def route(model: nn.Module) -> list[tuple[str, str]]:
     """Layers with a matrix or kernel in the order of the model, each with the first that uses its weight."""
     first: dict[int, str] = {}
-    found: dict[str, str] = {}
+    uses: dict[str, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if parameter.ndim > 1:
-            found[layer_of(name)] = first.setdefault(id(parameter), layer_of(name))
-    return list(found.items())
+            uses[layer_of(name)] = first.setdefault(id(parameter), layer_of(name))
+    return list(uses.items())
 
 
 def layer_of(name: str) -> str:

@@ -28,13 +28,13 @@ def complexity(model: nn.Module, x: Tensor, kind: Kind = "rkhs", **options: Any)
     }
     if kind not in measures:
         raise TorchliftError(f"complexity kind {kind!r} is not known: {', '.join(measures)}.")
-    training = [part for part in model.modules() if part.training]
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         return measures[kind](function(model), x, **options)
     finally:
-        for part in training:
-            part.training = True
+        for module in training:
+            module.training = True
 
 
 def function(model: nn.Module) -> Function:
@@ -46,7 +46,7 @@ def function(model: nn.Module) -> Function:
 def of_outputs(f: Function, x: Tensor, *, batch: int = 1024, **options: Any) -> float:
     """The RKHS norm from the outputs at x, evaluated in batches."""
     with torch.no_grad():
-        values = torch.cat([f(part) for part in x.split(batch)])
+        values = torch.cat([f(piece) for piece in x.split(batch)])
     return rkhs_norm(x.flatten(1), values, **options)
 
 
@@ -92,8 +92,8 @@ def critical_sample_ratio(
     """
     generator = torch.Generator().manual_seed(seed)
     size = step if step is not None else radius / 4
-    found = [critical(f, part, radius, steps, size, noise, generator) for part in x.split(batch)]
-    return float(torch.cat(found).double().mean())
+    critical_samples = [critical(f, piece, radius, steps, size, noise, generator) for piece in x.split(batch)]
+    return float(torch.cat(critical_samples).double().mean())
 
 
 def critical(

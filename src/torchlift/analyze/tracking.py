@@ -33,12 +33,12 @@ class Depth:
         model = problem.body()
         if model is None:
             return {}
-        found = {
+        numbers = {
             f"linearity {name}": one.linearity for name, one in neurons(model, self.x, self.zero).items()
         }
         if not self.cka:
-            return found
-        return found | {f"cka {name}": value for name, value in self.alignments(problem).items()}
+            return numbers
+        return numbers | {f"cka {name}": value for name, value in self.alignments(problem).items()}
 
     def alignments(self, problem: Problem) -> dict[str, float]:
         """CKA of every layer's output with that of the layer before it; the first one's with the inputs."""
@@ -52,8 +52,8 @@ class Depth:
 
         visit(model, few, see)
         outputs = {name: torch.cat(parts).flatten(1) for name, parts in shown.items()}
-        given = list(pieces(few, model))
-        values = [torch.cat(given) if isinstance(given[0], Tensor) else None, *outputs.values()]
+        inputs = list(pieces(few, model))
+        values = [torch.cat(inputs) if isinstance(inputs[0], Tensor) else None, *outputs.values()]
         return {
             name: cka(before, after)
             for name, before, after in zip(outputs, values, outputs.values(), strict=False)

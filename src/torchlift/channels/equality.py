@@ -1,4 +1,4 @@
-"""Whether two models compute the same: on several inputs, in double precision where they bear it."""
+"""Whether two models compute the same: on several inputs, in double precision where they support it."""
 
 import math
 
@@ -45,12 +45,12 @@ def tried(model: nn.Module, example: Example) -> list[Tensor] | None:
     """What a model gives; None where it fails."""
     try:
         return outputs(model, [example])
-    except Exception:  # a cut that a model's own code does not bear may raise anything
+    except Exception:  # a cut that a model's own code does not support may raise anything
         return None
 
 
 def apart(ours: list[Tensor] | None, theirs: list[Tensor] | None) -> float:
-    """The largest difference in parts of the largest output (or of 1); infinite where it is no number."""
+    """The largest difference in parts of the largest output (or of 1); infinite where it is not a number."""
     if ours is None or theirs is None or [a.shape for a in ours] != [b.shape for b in theirs]:
         return float("inf")
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.numel()]
@@ -78,7 +78,7 @@ def both(
             continue
         try:
             theirs = outputs(precise(other, dtype), given)
-        except Exception:  # a cut that the model's own code does not bear may raise anything
+        except Exception:  # a cut that the model's own code does not support may raise anything
             return None
         return ours, theirs, dtype
     return None

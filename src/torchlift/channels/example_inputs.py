@@ -22,7 +22,7 @@ def call(model: nn.Module, example: Example) -> Any:
 
 
 def check_plain(model: object) -> None:
-    """Refuse what is no model, or a lifted one."""
+    """Raise on what is not a model, or a lifted one."""
     if not isinstance(model, nn.Module) or isinstance(model, Problem):
         advice = " (pass task.model)" if isinstance(model, Problem) else ""
         raise TorchliftError(f"this takes a plain nn.Module; got a {type(model).__name__}{advice}.")

@@ -20,7 +20,7 @@ def laid_out(small: nn.Module, example: Example) -> nn.Module:
 def faster(twin: nn.Module, example: Example) -> tuple[torch.memory_format | None, list[Tensor]]:
     """The order in which a model (for evaluation) runs faster, taken on by it, and what it gives then.
 
-    None: it does not bear both. Nothing is given where it does not run at all.
+    None: it does not support both. Nothing is given where it does not run at all.
     """
     layers = convolutions(twin)
     orders = [torch.contiguous_format, torch.channels_last] * ROUNDS if layers else [torch.contiguous_format]

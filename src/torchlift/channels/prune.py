@@ -55,7 +55,7 @@ def prune(
     for glob in [*(ratio if isinstance(ratio, Mapping) else ()), *([skip] if skip else ())]:
         select([name for name, _ in model.named_modules() if name], glob, "prune")
     every = [c for c in couplings(found) if c.channels > 1]
-    for known in (every, None):  # most models bear all cuts: where one does not, it is looked for
+    for known in (every, None):  # most models support all cuts: where one does not, it is looked for
         known = usable(model, found, example) if known is None else known
         free = [c for c in known if not c.blocked and not left_out(c, choice)]
         gone = picked(model, found, free, choice, parameters, macs)

@@ -155,7 +155,7 @@ def usable(model: nn.Module, found: Trace, example: Example) -> list[Coupling]:
 
 
 def bearing(model: nn.Module, found: Trace, some: list[Coupling], example: Example) -> list[Coupling]:
-    """The couplings that bear a cut, by halving."""
+    """The couplings that support a cut, by halving."""
     if not some or runs(model, found, some, example):
         return some
     if len(some) == 1:

@@ -71,13 +71,13 @@ class RunConfig(BaseModel):
 def read_config(flags: Training, **more: Any) -> RunConfig:
     """The file named by ``--config``, with the flags on top."""
     below = read_file(Path(flags.config)) if flags.config else {}
-    given = {name: value for name, value in (given_flags(flags) | more).items() if was_given(value)}
+    flags_given = {name: value for name, value in (given_flags(flags) | more).items() if was_given(value)}
     for name in TABLES:
-        if name in given:
-            given[name] = parse_pairs(f"--{name}", given[name])
-    if "space" in given:
-        given["space"] = dict(split_range(pair) for pair in given["space"])
-    return validated(merge(below, given), None)
+        if name in flags_given:
+            flags_given[name] = parse_pairs(f"--{name}", flags_given[name])
+    if "space" in flags_given:
+        flags_given["space"] = dict(split_range(pair) for pair in flags_given["space"])
+    return validated(merge(below, flags_given), None)
 
 
 def was_given(value: Any) -> bool:
@@ -117,7 +117,7 @@ def validated(content: Mapping[str, Any], path: Path | None) -> RunConfig:
         return RunConfig.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in first["loc"] if not isinstance(part, int))
+    key = ".".join(str(step) for step in first["loc"] if not isinstance(step, int))
     if first["type"] == "extra_forbidden":
         raise unknown(f"{path}: key", key, RunConfig.model_fields)
     where = f"{path}: {key}" if path else f"--{key.split('.')[0].replace('_', '-')}"

@@ -41,7 +41,7 @@ def convert(who: str, value: Any, kind: Any) -> Any:
 def per_phase(value: Any, one: Callable[[Any], Any]) -> Any:
     """A value for all phases, or one for each."""
     return (
-        tuple(one(part) for part in value)
+        tuple(one(item) for item in value)
         if isinstance(value, Sequence) and not isinstance(value, str)
         else one(value)
     )

@@ -33,14 +33,14 @@ def examine_folder(folder: Path) -> Iterator[Look]:
         yield from no_run(folder)
         return
     kind = record["kind"]
-    made = record.get("machine", {})
-    detail = f"{kind} {record['id']}, torchlift {record.get('torchlift')}, torch {made.get('torch')}"
+    machine = record.get("machine", {})
+    detail = f"{kind} {record['id']}, torchlift {record.get('torchlift')}, torch {machine.get('torch')}"
     yield Look("record", "ok", detail)
     if kind == "fit":
         yield from checkpoint_looks(folder, record)
-    for part in parts(folder, record):
-        bad = [look for look in examine_folder(part) if look.state not in ("ok", "missing")]
-        yield from (Look(part.name, look.state, f"{look.name}: {look.detail}", look.fix) for look in bad)
+    for piece in parts(folder, record):
+        bad = [look for look in examine_folder(piece) if look.state not in ("ok", "missing")]
+        yield from (Look(piece.name, look.state, f"{look.name}: {look.detail}", look.fix) for look in bad)
     left = leftovers(folder, kind)
     if left:
         names = ", ".join(path.name for path in left[:4])
@@ -78,15 +78,15 @@ def no_run(folder: Path) -> Iterator[Look]:
 def checkpoint_looks(folder: Path, record: Record) -> Iterator[Look]:
     """Every checkpoint, read whole; the history beside them."""
     store = Store(folder, record["id"])
-    found = sorted([*folder.glob(f"fits/**/{FINAL}"), *folder.glob(f"fits/**/{STEPS}")])
-    for path in found:
+    checkpoints = sorted([*folder.glob(f"fits/**/{FINAL}"), *folder.glob(f"fits/**/{STEPS}")])
+    for path in checkpoints:
         try:
             store.read(path)
         except CheckpointError as error:
             yield Look("checkpoint", "error", str(error), f"rm {path}")
-    ended = sum(path.name == FINAL for path in found)
-    if found:
-        yield Look("fits", "ok", f"{ended} finished, {len(found) - ended} checkpoints on the way")
+    ended = sum(path.name == FINAL for path in checkpoints)
+    if checkpoints:
+        yield Look("fits", "ok", f"{ended} finished, {len(checkpoints) - ended} checkpoints on the way")
     else:
         yield Look("fits", "missing", "no checkpoint yet", "--resume starts from the beginning")
     history = folder / "history.jsonl"

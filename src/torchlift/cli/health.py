@@ -40,7 +40,7 @@ def examine(out: Path, data: str | None) -> Iterator[Look]:
     yield from (extra(name, packages) for name, packages in EXTRAS.items())
     yield writable(out)
     yield data_folder(data)
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     yield Look(
         "browser", "ok" if browser else "missing", browser or "none; only tests of the report need one"
     )
@@ -65,11 +65,11 @@ def torch_looks() -> Iterator[Look]:
 
 def extra(name: str, packages: tuple[str, ...]) -> Look:
     """Whether an extra's packages are there."""
-    found = {package: version(package) for package in packages}
-    missing = [package for package, there in found.items() if there is None]
+    versions = {package: version(package) for package in packages}
+    missing = [package for package, there in versions.items() if there is None]
     if missing:
         return Look(f"[{name}]", "missing", ", ".join(missing), f"pip install 'torchlift[{name}]'")
-    return Look(f"[{name}]", "ok", ", ".join(f"{package} {there}" for package, there in found.items()))
+    return Look(f"[{name}]", "ok", ", ".join(f"{package} {there}" for package, there in versions.items()))
 
 
 def version(package: str) -> str | None:
@@ -91,9 +91,9 @@ def writable(out: Path) -> Look:
     return Look("out", "ok", f"{out} can be written, {free:.1f} GB free")
 
 
-def data_folder(given: str | None) -> Look:
+def data_folder(folder: str | None) -> Look:
     """The folder of data that come in files."""
-    name = given or os.environ.get("TORCHLIFT_DATA")
+    name = folder or os.environ.get("TORCHLIFT_DATA")
     if not name:
         return Look(
             "data", "missing", "no folder; built-in digits, iris, … need none", "export TORCHLIFT_DATA=…"

@@ -47,9 +47,9 @@ def from_package(what: str, name: str) -> ModuleType:
 def from_file(what: str, path: Path) -> ModuleType:
     """A Python file as a module; read once, and found again by worker processes and pickles."""
     name = path.stem
-    known = sys.modules.get(name)
-    if known is not None and getattr(known, "__file__", None) == str(path.resolve()):
-        return known
+    loaded = sys.modules.get(name)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path.resolve()):
+        return loaded
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if not path.is_file() or spec is None or spec.loader is None:
         raise ValueError(f"{what}: there is no file {path}")
@@ -63,12 +63,12 @@ def from_file(what: str, path: Path) -> ModuleType:
     return module
 
 
-def check_keywords(who: str, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+def check_keywords(who: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
     """Keywords the function takes, or an error with near matches."""
-    known = keywords(function)
-    for name in given:
-        if known is not None and name not in known:
-            raise unknown(f"{who}: option", name, known)
+    accepted = keywords(function)
+    for name in settings:
+        if accepted is not None and name not in accepted:
+            raise unknown(f"{who}: option", name, accepted)
 
 
 def keywords(function: Callable[..., Any]) -> list[str] | None:

@@ -39,40 +39,40 @@ class Request:
     out: Path
 
 
-def perform(asked: Request) -> dict[str, Any]:
+def perform(request: Request) -> dict[str, Any]:
     """Invert, write ``x.npy`` and ``report.html`` into the folder, and say what was found."""
-    truth = None if asked.image is None else read_array(asked.image).float()
-    shape = _sizes(asked.shape) or (None if truth is None else tuple(truth.shape))
+    truth = None if request.image is None else read_array(request.image).float()
+    shape = _sizes(request.shape) or (None if truth is None else tuple(truth.shape))
     if truth is not None and shape is not None and tuple(truth.shape) != shape:
         raise ValueError(f"--input has shape {tuple(truth.shape)}, --shape says {shape}")
-    model = _model(asked, shape)
-    y = _observed(asked, model, truth)
+    model = _model(request, shape)
+    y = _observed(request, model, truth)
     options: dict[str, Any] = {
-        "reg": _regularizer(asked), "shape": shape, "noise": asked.noise, "box": _box(asked.box),
-        "alpha": None if asked.noise else asked.alpha, "max_iter": asked.max_iter,
+        "reg": _regularizer(request), "shape": shape, "noise": request.noise, "box": _box(request.box),
+        "alpha": None if request.noise else request.alpha, "max_iter": request.max_iter,
     }  # fmt: skip
-    results = {"torchlift": inversion.invert(model, y, method=asked.method, **options)}
-    if asked.rival != "none":
+    results = {"torchlift": inversion.invert(model, y, method=request.method, **options)}
+    if request.rival != "none":
         weight = results["torchlift"].alpha
         again: dict[str, Any] = options | {"noise": None, "alpha": weight, "max_iter": None}
-        results[asked.rival] = inversion.invert(model, y, method=asked.rival, **again)
-    return _write(asked, results, y, truth)
+        results[request.rival] = inversion.invert(model, y, method=request.rival, **again)
+    return _write(request, results, y, truth)
 
 
-def _model(asked: Request, shape: tuple[int, ...] | None) -> nn.Module:
+def _model(request: Request, shape: tuple[int, ...] | None) -> nn.Module:
     example = torch.zeros(1, *(shape or (1,)))
-    flags = ModelFlags(model=asked.model, arg=asked.arg, weights=asked.weights)
+    flags = ModelFlags(model=request.model, arg=request.arg, weights=request.weights)
     model = make_model(flags, None, example)
-    if asked.weights and asked.model:
-        load_weights(model, Path(asked.weights))
+    if request.weights and request.model:
+        load_weights(model, Path(request.weights))
     return model.float().eval()
 
 
-def _observed(asked: Request, model: nn.Module, truth: Tensor | None) -> Tensor:
+def _observed(request: Request, model: nn.Module, truth: Tensor | None) -> Tensor:
     """The file of outputs, or the model's output for the picture with noise of standard deviation sigma."""
-    if asked.observation is not None:
-        found = read_array(asked.observation).float()
-        return found if found.ndim > 1 else found[None]
+    if request.observation is not None:
+        observed = read_array(request.observation).float()
+        return observed if observed.ndim > 1 else observed[None]
     if truth is None:
         raise ValueError(
             "give --observation FILE (outputs to invert) or --input FILE (an input to send through)"
@@ -83,16 +83,16 @@ def _observed(asked: Request, model: nn.Module, truth: Tensor | None) -> Tensor:
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise ValueError(
-                f"the model does not take {asked.image} of shape {tuple(truth.shape)}: {reason}"
+                f"the model does not take {request.image} of shape {tuple(truth.shape)}: {reason}"
             ) from error
-    generator = torch.Generator().manual_seed(asked.seed)
-    return y + asked.sigma * torch.randn(y.shape, generator=generator)
+    generator = torch.Generator().manual_seed(request.seed)
+    return y + request.sigma * torch.randn(y.shape, generator=generator)
 
 
-def _regularizer(asked: Request) -> convex.Function:
-    if asked.reg not in REGULARIZERS:
-        raise ValueError(f"--reg: no regularizer {asked.reg!r}; known: {', '.join(REGULARIZERS)}")
-    return REGULARIZERS[asked.reg](0.01 if asked.alpha is None else asked.alpha)
+def _regularizer(request: Request) -> convex.Function:
+    if request.reg not in REGULARIZERS:
+        raise ValueError(f"--reg: no regularizer {request.reg!r}; known: {', '.join(REGULARIZERS)}")
+    return REGULARIZERS[request.reg](0.01 if request.alpha is None else request.alpha)
 
 
 def _sizes(text: str | None) -> tuple[int, ...] | None:
@@ -114,29 +114,29 @@ def _box(text: str | None) -> tuple[float, ...] | None:
     return lo, hi
 
 
-def _write(asked: Request, results: dict[str, Any], y: Tensor, truth: Tensor | None) -> dict[str, Any]:
-    asked.out.mkdir(parents=True, exist_ok=True)
-    found = results["torchlift"]
-    np.save(asked.out / "x.npy", found.x.cpu().numpy())
+def _write(request: Request, results: dict[str, Any], y: Tensor, truth: Tensor | None) -> dict[str, Any]:
+    request.out.mkdir(parents=True, exist_ok=True)
+    result = results["torchlift"]
+    np.save(request.out / "x.npy", result.x.cpu().numpy())
     said: dict[str, Any] = {
-        "folder": asked.out,
-        "report": asked.out / "report.html",
-        "array": asked.out / "x.npy",
+        "folder": request.out,
+        "report": request.out / "report.html",
+        "array": request.out / "x.npy",
     }
     said |= {name: _facts(one, truth) for name, one in results.items()}
     shown = {name: _shown(value) for name, value in said["torchlift"].items() if value is not None}
-    settings = {k: str(v) for k, v in dataclasses.asdict(asked).items() if v not in (None, ())}
+    settings = {k: str(v) for k, v in dataclasses.asdict(request).items() if v not in (None, ())}
     histories = {name: one.history for name, one in results.items()}
     page = report.inversion_page("Inversion", shown, settings, _pictures(results, y, truth), histories)
-    report.write(page, asked.out / "report.html")
+    report.write(page, request.out / "report.html")
     return said
 
 
-def _facts(found: inversion.Inversion, truth: Tensor | None) -> dict[str, Any]:
+def _facts(result: inversion.Inversion, truth: Tensor | None) -> dict[str, Any]:
     """All numbers of an inversion."""
-    names = [field.name for field in dataclasses.fields(found) if field.name not in ("x", "history")]
-    facts = {name: getattr(found, name) for name in names}
-    return facts if truth is None else facts | {"psnr": float(inversion.psnr(found.x[:1], truth[None])[0])}
+    names = [field.name for field in dataclasses.fields(result) if field.name not in ("x", "history")]
+    facts = {name: getattr(result, name) for name in names}
+    return facts if truth is None else facts | {"psnr": float(inversion.psnr(result.x[:1], truth[None])[0])}
 
 
 def _shown(value: Any) -> str:

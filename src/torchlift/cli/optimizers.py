@@ -18,16 +18,16 @@ def make_optimizer(
     """A factory with its options bound; None where nothing was chosen."""
     if name is None and lr is None and not options:
         return None
-    known = optimizers()
-    kind = known.get((name or "adamw").lower())
+    by_name = optimizers()
+    kind = by_name.get((name or "adamw").lower())
     if kind is None:
-        raise unknown("--optimizer", str(name), sorted(known))
+        raise unknown("--optimizer", str(name), sorted(by_name))
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
     given |= {} if lr is None else {"lr": lr}
     check_keywords(f"--opt for {kind.__name__}", kind, given)
-    made = functools.partial(kind, **given)
+    factory = functools.partial(kind, **given)
     try:
-        made([torch.nn.Parameter(torch.zeros(1))])
+        factory([torch.nn.Parameter(torch.zeros(1))])
     except (TypeError, ValueError) as error:
         raise ValueError(f"--optimizer {kind.__name__.lower()}: {error}") from error
-    return made
+    return factory

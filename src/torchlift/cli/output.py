@@ -21,14 +21,14 @@ def note(text: str) -> None:
 def plain(value: Any) -> Any:
     """The value as JSON can hold it: no NaN, no tuples, paths as text."""
     if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str | int | bool) or value is None:
         return value
     if isinstance(value, Path):
         return str(value)
-    return [plain(part) for part in value] if isinstance(value, Sequence) else str(value)
+    return [plain(item) for item in value] if isinstance(value, Sequence) else str(value)
 
 
 def lines(facts: Mapping[str, object], width: int | None = None) -> str:

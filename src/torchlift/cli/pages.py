@@ -14,10 +14,10 @@ KINDS = ("auto.json", "comparison.json", "tuning.json", "result.json", "run.toml
 
 def rebuild(folder: Path) -> Path:
     """Write ``report.html`` anew from the folder of a run, finished or not, a comparison or a search."""
-    found = next((name for name in KINDS if (folder / name).is_file()), None)
-    if found is None:
+    kind = next((name for name in KINDS if (folder / name).is_file()), None)
+    if kind is None:
         raise ValueError(f"{folder} holds no run, comparison or search (none of {', '.join(KINDS)})")
-    return report.write(page(folder, found), folder / "report.html")
+    return report.write(page(folder, kind), folder / "report.html")
 
 
 def page(folder: Path, kind: str) -> report.Page:

@@ -17,10 +17,10 @@ def read_array(path: Path) -> Tensor:
         if path.suffix == ".npy":
             return torch.from_numpy(np.load(path, allow_pickle=False))
         if path.suffix == ".pt":
-            found = torch.load(path, weights_only=True)
-            if not isinstance(found, Tensor):
-                raise ValueError(f"it holds a {type(found).__name__}, not a tensor")
-            return found
+            tensor = torch.load(path, weights_only=True)
+            if not isinstance(tensor, Tensor):
+                raise ValueError(f"it holds a {type(tensor).__name__}, not a tensor")
+            return tensor
         return _image(path)
     except ModuleNotFoundError:
         raise

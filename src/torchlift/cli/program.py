@@ -43,5 +43,5 @@ def build() -> App:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program on the arguments (those of the process by default); the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return guarded(build(), given)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    return guarded(build(), words)

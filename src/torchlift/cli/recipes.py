@@ -32,10 +32,10 @@ def make_recipe(name: str, settings: Mapping[str, Any]) -> Any:
 
 def build_recipe(name: str, maker: Maker, settings: Mapping[str, Any]) -> Any:
     """Call the recipe's class (or function that makes one) with checked settings."""
-    known = list(inspect.signature(maker).parameters)
+    fields = list(inspect.signature(maker).parameters)
     for key in settings:
-        if key not in known:
-            raise unknown(f"--set: {name}'s field", key, known)
+        if key not in fields:
+            raise unknown(f"--set: {name}'s field", key, fields)
     hints = type_hints(maker)
     refuse_tensors(name, maker, hints, settings)
     values = {key: convert(f"--set {key}", value, hints.get(key, Any)) for key, value in settings.items()}
@@ -49,13 +49,13 @@ def build_recipe(name: str, maker: Maker, settings: Mapping[str, Any]) -> Any:
         raise ValueError(f"recipe {name}: {error}") from error
 
 
-def refuse_tensors(name: str, maker: Maker, hints: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def refuse_tensors(name: str, maker: Maker, hints: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Data that are needed or given: a flag holds none. A method's data do not count in comparing it."""
     fields = dataclasses.fields(maker) if is_method(maker) else ()
     data = {field.name for field in fields if not field.compare}
     for field in inspect.signature(maker).parameters.values():
-        asked = field.name in given or field.default is field.empty
-        if asked and (field.name in data or is_tensors(hints.get(field.name))):
+        needed = field.name in settings or field.default is field.empty
+        if needed and (field.name in data or is_tensors(hints.get(field.name))):
             raise ValueError(
                 f"{name} takes tensors as {field.name}, which no flag can give: make it in Python "
                 "and pass it as --recipe file.py:name"

@@ -35,9 +35,9 @@ class Entry:
         """The folder of its source."""
         return self.file.parent.name
 
-    def run(self, out: Path, **given: Any) -> dict[str, Any]:
+    def run(self, out: Path, **settings: Any) -> dict[str, Any]:
         """Import the file and measure; ``given`` are ``data``, ``seeds`` and ``scale`` where chosen."""
-        result: Any = imported(self.file).run(out=out, **given)
+        result: Any = imported(self.file).run(out=out, **settings)
         missing = [key for key in REQUIRED if key not in result] if isinstance(result, dict) else REQUIRED
         if missing:
             raise ValueError(f"{self.file}: run() must return a dict with {', '.join(missing)}")
@@ -54,8 +54,8 @@ def find_entries(papers: Path | None = None) -> dict[str, Entry]:
         raise ValueError(f"--papers {papers}: there is no such folder")
     folders = [papers] if papers is not None else [Path("papers"), *checkout_papers()]
     for folder in folders:
-        if found := entries_of(folder.resolve()):
-            return found
+        if entries := entries_of(folder.resolve()):
+            return entries
     if papers is not None:
         raise ValueError(f"--papers {papers}: no file in its folders defines run(out, data, seeds, scale)")
     raise ValueError(f"no papers/ here, and the installed package holds no reproductions: {CLONE}")
@@ -70,12 +70,12 @@ def checkout_papers() -> list[Path]:
 
 def entries_of(folder: Path) -> dict[str, Entry]:
     """The entries of one folder of papers; a name may occur once."""
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for entry in read_entries(folder):
-        if entry.name in found:
-            raise ValueError(f"two entries are called {entry.name}: {entry.file}, {found[entry.name].file}")
-        found[entry.name] = entry
-    return found
+        if entry.name in entries:
+            raise ValueError(f"two entries are called {entry.name}: {entry.file}, {entries[entry.name].file}")
+        entries[entry.name] = entry
+    return entries
 
 
 def read_entries(folder: Path) -> Iterator[Entry]:
@@ -94,8 +94,8 @@ def imported(file: Path) -> Any:
     """The module ``papers.<paper>.<entry>``, the name by which files of this folder import each other."""
     paper, papers = file.parent, file.parent.parent
     name = f"{papers.name}.{paper.name}.{file.stem}"
-    if not all(part.isidentifier() for part in name.split(".")):
-        raise ValueError(f"{file}: Python cannot import {name}; rename what is no identifier")
+    if not all(step.isidentifier() for step in name.split(".")):
+        raise ValueError(f"{file}: Python cannot import {name}; rename what is not an identifier")
     if str(papers.parent) not in sys.path:
         sys.path.insert(0, str(papers.parent))
     root: Any = importlib.import_module(papers.name)

@@ -78,11 +78,11 @@ class Maker:
 
 def best_config(config: RunConfig, values: Mapping[str, Any]) -> str:
     """The settings of the search with the best values in place, as TOML."""
-    given = config.model_dump(exclude_defaults=True, exclude=set(SEARCH_KEYS))
+    settings = config.model_dump(exclude_defaults=True, exclude=set(SEARCH_KEYS))
     parts = sort_values({key: as_toml(value) for key, value in values.items()}, Maker(recipe_name(config)))
     rate = {"lr": parts.optimizer.pop("lr")} if "lr" in parts.optimizer else {}
-    found = parts.run | rate | {"set": parts.recipe, "opt": parts.optimizer}
-    return "# The best settings found.\n" + to_toml(merge(given, found))
+    best = parts.run | rate | {"set": parts.recipe, "opt": parts.optimizer}
+    return "# The best settings found.\n" + to_toml(merge(settings, best))
 
 
 def as_toml(value: Any) -> Any:
@@ -91,4 +91,4 @@ def as_toml(value: Any) -> Any:
         return value.cap
     if isinstance(value, Rule):
         return value.settings()
-    return [as_toml(part) for part in value] if isinstance(value, list | tuple) else value
+    return [as_toml(item) for item in value] if isinstance(value, list | tuple) else value

@@ -125,7 +125,7 @@ def labeled(entry: str) -> tuple[str, str]:
     return (label, name) if equals else (entry, entry)
 
 
-def recipe_settings(given: Mapping[str, Any], label: str, labels: list[str]) -> dict[str, Any]:
+def recipe_settings(settings: Mapping[str, Any], label: str, labels: list[str]) -> dict[str, Any]:
     """The settings given to all recipes, then those to this one."""
-    shared = {key: value for key, value in given.items() if key not in labels}
-    return shared | dict(given.get(label, {}))
+    shared = {key: value for key, value in settings.items() if key not in labels}
+    return shared | dict(settings.get(label, {}))

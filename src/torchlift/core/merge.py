@@ -43,7 +43,7 @@ def check_frozen(module: nn.Module, who: str) -> None:
 def check_tied(body: nn.Module, module: nn.Module, who: str) -> None:
     """An error if the layer shares its weight with another one: merging would change both."""
     weight = last_layer(module).get_parameter("weight")
-    owners = [part for part in body.modules() if any(p is weight for p in part.parameters(recurse=False))]
+    owners = [owner for owner in body.modules() if any(p is weight for p in owner.parameters(recurse=False))]
     if len(owners) > 1:
         raise TorchliftError(
             f"{who}: its weight is shared with another layer; untie them or use another kind."

@@ -42,10 +42,10 @@ class ModuleLift(Lift):
         if any(node.way_back == self for _, node in nodes(body)):
             raise OrderError(f"{self!r} has lifted this problem already: project it first.")
         names = aliases(body)
-        made = self.nodes(self.chosen(body, names))
-        if not made:
+        replacements = self.nodes(self.chosen(body, names))
+        if not replacements:
             raise SelectionError(f"{self!r} lifts none of the modules it found. {near('', names)}")
-        for name, node in made.items():
+        for name, node in replacements.items():
             node.way_back = self
             node.train(body.training)
             for alias in names[name]:
@@ -54,17 +54,17 @@ class ModuleLift(Lift):
 
     def chosen(self, body: nn.Module, names: Mapping[str, list[str]]) -> dict[str, nn.Module]:
         """The modules ``where`` picks that can be lifted; an error with the reasons if none can."""
-        found = {name: body.get_submodule(name) for name in select(names, self.where, repr(self))}
+        matched = {name: body.get_submodule(name) for name in select(names, self.where, repr(self))}
         tied = shares_weights(body) if self.rewrites else set[int]()
         reasons = {
-            name: self.untouchable(module, tied) or self.refuses(module) for name, module in found.items()
+            name: self.untouchable(module, tied) or self.refuses(module) for name, module in matched.items()
         }
-        reasons |= {name: "has no entries" for name, one in found.items() if is_empty(one)}
-        fit_ = {name: module for name, module in found.items() if reasons[name] is None}
-        if not fit_:
-            why = dict.fromkeys(f"{type(found[n]).__name__}: {reason}" for n, reason in reasons.items())
+        reasons |= {name: "has no entries" for name, one in matched.items() if is_empty(one)}
+        liftable = {name: module for name, module in matched.items() if reasons[name] is None}
+        if not liftable:
+            why = dict.fromkeys(f"{type(matched[n]).__name__}: {reason}" for n, reason in reasons.items())
             raise SelectionError(f"{self!r} can lift none of what it found ({'; '.join(why)}).")
-        return fit_
+        return liftable
 
     def untouchable(self, module: nn.Module, tied: set[int]) -> str | None:
         """Why a lift that rewrites weights must leave a module alone, or None."""
@@ -129,7 +129,7 @@ def shares_weights(body: nn.Module) -> set[int]:
     """Identities of the modules one of whose own parameters another module has too: rewriting it in place
     would change the other, replacing it would untie them."""
     owners: dict[int, set[int]] = {}
-    for part in body.modules():
-        for parameter in part.parameters(recurse=False):
-            owners.setdefault(id(parameter), set()).add(id(part))
-    return {part for parts in owners.values() if len(parts) > 1 for part in parts}
+    for module in body.modules():
+        for parameter in module.parameters(recurse=False):
+            owners.setdefault(id(parameter), set()).add(id(module))
+    return {module for parts in owners.values() if len(parts) > 1 for module in parts}

@@ -154,28 +154,28 @@ def anneal(module: nn.Module, t: float) -> None:
 
 def penalty(module: nn.Module) -> Tensor | float:
     """The sum of the penalties of all nodes in the tree, each once however often it is used."""
-    found: dict[int, Node] = {}
-    collect_outermost(module, found)
-    return sum(node.penalty() for node in found.values())
+    outermost: dict[int, Node] = {}
+    collect_outermost(module, outermost)
+    return sum(node.penalty() for node in outermost.values())
 
 
-def collect_outermost(module: nn.Module, found: dict[int, Node]) -> None:
+def collect_outermost(module: nn.Module, outermost: dict[int, Node]) -> None:
     """The nodes that no other node contains, by identity."""
     if isinstance(module, Node):
-        found[id(module)] = module
+        outermost[id(module)] = module
     else:
         for child in module.children():
-            collect_outermost(child, found)
+            collect_outermost(child, outermost)
 
 
 def nodes(module: nn.Module) -> Iterator[tuple[str, Node]]:
     """All nodes with their dotted names, outermost first."""
-    return ((name, part) for name, part in module.named_modules() if isinstance(part, Node))
+    return ((name, child) for name, child in module.named_modules() if isinstance(child, Node))
 
 
 def constrained(module: nn.Module) -> list[Node]:
     """The nodes, but those of frozen parts, that have something to do after a step."""
-    frozen = {id(part) for top in module.modules() if isinstance(top, Frozen) for part in top.modules()}
+    frozen = {id(child) for top in module.modules() if isinstance(top, Frozen) for child in top.modules()}
     able = (node for _, node in nodes(module) if type(node).constrain is not Node.constrain)
     return [node for node in able if id(node) not in frozen]
 

@@ -50,17 +50,17 @@ def own_shape(module: nn.Module) -> Shape | None:
 
 def output_shape(module: nn.Module) -> Shape | None:
     """The shape fixed by the module itself, or by the last of its descendants that fixes one."""
-    known = [shape for part in module.modules() if (shape := own_shape(part))]
-    return own_shape(module) or (known[-1] if known else None)
+    shapes = [shape for child in module.modules() if (shape := own_shape(child))]
+    return own_shape(module) or (shapes[-1] if shapes else None)
 
 
 def pick(output: Any, index: int | str | None, who: str) -> Tensor:
     """The tensor at ``index`` of a tuple, dict or dataclass; the output itself without an index."""
-    found = output if index is None else element(output, index, who)
-    if not isinstance(found, Tensor):
+    value = output if index is None else element(output, index, who)
+    if not isinstance(value, Tensor):
         options = ", ".join(f"index={key!r}" for key in keys(output)) or "another module"
-        raise TorchliftError(f"{who}: no tensor but a {type(found).__name__} there; choose {options}.")
-    return found
+        raise TorchliftError(f"{who}: no tensor but a {type(value).__name__} there; choose {options}.")
+    return value
 
 
 def replace(output: Any, index: int | str | None, value: Tensor) -> Any:
@@ -101,9 +101,9 @@ def name_of(output: Mapping[Any, Any], index: int | str) -> Any:
 def keys(output: Any) -> Iterator[int | str]:
     """Where tensors are in a structured output."""
     if isinstance(output, Mapping):
-        yield from (name for name, part in output.items() if isinstance(part, Tensor))
+        yield from (name for name, value in output.items() if isinstance(value, Tensor))
     elif isinstance(output, tuple | list):
-        yield from (number for number, part in enumerate(output) if isinstance(part, Tensor))
+        yield from (number for number, value in enumerate(output) if isinstance(value, Tensor))
     elif dataclasses.is_dataclass(output):
         names = (field.name for field in dataclasses.fields(output))
         yield from (name for name in names if isinstance(getattr(output, name), Tensor))

@@ -109,9 +109,9 @@ class Task(Problem):
 
 def label_in(model: nn.Module, name: str) -> str:
     """A dotted name without the steps from a node to the module it stands for."""
-    part, kept = model, list[str]()
+    module, kept = model, list[str]()
     for step in name.split("."):
-        if not (isinstance(part, Node) and step == "inner"):
+        if not (isinstance(module, Node) and step == "inner"):
             kept.append(step)
-        part = part._modules.get(step) or nn.Module()  # pyright: ignore[reportPrivateUsage]  (the leaf is none)
+        module = module._modules.get(step) or nn.Module()  # pyright: ignore[reportPrivateUsage]  (the leaf is none)
     return ".".join(kept)

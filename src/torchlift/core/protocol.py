@@ -205,8 +205,8 @@ class Chain(Lift):
 
 def chain(*lifts: Lift) -> Chain:
     """Several lifts as one. Order: those of the objective, then of modules, then of weights."""
-    flat = tuple(part for lift in lifts for part in (lift.lifts if isinstance(lift, Chain) else (lift,)))
-    strangers = [part for part in flat if not isinstance(part, Lift)]
+    flat = tuple(step for lift in lifts for step in (lift.lifts if isinstance(lift, Chain) else (lift,)))
+    strangers = [step for step in flat if not isinstance(step, Lift)]
     if strangers or not flat:
         raise TorchliftError(f"chain takes one or more lifts, got {strangers or 'none'}.")
     return Chain(flat)

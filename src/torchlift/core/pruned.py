@@ -26,11 +26,11 @@ def record_pruned(module: nn.Module) -> list[str]:
     Records that no longer hold are dropped first, with a warning.
     """
     stored(module)
-    known = {name for name, _, _ in recorded(module)}
+    names_on_record = {name for name, _, _ in recorded(module)}
     pruned = [
         name
         for name in original_parameters(module)
-        if name not in known
+        if name not in names_on_record
         and (weight := module.get_parameter(name)).ndim > 1
         and weight.is_floating_point()
         and looks_pruned(owner_of(module, name)[0], weight)

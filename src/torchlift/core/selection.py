@@ -46,19 +46,19 @@ def matches(name: str, where: str) -> bool:
 
 def select(names: Iterable[N], where: str, who: str) -> list[N]:
     """The names that fit ``where``; an error that lists near matches when there are none."""
-    known = list(names)
-    found = [name for name in known if matches(name, where)]
-    if not found:
-        raise SelectionError(f"{who}: {where!r} matches nothing. {near(where, known)}")
-    return found
+    every = list(names)
+    matched = [name for name in every if matches(name, where)]
+    if not matched:
+        raise SelectionError(f"{who}: {where!r} matches nothing. {near(where, every)}")
+    return matched
 
 
 def near(where: str, names: Iterable[str]) -> str:
     """One sentence that helps: the closest names, or the first few there are."""
-    known = [name.label if isinstance(name, Name) else name for name in names]
-    close = difflib.get_close_matches(where, known, n=5, cutoff=0.4)
-    shown = close or known[:12]
-    more = ", …" if len(known) > len(shown) else ""
+    labels = [name.label if isinstance(name, Name) else name for name in names]
+    close = difflib.get_close_matches(where, labels, n=5, cutoff=0.4)
+    shown = close or labels[:12]
+    more = ", …" if len(labels) > len(shown) else ""
     return f"{'Close' if close else 'There are'}: {', '.join(shown) or 'no names at all'}{more}."
 
 

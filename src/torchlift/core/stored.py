@@ -238,14 +238,14 @@ def drop_stale(module: nn.Module, form: str = STEP) -> list[str]:
 
 def masks_of(module: nn.Module) -> dict[str, Tensor]:
     """The masks of all weights that have one with a hole."""
-    known = {name: kept for name, _, kept in recorded(module) if kept is not None}
-    return {name: kept for name, kept in known.items() if not bool(kept.all())}
+    masks = {name: kept for name, _, kept in recorded(module) if kept is not None}
+    return {name: kept for name, kept in masks.items() if not bool(kept.all())}
 
 
 def masked_weights(problem: nn.Module) -> list[tuple[nn.Parameter, Tensor]]:
     """The trainable weights with a mask, each once, with its mask in its own number type."""
-    found = {id(p := problem.get_parameter(name)): (p, kept) for name, kept in masks_of(problem).items()}
-    return [(p, kept.to(p.dtype)) for p, kept in found.values() if p.requires_grad]
+    masked = {id(p := problem.get_parameter(name)): (p, kept) for name, kept in masks_of(problem).items()}
+    return [(p, kept.to(p.dtype)) for p, kept in masked.values() if p.requires_grad]
 
 
 @torch.no_grad()

@@ -56,10 +56,10 @@ class Reparametrized(Problem):
     def inside(self, function: Callable[[Problem], Any]) -> Any:
         """Evaluate ``function(base)`` with the weights in place."""
         weights: dict[str, Tensor] = {}
-        known = dict(self.zeros.named_buffers())
+        masks = dict(self.zeros.named_buffers())
         for name, node in self.nodes.items():
             weight = cast(Tensor, node())
-            weight = weight * known[name] if name in known else weight
+            weight = weight * masks[name] if name in masks else weight
             weights.update({f"base.{slot}": weight for slot in self.slots[name]})
         try:
             return functional_call(Inside(self.base, function), weights, (), tie_weights=False)
@@ -120,10 +120,10 @@ class Reparametrized(Problem):
         """A copy of the base with the nodes' hard weights and their records in their places, tied ones tied
         again."""
         base = copy.deepcopy(self.base)
-        known = dict(self.zeros.named_buffers())
+        masks = dict(self.zeros.named_buffers())
         for name, node in self.nodes.items():
             weight = cast(Tensor, cast(Node, node).project()).detach()
-            weight = torch.where(known[name], weight, 0.0) if name in known else weight.clone()
+            weight = torch.where(masks[name], weight, 0.0) if name in masks else weight.clone()
             fill(base, self.slots[name], nn.Parameter(weight))
             record(base, self.slots[name][0], cast(Node, node), prunes)
         refresh_flat_weights(base)
@@ -162,13 +162,15 @@ class WeightLift(Lift):
         base = copy.deepcopy(problem)
         if self.prunes:
             check_reach(base, self.where, getattr(self, "skip", None), type(self).__name__)
-        known = self.eligible(base)
-        made = self.nodes_in(base, {name: known[name] for name in select(known, self.where, repr(self))})
-        if not made:
-            raise SelectionError(f"{self!r} finds no weight to lift. {near('', known)}")
-        for node in made.values():
+        candidates = self.eligible(base)
+        coordinates = self.nodes_in(
+            base, {name: candidates[name] for name in select(candidates, self.where, repr(self))}
+        )
+        if not coordinates:
+            raise SelectionError(f"{self!r} finds no weight to lift. {near('', candidates)}")
+        for node in coordinates.values():
             node.way_back = self
-        return Reparametrized(base, made, self)
+        return Reparametrized(base, coordinates, self)
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The problem underneath, with hard weights."""
@@ -205,9 +207,9 @@ def record(base: nn.Module, name: str, node: Node, prunes: bool) -> None:
 
 
 def liftable(problem: Problem) -> dict[str, nn.Parameter]:
-    """Trainable floating-point parameters with entries, by name; less what their module calls ``settled``."""
-    settled = {name: getattr(owner_of(problem, name)[0], "settled", ()) for name in named(problem)}
-    free = {name: p for name, p in named(problem).items() if name.rpartition(".")[2] not in settled[name]}
+    """Trainable floating-point parameters with entries, by name; less what is ``unliftable``."""
+    unliftable = {name: getattr(owner_of(problem, name)[0], "unliftable", ()) for name in named(problem)}
+    free = {name: p for name, p in named(problem).items() if name.rpartition(".")[2] not in unliftable[name]}
     return {name: p for name, p in free.items() if p.requires_grad and p.is_floating_point() and p.numel()}
 
 
@@ -284,6 +286,6 @@ def refresh_flat_weights(module: nn.Module) -> None:
     """Make torch's RNNs list their weights anew: they keep a private copy of the list."""
     if torch.compiler.is_compiling():
         return
-    for part in module.modules():
-        if isinstance(part, nn.RNNBase):
-            part._init_flat_weights()  # pyright: ignore[reportPrivateUsage]  (the one private call of the core)
+    for child in module.modules():
+        if isinstance(child, nn.RNNBase):
+            child._init_flat_weights()  # pyright: ignore[reportPrivateUsage]  (the one private call of the core)

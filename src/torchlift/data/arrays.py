@@ -28,14 +28,14 @@ def read_arrays(path: str | Path, seed: int = 0) -> Splits:
     """
     path = Path(path).expanduser()
     arrays = open_arrays(path)
-    parts = {part: checked(f"{path.name}, {part}", *pair) for part, pair in pairs(path, arrays).items()}
-    for part, fraction in HELD_OUT.items():
-        if part not in parts:
+    parts = {split: checked(f"{path.name}, {split}", *pair) for split, pair in pairs(path, arrays).items()}
+    for split, fraction in HELD_OUT.items():
+        if split not in parts:
             if len(parts["train"][0]) < 4:
                 raise LoadError(
-                    f"{path.name}: too few samples to set a {part} part aside; give x_{part}, y_{part}"
+                    f"{path.name}: too few samples to set a {split} part aside; give x_{split}, y_{split}"
                 )
-            parts["train"], parts[part] = hold_out(parts["train"], fraction, seed)
+            parts["train"], parts[split] = hold_out(parts["train"], fraction, seed)
     splits = Splits(parts["train"], parts["valid"], parts["test"], kind_of(*parts["train"]))
     check_together(path.name, splits)
     return splits
@@ -52,11 +52,11 @@ def open_arrays(path: Path) -> Arrays:
             return {file.stem: np.load(file, mmap_mode="r", allow_pickle=False)[...] for file in files}
         check_unfolded(path)
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            found = {name: archive[name] for name in archive.files}
-            strange = [name for name, array in found.items() if not isinstance(array, np.ndarray)]
+            arrays = {name: archive[name] for name in archive.files}
+            strange = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
             if strange:
-                raise ValueError(f"{strange[0]} is no array")
-            return found
+                raise ValueError(f"{strange[0]} is not an array")
+            return arrays
     except Exception as error:  # numpy and zipfile raise anything on damaged archives
         reason = str(error).split("\n")[0]
         raise LoadError(
@@ -80,14 +80,14 @@ def pairs(path: Path, arrays: Arrays) -> dict[str, tuple[NDArray[Any], NDArray[A
     names = (
         {"train": ("x", "y")} if "x" in arrays else {p: (f"x_{p}", f"y_{p}") for p in ("train", *HELD_OUT)}
     )
-    found = {part: keys for part, keys in names.items() if any(key in arrays for key in keys)}
-    for part, keys in {"train": names["train"], **found}.items():
+    present = {split: keys for split, keys in names.items() if any(key in arrays for key in keys)}
+    for split, keys in {"train": names["train"], **present}.items():
         for key in keys:
             if key not in arrays:
                 raise LoadError(
-                    f"{path.name} has no {key}, which the {part} part needs; it has: {', '.join(arrays)}"
+                    f"{path.name} has no {key}, which the {split} part needs; it has: {', '.join(arrays)}"
                 )
-    return {part: (arrays[x], arrays[y]) for part, (x, y) in found.items()}
+    return {split: (arrays[x], arrays[y]) for split, (x, y) in present.items()}
 
 
 def checked(who: str, x: NDArray[Any], y: NDArray[Any]) -> Pair:
@@ -133,18 +133,18 @@ def kind_of(x: Tensor, y: Tensor) -> Kind:
 def check_together(who: str, splits: Splits) -> None:
     """What must hold across the parts: one shape, one kind, something to tell apart."""
     (x, y), kind = splits.train, splits.kind
-    for part, (inputs, outputs) in (("valid", splits.valid), ("test", splits.test)):
+    for split, (inputs, outputs) in (("valid", splits.valid), ("test", splits.test)):
         ours, theirs = (
             (x.shape[1:], y.shape[1:], y.dtype),
             (inputs.shape[1:], outputs.shape[1:], outputs.dtype),
         )
         if ours != theirs:
             raise LoadError(
-                f"{who}: train and {part} differ in shape or type of a sample: {ours} and {theirs}"
+                f"{who}: train and {split} differ in shape or type of a sample: {ours} and {theirs}"
             )
     if (
         kind != "regression"
-        and min(int(part[1].min()) for part in (splits.train, splits.valid, splits.test)) < 0
+        and min(int(split[1].min()) for split in (splits.train, splits.valid, splits.test)) < 0
     ):
         raise LoadError(f"{who}: labels must count from 0; there are negative ones")
     if bool((y == y.flatten()[0]).all()):

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 def cache_folder() -> Path:
     """``TORCHLIFT_CACHE``, else the user's cache folder."""
-    given = os.environ.get("TORCHLIFT_CACHE")
-    if given:
-        return Path(given).expanduser()
+    folder = os.environ.get("TORCHLIFT_CACHE")
+    if folder:
+        return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "torchlift"
 
 

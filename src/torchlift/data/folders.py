@@ -41,23 +41,23 @@ def read_pictures(folder: str | Path, seed: int = 0) -> Splits:
     """
     root = Path(folder).expanduser()
     inside = {path.name.lower(): path for path in subfolders(root)}
-    found = {part: inside[name] for part, names in PARTS.items() for name in names if name in inside}
+    found = {split: inside[name] for split, names in PARTS.items() for name in names if name in inside}
     places = found if "train" in found else {"train": root}
     classes = [path.name for path in subfolders(places["train"]) if next(pictures(path), None)]
     if len(classes) < 2:
         raise LoadError(f"{places['train']} needs a folder of pictures for each of two or more classes")
-    parts = {part: read_part(place, classes) for part, place in places.items()}
+    parts = {split: read_part(place, classes) for split, place in places.items()}
     colors = any(x.shape[1] == 3 for x, _ in parts.values())
-    parts = {part: (x.expand(-1, 3, -1, -1) if colors else x, y) for part, (x, y) in parts.items()}
-    sizes = {part: tuple(x.shape[1:]) for part, (x, _) in parts.items()}
+    parts = {split: (x.expand(-1, 3, -1, -1) if colors else x, y) for split, (x, y) in parts.items()}
+    sizes = {split: tuple(x.shape[1:]) for split, (x, _) in parts.items()}
     if len(set(sizes.values())) > 1:
         raise LoadError(f"{root}: pictures of the parts differ in size: {sizes}; make them one size")
-    for part, fraction in HELD_OUT.items():
-        if part not in parts:
-            parts["train"], parts[part] = hold_out(parts["train"], fraction, seed)
+    for split, fraction in HELD_OUT.items():
+        if split not in parts:
+            parts["train"], parts[split] = hold_out(parts["train"], fraction, seed)
     mean, std = statistics(parts["train"][0])
     scale = partial(normalize, mean=mean, std=torch.where(std > 0, std, 1.0))
-    train, valid, test = ((scale(parts[part][0]), parts[part][1]) for part in ("train", "valid", "test"))
+    train, valid, test = ((scale(parts[split][0]), parts[split][1]) for split in ("train", "valid", "test"))
     return Splits(train, valid, test, "classification")
 
 

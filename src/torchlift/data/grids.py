@@ -104,6 +104,6 @@ def f1(scores: Tensor, target: Tensor) -> Tensor:
     1 where there is nothing to find and nothing found. Thesis, eq. 3.20, which lacks the factor 2: without it
     a perfect prediction would have ½.
     """
-    found, true = scores > 0, target > 0.5
-    total = found.sum() + true.sum()
-    return torch.where(total > 0, 2 * (found & true).sum() / total.clamp(min=1), 1.0)
+    predicted, true = scores > 0, target > 0.5
+    total = predicted.sum() + true.sum()
+    return torch.where(total > 0, 2 * (predicted & true).sum() / total.clamp(min=1), 1.0)

@@ -24,7 +24,7 @@ def cifar10(folder: str | Path | None = None) -> tuple[Pair, Pair]:
     takes seconds, so a decoded copy is kept in the cache folder.
     """
     where = locate("cifar10", folder, ("cifar10", "cifar-10-batches-bin"), "data_batch_1.bin")
-    train = [f"data_batch_{part}.bin" for part in range(1, 6)]
+    train = [f"data_batch_{number}.bin" for number in range(1, 6)]
     return records(where, "cifar10-train", train), records(where, "cifar10-test", ["test_batch.bin"])
 
 
@@ -34,12 +34,12 @@ def records(where: Path, name: str, files: list[str]) -> Pair:
     def decode() -> NDArray[Any]:
         with ThreadPoolExecutor() as pool:
             parts = list(pool.map(lambda file: read(where, file), files))
-        for file, part in zip(files, parts, strict=True):
-            if not part or len(part) % RECORD:
+        for file, label in zip(files, parts, strict=True):
+            if not label or len(label) % RECORD:
                 raise LoadError(
-                    f"{where / file}: {len(part)} bytes are not records of {RECORD}; fetch it again"
+                    f"{where / file}: {len(label)} bytes are not records of {RECORD}; fetch it again"
                 )
-        return np.concatenate([np.frombuffer(part, np.uint8).reshape(-1, RECORD) for part in parts])
+        return np.concatenate([np.frombuffer(label, np.uint8).reshape(-1, RECORD) for label in parts])
 
     table = cached(name, [variant(where, file) for file in files], decode)
     images = np.ascontiguousarray(table[:, 1:]).reshape(-1, 3, 32, 32)
@@ -60,11 +60,11 @@ def fashion_mnist(folder: str | Path | None = None) -> tuple[Pair, Pair]:
 def idx_pairs(where: Path) -> tuple[Pair, Pair]:
     """Training and test pairs of the four files of MNIST's layout."""
 
-    def pair(part: str) -> Pair:
-        images, labels = idx(where, f"{part}-images-idx3-ubyte"), idx(where, f"{part}-labels-idx1-ubyte")
+    def pair(prefix: str) -> Pair:
+        images, labels = idx(where, f"{prefix}-images-idx3-ubyte"), idx(where, f"{prefix}-labels-idx1-ubyte")
         if len(images) != len(labels):
             raise LoadError(
-                f"{where}: {len(images)} {part} images but {len(labels)} labels; fetch them again"
+                f"{where}: {len(images)} {prefix} images but {len(labels)} labels; fetch them again"
             )
         return images.unsqueeze(1), labels.long()
 

@@ -53,7 +53,7 @@ def images(read: Callable[[Folder], tuple[Pair, Pair]], fraction: float, folder:
 
 def pieces(text: Text, length: int) -> Splits:
     """Next-token pairs of a text."""
-    train, valid, test = (windows(part, length) for part in (text.train, text.valid, text.test))
+    train, valid, test = (windows(split, length) for split in (text.train, text.valid, text.test))
     return Splits(train, valid, test, "text")
 
 

@@ -14,7 +14,7 @@ DAMAGED = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
 
 class LoadError(ValueError):
-    """Data that cannot be had as asked: one line that names the way out."""
+    """Data that are not available as requested: one line that names the way out."""
 
 
 def locate(who: str, folder: str | Path | None, places: Sequence[str], file: str) -> Path:

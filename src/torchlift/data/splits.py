@@ -48,7 +48,7 @@ def split(
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     valid, test = (max(1, round(fraction * len(x))) for fraction in fractions)
     parts = order.split([len(x) - valid - test, valid, test])
-    train, watched, reported = ((x[part], y[part]) for part in parts)
+    train, watched, reported = ((x[piece], y[piece]) for piece in parts)
     return Splits(train, watched, reported, kind)
 
 

@@ -92,7 +92,7 @@ def column_target(path: Path, name: str, cells: list[str]) -> tuple[Tensor, Kind
         raise LoadError(f"{path.name}, column {name!r}: one class only, {words[0]!r}: nothing to learn")
     if len(words) > MOST_CLASSES or (numeric and len(words) > len(cells) // 2):
         raise LoadError(
-            f"{path.name}, column {name!r}: {len(words)} different whole numbers or words are no classes; "
+            f"{path.name}, column {name!r}: {len(words)} different whole numbers or words are not classes; "
             "write 3.0 for 3 to ask for a regression"
         )
     place = {word: index for index, word in enumerate(words)}

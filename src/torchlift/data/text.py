@@ -33,14 +33,14 @@ def encode(train: list[str], valid: list[str], test: list[str]) -> Text:
     """Number the tokens of the training stream in sorted order, and write all streams in them."""
     vocabulary = tuple(sorted(set(train)))
     number = {token: index for index, token in enumerate(vocabulary)}
-    for part in (valid, test):
-        if unknown := set(part) - number.keys():
+    for split in (valid, test):
+        if unknown := set(split) - number.keys():
             raise LoadError(
                 f"tokens that training text lacks: {sorted(unknown)[:5]}; use another split of the text"
             )
 
-    def stream(part: list[str]) -> Tensor:
-        return torch.tensor([number[token] for token in part])
+    def stream(split: list[str]) -> Tensor:
+        return torch.tensor([number[token] for token in split])
 
     return Text(stream(train), stream(valid), stream(test), vocabulary)
 
@@ -54,8 +54,8 @@ def ptb(folder: str | Path | None = None, level: Literal["char", "word"] = "char
         raise LoadError(f"ptb: no level {level!r}; use 'char' or 'word'")
     where = locate("ptb", folder, ("ptb",), "ptb.train.txt")
 
-    def tokens(part: str) -> list[str]:
-        lines = lines_of(where, f"ptb.{part}.txt")
+    def tokens(split: str) -> list[str]:
+        lines = lines_of(where, f"ptb.{split}.txt")
         if level == "char":
             return list("".join(line + "\n" for line in lines))
         return [word for line in lines for word in (*line.split(), "<eos>")]
@@ -67,10 +67,10 @@ def multi30k(folder: str | Path | None = None) -> Translations:
     """Multi30k, German and English captions line by line (``multi30k_de_en/train.de.gz``, …)."""
     where = locate("multi30k", folder, ("multi30k_de_en", "multi30k"), "train.de")
 
-    def pairs(part: str) -> list[tuple[str, str]]:
-        german, english = lines_of(where, f"{part}.de"), lines_of(where, f"{part}.en")
+    def pairs(split: str) -> list[tuple[str, str]]:
+        german, english = lines_of(where, f"{split}.de"), lines_of(where, f"{split}.en")
         if len(german) != len(english):
-            raise LoadError(f"{where}: {part} has {len(german)} German and {len(english)} English lines")
+            raise LoadError(f"{where}: {split} has {len(german)} German and {len(english)} English lines")
         return list(zip(german, english, strict=True))
 
     return Translations(pairs("train"), pairs("val"), pairs("test_2016_flickr"))

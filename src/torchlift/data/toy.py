@@ -33,9 +33,9 @@ def toy_entropy() -> float:
 
 def toy_text(n: int = 100_000, seed: int = 0) -> Text:
     """``n`` characters of sentences drawn uniformly and independently; 80–10–10 in order."""
-    known = sentences()
-    shortest = min(map(len, known))
-    draws = torch.randint(len(known), (n // shortest + 1,), generator=torch.Generator().manual_seed(seed))
-    characters = list("".join(known[index] for index in draws.tolist())[:n])
+    every = sentences()
+    shortest = min(map(len, every))
+    draws = torch.randint(len(every), (n // shortest + 1,), generator=torch.Generator().manual_seed(seed))
+    characters = list("".join(every[index] for index in draws.tolist())[:n])
     cuts = (int(0.8 * n), int(0.9 * n))
     return encode(characters[: cuts[0]], characters[cuts[0] : cuts[1]], characters[cuts[1] :])

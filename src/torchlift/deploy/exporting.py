@@ -123,7 +123,7 @@ def exported_program(model: nn.Module, example: Example) -> torch.export.Exporte
 def convert_onnx(
     model: nn.Module, example: Example, path: str | os.PathLike[str], opset: int | None = None
 ) -> None:
-    """torch's ONNX export; a fixed batch size where a free one cannot be had."""
+    """torch's ONNX export; a fixed batch size where a free one is not possible."""
     if importlib.util.find_spec("onnxscript") is None:
         raise TorchliftError("export needs onnxscript: pip install 'torchlift[export]'.")
     args, kwargs = arguments_of(example)

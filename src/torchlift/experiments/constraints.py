@@ -37,7 +37,7 @@ class Delivered:
     test: float | None = None
     file: str = ""
     packed: str = ""
-    """How the file is to be read, or why it is no packed file."""
+    """How the file is to be read, or why it is not a packed file."""
     stages: tuple[dict[str, Any], ...] = ()
     fit_seconds: float = 0.0
     final: bool = False

@@ -34,7 +34,7 @@ def plan(budget: float, points: int, least: float = 1.0, overhead: float = 0.0) 
     shortest runs ``least`` epochs and half their overhead: Σₖ nₖ (3ᵏ b + overhead) = budget, b ≥ least.
     Two runs of that length are the least. Where less than half of the points could be tried, a rung less.
     """
-    least = max(least, overhead / 2)  # else most of the time goes into what is no training
+    least = max(least, overhead / 2)  # else most of the time goes into what is not training
     for rungs in (3, 2, 1):
         for first in range(max(points, LAST), LAST - 1, -1):
             counts = [first] + [max(LAST, math.ceil(first / ETA**k)) for k in range(1, rungs)]

@@ -18,11 +18,11 @@ def pieces(x: Any, model: nn.Module) -> Iterator[Any]:
     """Inputs, piece by piece, in the model's precision: tensors in memory, or a loader of batches."""
     example = next(model.parameters(), torch.zeros(()))
     held = isinstance(x, Tensor | Mapping)
-    found = False
-    for part in chunks(x) if held else x:
-        found = True
-        yield like(part if held or isinstance(part, Tensor) else part[0], example)
-    if not found:
+    any_piece = False
+    for piece in chunks(x) if held else x:
+        any_piece = True
+        yield like(piece if held or isinstance(piece, Tensor) else piece[0], example)
+    if not any_piece:
         raise DataError("there are no inputs to look at.")
 
 
@@ -43,7 +43,7 @@ Visit = Callable[[str, Op, Tensor, Tensor], None]
 
 def visit(model: nn.Module, x: Any, see: Visit) -> None:
     """Run the model over the inputs and show ``see(layer, op, input, output)`` every activation."""
-    for part in pieces(x, model):
+    for piece in pieces(x, model):
         seen: dict[str, int] = {}
 
         def watch(op: Op, z: Tensor, a: Tensor, seen: dict[str, int] = seen) -> None:
@@ -52,17 +52,17 @@ def visit(model: nn.Module, x: Any, see: Visit) -> None:
             see(name if seen[name] == 1 else f"{name} ({seen[name]})", op, z, a)
 
         with recording(model, watch):
-            call(model, part)
+            call(model, piece)
 
 
 def moments(model: nn.Module, x: Any) -> dict[str, Moments]:
     """The moments of inputs and outputs of every layer's activation, in order."""
-    found: dict[str, Moments] = {}
+    by_layer: dict[str, Moments] = {}
 
     def see(name: str, op: Op, z: Tensor, a: Tensor) -> None:
         place = axis(op, model, z)
         seen = Moments.of(rows(z, place), rows(a, place))
-        found[name] = found[name] + seen if name in found else seen
+        by_layer[name] = by_layer[name] + seen if name in by_layer else seen
 
     visit(model, x, see)
-    return found
+    return by_layer

@@ -180,8 +180,8 @@ class _Tracer(torch.fx.Tracer):
         self.leaf = leaf
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        known = self.leaf(m) or isinstance(m, (*AFFINE, *EVALUATED, *MAXIMA))
-        return known or super().is_leaf_module(m, module_qualified_name)
+        leaf = self.leaf(m) or isinstance(m, (*AFFINE, *EVALUATED, *MAXIMA))
+        return leaf or super().is_leaf_module(m, module_qualified_name)
 
 
 class _Reader:
@@ -290,8 +290,8 @@ def sample_shape(args: Any) -> tuple[int, ...] | None:
     """The shape of a sample in ``x.view(n, …)``: whole numbers after the first; None if it is computed."""
     shape = args[0] if len(args) == 1 and isinstance(args[0], tuple | list) else args
     rest = tuple(shape[1:])
-    known = all(isinstance(size, int) for size in rest) and rest and not (shape[0] == -1 and -1 in rest)
-    return rest if known else None
+    static = all(isinstance(size, int) for size in rest) and rest and not (shape[0] == -1 and -1 in rest)
+    return rest if static else None
 
 
 def clamp(min: float | None = None, max: float | None = None) -> nn.Module:

@@ -21,7 +21,7 @@ class Op:
     inputs: tuple[int, ...]
     output: int
     layer: str
-    """An activation's: the layer whose output it bends, through norms; empty if that is no layer's."""
+    """An activation's: the layer whose output it bends, through norms; empty if that is not a layer's."""
     bend: Function | None = None
     """An activation as a pure function."""
 

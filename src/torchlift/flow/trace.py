@@ -36,10 +36,10 @@ class Recorder(TorchFunctionMode):
     def __init__(self, model: nn.Module, watch: Watch | None) -> None:
         super().__init__()
         self.owners = {
-            id(p): name for name, part in model.named_modules() for p in part.parameters(recurse=False)
+            id(p): name for name, module in model.named_modules() for p in module.parameters(recurse=False)
         }
         self.owners |= {
-            id(b): name for name, part in model.named_modules() for b in part.buffers(recurse=False)
+            id(b): name for name, module in model.named_modules() for b in module.buffers(recurse=False)
         }
         self.watch = watch
         self.ops: list[Op] = []
@@ -70,11 +70,11 @@ class Recorder(TorchFunctionMode):
         name = getattr(func, "__name__", str(func)).strip("_")
         if name in PASSIVE or (name == "pad" and not any(args[1])):
             return self.passed(func, args, kwargs)
-        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        flowing = [t for t in given if id(t) not in self.owners]
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        flowing = [t for t in tensors if id(t) not in self.owners]
         inputs = tuple(self.number(t) for t in flowing)
-        versions = {id(t): t._version for t in given}  # pyright: ignore[reportPrivateUsage]
-        op = self.op(name, func, args, kwargs, given, inputs)
+        versions = {id(t): t._version for t in tensors}  # pyright: ignore[reportPrivateUsage]
+        op = self.op(name, func, args, kwargs, tensors, inputs)
         if self.watch is not None and op.bend is not None:
             self.watch(op, flowing[0], op.bend(flowing[0]))
         result = func(*args, **kwargs)
@@ -102,11 +102,11 @@ class Recorder(TorchFunctionMode):
         func: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        given: list[Tensor],
+        tensors: list[Tensor],
         inputs: tuple[int, ...],
     ) -> Op:
         """What an operation is."""
-        place = next((self.owners[id(t)] for t in given[1:] if id(t) in self.owners), None)
+        place = next((self.owners[id(t)] for t in tensors[1:] if id(t) in self.owners), None)
         if name in LAYERS and place is not None:
             self.calls[place] = self.calls.get(place, 0) + 1
             return Op("layer", name, place, inputs, 0, place)
@@ -139,7 +139,7 @@ def pure(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
 def recording(model: nn.Module, watch: Watch | None = None) -> Generator[Recorder]:
     """Record what the model does inside the block; it is in evaluation mode there, without gradients."""
     recorder = Recorder(model, watch)
-    training = [part for part in model.modules() if part.training]
+    training = [module for module in model.modules() if module.training]
 
     def enter(name: str) -> Any:
         return lambda *_: recorder.stack.append(name)
@@ -147,8 +147,8 @@ def recording(model: nn.Module, watch: Watch | None = None) -> Generator[Recorde
     def leave(*_: Any) -> None:
         recorder.stack.pop()
 
-    hooks = [part.register_forward_pre_hook(enter(name)) for name, part in model.named_modules()]
-    hooks += [part.register_forward_hook(leave) for part in model.modules()]
+    hooks = [module.register_forward_pre_hook(enter(name)) for name, module in model.named_modules()]
+    hooks += [module.register_forward_hook(leave) for module in model.modules()]
     try:
         model.eval()
         with torch.no_grad(), recorder:
@@ -156,8 +156,8 @@ def recording(model: nn.Module, watch: Watch | None = None) -> Generator[Recorde
     finally:
         for hook in hooks:
             hook.remove()
-        for part in training:
-            part.training = True
+        for module in training:
+            module.training = True
 
 
 def flow(model: nn.Module, x: Any) -> Flow:

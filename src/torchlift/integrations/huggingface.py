@@ -144,15 +144,15 @@ def with_signature_of(model: nn.Module) -> Any:
 def repeats(module: nn.Module, prefix: str) -> dict[str, str]:
     """Names of tied tensors, and the first name each has: a safetensors file holds a tensor once."""
     first: dict[int, str] = {}
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for name, tensor in [
         *module.named_parameters(remove_duplicate=False),
         *module.named_buffers(remove_duplicate=False),
     ]:
-        known = first.setdefault(id(tensor), name)
-        if known != name:
-            found[prefix + name] = prefix + known
-    return found
+        first_name = first.setdefault(id(tensor), name)
+        if first_name != name:
+            names[prefix + name] = prefix + first_name
+    return names
 
 
 def drop_repeats(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
@@ -163,6 +163,6 @@ def drop_repeats(module: nn.Module, state: dict[str, Any], prefix: str, metadata
 
 def fill_repeats(module: nn.Module, state: dict[str, Any], prefix: str, *rest: Any) -> None:
     """And under all its names when it comes back."""
-    for name, known in repeats(module, prefix).items():
-        if known in state:
-            state.setdefault(name, state[known])
+    for name, first_name in repeats(module, prefix).items():
+        if first_name in state:
+            state.setdefault(name, state[first_name])

@@ -130,9 +130,9 @@ class Lifting(Callback):
 
     def lifted(self, module: LightningModule) -> Predicting:
         """The lifted model in its place."""
-        found = getattr(module, self.attribute)
-        assert isinstance(found, Predicting)
-        return found
+        problem = getattr(module, self.attribute)
+        assert isinstance(problem, Predicting)
+        return problem
 
 
 def no_loss(model: nn.Module, batch: Any) -> Tensor:

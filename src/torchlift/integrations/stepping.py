@@ -45,8 +45,8 @@ def optimizer_of(
 
 def wants_options(problem: Problem) -> bool:
     """Whether an optimizer made from ``parameters()`` alone would drop what nodes ask for."""
-    found = groups(problem, {"*": {}})
-    return any(set(group) - {"params"} for group in found)
+    parameter_groups = groups(problem, {"*": {}})
+    return any(set(group) - {"params"} for group in parameter_groups)
 
 
 def check_lift(lift: object, where: str) -> Lift:
@@ -66,5 +66,5 @@ def penalty_gradients(problem: Problem) -> list[tuple[Tensor, Tensor]]:
     if not isinstance(extra, Tensor) or not extra.requires_grad:
         return []
     parameters = [p for p in problem.parameters() if p.requires_grad]
-    found: Any = torch.autograd.grad(extra, parameters, allow_unused=True)
-    return [(p, g) for p, g in zip(parameters, found, strict=True) if g is not None]
+    gradients: Any = torch.autograd.grad(extra, parameters, allow_unused=True)
+    return [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]

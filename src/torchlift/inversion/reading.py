@@ -58,7 +58,7 @@ def activation_of(step: Step) -> Activation | None:
 
 
 def first_break(graph: Graph) -> Step | None:
-    """The first step because of which the network is no chain: a skip over an activation, or a maximum.
+    """The first step because of which the network is not a chain: a skip over an activation, or a maximum.
 
     Sums that stay between two activations are part of one affine map.
     """

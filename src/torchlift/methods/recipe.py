@@ -120,7 +120,7 @@ class Custom(Recipe):
         """A function says nothing of its lifts."""
 
 
-def made(kind: type[L], recipe: object, **changes: Any) -> L:
+def lift_from_fields(kind: type[L], recipe: object, **changes: Any) -> L:
     """A lift from a recipe's fields of the same names: the one way fields are handed on."""
     names = {field.name for field in dataclasses.fields(cast(Any, kind)) if field.init}
     own = {f.name: getattr(recipe, f.name) for f in dataclasses.fields(cast(Any, recipe)) if f.name in names}
@@ -129,8 +129,8 @@ def made(kind: type[L], recipe: object, **changes: Any) -> L:
 
 def all_lifts(recipes: Iterable[RecipeLike | Lift | None]) -> list[Lift] | None:
     """The lifts of several recipes; None where one of them cannot say."""
-    known = [as_recipe(recipe).lifts() for recipe in recipes]
-    return None if None in known else [lift for lifts in known for lift in lifts or ()]
+    each = [as_recipe(recipe).lifts() for recipe in recipes]
+    return None if None in each else [lift for lifts in each for lift in lifts or ()]
 
 
 def as_recipe(recipe: RecipeLike | Lift | None) -> Recipe:

@@ -103,9 +103,9 @@ class AvaGrad(MomentOptimizer):
 
     def advance(self, group: Group, parts: Sequence[Block]) -> None:
         """One step by the group's rule; whether entries came to rest is looked up now and then."""
-        if not in_graph(group) and any(part.step % LOOK == 1 for part in parts):
-            group["dead"] = any(part.dead() for part in parts)
-            group["idle"] = any(part.idle() for part in parts)
+        if not in_graph(group) and any(block.step % LOOK == 1 for block in parts):
+            group["dead"] = any(block.dead() for block in parts)
+            group["idle"] = any(block.idle() for block in parts)
         step = published_step if group["rule"] == "published" else thesis_step
         gamma = step(group, parts)
         group["gamma"] = gamma if group["differentiable"] else group["gamma"].copy_(gamma)

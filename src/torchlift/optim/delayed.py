@@ -45,20 +45,20 @@ class DelayedAdam(MomentOptimizer):
     def advance(self, group: Group, parts: Sequence[Block]) -> None:
         """One step of Algorithm 6, with or without bias corrections."""
         beta1, beta2 = group["betas"]
-        for part in parts:
-            direct(part, group)
-            part.accumulate_first(beta1)
-            part.shrink(group["lr"] * decoupled_decay(group))
-            part.move(*delayed_rates(part, group))
-            part.accumulate_second(beta2)
+        for block in parts:
+            direct(block, group)
+            block.accumulate_first(beta1)
+            block.shrink(group["lr"] * decoupled_decay(group))
+            block.move(*delayed_rates(block, group))
+            block.accumulate_second(beta2)
 
 
-def delayed_rates(part: Block, group: Group) -> tuple[Tensor, float | Tensor]:
+def delayed_rates(block: Block, group: Group) -> tuple[Tensor, float | Tensor]:
     """√v_{t−1} + ε and α; with bias corrections, and then infinite where there is no second moment yet."""
     (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
     corrected = group["bias_correction"]
-    root = part.second_root(skip_dead=corrected)
+    root = block.second_root(skip_dead=corrected)
     if not corrected:
         return plus(root, eps, group), lr
-    before = correction(beta2, part.step - 1) ** 0.5
-    return plus(root, eps * before, group), lr * before / correction(beta1, part.step)
+    before = correction(beta2, block.step - 1) ** 0.5
+    return plus(root, eps * before, group), lr * before / correction(beta1, block.step)

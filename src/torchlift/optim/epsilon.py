@@ -55,15 +55,15 @@ class AdamEps(MomentOptimizer):
     def advance(self, group: Group, parts: Sequence[Block]) -> None:
         """One step of Adam with the ε and the α of this step."""
         beta1, beta2 = group["betas"]
-        for part in parts:
-            eps = epsilon_at(part.step, group)
+        for block in parts:
+            eps = epsilon_at(block.step, group)
             lr = group["lr"] * eps if group["scale_lr"] else group["lr"]
-            direct(part, group)
-            part.accumulate_first(beta1)
-            part.accumulate_second(beta2)
-            part.shrink(lr * decoupled_decay(group))
-            root, now = part.second_root(skip_dead=False), correction(beta2, part.step) ** 0.5
-            part.move(plus(root, eps * now, group), lr * now / correction(beta1, part.step))
+            direct(block, group)
+            block.accumulate_first(beta1)
+            block.accumulate_second(beta2)
+            block.shrink(lr * decoupled_decay(group))
+            root, now = block.second_root(skip_dead=False), correction(beta2, block.step) ** 0.5
+            block.move(plus(root, eps * now, group), lr * now / correction(beta1, block.step))
 
 
 def epsilon_at(step: float | Tensor, group: Group) -> float | Tensor:

@@ -57,7 +57,7 @@ class MatrixOptimizer(Optimizer, abc.ABC):
         return loss
 
     def adamw(self, group: Group, params: list[Tensor]) -> None:
-        """The step of what is no matrix."""
+        """The step of what is not a matrix."""
         if not params:
             return
         states = [self.state[p] for p in params]
@@ -84,7 +84,7 @@ class MatrixOptimizer(Optimizer, abc.ABC):
 
 
 def kind(param: Tensor) -> Any:
-    """What matrices that are stepped together have in common; None for what is no matrix."""
+    """What matrices that are stepped together have in common; None for what is not a matrix."""
     if param.ndim < 2 or param.is_complex() or 1 in sides(param):
         return None
     return sides(param), param.dtype, param.device
@@ -102,7 +102,7 @@ def stacked(tensors: Sequence[Tensor]) -> Tensor:
 
 def unstacked(batch: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """A batch of matrices in the shapes of the weights."""
-    return [part.view_as(tensor) for part, tensor in zip(batch, like, strict=True)]
+    return [matrix.view_as(tensor) for matrix, tensor in zip(batch, like, strict=True)]
 
 
 def gradients(params: list[Tensor]) -> list[Tensor]:

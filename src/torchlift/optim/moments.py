@@ -108,12 +108,12 @@ def plus(scratch: Tensor, amount: float | Tensor, group: Group) -> Tensor:
     return scratch + amount if group["differentiable"] else scratch.add_(amount)
 
 
-def direct(part: Block, group: Group, *, alive_only: bool = False) -> None:
+def direct(block: Block, group: Group, *, alive_only: bool = False) -> None:
     """Turn the gradients of a block into what is descended: their sign, and the coupled decay."""
     if group["maximize"]:
-        part.negate()
+        block.negate()
     if group["weight_decay"] and not group["decoupled"]:
-        part.couple(group["weight_decay"], alive_only=alive_only)
+        block.couple(group["weight_decay"], alive_only=alive_only)
 
 
 def decoupled_decay(group: Group) -> float:

@@ -18,18 +18,18 @@ def published_step(group: Group, parts: Sequence[Block]) -> Tensor:
     """Move with the γ of the step before; return the γ of this one. γ lags, so one pass does it all."""
     (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
     norm, gamma = Norm(group), number(group["gamma"], group)
-    for part in parts:
-        now, before = (correction(beta2, part.step - lag) ** 0.5 for lag in (0, 1))
-        rate = gamma * lr * before / correction(beta1, part.step)
-        direct(part, group, alive_only=group["skip_dead"])
+    for block in parts:
+        now, before = (correction(beta2, block.step - lag) ** 0.5 for lag in (0, 1))
+        rate = gamma * lr * before / correction(beta1, block.step)
+        direct(block, group, alive_only=group["skip_dead"])
         shifted = plus(
-            at_first(part, math.inf, part.second_root(skip_dead=some_dead(group))), eps * before, group
+            at_first(block, math.inf, block.second_root(skip_dead=some_dead(group))), eps * before, group
         )
-        part.accumulate_first(beta1)
-        part.shrink(lr * decoupled_decay(group) * part.started)
-        part.move(shifted, rate)
-        norm.add(part, shifted, now, shift=before)
-        part.accumulate_second(beta2)
+        block.accumulate_first(beta1)
+        block.shrink(lr * decoupled_decay(group) * block.started)
+        block.move(shifted, rate)
+        norm.add(block, shifted, now, shift=before)
+        block.accumulate_second(beta2)
     return norm.gamma()
 
 
@@ -37,22 +37,22 @@ def thesis_step(group: Group, parts: Sequence[Block]) -> Tensor:
     """Algorithm 7: the norm over all blocks first, then the moves; return γ = 1/RMS(η)."""
     (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
     norm = Norm(group)
-    for part in parts:
-        direct(part, group, alive_only=group["skip_dead"])
-        part.accumulate_first(beta1)
-        norm.add(part, part.second_root(skip_dead=some_dead(group)))
+    for block in parts:
+        direct(block, group, alive_only=group["skip_dead"])
+        block.accumulate_first(beta1)
+        norm.add(block, block.second_root(skip_dead=some_dead(group)))
     gamma = number(norm.gamma(), group)
-    for part in parts:
-        root = at_first(part, 0.0, part.second_root(skip_dead=some_dead(group)))
-        part.shrink(lr * decoupled_decay(group))
-        part.move(plus(root, eps, group), gamma * lr)
-        part.accumulate_second(beta2)
+    for block in parts:
+        root = at_first(block, 0.0, block.second_root(skip_dead=some_dead(group)))
+        block.shrink(lr * decoupled_decay(group))
+        block.move(plus(root, eps, group), gamma * lr)
+        block.accumulate_second(beta2)
     return norm.gamma()
 
 
-def at_first(part: Block, value: float | Tensor, root: Tensor) -> Tensor:
+def at_first(block: Block, value: float | Tensor, root: Tensor) -> Tensor:
     """``value`` at a tensor's first step, when v_0 = 0 says nothing yet, else ``root``."""
-    first = part.step == 1
+    first = block.step == 1
     if first is False:
         return root
     return torch.where(torch.as_tensor(first, device=root.device), value, root)
@@ -95,19 +95,19 @@ class Norm:
         self.counts: list[Tensor] = []
 
     def add(
-        self, part: Block, root: Tensor, corrected: float | Tensor = 1.0, *, shift: float | Tensor = 0.0
+        self, block: Block, root: Tensor, corrected: float | Tensor = 1.0, *, shift: float | Tensor = 0.0
     ) -> None:
         """Take in a block with c = ``corrected``; ``root`` holds √v_{t−1} + ε·``shift`` and is used up.
 
         With ``skip_dead`` entries whose m_t is zero, which do not move, count for nothing.
         """
         group, gamma = self.group, self.group["gamma"]
-        first = (part.step == 1) is not False
+        first = (block.step == 1) is not False
         if first:
-            root = at_first(part, torch.zeros_like(root), root)
+            root = at_first(block, torch.zeros_like(root), root)
         root = plus(root, group["eps"] * (corrected - shift), group)
         signed = group["skip_dead"] and (first or group["idle"] or in_graph(group))
-        eta = ratio(part.first_sign(), root, group) if signed else root.reciprocal_()
+        eta = ratio(block.first_sign(), root, group) if signed else root.reciprocal_()
         norm = torch.linalg.vector_norm(eta, dtype=gamma.dtype) * corrected
         alive = living(eta, gamma.dtype, group)
         self.norms.append(norm.to(gamma.device))

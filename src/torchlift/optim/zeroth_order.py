@@ -93,10 +93,10 @@ def gld(
     while not search.spent and stale < PATIENCE * len(shape):
         axes = [turn % len(shape)] if coordinate else list(range(len(shape)))
         nearby = [_neighbor(here, axes, radius, shape, generator) for radius in _radii(shape, axes)]
-        known = len(search.tried)
+        evaluated = len(search.tried)
         here = min([here, *nearby], key=search.ask)
         turn += 1
-        stale = stale + 1 if len(search.tried) == known else 0
+        stale = stale + 1 if len(search.tried) == evaluated else 0
     return search
 
 
@@ -116,6 +116,6 @@ def _neighbor(
     direction = [generator.gauss() for _ in axes]
     length = radius * generator.random() ** (1 / len(axes)) / math.hypot(*direction)
     point = list(here)
-    for axis, part in zip(axes, direction, strict=True):
-        point[axis] = min(max(here[axis] + round(length * part), 0), shape[axis] - 1)
+    for axis, step in zip(axes, direction, strict=True):
+        point[axis] = min(max(here[axis] + round(length * step), 0), shape[axis] - 1)
     return tuple(point)

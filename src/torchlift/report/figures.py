@@ -63,8 +63,8 @@ class Points:
     style: int | None = None
 
     def __post_init__(self) -> None:
-        given = (self.x, self.y, self.x_error, self.y_error, self.labels)
-        if len({len(values) for values in given if values is not None}) > 1:
+        columns = (self.x, self.y, self.x_error, self.y_error, self.labels)
+        if len({len(values) for values in columns if values is not None}) > 1:
             raise ValueError(f"Points {self.name!r}: x, y, errors and labels must be equally long")
 
 

@@ -260,10 +260,10 @@ def takes_a_lifted_problem_or_says_why(lift: Lift, task: Task, batch: Batch) -> 
 
 def reports_the_users_loss(lift: Lift, task: Task, batch: Batch) -> None:
     """With a loss of the user's own, ``task_loss`` is that loss of the network as it is."""
-    given = task.loss
+    loss = task.loss
 
     def own(model: nn.Module, batch: Batch) -> Tensor:
-        return 2 * given(model, batch) + 1
+        return 2 * loss(model, batch) + 1
 
     custom = Task(copy.deepcopy(task.model), own)
     lifted = raised(lift, custom, batch).eval()
@@ -285,8 +285,8 @@ def stays_in_double_precision(lift: Lift, task: Task, batch: Batch) -> None:
     if lift.preserving:
         with torch.no_grad():
             x, _ = split(doubled)
-            got, want = output(lifted.eval().predict(x)), output(copy.deepcopy(double).eval().predict(x))
-            assert_close(got, want, "prediction", 1e-12)
+            achieved, want = output(lifted.eval().predict(x)), output(copy.deepcopy(double).eval().predict(x))
+            assert_close(achieved, want, "prediction", 1e-12)
     assert lifted.train()(doubled).dtype == torch.float64
     small = projected(lift, double, doubled)
     assert all(p.dtype == torch.float64 for p in small.parameters() if p.is_floating_point())
@@ -346,9 +346,9 @@ def options_reach_what_they_name(lift: Lift, task: Task, batch: Batch) -> None:
     trainable = {p: name for name, p in lifted.named_parameters() if p.requires_grad}
     marked = [p for group in groups(lifted, {"*": {"mark": 1}}) if "mark" in group for p in group["params"]]
     assert set(map(id, marked)) == {id(p) for p in trainable if p not in added}
-    given = [p for p in task.parameters() if p.requires_grad]
-    fewer = sum(p.numel() for p in marked) <= sum(p.numel() for p in given)
-    assert fewer or len(marked) <= len(given), "the lift declares too few of its coordinates"
+    weights = [p for p in task.parameters() if p.requires_grad]
+    fewer = sum(p.numel() for p in marked) <= sum(p.numel() for p in weights)
+    assert fewer or len(marked) <= len(weights), "the lift declares too few of its coordinates"
     for parameter, name in trainable.items():
         if parameter in added:
             own = [g for g in groups(lifted, {name: {"mark": 1}, "*": {}}) if "mark" in g]

@@ -222,14 +222,14 @@ class RandomCNN:
 def stirred(model: nn.Module) -> nn.Module:
     """Norms as after training: no statistic, no scale and no shift is trivial."""
     with torch.no_grad():
-        for part in model.modules():
-            if isinstance(part, nn.BatchNorm2d | nn.BatchNorm1d):
-                assert part.running_mean is not None
-                assert part.running_var is not None
-                part.running_mean.normal_()
-                part.running_var.uniform_(0.5, 2)
-            if hasattr(part, "weight") and not any(True for _ in part.children()):
-                for name, parameter in part.named_parameters(recurse=False):
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d):
+                assert module.running_mean is not None
+                assert module.running_var is not None
+                module.running_mean.normal_()
+                module.running_var.uniform_(0.5, 2)
+            if hasattr(module, "weight") and not any(True for _ in module.children()):
+                for name, parameter in module.named_parameters(recurse=False):
                     if parameter.ndim == 1:
                         parameter.normal_(1.0 if name == "weight" else 0.0, 0.3)
     return model

@@ -121,14 +121,14 @@ class Attention(nn.Module):
         """q, k, v as (batch, heads, places, features)."""
         n, length = x.shape[:2]
         if self.style == "separate":
-            found = [layer(x).view(n, length, -1, self.head_dim) for layer in (self.q, self.k, self.v)]
+            projections = [layer(x).view(n, length, -1, self.head_dim) for layer in (self.q, self.k, self.v)]
         elif self.style == "chunked":
             split = self.qkv(x).split(self.all_head_size, 2)
-            found = [part.view(n, length, self.num_heads, self.head_dim) for part in split]
+            projections = [projection.view(n, length, self.num_heads, self.head_dim) for projection in split]
         else:
             packed = self.qkv(x).view(n, length, 3, self.num_heads, self.head_dim)
-            found = list(packed.unbind(2))
-        return [part.transpose(1, 2) for part in found]
+            projections = list(packed.unbind(2))
+        return [projection.transpose(1, 2) for projection in projections]
 
 
 class SelfAttention(nn.Module):

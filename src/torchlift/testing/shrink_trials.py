@@ -102,7 +102,7 @@ def masked_at_random(
 ) -> tuple[nn.Module, int]:
     """A copy with random channels zero, with norms and biases (``whole``) or matrices alone; how many."""
     model = copy.deepcopy(model)
-    known = dict(model.named_parameters())
+    parameters = dict(model.named_parameters())
     count = 0
     for group in groups:
         if group.blocked or group.channels < 2 or dice.random() < 0.2:
@@ -110,8 +110,8 @@ def masked_at_random(
         gone = torch.tensor(dice.sample(range(group.channels), dice.randint(1, group.channels - 1)))
         count += len(gone)
         for member in group.of("writes"):
-            if member.name in known and (whole or known[member.name].ndim > 1):
+            if member.name in parameters and (whole or parameters[member.name].ndim > 1):
                 index = member.index[torch.isin(member.channel, gone)]
                 with torch.no_grad():
-                    known[member.name].index_fill_(member.dim, index, 0)
+                    parameters[member.name].index_fill_(member.dim, index, 0)
     return model, count

@@ -129,18 +129,18 @@ def count(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def assert_same(got: dict[str, Tensor], want: dict[str, Tensor], what: str) -> None:
+def assert_same(actual: dict[str, Tensor], want: dict[str, Tensor], what: str) -> None:
     """Equal names, equal bits."""
-    differ = [name for name in want if name not in got or not torch.equal(got[name], want[name])]
-    assert got.keys() == want.keys() and not differ, f"{what}: {differ[:5]}"  # noqa: PT018  (one message)
+    differ = [name for name in want if name not in actual or not torch.equal(actual[name], want[name])]
+    assert actual.keys() == want.keys() and not differ, f"{what}: {differ[:5]}"  # noqa: PT018  (one message)
 
 
-def assert_equal(got: Tensor, want: Tensor, what: str) -> None:
+def assert_equal(actual: Tensor, want: Tensor, what: str) -> None:
     """Equal bits."""
-    assert torch.equal(got, want), f"{what}: {got} is not {want}"
+    assert torch.equal(actual, want), f"{what}: {actual} is not {want}"
 
 
-def assert_close(got: Tensor, want: Tensor, what: str, tolerance: float = 1e-5) -> None:
+def assert_close(actual: Tensor, want: Tensor, what: str, tolerance: float = 1e-5) -> None:
     """Largest difference within the tolerance, relative to the largest entry."""
-    difference = float((got - want).abs().max()) / max(1.0, float(want.abs().max()))
+    difference = float((actual - want).abs().max()) / max(1.0, float(want.abs().max()))
     assert difference <= tolerance, f"{what}: off by {difference}"

@@ -15,7 +15,7 @@ from torchlift.errors import DataError
 
 
 def as_tensors(data: Any) -> Any:
-    """The same samples as a tree of tensors; what is no array, list of samples or table stays what it is."""
+    """The same samples as a tree of tensors; what is not an array, list of samples or table stays."""
     if is_table(data):
         return {name: column(name, data[name]) for name in names_of(data)}
     if is_samples(data):
@@ -36,7 +36,7 @@ def is_table(data: Any) -> bool:
 
 
 def names_of(table: Any) -> list[str]:
-    """The names of a table's columns; none where it is no table."""
+    """The names of a table's columns; none where it is not a table."""
     found = getattr(table, "column_names", None)
     found = getattr(table, "columns", None) if found is None else found
     return [str(name) for name in found] if isinstance(found, Iterable) else []
@@ -79,7 +79,7 @@ def column(name: str, found: Any) -> Tensor:
 def from_array(name: str, array: Any) -> Tensor:
     """A numpy array as a tensor of a type that torch computes with."""
     if array.dtype.kind not in "fiub":
-        what = "text" if array.dtype.kind in "US" else "objects that are no numbers"
+        what = "text" if array.dtype.kind in "US" else "objects that are not numbers"
         raise DataError(
             f"{name} holds {what}: leave it out, or turn it into numbers (a tokenizer, categories)."
         )

@@ -107,7 +107,7 @@ def test_a_fold_that_is_not_exact_tells_the_error_of_each_layer():
 
 
 def test_a_threshold_chosen_after_training_folds_what_another_trained():
-    """How to come back is no part of the problem: the same lift with another threshold may project it."""
+    """How to come back is not part of the problem: the same lift with another threshold may project it."""
     lift, problem = lifted_with(PARALLEL, grid())
     assert len({id(p) for p in lift.project(problem).parameters()}) > len(
         {id(p) for p in dataclasses.replace(lift, fold=1.0).project(problem).parameters()}

@@ -60,7 +60,7 @@ def auto(
     with rng.scope(config.seed or 0):
         model = session.make_model()
     settings = {name: value for name, value in session.settings.items() if name != "epochs"}
-    found = run_auto(
+    result = run_auto(
         model,
         data.train,
         data.valid,
@@ -75,9 +75,9 @@ def auto(
         out=out,
         **settings,
     )
-    places = {"out": out, "model": found.file, "report": try_rebuild(out)}
+    places = {"out": out, "model": result.file, "report": try_rebuild(out)}
     where = "\n".join(f"{name}: {path}" for name, path in places.items() if path)
-    show(flags.json, read_json(out / "auto.json") | places, f"{found.table()}\n\n{where}")
+    show(flags.json, read_json(out / "auto.json") | places, f"{result.table()}\n\n{where}")
 
 
 VERBS = [(auto, "auto", EXAMPLE)]

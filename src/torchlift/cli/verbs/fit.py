@@ -67,7 +67,7 @@ def text(summary: dict[str, Any], places: dict[str, Any]) -> str:
     from torchlift.cli.output import lines, number
 
     before, after, cost = summary["before"], summary["after"], summary["cost"]
-    scores = {f"{summary['metric']} ({part})": number(value) for part, value in summary["results"].items()}
+    scores = {f"{summary['metric']} ({score})": number(value) for score, value in summary["results"].items()}
     facts = {
         "recipe": summary["recipe"],
         **scores,

@@ -43,26 +43,26 @@ def reproduce(
     --jobs shares the runs of an entry's arms and comparisons among processes.
     """
     del debug
-    known = find_entries(papers)
+    entries = find_entries(papers)
     if name is None:
-        show(json, {"entries": {key: entry.title for key, entry in known.items()}}, listed(known))
+        show(json, {"entries": {key: entry.title for key, entry in entries.items()}}, listed(entries))
         return
-    if name not in known:
-        raise unknown("reproduce: entry", name, known)
+    if name not in entries:
+        raise unknown("reproduce: entry", name, entries)
     if seeds is not None and seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
     from torchlift.experiments.executors import using
 
     with using("processes" if jobs == 0 else jobs):
-        run_entry(known[name], {"data": data, "seeds": seeds, "scale": scale}, out, json)
+        run_entry(entries[name], {"data": data, "seeds": seeds, "scale": scale}, out, json)
 
 
-def listed(known: Mapping[str, Entry]) -> str:
+def listed(entries: Mapping[str, Entry]) -> str:
     """Names and titles, paper by paper."""
     papers: dict[str, dict[str, str]] = {}
-    for name, entry in known.items():
+    for name, entry in entries.items():
         papers.setdefault(entry.paper, {})[f"  {name}"] = entry.title
-    width = max(map(len, known)) + 4
+    width = max(map(len, entries)) + 4
     return "\n\n".join(f"{paper}\n{lines(titles, width)}" for paper, titles in papers.items())
 
 
@@ -71,8 +71,8 @@ def run_entry(entry: Entry, chosen: Mapping[str, object], out: Path, json: bool)
     from torchlift import report
     from torchlift.train.checkpoint import write
 
-    given = {key: value for key, value in chosen.items() if value is not None}
-    result = plain(entry.run(out, **given))
+    settings = {key: value for key, value in chosen.items() if value is not None}
+    result = plain(entry.run(out, **settings))
     record, page = out / f"{entry.name}.json", out / f"{entry.name}.html"
     write(record, json_format.dumps(result, indent=1, ensure_ascii=False).encode())
     try:

@@ -50,8 +50,8 @@ def _direction(gradient: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]]) -> 
         weights.append(a)
     if pairs:
         s, y, rho = pairs[-1]
-        known = rho > 0
-        scale = torch.where(known, (s * y).sum(1) / y.square().sum(1).clamp(min=1e-30), 1.0)
+        curved = rho > 0
+        scale = torch.where(curved, (s * y).sum(1) / y.square().sum(1).clamp(min=1e-30), 1.0)
         q = scale[:, None] * q
     for (s, y, rho), a in zip(pairs, reversed(weights), strict=True):
         q = q + (a - rho * (y * q).sum(1))[:, None] * s

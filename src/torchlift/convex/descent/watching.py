@@ -92,9 +92,11 @@ class Looking:
         return self.converged or late
 
     def _met(self, x: Tensor, last: Tensor, value: Tensor) -> bool:
-        found = self.certificate
-        if found is not None and bool(torch.isfinite(found.gap).all()):
-            return bool((found.gap <= torch.maximum(self.watch.tol * value.abs(), found.rounding)).all())
+        certificate = self.certificate
+        if certificate is not None and bool(torch.isfinite(certificate.gap).all()):
+            return bool(
+                (certificate.gap <= torch.maximum(self.watch.tol * value.abs(), certificate.rounding)).all()
+            )
         change = samples(x - last).norm(dim=1)
         floor = 8 * torch.finfo(x.dtype).eps
         return bool(

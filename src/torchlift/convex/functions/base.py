@@ -95,16 +95,16 @@ class Custom(Function):
         return self.inner.prox(x, gamma=gamma * self.alpha)
 
 
-def as_function(given: Any) -> Function:
+def as_function(function: Any) -> Function:
     """A function of ours as it is; any other object with ``fn`` and ``prox`` wrapped; else an error."""
-    if isinstance(given, Function):
-        return given
-    if isinstance(given, type) or not isinstance(given, Proximable):
+    if isinstance(function, Function):
+        return function
+    if isinstance(function, type) or not isinstance(function, Proximable):
         raise ConvexError(
             f"reg must be TV(alpha), L1(alpha), L2(alpha), Wavelets(alpha) or an object with fn and prox, "
-            f"got {given!r}"
+            f"got {function!r}"
         )
-    return Custom(given)
+    return Custom(function)
 
 
 def reweighted(function: Function, alpha: float) -> Function:

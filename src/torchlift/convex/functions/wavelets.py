@@ -39,18 +39,18 @@ class WaveletTransform(Operator):
         """The coefficients, in the shape of x."""
         x = x.clone()
         for level in range(self.levels):
-            part = self._corner(x, level)
+            corner = self._corner(x, level)
             for dim in range(-self.dims, 0):
-                part.copy_(self._split(part, dim))
+                corner.copy_(self._split(corner, dim))
         return x
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         """The signal of the coefficients: also the inverse."""
         y = y.clone()
         for level in reversed(range(self.levels)):
-            part = self._corner(y, level)
+            corner = self._corner(y, level)
             for dim in range(-self.dims, 0):
-                part.copy_(self._join(part, dim))
+                corner.copy_(self._join(corner, dim))
         return y
 
     def norm(self, like: Tensor) -> float:

@@ -97,29 +97,33 @@ class Composition(Operator):
 
     def A(self, x: Tensor) -> Tensor:
         """A_k ⋯ A₁ x."""
-        for part in self.parts:
-            x = part.A(x)
+        for operator in self.parts:
+            x = operator.A(x)
         return x
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         """A₁ᵀ ⋯ A_kᵀ y."""
-        for part in reversed(self.parts):
-            y = part.A_adjoint(y)
+        for operator in reversed(self.parts):
+            y = operator.A_adjoint(y)
         return y
 
     def norm(self, like: Tensor) -> float:
         """That of the only part which is not orthogonal, else by power iteration."""
-        real = [part for part in self.parts if not isinstance(part, Identity | Reshape)]
+        real = [operator for operator in self.parts if not isinstance(operator, Identity | Reshape)]
         if not real:
             return 1.0
         if len(real) > 1:
             return power_norm(self, like)
-        for part in self.parts[: self.parts.index(real[0])]:
-            like = part.A(like)
+        for operator in self.parts[: self.parts.index(real[0])]:
+            like = operator.A(like)
         return real[0].norm(like)
 
 
 def compose(*parts: Operator) -> Operator:
     """The operators one after another: ``compose(blur, mask)`` blurs first."""
-    flat = [p for part in parts for p in (part.parts if isinstance(part, Composition) else (part,))]
+    flat = [
+        p
+        for operator in parts
+        for p in (operator.parts if isinstance(operator, Composition) else (operator,))
+    ]
     return flat[0] if len(flat) == 1 else Composition(tuple(flat))

@@ -18,14 +18,14 @@ _GAP = 1e-13  # relative complementarity at which the bounds that hold are known
 
 def factor(systems: Tensor) -> Tensor:
     """Cholesky factors; those that rounding makes indefinite get as much on their diagonal as it takes."""
-    found, info = torch.linalg.cholesky_ex(systems)
+    cholesky, info = torch.linalg.cholesky_ex(systems)
     extra = torch.finfo(systems.dtype).eps * systems.shape[-1]
     while bool((info > 0).any()) and extra < 1:
         bad = systems[info > 0]
         bad.diagonal(dim1=1, dim2=2).mul_(1 + extra)
-        found[info > 0], info[info > 0] = torch.linalg.cholesky_ex(bad)
+        cholesky[info > 0], info[info > 0] = torch.linalg.cholesky_ex(bad)
         extra *= 100
-    return found
+    return cholesky
 
 
 def interior_point(h: Tensor, g: Tensor, bounds: Bounds) -> Tensor:

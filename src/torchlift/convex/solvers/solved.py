@@ -19,12 +19,12 @@ class StoppedShortWarning(UserWarning):
     """An exact answer was asked for, and the solver stopped before it had one."""
 
 
-def tell(what: str, found: Solved, fix: str) -> Tensor:
+def tell(what: str, solution: Solved, fix: str) -> Tensor:
     """The answer; if it is not exact, with one line that says how far it got and what to do."""
-    if not found.converged:
-        text = f"{what} stopped after {found.steps} steps with {found.residual:.2g} left to do; {fix}"
+    if not solution.converged:
+        text = f"{what} stopped after {solution.steps} steps with {solution.residual:.2g} left to do; {fix}"
         warnings.warn(text, StoppedShortWarning, stacklevel=3)
-    return found.x
+    return solution.x
 
 
 class Sums(Protocol):

@@ -46,15 +46,18 @@ def newton_units(
     wide, u = theta.double(), target.double()
     inner = design.inside(wide)
     size = len(theta) if activation.vector else max(1, _HELD // design.a.shape[1] ** 2)
-    found: list[Solved] = []
+    solutions: list[Solved] = []
     for start in range(0, len(theta), size):
         some = slice(start, start + size)
         units = _Units(design, u[:, some], activation.columns(some), tolerance / mu)
-        found.append(units.solve(inner[some], steps))
-    answer = design.outside(torch.cat([one.x for one in found]), wide)
-    residual = mu * max(one.residual for one in found)
+        solutions.append(units.solve(inner[some], steps))
+    answer = design.outside(torch.cat([one.x for one in solutions]), wide)
+    residual = mu * max(one.residual for one in solutions)
     return Solved(
-        answer.to(theta), all(one.converged for one in found), residual, max(one.steps for one in found)
+        answer.to(theta),
+        all(one.converged for one in solutions),
+        residual,
+        max(one.steps for one in solutions),
     )
 
 
@@ -89,14 +92,14 @@ class _Design:
 
     def outside(self, inner: Tensor, theta: Tensor) -> Tensor:
         """Back; what A does not see of the weights is 0 under a ridge penalty, and stays without one."""
-        found = inner[:, :-1] if self.bias else inner
+        weights = inner[:, :-1] if self.bias else inner
         free = float(self.ridge.max()) == 0
         if self.basis is not None:
-            rest = theta[:, :-1][:, self.used] if free else found.new_zeros(())
+            rest = theta[:, :-1][:, self.used] if free else weights.new_zeros(())
             rest = rest - rest @ self.basis @ self.basis.mT if free else rest
-            found = found @ self.basis.mT + rest
+            weights = weights @ self.basis.mT + rest
         weight = theta[:, :-1].clone() if free else torch.zeros_like(theta[:, :-1])
-        weight[:, self.used] = found
+        weight[:, self.used] = weights
         return torch.cat([weight, inner[:, -1:] if self.bias else theta[:, -1:]], 1)
 
 

@@ -50,7 +50,7 @@ class Requantize(Dial):
 class Planes(Node):
     """w = c/(2^n − 1) [Σ_b 2^b (v⁺_b − v⁻_b)], planes in [0, 2], under a group lasso; straight through."""
 
-    settled: ClassVar[tuple[str, ...]] = ("positive", "negative")
+    unliftable: ClassVar[tuple[str, ...]] = ("positive", "negative")
 
     options: Mapping[str, Mapping[str, Any]] = {
         "positive": {"weight_decay": 0.0},

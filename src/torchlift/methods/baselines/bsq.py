@@ -12,7 +12,7 @@ from torchlift.core import Fit, Lift, Node, Problem, Reparametrized, Stored, Tas
 from torchlift.core.stored import weight_of
 from torchlift.methods.baselines.bit_planes import BitPlanes, Planes
 from torchlift.methods.baselines.learned_step import lsq
-from torchlift.methods.recipe import Recipe, made
+from torchlift.methods.recipe import Recipe, lift_from_fields
 
 
 class Levels(Node):
@@ -69,11 +69,11 @@ class Bsq(Recipe):
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Planes, then levels."""
-        lift = made(BitPlanes, self)
+        lift = lift_from_fields(BitPlanes, self)
         lifted = fit.lift(lift, task)
         groups = {f"*{sign}": {"lr_factor": self.plane_rate} for sign in ("positive", "negative")}
         fit(lifted, name="planes", share=1 - self.finetune, groups=groups, log=account)
-        levels = settled(lifted)
+        levels = at_its_levels(lifted)
         fit(levels, name="finetune", share=self.finetune, rate=self.finetune_rate)
         small = lift.project(levels)
         assert isinstance(small, Task)
@@ -81,14 +81,14 @@ class Bsq(Recipe):
 
     def lifts(self) -> Iterable[Lift]:
         """The planes."""
-        return (made(BitPlanes, self),)
+        return (lift_from_fields(BitPlanes, self),)
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the lift says."""
-        return made(BitPlanes, self).accepts(task, fit)
+        return lift_from_fields(BitPlanes, self).accepts(task, fit)
 
 
-def settled(problem: Problem) -> Problem:
+def at_its_levels(problem: Problem) -> Problem:
     """A copy of the problem with every layer's weights on the levels its planes leave."""
     problem = copy.deepcopy(problem)
     assert isinstance(problem, Reparametrized)
@@ -102,6 +102,6 @@ def settled(problem: Problem) -> Problem:
 
 def account(problem: Problem) -> dict[str, float]:
     """For the history: bits per weight, signs left out as in the source."""
-    planes = [part for part in problem.modules() if isinstance(part, Planes)]
+    planes = [module for module in problem.modules() if isinstance(module, Planes)]
     total = sum(node.positive[0].numel() for node in planes)
     return {"bits": sum(node.bits() * node.positive[0].numel() for node in planes) / total}

@@ -9,7 +9,7 @@ import torch
 
 from torchlift.core import Fit, Lift, Problem, Task
 from torchlift.methods.baselines.magnitude import remembered
-from torchlift.methods.baselines.stochastic_mask import Coin, StochasticMask
+from torchlift.methods.baselines.stochastic_mask import BernoulliGate, StochasticMask
 from torchlift.methods.recipe import Recipe
 from torchlift.methods.sparsity.pruned_weights import logger, rewound
 
@@ -38,18 +38,18 @@ class IterativeStochastic(Recipe):
         early: Mapping[str, Any] = copy.deepcopy(task.state_dict())
         share = 1 / (self.rounds + 1)
         for number in range(1, self.rounds + 1):
-            coins = [part for part in lifted.modules() if isinstance(part, Coin)]
+            gates = [module for module in lifted.modules() if isinstance(module, BernoulliGate)]
             if number > 1:
                 with torch.no_grad():
-                    for coin in coins:
-                        coin.logit.masked_fill_(coin.logit < self.s_init, -torch.inf)
+                    for gate in gates:
+                        gate.logit.masked_fill_(gate.logit < self.s_init, -torch.inf)
             remember = (self.rewind,) if number == 1 and self.rewind else ()
             fitted = fit(lifted, name=f"round {number}", share=share, remember=remember, log=expected)
             if remember:
                 kept = copy.deepcopy(lifted)
                 kept.load_state_dict(remembered(fitted.remembered, self.rewind))
-                for coin in (part for part in kept.modules() if isinstance(part, Coin)):
-                    coin.logit.data.fill_(torch.inf)
+                for gate in (module for module in kept.modules() if isinstance(module, BernoulliGate)):
+                    gate.logit.data.fill_(torch.inf)
                 early = copy.deepcopy(mask.project(kept).state_dict())
         ticket = mask.project(lifted)
         assert isinstance(ticket, Task)
@@ -61,6 +61,8 @@ class IterativeStochastic(Recipe):
 def expected(problem: Problem) -> dict[str, float]:
     """For the history: the sparsity to be expected of a draw, 1 − mean σ(s)."""
     chances = [
-        torch.sigmoid(part.logit.detach()).flatten() for part in problem.modules() if isinstance(part, Coin)
+        torch.sigmoid(module.logit.detach()).flatten()
+        for module in problem.modules()
+        if isinstance(module, BernoulliGate)
     ]
     return {"sparsity": 1 - float(torch.cat(chances).mean())}

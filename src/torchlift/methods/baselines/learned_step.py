@@ -28,7 +28,7 @@ def scaled_gradient(x: Tensor, factor: float) -> Tensor:
 class Stepped(Node):
     """w = s [clip(v/s, −2^(k−1), 2^(k−1) − 1)], s learned with its gradient times 1/√(n (2^(k−1) − 1))."""
 
-    settled: ClassVar[tuple[str, ...]] = ("weight", "step")
+    unliftable: ClassVar[tuple[str, ...]] = ("weight", "step")
 
     options: Mapping[str, Mapping[str, Any]] = {"step": {"weight_decay": 0.0}}
 

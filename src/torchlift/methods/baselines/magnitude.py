@@ -55,9 +55,15 @@ class MagnitudePruning(Recipe):
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Stages of training, each followed by a cut; then the rest of the budget."""
         log = logger(self.where, self.skip, sparsity=self.sparsity)
-        part = self.share / self.steps
+        stage_share = self.share / self.steps
         for k in range(self.steps):
-            fit(task, name=f"prune {k + 1}", share=part, schedule=self.piece(k * part, part), log=log)
+            fit(
+                task,
+                name=f"prune {k + 1}",
+                share=stage_share,
+                schedule=self.piece(k * stage_share, stage_share),
+                log=log,
+            )
             goal = self.sparsity * (1 - (1 - (k + 1) / self.steps) ** 3)
             task = dropped(task, magnitudes(weights(task, self.where, self.skip)), goal, self.scope)
         fit(
@@ -106,7 +112,7 @@ class IterativeMagnitude(Recipe):
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """The rounds, then the ticket's training."""
-        log = logger(self.where, self.skip, sparsity=self.asked(task))
+        log = logger(self.where, self.skip, sparsity=self.total_sparsity(task))
         early = copy.deepcopy(task.state_dict())
         share = 1 / (self.rounds + 1)
         for number in range(1, self.rounds + 1):
@@ -122,30 +128,30 @@ class IterativeMagnitude(Recipe):
         """What goes each round, by glob."""
         return self.fraction if isinstance(self.fraction, Mapping) else {"*": self.fraction}
 
-    def parts(self, task: Task) -> list[tuple[float, dict[str, nn.Parameter]]]:
+    def by_rate(self, task: Task) -> list[tuple[float, dict[str, nn.Parameter]]]:
         """The weights of every glob, each with the first that fits, and their rate."""
-        rates, found = self.rates(), weights(task, self.where, self.skip)
-        first = {name: next((glob for glob in rates if matches(name, glob)), None) for name in found}
+        rates, every = self.rates(), weights(task, self.where, self.skip)
+        first = {name: next((glob for glob in rates if matches(name, glob)), None) for name in every}
         return [
-            (rate, part)
+            (rate, chosen)
             for glob, rate in rates.items()
-            if (part := {name: w for name, w in found.items() if first[name] == glob})
+            if (chosen := {name: w for name, w in every.items() if first[name] == glob})
         ]
 
     def cut(self, task: Task) -> Task:
         """The task after one round's cut: of n weights left ⌈τ n⌉ go."""
-        for rate, part in self.parts(task):
-            alone = [{name: w} for name, w in part.items()]
-            for some in [part] if self.scope == "global" else alone:
+        for rate, chosen in self.by_rate(task):
+            alone = [{name: w} for name, w in chosen.items()]
+            for some in [chosen] if self.scope == "global" else alone:
                 total = sum(w.numel() for w in some.values())
                 left = round(total * (1 - sparsity(some)))
                 goal = (total - left + math.ceil(rate * left - 1e-9)) / total
                 task = dropped(task, magnitudes(some), goal, self.scope)
         return task
 
-    def asked(self, task: Task) -> float:
+    def total_sparsity(self, task: Task) -> float:
         """The sparsity that all rounds together make."""
-        sizes = [(rate, sum(w.numel() for w in part.values())) for rate, part in self.parts(task)]
+        sizes = [(rate, sum(w.numel() for w in chosen.values())) for rate, chosen in self.by_rate(task)]
         total = sum(w.numel() for w in weights(task, self.where, self.skip).values())
         return sum(size * (1 - (1 - rate) ** self.rounds) for rate, size in sizes) / total
 

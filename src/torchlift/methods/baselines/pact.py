@@ -66,7 +66,7 @@ class Pact(ModuleLift):
 
     def refuses(self, module: nn.Module) -> str | None:
         """Only activations with a range."""
-        return None if type(module) in (nn.ReLU, *RANGES) else "is no ReLU, ReLU6, sigmoid or tanh"
+        return None if type(module) in (nn.ReLU, *RANGES) else "is not a ReLU, ReLU6, sigmoid or tanh"
 
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem whose activations are quantized."""

@@ -77,11 +77,11 @@ class Slim(WeightLift):
         )
         dropped = gates.lowest(scores, torch.zeros_like(scores), worth, self.sparsity * float(worth.sum()))
         plain = super().project(problem, fit)
-        for (name, slots), part in zip(
+        for (name, slots), mask in zip(
             problem.slots.items(), dropped.split([node.factor.numel() for node in scaled]), strict=True
         ):
             node = problem.nodes[name]
             assert isinstance(node, Scaled)
-            kept = ~part.view_as(node.factor) & (plain.get_parameter(slots[0]) != 0)
+            kept = ~mask.view_as(node.factor) & (plain.get_parameter(slots[0]) != 0)
             store(plain, slots[0], kept=kept)
         return plain

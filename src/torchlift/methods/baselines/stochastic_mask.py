@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchlift.core import Node, WeightLift
 
 
-class Coin(Node):
+class BernoulliGate(Node):
     """w = v ⊙ m, m ~ Bernoulli(σ(s)), the gradient of m taken as that of σ(s); penalty λ ‖σ(s)‖₁."""
 
     # the estimator's gradients are small: the source trains s with a rate 200 times that of the weights
@@ -69,5 +69,7 @@ class StochasticMask(WeightLift):
         return False
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
-        """A coin per weight."""
-        return {name: Coin(w, self.s_init, self.strength, self.frozen) for name, w in weights.items()}
+        """A gate per weight."""
+        return {
+            name: BernoulliGate(w, self.s_init, self.strength, self.frozen) for name, w in weights.items()
+        }

@@ -15,7 +15,7 @@ from torchlift.errors import TorchliftError
 class Followed(Node):
     """w, and w̄ ← w̄ + (η + 1) / (k + η) · (w − w̄) after its k-th step."""
 
-    settled: ClassVar[tuple[str, ...]] = ("weight",)  # the mean is of this weight, whatever computes others
+    unliftable: ClassVar[tuple[str, ...]] = ("weight",)  # the mean is of this weight alone
 
     mean: Tensor
     steps: Tensor
@@ -60,8 +60,8 @@ class Average(WeightLift):
 
     def eligible(self, problem: Problem) -> dict[str, Tensor]:
         """All trainable floating-point parameters, biases too, of a problem without running statistics."""
-        for name, part in problem.named_modules():
-            if isinstance(getattr(part, "running_mean", None), Tensor):
+        for name, module in problem.named_modules():
+            if isinstance(getattr(module, "running_mean", None), Tensor):
                 raise TorchliftError(
                     f"the running statistics of {problem.label(name)!r} would not be those of the mean: "
                     "use a normalization without them, or Average after it is folded in."

@@ -89,7 +89,7 @@ class Normalize(ModuleLift):
         """A copy of the problem with normalized layers."""
         lifted = super().lift(problem, fit)
         body = self.body(lifted)
-        layers = [part for part in body.modules() if type(part) in merge.LAYERS]
+        layers = [module for module in body.modules() if type(module) in merge.LAYERS]
         mine = [(name, node) for name, node in nodes(body) if node.way_back == self]
         for name, node in mine if not self.output and len(mine) > 1 else []:
             if node.inner is layers[-1]:

@@ -139,15 +139,15 @@ def rotated(problem: Problem) -> dict[str, RotatedWeight]:
 def gradient_moments(problem: Problem, batches: Iterable[Batch]) -> dict[str, tuple[Tensor, Tensor]]:
     """Σ G Gᵀ and Σ Gᵀ G of every rotated weight over the batches, in plain coordinates; changes nothing."""
     trial = copy.deepcopy(problem).train()  # normalization layers take these batches into their statistics
-    found = rotated(trial)
+    turning_weights = rotated(trial)
     sums: dict[str, tuple[Tensor, Tensor]] = {}
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         for batch in batches:
-            wanted = [node.coordinates for node in found.values()]
+            wanted = [node.coordinates for node in turning_weights.values()]
             with weights_in_place():
                 value = trial(like(batch, wanted[0]))
                 gradients = torch.autograd.grad(value, wanted, materialize_grads=True)
-            for (name, node), gradient in zip(found.items(), gradients, strict=True):
+            for (name, node), gradient in zip(turning_weights.items(), gradients, strict=True):
                 left, right = node.bases()
                 new = node.moments(turned(gradient, left.T, right.T))
                 old = sums.get(name, (0.0, 0.0))

@@ -10,7 +10,7 @@ from torchlift.core import Batch, Fit, Problem, Task
 from torchlift.flops import count_flops
 from torchlift.methods.coordinates.rotate import Rotate, gradient_moments, parts
 from torchlift.methods.coordinates.standardize import Standardize
-from torchlift.methods.recipe import Recipe, Started, made
+from torchlift.methods.recipe import Recipe, Started, lift_from_fields
 
 CENTER = Standardize()
 PARTS, SHORT = 8, 10
@@ -40,11 +40,11 @@ class Rotated(Recipe):
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the lifts say."""
         reason = CENTER.accepts(task, fit) if self.centered else None
-        return reason or made(Rotate, self).accepts(task)
+        return reason or lift_from_fields(Rotate, self).accepts(task)
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Lift, turn, fit, turn back; again for every stage."""
-        rotate, ends = made(Rotate, self), list(itertools.accumulate(self.stages))
+        rotate, ends = lift_from_fields(Rotate, self), list(itertools.accumulate(self.stages))
         for stage, (share, end) in enumerate(zip(self.stages, ends, strict=True), 1):
             lifted = rotate.lift(fit.lift(CENTER, task) if self.centered else task)
             batches = self.affordable(lifted, fit, 0.1 * share / sum(self.stages[stage - 1 :]))

@@ -16,7 +16,7 @@ class Parts(Node):
 
     def __init__(self, weight: Tensor, count: int) -> None:
         super().__init__()
-        self.parts = nn.ParameterList(part.clone() for part in weight.chunk(count))
+        self.parts = nn.ParameterList(block.clone() for block in weight.chunk(count))
 
     def forward(self) -> Tensor:
         """The weight."""

@@ -99,11 +99,11 @@ class Standardized(Node):
             weight, bias = self.inner.weight, self.inner.bias
             return linear(x - self.mean, weight if self.scaled is False else scaled(weight, self.scale), bias)
         weight, bias = self.plain()
-        given = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
-        return functional_call(self.inner, given, (x,))
+        tensors = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+        return functional_call(self.inner, tensors, (x,))
 
     @torch.no_grad()
-    def settle(self) -> None:
+    def take_statistics(self) -> None:
         """Take the statistics of the inputs seen; the function stays what it was."""
         watched, self.watched = self.watched, None
         if not watched:
@@ -175,15 +175,15 @@ class Standardize(ModuleLift):
             raise needs_fit(self, "takes statistics of inputs: pass x=, or")
         x = split(next(iter(fit.batches())))[0] if self.x is None and fit is not None else self.x
         mine = [node for _, node in nodes(lifted) if isinstance(node, Standardized) and node.way_back == self]
-        training = [part for part in lifted.modules() if part.training]
+        training = [module for module in lifted.modules() if module.training]
         for node in mine:
             node.watched = []
         with torch.no_grad():
             lifted.eval().predict(like(x, mine[0].mean))
         for node in mine:
-            node.settle()
-        for part in training:
-            part.training = True
+            node.take_statistics()
+        for module in training:
+            module.training = True
         return lifted
 
 

@@ -104,23 +104,23 @@ class Whitened(WeightLift):
                 )
             nodes[name] = WhitenedKernel(drawn_anew(layer), whitening(rows, self.damping))
         for node in nodes.values():
-            node.author = self
+            node.way_back = self
         return Reparametrized(copy.deepcopy(problem), nodes, self)
 
     def inputs(self, fit: Fit | None) -> Any:
         """The first training inputs."""
         if fit is None and not self.batches:
             raise needs_fit(self, "looks at training inputs:")
-        found: list[Any] = []
+        collected: list[Any] = []
         count = 0
         for batch in self.batches or cast(Fit, fit).batches():
-            found.append(split(batch)[0])
-            count += len(next(leaves(found[-1])))
+            collected.append(split(batch)[0])
+            count += len(next(leaves(collected[-1])))
             if count >= self.samples:
                 break
-        if isinstance(found[0], Mapping):
-            return {k: torch.cat([x[k] for x in found])[: self.samples] for k in found[0]}
-        return torch.cat(found)[: self.samples]
+        if isinstance(collected[0], Mapping):
+            return {k: torch.cat([x[k] for x in collected])[: self.samples] for k in collected[0]}
+        return torch.cat(collected)[: self.samples]
 
 
 @torch.no_grad()

@@ -89,7 +89,7 @@ class CriticalLayer(ModuleLift):
         return None if square else "a residual layer is as wide as its input: leave width out"
 
     def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
-        """Two layers for one, still to be settled."""
+        """Two layers for one, still to be placed."""
         return {
             name: Deeper(module, self.width, self.residual, self.seed, self.fade)
             for name, module in modules.items()
@@ -110,7 +110,9 @@ class CriticalLayer(ModuleLift):
         for name, node in mine.items():
             activation = self.activation or near(body, shape, name, repr(self))
             nearly = self.tolerance or TOLERANCE.get(node.slope.dtype, 1e-3)
-            node.settle(activation, segments(activation, nearly, repr(self)), seen[name], self.margin)
+            node.place_on_pieces(
+                activation, segments(activation, nearly, repr(self)), seen[name], self.margin
+            )
             node.train(problem.training)
         return lifted
 
@@ -122,7 +124,9 @@ class CriticalLayer(ModuleLift):
                 raise SelectionError(f"{self!r}: merging would fill the pruned weight of {name!r}.")
             parts = name.split(".")
             above = [body.get_submodule(".".join(parts[:depth])) for depth in range(len(parts))]
-            if culprit := next((type(part).__name__ for part in above if isinstance(part, BYPASSING)), None):
+            if culprit := next(
+                (type(module).__name__ for module in above if isinstance(module, BYPASSING)), None
+            ):
                 raise SelectionError(f"{self!r}: {culprit} reads the weight of {name!r} without calling it.")
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
@@ -143,8 +147,8 @@ class CriticalLayer(ModuleLift):
         example = next(problem.parameters())
         with torch.no_grad():
             pairs = (
-                (output(problem.predict(part)), output(lifted.predict(part)))
-                for part in chunks(like(self.x, example))
+                (output(problem.predict(piece)), output(lifted.predict(piece)))
+                for piece in chunks(like(self.x, example))
             )
             return max(float((a - b).abs().max()) for a, b in pairs)
 
@@ -162,17 +166,17 @@ class CriticalLayer(ModuleLift):
 
     def watched(self, problem: Problem, mine: Mapping[str, Deeper], inputs: Iterable[Any]) -> dict[str, Any]:
         """What the new neurons take and give on the inputs, in evaluation mode."""
-        training = [part for part in problem.modules() if part.training]
+        training = [module for module in problem.modules() if module.training]
         gathered = {name: Gather(node.axis) for name, node in mine.items()}
         for name, node in mine.items():
             node.watch = gathered[name]
         with torch.no_grad():
-            for part in inputs:
-                problem.eval().predict(like(part, next(iter(mine.values())).slope))
+            for module in inputs:
+                problem.eval().predict(like(module, next(iter(mine.values())).slope))
         for node in mine.values():
             node.watch = None
-        for part in training:
-            part.training = True
+        for module in training:
+            module.training = True
         if silent := [name for name, gather in gathered.items() if gather.seen is None]:
             raise SelectionError(f"{self!r}: {silent[0]!r} is never called on these inputs.")
         return {name: gather.seen for name, gather in gathered.items()}

@@ -5,7 +5,7 @@ import dataclasses
 from torchlift.core import Fit, Task
 from torchlift.errors import TorchliftError
 from torchlift.methods.depth.critical import CriticalLayer
-from torchlift.methods.recipe import Recipe, made
+from torchlift.methods.recipe import Recipe, lift_from_fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Deepened(Recipe):
     @property
     def lift(self) -> CriticalLayer:
         """The lift with these fields, its inputs from the training data."""
-        return made(CriticalLayer, self)
+        return lift_from_fields(CriticalLayer, self)
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the lift says."""

@@ -15,8 +15,8 @@ from torchlift.methods.depth.segments import Segment
 class Deeper(Node):
     """h ↦ W″ a + b″ with a = σ(W′ h + b′), or σ(W′ h + b′) + h where residual.
 
-    Until :meth:`settle` is called it is the layer it stands for, and notes the range of W′ h. With ``fade``
-    the activation turns into its straight pieces as t goes to 1, so that merging loses nothing.
+    Until :meth:`place_on_pieces` is called it is the layer it stands for, and notes the range of W′ h. With
+    ``fade`` the activation turns into its straight pieces as t goes to 1, so that merging loses nothing.
     """
 
     slope: Tensor
@@ -53,7 +53,7 @@ class Deeper(Node):
         self.watch: Callable[[Tensor, Tensor], None] | None = None
 
     def forward(self, h: Tensor) -> Tensor:
-        """The two layers; before they are settled, the one."""
+        """The two layers; before they are placed, the one."""
         z = self.inner(h)
         if self.original:
             if self.watch is not None:
@@ -73,7 +73,9 @@ class Deeper(Node):
         return torch.lerp(a, self.slope.view(shape) * z + self.offset.view(shape), self.fade().to(z.dtype))
 
     @torch.no_grad()
-    def settle(self, activation: nn.Module, pieces: Sequence[Segment], seen: Moments, margin: float) -> None:
+    def place_on_pieces(
+        self, activation: nn.Module, pieces: Sequence[Segment], seen: Moments, margin: float
+    ) -> None:
         """Put every neuron on a straight piece, by the ranges seen, and make up for it after it (eq. 4.2)."""
         layer = self.original.pop()
         self.activation = copy.deepcopy(activation)
@@ -134,5 +136,5 @@ class Gather:
 
     def __call__(self, z: Tensor, a: Tensor) -> None:
         """One call's inputs and outputs of the activation."""
-        found = Moments.of(rows(z, self.axis), rows(a, self.axis))
-        self.seen = found if self.seen is None else self.seen + found
+        moments = Moments.of(rows(z, self.axis), rows(a, self.axis))
+        self.seen = moments if self.seen is None else self.seen + moments

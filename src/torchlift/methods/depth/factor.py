@@ -62,10 +62,11 @@ def resized(layer: nn.Module, features: int) -> nn.Module:
     """The layer with another number of outputs, all zero."""
     assert isinstance(layer, nn.Linear | nn.Conv2d)
     weight = layer.weight.new_zeros(features, *layer.weight.shape[1:])
-    made = copy.copy(layer)
-    made._parameters = {"weight": nn.Parameter(weight), "bias": nn.Parameter(weight.new_zeros(features))}  # pyright: ignore[reportPrivateUsage]
-    setattr(made, "out_features" if isinstance(layer, nn.Linear) else "out_channels", features)
-    return made
+    bias = weight.new_zeros(features)
+    new = copy.copy(layer)
+    new._parameters = {"weight": nn.Parameter(weight), "bias": nn.Parameter(bias)}  # pyright: ignore[reportPrivateUsage]
+    setattr(new, "out_features" if isinstance(layer, nn.Linear) else "out_channels", features)
+    return new
 
 
 def pointwise(layer: nn.Module, inputs: int, outputs: int) -> nn.Module:

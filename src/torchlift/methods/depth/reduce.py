@@ -63,25 +63,25 @@ def reduced(
 def candidates(model: nn.Module, x: Any, banned: Mapping[str, str]) -> tuple[list[Spot], dict[str, str]]:
     """What can be merged as far as the structure goes, and why the rest cannot."""
     shape = flow(model, next(chunks(next(pieces(x, model)), 32)))
-    found = spots(model, shape)
-    refused = {s.layer: banned.get(s.layer) or s.refusal for s in found if s.refusal or s.layer in banned}
-    refused = {n: why for n, why in refused.items() if any(s.layer == n and s.bend for s in found)}
+    every = spots(model, shape)
+    refused = {s.layer: banned.get(s.layer) or s.refusal for s in every if s.refusal or s.layer in banned}
+    refused = {n: why for n, why in refused.items() if any(s.layer == n and s.bend for s in every)}
     for op in shape.of("activation"):
         if not op.layer:
-            refused[f"{op.name}.{op.function}".strip(".")] = "it bends what is no layer's own output"
-    return [s for s in found if not s.refusal and s.layer not in banned], refused
+            refused[f"{op.name}.{op.function}".strip(".")] = "it bends what is not a layer's own output"
+    return [s for s in every if not s.refusal and s.layer not in banned], refused
 
 
 def score(seen: Moments) -> float:
     """The least |ρ| of a layer; constant neurons are lines."""
-    known = seen.correlation[~seen.correlation.isnan()]
-    return float(known.min()) if known.numel() else 1.0
+    correlations = seen.correlation[~seen.correlation.isnan()]
+    return float(correlations.min()) if correlations.numel() else 1.0
 
 
 def short(seen: Moments, threshold: float) -> str:
     """Why a layer is not linear enough."""
-    known = torch.nan_to_num(seen.correlation, nan=2.0)
-    return f"neuron {int(known.argmin())} bends: |ρ| {float(known.min()):.4f} < {threshold}"
+    correlations = torch.nan_to_num(seen.correlation, nan=2.0)
+    return f"neuron {int(correlations.argmin())} bends: |ρ| {float(correlations.min()):.4f} < {threshold}"
 
 
 def depth(model: nn.Module, x: Any) -> int:
@@ -103,11 +103,11 @@ def shallower(model: nn.Module, spot: Spot, seen: Moments | None, x: Any, grow: 
         lined.set_submodule(spot.bend.name, Line(*seen.fit(), axis))
     example = next(chunks(next(pieces(x, model)), 32))
     with torch.no_grad():
-        want = output(call(lined.eval(), example))
+        expected = output(call(lined.eval(), example))
         try:
-            got = output(call(small.eval(), example))
+            achieved = output(call(small.eval(), example))
         except (AttributeError, TypeError, RuntimeError) as error:
             raise TorchliftError(f"the model's own code needs the module: {error}") from error
-    if float((got - want).abs().max()) > 1e-3 * max(1.0, float(want.abs().max())):
+    if float((achieved - expected).abs().max()) > 1e-3 * max(1.0, float(expected.abs().max())):
         raise TorchliftError("something else in the model takes what lies between")
     return small

@@ -107,13 +107,13 @@ FUNCTIONS: dict[str, type[nn.Module]] = {
 
 def segments(module: nn.Module, tolerance: float, who: str) -> tuple[Segment, ...]:
     """The pieces to put neurons on; an error for an activation that is straight nowhere."""
-    found = exact(module) or nearly(module, tolerance)
-    if not found:
+    straight = exact(module) or nearly(module, tolerance)
+    if not straight:
         raise TorchliftError(
             f"{who}: {type(module).__name__} has no known straight piece; "
             "pass activation=nn.ReLU() or another of torch.nn that has one."
         )
-    return found
+    return straight
 
 
 def near(body: nn.Module, shape: Flow, name: str, who: str) -> nn.Module:
@@ -123,11 +123,11 @@ def near(body: nn.Module, shape: Flow, name: str, who: str) -> nn.Module:
     bends = [(place, op) for place, op in enumerate(shape.ops) if op.kind == "activation"]
     own = [op for _, op in bends if op.layer == name]
     before = [op for place, op in reversed(bends) if place < here]
-    found = next(iter([*own, *before, *(op for _, op in bends)]), None)
-    if found is not None:
-        module = body.get_submodule(found.name)
+    activation = next(iter([*own, *before, *(op for _, op in bends)]), None)
+    if activation is not None:
+        module = body.get_submodule(activation.name)
         if type(module).__module__.startswith("torch.nn.modules.activation"):
             return module
-        if found.function in FUNCTIONS:
-            return FUNCTIONS[found.function]()
+        if activation.function in FUNCTIONS:
+            return FUNCTIONS[activation.function]()
     raise TorchliftError(f"{who}: found no activation near {name!r}; pass activation=nn.ReLU() or the like.")

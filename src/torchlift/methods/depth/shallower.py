@@ -88,11 +88,11 @@ def compared(before: nn.Module, after: nn.Module, x: Any) -> tuple[float, float,
     before, after = copy.deepcopy(before).eval(), copy.deepcopy(after).eval()
     off, size, largest, same, count = 0.0, 0.0, 0.0, 0, 0
     with torch.no_grad():
-        for part in pieces(x, before):
-            want: Tensor = output(call(before, part))
-            got: Tensor = output(call(after, part))
-            off, size = off + float((got - want).square().sum()), size + float(want.square().sum())
-            largest = max(largest, float((got - want).abs().max()))
-            same += int((got.argmax(-1) == want.argmax(-1)).sum())
+        for piece in pieces(x, before):
+            want: Tensor = output(call(before, piece))
+            achieved: Tensor = output(call(after, piece))
+            off, size = off + float((achieved - want).square().sum()), size + float(want.square().sum())
+            largest = max(largest, float((achieved - want).abs().max()))
+            same += int((achieved.argmax(-1) == want.argmax(-1)).sum())
             count += want[..., 0].numel()
     return (off / size) ** 0.5 if size else 0.0, largest, same / count

@@ -63,11 +63,11 @@ def merged(model: nn.Module, spot: Spot, seen: Moments | None) -> Layer:
     weight, bias = first_part(model, spot, seen)
     first = model.get_submodule(spot.layer)
     if spot.block:
-        return made(weight + identity(weight), bias, first, first)
+        return layer_with(weight + identity(weight), bias, first, first)
     second = model.get_submodule(spot.into)
     outer, shift = affine(second)
     stride = first.stride if isinstance(first, CONVOLUTIONS) else 1
-    return made(compose(outer, weight, stride), through(outer, bias) + shift, first, second)
+    return layer_with(compose(outer, weight, stride), through(outer, bias) + shift, first, second)
 
 
 def identity(weight: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def identity(weight: Tensor) -> Tensor:
     return kernel
 
 
-def made(weight: Tensor, bias: Tensor, first: nn.Module, second: nn.Module) -> Layer:
+def layer_with(weight: Tensor, bias: Tensor, first: nn.Module, second: nn.Module) -> Layer:
     """A layer of the first one's kind and padding, and of both strides."""
     with torch.random.fork_rng(devices=[]):
         if isinstance(first, CONVOLUTIONS) and isinstance(second, CONVOLUTIONS):
@@ -111,9 +111,9 @@ def spliced(model: nn.Module, spot: Spot, layer: Layer) -> None:
         remove(model, [spot.layer, *spot.norms, *([spot.bend.name] if spot.bend else [])])
 
 
-def put(model: nn.Module, name: str, part: nn.Module) -> None:
+def put(model: nn.Module, name: str, module: nn.Module) -> None:
     """Set a part of the model."""
-    model.set_submodule(name, part)
+    model.set_submodule(name, module)
 
 
 def remove(model: nn.Module, names: Sequence[str]) -> None:

@@ -33,12 +33,12 @@ def spots(model: nn.Module, shape: Flow) -> list[Spot]:
     parts = dict(model.named_modules())
     calls = Counter(op.name for op in shape.ops if op.kind in ("layer", "norm"))
     calls += Counter(op.name for op in shape.of("activation"))
-    owners = Counter(id(p) for part in parts.values() for p in part.parameters(recurse=False))
+    owners = Counter(id(p) for module in parts.values() for p in module.parameters(recurse=False))
     shared = {
-        n for n, part in parts.items() if any(owners[id(p)] > 1 for p in part.parameters(recurse=False))
+        n for n, module in parts.items() if any(owners[id(p)] > 1 for p in module.parameters(recurse=False))
     }
-    found = [spot(parts, shape, op) for op in shape.of("layer")]
-    once = [checked(parts, one, calls, shared) for one in found]
+    after_each_layer = [spot(parts, shape, op) for op in shape.of("layer")]
+    once = [checked(parts, one, calls, shared) for one in after_each_layer]
     return [one for one in once if one.bend is not None or one.into or one.block]
 
 
@@ -105,21 +105,21 @@ def checked(parts: dict[str, nn.Module], one: Spot, calls: Counter[str], shared:
     return dataclasses.replace(one, refusal=why) if why else one
 
 
-def unfit(name: str, part: nn.Module, calls: Counter[str], shared: set[str]) -> str:
+def unfit(name: str, module: nn.Module, calls: Counter[str], shared: set[str]) -> str:
     """Why a layer, norm or activation cannot be taken away."""
     if calls[name] > 1:
         return f"{name} is used {calls[name]} times"
-    if computed(part):
-        return f"{computed(part)[0]} of {name} is computed from other parameters"
-    if is_frozen(part):
+    if computed(module):
+        return f"{computed(module)[0]} of {name} is computed from other parameters"
+    if is_frozen(module):
         return f"{name} has frozen parameters"
     if name in shared:
         return f"{name} shares its weight with another module"
-    if isinstance(part, CONVOLUTIONS) and part.groups != 1:
-        return f"{name} is a convolution with groups={part.groups}"
-    weights = [n for n, _ in part.named_parameters(recurse=False)]
-    if "weight" in weights and not isinstance(part, KINDS) and not hasattr(part, "running_mean"):
-        return f"{name} is a {type(part).__name__}"
+    if isinstance(module, CONVOLUTIONS) and module.groups != 1:
+        return f"{name} is a convolution with groups={module.groups}"
+    weights = [n for n, _ in module.named_parameters(recurse=False)]
+    if "weight" in weights and not isinstance(module, KINDS) and not hasattr(module, "running_mean"):
+        return f"{name} is a {type(module).__name__}"
     return ""
 
 

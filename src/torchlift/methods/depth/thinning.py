@@ -47,12 +47,12 @@ class Thinning:
         """Without the layer that the criterion names; None if none can go."""
         if self.criterion == "linearity":
             return self.merged(task)
-        found = units(task.model, self.x)
-        if not found:
+        removable = units(task.model, self.x)
+        if not removable:
             return None
         if self.criterion == "cka":
-            return self.most_alike(task, found)
-        smaller = (Task(without(task.model, unit), task.loss) for unit in found)
+            return self.most_alike(task, removable)
+        smaller = (Task(without(task.model, unit), task.loss) for unit in removable)
         return min(smaller, key=lambda one: self.fit.evaluate(one).loss)
 
     def merged(self, task: Task) -> Task | None:
@@ -61,10 +61,10 @@ class Thinning:
         done = reduced(task.model, self.x, layers=before - 1, grow=self.grow)
         return Task(done.model, task.loss) if done.depth[1] < before else None
 
-    def most_alike(self, task: Task, found: list[Unit]) -> Task:
+    def most_alike(self, task: Task, removable: list[Unit]) -> Task:
         """Without the unit whose output is most like its input."""
         few = each(lambda t: t[:256], self.x)
-        best = max(found, key=lambda unit: cka(*ends(task.model, unit, few)))
+        best = max(removable, key=lambda unit: cka(*ends(task.model, unit, few)))
         return Task(without(task.model, best), task.loss)
 
     def reasons(self, task: Task) -> str:
@@ -77,17 +77,17 @@ class Thinning:
 
 def inputs(fit: Fit, samples: int) -> Any:
     """The first training inputs."""
-    found: list[Any] = []
+    collected: list[Any] = []
     count = 0
     for batch in fit.batches():
         x = split(batch)[0]
-        found.append(x)
+        collected.append(x)
         count += len(x if isinstance(x, Tensor) else next(iter(x.values())))
         if count >= samples:
             break
-    if isinstance(found[0], Tensor):
-        return torch.cat(found)[:samples]
-    return {key: torch.cat([part[key] for part in found])[:samples] for key in found[0]}
+    if isinstance(collected[0], Tensor):
+        return torch.cat(collected)[:samples]
+    return {key: torch.cat([piece[key] for piece in collected])[:samples] for key in collected[0]}
 
 
 def latency(model: nn.Module, x: Any) -> float:

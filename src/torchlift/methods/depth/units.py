@@ -39,35 +39,39 @@ def units(model: nn.Module, x: Any) -> list[Unit]:
     """What can be left out: items of sequences and lists, square layers of sequences; tried one by one."""
     example = next(chunks(x, 4))
     shape = flow(model, example)
-    found = [Unit((name,)) for name in blocks(model, shape)]
-    inside = tuple(f"{unit.name}." for unit in found)
-    found += [unit for unit in square_layers(model, shape) if not unit.name.startswith(inside or ("\0",))]
-    found = [unit for unit in found if not any(is_frozen(model.get_submodule(name)) for name in unit.parts)]
-    return [unit for unit in found if works(without(model, unit), model, example)]
+    candidates = [Unit((name,)) for name in blocks(model, shape)]
+    inside = tuple(f"{unit.name}." for unit in candidates)
+    candidates += [
+        unit for unit in square_layers(model, shape) if not unit.name.startswith(inside or ("\0",))
+    ]
+    candidates = [
+        unit for unit in candidates if not any(is_frozen(model.get_submodule(name)) for name in unit.parts)
+    ]
+    return [unit for unit in candidates if works(without(model, unit), model, example)]
 
 
 def blocks(model: nn.Module, shape: Flow) -> list[str]:
     """Items of a Sequential or ModuleList that hold a layer and something that bends."""
     parts = dict(model.named_modules())
-    found: list[str] = []
-    for name, part in parts.items():
+    names: list[str] = []
+    for name, module in parts.items():
         parent = parts.get(name.rpartition(".")[0])
         ops = [op.kind for op in shape.ops if op.name == name or op.name.startswith(f"{name}.")]
-        whole = isinstance(parent, nn.Sequential | nn.ModuleList) and any(True for _ in part.children())
+        whole = isinstance(parent, nn.Sequential | nn.ModuleList) and any(True for _ in module.children())
         if name and whole and "layer" in ops and "activation" in ops:
-            found.append(name)
-    return [name for name in found if not any(name.startswith(f"{other}.") for other in found)]
+            names.append(name)
+    return [name for name in names if not any(name.startswith(f"{other}.") for other in names)]
 
 
 def square_layers(model: nn.Module, shape: Flow) -> list[Unit]:
     """Layers of a sequence with as many outputs as inputs, with their norms and activations."""
-    found: list[Unit] = []
+    layers: list[Unit] = []
     for spot in spots(model, shape):
         weight = model.get_submodule(spot.layer).get_parameter("weight")
         parent = model.get_submodule(spot.layer.rpartition(".")[0])
         if spot.bend is not None and weight.shape[0] == weight.shape[1] and isinstance(parent, nn.Sequential):
-            found.append(Unit((spot.layer, *spot.norms, spot.bend.name)))
-    return found
+            layers.append(Unit((spot.layer, *spot.norms, spot.bend.name)))
+    return layers
 
 
 def without(model: nn.Module, unit: Unit) -> nn.Module:
@@ -99,23 +103,23 @@ def works(small: nn.Module, model: nn.Module, x: Any) -> bool:
 
 def ends(model: nn.Module, unit: Unit, x: Any) -> tuple[Tensor, Tensor]:
     """What a unit takes and gives on the inputs, samples as rows."""
-    taken, given = list[Tensor](), list[Tensor]()
+    inputs, outputs = list[Tensor](), list[Tensor]()
 
     def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        taken.append(next(leaf for leaf in (*args, *kwargs.values()) if isinstance(leaf, Tensor)).flatten(1))
+        inputs.append(next(leaf for leaf in (*args, *kwargs.values()) if isinstance(leaf, Tensor)).flatten(1))
 
     def leave(_: nn.Module, __: Any, result: Any) -> None:
-        given.append(output(result).flatten(1))
+        outputs.append(output(result).flatten(1))
 
     first, last = model.get_submodule(unit.parts[0]), model.get_submodule(unit.parts[-1])
     hooks = [first.register_forward_pre_hook(enter, with_kwargs=True), last.register_forward_hook(leave)]
     mode = model.training
     try:
         with torch.no_grad():
-            for part in chunks(x):
-                call(model.eval(), part)
+            for piece in chunks(x):
+                call(model.eval(), piece)
     finally:
         model.train(mode)
         for hook in hooks:
             hook.remove()
-    return torch.cat(taken), torch.cat(given)
+    return torch.cat(inputs), torch.cat(outputs)

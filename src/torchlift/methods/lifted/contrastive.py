@@ -99,7 +99,7 @@ class NudgedTask(LiftedProblem):
         self.seen, self.weight = (0, torch.zeros(())), 1.0
 
     def forward(self, batch: Batch, weight: float | None = None) -> Tensor:
-        """weight · loss; a process's weight is no part of β."""
+        """weight · loss; a process's weight is not part of β."""
         self.weight = 1.0 if weight is None else weight
         return super().forward(batch, weight)
 

@@ -92,9 +92,9 @@ class Distil(Problem):
 
     def task_loss(self, batch: Batch) -> Tensor:
         """The user's loss of the student."""
-        found = self.student.task_loss(batch)
+        loss = self.student.task_loss(batch)
         drain(self.taps)
-        return found
+        return loss
 
     def label(self, name: str) -> str:
         """The student's name."""
@@ -129,9 +129,9 @@ class Distil(Problem):
 
     def predict(self, x: Any) -> Any:
         """The student's prediction."""
-        found = self.student.predict(x)
+        prediction = self.student.predict(x)
         drain(self.taps)
-        return found
+        return prediction
 
     def body(self) -> nn.Module | None:
         """The student's model."""
@@ -149,14 +149,16 @@ class Distil(Problem):
 def through(task: Tensor, z: list[Tensor]) -> Tensor:
     """The task's value, with a gradient that flows through z only: ⟨∂task/∂z, z⟩ in its place."""
     slopes = torch.autograd.grad(task, z, retain_graph=True)
-    linear = torch.stack([(slope * part).sum() for slope, part in zip(slopes, z, strict=True)]).sum()
+    linear = torch.stack(
+        [(slope * coordinate).sum() for slope, coordinate in zip(slopes, z, strict=True)]
+    ).sum()
     return task.detach() + linear - linear.detach()
 
 
 def split_index(batch: Batch) -> tuple[Batch, Tensor]:
     """A batch without the positions of its samples, and the positions."""
     if isinstance(batch, Mapping):
-        return {name: part for name, part in batch.items() if name != "index"}, batch["index"]
+        return {name: column for name, column in batch.items() if name != "index"}, batch["index"]
     return tuple(batch[:-1]), batch[-1]
 
 

@@ -153,24 +153,26 @@ class Lifter(ModuleLift):
 
     def shape(self, module: nn.Module) -> Shape | None:
         """The output's shape: inferred, or as given by ``features``."""
-        known = output_shape(module)
+        inferred = output_shape(module)
         if self.features is None:
-            return known
+            return inferred
         return (
-            dataclasses.replace(known, features=self.features) if known else Shape(self.features, "unknown")
+            dataclasses.replace(inferred, features=self.features)
+            if inferred
+            else Shape(self.features, "unknown")
         )
 
     def node(self, name: str, module: nn.Module, shape: Shape) -> Lifted:
         """The lifter behind one module."""
         who = self.who(name)
         if isinstance(self.kind, nn.Module):
-            made = copy.deepcopy(self.kind)
+            lifter = copy.deepcopy(self.kind)
         elif callable(self.kind):
-            made = self.kind(shape.features)
+            lifter = self.kind(shape.features)
         else:
-            made = self.residual(module, shape, who)
+            lifter = self.residual(module, shape, who)
         like = next(module.parameters(), torch.empty(0))
-        return Lifted(module, made.to(like.device, like.dtype), self.index, who)
+        return Lifted(module, lifter.to(like.device, like.dtype), self.index, who)
 
     def residual(self, module: nn.Module, shape: Shape, who: str) -> residual.Residual:
         """One of the named kinds, initialized."""
@@ -181,9 +183,9 @@ class Lifter(ModuleLift):
         if refuses_negative and isinstance(last := merge.last_layer(module), SIGNED):
             raise TorchliftError(f"{who}: {residual.NEGATIVE.format(type(last).__name__)}")
         bias = self.learns or isinstance(merge.last_layer(module).bias, Tensor)
-        made = residual.build(self.kind, shape, self.width, self.activation, bias)
-        residual.initialize(made, self.init, self.scale, self.sparsity)
-        return made
+        lifter = residual.build(self.kind, shape, self.width, self.activation, bias)
+        residual.initialize(lifter, self.init, self.scale, self.sparsity)
+        return lifter
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The base model again: merged if linear, otherwise trained by ``fit`` to match the lifted one."""

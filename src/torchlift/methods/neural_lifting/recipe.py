@@ -14,7 +14,7 @@ from torchlift.loss import split
 from torchlift.methods.neural_lifting.distil import Match
 from torchlift.methods.neural_lifting.lifter import Factory, Kind, Lifter, deviation
 from torchlift.methods.neural_lifting.residual import Init
-from torchlift.methods.recipe import Recipe, made
+from torchlift.methods.recipe import Recipe, lift_from_fields
 from torchlift.train.settings import OptimizerFactory, Schedule
 from torchlift.train.until import Rule
 
@@ -67,7 +67,7 @@ class NeuralLifting(Recipe):
     @property
     def lifter(self) -> Lifter:
         """The lift between the phases."""
-        return made(Lifter, self)
+        return lift_from_fields(Lifter, self)
 
     def lifts(self) -> Iterable[Lift]:
         """The lifter."""

@@ -51,11 +51,11 @@ class Residual(nn.Module):
 
     def check(self, z: Tensor, who: str) -> None:
         """An error if z has another width than the module, or signs a final ReLU would cut."""
-        found = z.shape[axis(z, self.shape.layout)]
-        if found != self.shape.features:
+        features = z.shape[axis(z, self.shape.layout)]
+        if features != self.shape.features:
             raise TorchliftError(
                 f"{who}: made for {self.shape.features} features, but the output is {tuple(z.shape)}; "
-                f"pass features={found} or name another module."
+                f"pass features={features} or name another module."
             )
         if self.last and bool((z < 0).any()):
             raise TorchliftError(f"{who}: {NEGATIVE.format('this module')}")

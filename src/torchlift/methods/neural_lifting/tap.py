@@ -43,14 +43,14 @@ def tap(problem: Problem, name: str, index: int | str | None) -> Tap:
         raise TorchliftError(
             f"Distil cannot look into a {type(problem).__name__}: project its weights first."
         )
-    made = Tap(body.get_submodule(name), index, f"Distil at {name or 'the output'!r}")
-    made.train(made.inner.training)
+    new = Tap(body.get_submodule(name), index, f"Distil at {name or 'the output'!r}")
+    new.train(new.inner.training)
     if not name:
-        problem.model = made
+        problem.model = new
     else:
         for alias in aliases(body)[name]:
-            body.set_submodule(alias, made)
-    return made
+            body.set_submodule(alias, new)
+    return new
 
 
 def put(root: nn.Module, name: str, module: nn.Module) -> None:

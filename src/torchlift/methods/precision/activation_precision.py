@@ -134,7 +134,7 @@ class ActivationPrecision(ModuleLift):
     def refuses(self, module: nn.Module) -> str | None:
         """Only activations with a range."""
         known = (nn.ReLU, *RANGES)
-        return None if type(module) in known else "is no ReLU, ReLU6, sigmoid or tanh"
+        return None if type(module) in known else "is not a ReLU, ReLU6, sigmoid or tanh"
 
     def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
         """Noise for each activation."""

@@ -23,7 +23,7 @@ class OnGrid(Node):
     the grid and straight through (Algorithm 5, lines 10–13). Where p is 0, so is w.
     """
 
-    settled: ClassVar[tuple[str, ...]] = ("weight",)
+    unliftable: ClassVar[tuple[str, ...]] = ("weight",)
 
     step: Tensor
     unit: Tensor

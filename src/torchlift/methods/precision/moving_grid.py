@@ -18,7 +18,7 @@ class OnMovingGrid(Node):
     step. Weights that were cut before are zeros of v itself: they are among the k, and do not count in ρ.
     """
 
-    settled: ClassVar[tuple[str, ...]] = ("weight",)
+    unliftable: ClassVar[tuple[str, ...]] = ("weight",)
     unit: Tensor
     last: Tensor
     first: Tensor

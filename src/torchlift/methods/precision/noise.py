@@ -42,7 +42,7 @@ class Noisy(Node):
     """
 
     options: Mapping[str, Mapping[str, Any]] = {"logit": {"optimizer": ADAM, "weight_decay": 0.0}}
-    settled: ClassVar[tuple[str, ...]] = ("weight", "logit")
+    unliftable: ClassVar[tuple[str, ...]] = ("weight", "logit")
     scale: Tensor
     count: Tensor
 

@@ -13,7 +13,7 @@ from torchlift.methods.precision.bit_targets import average, check, meet, noisy,
 from torchlift.methods.precision.keep_grid import OnGrid, settle
 from torchlift.methods.precision.moving_grid import OnMovingGrid
 from torchlift.methods.precision.precision import Granularity
-from torchlift.methods.recipe import Recipe, made
+from torchlift.methods.recipe import Recipe, lift_from_fields
 from torchlift.targets import Target
 
 
@@ -65,11 +65,11 @@ class Smol(Recipe):
             raise TorchliftError(f"zeros {self.zeros!r} is not known: 'held' or 'moving'.")
         if self.zeros == "moving" and (self.levels is not None or not self.zero):
             raise TorchliftError('zeros="moving" moves single zeros: leave levels= out, and zero=True.')
-        _ = made(Precision, self)
+        _ = lift_from_fields(Precision, self)
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Noise, whole bits, fine-tuning."""
-        lift = made(Precision, self)
+        lift = lift_from_fields(Precision, self)
         lifted = fit.lift(lift, task)
         target = self.target
         if target is not None:
@@ -121,11 +121,11 @@ class Smol(Recipe):
 
     def lifts(self) -> Iterable[Lift]:
         """The noise."""
-        return (made(Precision, self),)
+        return (lift_from_fields(Precision, self),)
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the lift says, and whether the target can be reached."""
-        lift = made(Precision, self)
+        lift = lift_from_fields(Precision, self)
         reason = lift.accepts(task, fit)
         if reason is not None or self.target is None:
             return reason

@@ -14,12 +14,12 @@ class Bank(Node):
 
     # A decaying coefficient would only ask its templates to grow; the source has no decay on them either.
     options: Mapping[str, Mapping[str, Any]] = {"alpha": {"weight_decay": 0.0}}
-    settled: ClassVar[tuple[str, ...]] = ("alpha",)
+    unliftable: ClassVar[tuple[str, ...]] = ("alpha",)
 
     def __init__(self, group: str, layers: tuple[str, ...], weights: Tensor, k: int, strength: float) -> None:
         super().__init__()
-        found, alpha = math.factorize(weights, k)
-        self.templates, self.alpha = nn.Parameter(found), nn.Parameter(alpha)
+        factors, alpha = math.factorize(weights, k)
+        self.templates, self.alpha = nn.Parameter(factors), nn.Parameter(alpha)
         self.group, self.layers, self.strength = group, layers, strength
 
     def weight(self, layer: int) -> Tensor:
@@ -56,4 +56,4 @@ class Mixed(Node):
 
 def banks(problem: nn.Module) -> dict[str, Bank]:
     """The groups of a lifted problem by name."""
-    return {part.group: part for part in problem.modules() if isinstance(part, Bank)}
+    return {module.group: module for module in problem.modules() if isinstance(module, Bank)}

@@ -41,8 +41,8 @@ def fold(problem: Problem, group: str, names: list[str], slots: Slots) -> list[F
     good = [name for name in names if not reasons.get(name)]
     apart = [Fold(group, label(n), label(n), 1.0, 0.0, reasons.get(n, "")) for n in names if n not in good]
     alone = "its zeros are held and differ from the others'" if len(good) > 1 else ""
-    made = [row for same in by_zeros(problem, good) for row in merge(problem, group, same, slots, alone)]
-    return [*made, *apart]
+    rows = [row for same in by_zeros(problem, good) for row in merge(problem, group, same, slots, alone)]
+    return [*rows, *apart]
 
 
 def merge(problem: Problem, group: str, names: list[str], slots: Slots, alone: str) -> list[Fold]:
@@ -118,7 +118,7 @@ def unblended(problem: Problem, names: Iterable[str]) -> bool:
 
 def lifted(problem: Problem, name: str) -> bool:
     """Whether a weight is inside a node."""
-    return any(isinstance(problem.get_submodule(part), Node) for part in parts(name))
+    return any(isinstance(problem.get_submodule(prefix), Node) for prefix in parts(name))
 
 
 def by_zeros(problem: Problem, names: list[str]) -> list[list[str]]:
@@ -127,9 +127,9 @@ def by_zeros(problem: Problem, names: list[str]) -> list[list[str]]:
     sets: list[tuple[Tensor | None, list[str]]] = []
     for name in names:
         mask = masks.get(name)
-        for known, members in sets:
-            if (mask is None) == (known is None) and (
-                mask is None or known is None or torch.equal(mask, known)
+        for pattern, members in sets:
+            if (mask is None) == (pattern is None) and (
+                mask is None or pattern is None or torch.equal(mask, pattern)
             ):
                 members.append(name)
                 break

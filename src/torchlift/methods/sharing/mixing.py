@@ -55,14 +55,14 @@ def linkage(alpha: Tensor) -> list[tuple[float, int, int]]:
     first layer, and joined to the set that comes before it.
     """
     link = similarity(alpha.detach().double().cpu()).fill_diagonal_(GONE)
-    found: list[tuple[float, int, int]] = []
+    merges: list[tuple[float, int, int]] = []
     for _ in range(len(alpha) - 1):
         first, second = sorted(divmod(int(link.argmax()), len(alpha)))
-        found.append((float(link[first, second]), first, second))
+        merges.append((float(link[first, second]), first, second))
         link[first] = torch.minimum(link[first], link[second])
         link[second] = link[first, first] = GONE
         link[:, first], link[:, second] = link[first].clone(), GONE
-    return found
+    return merges
 
 
 def alike(alpha: Tensor, threshold: float) -> list[list[int]]:

@@ -61,16 +61,16 @@ class Pooled(Recipe):
     def chosen(self, task: Task, fit: Fit) -> tuple[list[Reader], str | None]:
         """The layers to change; else why there are none."""
         x = split(next(iter(fit.batches())))[0]
-        known = {found.name: found for found in readers(task, first_rows(x, task))}
-        picked = [found for name, found in known.items() if matches(name, self.where)]
-        reasons = {found.name: refused(task, found, self.size) for found in picked}
-        chosen = [found for found in picked if reasons[found.name] is None]
+        by_name = {reader.name: reader for reader in readers(task, first_rows(x, task))}
+        picked = [reader for name, reader in by_name.items() if matches(name, self.where)]
+        reasons = {reader.name: refused(task, reader, self.size) for reader in picked}
+        chosen = [reader for reader in picked if reasons[reader.name] is None]
         if chosen:
             return chosen, None
         if picked:
             why = "; ".join(f"{name} {reason}" for name, reason in reasons.items())
             return [], f"Pooled can change no layer: {why}."
-        have = f"there are {', '.join(known)}" if known else "the model has none"
+        have = f"there are {', '.join(by_name)}" if by_name else "the model has none"
         return [], f"Pooled: where={self.where!r} picks no Linear layer that reads a flattened map; {have}."
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:

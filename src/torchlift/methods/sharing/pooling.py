@@ -37,10 +37,12 @@ class Watch:
         self.flat: list[tuple[Tensor, tuple[int, ...]]] = []
         self.found: dict[str, Reader] = {}
         modules = body.named_modules()
-        self.names: dict[nn.Module, str] = {part: name for name, part in modules if type(part) is nn.Linear}
-        flats = [part for part in body.modules() if type(part) is nn.Flatten]
-        self.handles = [part.register_forward_hook(self.flattened) for part in flats]
-        self.handles += [part.register_forward_pre_hook(self.reads) for part in self.names]
+        self.names: dict[nn.Module, str] = {
+            module: name for name, module in modules if type(module) is nn.Linear
+        }
+        flats = [module for module in body.modules() if type(module) is nn.Flatten]
+        self.handles = [module.register_forward_hook(self.flattened) for module in flats]
+        self.handles += [module.register_forward_pre_hook(self.reads) for module in self.names]
 
     def flattened(self, _: nn.Module, args: tuple[Tensor], out: Tensor) -> None:
         """Keep the output: no other tensor then takes its place."""
@@ -58,15 +60,15 @@ def readers(problem: Problem, x: Any) -> list[Reader]:
     """The Linear layers whose input is what an ``nn.Flatten`` made of channels × height × width."""
     body = problem.body()
     assert body is not None
-    watch, training = Watch(body), [part for part in problem.modules() if part.training]
+    watch, training = Watch(body), [module for module in problem.modules() if module.training]
     try:
         with torch.no_grad():
             problem.eval().predict(x)
     finally:
         for handle in watch.handles:
             handle.remove()
-        for part in training:
-            part.training = True
+        for module in training:
+            module.training = True
     return list(watch.found.values())
 
 

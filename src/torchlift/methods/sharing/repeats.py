@@ -13,7 +13,7 @@ Signature = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the weights inside a part: parts with equal ones could swap their weights."""
 
 
-def found(weights: Mapping[str, Tensor]) -> dict[str, list[str]]:
+def groups_alike(weights: Mapping[str, Tensor]) -> dict[str, list[str]]:
     """Groups of two or more weights of one shape and type, in parts of one parent that are alike.
 
     In a wide ResNet these are the convolutions of a stage without its first block, which differs; in a
@@ -35,9 +35,9 @@ def signatures(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Signature]:
     """What is inside every part, by the part's name."""
     inside: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
     for name, shape in shapes.items():
-        for part in parts(name):
-            inside.setdefault(part, []).append((name[len(part) :], shape))
-    return {part: tuple(held) for part, held in inside.items()}
+        for prefix in parts(name):
+            inside.setdefault(prefix, []).append((name[len(prefix) :], shape))
+    return {prefix: tuple(held) for prefix, held in inside.items()}
 
 
 def parts(name: str) -> list[str]:
@@ -47,11 +47,11 @@ def parts(name: str) -> list[str]:
 
 def repeated(name: str, inside: Mapping[str, Signature]) -> tuple[str, Signature] | None:
     """The outermost parent on the way to a weight in which the next part stands beside its like."""
-    for part in parts(name):
-        parent = part.rpartition(".")[0]
-        twins = [p for p, held in inside.items() if p.rpartition(".")[0] == parent and held == inside[part]]
+    for prefix in parts(name):
+        parent = prefix.rpartition(".")[0]
+        twins = [p for p, held in inside.items() if p.rpartition(".")[0] == parent and held == inside[prefix]]
         if len(twins) > 1:
-            return parent, inside[part]
+            return parent, inside[prefix]
     return None
 
 
@@ -67,11 +67,11 @@ def chosen(
     weights: Mapping[str, Tensor], groups: Mapping[str, Iterable[str]], who: str
 ) -> dict[str, list[str]]:
     """Groups by the user's globs: each weight in one group, all of a group of one shape."""
-    made: dict[str, list[str]] = {}
+    members: dict[str, list[str]] = {}
     for group, given in groups.items():
         globs = [given] if isinstance(given, str) else list(given)
         names = [name for name in weights if any(matches(name, glob) for glob in globs)]
-        taken = [label(name) for name in names for other in made.values() if name in other]
+        taken = [label(name) for name in names for other in members.values() if name in other]
         if taken:
             raise SelectionError(f"{who}: {taken[0]} is in two groups; a weight shares with one.")
         if len(names) < 2:
@@ -80,8 +80,8 @@ def chosen(
         shapes = {label(name): tuple(weights[name].shape) for name in names}
         if len(set(shapes.values())) > 1:
             raise SelectionError(f"{who}: weights of group {group!r} differ in shape: {shapes}.")
-        made[group] = names
-    return made
+        members[group] = names
+    return members
 
 
 def label(name: str) -> str:

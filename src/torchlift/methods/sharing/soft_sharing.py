@@ -13,7 +13,7 @@ from torchlift.core import Fit, Lift, Problem, Task
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Templates
-from torchlift.methods.recipe import Recipe, made
+from torchlift.methods.recipe import Recipe, lift_from_fields
 from torchlift.methods.sharing.banks import banks
 from torchlift.methods.sharing.folding import Fold
 from torchlift.methods.sharing.mixing import joins
@@ -54,7 +54,7 @@ class SoftSharing(Recipe):
     @property
     def lift(self) -> Templates:
         """The lift with these fields."""
-        return made(Templates, self)
+        return lift_from_fields(Templates, self)
 
     def lifts(self) -> Iterable[Lift]:
         """The templates."""
@@ -120,9 +120,9 @@ class SoftSharing(Recipe):
 
     def seen(self, problem: Problem) -> dict[str, Any]:
         """For the history: how alike the layers are; without fine-tuning also the size as it would be now."""
-        found = similarity(problem)
-        pairs = [float((s.sum() - s.trace()) / (s.numel() - len(s))) for s in found.values()]
-        rows = {name: [[round(v, 3) for v in row] for row in s.tolist()] for name, s in found.items()}
+        similarities = similarity(problem)
+        pairs = [float((s.sum() - s.trace()) / (s.numel() - len(s))) for s in similarities.values()]
+        rows = {name: [[round(v, 3) for v in row] for row in s.tolist()] for name, s in similarities.items()}
         size = {} if self.finetune else self.account(self.way(problem).project(problem))
         return {"mean_similarity": sum(pairs) / len(pairs), "similarity": rows, **size}
 

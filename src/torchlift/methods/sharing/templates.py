@@ -13,7 +13,7 @@ from torchlift.errors import OrderError, TorchliftError
 from torchlift.methods.sharing import mixing as math
 from torchlift.methods.sharing.banks import Bank, Mixed, banks
 from torchlift.methods.sharing.folding import Fold, blend, fold, unblended
-from torchlift.methods.sharing.repeats import chosen, found, label
+from torchlift.methods.sharing.repeats import chosen, groups_alike, label
 
 Groups = Literal["auto"] | Mapping[str, Sequence[str]]
 
@@ -39,7 +39,7 @@ class Templates(WeightLift):
     where: str = "*weight"
     groups: Groups = "auto"
     recurrence: float = 0.0
-    # The way back is no part of the problem: what one threshold lifted, another may project.
+    # The way back is not part of the problem: what one threshold lifted, another may project.
     fold: float | None = dataclasses.field(default=None, compare=False)
     store: Store = dataclasses.field(default="weights", compare=False)
 
@@ -65,23 +65,29 @@ class Templates(WeightLift):
 
     def eligible(self, problem: Problem) -> dict[str, Tensor]:
         """As for all weights; embeddings share only where groups name them."""
-        known = super().eligible(problem)
+        candidates = super().eligible(problem)
         if not isinstance(self.groups, str):
-            return known
+            return candidates
         tables = (nn.Embedding, nn.EmbeddingBag)
-        return {name: w for name, w in known.items() if not isinstance(owner_of(problem, name)[0], tables)}
+        return {
+            name: w for name, w in candidates.items() if not isinstance(owner_of(problem, name)[0], tables)
+        }
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """A bank for each group, a row of it for each layer."""
-        groups = found(weights) if isinstance(self.groups, str) else chosen(weights, self.groups, repr(self))
-        made: dict[str, Node] = {}
+        groups = (
+            groups_alike(weights)
+            if isinstance(self.groups, str)
+            else chosen(weights, self.groups, repr(self))
+        )
+        mixtures: dict[str, Node] = {}
         for group, names in groups.items():
             stacked = torch.stack([weights[name] for name in names])
             k = len(names) if self.k is None else self.k
             bank = Bank(group, tuple(names), stacked, k, self.recurrence)
             bank.way_back = self
-            made |= {name: Mixed(bank, layer) for layer, name in enumerate(names)}
-        return made
+            mixtures |= {name: Mixed(bank, layer) for layer, name in enumerate(names)}
+        return mixtures
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """Plain weights; with ``fold`` or ``store``, one stored tensor for several layers."""

@@ -63,18 +63,18 @@ class Scaled(Use):
         """c V."""
         return self.scale * self.inner.get_parameter(self.leaf)
 
-    def forward(self, *given: Any, **named: Any) -> Any:
+    def forward(self, *args: Any, **named: Any) -> Any:
         """The layer at c x; of attention, at scaled queries, keys and values."""
         count = 3 if isinstance(self.inner, nn.MultiheadAttention) else 1
-        made: dict[int, Tensor] = {}  # attention asks whether its inputs are one tensor
+        weights: dict[int, Tensor] = {}  # attention asks whether its inputs are one tensor
 
         def scaled(x: Tensor) -> Tensor:
-            return made.setdefault(id(x), self.scale * x)
+            return weights.setdefault(id(x), self.scale * x)
 
-        if not given and not set(self.inputs) & set(named):
+        if not args and not set(self.inputs) & set(named):
             kind = type(self.inner).__name__
             raise TypeError(f"{kind} was called without an input to scale: {list(named)}.")
-        head, rest = given[:count], given[count:]
+        head, rest = args[:count], args[count:]
         other = {name: scaled(x) if name in self.inputs else x for name, x in named.items()}
         return self.inner(*map(scaled, head), *rest, **other)
 
@@ -92,9 +92,9 @@ class Blended(Use):
         """Σᵢ αᵢ T⁽ⁱ⁾."""
         return mix(self.templates, self.alpha)
 
-    def forward(self, *given: Any, **named: Any) -> Any:
+    def forward(self, *args: Any, **named: Any) -> Any:
         """The layer with the mixture as its weight."""
-        return functional_call(self.inner, {self.leaf: self.effective()}, given, named)
+        return functional_call(self.inner, {self.leaf: self.effective()}, args, named)
 
 
 def scalable(layer: nn.Module, leaf: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torchlift.core import Fit, Lift, Task
 from torchlift.lifts import SoftMask
-from torchlift.methods.recipe import Recipe, made
+from torchlift.methods.recipe import Recipe, lift_from_fields
 from torchlift.methods.sparsity.gates import Shape
 from torchlift.methods.sparsity.soft_mask import Granularity, Variant
 
@@ -31,7 +31,7 @@ class Masking(Recipe):
 
     def soft_mask(self, **more: Any) -> SoftMask:
         """The mask, with some options replaced."""
-        return made(SoftMask, self, **more)
+        return lift_from_fields(SoftMask, self, **more)
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the mask says."""

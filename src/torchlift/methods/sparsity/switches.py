@@ -70,7 +70,7 @@ class Switches(nn.Module):
 
     gate: gates.Shape
     rank: "Ranked | None"
-    settled: ClassVar[tuple[str, ...]] = ("logit",)
+    unliftable: ClassVar[tuple[str, ...]] = ("logit",)
 
     def __init__(
         self, logit: Tensor, beta: Dial, gate: gates.Shape, *, inclusive: bool, scale: float

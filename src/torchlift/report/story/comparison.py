@@ -87,8 +87,8 @@ def trade_off(results: Data, recipes: dict[str, Data], styles: dict[str, int]) -
     ]
     metric, label = f"test {results.get('metric', 'metric')}", "packed file (kB)" if by_size else COST
     title = f"{sentence(metric)} against {'size' if by_size else 'cost'}"
-    known = [value for value in across.values() if value > 0]
-    log = by_size and max(known) / min(known) > 8
+    positive = [value for value in across.values() if value > 0]
+    log = by_size and max(positive) / min(positive) > 8
     return (
         [Scatter(points, title, label, metric, log_x=log, caption="Mean ± sd over seeds.")] if points else []
     )
@@ -100,10 +100,10 @@ def mean_charts(results: Data, recipes: dict[str, Data], styles: dict[str, int])
     kinds = (("metric", f"valid {metric}"), ("valid_loss", "valid loss"))
     charts: list[Block] = []
     for key, label in kinds:
-        found = (
+        curves = (
             mean_curve(one.get("history") or [], key, name, styles[name]) for name, one in recipes.items()
         )
-        if lines := [line for line in found if line is not None]:
+        if lines := [line for line in curves if line is not None]:
             caption = "Mean over seeds; the band is ± one standard deviation."
             charts.append(
                 Chart(

@@ -19,8 +19,8 @@ MAPS = {
 
 def depth_blocks(history: Rows) -> list[Block]:
     """The maps of what was logged, the losses beside the linearity; nothing for runs that logged neither."""
-    found = [heat for kind in MAPS if (heat := heat_map(history, kind)) is not None]
-    return [*side_by_side(history), *found] if found else []
+    maps = [heat for kind in MAPS if (heat := heat_map(history, kind)) is not None]
+    return [*side_by_side(history), *maps] if maps else []
 
 
 def heat_map(history: Rows, kind: str) -> Heatmap | None:
@@ -48,12 +48,12 @@ def side_by_side(history: Rows) -> list[Block]:
     """Plateaus and linearity over the same axis: the loss in one chart, that of layers in the next."""
     keys = dict.fromkeys(key for row in history for key in row if key.startswith("linearity "))
     lines = [curve(history, key, key.removeprefix("linearity ")) for key in keys]
-    known: list[Line] = [line for line in lines if line is not None and any(map(math.isfinite, line.y))]
+    drawn: list[Line] = [line for line in lines if line is not None and any(map(math.isfinite, line.y))]
     loss = curve(history, "train_loss", "train")
-    if not known or loss is None:
+    if not drawn or loss is None:
         return []
     shaded = phases(history)
     return [
         Chart([loss], "Loss: plateaus", COST, "loss", shaded, log_y=wants_log([loss])),
-        Chart(known, "Linearity", COST, "least |ρ|", shaded),
+        Chart(drawn, "Linearity", COST, "least |ρ|", shaded),
     ]

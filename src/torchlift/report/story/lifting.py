@@ -33,5 +33,5 @@ def cycle_rows(history: Rows) -> list[dict[str, Cell]]:
 
 def row(number: int, cycle: "Cycle") -> dict[str, Cell]:
     """One cycle as a row."""
-    known: dict[str, Cell] = {"cycle": number, "gain": cycle.gain}
-    return {key: known.get(key, getattr(cycle, key, None)) for key in CYCLES}
+    cells: dict[str, Cell] = {"cycle": number, "gain": cycle.gain}
+    return {key: cells.get(key, getattr(cycle, key, None)) for key in CYCLES}

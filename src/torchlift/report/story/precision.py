@@ -21,12 +21,12 @@ def counts(layer: Data) -> dict[int, int]:
 def layer_bits(summary: Data) -> list[Block]:
     """The average bits of every layer that lies on a grid; zeros count as no bits."""
     layers = [(str(one["name"]), counts(one)) for one in summary.get("layers") or []]
-    known = [(name, found) for name, found in layers if found]
-    if not known:
+    stored = [(name, bits) for name, bits in layers if bits]
+    if not stored:
         return []
-    means = [sum(p * n for p, n in found.items()) / sum(found.values()) for _, found in known]
+    means = [sum(p * n for p, n in bits.items()) / sum(bits.values()) for _, bits in stored]
     caption = "Bits per weight of each layer that lies on a grid; a zero has none."
-    return [Bars([name for name, _ in known], {"bits": means}, title="Bits per layer", caption=caption)]
+    return [Bars([name for name, _ in stored], {"bits": means}, title="Bits per layer", caption=caption)]
 
 
 def histogram(summary: Data) -> list[Block]:
@@ -51,9 +51,11 @@ def trade_off(history: Rows, metric: str) -> list[Block]:
         pairs = [
             (number(row.get("bits")), number(row.get("projected_metric", row.get("metric")))) for row in rows
         ]
-        known = [(x, y) for x, y in pairs if math.isfinite(x) and math.isfinite(y)]
-        if known:
-            points.append(Points(str(rows[0].get("phase", "")), [x for x, _ in known], [y for _, y in known]))
+        finite = [(x, y) for x, y in pairs if math.isfinite(x) and math.isfinite(y)]
+        if finite:
+            points.append(
+                Points(str(rows[0].get("phase", "")), [x for x, _ in finite], [y for _, y in finite])
+            )
     if len({x for one in points for x in one.x}) < 2:
         return []
     return [Scatter(points, f"{sentence(metric)} against bits", "bits per weight", metric)]

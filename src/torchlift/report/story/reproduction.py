@@ -37,8 +37,8 @@ def facts(entry: Data) -> list[Block]:
     """Scale, seeds and machine: what one needs to judge the figures."""
     seeds = entry.get("seeds")
     listed = ", ".join(map(str, seeds)) if isinstance(seeds, list | tuple) else seeds
-    given = {"scale": entry.get("scale"), "seeds": listed, "machine": machine(entry.get("machine"))}
-    cards = [Card(label, str(value)) for label, value in given.items() if value not in (None, "")]
+    values = {"scale": entry.get("scale"), "seeds": listed, "machine": machine(entry.get("machine"))}
+    cards = [Card(label, str(value)) for label, value in values.items() if value not in (None, "")]
     return [Cards(cards)] if cards else []
 
 
@@ -122,5 +122,5 @@ def _band(band: object) -> tuple[list[float] | None, list[float] | None]:
         sides = band.get("low"), band.get("high")
     elif isinstance(band, list | tuple):
         sides = band
-    given = [[number(value) for value in side] for side in sides if isinstance(side, list | tuple)]
-    return (given[0], given[1]) if len(given) == 2 else (None, None)
+    sides_given = [[number(value) for value in side] for side in sides if isinstance(side, list | tuple)]
+    return (sides_given[0], sides_given[1]) if len(sides_given) == 2 else (None, None)

@@ -37,12 +37,12 @@ def fits(history: Rows) -> list[list[Data]]:
 
 def phases(history: Rows) -> list[Phase]:
     """Where on the cost axis each fit ran: from the end of the one before to its own end."""
-    found, start = [], 0.0
+    result, start = [], 0.0
     for rows in fits(history):
         end = max((cost for cost in column(rows, "cost") if math.isfinite(cost)), default=start)
-        found.append(Phase(start, end, str(rows[0].get("phase", ""))))
+        result.append(Phase(start, end, str(rows[0].get("phase", ""))))
         start = end
-    return found if len(found) > 1 else []
+    return result if len(result) > 1 else []
 
 
 def curve(history: Rows, key: str, name: str, style: int | None = None) -> Line | None:

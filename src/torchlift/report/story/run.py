@@ -75,7 +75,7 @@ def run_page(history: Rows, summary: Data) -> Page:
         ("seed", summary.get("seed")),
     ]
     subtitle = " · ".join(f"{key} {value}" for key, value in parts if value is not None)
-    subtitle = " · ".join(part for part in (subtitle, str(summary.get("about") or "")) if part)
+    subtitle = " · ".join(text for text in (subtitle, str(summary.get("about") or "")) if text)
     metric, stages = str(summary.get("metric") or "metric"), list(summary.get("stages") or [])
     return Page(
         str(summary.get("title") or "Run"),
@@ -100,7 +100,7 @@ def run_page(history: Rows, summary: Data) -> Page:
 
 def sections(*parts: tuple[str, Iterable[Block]]) -> list[Section]:
     """The sections that have something to show."""
-    return [Section(title, blocks) for title, given in parts if (blocks := list(given))]
+    return [Section(title, blocks) for title, section in parts if (blocks := list(section))]
 
 
 def result_cards(summary: Data, metric: str) -> list[Block]:
@@ -112,8 +112,8 @@ def result_cards(summary: Data, metric: str) -> list[Block]:
         "flops": ("compute", "flops", ""),
         "seconds": ("time", "seconds", ""),
     }
-    known = [(kinds[key], cost[key]) for key in kinds if cost.get(key) is not None]
-    cards += [Card(label, value, form, unit) for (label, form, unit), value in known]
+    measured = [(kinds[key], cost[key]) for key in kinds if cost.get(key) is not None]
+    cards += [Card(label, value, form, unit) for (label, form, unit), value in measured]
     return [Cards(cards)] if cards else []
 
 
@@ -194,11 +194,11 @@ def keyed_table(rows: list[dict[str, Cell]], columns: dict[str, Column], caption
 
 def notes(summary: Data) -> list[Block]:
     """Notes as paragraphs."""
-    given = [str(note) for note in summary.get("notes") or []]
-    return [Text("\n\n".join(given))] if given else []
+    texts = [str(note) for note in summary.get("notes") or []]
+    return [Text("\n\n".join(texts))] if texts else []
 
 
 def settings(summary: Data, title: str = "All settings", key: str = "settings") -> list[Block]:
     """Settings behind a click."""
-    given = summary.get(key) or {}
-    return [Details(title, [KeyValues(given)])] if given else []
+    values = summary.get(key) or {}
+    return [Details(title, [KeyValues(values)])] if values else []

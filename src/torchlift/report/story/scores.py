@@ -39,8 +39,8 @@ def _judge(name: str, one: Data, results: Data, higher: bool) -> str:
     seeds = len(results.get("seeds") or [])
     won = f", better on {one['wins']} of {seeds} seeds" if one.get("wins") is not None and seeds else ""
     tied = f" ({one['ties']} tied)" if won and one.get("ties") else ""
-    found = interval(mean, low, high, signed=True)
-    return f"**{name}**: {word}, {found}{won}{tied}{_lighter(name, results)}"
+    text = interval(mean, low, high, signed=True)
+    return f"**{name}**: {word}, {text}{won}{tied}{_lighter(name, results)}"
 
 
 def _lighter(name: str, results: Data) -> str:
@@ -105,8 +105,8 @@ def result_table(results: Data, recipes: dict[str, Data]) -> list[Block]:
 
 def _settled(recipes: dict[str, Data]) -> list[Cell]:
     """What tuning gave each recipe; nothing where none was tuned, which the remarks say."""
-    found = [one.get("tuned") for one in recipes.values()]
-    return found if any(value not in (None, "untuned") for value in found) else [None] * len(found)
+    tuned = [one.get("tuned") for one in recipes.values()]
+    return tuned if any(value not in (None, "untuned") for value in tuned) else [None] * len(tuned)
 
 
 def _unless_tied(column: Column, cells: Sequence[Cell]) -> Column:

@@ -77,12 +77,12 @@ def loops(summary: Data) -> list[Block]:
 
 def stretches(stored: list[str]) -> list[tuple[int, int]]:
     """Places from the first to the last use of weights used again; stretches that overlap are one."""
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     for weight in dict.fromkeys(stored):
         first, last = stored.index(weight), len(stored) - 1 - stored[::-1].index(weight)
         if last == first:
             continue
-        if found and first <= found[-1][1]:
-            first, last = found[-1][0], max(found.pop()[1], last)
-        found.append((first, last))
-    return found
+        if result and first <= result[-1][1]:
+            first, last = result[-1][0], max(result.pop()[1], last)
+        result.append((first, last))
+    return result

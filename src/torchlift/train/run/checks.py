@@ -1,4 +1,4 @@
-"""At the door: say in one line what is wrong, before anything is written."""
+"""Validate the arguments of a run: one line on what is wrong, before anything is written."""
 
 import contextlib
 import copy

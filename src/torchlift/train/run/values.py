@@ -135,14 +135,14 @@ def load(name: str, allow: Iterable[str]) -> Any:
     if not any(f"{module}.".startswith(f"{package}.") for package in (*TRUSTED, *allow)):
         package = module.partition(".")[0]
         raise CheckpointError(
-            f"{name} is no method of torchlift's or torch's: allow=({package!r},) imports it."
+            f"{name} is not a method of torchlift's or torch's: allow=({package!r},) imports it."
         )
     try:
         found = find(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise CheckpointError(f"{name} is not there ({error}).") from error
     if not isinstance(found, type | types.FunctionType) or name_of(cast(Any, found)) != name:
-        raise CheckpointError(f"{name} is no class or function of that module.")
+        raise CheckpointError(f"{name} is not a class or function of that module.")
     return found
 
 
