@@ -23,6 +23,8 @@ class Probe:
     flops: int
     unused: tuple[str, ...]
     """Trainable parameters the objective does not reach."""
+    spent: int = 0
+    """FLOPs of the trial itself."""
 
 
 def probe(
@@ -40,22 +42,23 @@ def probe(
     if isinstance(trial, Stepper):
         places = [Place(batches=steps, last=steps == 1), Place(batch=steps - 1, batches=steps)]
         first, last = (count(functools.partial(trial.advance, batch, place)) for place in places)
-        return Probe(max(1, round(((steps - 1) * first + last) / steps)), ())
+        return Probe(max(1, round(((steps - 1) * first + last) / steps)), (), first + last)
     with rng.scope(), weights_in_place():
-        flops = count(lambda: trial(batch).backward())
-        flops += 0 if optimizer is None else step_flops(optimizer(trial))
+        passes = count(lambda: trial(batch).backward())
+        first, later = (0, [0]) if optimizer is None else step_flops(optimizer(trial))
     unused = tuple(n for n, p in trial.named_parameters() if p.requires_grad and p.grad is None)
-    return Probe(max(flops, 1), unused)
+    mean = passes + round(sum(later) / len(later))
+    return Probe(max(mean, 1), unused, passes + first + sum(later))
 
 
-def step_flops(optimizer: Optimizer) -> int:
-    """What a step takes on average after the first, which may prepare more than it does.
+def step_flops(optimizer: Optimizer) -> tuple[int, list[int]]:
+    """What the first step takes, which may prepare more than it does, and the steps after it.
 
     An optimizer whose groups have an ``every`` does part of its work only every so many steps.
     """
-    optimizer.step()
+    first = count_flops(optimizer.step)
     period = math.lcm(*(int(group.get("every", 1)) for group in optimizer.param_groups))
-    return round(sum(count_flops(optimizer.step) for _ in range(period)) / period)
+    return first, [count_flops(optimizer.step) for _ in range(period)]
 
 
 def count(function: Callable[[], object]) -> int:

@@ -322,6 +322,7 @@ class DurableFit(Fit):
             allowance=(
                 min(rule.cap * run.unit + self.account.unspent, self.left()) if run.equal_cost else None
             ),
+            free=run.unit / self.steps if len(run.phases) == 1 else 0.0,  # plain training tries a step too
         )
 
     def hooks(self, loop: Loop) -> Hooks:

@@ -82,7 +82,8 @@ class EngineStep(GradientStep):
 class Loop:
     """One fit: ``problem`` is trained in place while t runs from 0 to 1.
 
-    ``allowance``: the FLOPs it may spend, its look at the data included; without one, the rule's epochs are
+    ``allowance``: the FLOPs it may spend on all that it computes: its pass over the data, what it logs, and
+    the trials that tell what a step costs, less those that are ``free``. Without one, the rule's epochs are
     passes over the data. Masks (:mod:`torchlift.core.stored`) hold; grids are left.
     """
 
@@ -98,6 +99,7 @@ class Loop:
         seed: int,
         metric: Metric | None = None,
         allowance: float | None = None,
+        free: float = 0.0,
     ) -> None:
         self.problem, self.settings = problem, settings
         self.train, self.valid, self.engine = train, valid, engine
@@ -108,10 +110,18 @@ class Loop:
         self.counted = isinstance(problem, Stepper) and allowance is None and train.steps() == 1
         """Whether every step is counted as it is taken: a trial would cost as much as an epoch."""
         trial = Probe(0, ()) if self.counted else self.trial()
+        spent = trial.spent
         if self.train.fixed and (allowance is None or allowance >= trial.flops * train.steps()):
+            indexed = problem.indexed
             self.prepare()
-            trial = trial if self.counted else self.trial()
-        self.flops = trial.flops
+            if not self.counted and (self.at.flops or problem.indexed != indexed):
+                trial = self.trial()
+                spent += trial.spent
+        self.flops, self.log_flops = trial.flops, 0
+        if allowance is not None:
+            self.at.flops += max(0.0, spent - free)
+            self.log_flops = self.logging()
+            self.at.flops += self.log_flops
         self.idle = [problem.get_parameter(name) for name in trial.unused] if engine.world > 1 else []
         self.total = self.affordable(rule, allowance)
         self.rule = rule.scaled(max(self.total, 1) / (rule.cap * train.steps()))
@@ -139,9 +149,24 @@ class Loop:
         if allowance is None:
             return max(1, round(rule.cap * self.train.steps()))
         left = allowance - self.at.flops
-        steps = max(0, math.floor(left / self.flops * (1 + 1e-9)))
-        self.unspent = max(0.0, left - steps * self.flops)
+        epoch = self.train.steps()
+        steps = max(0, math.floor(left / (self.flops + self.log_flops / epoch) * (1 + 1e-9)))
+        while steps and self.log_flops and self.price(steps) > left:
+            steps -= 1
+        self.unspent = max(0.0, left - self.price(steps))
         return steps
+
+    def price(self, steps: int) -> float:
+        """FLOPs of so many steps, with what is logged at the end of every epoch."""
+        return steps * self.flops + math.ceil(steps / self.train.steps()) * self.log_flops
+
+    def logging(self) -> int:
+        """FLOPs of what is logged after an epoch, by a look at the problem as it is."""
+        if self.settings.log is None:
+            return 0
+        log, problem = self.settings.log, copy.deepcopy(self.problem).eval()
+        with rng.scope():
+            return count(lambda: log(problem))
 
     def prepare(self) -> None:
         """Let the problem look at fixed data once, and count what that costs."""
@@ -300,6 +325,7 @@ class Loop:
             }
         if self.settings.log is not None:
             row |= self.settings.log(self.problem)
+            self.at.flops += self.log_flops
         return row
 
     def state(self) -> Tree:
