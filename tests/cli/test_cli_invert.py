@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from torchlift.cli.pictures import png, read_array
+from torchlift.cli.pictures import read_array
+from torchlift.report.pictures import png
 
 NET = """
 from torch import nn

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torchlift import convex, inversion, report
 from torchlift.cli.flags import ModelFlags
 from torchlift.cli.output import number
-from torchlift.cli.pictures import png, read_array
+from torchlift.cli.pictures import read_array
 from torchlift.cli.weights import load_weights, make_model
+from torchlift.report.pictures import png
 
 REGULARIZERS = {"tv": convex.TV, "l1": convex.L1, "l2": convex.L2, "wavelets": convex.Wavelets}
 
@@ -134,7 +135,8 @@ def _write(request: Request, results: dict[str, Any], y: Tensor, truth: Tensor |
 
 def _facts(result: inversion.Inversion, truth: Tensor | None) -> dict[str, Any]:
     """All numbers of an inversion."""
-    names = [field.name for field in dataclasses.fields(result) if field.name not in ("x", "history")]
+    tensors = ("x", "y", "output", "history")
+    names = [field.name for field in dataclasses.fields(result) if field.name not in tensors]
     facts = {name: getattr(result, name) for name in names}
     return facts if truth is None else facts | {"psnr": float(inversion.psnr(result.x[:1], truth[None])[0])}
 

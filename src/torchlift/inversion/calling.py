@@ -94,11 +94,12 @@ def invert(
 
 def told(problem: Problem, reg: Function, found: Descent, y: Tensor, begun: float) -> Inversion:
     """What the solver found, in numbers."""
+    output = problem.output(found.x)
     return Inversion(
         x=found.x,
         objective=float(found.objective.sum()),
         fidelity=float(problem.fidelity(found.x).sum()),
-        residual=float((problem.output(found.x) - y).norm()),
+        residual=float((output - y).norm()),
         iterations=found.iterations,
         alpha=None if isinstance(reg, Zero) else float(getattr(reg, "alpha", 1.0)),
         gap=None if found.gap is None else float(found.gap.sum()),
@@ -106,6 +107,8 @@ def told(problem: Problem, reg: Function, found: Descent, y: Tensor, begun: floa
         method=problem.method(reg),
         seconds=time.perf_counter() - begun,
         history=found.history,
+        y=y,
+        output=output,
     )
 
 

@@ -251,7 +251,7 @@ def test_pruned_weights_and_other_losses_are_refused() -> None:
     model[0].weight.data[:, :2] = 0.0
     with pytest.raises(TorchliftError, match=r"fill the zeros of 0\.weight"):
         tl.fit(model, task(), recipe=tl.recipes.Lifted(), progress=False)
-    with pytest.raises(TorchliftError, match="Lifted needs loss="):
+    with pytest.raises(TorchliftError, match="Contrastive needs loss="):
         tl.fit(
             net(),
             task(),

@@ -6,13 +6,14 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.special import xlogy
 
-from torchlift.convex.activations import Activation, Linear
+from torchlift.convex.activations import Activation, Linear, Softmax
 from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
 from torchlift.methods.lifted import streamed
 from torchlift.methods.lifted.blocks import BlockTask
-from torchlift.methods.lifted.layers import Layer
+from torchlift.methods.lifted.layers import Conv, Layer
 from torchlift.methods.lifted.lift import Mu, StateLift
 from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.penalties import Bregman, Classical, Penalty
@@ -20,6 +21,8 @@ from torchlift.methods.lifted.shard import Alone, Shard, Slice
 from torchlift.methods.lifted.solvers import descent
 from torchlift.methods.lifted.solvers.descent import Exact, Rule
 from torchlift.methods.lifted.solvers.glm import WeightBlock
+from torchlift.methods.lifted.solvers.joint import joint_states
+from torchlift.methods.lifted.solvers.output import as_targets, simplex_cross_entropy
 from torchlift.methods.lifted.solvers.regularizers import Regularizer, regularized_weights
 from torchlift.methods.lifted.solvers.states import StateBlock
 from torchlift.methods.lifted.solvers.xstep import nnls, quadratic_domain
@@ -59,6 +62,10 @@ class BCD(StateLift):
     batches of that many samples (in ``lifted.train``) whose states start from the forward pass and are
     forgotten.
 
+    ``states="joint"`` finds all hidden states at once, where the penalty is jointly convex (classical).
+    ``output`` λ makes the output a state too: loss(y, z) + λ‖z − v_{L+1}‖², with z in closed form ("mse") or
+    on the simplex by its dual ("cross_entropy").
+
     Extensions: ``input_noise`` s makes the first layer robust to inputs that are off by noise of deviation s
     (for each sample E‖W₁·noise‖² = s²‖W₁‖² is added inside the penalty: exact for quadratics, else a bound);
     ``learn_slopes`` fits the slope of every ``nn.LeakyReLU``.
@@ -76,9 +83,17 @@ class BCD(StateLift):
     chunk: int | None = None
     penalty: str = "bregman"
     mu: Mu = 1.0
+    states: Literal["layers", "joint"] = "layers"
+    output: float | None = None
 
     def __post_init__(self) -> None:
         waves(self.order, 1)
+        if self.states not in ("layers", "joint"):
+            raise TorchliftError(f"BCD: states is 'layers' or 'joint', got {self.states!r}.")
+        if self.states == "joint" and self.penalty != "classical":
+            raise TorchliftError("BCD: states='joint' needs penalty='classical', the jointly convex one.")
+        if self.output is not None and not self.output > 0:
+            raise TorchliftError(f"BCD: output is a positive weight, got {self.output}.")
         descent.get(self.rule)
         if self.chunk is not None and self.chunk < 1:
             raise TorchliftError(f"BCD: chunk is a number of samples, got {self.chunk}.")
@@ -96,6 +111,9 @@ class BCD(StateLift):
         self, network: Network, x: Tensor, y: Tensor, states: list[Tensor], shard: Shard | None = None
     ) -> None:
         """Update every hidden state in place of the list."""
+        if self.states == "joint":
+            states[:] = joint_states(network, x, y, states)
+            return
         shard, rule = shard or Alone(), self.rule
         for wave in waves(self.order, network.hidden):
             new = shard.each(
@@ -180,6 +198,8 @@ class BCDTask(BlockTask):
 
     def __init__(self, task: Task, loss: Activation, method: BCD, shard: Shard | None = None) -> None:
         super().__init__(task, loss, method.penalty, method.mu, shard)
+        if method.output is not None:
+            lift_output(self.network, loss, method.output)
         self.method, self.sweeps = method, 0
         self.kept: list[Tensor] = []
         """States of all samples, in the order of the data; none where batches come from elsewhere."""
@@ -212,29 +232,56 @@ class BCDTask(BlockTask):
         """States of the batch, then the weights: at once, or when it is the last of its sweep."""
         network, method = self.network, self.method
         x, y = self.pair(batch)
-        y = network.targets(y, x)
+        y = self.targets(y, x)
         if place.batch == 0:
             self.grow()
         mine = Slice.of(len(x), place.rank, place.world)
         my_x, my_y = mine.take(x), mine.take(y)
         states = [mine.take(s) for s in self.recall(batch)] or network.states(my_x)
+        labels, my_y = my_y, self.output_state(my_x, my_y, states)
         if place.batches > 1 or method.chunk is not None:
             method.sweep_states(network, my_x, my_y, states, mine.shard)
             self.gather(my_x, my_y, states, mine.shard)
-            self.note(mine.shard.sum(network.parts(my_x, states, my_y)), len(x))
+            self.note(mine.shard.sum(self.parts(my_x, states, my_y, labels)), len(x))
             if place.last:
                 self.solve()
         else:
             shard = self.shard or mine.shard
             method.sweep_states(network, my_x, my_y, states, shard)
             if method.learn_slopes:
-                network.learn_slopes(my_x, states, shard)
+                network.learn_slopes(my_x, my_y, states, shard)
             method.sweep_weights(network, my_x, my_y, states, shard, self.trained)
             count = len(x) if self.shard is None else int(self.shard.sum(torch.tensor(len(x))))
-            self.note(shard.sum(network.parts(my_x, states, my_y)), count)
+            self.note(shard.sum(self.parts(my_x, states, my_y, labels)), count)
         self.keep(batch, [mine.join(state, len(x)) for state in states])
         if place.last:
             self.settle()
+
+    def targets(self, y: Tensor, x: Tensor) -> Tensor:
+        """Labels as states of the output layer, in the domain of the loss."""
+        if self.method.output is None:
+            return self.network.targets(y, x)
+        self.network.check(x)
+        some = self.network.output((self.network.states(x[:1]) or [x[:1]])[-1])
+        return as_targets(y, some.expand(len(y), *some.shape[1:]), self.output)
+
+    def output_state(self, x: Tensor, y: Tensor, states: list[Tensor]) -> Tensor:
+        """z between the labels and v_{L+1}, or the labels themselves."""
+        lam = self.method.output
+        if lam is None:
+            return y
+        v = self.network.output(states[-1] if states else x)
+        if isinstance(self.output, Linear):
+            return (y + 2 * lam * v) / (1 + 2 * lam)
+        return simplex_cross_entropy(v, y, lam)
+
+    def parts(self, x: Tensor, states: list[Tensor], target: Tensor, labels: Tensor) -> Tensor:
+        """Every layer's energy, the loss last: that of an output state with its tie."""
+        found = self.network.parts(x, states, target)
+        if self.method.output is None:
+            return found
+        loss = (target - labels).square() / 2 if isinstance(self.output, Linear) else -xlogy(labels, target)
+        return torch.cat([found[:-1], loss.sum()[None] + 2 * self.method.output * found[-1:]])
 
     def grow(self) -> None:
         """μ of a new sweep."""
@@ -296,6 +343,13 @@ class BCDTask(BlockTask):
                 rho = self.method.ridge(penalty, self.network.mus[i], samples, noise)
                 total += rho * float(layer.weight.square().sum())
         return total / max(samples, 1.0)
+
+
+def lift_output(network: Network, loss: Activation, lam: float) -> None:
+    """The output is tied to its pre-activation by λ‖z − v‖² = 2λ·½‖z − v‖²."""
+    if not isinstance(loss, Linear | Softmax) or isinstance(network.layers[-1], Conv):
+        raise TorchliftError("BCD: output is for a Linear last layer and loss 'mse' or 'cross_entropy'.")
+    network.penalties[-1], network.mus[-1] = Bregman(Linear()), 2 * lam
 
 
 def places(batch: Batch) -> Tensor:

@@ -1,6 +1,7 @@
 """What lifted training reports: one row per sweep or epoch, with every layer's penalty."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -17,6 +18,30 @@ class Trained:
     model: nn.Module
     history: list[dict[str, Any]]
     seconds: float
+    layers: tuple[str, ...] = ()
+    """The names of the hidden layers, in the order of their penalties."""
+
+    def report(self, path: str | Path) -> Path:
+        """A page with the objective and every layer's energy over the epochs."""
+        from torchlift import report
+
+        epochs, last = [float(row["epoch"]) for row in self.history], self.history[-1]
+        names = self.layers or tuple(str(k + 1) for k in range(len(last["penalties"])))
+        known = [name for name in ("objective", "loss", "metric") if name in last]
+        whole = [report.Line(name, epochs, [float(row[name]) for row in self.history]) for name in known]
+        energies = [
+            report.Line(name, epochs, [float(row["penalties"][k]) for row in self.history])
+            for k, name in enumerate(names)
+        ]
+        cards = [report.Card(name, float(last[name])) for name in known]
+        charts = [report.Chart(whole, "Objective", "epoch", "mean per sample")]
+        if energies:
+            charts.append(report.Chart(energies, "Energy of each layer", "epoch", "penalty per sample"))
+        sections = [
+            report.Section("Result", [report.Cards([*cards, report.Card("seconds", self.seconds)])]),
+            report.Section("Training", charts),
+        ]
+        return report.write(report.Page("Lifted training", type(self.model).__name__, sections), Path(path))
 
 
 def told(row: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from torchlift.methods.lifted.penalties import Bregman, Penalty
 from torchlift.methods.lifted.read import agree, read
 from torchlift.methods.lifted.shard import Shard
 from torchlift.methods.lifted.solvers.output import as_targets
-from torchlift.methods.lifted.solvers.robust import leaky_slope, leaky_slopes
+from torchlift.methods.lifted.solvers.robust import golden_section, leaky_slope, leaky_slopes
 from torchlift.methods.lifted.solvers.states import Above
 
 _LOSSES: dict[str, Activation] = {"cross_entropy": Softmax(), "mse": Linear(), "bce": Sigmoid()}
@@ -121,20 +121,65 @@ class Network:
         ]
         return torch.stack(values)
 
-    def learn_slopes(self, x: Tensor, states: Sequence[Tensor], shard: Shard) -> None:
-        """The best slope of every leaky ReLU for these states, in closed form."""
+    def learn_slopes(self, x: Tensor, y: Tensor, states: list[Tensor], shard: Shard) -> None:
+        """The slope of every leaky ReLU, with the states it bends; no step raises the energy.
+
+        First along a ↦ (a, u₋·a/a₀), on which states at the forward pass stay there: a search in one variable
+        for each slope. Where that finds nothing better, the best slope for these states in closed form.
+        """
         leaky = [n for n in self.layers[:-1] if isinstance(n.activation, LeakyReLU | PReLU)]
         if len({id(layer.source) for layer in leaky}) < len(leaky):
             raise TorchliftError("lifted: one activation module serves two layers, so its slope has no block")
         for i, layer in enumerate(self.layers[:-1]):
-            if layer not in leaky:
-                continue
             v = self.preactivation(i, x, states)
-            if isinstance(layer.activation, PReLU):
-                layer.activation = PReLU(leaky_slopes(states[i], v, layer.activation.slopes, shard=shard))
-            else:
-                layer.activation = LeakyReLU(leaky_slope(states[i], v, shard=shard))
-            self.penalties[i] = type(self.penalties[i])(layer.activation)
+            match layer.activation:
+                case LeakyReLU(slope=slope):
+                    found = self._searched(i, y, v, states, states[i].new_tensor([slope]), shard)
+                    self._set(i, found or LeakyReLU(leaky_slope(states[i], v, shard=shard)))
+                case PReLU(slopes=slopes):
+                    found = self._searched(i, y, v, states, slopes, shard)
+                    self._set(i, found or PReLU(leaky_slopes(states[i], v, slopes, shard=shard)))
+                case _:
+                    pass
+
+    def _set(self, index: int, activation: Activation) -> None:
+        self.layers[index].activation = activation
+        self.penalties[index] = type(self.penalties[index])(activation)
+
+    def _searched(
+        self, index: int, y: Tensor, v: Tensor, states: list[Tensor], slopes: Tensor, shard: Shard
+    ) -> Activation | None:
+        """Slopes by golden section, one after another, their states moved along; None if none got better."""
+        above, kind, first = self.above(index, states, y), type(self.penalties[index]), states[index]
+        plain = isinstance(self.layers[index].activation, LeakyReLU)
+
+        def activation(a: Tensor) -> Activation:
+            return LeakyReLU(float(a)) if plain else PReLU(a)
+
+        def moved(a: Tensor) -> Tensor:
+            factor = (a / slopes).reshape(-1, *[1] * (first.ndim - 2))
+            return torch.where(first < 0, factor * first, first)
+
+        def value(a: Tensor) -> float:
+            u = moved(a)
+            here = self.mus[index] * kind(activation(a)).value(u, v).sum()
+            return float(
+                shard.sum(here + above.mu * above.penalty.value(above.state, above.forward(u)).sum())
+            )
+
+        best = slopes.clone()
+        for channel in range(len(slopes)):
+
+            def one(a: float, best: Tensor = best, channel: int = channel) -> Tensor:
+                changed = best.clone()
+                changed[channel] = a
+                return changed
+
+            best = one(golden_section(lambda a, one=one: value(one(a)), 1e-3, 1.0))
+        if value(best) >= value(slopes) * (1 - 1e-9):
+            return None
+        states[index] = moved(best)
+        return activation(best)
 
     def write_back(self) -> None:
         """Put the weights into the user's modules."""

@@ -64,7 +64,8 @@ def train(
         lifted = chosen.lift(task) if shard is None else shared_problem(chosen, task, shard)
         fitted = fitter(lifted, name="lifted", **default_rate(lifted) | dict(chosen.settings))
     take_weights(model, chosen.project(lifted).model)
-    return Trained(model, [told(row) for row in fitted.rows], fitter.account.seconds)
+    names = tuple(key.removeprefix("energy ") for key in lifted.row() if key.startswith("energy "))
+    return Trained(model, [told(row) for row in fitted.rows], fitter.account.seconds, names)
 
 
 def shared_problem(method: BCD | Splitting, task: Task, shard: Shard) -> LiftedProblem:

@@ -1,5 +1,7 @@
 """Matrix uncertainty (El Ghaoui & Lebret 1997) and learned slopes: extensions Askari et al. 2018 name."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -37,6 +39,23 @@ def robust_weights(a: Tensor, u: Tensor, radius: float) -> tuple[Tensor, Tensor]
         low, high = torch.where(above, middle, low), torch.where(above, high, middle)
     weight = (right.mT @ solution(high.exp())[0]).mT
     return weight, mean_u - weight @ mean_a
+
+
+def golden_section(function: Callable[[float], float], low: float, high: float, steps: int = 30) -> float:
+    """The minimizer of a function with one minimum in [low, high], to 0.618^steps of the interval."""
+    ratio = (5**0.5 - 1) / 2
+    a, b = high - ratio * (high - low), low + ratio * (high - low)
+    at_a, at_b = function(a), function(b)
+    for _ in range(steps):
+        if at_a <= at_b:
+            high, b, at_b = b, a, at_a
+            a = high - ratio * (high - low)
+            at_a = function(a)
+        else:
+            low, a, at_a = a, b, at_b
+            b = low + ratio * (high - low)
+            at_b = function(b)
+    return (low + high) / 2
 
 
 def leaky_slope(u: Tensor, v: Tensor, least: float = 1e-3, *, shard: Shard | None = None) -> float:
