@@ -23,7 +23,7 @@ from torchlift.packed.forms import (
     WHOLE,
 )
 from torchlift.packed.frequencies import Table, read_table
-from torchlift.packed.grids import OVER, PLAIN, Grid
+from torchlift.packed.grids import Grid
 from torchlift.packed.rans import Array, Decoder
 from torchlift.packed.symbols import NamedValues, pieces
 
@@ -185,18 +185,20 @@ class GridEntries:
         plan, count = reading.plan, math.prod(shape)
         if kind not in FLOATS or not count:
             raise PackedError("a tensor has steps that cannot have any.")
-        wide, how, shifted = plan.number(1), plan.number(OVER), plan.number(1)
+        wide, scaled, shifted, inexact = (plan.number(1) for _ in range(4))
         blocks = [plan.number(size) for size in shape]
         if any(not parts or size % parts for parts, size in zip(blocks, shape, strict=True)):
             raise PackedError("the steps of a tensor do not fit its shape.")
-        if how != PLAIN and len(shape) < 2:
+        if scaled and len(shape) < 2:
             raise PackedError("a tensor has scales for columns that it does not have.")
         steps, self.step_kind = self.numbers(reading, kind, math.prod(blocks))
         offsets = self.numbers(reading, kind, math.prod(blocks))[0] if shifted else None
-        columns = self.numbers(reading, kind, shape[1])[0] if how != PLAIN else None
-        self.grid = Grid(tuple(shape), steps.reshape(blocks), offsets, columns, how)
+        columns = self.numbers(reading, kind, shape[1])[0] if scaled else None
+        self.grid = Grid(tuple(shape), steps.reshape(blocks), offsets, columns)
         self.kind, self.at, self.whole = kind, 0, "<i4" if wide else "<i2"
         self.levels = entries(reading, torch.int32 if wide else torch.int16, [count])
+        self.rest = entries(reading, torch.int16, [count]) if inexact else None
+        self.inexact = bool(scaled or shifted or inexact)
 
     @staticmethod
     def numbers(reading: Reading, kind: torch.dtype, count: int) -> tuple[Array, torch.dtype]:
@@ -215,6 +217,8 @@ class GridEntries:
         levels = self.levels.read(count).view(self.whole)
         bits = self.grid.values(levels, self.at, self.kind)
         self.at += count
+        if self.rest is not None:
+            bits += self.rest.read(count).view("<i2").astype(bits.dtype)
         return bits
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchlift.packed.rans import Array
 
-SAMPLE = 1 << 16
+SAMPLE, MANY = 1 << 16, 4096
 BITS = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8"), 16: np.dtype("<u8")}
 
 DTYPES: dict[str, torch.dtype] = {
@@ -37,14 +37,23 @@ def tensor_of(bits: Array, kind: torch.dtype, shape: list[int]) -> Tensor:
 
 
 def distinct(bits: Array, most: int) -> tuple[Array, Array] | None:
-    """The distinct entries in rising order and each entry's place among them; None where there are more than
-    ``most``. A sample gives nearly all of them; what it missed is added until nothing is missing."""
+    """The distinct entries in rising order and each entry's place among them; None where there are more.
+
+    Short entries are counted; of long ones a sample gives nearly all; what it missed is added."""
+    if bits.itemsize <= 2:
+        values = np.flatnonzero(np.bincount(bits, minlength=1)).astype(bits.dtype)
+        names = np.zeros(int(values[-1]) + 1 if values.size else 1, np.uint16)
+        names[values] = np.arange(values.size)
+        return values, names[bits]
     values = np.unique(bits[:: max(1, bits.size // SAMPLE)][: 2 * SAMPLE])
-    while values.size <= most:
+    if values.size > most // 2 and bits.size > 2 * values.size:
+        return None
+    while values.size <= MANY:
         names = np.searchsorted(values, bits)
         np.minimum(names, values.size - 1, out=names)
         missed = bits[values[names] != bits]
         if not missed.size:
             return values, names
         values = np.union1d(values, np.unique(missed[: 2 * SAMPLE]))
-    return None
+    values, names = np.unique(bits, return_inverse=True)
+    return (values, names) if values.size <= most else None

@@ -12,6 +12,9 @@ zero and cost nothing.
 """
 
 import functools
+import itertools
+import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -29,46 +32,177 @@ FEW = 4
 """Entries that a row needs: fewer are multiples of one number by chance."""
 PIECE = 1 << 18
 """Entries that are looked at together, about."""
+GROUPS = (256, 128, 64, 32, 16)
+"""Entries along a row that may have a step of their own."""
+TYPICAL = (1, 2, 3, 7, 15, 31, 63, 127, 255)
+"""How many steps the extremes of a row with an offset lie apart."""
+COLUMN_LEVELS, ENOUGH, SAMPLE, NEAR = 1024, 8, 1024, 100
+SMALL, FIRST = 1 << 16, 2048
+Candidate = tuple[Grid, Array]
 
 
 def smallest(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Form:
     """The smallest form of a tensor without a record; grids are looked for where it has floats."""
-    found = whole_form(bits, kind)
     if kind not in DIGITS or bits.size < 2 * FEW:
-        return found
-    for grid, levels in candidates(bits, kind, shape):
-        if entropy(levels) + grid.steps.nbytes / 2 < found.size:
-            levels = levels.reshape(-1).astype("<i2")
-            form = grid_form(grid, whole_form(levels.view("<u2"), torch.int16), False, kinds(grid, kind))
-            form.ideal = min(form.ideal, found.ideal)
-            found.ideal = form.ideal
-            if form.size < found.size:
-                found = form
+        return whole_form(bits, kind)
+    forms = (on_grid(found, bits, kind) for found in candidates(bits, kind, shape))
+    form = next((form for form in forms if form is not None), None)
+    if form is not None and bits.size > SMALL and form.size < bits.nbytes / 2:
+        return form  # nothing else comes near, and to try takes longer than to write
+    plain = whole_form(bits, kind)
+    if form is None:
+        return plain
+    least = min(form.ideal, plain.ideal)
+    found = form if form.size < plain.size else plain
+    found.ideal = least
     return found
+
+
+def on_grid(found: Candidate, bits: Array, kind: torch.dtype) -> Form | None:
+    """The form of levels under a grid, with what is missing to the bits; None where that is much."""
+    grid, levels = found
+    levels = levels.reshape(-1).astype("<i2")
+    missing = (bits - grid.values(levels, 0, kind)).view(f"<i{bits.itemsize}")
+    if missing.max() > NEAR or missing.min() < -NEAR:
+        return None
+    rest = whole_form(missing.astype("<i2").view("<u2"), torch.int16) if missing.any() else None
+    return grid_form(grid, whole_form(levels.view("<u2"), torch.int16), False, kinds(grid, kind), rest)
 
 
 def kinds(grid: Grid, kind: torch.dtype) -> dict[str, str]:
     """The narrowest number types that hold steps, offsets and columns exactly."""
     own = str(kind).removeprefix("torch.")
-    wide = own if kind in (torch.float32, torch.float64) else "float32"
     found: dict[str, str] = {}
     for name in ("steps", "offsets", "columns"):
         numbers = getattr(grid, name)
         if numbers is not None:
             exact = torch.from_numpy(numbers)
-            found[name] = own if torch.equal(exact.to(kind).to(exact.dtype), exact) else wide
+            fits = torch.equal(exact.to(kind).to(exact.dtype), exact)
+            found[name] = own if fits else str(exact.dtype).removeprefix("torch.")
     return found
 
 
-def candidates(bits: Array, kind: torch.dtype, shape: tuple[int, ...]):
-    """Grids that give the bits back exactly: one step, then one for each row."""
-    one = split(bits, kind, 1)
-    if one is not None:
-        yield Grid(shape, one[0].reshape([1] * len(shape))), one[1]
-    elif len(shape) > 1:
-        rows = split(bits, kind, shape[0])
-        if rows is not None:
-            yield Grid(shape, rows[0].reshape([-1, *[1] * (len(shape) - 1)])), rows[1]
+def candidates(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Iterator[Candidate]:
+    """Grids that give the bits back, the plainest first: one step, one for each row, groups along rows; the
+    same with offsets; rows and columns. A few rows tell nearly always that there is none."""
+    tail = [1] * (len(shape) - 1)
+    blocks: list[list[int]] = [[1, *tail]]
+    if len(shape) > 1 and shape[0] > 1:
+        blocks.append([shape[0], *tail])
+    if len(shape) == 2:
+        blocks += [[shape[0], shape[1] // g] for g in GROUPS if shape[1] > g and shape[1] % g == 0]
+    for way in (split, split_shifted):
+        for steps in blocks:
+            found = way(bits, kind, math.prod(steps))
+            if found is not None:
+                offsets = None if len(found) == 2 else found[2].reshape(steps)
+                yield Grid(shape, found[0].reshape(steps), offsets), found[1]
+    if len(shape) == 2 and kind == torch.float32:
+        found = split_columns(bits.view("<f4").reshape(shape))
+        if found is not None:
+            yield found
+
+
+def split_shifted(bits: Array, kind: torch.dtype, rows: int) -> tuple[Array, Array, Array] | None:
+    """(steps, k, offsets) with w = round(round(k · step) + offset) and 0 ≤ k ≤ 255: the least entry of a
+    row is its offset, and the largest says the step."""
+    if kind != torch.float32 or bits.size < 2 * FEW * rows:
+        return None
+    table = bits.view("<f4").reshape(rows, -1)
+    if not np.isfinite(table).all() or (rows > 2 and not shifted_rows(table[:2])):
+        return None
+    offsets = table.min(1)
+    steps, whole = np.ones(rows, np.float32), np.zeros(table.shape, np.int16)
+    for begin in range(0, rows, max(1, PIECE // table.shape[1])):
+        piece = slice(begin, begin + max(1, PIECE // table.shape[1]))
+        if not shifted_piece(table[piece], offsets[piece], steps[piece], whole[piece]):
+            return None
+    return steps, whole, offsets
+
+
+def shifted_rows(table: Array) -> bool:
+    """Whether a few rows have steps and an offset."""
+    return shifted_piece(
+        table, table.min(1), np.ones(len(table), np.float32), np.zeros(table.shape, np.int16)
+    )
+
+
+def shifted_piece(table: Array, offsets: Array, steps: Array, whole: Array) -> bool:
+    """Fill in steps and k of some rows; whether all have them. The distance of a row's extremes is k steps
+    for some typical k: the largest step that fits is taken."""
+    span = table.max(1) - offsets
+    todo = span > 0
+    far = table.astype(np.float64) - offsets.astype(np.float64)[:, None]
+    for count, units in itertools.product(TYPICAL, (0, 1, -1, 2, -2)):
+        rows = np.flatnonzero(todo)
+        if not rows.size:
+            break
+        step = ((span[rows] / np.float32(count)).view("<i4") + units).view("<f4")
+        found = np.rint(far[rows] / step[:, None].astype(np.float64)).astype(np.int16)
+        again = np.multiply(found, step[:, None], dtype=np.float32) + offsets[rows][:, None]
+        fine = (again.view("<u4") == table[rows].view("<u4")).all(1)
+        steps[rows[fine]], whole[rows[fine]] = step[fine], found[fine]
+        todo[rows[fine]] = False
+    return not todo.any()
+
+
+def split_columns(table: Array) -> Candidate | None:
+    """Rows and columns with scales of their own, w ≈ k · step_r · column_c: where the commonest ratio of two
+    columns is that of their scales, dividing by it leaves rows on grids. Roundings are left to the rest."""
+    rows, columns = table.shape
+    if rows < ENOUGH or columns < ENOUGH or not np.isfinite(table).all():
+        return None
+    sample = np.abs(table[:SAMPLE].astype(np.float64))
+    first = int(np.argmax((sample > 0).sum(0)))
+    scale = np.array([commonest(sample[:, c], sample[:, first]) for c in range(columns)])
+    if not (scale > 0).all():
+        return None
+    levels, steps = np.zeros(table.shape, np.int16), np.zeros(rows)
+    for row in range(rows):
+        found = rough_levels(table[row] / scale)
+        if found is None:
+            return None
+        steps[row], levels[row] = found
+    for _ in range(3):  # alternating least squares: roundings average out
+        model = levels * steps[:, None]
+        scale = (model * table).sum(0) / np.maximum((model * model).sum(0), 1e-300)
+        model = levels * scale
+        steps = (model * table).sum(1) / np.maximum((model * model).sum(1), 1e-300)
+    if not levels.any() or not (scale > 0).all():
+        return None
+    grid = Grid(table.shape, steps[:, None], None, scale)
+    levels[np.signbit(table) & (table == 0)] = negative_zero(levels)
+    made = grid.values(levels.reshape(-1), 0, torch.float32)
+    missing = table.reshape(-1).view("<i4").astype(np.int64) - made.view("<i4")
+    if np.abs(missing).max() > NEAR or entropy(missing) > missing.size / 4:
+        return None
+    return grid, levels
+
+
+def commonest(one: Array, other: Array) -> float:
+    """The commonest ratio of two columns; 0 where none is common."""
+    both = (one > 0) & (other > 0)
+    ratios = np.sort(one[both] / other[both])
+    if ratios.size < ENOUGH // 2:
+        return 0.0
+    near = np.searchsorted(ratios, ratios * (1 + 1.2e-6), "right") - np.arange(ratios.size)
+    best = int(np.argmax(near))
+    return float(np.median(ratios[best : best + int(near[best])])) if near[best] > 2 else 0.0
+
+
+def rough_levels(row: Array) -> tuple[float, Array] | None:
+    """A step and whole numbers of a row whose entries are nearly their products."""
+    sizes = np.unique(np.abs(row[row != 0]))
+    if not sizes.size:
+        return 0.0, np.zeros(row.size, np.int16)
+    sizes = sizes[np.concatenate(([True], np.diff(sizes) > 1e-5 * sizes[1:]))]
+    step = divisors(sizes[None], 1e-6 * sizes[None], COLUMN_LEVELS)
+    if step is None:
+        return None
+    levels = np.rint(row / step[0])
+    if np.abs(row / step[0] - levels).max() > 0.05:
+        return None
+    return float(step[0]), levels.astype(np.int16)
 
 
 def split(bits: Array, kind: torch.dtype, rows: int, most: int = MOST) -> tuple[Array, Array] | None:
@@ -76,6 +210,8 @@ def split(bits: Array, kind: torch.dtype, rows: int, most: int = MOST) -> tuple[
     if kind not in DIGITS or rows < 1 or bits.size < FEW * rows:
         return None
     table = bits.reshape(rows, -1)
+    if split_piece(table[:2, :FIRST], kind, most) is None:
+        return None
     steps = np.empty(rows, np.float64 if kind == torch.float64 else np.float32)
     whole = np.empty(table.shape, np.int16)
     begin, count = 0, 2  # two rows tell nearly always

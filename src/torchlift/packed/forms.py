@@ -8,7 +8,7 @@ palette:   the distinct values, at most 65,536 of them, and the coded name of ea
 sparse:    a coded mask (1 where an entry's bits are not all zero), then the entries that are there, in
            another form.
 grid:      steps (with column scales and offsets where there are any) and whole numbers: the entries are their
-           products (:mod:`torchlift.packed.grids`).
+           products (:mod:`torchlift.packed.grids`), or a few units in the last place beside them.
 
 ``size`` is what a form takes, tables included; ``ideal`` the least that it must take, the entropy of what is
 coded. Every form writes stretches of entries, one after the other.
@@ -201,36 +201,51 @@ class Sparse:
 
 
 class OnGrid:
-    """Steps and levels; all steps stand before the first stretch."""
+    """Steps and levels, and what is missing to the entries' bits where the grid does not give them exactly;
+    all steps stand before the first stretch."""
 
-    def __init__(self, grid: Grid, levels: Form, wide: bool, steps: list[tuple[str, Form, int]]) -> None:
-        self.grid, self.levels, self.wide, self.steps = grid, levels, wide, steps
-        self.size = 4 + levels.size + sum(form.size for _, form, _ in steps)
-        self.ideal = levels.ideal + sum(form.ideal for _, form, _ in steps)
-        self.symbols = levels.symbols + sum(form.symbols for _, form, _ in steps)
+    def __init__(
+        self,
+        grid: Grid,
+        levels: Form,
+        wide: bool,
+        steps: list[tuple[str, Form, int]],
+        rest: Form | None = None,
+    ) -> None:
+        self.grid, self.levels, self.wide, self.steps, self.rest = grid, levels, wide, steps, rest
+        every = [levels, *(form for _, form, _ in steps), *([] if rest is None else [rest])]
+        self.size = 4 + sum(form.size for form in every)
+        self.ideal = sum(form.ideal for form in every)
+        self.symbols = sum(form.symbols for form in every)
 
     def describe(self, sink: Sink) -> None:
-        """Its number, the steps' shape and forms, and the form of the levels."""
+        """Its number, the steps' shape and forms, and the forms of the levels and of the rest."""
         sink.number(GRID)
-        sink.number(int(self.wide))
-        sink.number(self.grid.how)
-        sink.number(int(self.grid.offsets is not None))
-        for size in self.grid.steps.shape:
+        grid = self.grid
+        for fact in (self.wide, grid.columns is not None, grid.offsets is not None, self.rest is not None):
+            sink.number(int(fact))
+        for size in grid.steps.shape:
             sink.number(size)
         for kind, form, _ in self.steps:
             sink.number(list(DTYPES).index(kind))
             form.describe(sink)
         self.levels.describe(sink)
+        if self.rest is not None:
+            self.rest.describe(sink)
 
     def start(self, out: Out) -> None:
         """The steps."""
         for _, form, count in self.steps:
             emit_all(form, count, out)
         self.levels.start(out)
+        if self.rest is not None:
+            self.rest.start(out)
 
     def emit(self, begin: int, end: int, out: Out) -> None:
-        """Levels."""
+        """Levels, then the rest."""
         self.levels.emit(begin, end, out)
+        if self.rest is not None:
+            self.rest.emit(begin, end, out)
 
 
 def emit_all(form: Form, count: int, out: Out) -> None:
@@ -295,7 +310,7 @@ def deflated(bits: Array, size: float) -> Form | None:
     return small if small.size < size else None
 
 
-def grid_form(grid: Grid, levels: Form, wide: bool, kinds: dict[str, str]) -> Form:
+def grid_form(grid: Grid, levels: Form, wide: bool, kinds: dict[str, str], rest: Form | None = None) -> Form:
     """Levels (int32 where ``wide``, else int16) under their steps; ``kinds``: the number types of steps,
     offsets and columns, those that there are."""
     steps: list[tuple[str, Form, int]] = []
@@ -304,7 +319,7 @@ def grid_form(grid: Grid, levels: Form, wide: bool, kinds: dict[str, str]) -> Fo
         if numbers is not None:
             bits = bits_of(torch.from_numpy(np.ascontiguousarray(numbers)).to(DTYPES[kinds[name]]))
             steps.append((kinds[name], whole_form(bits, DTYPES[kinds[name]]), bits.size))
-    return OnGrid(grid, levels, wide, steps)
+    return OnGrid(grid, levels, wide, steps, rest)
 
 
 def entropy(levels: Array) -> float:

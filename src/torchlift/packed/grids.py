@@ -1,12 +1,11 @@
 """Weights as whole numbers and what they are multiplied by:
 
-    w = round(round(k · step [· or ÷ column]) [+ offset])
+    w = round(k · step),    w = round(k · step · column),    w = round(round(k · step) + offset)
 
 One step for all of a weight, one per row, or one per block, as in :mod:`torchlift.core.stored`; a column
-scale for each place along the second dimension; an offset beside every step. Without column and offset the
-product is taken in float64 and rounded once, which is the arithmetic of a storage record; with them every
-operation rounds to float32 (float64 for float64). Zeros are positive; the level :func:`negative_zero` stands
-for −0.0.
+scale for each place along the second dimension; an offset beside every step. Products are taken in float64
+and rounded once, which is the arithmetic of a storage record; with an offset every operation rounds to
+float32 (float64 for float64). Zeros are positive; the level :func:`negative_zero` stands for −0.0.
 """
 
 import dataclasses
@@ -18,9 +17,6 @@ import torch
 
 from torchlift.packed.elements import BITS, bits_of
 from torchlift.packed.rans import Array
-
-PLAIN, TIMES, OVER = range(3)
-"""No column scales; multiplied by them; divided by them."""
 
 
 def negative_zero(levels: Array) -> int:
@@ -37,7 +33,6 @@ class Grid:
     """float32 or float64, with as many dimensions as the weight, each 1 or a divisor of the weight's."""
     offsets: Array | None = None
     columns: Array | None = None
-    how: int = PLAIN
 
     def values(self, levels: Array, begin: int, kind: torch.dtype) -> Array:
         """The bits of the entries from place ``begin`` on that have these levels."""
@@ -53,16 +48,15 @@ class Grid:
         """The numbers themselves, in the type they are computed in."""
         place = places(self.shape, self.steps.shape, begin, levels.size)
         step = self.steps.reshape(-1)[place]
-        if self.how == PLAIN and self.offsets is None:
-            short = kind == torch.float32 and levels.itemsize < 4 and self.steps.dtype.itemsize == 4
-            wide = np.float32 if short else np.float64  # a product of 16 and 24 bits rounds the same in both
-            return np.multiply(levels, step, dtype=wide) + wide(0)
-        wide = np.float64 if kind == torch.float64 else np.float32
-        made = np.multiply(levels, step, dtype=wide)
+        if self.offsets is not None:
+            wide = np.float64 if kind == torch.float64 else np.float32
+            return np.multiply(levels, step, dtype=wide) + self.offsets.reshape(-1).astype(wide)[place]
         if self.columns is not None:
-            column = self.columns.astype(wide)[columns_of(self.shape, begin, levels.size)]
-            made = made * column if self.how == TIMES else made / column
-        return made + (wide(0) if self.offsets is None else self.offsets.reshape(-1).astype(wide)[place])
+            column = self.columns[columns_of(self.shape, begin, levels.size)]
+            return np.multiply(levels, step, dtype=np.float64) * column + 0.0
+        short = kind == torch.float32 and levels.itemsize < 4 and self.steps.dtype.itemsize == 4
+        wide = np.float32 if short else np.float64  # a product of 16 and 24 bits rounds the same in both
+        return np.multiply(levels, step, dtype=wide) + wide(0)
 
 
 def as_bits(numbers: Array, kind: torch.dtype) -> Array:
@@ -72,7 +66,7 @@ def as_bits(numbers: Array, kind: torch.dtype) -> Array:
     return bits_of(torch.from_numpy(numbers).to(kind))
 
 
-def places(shape: Sequence[int], blocks: Sequence[int], begin: int, count: int) -> Array | int:
+def places(shape: Sequence[int], blocks: Sequence[int], begin: int, count: int) -> Array:
     """Which step each of ``count`` entries from ``begin`` on has."""
     if math.prod(blocks) == 1:
         return np.zeros(count, np.intp)

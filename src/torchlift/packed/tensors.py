@@ -266,7 +266,7 @@ def recorded_step(found: Entries, record: int, dimensions: int) -> Tensor | None
     """The step that a record says the tensor has, in the shape it had."""
     if not record & WITH_STEP:
         return None
-    if not isinstance(found, GridEntries) or found.grid.columns is not None or found.grid.offsets is not None:
+    if not isinstance(found, GridEntries) or found.inexact:
         raise PackedError("a tensor has no step where it says so.")
     numbers = found.grid.steps
     if any(size != 1 for size in numbers.shape[dimensions:]):
