@@ -77,7 +77,7 @@ def solve_for_target(
             middle = ends[0] + (ends[1] - ends[0]) * below / (below - above)
         tried[middle] = measure(middle)
         if tried[middle] == target:
-            break
+            return Solution(middle, target, middle, middle)
         ends = (ends[0], middle) if (tried[middle] > target) == rising else (middle, ends[1])
     kept = [x for x in tried if tried[x] <= target] if at_most else list(tried)
     best = min(kept or tried, key=lambda x: abs(tried[x] - target))

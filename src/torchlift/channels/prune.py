@@ -1,6 +1,5 @@
 """``prune``: channels chosen without training, by a criterion, and cut."""
 
-import bisect
 import dataclasses
 import warnings
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from torchlift.channels.shrink import shrink
 from torchlift.channels.surgery import operate, surgery, usable
 from torchlift.core import matches, select
 from torchlift.errors import TorchliftError
+from torchlift.targets import Target, solve_for_target
 
 
 def prune(
@@ -96,8 +96,9 @@ def picked(
         roots = torch.cat([c.roots[g] for c, g in zip(free, gone, strict=True)])
         return costs.parameters(roots) if parameters is not None else costs.macs(roots)
 
-    name, asked = ("parameters", parameters) if parameters is not None else ("macs", macs)
-    return aimed(free, scores, choice, left, (name, float(asked or 0)))
+    target = Target.one_of(parameters=parameters, macs=macs)
+    assert target is not None, "one of the two is given"
+    return aimed(free, scores, choice, left, target)
 
 
 def left_out(coupling: Coupling, choice: Choice) -> bool:
@@ -110,35 +111,36 @@ def aimed(
     scores: list[Tensor],
     choice: Choice,
     left: Callable[[list[Tensor]], float],
-    goal: tuple[str, float],
+    target: Target,
 ) -> list[Tensor]:
-    """The channels whose removal leaves what was asked for: by bisection on the ratio, then one by one."""
-    name, asked = goal
+    """The channels whose removal meets the target: by the ratio, then one by one."""
 
     def at(ratio: float) -> list[Tensor]:
         return chosen(free, scores, dataclasses.replace(choice, ratio=ratio))
 
-    low, high = 0.0, 0.999999
-    least, most = left(at(high)), left(at(low))
-    if not least <= asked <= most:
-        raise TorchliftError(f"{name}={asked:g} is out of reach: cuts can leave {least:.0f} to {most:.0f}.")
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if left(at(middle)) > asked else (low, middle)
-    steps = between(at(low), at(high), scores, choice.round_to)
+    most = 0.999999
+    target.check(left(at(most)), left(at(0.0)), "these cuts")
+    found = solve_for_target(lambda ratio: left(at(ratio)), target.value, 0.0, most, steps=60)
+    few = at(found.low)
+    steps = between(few, at(found.high), scores, choice.round_to)
 
     def after(count: int) -> list[Tensor]:
-        gone = [dead.clone() for dead in at(low)]
+        gone = [dead.clone() for dead in few]
         for _, number, channels in steps[:count]:
             gone[number][channels] = True
         return gone
 
-    first = bisect.bisect_left(range(len(steps)), -asked, key=lambda count: -left(after(count)))
-    best = min((after(c) for c in {max(first - 1, 0), first}), key=lambda gone: abs(left(gone) - asked))
-    if abs(left(best) - asked) > 0.02 * asked:
+    count = solve_for_target(
+        lambda count: left(after(round(count))),
+        target.value,
+        0.0,
+        len(steps),
+        steps=2 * len(steps).bit_length() + 2,
+    ).at
+    best = after(round(count))
+    if target.missed_by(left(best)):
         warnings.warn(
-            f"{name}={asked:g} was asked; the nearest that whole channels allow is {left(best):g}.",
-            stacklevel=4,
+            f"the target is {target}; the nearest that whole channels allow is {left(best):g}.", stacklevel=4
         )
     return best
 

@@ -152,6 +152,8 @@ def written(model: nn.Module, file: Path) -> tuple[nn.Module, str]:
             return deploy.load(file), "deploy.load(file)"
         return deploy.load(file, into=copy.deepcopy(model)), "deploy.load(file, into=model)"
     except TorchliftError as error:
+        if machine_fault(error):
+            raise
         save(file, model.state_dict())
         return model, f"tensors only, not packed: {one_line(error)}"
 
