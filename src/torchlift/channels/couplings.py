@@ -16,6 +16,8 @@ Role = Literal["writes", "reads"]
 HIDDEN = ("the places of a kernel stay",)
 """Reasons of dimensions nobody would call channels."""
 
+TABLE = "a table of numbers writes these channels, no weight"
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Member:
@@ -79,7 +81,13 @@ def couplings(found: Trace) -> list[Coupling]:
         for count, (touched, why, own) in enumerate(kinds)
         if why not in HIDDEN
     ]
-    return [c for c in made if any(True for _ in c.of("writes"))]
+    written = [c for c in made if any(True for _ in c.of("writes"))]
+    return [c if c.blocked or learned(c, found) else dataclasses.replace(c, blocked=TABLE) for c in written]
+
+
+def learned(coupling: Coupling, found: Trace) -> bool:
+    """Whether weights write the channels, not a table of numbers alone."""
+    return any(member.name in found.weights for member in coupling.of("writes"))
 
 
 def alike(found: Trace) -> list[tuple[tuple[int, ...], str, Tensor]]:

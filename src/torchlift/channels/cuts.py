@@ -8,6 +8,7 @@ from torch.optim import LBFGS, Adafactor, Optimizer
 
 from torchlift.channels.copies import copied
 from torchlift.channels.couplings import Coupling, Member
+from torchlift.channels.follow.rules import Scaled
 from torchlift.channels.resizing import refit_attention, resize
 from torchlift.core.stored import KEPT, STEP, full_rank, record_at
 from torchlift.errors import TorchliftError
@@ -33,19 +34,19 @@ def merged(cuts: Iterable[Cuts]) -> Cuts:
 
 @torch.no_grad()
 def masked(
-    model: nn.Module, groups: Sequence[Coupling], gone: Sequence[Tensor], *, own: bool = False
+    model: nn.Module, groups: Sequence[Coupling], gone: Sequence[Tensor], scaled: Sequence[Scaled] = ()
 ) -> nn.Module:
     """A copy of the model in which all that writes or scales the channels ``gone`` (Boolean) is zero, and
-    recorded as such.
-
-    ``own``: the model itself.
+    recorded as such; of weights that are ``scaled`` to a norm, what is left stays what it was.
     """
-    model = model if own else copied(model)
+    model = copied(model)
+    norms = {weight: slice_norms(model, weight) for weight in scaled}
+    whole = {(weight.v, weight.dim) for weight in scaled}  # of these, g is zero; 0 / ‖0‖ would be no number
     weights, modules = dict(model.named_parameters()), dict(model.named_modules())
     for coupling, dead in zip(groups, gone, strict=True):
         for member in coupling.of("writes"):
             index = member.index[dead[member.channel]]
-            if member.name in weights and len(index):
+            if member.name in weights and len(index) and (member.name, member.dim) not in whole:
                 weight = weights[member.name]
                 index = index.to(weight.device)
                 owner, leaf = modules[member.name.rpartition(".")[0]], member.name.rpartition(".")[2]
@@ -55,7 +56,25 @@ def masked(
                     KEPT.format(leaf), kept.index_fill_(member.dim, index, False), persistent=False
                 )
                 weight.index_fill_(member.dim, index, 0)
+    for weight, before in norms.items():
+        rescale(model, weight, before)
     return model
+
+
+def slice_norms(model: nn.Module, scaled: Scaled) -> Tensor:
+    """‖v‖ of every slice of a weight g · v / ‖v‖."""
+    v = model.get_parameter(scaled.v).detach().double()
+    return v.transpose(0, scaled.dim).flatten(1).norm(dim=1)
+
+
+def rescale(model: nn.Module, scaled: Scaled, before: Tensor) -> None:
+    """g ← g · ‖v‖ / ‖v before a cut‖: the weights that are left stay what they were."""
+    after = slice_norms(model, scaled)
+    if not torch.equal(before, after):
+        g = model.get_parameter(scaled.g)
+        shape = [-1 if dim == scaled.dim else 1 for dim in range(g.ndim)]
+        ratio = torch.where(before > 0, after / before, 1.0).to(g.device)
+        g.data = (g.detach().double() * ratio.reshape(shape)).to(g)
 
 
 def without(tensor: Tensor, dim: int, index: Tensor) -> Tensor:

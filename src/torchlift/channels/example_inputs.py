@@ -1,6 +1,6 @@
 """Calling a model on examples of any form, and the inputs that an exact cut must survive."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -65,6 +65,40 @@ def tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, tuple | list):
         for part in value:
             yield from tensors(part)
+
+
+Output = str | int | Sequence[str | int] | None
+"""What of a model's output counts: a key, an index, several; None: all of it but the states inside."""
+
+INSIDE = ("hidden", "attention", "past_key", "model_output", "embeds", "cache")
+"""What keys of a dictionary are called that hold states inside the model, beside its logits."""
+
+
+def pinned(out: Any, output: Output = None) -> list[Tensor]:
+    """The tensors of an output that count; of a dictionary with logits, not those that are INSIDE."""
+    if isinstance(output, str | int):
+        output = [output]
+    if output is not None:
+        try:
+            return [tensor for key in output for tensor in tensors(out[key])]
+        except (KeyError, IndexError, TypeError) as error:
+            known = f"it has {', '.join(map(str, out))}" if isinstance(out, Mapping) else type(out).__name__
+            raise TorchliftError(f"output={output!r} is not in what the model gives: {known}.") from error
+    if isinstance(out, Mapping) and any(str(key).startswith("logits") for key in out):
+        out = {key: part for key, part in out.items() if not any(word in str(key) for word in INSIDE)}
+    return list(tensors(out))
+
+
+class Pinned(nn.Module):
+    """A model that gives only what counts of its output."""
+
+    def __init__(self, model: nn.Module, output: Output) -> None:
+        super().__init__()
+        self.model, self.output = model, output
+
+    def forward(self, *args: Any, **kwargs: Any) -> list[Tensor]:
+        """The tensors that count."""
+        return pinned(self.model(*args, **kwargs), self.output)
 
 
 def changed(example: Example, function: Callable[[Tensor], Tensor]) -> Example:

@@ -10,8 +10,48 @@ from torch.nn import functional
 class CountedLayerNorm(nn.Module):
     """Layer norm of ``count`` features of which only some are left; the others are zero, and still averaged.
 
-    μ = Σx / D,  σ² = Σx² / D − μ² = (Σ(x − μ)² + (D − d) μ²) / D,  y = (x − μ) / √(σ² + ε) · w + b.
+    μ = Σx / D,  σ² = Σ(x − μ)² / D over all D features,  y = (x − μ) / √(σ² + ε) · w + b: torch's own kernel
+    on the features with their zeros behind them.
     """
+
+    def __init__(
+        self,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        eps: float,
+        count: int,
+        channels_first: bool = False,
+    ) -> None:
+        super().__init__()
+        self.weight = None if weight is None else nn.Parameter(weight)
+        self.bias = None if bias is None else nn.Parameter(bias)
+        self.eps, self.count, self.channels_first = eps, count, channels_first
+
+    @classmethod
+    def of(cls, norm: nn.LayerNorm, count: int) -> "CountedLayerNorm":
+        """The same norm, remembering its count; Hugging Face's may be of maps with their channels first."""
+        first = getattr(norm, "data_format", "") == "channels_first"
+        made = cls(None, None, norm.eps, count, first)
+        made.weight, made.bias = norm.weight, norm.bias
+        return made.train(norm.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The norm over the last dimension, or the second."""
+        x = x.movedim(1, -1) if self.channels_first else x
+        whole = functional.pad(x, (0, self.count - x.shape[-1]))
+        y = functional.layer_norm(whole, (self.count,), eps=self.eps).narrow(-1, 0, x.shape[-1])
+        y = scaled(y, self.weight, self.bias)
+        return y.movedim(-1, 1) if self.channels_first else y
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        kept = "" if self.weight is None else f"{len(self.weight)} of "
+        return f"{kept}{self.count}, eps={self.eps}"
+
+
+class CountedGroupNorm(nn.Module):
+    """Group norm in one group of ``count`` channels of which only some are left; the others are zero, and
+    still averaged."""
 
     def __init__(self, weight: Tensor | None, bias: Tensor | None, eps: float, count: int) -> None:
         super().__init__()
@@ -20,26 +60,59 @@ class CountedLayerNorm(nn.Module):
         self.eps, self.count = eps, count
 
     @classmethod
-    def of(cls, norm: nn.LayerNorm, count: int) -> "CountedLayerNorm":
+    def of(cls, norm: nn.GroupNorm, count: int) -> "CountedGroupNorm":
         """The same norm, remembering its count."""
         made = cls(None, None, norm.eps, count)
         made.weight, made.bias = norm.weight, norm.bias
         return made.train(norm.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The norm over the last dimension."""
-        mean = x.sum(-1, keepdim=True) / self.count
-        centered = x - mean
-        gone = self.count - x.shape[-1]
-        variance = (centered.square().sum(-1, keepdim=True) + gone * mean.square()) / self.count
-        y = centered * torch.rsqrt(variance + self.eps)
-        y = y if self.weight is None else y * self.weight
-        return y if self.bias is None else y + self.bias
+        """The norm over channels and places."""
+        whole = functional.pad(x, (0, 0) * (x.ndim - 2) + (0, self.count - x.shape[1]))
+        y = functional.group_norm(whole, 1, eps=self.eps).narrow(1, 0, x.shape[1])
+        shape = -1, *(1,) * (x.ndim - 2)
+        weight, bias = (None if p is None else p.reshape(shape) for p in (self.weight, self.bias))
+        return scaled(y, weight, bias)
 
     def extra_repr(self) -> str:
         """Sizes."""
         kept = "" if self.weight is None else f"{len(self.weight)} of "
         return f"{kept}{self.count}, eps={self.eps}"
+
+
+class CountedResponseNorm(nn.Module):
+    """Global response norm of ``count`` channels of which only some are left; the others are zero, and still
+    averaged (Woo et al. 2023).
+
+    g_c = ‖x_c‖ over the places of a map,  y = x + w · x · g / (Σ g / D + ε) + b; channels are last.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, count: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
+        self.count, self.eps = count, eps
+
+    @classmethod
+    def of(cls, norm: nn.Module, count: int) -> "CountedResponseNorm":
+        """The same norm, remembering its count."""
+        weight, bias = norm.get_parameter("weight"), norm.get_parameter("bias")
+        made = cls(weight.detach(), bias.detach(), count)
+        made.weight, made.bias = weight, bias
+        return made.train(norm.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The norm of maps (samples, height, width, channels)."""
+        size = torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)
+        share = size / (size.sum(-1, keepdim=True) / self.count + self.eps)
+        return self.weight * (x * share) + self.bias + x
+
+
+def scaled(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """y · w + b."""
+    if weight is not None and bias is not None:
+        return torch.addcmul(bias, y, weight)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
 
 
 class FewerHeads(nn.Module):

@@ -13,7 +13,7 @@ from torchlift.channels.couplings import Coupling, couplings
 from torchlift.channels.cuts import masked
 from torchlift.channels.dead_channels import Verdict
 from torchlift.channels.equality import agree
-from torchlift.channels.example_inputs import Example, batch_of, changed, noise
+from torchlift.channels.example_inputs import Example, Output, Pinned, batch_of, changed, noise
 from torchlift.channels.follow import Trace, traced
 from torchlift.channels.layout import faster, lay
 from torchlift.channels.scores import Choice, Criterion, Loss, Scope, chosen, scores_of
@@ -37,6 +37,7 @@ def prune(
     exact: bool = True,
     parameters: float | None = None,
     macs: float | None = None,
+    output: Output = None,
 ) -> nn.Module:
     """A smaller copy of the model: the channels, units and heads worth least are cut, without training.
 
@@ -45,30 +46,34 @@ def prune(
     batch norm behind a layer; magnitude where there is none) or "random". ``scope="global"``: groups compete,
     by scores relative to their own mean. ``parameters`` or ``macs`` (of one sample) in place of a ratio: the
     ratio that gives so many, as near as whole channels allow. What is cut computes what the model with these
-    channels set to zero computes; ``exact`` and ``round_to`` as of :func:`shrink`.
+    channels set to zero computes; ``exact`` and ``round_to`` as of :func:`shrink`. ``output``: the key or
+    index of what counts of the output, or several; of a dictionary with logits, states inside the model
+    (hidden states, attentions, embeddings) do not, and may become narrower.
     """
     if sum(goal is not None for goal in (ratio, parameters, macs)) > 1:
         raise TorchliftError("prune goes by one of ratio, parameters= and macs=; got several.")
     ratio = 0.5 if ratio is None else ratio
     choice = Choice(ratio=ratio, criterion=criterion, scope=scope, loss=loss, skip=skip, round_to=round_to)
-    found, given = traced(model, example, values=False)
+    found, given = traced(model, example, values=False, output=output)
     for glob in [*(ratio if isinstance(ratio, Mapping) else ()), *([skip] if skip else ())]:
         select([name for name, _ in model.named_modules() if name], glob, "prune")
     every = [c for c in couplings(found) if c.channels > 1]
     for known in (every, None):  # most models support all cuts: where one does not, it is looked for
-        known = usable(model, found, example) if known is None else known
+        known = usable(model, found, given, output) if known is None else known
         free = [c for c in known if not c.blocked and not left_out(c, choice)]
         gone = picked(model, found, free, choice, parameters, macs)
         verdicts = [Verdict(c, dead, dead) for c, dead in zip(free, gone, strict=True) if bool(dead.any())]
         small = operate(model, found, surgery(verdicts), exact=exact)
-        if exact and checked(small, masked(model, free, gone).eval(), given):
+        if exact and checked(small, masked(model, free, gone, found.scaled).eval(), given, output):
             return small
-    return shrink(masked(model, free, gone), example, exact=exact)  # constants to fold, or a cut refused
+    return shrink(
+        masked(model, free, gone, found.scaled), example, exact=exact
+    )  # constants to fold, or a cut refused
 
 
-def checked(small: nn.Module, reference: nn.Module, example: Example) -> bool:
+def checked(small: nn.Module, reference: nn.Module, example: Example, output: Output) -> bool:
     """Whether a cut model does what the reference (spent) does; if so, it is laid out to be fast."""
-    trial = copied(small).eval()
+    trial, reference = (Pinned(model, output).eval() for model in (copied(small), reference))
     for given in (changed(example, batch_of(1)), example):
         noisy = changed(given, noise(10.0))
         order, seen = faster(trial, noisy)

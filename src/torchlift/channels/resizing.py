@@ -36,7 +36,7 @@ def resize(layer: nn.Module) -> None:
         if layer.affine:
             each = layer.num_channels // layer.num_groups
             layer.num_channels = len(layer.weight)
-            layer.num_groups = layer.num_channels // each
+            layer.num_groups = 1 if layer.num_groups == 1 else layer.num_channels // each
     elif isinstance(layer, nn.LayerNorm | nn.RMSNorm):
         if layer.weight is not None and len(layer.normalized_shape) == 1:  # pyright: ignore[reportUnnecessaryComparison]
             layer.normalized_shape = (len(layer.weight),)

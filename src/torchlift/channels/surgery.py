@@ -2,20 +2,21 @@
 own code takes it."""
 
 import dataclasses
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from torchlift.channels.copies import copied, sharing
 from torchlift.channels.couplings import Coupling, couplings
-from torchlift.channels.cuts import Cuts, cut, cuts_of, merged
+from torchlift.channels.cuts import Cuts, cut, cuts_of, merged, rescale, slice_norms, without
 from torchlift.channels.dead_channels import Proof, Verdict
-from torchlift.channels.example_inputs import Example, outputs
+from torchlift.channels.example_inputs import Example, Output, Pinned, outputs
 from torchlift.channels.follow import Shape, Trace
 from torchlift.channels.follow.labels import compressed, varying
-from torchlift.channels.follow.norms import rms_form, scaled_rms
-from torchlift.channels.layers import CountedLayerNorm
+from torchlift.channels.follow.norms import is_response_norm, rms_form, scaled_rms
+from torchlift.channels.layers import CountedGroupNorm, CountedLayerNorm, CountedResponseNorm
 from torchlift.channels.resizing import count_again, countables, is_conv1d
 from torchlift.core.stored import forget
 
@@ -55,7 +56,11 @@ def operate(model: nn.Module, found: Trace, done: Surgery, *, exact: bool = True
     folded = copied(model)
     fold_in(folded, done.folds)
     adjust_norms(folded, found, done.roots, exact=exact)
+    before = {scaled: slice_norms(folded, scaled) for scaled in found.scaled}
     small = cut(folded, done.cuts | made_biases(model, done))
+    for scaled, norms in before.items():
+        gone = done.cuts.get((scaled.v, scaled.dim))
+        rescale(small, scaled, norms if gone is None else without(norms, 0, gone))
     recount(small, found, done.roots)
     return small
 
@@ -90,9 +95,9 @@ def adjust_norms(model: nn.Module, found: Trace, gone: Tensor, *, exact: bool) -
         norm = model.get_submodule(name)
         if after == before:
             continue
-        if kind == "layer":
-            if exact and isinstance(norm, nn.LayerNorm):
-                model.set_submodule(name, CountedLayerNorm.of(norm, before)) if name else None
+        if kind in ("layer", "group", "response"):
+            if exact and name:
+                model.set_submodule(name, counted(norm, before))
         elif kind != "counted":
             form = rms_form(norm)
             assert form is not None
@@ -103,6 +108,15 @@ def adjust_norms(model: nn.Module, found: Trace, gone: Tensor, *, exact: bool) -
             forget(norm, "weight")
             norm.weight = nn.Parameter(scaled.to(weight), weight.requires_grad)
             setattr(norm, form.eps, eps)
+
+
+def counted(norm: nn.Module, count: int) -> nn.Module:
+    """A norm over all channels that remembers how many there were."""
+    if isinstance(norm, nn.LayerNorm):
+        return CountedLayerNorm.of(norm, count)
+    if isinstance(norm, nn.GroupNorm):
+        return CountedGroupNorm.of(norm, count)
+    return CountedResponseNorm.of(norm, count) if is_response_norm(norm) else norm
 
 
 def recount(model: nn.Module, found: Trace, gone: Tensor) -> None:
@@ -130,35 +144,55 @@ def sizes(shape: Shape, found: Trace, dead: Tensor) -> list[tuple[int, int]]:
     return result
 
 
-def runs(model: nn.Module, found: Trace, some: list[Coupling], example: Example) -> bool:
+def runs(
+    model: nn.Module,
+    found: Trace,
+    some: list[Coupling],
+    example: Example,
+    output: Output | Literal["all"] = "all",
+) -> bool:
     """Whether the model runs, and gives outputs of the same shapes, without the last channel of couplings."""
     verdicts: list[Verdict] = []
     for coupling in some:
         last = torch.zeros(coupling.channels, dtype=torch.bool)
         last[-1] = True
         verdicts.append(Verdict(coupling, last, last))
-    small = operate(model, found, surgery(verdicts)).eval()
+    pair = sharing(model).eval(), operate(model, found, surgery(verdicts)).eval()
+    pair = pair if output == "all" else tuple(Pinned(one, output) for one in pair)
     try:
-        theirs = outputs(small, [example])
+        theirs = outputs(pair[1], [example])
     except Exception:  # a model's own code may raise anything
         return False
-    ours = outputs(sharing(model).eval(), [example])
+    ours = outputs(pair[0], [example])
     return [x.shape for x in ours] == [x.shape for x in theirs]
 
 
-def usable(model: nn.Module, found: Trace, example: Example) -> list[Coupling]:
+def usable(
+    model: nn.Module, found: Trace, example: Example, output: Output | Literal["all"] = "all"
+) -> list[Coupling]:
     """The couplings of two channels or more, blocked where no channel can be cut out of the running model."""
     every = [c for c in couplings(found) if c.channels > 1]
     free = [c for c in every if not c.blocked]
-    fine = {id(c) for c in bearing(model, found, free, example)}
+    fine = {id(c) for c in together(free, lambda some: runs(model, found, some, example, output))}
     return [c if c.blocked or id(c) in fine else dataclasses.replace(c, blocked=FIXED_SIZE) for c in every]
 
 
-def bearing(model: nn.Module, found: Trace, some: list[Coupling], example: Example) -> list[Coupling]:
+def together(some: list[Coupling], fine: Callable[[list[Coupling]], bool]) -> list[Coupling]:
+    """The couplings that support a cut, and those that do with all others of their width: a model's code
+    may take the width of one map for that of another."""
+    good = supporting(some, fine)
+    for width in sorted({c.channels for c in some if c not in good}):
+        alike = [c for c in some if c.channels == width and c not in good]
+        if len(alike) > 1 and fine([*good, *alike]):
+            good = [*good, *alike]
+    return good
+
+
+def supporting(some: list[Coupling], fine: Callable[[list[Coupling]], bool]) -> list[Coupling]:
     """The couplings that support a cut, by halving."""
-    if not some or runs(model, found, some, example):
+    if not some or fine(some):
         return some
     if len(some) == 1:
         return []
     half = len(some) // 2
-    return bearing(model, found, some[:half], example) + bearing(model, found, some[half:], example)
+    return supporting(some[:half], fine) + supporting(some[half:], fine)

@@ -434,6 +434,13 @@ def turned(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
     c.put(out, func(grade.clone(), *args[1:]) if len(args) > 1 or "squeeze" not in func.name() else VARIES)
 
 
+@graded("as_strided_")
+def restrided(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+    """Another order in memory of the same entries, as far as the shape tells."""
+    grade = c.of(args[0])
+    c.put(out, grade if grade.numel() == 1 else VARIES)
+
+
 @graded("slice select narrow index_select gather index take_along_dim embedding")
 def picked(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """Of what is the same in all places, any; of others FIXED, or what the numbers of the places are."""

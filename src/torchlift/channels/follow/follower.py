@@ -11,7 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchlift.channels.follow.constants import Constants
 from torchlift.channels.follow.labels import Labels, varying
-from torchlift.channels.follow.rules import RULES, Known, Norm, Shape, pad, tensors_in
+from torchlift.channels.follow.rules import RULES, Known, Norm, Scaled, Shape, pad, tensors_in
 
 CONVOLUTION = torch.ops.aten.convolution.default
 
@@ -28,7 +28,10 @@ class Follower(TorchDispatchMode):
         """What is known of the tensors that are alive."""
         self.stack: list[str] = []
         self.silent = 0
+        self.names: dict[int, str] = {}
+        """Of parameters and buffers, by id."""
         self.norms: list[Norm] = []
+        self.scaled: list[Scaled] = []
         self.shapes: list[Shape] = []
         self.spread: list[Tensor] = []
         self.parts: dict[str, nn.Module] = dict(model.named_modules())

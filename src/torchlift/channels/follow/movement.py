@@ -50,6 +50,15 @@ def turn(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
     f.put(out, [func(core.clone(), *args[1:]) for core in known.cores], wild=known.wild, pure=known.pure)
 
 
+@rule("as_strided_")
+def restride(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+    """Another order in memory; of another shape it cannot be followed."""
+    known = f.look(args[0])
+    if known.shape != out.shape:
+        f.give_up([args[0]], "as_strided_ to another shape cannot be followed")
+        f.put(out, [])
+
+
 def apart(f: Follower, cores: list[Tensor]) -> list[Tensor]:
     """Two directions of labels that fall on one dimension (a flattened matrix) cannot be told apart."""
     kept: list[Tensor] = []

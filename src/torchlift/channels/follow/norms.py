@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torchlift.channels.follow.constants import VARIES
 from torchlift.channels.follow.follower import Follower
 from torchlift.channels.follow.labels import varying
-from torchlift.channels.follow.rules import Norm, rule, tensors_in
+from torchlift.channels.follow.rules import Norm, Scaled, rule, tensors_in
+from torchlift.channels.layers import CountedGroupNorm, CountedLayerNorm, CountedResponseNorm
 
 
 @rule(
@@ -40,7 +41,7 @@ def by_channel(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str,
 
 @rule("native_group_norm")
 def by_group(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
-    """Channels of a group are averaged together: whole groups go."""
+    """Channels of a group are averaged together: whole groups go; of one group, channels that are zero."""
     x, groups = args[0], int(args[6])
     shape = [1, x.shape[1], *(1,) * (x.ndim - 2)]
     known = f.look(x)
@@ -53,11 +54,31 @@ def by_group(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
     for core in made:
         if varying(core) == {1}:
             rows = core.reshape(groups, -1)
-            f.labels.unite(rows, rows[:, :1])
-            if groups == 1:
-                f.labels.freeze(rows[:, :1], "GroupNorm with one group mixes the channels")
+            if groups > 1:
+                f.labels.unite(rows, rows[:, :1])
+            else:
+                kind = "counted" if func is None else "group"
+                f.norms.append(Norm(f.module, kind, core.flatten()))
+                f.readers.averages(f, core.flatten(), x, 1)
     f.put_all(out)
     f.put(out[0], made)
+
+
+@rule("_weight_norm_interface")
+def by_slice(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+    """g · v / ‖v‖ for each slice of a dimension: g goes with it, and takes up what other cuts take of ‖v‖."""
+    v, g, dim = args[0], args[1], int(args[2]) if len(args) > 2 else 0
+    f.put_all(out, pure=True)
+    if id(v) not in f.names or id(g) not in f.names:
+        f.give_up([v, g], "a norm of weights that are computed")
+        return
+    f.scaled.append(Scaled(f.names[id(g)], f.names[id(v)], dim))
+    ours, theirs = (
+        [core for core in f.look(t).cores if varying(core) == {place}] for t, place in ((v, dim), (g, dim))
+    )
+    for core, other in zip(ours, theirs, strict=False):
+        f.labels.unite(core.flatten(), other.flatten())
+    f.put(out[0], f.look(v).cores, pure=True)
 
 
 @rule("native_layer_norm")
@@ -77,7 +98,7 @@ def averaged(
         if varying(core) == {x.ndim - 1} and count == 1:
             labels = core.flatten()
             f.norms.append(Norm(f.module, kind, labels))
-            f.readers.averages(f, labels, x)
+            f.readers.averages(f, labels, x, -1)
             kept.append(core)
         else:
             settled = f.settle(core, last, f"a norm over {count} dimensions mixes the channels")
@@ -118,6 +139,19 @@ class Form:
         return None
 
 
+def is_response_norm(module: nn.Module) -> bool:
+    """Whether a module may be a global response norm: a weight and a bias of shape (1, 1, 1, channels)."""
+    own = {name: p.shape for name, p in module.named_parameters(recurse=False)}
+    shapes = [shape[:-1] for shape in own.values()]
+    return own.keys() == {"weight", "bias"} and shapes == [torch.Size([1, 1, 1])] * 2
+
+
+def counts(module: nn.Module) -> bool:
+    """Whether a norm is looked at as a whole, whatever it is made of."""
+    counted = isinstance(module, CountedLayerNorm | CountedGroupNorm)
+    return counted or is_response_norm(module) or rms_form(module) is not None
+
+
 def rms_form(module: nn.Module) -> Form | None:
     """The form of a module that may be such a norm: one vector ``weight``, an ε, no children."""
     own = dict(module.named_parameters(recurse=False))
@@ -143,6 +177,18 @@ def scaled_rms(weight: Tensor, eps: float, before: int, after: int, kind: Kind) 
 def through_norm(f: Follower, module: Any, x: Tensor, out: Tensor) -> None:
     """Labels and grades through a module that is x / √(mean x² + ε) · w, if it is, or a layer norm that
     counts."""
+    if isinstance(module, CountedGroupNorm) or getattr(module, "channels_first", False):
+        by_group(f, None, [x, module.weight, module.bias, 0, 0, 0, 1], {}, [out])
+        return
+    if is_response_norm(module):
+        known = isinstance(module, CountedResponseNorm)
+        count = module.count if known else x.shape[-1]
+        if not torch.allclose(CountedResponseNorm.of(module, count)(x), out, rtol=1e-4, atol=1e-5):
+            f.give_up([x, module.weight, module.bias], f"{type(module).__name__} is a norm of unknown form")
+            f.put(out, [])
+        else:
+            f.put(out, averaged(f, "counted" if known else "response", x, [module.weight, module.bias]))
+        return
     form = rms_form(module)
     if form is None:
         f.put(out, averaged(f, "counted", x, [module.weight, module.bias]))

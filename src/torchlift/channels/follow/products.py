@@ -35,6 +35,17 @@ def affine(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     f.put(out, cores, pure=pure(f, args))
 
 
+@rule("_grouped_mm")
+def by_expert(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+    """Rows A[m, k] times B[e, k, n], each with the expert e that is its own: experts stay."""
+    b = f.look(args[1])
+    for core in b.cores:
+        if 0 in varying(core):
+            f.labels.freeze(core, "experts are chosen by number")
+    b.cores = [core for core in b.cores if 0 not in varying(core)]
+    f.put(out, [c.squeeze(0) for c in product(f, args[0], args[1])])
+
+
 @rule("mv", "addmv", "dot")
 def vector(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """Products with vectors are rare: what they touch stays."""

@@ -73,10 +73,10 @@ class Readers:
         for label in labels[:1].tolist():
             self.modules.setdefault(label, f.module)
 
-    def averages(self, f: Any, labels: Tensor, values: Tensor) -> None:
-        """A norm over the last dimension at work."""
+    def averages(self, f: Any, labels: Tensor, values: Tensor, dim: int) -> None:
+        """A norm over a dimension of channels at work."""
         if self.values:
-            grade, low, high = extremes(f, values, -1)
+            grade, low, high = extremes(f, values, dim)
             grade[(low != 0) | (high != 0)] = 0
             self.averaged.scatter_reduce_(0, labels, grade, "amin")
 

@@ -34,6 +34,15 @@ class Norm:
     labels: Tensor
 
 
+@dataclasses.dataclass(frozen=True)
+class Scaled:
+    """A weight g · v / ‖v‖ with a norm for each slice of a dimension: names of the two parameters."""
+
+    g: str
+    v: str
+    dim: int
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shape:
     """Sizes that a module asked for in a view or a split, and the labels of the result."""

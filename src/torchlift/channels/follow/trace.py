@@ -5,22 +5,31 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from torchlift.channels.copies import sharing
-from torchlift.channels.example_inputs import Example, call, check_plain, few, smaller, taken, tensors
+from torchlift.channels.example_inputs import (
+    Example,
+    Output,
+    call,
+    check_plain,
+    few,
+    pinned,
+    smaller,
+    taken,
+    tensors,
+)
 from torchlift.channels.follow import elementwise, movement, products
 from torchlift.channels.follow.constants import CONSTANT
 from torchlift.channels.follow.follower import Follower
 from torchlift.channels.follow.labels import Labels, compressed, varying
-from torchlift.channels.follow.norms import rms_form, through_norm
+from torchlift.channels.follow.norms import counts, through_norm
 from torchlift.channels.follow.readers import Readers
-from torchlift.channels.follow.rules import Known, Norm, Shape
-from torchlift.channels.layers import CountedLayerNorm
+from torchlift.channels.follow.rules import Known, Norm, Scaled, Shape
 from torchlift.core.stored import KEPT, STEP
 from torchlift.errors import TorchliftError
 
@@ -36,9 +45,12 @@ class Trace:
     labels: Labels
     readers: Readers
     norms: tuple[Norm, ...]
+    scaled: tuple[Scaled, ...]
     shapes: tuple[Shape, ...]
     samples: int
     """How many samples the multiplications were counted for."""
+    weights: frozenset[str]
+    """The names of parameters, as opposed to buffers."""
 
     @functools.cached_property
     def starts(self) -> dict[tuple[str, int], int]:
@@ -46,7 +58,9 @@ class Trace:
         return {(place.name, place.dim): place.start for place in self.labels.places}
 
 
-def traced(model: nn.Module, example: Example, *, values: bool = True) -> tuple[Trace, Example]:
+def traced(
+    model: nn.Module, example: Example, *, values: bool = True, output: Output | Literal["all"] = "all"
+) -> tuple[Trace, Example]:
     """Follow a user's model, and what it was given for that: two samples where it takes so few.
 
     The model itself is left alone, and none of its weights is copied. To learn about ``values``, a crop of
@@ -57,7 +71,7 @@ def traced(model: nn.Module, example: Example, *, values: bool = True) -> tuple[
     failed: Exception | None = None
     for given in smaller(example) if values else (few(example), example):
         try:
-            return trace(twin, given, values=values), given
+            return trace(twin, given, values=values, output=output), given
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             failed = error
     taken(model, example)
@@ -65,8 +79,10 @@ def traced(model: nn.Module, example: Example, *, values: bool = True) -> tuple[
     raise TorchliftError(f"{type(model).__name__} runs, but not while it is followed: {why}") from failed
 
 
-def trace(model: nn.Module, example: Example, *, values: bool = True) -> Trace:
-    """Follow a model (in evaluation mode) through one call.
+def trace(
+    model: nn.Module, example: Example, *, values: bool = True, output: Output | Literal["all"] = "all"
+) -> Trace:
+    """Follow a model (in evaluation mode) through one call; channels of its ``output`` stay.
 
     Without ``values`` nothing is learned about zeros and constants: couplings and costs alone.
     """
@@ -76,15 +92,17 @@ def trace(model: nn.Module, example: Example, *, values: bool = True) -> Trace:
     f = Follower(model, labels, Readers(labels.size, values=values))
     for name, tensor in held(model):
         f.known[tensor] = Known(tensor.shape, cores.get(name, []), pure=True)
+        f.names[id(tensor)] = name
         f.constants.put(tensor, CONSTANT)
     with hooked(f), plainly(), f:
         out = call(model, example)
-    for tensor in tensors(out):
+    for tensor in tensors(out) if output == "all" else pinned(out, output):
         for core in f.look(tensor).cores:
             labels.freeze(core, OUTPUT)
     straighten(labels, f.spread)
     samples = next((len(x) for x in tensors(example) if x.ndim), 1)
-    return Trace(labels, f.readers, tuple(f.norms), tuple(f.shapes), samples)
+    weights = frozenset(name for name, _ in model.named_parameters())
+    return Trace(labels, f.readers, tuple(f.norms), tuple(f.scaled), tuple(f.shapes), samples, weights)
 
 
 def held(model: nn.Module) -> list[tuple[str, Tensor]]:
@@ -99,7 +117,7 @@ def hooked(f: Follower) -> Generator[None]:
     """Keep the stack of modules at work, and look at some norms as a whole."""
     handles: list[Any] = []
     for name, layer in f.parts.items():
-        inner = rms_form(layer) is not None or isinstance(layer, CountedLayerNorm)
+        inner = counts(layer)
 
         def enter(_module: Any, _given: Any, name: str = name, inner: bool = inner) -> None:
             f.stack.append(name)
