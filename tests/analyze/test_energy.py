@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
 
 from torchlift.analyze import arithmetic
+from torchlift.core import store
 from torchlift.errors import TorchliftError
 
 SMOL = {1: 0.74, 2: 0.245, 3: 0.015}
@@ -31,3 +33,11 @@ def test_tensors_zeros_overhead_and_more_bits():
 def test_what_is_no_precision(bits):
     with pytest.raises(TorchliftError, match="whole numbers from 0"):
         arithmetic(bits)
+
+
+def test_a_quantized_model_knows_its_bits() -> None:
+    model = nn.Linear(4, 2)
+    with pytest.raises(TorchliftError, match="quantize first"):
+        arithmetic(model)
+    store(model, "weight", step=torch.tensor(0.1), levels=torch.tensor([[1, 3, -3, 0], [1, 1, -1, 2]]))
+    assert arithmetic(model) == arithmetic({0: 1, 1: 1, 2: 6})

@@ -192,3 +192,34 @@ def test_masks_hold_under_other_lifts():
         assert not bool(small.model[0].weight[~kept].any()), lift
         assert not torch.equal(small.model[0].weight, plain.model[0].weight)
         assert bool((stored(small)["model.0.weight"].kept <= kept).all())
+
+
+def test_a_data_parallel_wrap_carries_records(tmp_path):
+    model = nn.Sequential(layer())
+    first = stored(model)["0.weight"]
+    torch.distributed.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(model)
+        wrapped(torch.randn(2, 4)).sum().backward()
+        assert same(stored(wrapped)["module.0.weight"], first)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_a_cut_takes_the_rows_and_columns_of_records_along():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    levels = torch.randint(1, 8, (6, 4))
+    levels[2] = 0
+    store(model, "0.weight", step=torch.rand(6, 1) + 0.1, levels=levels, kept=levels != 0)
+    store(model, "2.weight", step=torch.tensor(0.1), levels=torch.randint(-7, 8, (3, 6)))
+    with torch.no_grad():
+        model[0].bias[2] = -1.0
+    before = stored(model)
+    small = tl.deploy.shrink(model, torch.randn(2, 4))
+    rest = [0, 1, 3, 4, 5]
+    assert small[0].out_features == 5
+    after = stored(small)
+    assert torch.equal(after["0.weight"].levels, before["0.weight"].levels[rest])
+    assert torch.equal(after["0.weight"].step, before["0.weight"].step[rest])
+    assert torch.equal(after["2.weight"].levels, before["2.weight"].levels[:, rest])

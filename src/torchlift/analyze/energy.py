@@ -3,8 +3,10 @@
 import dataclasses
 from collections.abc import Mapping
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from torchlift.core import stored
 from torchlift.errors import TorchliftError
 
 POWER = {0: 0.0, 1: 1.0, 2: 2.41, 3: 3.83}
@@ -28,10 +30,11 @@ class Arithmetic:
         return Arithmetic(self.power / other.power, self.latency / other.latency)
 
 
-def arithmetic(bits: Tensor | Mapping[int, float], *, overhead: float = 0.0) -> Arithmetic:
+def arithmetic(bits: nn.Module | Tensor | Mapping[int, float], *, overhead: float = 0.0) -> Arithmetic:
     """Σ_p share(p) · cost(p) over the precisions of weights that meet 4-bit activations.
 
-    ``bits``: the precision of every weight, or {precision: how many (or what share) have it}.
+    ``bits``: the precision of every weight, {precision: how many (or what share) have it}, or a model with
+    weights on grids (``tl.stored``).
 
     Assumptions, those of the source (thesis §5.4.4, after Brown and Vranesic 2009): multipliers made of
     ripple-carry adders, power 1, 2.41, 3.83 and latency 1, 1.91, 2.10 for 1, 2, 3 bits; accumulation costs
@@ -48,8 +51,13 @@ def arithmetic(bits: Tensor | Mapping[int, float], *, overhead: float = 0.0) -> 
     return Arithmetic((1 + overhead) * power, (1 + overhead) * latency)
 
 
-def counted(bits: Tensor | Mapping[int, float]) -> dict[int, float]:
+def counted(bits: nn.Module | Tensor | Mapping[int, float]) -> dict[int, float]:
     """How many weights have each precision."""
+    if isinstance(bits, nn.Module):
+        known = [r.precision.flatten() for r in stored(bits).values() if r.precision is not None]
+        if not known:
+            raise TorchliftError("no weight of the model has a grid (tl.stored): quantize first.")
+        bits = torch.cat(known)
     if not isinstance(bits, Tensor):
         return dict(bits)
     values, counts = bits.unique(return_counts=True)

@@ -9,6 +9,7 @@ the plain model. Levels are not stored: they are ``round(weight / step)``. A rec
 because somebody changed the weight, is dropped with a warning.
 """
 
+import contextlib
 import dataclasses
 import warnings
 from collections.abc import Iterator, Mapping
@@ -283,6 +284,17 @@ def record_state(module: nn.Module) -> dict[str, Tensor]:
     """All records by the names of their buffers, those of lifted weights too: for a checkpoint."""
     buffers = module.named_buffers(remove_duplicate=False)
     return {name: b for name, b in buffers if name.rpartition(".")[2].startswith(PREFIXES)}
+
+
+@contextlib.contextmanager
+def without_records(module: nn.Module) -> Iterator[None]:
+    """A module without its records for a while: what writes all buffers of a module does not see them."""
+    state = record_state(module)
+    load_record_state(module, {})
+    try:
+        yield
+    finally:
+        load_record_state(module, state)
 
 
 def load_record_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torchlift.channels.example_inputs import Example, outputs, taken, tensors
+from torchlift.core.stored import without_records
 from torchlift.errors import TorchliftError
 
 
@@ -44,7 +45,7 @@ def export(
 
         return export_quantized(model, example, path, tolerance=tolerance).error
     convert, run = WRITERS[suffix]
-    with evaluating(model):
+    with evaluating(model), without_records(model):
         convert(model, example, path, opset)
         expected = outputs(model, [example])
     error = deviation(expected, run(path, example))

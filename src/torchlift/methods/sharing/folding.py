@@ -122,7 +122,7 @@ def lifted(problem: Problem, name: str) -> bool:
 
 
 def by_zeros(problem: Problem, names: list[str]) -> list[list[str]]:
-    """The weights in sets of equal held zeros; those without any are one set."""
+    """The weights in sets of equal masks; those without any are one set."""
     masks = masks_of(problem)
     sets: list[tuple[Tensor | None, list[str]]] = []
     for name in names:
