@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import torchlift as tl
+from cases import build
 from torchlift.core import Task, groups, masked_weights, masks_of, record_pruned
 from torchlift.core.stored import (
     forget,
@@ -22,6 +23,7 @@ from torchlift.core.stored import (
 )
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Expand, Rotate, SoftMask
+from torchlift.testing.laws import records_what_it_projects
 
 LEVELS = torch.tensor([[3, 0, -1, 5], [2, -4, 0, 1], [0, 1, 7, -8]])
 ROWS = torch.tensor([[0.1], [0.3], [0.7]])
@@ -223,3 +225,51 @@ def test_a_cut_takes_the_rows_and_columns_of_records_along():
     assert torch.equal(after["0.weight"].levels, before["0.weight"].levels[rest])
     assert torch.equal(after["0.weight"].step, before["0.weight"].step[rest])
     assert torch.equal(after["2.weight"].levels, before["2.weight"].levels[:, rest])
+
+
+@pytest.mark.parametrize(
+    "lift",
+    [
+        tl.lifts.HardConcrete(),
+        tl.lifts.StochasticMask(),
+        tl.chain(tl.lifts.Normalize(), tl.lifts.Precision(p_init=4)),
+        tl.chain(SoftMask("0.weight", sparsity=0.5), tl.lifts.LearnedStep("2.weight")),
+        tl.chain(SoftMask("*weight"), tl.lifts.Precision("nodes.*.weight", p_init=4)),
+        tl.chain(tl.lifts.Standardize(), tl.lifts.DoReFa(bits=3)),
+    ],
+    ids=repr,
+)
+def test_the_law_of_records_on_what_has_no_row_of_its_own(lift):
+    records_what_it_projects(lift, *build("mlp"))
+
+
+def test_a_mask_over_a_grid_has_both():
+    """Levels are those of the grid, zero where gates are closed."""
+    task, _ = build("mlp")
+    mask, bits = SoftMask("*weight", sparsity=0.5), tl.lifts.Precision("nodes.*.weight", p_init=4)
+    gated = bits.project(bits.lift(mask.lift(task)))
+    inner = stored(gated)["nodes.model/0/weight.weight"]
+    outer = stored(mask.project(gated))["model.0.weight"]
+    assert torch.equal(outer.step, inner.step)
+    assert torch.equal(outer.levels, inner.levels * outer.kept)
+    assert int(outer.kept.sum()) < int(inner.kept.sum())
+
+
+def test_fit_save_and_load_of_a_chain_keeps_the_integers_of_training(tmp_path):
+    """Folded norm and bits: the same levels, steps and masks in the result and read back from its file."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
+    x = torch.randn(96, 6)
+    result = tl.fit(
+        net,
+        (x, (x[:, 0] > 0).long()),
+        recipe=tl.recipes.Inside(tl.lifts.Normalize(), tl.recipes.Smol(bits=3.0)),
+        epochs=4,
+        progress=False,
+    )
+    first = result.stored
+    assert first["0.weight"].step.shape == (8, 1)
+    assert int(first["0.weight"].precision.max()) <= 8
+    result.save(tmp_path / "m.tl")
+    again = tl.stored(tl.deploy.load(tmp_path / "m.tl"))
+    assert all(same(again[name], record) for name, record in first.items())

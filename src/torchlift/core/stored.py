@@ -12,7 +12,7 @@ because somebody changed the weight, is dropped with a warning.
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -287,7 +287,7 @@ def record_state(module: nn.Module) -> dict[str, Tensor]:
 
 
 @contextlib.contextmanager
-def without_records(module: nn.Module) -> Iterator[None]:
+def without_records(module: nn.Module) -> Generator[None]:
     """A module without its records for a while: what writes all buffers of a module does not see them."""
     state = record_state(module)
     load_record_state(module, {})
