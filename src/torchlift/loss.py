@@ -32,8 +32,10 @@ def split(batch: Batch) -> tuple[Any, Tensor]:
 
 
 def call(model: nn.Module, x: Any) -> Any:
-    """The model at x; a dict is passed as keyword arguments."""
-    return model(**x) if isinstance(x, Mapping) else model(x)
+    """The model at x; a dict is passed as keyword arguments, several inputs one by one."""
+    if isinstance(x, Mapping):
+        return model(**x)
+    return model(*x) if isinstance(x, tuple | list) else model(x)
 
 
 def output(result: Any) -> Tensor:

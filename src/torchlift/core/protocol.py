@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 
@@ -18,25 +18,6 @@ Span = tuple[float, float]
 """A stretch of a schedule, within (0, 1)."""
 
 
-class Defaults(Protocol):
-    """What calls of a fit leave open; :class:`torchlift.train.Settings` has them all."""
-
-    @property
-    def optimizer(self) -> Callable[..., torch.optim.Optimizer]:
-        """The factory of optimizers."""
-        ...
-
-    @property
-    def schedule(self) -> Any:
-        """The learning rate's factor over a fit."""
-        ...
-
-    @property
-    def clip(self) -> float | None:
-        """The largest norm of a gradient."""
-        ...
-
-
 class Fit(abc.ABC):
     """Minimizes problems: data, optimizer and budget are already chosen. Handed to recipes and to lifts."""
 
@@ -46,8 +27,8 @@ class Fit(abc.ABC):
     steps: int
     """Steps in an epoch."""
 
-    settings: Defaults
-    """What a call uses unless it says otherwise."""
+    settings: Any
+    """What a call uses unless it says otherwise: optimizer, schedule … (``torchlift.train.Settings``)."""
 
     span: Span | None = None
     """The stretch of the schedule that all calls together follow once; None: each follows all of it."""

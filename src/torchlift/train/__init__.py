@@ -2,6 +2,7 @@
 
 from torchlift.train import until
 from torchlift.train.batches import Source, source
+from torchlift.train.callbacks import Callback
 from torchlift.train.durable import DurableFit, Fitted, Interrupted, Run
 from torchlift.train.engines import Engine, engine
 from torchlift.train.evaluation import Score, evaluate
@@ -11,6 +12,7 @@ from torchlift.train.stepping import Place, Stepper
 from torchlift.train.store import Store
 
 __all__ = [
+    "Callback",
     "DurableFit",
     "Engine",
     "Fitted",

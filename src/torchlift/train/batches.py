@@ -1,12 +1,13 @@
 """Batches from whatever the user has: samples in memory (the fast path), a Dataset, or a DataLoader."""
 
 import abc
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from torchlift.core import Batch
 from torchlift.errors import DataError
@@ -83,6 +84,44 @@ class Tensors(Source):
             yield select(self.tree, index)
 
 
+class Accumulated(Source):
+    """Steps on several batches of another source, whose gradients are added up."""
+
+    def __init__(self, inner: Source, count: int) -> None:
+        self.inner, self.count = inner, count
+        self.fixed, self.skips = False, inner.skips
+
+    def steps(self) -> int:
+        """⌈batches / count⌉."""
+        return -(-self.inner.steps() // self.count)
+
+    def epoch(self, key: int, start: int = 0, indexed: bool = False) -> Iterator[Batch]:
+        """The inner epoch, ``count`` batches together."""
+        batches = self.inner.epoch(key, start * self.count, indexed)
+        for _ in range(start, self.steps()):
+            yield Parts(itertools.islice(batches, self.count))
+
+    def ordered(self) -> Iterator[Batch]:
+        """The inner source's."""
+        return self.inner.ordered()
+
+    def generators(self) -> list[Generator]:
+        """The inner source's."""
+        return self.inner.generators()
+
+    def state(self) -> Tensor | None:
+        """The inner source's."""
+        return self.inner.state()
+
+    def restore(self, state: Tensor | None) -> None:
+        """The inner source's."""
+        self.inner.restore(state)
+
+
+class Parts(list[Batch]):
+    """The batches of one step."""
+
+
 class Loader(Source):
     """A DataLoader. Its epochs follow torch's random streams, which checkpoints hold."""
 
@@ -93,8 +132,9 @@ class Loader(Source):
         self.loader = resumable(loader)
         try:
             self.length = len(loader)
-        except TypeError as error:
-            raise DataError("the DataLoader has no length: give its dataset a __len__.") from error
+        except TypeError:  # a stream: its batches are counted once
+            with rng.scope():
+                self.length = sum(1 for _ in patiently(iter(self.loader)))
         if self.length == 0:
             raise DataError("the DataLoader is empty: give it at least one batch.")
 
@@ -145,7 +185,8 @@ def source(data: Any, batch_size: int, augment: Augment | None = None, shuffle: 
     if isinstance(data, Dataset):
         if not sized(data):
             raise DataError("the dataset is empty: give it at least one sample.")
-        return Loader(DataLoader(data, batch_size, shuffle=shuffle))
+        streams = isinstance(data, IterableDataset)
+        return Loader(DataLoader(data, batch_size, shuffle=shuffle and not streams))
     return Tensors(as_tensors(data), batch_size, augment)
 
 

@@ -10,12 +10,12 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, Unpack
 
 import torch
 
-from torchlift.core import Batch, Fit, Lift, Problem, Span, nodes
+from torchlift.core import Batch, Fit, Lift, Problem, Span, dials, nodes
 from torchlift.core.selection import reaching
 from torchlift.core.stored import load_record_state, record_state
 from torchlift.errors import BudgetError, CheckpointError
@@ -89,6 +89,8 @@ class Run:
     epochs: float
     seed: int = 0
     metric: Metric | None = None
+    metrics: Mapping[str, Metric | None] = dataclasses.field(default_factory=dict[str, "Metric | None"])
+    """More of them, for the rows of the history."""
     store: Store | None = None
     history: History = dataclasses.field(default_factory=History)
     progress: Progress = dataclasses.field(default_factory=lambda: Progress(False))
@@ -99,7 +101,7 @@ class Run:
     save_every: float = 20.0
     """Seconds between checkpoints inside a fit."""
     interrupted: Callable[[], bool] = lambda: False
-    listeners: tuple[Callable[[Row], None], ...] = ()
+    listeners: tuple[Callable[[Row], object], ...] = ()
     phases: list[Row] = dataclasses.field(default_factory=list[Row])
     """What each fit optimized, in order."""
     idle_globs: set[str] = dataclasses.field(default_factory=set[str])
@@ -309,6 +311,8 @@ class DurableFit(Fit):
     def loop(self, problem: Problem, settings: Settings) -> Loop:
         """The fit at hand."""
         run = self.run
+        if any(dial.moves for dial in dials(problem)):
+            settings = dataclasses.replace(settings, patience=None)
         rule = settings.rule(self.epochs, self.share)
         return Loop(
             problem,
@@ -336,6 +340,7 @@ class DurableFit(Fit):
             number = ".".join(map(str, (*self.path, call))) if self.path else call
             head: Row = {"fit": number, "phase": loop.settings.name}
             row |= {"cost": (flops + loop.at.flops) / run.unit, "seconds": seconds + loop.at.seconds}
+            row |= self.measured(loop.problem)
             run.history.append(head | row)
             for listener in run.listeners:
                 listener(head | row)
@@ -352,6 +357,13 @@ class DurableFit(Fit):
                 raise Interrupted
 
         return Hooks(row, run.progress.update, pause)
+
+    def measured(self, problem: Problem) -> Row:
+        """The metrics that were asked for by name, on the validation data."""
+        run = self.run
+        if run.valid is None:
+            return {}
+        return {n: evaluate(problem, run.valid, run.engine, m).metric for n, m in run.metrics.items()}
 
     def agreed(self, stop: bool, due: bool, loop: Loop) -> tuple[bool, bool]:
         """Whether to stop here, and to save: several processes ask one another, once an epoch."""

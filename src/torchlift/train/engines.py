@@ -114,10 +114,17 @@ def first_process() -> bool:
 def engine(device: str | torch.device = "auto", precision: str = "32", compiled: bool = False) -> Engine:
     """The engine for this process: our own where it is alone on a CPU at full precision."""
     world = processes()
-    chosen = checked(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    chosen = checked(best_device() if device == "auto" else device)
     if world == 1 and precision == "32":
         return Engine(chosen, compiled)
     return FabricEngine(chosen, world, precision, compiled)
+
+
+def best_device() -> str:
+    """A GPU of either kind where there is one."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def checked(device: str | torch.device) -> torch.device:

@@ -3,19 +3,16 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 
 import torch
-from torch import Tensor
 
 from torchlift.core import Batch, Problem, Supervised
 from torchlift.loss import output
 from torchlift.train.batches import Source
 from torchlift.train.engines import Engine
+from torchlift.train.metrics import Collected, Metric, OverAll, PerBatch
 from torchlift.tree import leaves, move
-
-Metric = Callable[[Problem, Batch], float | Tensor]
-"""``metric(problem, batch) -> number``, higher is better; averaged over samples."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,21 +46,26 @@ def evaluating(problem: Problem) -> Generator[None]:
 
 def evaluate(problem: Problem, data: Source, engine: Engine, metric: Metric | None = None) -> Score:
     """Means over all samples; several processes share the batches between them."""
-    loss = problem.loss
+    loss, collected = problem.loss, Collected(problem) if isinstance(metric, OverAll) else None
+    per_batch = None if isinstance(metric, OverAll) else metric
     sums = torch.zeros(3, dtype=torch.float64)
     with evaluating(problem):
         for number, batch in enumerate(data.ordered()):
+            if collected is not None:
+                collected.add(move(batch, engine.device))
             if number % engine.world != engine.rank:
                 continue
             batch = move(batch, engine.device)
             size = len(next(leaves(batch)))
-            sums += size * torch.tensor([*numbers(problem, batch, metric), 1.0], dtype=torch.float64)
+            sums += size * torch.tensor([*numbers(problem, batch, per_batch), 1.0], dtype=torch.float64)
     mean_loss, mean_metric, _ = (engine.total(sums) / engine.total(sums)[2]).tolist()
+    if isinstance(metric, OverAll) and collected is not None:
+        return Score(mean_loss, collected.measure(metric), metric.higher_is_better)
     higher = metric is not None or (isinstance(loss, Supervised) and loss.higher_is_better)
     return Score(mean_loss, mean_metric, higher)
 
 
-def numbers(problem: Problem, batch: Batch, metric: Metric | None) -> tuple[float, float]:
+def numbers(problem: Problem, batch: Batch, metric: PerBatch | None) -> tuple[float, float]:
     """Loss and metric of one batch; without a metric of its own, the loss is the metric."""
     loss = problem.loss
     if isinstance(loss, Supervised):

@@ -17,7 +17,7 @@ from torchlift.core.gradient_step import GradientStep
 from torchlift.core.stored import drop_stale, load_record_state, record_state
 from torchlift.errors import DivergedError
 from torchlift.train import rng
-from torchlift.train.batches import Source, Tensors, share
+from torchlift.train.batches import Accumulated, Parts, Source, Tensors, share
 from torchlift.train.cost import Probe, count, probe
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate, gradient_norm
@@ -26,7 +26,7 @@ from torchlift.train.settings import Settings
 from torchlift.train.stepping import Place, Stepper, make_optimizer
 from torchlift.train.together import Together
 from torchlift.train.until import Rule
-from torchlift.tree import move
+from torchlift.tree import leaves, move
 
 Tree = dict[str, Any]
 
@@ -134,7 +134,11 @@ class Loop:
 
     def trial(self) -> Probe:
         """What a step costs, on a copy."""
-        return probe(self.problem, self.example(), self.settings.make_optimizer, self.train.steps())
+        one = probe(self.problem, self.example(), self.settings.make_optimizer, self.train.steps())
+        if not isinstance(self.train, Accumulated):
+            return one
+        parts = self.train.inner.steps() / self.train.steps()
+        return dataclasses.replace(one, flops=round(parts * one.flops))
 
     def example(self) -> Batch:
         """A training batch to try the problem on; no random stream moves."""
@@ -142,7 +146,7 @@ class Loop:
         with rng.scope():
             batch = next(iter(self.train.epoch(0, 0, self.problem.indexed)))
         self.train.restore(state)
-        return move(batch, self.engine.device)
+        return move(batch[0] if isinstance(batch, Parts) else batch, self.engine.device)
 
     def affordable(self, rule: Rule, allowance: float | None) -> int:
         """The number of steps: the rule's cap, or what the allowance pays for."""
@@ -220,8 +224,10 @@ class Loop:
         t = self.at.step / max(1, self.total - 1)
         for dial in self.dials:
             dial.turn(t)
+        parts = batch if isinstance(batch, Parts) else [batch]
         if not self.on_device:
-            batch = move(batch, self.engine.device)
+            parts = [move(part, self.engine.device) for part in parts]
+        batch = parts[0]
         if isinstance(self.problem, Stepper):
             return self.finite(self.advance(self.problem, batch))
         if self.factor is not None:
@@ -229,16 +235,24 @@ class Loop:
             for group in self.optimizer.param_groups:
                 own = self.own_factor if group.get("own_schedule") else None
                 group["lr"] = group["initial_lr"] * (factor if own is None else own(self.at.step))
-        gradients = self.descent.gradients if self.engine.world == 1 else self.gradients_together
-        value = self.finite(gradients(batch))
+        value = self.finite(self.gradients(batch) if len(parts) == 1 else self.accumulated(parts))
         self.descent.update()
         return value
 
-    def gradients_together(self, batch: Batch) -> float:
-        """Gradients of this process's part of a batch: all of them do what one would do on the whole."""
-        part, weight, place = share(batch, self.engine.rank, self.engine.world)
+    def accumulated(self, parts: list[Batch]) -> float:
+        """Gradients over several batches, weighted by their samples; penalties count once."""
+        sizes = [len(next(leaves(part))) for part in parts]
+        weights = [len(parts) * size / sum(sizes) for size in sizes]
+        pairs = zip(parts, weights, strict=True)
+        return sum(self.gradients(part, weight, 1 / len(parts)) for part, weight in pairs)
+
+    def gradients(self, batch: Batch, weight: float = 1.0, scale: float = 1.0) -> float:
+        """Gradients of a batch, or of this process's part of it: all do what one would do on the whole."""
+        if self.engine.world == 1:
+            return self.descent.gradients(batch, *([] if weight == 1.0 else [weight]), scale=scale)
+        part, own, place = share(batch, self.engine.rank, self.engine.world)
         with Together(*place) if place[:2] != (0, place[2]) else contextlib.nullcontext():
-            return self.descent.gradients(part, weight)
+            return self.descent.gradients(part, own * weight, scale=scale)
 
     def advance(self, problem: Stepper, batch: Batch) -> float:
         """A step that the problem takes by itself."""

@@ -1,9 +1,11 @@
 """The choices of one fit."""
 
 import dataclasses
+import functools
+import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 from torch.optim import Optimizer
 
@@ -11,7 +13,8 @@ from torchlift.core import Problem
 from torchlift.core.selection import Groups
 from torchlift.errors import TorchliftError
 from torchlift.train.optimizers import ADAMW, OptimizerFactory, make_optimizer
-from torchlift.train.until import Epochs, Rule
+from torchlift.train.schedulers import scheduler_class, torch_factors
+from torchlift.train.until import Epochs, Plateau, Rule
 
 Schedule = Callable[[float], float]
 """``schedule(t) -> factor`` of the learning rate, t ∈ [0, 1] the progress of the fit."""
@@ -83,7 +86,11 @@ class Settings:
     warm: Any = None
     """A fit's result whose optimizer state this one starts from."""
 
+    patience: int | None = None
+    """Epochs without a better loss after which a fit ends; not one that anneals, which must reach t = 1."""
+
     def __post_init__(self) -> None:
+        scheduler_class(self.schedule)  # or an error
         if not (self.schedule in ("constant", "cosine") or callable(self.schedule)):
             raise TorchliftError(f"schedule is 'constant', 'cosine' or callable(t); got {self.schedule!r}.")
         if self.keep not in ("last", "best"):
@@ -105,7 +112,8 @@ class Settings:
         """When to stop, given the budget in epochs and the factor by which given lengths are shortened."""
         if self.until is not None:
             return self.until.scaled(factor)
-        return Epochs(factor * self.epochs if self.epochs is not None else self.share * epochs)
+        length = factor * self.epochs if self.epochs is not None else self.share * epochs
+        return Epochs(length) if self.patience is None else Plateau(self.patience, length)
 
     def factor(self, steps: int) -> Callable[[int], float] | None:
         """The rate's factor in step k of a fit of so many, or None where the rate stays as it is.
@@ -115,9 +123,9 @@ class Settings:
         """
         if self.schedule == "constant" and not self.warmup and self.rate == 1.0:
             return None
-        schedule = self.schedule if callable(self.schedule) else NAMED[self.schedule]
         start, end = self.span
         whole = steps / (end - start) if end > start else math.inf
+        schedule = self.by_progress(max(steps, round(whole)) if math.isfinite(whole) else steps)
 
         def factor(step: int) -> float:
             t = start if whole == math.inf else (start * whole + step) / max(1.0, whole - 1)
@@ -125,6 +133,22 @@ class Settings:
             return self.rate * rise * schedule(min(1.0, t))
 
         return factor
+
+    def by_progress(self, steps: int) -> Schedule:
+        """The schedule as a function of t, for so many steps; one of torch's as it would step after each."""
+        if scheduler_class(self.schedule) is None:
+            return self.schedule if callable(self.schedule) else NAMED[self.schedule]
+        factors = torch_factors(cast(Any, self.schedule), self.base_rate(), steps)
+        return lambda t: factors[round(t * (steps - 1))]
+
+    def base_rate(self) -> float:
+        """The optimizer's learning rate, which schedulers of torch start from."""
+        if self.lr is not None:
+            return self.lr
+        if isinstance(self.optimizer, functools.partial) and "lr" in self.optimizer.keywords:
+            return float(self.optimizer.keywords["lr"])
+        default = inspect.signature(self.optimizer).parameters.get("lr")
+        return float(default.default) if default and isinstance(default.default, int | float) else 1e-3
 
     def make_optimizer(self, problem: Problem) -> Optimizer:
         """The optimizer over the problem's coordinates."""

@@ -61,7 +61,7 @@ TRAINING: dict[str, tuple[Callable[[], object], str]] = {
     "save_every": (partial(fit, save_every=-1), "0 or more"),
     "precision": (partial(fit, precision="8"), "such as 'bf16-mixed'; got '8'"),
     "augment": (partial(fit, augment="flip"), r"called as augment\(x, generator\)"),
-    "metric": (partial(fit, metric="accuracy"), r"called as metric\(problem, batch\)"),
+    "metric": (partial(fit, metric="accuracy"), r"metric\(problem, batch\) or metric\(predictions"),
     "per cent": (lambda: tl.auto(net(), (X, Y), (X, Y), accuracy=97, budget=1), r"such as 0\.97; got 97"),
     "bytes in words": (lambda: tl.auto(net(), (X, Y), (X, Y), bytes="50k", budget=1), "bytes is a number"),
 }

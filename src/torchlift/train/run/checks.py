@@ -18,10 +18,10 @@ from torchlift.errors import DataError, SelectionError, TorchliftError
 from torchlift.loss import output, split
 from torchlift.methods.recipe import Recipe
 from torchlift.train import rng
-from torchlift.train.batches import Source, Tensors, source
+from torchlift.train.batches import Accumulated, Source, Tensors, source
 from torchlift.train.evaluation import evaluating
 from torchlift.train.settings import Settings
-from torchlift.tree import leaves, move
+from torchlift.tree import each, leaves, move
 
 T = TypeVar("T")
 
@@ -119,7 +119,8 @@ def check_training(task: Task, train: Source, device: torch.device) -> Any:
     x, few = first(x, 2), y[:2]
     with rng.scope(), evaluating(task):
         prediction = predicted(task, x)
-        labels = split(train.tree)[1] if isinstance(train, Tensors) else y
+        inner = train.inner if isinstance(train, Accumulated) else train
+        labels = split(inner.tree)[1] if isinstance(inner, Tensors) else y
         check_labels(task.loss, prediction, labels)
         try:
             value = task.loss.criterion(prediction, few)
@@ -169,14 +170,14 @@ def check_labels(loss: Supervised, prediction: torch.Tensor, labels: torch.Tenso
 
 def first(x: Any, n: int) -> Any:
     """The first samples of the inputs."""
-    return {name: part[:n] for name, part in x.items()} if isinstance(x, Mapping) else x[:n]
+    return each(lambda part: part[:n], x)
 
 
 def shapes(x: Any) -> str:
     """The inputs' shapes, in words."""
     if isinstance(x, dict):
         return ", ".join(f"{name} {tuple(part.shape[1:])}" for name, part in x.items())
-    return str(tuple(x.shape[1:]))
+    return " and ".join(str(tuple(part.shape[1:])) for part in leaves(x))
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import contextlib
 import copy
 import functools
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,11 +15,13 @@ from torchlift.core.stored import KEPT, drop_stale, forget
 from torchlift.errors import DivergedError, TorchliftError
 from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Store, engine, rng
-from torchlift.train.batches import Augment, Source, Tensors, source
+from torchlift.train.batches import Accumulated, Augment, Parts, Source, Tensors, source
+from torchlift.train.callbacks import Callback, check_callbacks, listeners
 from torchlift.train.checkpoint import save
 from torchlift.train.cost import probe
 from torchlift.train.engines import Engine, connected
-from torchlift.train.evaluation import Metric, evaluate
+from torchlift.train.evaluation import evaluate
+from torchlift.train.metrics import Metric, OverAll, as_metric
 from torchlift.train.optimizers import ADAMW, OptimizerFactory
 from torchlift.train.progress import Progress
 from torchlift.train.run.checks import as_task, check, check_groups, one_line_steps, refuse
@@ -34,6 +36,7 @@ from torchlift.train.run.record import fit_record
 from torchlift.train.run.result import Result
 from torchlift.train.run.signals import graceful
 from torchlift.train.settings import Schedule
+from torchlift.train.teaching import taught
 from torchlift.train.workers import watched
 from torchlift.tree import move
 
@@ -48,6 +51,9 @@ SHAPING = (
     "clip",
     "groups",
     "keep",
+    "patience",
+    "accumulate",
+    "teacher",
     "augment",
     "metric",
     "precision",
@@ -73,12 +79,16 @@ def fit(
     schedule: Literal["constant", "cosine"] | Schedule = "constant",
     epochs: float = 10,
     batch_size: int = 128,
+    accumulate: int = 1,
     clip: float | None = None,
     groups: Mapping[str, Mapping[str, Any]] | None = None,
     keep: Literal["last", "best"] = "last",
+    patience: int | None = None,
+    teacher: nn.Module | None = None,
     seed: int = 0,
     augment: Augment | None = None,
-    metric: Metric | None = None,
+    metric: Any = None,
+    metrics: Mapping[str, Any] | None = None,
     device: str = "auto",
     precision: str = "32",
     compile: bool = False,
@@ -91,6 +101,7 @@ def fit(
     tensorboard: bool = False,
     log: Callable[[Problem], Mapping[str, float]] | None = None,
     listener: Callable[[dict[str, Any]], None] | None = None,
+    callbacks: Sequence[Any] = (),
     progress: bool = True,
 ) -> Result:
     """Train ``problem`` by ``recipe`` and come back to a plain model; what is given is left alone.
@@ -109,15 +120,23 @@ def fit(
             ``callable(model, batch) -> scalar``.
         optimizer: a factory, called with parameter groups: ``partial(torch.optim.SGD, lr=0.1)``; or the name
             of one of torch's or torchlift's, with its own defaults: ``"adam"``, ``"avagrad"``.
-        schedule: the learning rate's factor over a fit: ``"constant"``, ``"cosine"`` or ``callable(t)``.
+        schedule: the learning rate's factor over a fit: ``"constant"``, ``"cosine"``, ``callable(t)``, or a
+            scheduler of torch, stepped after every step: ``partial(OneCycleLR, max_lr=0.1)``.
         epochs: passes over the data; with ``equal_cost``, the cost of so many passes of plain training.
         batch_size: samples in a step, for data in memory and Datasets.
+        accumulate: batches whose gradients are added up before the optimizer's step, for batches that do not
+            fit in memory; steps and schedules count the optimizer's.
         clip: the largest norm of a gradient.
         groups: optimizer options by glob on parameter names; an ``optimizer`` among them steps that group.
         keep: the weights a fit hands on: the ``"last"``, or the ``"best"`` on validation data.
+        patience: epochs without a better validation loss after which a fit ends; ``epochs`` stays the most.
+        teacher: a trained network whose outputs are matched beside the targets, in every fit.
         seed: of everything random in the run.
         augment: ``augment(x, generator) -> x`` on every training batch in memory.
-        metric: ``metric(problem, batch) -> number``, higher is better, in place of the loss's own.
+        metric: in place of the loss's own: ``metric(predictions, targets)`` over all samples, scikit-learn's
+            and torchmetrics' too, or ``metric(problem, batch)``, averaged. Higher is better, but for names
+            that end in ``_loss`` or ``_error``.
+        metrics: more of them by name, for the history; the first is ``metric`` where that is None.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``, …
         precision: ``"32"``, or one of Lightning Fabric's (``"bf16-mixed"``, …).
         compile: run the steps through ``torch.compile``.
@@ -131,24 +150,32 @@ def fit(
         tensorboard: write the history for TensorBoard too.
         log: ``log(problem)`` gives more numbers for every row of the history (such as
             :class:`torchlift.analyze.Depth`) of fits for which the recipe has none.
+        callbacks: functions of a row, or :class:`torchlift.train.Callback`.
         listener: ``listener(row)`` is told every new row of the history; what it raises ends the run.
         progress: show a bar on a terminal.
     """
     recipe, optimizer = as_recipe(named_recipe(recipe)), named_optimizer(optimizer)
     check_options(given := dict(locals()))
+    check_callbacks(callbacks)
+    named_metrics = {name: as_metric(one) for name, one in (metrics or {}).items()}
+    given["metric"] = as_metric(metric) or next(iter(named_metrics.values()), None)
     runner = engine(device, precision, compile)
     chosen = {name: given[name] for name in SHAPING} | {"device": runner.device.type}
     data = on_device(source(train, batch_size, augment), runner)
+    data = data if accumulate == 1 else Accumulated(data, accumulate)
     held_out, tested = (
         None if part is None else on_device(source(part, batch_size, shuffle=False), runner)
         for part in (valid, test)
     )
     task = copy.deepcopy(as_task(problem, loss)).to(runner.device)
+    if teacher is not None:
+        task.loss = taught(task.loss, teacher)
     record_pruned(task) if keep_zeros else forget(task, forms=(KEPT,))
     example = check(task, data, runner.device, valid=held_out, test=tested)
     refuse(recipe, task, data, seed)
     if groups:
         check_groups(recipe, task, data, seed, groups)
+    given["named_metrics"] = named_metrics
     given["unit"], given["settings"] = plain_epoch(task, data, runner), settings_of(given)
     folder, store = None if out is None else Path(out), None
     if folder is not None:
@@ -168,6 +195,9 @@ def fit(
     if folder is not None and runner.rank == 0:
         save(folder / "model.safetensors", answer.model.state_dict())
         result.to_json(folder / "result.json")
+    for callback in callbacks if runner.rank == 0 else ():
+        if isinstance(callback, Callback):
+            callback.on_end(result)
     return result
 
 
@@ -211,9 +241,10 @@ def new_run(
     """What all fits of the run share, from the arguments :func:`fit` was given."""
     first = runner.rank == 0
     folder, listener = None if store is None else store.folder, given["listener"]
-    listeners = () if listener is None or not first else (listener,)
+    told = tuple(listeners(given["callbacks"])) if first else ()
+    told = told if listener is None or not first else (listener, *told)
     if given["tensorboard"] and first:
-        listeners = (*listeners, board(folder))
+        told = (*told, board(folder))
     return Run(
         train=data,
         valid=held_out,
@@ -229,14 +260,15 @@ def new_run(
         equal_cost=given["equal_cost"],
         save_every=given["save_every"],
         interrupted=interrupted,
-        listeners=listeners,
+        listeners=told,
+        metrics=given["named_metrics"],
         idle_globs={glob for glob in given["groups"] or {} if glob != "*"},
     )
 
 
 def settings_of(given: Mapping[str, Any]) -> Settings:
     """What the calls of the run's fits leave open."""
-    chosen = {name: given[name] for name in ("optimizer", "schedule", "clip", "keep", "log")}
+    chosen = {name: given[name] for name in ("optimizer", "schedule", "clip", "keep", "log", "patience")}
     return Settings(**chosen, groups=() if given["groups"] is None else (given["groups"],))
 
 
@@ -304,20 +336,24 @@ def on_device(data: Source, runner: Engine) -> Source:
 def plain_epoch(task: Task, data: Source, runner: Engine) -> float:
     """FLOPs of one epoch of plain training, by a step on a copy."""
     with one_line_steps():
-        return probe(task, first_batch(data, runner)).flops * data.steps()
+        parts = data.inner.steps() if isinstance(data, Accumulated) else data.steps()
+        return probe(task, first_batch(data, runner)).flops * parts
 
 
 def first_batch(data: Source, runner: Engine) -> Any:
     """A batch to measure a plain step on."""
     state = data.state()
     with rng.scope():
-        batch = move(next(iter(data.epoch(0))), runner.device)
+        batch = next(iter(data.epoch(0)))
+        batch = move(batch[0] if isinstance(batch, Parts) else batch, runner.device)
     data.restore(state)
     return batch
 
 
 def metric_name(task: Task, metric: Metric | None) -> str:
     """What the metric is called."""
+    if isinstance(metric, OverAll):
+        return metric.name
     if metric is not None:
         return getattr(metric, "__name__", type(metric).__name__)
     return task.loss.metric if isinstance(task.loss, Supervised) else "loss"

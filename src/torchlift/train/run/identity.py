@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from torchlift.methods.recipe import OneLift
-from torchlift.train.batches import Loader, Source, Tensors
+from torchlift.train.batches import Accumulated, Loader, Source, Tensors
 from torchlift.train.run.digest import attributes, digest
 from torchlift.train.run.modules import module_tree
 from torchlift.tree import leaves
@@ -54,6 +54,7 @@ def describe_data(data: Source | None) -> str:
     """What data are: the digest of every sample in memory, or of the dataset behind a loader."""
     if data is None:
         return "none"
+    data = data.inner if isinstance(data, Accumulated) else data
     if isinstance(data, Tensors):
         tensors = list(leaves(data.tree))
         keys = list(data.tree) if isinstance(data.tree, dict) else []

@@ -8,7 +8,6 @@ from torchlift.errors import TorchliftError
 
 CALLED = {
     "augment": "augment(x, generator) -> x",
-    "metric": "metric(problem, batch) -> number",
     "log": "log(problem) -> numbers by name",
     "listener": "listener(row)",
 }
@@ -23,6 +22,10 @@ def check_options(given: Mapping[str, Any]) -> None:
         raise TorchliftError(f"clip is the largest norm of a gradient, above 0; got {given['clip']!r}.")
     if not (number(given["save_every"]) and given["save_every"] >= 0):
         raise TorchliftError(f"save_every is a number of seconds, 0 or more; got {given['save_every']!r}.")
+    for name, least in (("accumulate", 1), ("patience", 1)):
+        value = given[name]
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise TorchliftError(f"{name} is a whole number, {least} or more; got {value!r}.")
     if not isinstance(given["seed"], int) or isinstance(given["seed"], bool):
         raise TorchliftError(f"seed is a whole number; got {given['seed']!r}.")
     for name, call in CALLED.items():
