@@ -14,7 +14,7 @@ ROOT = REPOSITORY / "src" / "torchlift"
 ROW = re.compile(r"^\| (`[^|]+) \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
 
 FEW_PACKAGES = {
-    "core": {"torch"},
+    "core": {"torch", "numpy"},
     "models": {"torch"},
     "data": {"torch", "numpy"},
     "optim": {"torch"},
