@@ -3,9 +3,9 @@
     python benchmarks/auto.py [digits lenet text] [--seeds 3] [--out runs/auto]
 
 Both arms spend the same FLOPs: ``auto`` over all candidates, and ``auto`` over plain training alone (its
-rates by the same successive halving). No wish: the choice is by validation data, of those within half a
-standard error the smallest file. What the same trials would give under a wish of a tenth of plain's file
-stands beside it. On digits the search is also run by the clock, to see how well minutes are kept. Every
+rates by the same successive halving). No constraint: the choice is by validation data, the smallest file down
+to the lower bound of the best accuracy. What the same trials would give at a tenth of plain's file stands
+beside it. On digits the search is also run by the clock, to see how well minutes are kept. Every
 piece is kept in ``--out``: the same command goes on where it stopped.
 """
 
@@ -24,7 +24,7 @@ from torch import nn
 
 import torchlift as tl
 from torchlift.experiments.comparison import paired
-from torchlift.experiments.constraints import Delivered, Wish, choose
+from torchlift.experiments.constraints import Constraints, Delivered, choose
 
 RESULTS = Path(__file__).parent / "results" / "auto.json"
 MINUTES = 1.5
@@ -107,8 +107,8 @@ def searched(case: Case, seed: int, arm: str, out: Path) -> dict[str, Any]:
     )  # fmt: skip
     data = found.data()
     rows = [Delivered(**row) for row in data["rows"] if not row["reason"] and row["rung"] >= 0]
-    tenth = Wish(bytes=max(row.bytes for row in rows if row.name == "plain") / 10)
-    small, why = choose(rows, tenth, 0, False)
+    tenth = Constraints(bytes=max(row.bytes for row in rows if row.name == "plain") / 10)
+    small, why = choose(rows, tenth, 0)
     data |= {"seconds": time.perf_counter() - started, "rows": len(data["rows"])}
     data |= {"at a tenth": dataclasses.asdict(small), "why a tenth": why}
     file.write_text(json.dumps(data, default=str))

@@ -1,4 +1,4 @@
-"""``torchlift auto``: from a model, data and a wish to the model to ship."""
+"""``torchlift auto``: from a model, data and constraints to the model to ship."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ from cyclopts import Group, Parameter
 
 from torchlift.cli.flags import JOBS, Training
 
-WISH = Group("The wish", sort_key=1)
+LIMITS = Group("Constraints", sort_key=1)
 EXAMPLE = """Examples:
 
     torchlift auto --model mlp --data digits --minutes 2
@@ -21,17 +21,17 @@ def auto(
     flags: Annotated[Training, Parameter(name="*")] = Training(),
     *,
     bytes: Annotated[
-        str | None, Parameter(group=WISH, help="The largest packed file: 50000, 50k, 1.5M.")
+        str | None, Parameter(group=LIMITS, help="The largest packed file: 50000, 50k, 1.5M.")
     ] = None,
     latency: Annotated[
-        float | None, Parameter(group=WISH, help="The most milliseconds of a call on one sample.")
+        float | None, Parameter(group=LIMITS, help="The most milliseconds of a call on one sample.")
     ] = None,
     accuracy: Annotated[
         float | None,
-        Parameter(group=WISH, help="The least validation metric; the smallest file that has it is taken."),
+        Parameter(group=LIMITS, help="The least validation metric; the smallest file that has it is taken."),
     ] = None,
     minutes: Annotated[
-        float | None, Parameter(group=WISH, help="For the whole search (default: 10); or --budget.")
+        float | None, Parameter(group=LIMITS, help="For the whole search (default: 10); or --budget.")
     ] = None,
     jobs: JOBS = None,
 ) -> None:
@@ -44,8 +44,8 @@ def auto(
     """
     from torchlift.cli.config import read_config
 
-    wish = {"bytes": bytes, "latency": latency, "accuracy": accuracy, "minutes": minutes, "jobs": jobs}
-    config = read_config(flags, **wish)
+    given = {"bytes": bytes, "latency": latency, "accuracy": accuracy, "minutes": minutes, "jobs": jobs}
+    config = read_config(flags, **given)
 
     from torchlift.cli.output import show
     from torchlift.cli.pages import read_json, try_rebuild
