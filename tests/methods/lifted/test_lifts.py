@@ -227,3 +227,23 @@ def test_slopes_are_found(act: nn.Module) -> None:
     lifted.train(model, (x, y), method="bcd", loss="mse", learn_slopes=True, epochs=10, progress=False)
     slope = act.negative_slope if isinstance(act, nn.LeakyReLU) else float(act.weight.detach())
     assert slope == pytest.approx(0.45, abs=0.01)
+
+
+@pytest.mark.parametrize("method", ["bcd", "isgm"])
+def test_codes_are_sparser_with_a_norm_on_states(method: str) -> None:
+    x = torch.randn(60, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    options = {"update": "accelerated"} if method == "bcd" else {"batch_size": 20}
+    sizes = []
+    for weight in (0.0, 0.2):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 6)).double()
+        lifted.train(
+            model, (x, x), method=method, loss="mse", epochs=6, state_l1=weight, progress=False, **options
+        )
+        sizes.append(float(model[:2](x).detach().mean()))
+    assert sizes[1] < 0.8 * sizes[0]
+    with pytest.raises(tl.TorchliftError, match="states that are not negative"):
+        lifted.train(
+            nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 6)).double(),
+            (x, x), method=method, loss="mse", state_l1=0.1, progress=False,
+        )  # fmt: skip

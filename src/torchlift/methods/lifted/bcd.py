@@ -66,7 +66,8 @@ class BCD(StateLift):
     ``output`` λ makes the output a state too: loss(y, z) + λ‖z − v_{L+1}‖², with z in closed form ("mse") or
     on the simplex by its dual ("cross_entropy").
 
-    Extensions: ``input_noise`` s makes the first layer robust to inputs that are off by noise of deviation s
+    Extensions: ``state_l1`` weighs the ℓ₁ norm of all hidden states, which must not be negative;
+    ``input_noise`` s makes the first layer robust to inputs that are off by noise of deviation s
     (for each sample E‖W₁·noise‖² = s²‖W₁‖² is added inside the penalty: exact for quadratics, else a bound);
     ``learn_slopes`` fits the slope of every ``nn.LeakyReLU``.
     """
@@ -85,11 +86,14 @@ class BCD(StateLift):
     mu: Mu = 1.0
     states: Literal["layers", "joint"] = "layers"
     output: float | None = None
+    state_l1: float = 0.0
 
     def __post_init__(self) -> None:
         waves(self.order, 1)
         if self.states not in ("layers", "joint"):
             raise TorchliftError(f"BCD: states is 'layers' or 'joint', got {self.states!r}.")
+        if self.states == "joint" and self.state_l1:
+            raise TorchliftError("BCD: state_l1 goes with states='layers'.")
         if self.states == "joint" and self.penalty != "classical":
             raise TorchliftError("BCD: states='joint' needs penalty='classical', the jointly convex one.")
         if self.output is not None and not self.output > 0:
@@ -154,6 +158,7 @@ class BCD(StateLift):
         noise: float = 0.0,
     ) -> Tensor:
         """argmin over θ of μ ΣP(u, v) + ρ‖W‖² (or R(W)), as far as ``update`` goes."""
+        penalty = penalty.in_v
         rows, target, rule = layer.rows(below), layer.rows_of(above), self.rule
         samples = float(shard.sum(rows.new_tensor(float(len(rows))))) if noise else 0.0
         rho = self.ridge(penalty, mu, samples, noise)
@@ -197,7 +202,7 @@ class BCDTask(BlockTask):
     """A sweep per epoch."""
 
     def __init__(self, task: Task, loss: Activation, method: BCD, shard: Shard | None = None) -> None:
-        super().__init__(task, loss, method.penalty, method.mu, shard)
+        super().__init__(task, loss, method.penalty, method.mu, shard, method.state_l1)
         if method.output is not None:
             lift_output(self.network, loss, method.output)
         self.method, self.sweeps = method, 0

@@ -35,9 +35,12 @@ class BlockTask(LiftedProblem, Stepper):
         penalty: str,
         mu: float | Sequence[float],
         shard: Shard | None = None,
+        state_l1: float = 0.0,
     ) -> None:
         super().__init__(task, loss)
-        self.network = Network.of(task.model, penalty, mu, loss)
+        if state_l1 < 0:
+            raise TorchliftError(f"lifted: state_l1 is a weight of at least 0, got {state_l1}.")
+        self.network = Network.of(task.model, penalty, mu, loss, state_l1)
         self.trained = [trains(layer) for layer in self.network.layers]
         self.shard = shard
         self.sums = torch.zeros(len(self.network.layers) + 1, dtype=torch.float64)

@@ -41,6 +41,7 @@ class ISGM(StateLift):
     batch_size: int | None = None
     penalty: str = "bregman"
     mu: Mu = 1.0
+    state_l1: float = 0.0
 
     def __post_init__(self) -> None:
         if self.schedule not in ("constant", "sqrt", "linear"):
@@ -96,7 +97,7 @@ class ISGM(StateLift):
             layer.theta = proximal_weights(
                 layer.rows(below[i]),
                 layer.rows_of(above[i]),
-                network.penalties[i],
+                network.penalties[i].in_v,
                 network.mus[i],
                 anchors[i],
                 tau=tau,
@@ -111,7 +112,7 @@ class ISGMTask(BlockTask):
     """One implicit step per batch."""
 
     def __init__(self, task: Task, loss: Activation, method: ISGM) -> None:
-        super().__init__(task, loss, method.penalty, method.mu)
+        super().__init__(task, loss, method.penalty, method.mu, state_l1=method.state_l1)
         self.method, self.seen = method, 0
 
     def memory(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from torchlift.convex.activations import (
 from torchlift.errors import TorchliftError
 from torchlift.methods.lifted import penalties
 from torchlift.methods.lifted.layers import Conv, Layer
-from torchlift.methods.lifted.penalties import Bregman, Penalty
+from torchlift.methods.lifted.penalties import Bregman, Penalty, Sparse
 from torchlift.methods.lifted.read import agree, read
 from torchlift.methods.lifted.shard import Shard
 from torchlift.methods.lifted.solvers.output import as_targets
@@ -52,9 +52,17 @@ class Network:
 
     @classmethod
     def of(
-        cls, model: nn.Module, penalty: str, mu: float | Sequence[float], loss: str | Activation
+        cls,
+        model: nn.Module,
+        penalty: str,
+        mu: float | Sequence[float],
+        loss: str | Activation,
+        state_l1: float = 0.0,
     ) -> "Network":
-        """Read a model: ``mu`` is one weight for all hidden layers, or one for each."""
+        """Read a model: ``mu`` is one weight for all hidden layers, or one for each.
+
+        ``state_l1`` weighs the ℓ₁ norm of every hidden state; its part in the energies is state_l1/μ.
+        """
         layers = read(model)
         hidden = len(layers) - 1
         mus = [float(mu)] * hidden if isinstance(mu, int | float) else [float(m) for m in mu]
@@ -64,6 +72,8 @@ class Network:
         if last.vector and isinstance(layers[-1], Conv):
             last = Channelwise(last)
         inner = [penalties.get(penalty, layer.activation or Linear()) for layer in layers[:-1]]
+        if state_l1:
+            inner = [Sparse.of(p, state_l1 / m) for p, m in zip(inner, mus, strict=True)]
         return cls(layers, [*inner, Bregman(last)], [*mus, 1.0], model)
 
     def check(self, x: Tensor) -> None:

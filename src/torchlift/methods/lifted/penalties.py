@@ -19,6 +19,7 @@ from torch import Tensor
 
 from torchlift.convex.activations import Activation
 from torchlift.convex.activations.base import Scalar
+from torchlift.errors import TorchliftError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Penalty(abc.ABC):
     @abc.abstractmethod
     def convexity_u(self) -> float:
         """The modulus of strong convexity in u."""
+
+    @property
+    def in_v(self) -> "Penalty":
+        """What of the penalty depends on v."""
+        return self
 
     @abc.abstractmethod
     def value(self, u: Tensor, v: Tensor) -> Tensor:
@@ -170,6 +176,63 @@ class Quadratic(Penalty):
     def domain(self, u: Tensor) -> Tensor:
         """Every state is feasible."""
         return u
+
+
+@dataclasses.dataclass(frozen=True)
+class Sparse(Penalty):
+    """P(u, v) + weight·Σu for states u ≥ 0: an ℓ₁ norm on the code of an autoencoder, say."""
+
+    inner: Penalty
+    weight: float
+
+    @classmethod
+    def of(cls, inner: Penalty, weight: float) -> "Sparse":
+        """With the inner penalty's activation, whose states must not be negative."""
+        activation = inner.activation
+        if activation.vector or float(activation.project(torch.tensor(-1.0))) < 0:
+            raise TorchliftError(
+                f"lifted: state_l1 needs states that are not negative, as of relu; {activation} has others"
+            )
+        return cls(activation, inner, weight)
+
+    @property
+    def in_v(self) -> Penalty:
+        """The inner one: the norm does not see v."""
+        return self.inner
+
+    @property
+    def lipschitz_v(self) -> float:
+        """The inner one's."""
+        return self.inner.lipschitz_v
+
+    @property
+    def convexity_u(self) -> float:
+        """The inner one's."""
+        return self.inner.convexity_u
+
+    def value(self, u: Tensor, v: Tensor) -> Tensor:
+        """P(u, v) + weight·u."""
+        return self.inner.value(u, v) + self.weight * u
+
+    def grad_u(self, u: Tensor, v: Tensor) -> Tensor:
+        """∂P/∂u + weight."""
+        return self.inner.grad_u(u, v) + self.weight
+
+    def grad_v(self, u: Tensor, v: Tensor) -> Tensor:
+        """The inner one's."""
+        return self.inner.grad_v(u, v)
+
+    def jacobian_v(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+        """The inner one's."""
+        return self.inner.jacobian_v(v)
+
+    def prox_u(self, w: Tensor, v: Tensor, step: Scalar) -> Tensor:
+        """The inner one's at w − step·weight."""
+        return self.inner.prox_u(w - step * self.weight, v, step)
+
+    def domain(self, u: Tensor) -> Tensor:
+        """The inner one's."""
+        return self.inner.domain(u)
 
 
 _PENALTIES: dict[str, type[Penalty]] = {"bregman": Bregman, "classical": Classical, "quadratic": Quadratic}
