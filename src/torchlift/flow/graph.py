@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 from torch import Tensor, nn
+from torch.fx.node import map_arg
 
 from torchlift.errors import TorchliftError
 
@@ -259,7 +260,8 @@ class _Reader:
             return Attribute(self.model.get_submodule(path), name)
 
         function = IN_PLACE.get(named(node.target), node.target)
-        args, kwargs = (torch.fx.node.map_arg(item, place) for item in (node.args, node.kwargs))
+        args: Any = map_arg(node.args, place)
+        kwargs: Any = map_arg(node.kwargs, place)
         return Call(function, tuple(args), dict(kwargs))
 
 

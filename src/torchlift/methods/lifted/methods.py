@@ -35,7 +35,7 @@ def as_method(
     if isinstance(method, str) and method not in METHODS:
         raise TorchliftError(f"lifted: no method {method!r}; known: {', '.join(METHODS)}")
     kind = METHODS[method] if isinstance(method, str) else type(method)
-    shared = {} if penalty == "bregman" else {"penalty": penalty}
+    shared: dict[str, Any] = {} if penalty == "bregman" else {"penalty": penalty}
     shared |= {} if mu == 1.0 else {"mu": mu if isinstance(mu, int | float) else tuple(mu)}
     if kind is Splitting and shared:
         raise TorchliftError(

@@ -68,8 +68,9 @@ def train(
     return Trained(model, [told(row) for row in fitted.rows], fitter.account.seconds, names)
 
 
-def shared_problem(method: BCD | Splitting, task: Task, shard: Shard) -> LiftedProblem:
+def shared_problem(method: Method, task: Task, shard: Shard) -> LiftedProblem:
     """The lifted problem of a process that holds samples of its own."""
+    assert isinstance(method, BCD | Splitting)
     lifted = method.problem(copy.deepcopy(task), output_activation(task, type(method).__name__), shard)
     lifted.author = method
     return lifted

@@ -51,9 +51,9 @@ def nnls(
         )
     found = _solve(W, b, u_next, v, mu_next, mu, bounds, method, start)
     if not found.converged and v.dtype != torch.float64:  # H is too badly conditioned for single precision
-        wide = [tensor.double() for tensor in (W, b, u_next, v)]
-        first = None if start is None else start.double()
-        found = _solve(*wide, mu_next, mu, bounds.to(torch.float64), method, first)
+        first, wide = None if start is None else start.double(), bounds.to(torch.float64)
+        pair = u_next.double(), v.double()
+        found = _solve(W.double(), b.double(), *pair, mu_next, mu, wide, method, first)
         found = found._replace(x=found.x.to(v))
     return tell("nnls", found, "raise mu, or give float64")
 
