@@ -43,7 +43,7 @@ RECIPES = {
     "rotated": Rotated(),
     "rotated, centered": Rotated(centered=True),
     "lifted": Lifted(),
-    "lifted isgm": Lifted("isgm"),
+    "lifted isgm": Lifted("isgm", options={"rounds": 1, "inner": 1}),
     "lifted bcd": Lifted("bcd", options={"update": "linearized"}),
     "lifted init": LiftedInit(epochs=1),
     "sparsification": ContinuousSparsification(sparsity=0.6),
