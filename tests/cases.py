@@ -28,6 +28,7 @@ from torchlift.lifts import (
     Split,
     Standardize,
     Templates,
+    Whitened,
 )
 
 Batch = Any
@@ -161,6 +162,7 @@ LIFTS: dict[str, dict[str, Lift]] = {
         "tied": Lifter("mix", kind="fading", width=4),
     },
     "normalize": {"mlp": Normalize(), "tied": Normalize("mix")},
+    "whitened": {"conv": Whitened(damping=1e-2)},
     "standardize": {"mlp": Standardize(x=torch.ones(8, 5)), "conv": Standardize("3", torch.ones(8, 3, 8, 8))},
     "rotate": dict.fromkeys(SMALL, Rotate(largest=40)),
     "average": dict.fromkeys(("mlp", "lstm", "attention", "tied"), Average()),
@@ -243,7 +245,7 @@ def case(lift_name: str, model_name: str) -> tuple[Lift, Task, Batch]:
 
 def with_data(lift: Lift, batch: Batch) -> Lift:
     """Lifts that look at data get the batch."""
-    if isinstance(lift, Rotate):
+    if isinstance(lift, Rotate | Whitened):
         return dataclasses.replace(lift, batches=(batch,))
     if isinstance(lift, CriticalLayer):
         return dataclasses.replace(lift, x=batch[0])

@@ -76,6 +76,8 @@ def recipes(model: str) -> dict[str, Recipe | Lift]:
         "deepened": r.Deepened(place),
         "channels": r.ChannelPruning(ratio=0.25),
         "pooled": r.Pooled(),
+        "coarse to fine": r.CoarseToFine(),
+        "inside": r.Inside(tl.lifts.Standardize(), r.MagnitudePruning(sparsity=0.5)),
         "lift then tune": r.LiftThenTune(tl.lifts.SoftMask(s_init=0.1)),
         "lifted": r.Lifted(),
         "chain": Chain({"norm": tl.lifts.Normalize(), "cut": r.MagnitudePruning(sparsity=0.3)}),

@@ -34,5 +34,6 @@ def test_every_recipe_stands_once_in_either_place() -> None:
 
 def test_every_public_recipe_stands_in_every_matrix() -> None:
     """Pairs here; resume and two processes in tests/train/test_durable.py, from one_each."""
-    for table in (recipes("conv"), recipes("transformer"), one_each()):
-        assert {type(recipe).__name__ for recipe in table.values()} == {*tl.recipes.__all__, *COORDINATES}
+    every = {*tl.recipes.__all__, *COORDINATES}
+    for table in (recipes("conv"), recipes("transformer"), {**one_each(), "": tl.recipes.CoarseToFine()}):
+        assert {type(recipe).__name__ for recipe in table.values()} == every
