@@ -8,7 +8,7 @@ import torchlift as tl
 from every_recipe import COORDINATES, one_each
 from pairs import MODELS, recipes, run_pair
 
-STRIDE = 7
+STRIDE = 11
 """Prime to the number of recipes."""
 
 REFUSALS = (r"(Chain is not for this model|Chain stops at 'second'): .*",)
