@@ -327,6 +327,7 @@ class DurableFit(Fit):
                 min(rule.cap * run.unit + self.account.unspent, self.left()) if run.equal_cost else None
             ),
             free=run.unit / self.steps if len(run.phases) == 1 else 0.0,  # plain training tries a step too
+            plain=run.unit / self.steps,
         )
 
     def hooks(self, loop: Loop) -> Hooks:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torchlift.core import Batch, Problem, dials
 from torchlift.core.gradient_step import GradientStep
 from torchlift.core.stored import drop_stale, load_record_state, record_state
-from torchlift.errors import DivergedError
+from torchlift.errors import BudgetError, DivergedError
 from torchlift.train import rng
 from torchlift.train.batches import Accumulated, Parts, Source, Tensors, share
 from torchlift.train.cost import Probe, count, probe
@@ -83,8 +83,8 @@ class Loop:
     """One fit: ``problem`` is trained in place while t runs from 0 to 1.
 
     ``allowance``: the FLOPs it may spend on all that it computes: its pass over the data, what it logs, and
-    the trials that tell what a step costs, less those that are ``free``. Without one, the rule's epochs are
-    passes over the data. Masks (:mod:`torchlift.core.stored`) hold; grids are left.
+    the trials that tell what a step costs, less those that are ``free``; below that of one ``plain`` step
+    nothing is tried. Without one, the rule's epochs are passes over the data. Masks (:mod:`torchlift.core.stored`) hold; grids are left.
     """
 
     def __init__(
@@ -100,6 +100,7 @@ class Loop:
         metric: Metric | None = None,
         allowance: float | None = None,
         free: float = 0.0,
+        plain: float = 0.0,
     ) -> None:
         self.problem, self.settings = problem, settings
         self.train, self.valid, self.engine = train, valid, engine
@@ -109,9 +110,16 @@ class Loop:
         """What is left of the allowance because it does not pay for another step."""
         self.counted = isinstance(problem, Stepper) and allowance is None and train.steps() == 1
         """Whether every step is counted as it is taken: a trial would cost as much as an epoch."""
-        trial = Probe(0, ()) if self.counted else self.trial()
+        broke = allowance is not None and allowance < plain  # not even a trial is paid for
+        trial = Probe(0, ()) if self.counted or broke else self.trial()
         spent = trial.spent
-        if self.train.fixed and (allowance is None or allowance >= trial.flops * train.steps()):
+        share = rule.cap * train.steps() * plain
+        if allowance is not None and not broke and spent - free > max(allowance, share):
+            raise BudgetError(
+                f"fit {settings.name!r}: one step costs {(spent - free) / share:.3g} times its share of the "
+                "budget: raise it."
+            )
+        if self.train.fixed and not broke and (allowance is None or allowance >= trial.flops * train.steps()):
             indexed = problem.indexed
             self.prepare()
             if not self.counted and (self.at.flops or problem.indexed != indexed):
@@ -120,7 +128,7 @@ class Loop:
         self.flops, self.log_flops = trial.flops, 0
         if allowance is not None:
             self.at.flops += max(0.0, spent - free)
-            self.log_flops = self.logging()
+            self.log_flops = 0 if broke else self.logging()
             self.at.flops += self.log_flops
         self.idle = [problem.get_parameter(name) for name in trial.unused] if engine.world > 1 else []
         self.total = self.affordable(rule, allowance)
@@ -153,6 +161,9 @@ class Loop:
         if allowance is None:
             return max(1, round(rule.cap * self.train.steps()))
         left = allowance - self.at.flops
+        if left <= 0 or not self.flops:
+            self.unspent = 0.0
+            return 0
         epoch = self.train.steps()
         steps = max(0, math.floor(left / (self.flops + self.log_flops / epoch) * (1 + 1e-9)))
         while steps and self.log_flops and self.price(steps) > left:
