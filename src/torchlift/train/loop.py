@@ -84,7 +84,8 @@ class Loop:
 
     ``allowance``: the FLOPs it may spend on all that it computes: its pass over the data, what it logs, and
     the trials that tell what a step costs, less those that are ``free``; below that of one ``plain`` step
-    nothing is tried. Without one, the rule's epochs are passes over the data. Masks (:mod:`torchlift.core.stored`) hold; grids are left.
+    nothing is tried. Without one, the rule's epochs are passes over the data. Masks (``core.stored``) hold;
+    grids are left.
     """
 
     def __init__(
