@@ -62,7 +62,7 @@ class Reparametrized(Problem):
             weight = weight * masks[name] if name in masks else weight
             weights.update({f"base.{slot}": weight for slot in self.slots[name]})
         try:
-            return functional_call(Inside(self.base, function), weights, (), tie_weights=False)
+            return functional_call(Evaluation(self.base, function), weights, (), tie_weights=False)
         finally:
             refresh_flat_weights(self.base)  # or copies of the problem would hold this forward's tensors
 
@@ -249,7 +249,7 @@ def weights_in_place() -> Generator[None]:
         ) from error
 
 
-class Inside(nn.Module):
+class Evaluation(nn.Module):
     """``function(base)`` as a module, so that ``functional_call`` can swap weights under it."""
 
     def __init__(self, base: Problem, function: Callable[[Problem], Any]) -> None:

@@ -12,7 +12,7 @@ from torchlift.errors import TorchliftError
 from torchlift.methods.sparsity import gates
 
 
-class Scaled(Node):
+class ScaledWeight(Node):
     """w = v ⊙ g; penalty λ ‖g‖₁."""
 
     options: Mapping[str, Mapping[str, Any]] = {"factor": {"weight_decay": 0.0}}
@@ -61,7 +61,7 @@ class Slim(WeightLift):
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """Factors of one for each weight."""
-        return {name: Scaled(w, self.grain(w), self.strength) for name, w in weights.items()}
+        return {name: ScaledWeight(w, self.grain(w), self.strength) for name, w in weights.items()}
 
     def grain(self, weight: Tensor) -> tuple[int, ...]:
         """How many entries share a factor."""
@@ -70,7 +70,7 @@ class Slim(WeightLift):
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """Drop the least factors, over all layers, until the asked fraction of weights is zero."""
         problem = self.own(problem)
-        scaled = [node for node in problem.nodes.values() if isinstance(node, Scaled)]
+        scaled = [node for node in problem.nodes.values() if isinstance(node, ScaledWeight)]
         scores = torch.cat([node.factor.detach().abs().flatten() for node in scaled])
         worth = torch.cat(
             [torch.full_like(n.factor, n.weight.numel() / n.factor.numel()).flatten() for n in scaled]
@@ -81,7 +81,7 @@ class Slim(WeightLift):
             problem.slots.items(), dropped.split([node.factor.numel() for node in scaled]), strict=True
         ):
             node = problem.nodes[name]
-            assert isinstance(node, Scaled)
+            assert isinstance(node, ScaledWeight)
             kept = ~mask.view_as(node.factor) & (plain.get_parameter(slots[0]) != 0)
             store(plain, slots[0], kept=kept)
         return plain

@@ -13,7 +13,7 @@ from torchlift.flow.activity import moments, pieces
 from torchlift.flow.affine import Moments
 from torchlift.flow.trace import chunks, flow
 from torchlift.loss import call, output
-from torchlift.methods.depth.splice import Line, growth, merged, spliced
+from torchlift.methods.depth.splice import StraightLine, growth, merged, spliced
 from torchlift.methods.depth.spots import Spot, spots
 
 
@@ -100,7 +100,7 @@ def shallower(model: nn.Module, spot: Spot, seen: Moments | None, x: Any, grow: 
     spliced(small, spot, layer)
     if spot.bend is not None and seen is not None:
         axis = -1 if isinstance(model.get_submodule(spot.layer), nn.Linear) else 1
-        lined.set_submodule(spot.bend.name, Line(*seen.fit(), axis))
+        lined.set_submodule(spot.bend.name, StraightLine(*seen.fit(), axis))
     example = next(chunks(next(pieces(x, model)), 32))
     with torch.no_grad():
         expected = output(call(lined.eval(), example))

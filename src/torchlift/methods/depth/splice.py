@@ -10,7 +10,7 @@ from torchlift.methods.coordinates.normalize import fold
 from torchlift.methods.depth.spots import CONVOLUTIONS, Layer, Spot
 
 
-class Line(nn.Module):
+class StraightLine(nn.Module):
     """z ↦ λ z + μ, neuron by neuron: an activation as the data see it."""
 
     slope: Tensor

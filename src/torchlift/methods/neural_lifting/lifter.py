@@ -26,7 +26,7 @@ BYPASSING = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
 """Modules that read their children's weights without calling them: a lifter inside would be skipped."""
 
 
-class Lifted(Node):
+class LiftedModule(Node):
     """x ↦ e(inner(x)); of a structured output only the chosen element is lifted."""
 
     options: Mapping[str, Mapping[str, Any]] = {"lifter": {}}
@@ -162,7 +162,7 @@ class Lifter(ModuleLift):
             else Shape(self.features, "unknown")
         )
 
-    def node(self, name: str, module: nn.Module, shape: Shape) -> Lifted:
+    def node(self, name: str, module: nn.Module, shape: Shape) -> LiftedModule:
         """The lifter behind one module."""
         who = self.who(name)
         if isinstance(self.kind, nn.Module):
@@ -172,7 +172,7 @@ class Lifter(ModuleLift):
         else:
             lifter = self.residual(module, shape, who)
         like = next(module.parameters(), torch.empty(0))
-        return Lifted(module, lifter.to(like.device, like.dtype), self.index, who)
+        return LiftedModule(module, lifter.to(like.device, like.dtype), self.index, who)
 
     def residual(self, module: nn.Module, shape: Shape, who: str) -> residual.Residual:
         """One of the named kinds, initialized."""
@@ -216,7 +216,9 @@ class Lifter(ModuleLift):
 def deviation(problem: Problem, batch: Batch) -> dict[str, float]:
     """‖e(z) − z‖ / ‖z‖ of every lifter on a batch: zero where it is still the identity."""
     body = problem.body()
-    lifted = {n: node for n, node in nodes(body) if isinstance(node, Lifted)} if body is not None else {}
+    lifted = (
+        {n: node for n, node in nodes(body) if isinstance(node, LiftedModule)} if body is not None else {}
+    )
     if not lifted:
         return {}
     problem = copy.deepcopy(problem).eval()

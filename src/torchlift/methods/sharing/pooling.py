@@ -30,7 +30,7 @@ class Reader:
     maps: tuple[int, int, int]
 
 
-class Watch:
+class ReaderTrace:
     """While a model runs: which Linear layers are given what an ``nn.Flatten`` made of a map."""
 
     def __init__(self, body: nn.Module) -> None:
@@ -60,7 +60,7 @@ def readers(problem: Problem, x: Any) -> list[Reader]:
     """The Linear layers whose input is what an ``nn.Flatten`` made of channels × height × width."""
     body = problem.body()
     assert body is not None
-    watch, training = Watch(body), [module for module in problem.modules() if module.training]
+    watch, training = ReaderTrace(body), [module for module in problem.modules() if module.training]
     try:
         with torch.no_grad():
             problem.eval().predict(x)
