@@ -231,11 +231,18 @@ def row(net: tuple[int, ...], init: str, rate: float | None, found: list[dict[st
 def finding(rows: list[dict[str, Any]]) -> str:
     """The lifted model alone, and where its weights end above Xavier's at equal steps and at equal time."""
     cells = {(r["hidden"], r["rate"], r["init"]): r["mean"] for r in rows}
-    nets = [(net, rate) for net, rate, init in cells if init == "lifted"]
-    steps = sum(cells[net, rate, "lifted"] > cells[net, rate, "xavier"] for net, rate in nets)
-    equal = sum(cells[net, rate, "lifted"] > cells[net, rate, "xavier, same time"] for net, rate in nets)
+
+    def wins(rival: str) -> str:
+        both = [
+            (cells[net, rate, "lifted"], cells.get((net, rate, rival)))
+            for net, rate, i in cells
+            if i == "lifted"
+        ]
+        held = [(ours, theirs) for ours, theirs in both if theirs is not None]
+        return f"{sum(ours > theirs for ours, theirs in held)} of {len(held)}"
+
     alone = ", ".join(f"{r['hidden']}: {r['mean']:.3f}" for r in rows if r["init"] == "model")
     return (
-        f"the lifted model alone reaches {alone}; its weights end above Xavier's in {steps} of {len(nets)} "
-        f"cells at equal steps, in {equal} at equal CPU time"
+        f"the lifted model alone reaches {alone}; its weights end above Xavier's in {wins('xavier')} cells "
+        f"at equal steps, in {wins('xavier, same time')} at equal CPU time"
     )
