@@ -20,6 +20,7 @@ from torchlift.core import Fit
 from torchlift.errors import CheckpointError, TorchliftError
 from torchlift.experiments import auto_search
 from torchlift.experiments.arm import CopyOf, Setup
+from torchlift.experiments.candidates import portfolio
 from torchlift.experiments.constraints import Constraints, Delivered, choose, dominates, front, ranked, wilson
 from torchlift.experiments.delivery import Continued, Delivery, OutOfTimeError
 from torchlift.experiments.halving import ETA, LAST, plan, promoted
@@ -376,3 +377,15 @@ def test_a_damaged_ledger_is_mended_or_one_line(tmp_path: Path, harm: str) -> No
     else:
         with pytest.raises(CheckpointError, match=r"^[^\n]*ledger.jsonl is damaged, or of[^\n]*$"):
             searched(**few, resume=True)
+
+
+def test_channels_norms_and_compression_are_candidates() -> None:
+    task = tl.Task(model(), "cross_entropy")
+    names = list(portfolio(task, Constraints(bytes=900)))
+    assert names[0] == "plain"
+    assert {"bits", "norm → bits", "channels → bits", "compressed"} <= set(names[:6])
+    compressed = {"compressed": portfolio(task, Constraints(bytes=900))["compressed"]}
+    found = searched(budget=4.0, bytes=900, candidates=compressed)
+    row = next(row for row in found.rows if row.name == "compressed")
+    assert not row.reason
+    assert row.bytes <= 900

@@ -8,6 +8,7 @@ from torchlift.core import Task
 from torchlift.errors import machine_fault, one_line
 from torchlift.experiments.arm import AnyRecipe, Arm
 from torchlift.experiments.best_of import suggestions
+from torchlift.experiments.compressing import Compressing
 from torchlift.experiments.constraints import Constraints
 from torchlift.lifts import Normalize
 from torchlift.methods.recipe import Recipe, as_recipe
@@ -30,6 +31,7 @@ def portfolio(task: Task, constraints: Constraints) -> dict[str, Arm]:
     firsts = {"norm": as_recipe(Normalize()), "channels": channels}
     firsts |= {name: as_recipe(arm.recipe) for name, arm in better.items() if name != "folded norm"}
     small: dict[str, Recipe] = {"bits": bits}
+    small["compressed"] = compressing(constraints)
     small |= {f"{name} → bits": halves(first, bits) for name, first in firsts.items()}
     fast: dict[str, Recipe] = {"channels": channels, "layers": LayerPruning()}
     if constraints.latency is not None:
@@ -40,6 +42,13 @@ def portfolio(task: Task, constraints: Constraints) -> dict[str, Arm]:
     smaller, faster, sparser = ({n: Arm(r) for n, r in some.items()} for some in (small, fast, sparse))
     wanted = (smaller | better | faster) if constraints.latency is None else (faster | smaller | better)
     return {PLAIN: Arm()} | wanted | sparser
+
+
+def compressing(constraints: Constraints) -> Compressing:
+    """Plain training, then compression to what is allowed."""
+    allowed = None if constraints.bytes is None else int(MARGIN * constraints.bytes)
+    open_ = allowed is None and constraints.latency is None
+    return Compressing(allowed, constraints.latency, 4 if open_ else None)
 
 
 def halves(first: Recipe, bits: Recipe) -> Chain:
