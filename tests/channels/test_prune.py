@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from torchlift.channels import prune as pruning
 from torchlift.channels import scores as criteria
 from torchlift.channels.cuts import masked
 from torchlift.channels.scores import Choice, chosen, scores_of
@@ -65,7 +66,7 @@ def test_half_of_the_channels_go_and_the_rest_computes_what_the_masked_model_doe
     def loss(m: nn.Module) -> torch.Tensor:
         return m(x).square().sum()
 
-    small = prune(model, x, 0.5, criterion=criterion, scope=scope, loss=loss)
+    small = prune(model, x, 0.5, criterion=criterion, scope=scope, loss=loss, round_to=1)
     choice = Choice(ratio=0.5, criterion=criterion, scope=scope, loss=loss)
     free = list(plan(model, x).couplings.values())
     gone = chosen(free, scores_of(model, free, choice), choice)
@@ -117,6 +118,33 @@ def test_widths_are_multiples(resnet):
     widths = {m.out_channels for m in small.modules() if isinstance(m, nn.Conv2d)}
     assert all(width % 4 == 0 for width in widths)
     assert size(small) < size(model)
+
+
+@pytest.mark.parametrize("liked", [1, 8, 16])
+def test_widths_are_those_that_run_fastest(liked, monkeypatch, caplog):
+    """53 of 76 channels are left, 56 in multiples of 8, 48 of 16; timed, not assumed."""
+    widths = {1: 53, 8: 56, 16: 48}
+    model = nn.Sequential(nn.Linear(4, 76), nn.ReLU(), nn.Linear(76, 2)).eval()
+    monkeypatch.setattr(
+        pruning, "timed", lambda m, _x: (1.0 if m[0].out_features == widths[liked] else 2.0, [])
+    )
+    with caplog.at_level("INFO"):
+        small = prune(model, torch.randn(2, 4), 0.3)
+    assert small[0].out_features == widths[liked]
+    assert f"round_to={liked}: {1.0 if liked == 1 else 0.5:.2f} of the time (taken)" in caplog.text
+
+
+def test_what_stays_is_said_in_a_line_for_each_reason(caplog):
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.first(x).softmax(-1))
+
+    prune(Mixed().eval(), torch.randn(2, 4), 0.5)
+    assert [record.message for record in caplog.records] == ["first stay: softmax mixes the channels"]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ class Choice:
     loss: Loss | None = None
     skip: str | None = None
     round_to: int = 1
+    gently: bool = False
+    """Round only where twice the multiple, or more, is left."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -60,7 +62,12 @@ def chosen(free: list[Coupling], scores: list[Tensor], choice: Choice) -> list[T
         counts = [min(int(p.sum()), len(p) - 1) for p in parts]
     else:
         counts = [min(round(choice.of(c.name) * c.channels), c.channels - 1) for c in free]
-    counts = [rounded_count(c.channels, n, choice.round_to) for c, n in zip(free, counts, strict=True)]
+    counts = [
+        n
+        if choice.gently and c.channels - n < 2 * choice.round_to
+        else rounded_count(c.channels, n, choice.round_to)
+        for c, n in zip(free, counts, strict=True)
+    ]
     return [smallest(score, count) for score, count in zip(scores, counts, strict=True)]
 
 

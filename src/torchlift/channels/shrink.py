@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Callable
+from typing import Literal
 
 from torch import nn
 from torch.optim import Optimizer
@@ -14,7 +15,7 @@ from torchlift.channels.couplings import couplings
 from torchlift.channels.cuts import carry, check_optimizer
 from torchlift.channels.dead_channels import Proof, Verdict
 from torchlift.channels.equality import difference, same
-from torchlift.channels.example_inputs import Example, other_sizes
+from torchlift.channels.example_inputs import Example, Output, Pinned, other_sizes
 from torchlift.channels.follow import traced
 from torchlift.channels.follow.constants import FIXED
 from torchlift.channels.layout import laid_out
@@ -67,10 +68,11 @@ def shrunk(
     *,
     exact: bool = True,
     round_to: int = 1,
+    output: Output | Literal["all"] = "all",
 ) -> tuple[nn.Module, list[Row]]:
-    """As :func:`shrink`, with a row for each group of channels."""
+    """As :func:`shrink`, with a row for each group of channels; ``output`` as of :func:`prune`, or all."""
     check_optimizer(optimizer)
-    small, done, rows, given = decided(model, example, exact=exact, round_to=round_to)
+    small, done, rows, given = decided(model, example, exact=exact, round_to=round_to, output=output)
     small = copy.deepcopy(model) if small is None else small.train(model.training)
     if optimizer is not None:
         carry(optimizer, model, small, done.cuts)
@@ -85,7 +87,12 @@ def shrinkable(model: nn.Module, example: Example, *, exact: bool = True) -> lis
 
 
 def decided(
-    model: nn.Module, example: Example, *, exact: bool = True, round_to: int = 1
+    model: nn.Module,
+    example: Example,
+    *,
+    exact: bool = True,
+    round_to: int = 1,
+    output: Output | Literal["all"] = "all",
 ) -> tuple[nn.Module | None, Surgery, list[Row], Example]:
     """The model after the surgery (None where there is nothing to do), what was done, its rows, and the input
     that was followed.
@@ -93,8 +100,8 @@ def decided(
     A cut rests on its proof. The numbers are compared afterwards, on the example and in another size that the
     model takes, because a model's own code may compute with sizes; what does not pass is left as it is.
     """
-    trace, given = traced(model, example)
-    twin = sharing(model).eval()
+    trace, given = traced(model, example, output=output)
+    twin = counting(sharing(model), output)
     others = other_sizes(twin, given) if bool((trace.readers.grade == FIXED).any()) else iter(())
     sizes = list(itertools.islice(others, 1))
     proof = Proof(model, trace, one_size=not sizes, exact=exact)
@@ -102,10 +109,10 @@ def decided(
 
     def attempt(some: list[Verdict]) -> nn.Module | None:
         small = operate(model, trace, surgery(some, proof), exact=exact)
-        running = sharing(small).eval()
+        running = counting(sharing(small), output)
         if exact:
             return small if all(same(twin, running, x) for x in (given, *sizes)) else None
-        return small if difference(model, running, [given]) < float("inf") else None
+        return small if difference(twin, running, [given]) < float("inf") else None
 
     refused: dict[int, str] = {}
     while True:
@@ -121,7 +128,12 @@ def decided(
             return attempt([verdicts[k] for k in some]) is not None
 
         for k in culprits(active, fine):
-            refused[k] = REFUSED if runs(model, trace, [groups[k]], given) else FIXED_SIZE
+            refused[k] = REFUSED if runs(model, trace, [groups[k]], given, output) else FIXED_SIZE
+
+
+def counting(model: nn.Module, output: Output | Literal["all"]) -> nn.Module:
+    """The model for evaluation, giving what counts of its output."""
+    return (model if output == "all" else Pinned(model, output)).eval()
 
 
 def culprits(some: list[int], fine: Callable[[list[int]], bool]) -> list[int]:

@@ -355,7 +355,9 @@ def pooled(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
     grade = lowest(c.of(x), places)
     if bool(grade.any()):
         zero = (x == 0).all(list(places), keepdim=True)
-        mixed = torch.ones_like(zero) if name.startswith("avg_pool") else ~uniform(x, list(places))
+        given = arguments(func, args, kwargs)
+        pads = name.startswith("avg_pool") and (any(given["padding"]) or given["ceil_mode"])
+        mixed = torch.ones_like(zero) if pads else ~uniform(x, list(places))
         grade = capped(grade, mixed & ~zero)
     c.put(tensors_in([out])[0], grade)
 

@@ -17,6 +17,8 @@ PLAIN = words(
     narrow movedim"""
 )
 
+LOOKED_UP = "rows that are looked up by number stay"
+
 SIZED = {"view", "_unsafe_view", "reshape", "split", "unsafe_split", "split_with_sizes", "expand"}
 
 
@@ -139,7 +141,7 @@ def pick(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
     known = f.look(source)
     cores: list[Tensor] = []
     for core in known.cores:
-        kept = f.settle(core, picked, "rows that are looked up by number stay")
+        kept = f.settle(core, picked, LOOKED_UP)
         if kept is not None:
             if name == "embedding":
                 f.readers.looked_up[kept] = True
