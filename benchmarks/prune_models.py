@@ -26,7 +26,7 @@ def trained_norms(m):
 
 
 images = lambda s=32, b=2: torch.randn(b, 3, s, s)
-tokens = lambda v=200, make=16, b=2: torch.randint(5, v, (b, make))
+tokens = lambda v=200, length=16, b=2: torch.randint(5, v, (b, length))
 
 
 def configured(cls, cfg, x):
@@ -452,7 +452,7 @@ MODELS["T5"] = configured(
     lambda: transformers.T5Config(
         vocab_size=200, d_model=96, d_kv=16, d_ff=256, num_layers=2, num_heads=6, use_cache=False
     ),
-    lambda: {"input_ids": tokens(), "decoder_input_ids": tokens(l=8)},
+    lambda: {"input_ids": tokens(), "decoder_input_ids": tokens(length=8)},
 )
 MODELS["BART"] = configured(
     transformers.BartForConditionalGeneration,
@@ -468,7 +468,7 @@ MODELS["BART"] = configured(
         max_position_embeddings=64,
         use_cache=False,
     ),
-    lambda: {"input_ids": tokens(), "decoder_input_ids": tokens(l=8)},
+    lambda: {"input_ids": tokens(), "decoder_input_ids": tokens(length=8)},
 )
 MODELS["Whisper"] = configured(
     transformers.WhisperForConditionalGeneration,
@@ -492,7 +492,7 @@ MODELS["Whisper"] = configured(
         suppress_tokens=None,
         begin_suppress_tokens=None,
     ),
-    lambda: {"input_features": torch.randn(2, 16, 64), "decoder_input_ids": tokens(l=8)},
+    lambda: {"input_features": torch.randn(2, 16, 64), "decoder_input_ids": tokens(length=8)},
 )
 MODELS["CLIP"] = configured(
     transformers.CLIPModel,
