@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import torchlift as tl
+from every_recipe import RECIPES, data, model
 from torchlift.errors import SelectionError
 from torchlift.recipes import (
     Bsq,
@@ -92,6 +93,13 @@ def test_a_glob_that_nothing_has_is_refused_before_training(name):
     with pytest.raises(SelectionError, match="no glob fits"):
         run(MASKED[name], {"2.*": {"lr_factor": 2.0}})
     assert not OPTIONS
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "a function"])
+def test_every_recipe_refuses_a_glob_that_nothing_has(name):
+    settings = {"epochs": 2, "batch_size": 32, "progress": False}
+    with pytest.raises(SelectionError, match="'nothing' matches nothing"):
+        tl.fit(model(), data(1), recipe=RECIPES[name], groups={"nothing": {}, "*": {}}, **settings)
 
 
 def test_a_plain_run_has_no_logits():
