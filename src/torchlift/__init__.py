@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         step,
         stored,
     )
+    from torchlift.deploy.predicting import load_run, predict
     from torchlift.errors import TorchliftError
     from torchlift.experiments import Arm, AutoResult, Comparison, auto, compare, tune
     from torchlift.inversion import Inversion, invert
@@ -79,8 +80,10 @@ __all__ = [
     "invert",
     "lifted",
     "lifts",
+    "load_run",
     "models",
     "optim",
+    "predict",
     "recipes",
     "report",
     "step",
@@ -102,6 +105,8 @@ HOMES = {
     "compare": "experiments",
     "fit": "train.run",
     "invert": "inversion",
+    "load_run": "deploy.predicting",
+    "predict": "deploy.predicting",
     "until": "train",
 }
 ROOMS = {"lifted": "methods.lifted", "tune": "experiments.tune"}

@@ -8,7 +8,7 @@ import pytest
 from torchlift.cli.program import build
 
 VERBS = ["demo", "fit", "compare", "auto", "tune", "invert", "measure", "export"]
-VERBS += ["report", "reproduce", "doctor"]
+VERBS += ["predict", "report", "reproduce", "doctor"]
 
 LIGHT = """
 import sys

@@ -18,6 +18,7 @@ class Data:
     loss: str = "cross_entropy"
     shape: tuple[int, ...] | None = None
     outputs: int | None = None
+    schema: Any = None
 
 
 def load_data(name: str, folder: str | None, seed: int) -> Data:
@@ -29,7 +30,9 @@ def load_data(name: str, folder: str | None, seed: int) -> Data:
 
 def from_splits(splits: Splits) -> Data:
     """Data in memory know their shapes."""
-    return Data(splits.train, splits.valid, splits.test, splits.loss, splits.shape, splits.outputs)
+    return Data(
+        splits.train, splits.valid, splits.test, splits.loss, splits.shape, splits.outputs, splits.schema
+    )
 
 
 def from_function(name: str) -> Data:

@@ -1,5 +1,6 @@
 """A model and an example input, as ``measure`` and ``export`` name them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,51 @@ from torchlift.cli.datasets import Data, load_data
 from torchlift.cli.flags import ModelFlags
 from torchlift.cli.models import build_model
 from torchlift.cli.pairs import parse_pairs
+from torchlift.deploy.predicting import load_card, load_run
+from torchlift.errors import TorchliftError
 from torchlift.train import checkpoint
 
 
-def open_model(flags: ModelFlags) -> tuple[nn.Module, Tensor]:
-    """The model with its weights, and an example of one sample."""
+def open_model(flags: ModelFlags, place: str | None = None) -> tuple[nn.Module, Tensor]:
+    """The model with its weights, and an example of one sample; of a run's folder or a packed file where one
+    is given."""
+    if place is not None:
+        card = load_card(place)
+        example = parse_example(flags.example) if flags.example else example_by(card, place)
+        return open_run(flags, place, card).eval(), example
     data = None if flags.data is None else load_data(flags.data, flags.data_folder, 0)
     example = parse_example(flags.example) if flags.example else example_of(data)
     model = make_model(flags, data, example)
     if flags.weights and flags.model:
         load_weights(model, Path(flags.weights))
     return model.eval(), example
+
+
+def open_run(flags: ModelFlags, place: str, card: Mapping[str, Any]) -> nn.Module:
+    """The model of a run's folder or packed file; with ``--model`` it goes into one of that class."""
+    given = None
+    if flags.model is not None:
+        shape = card.get("input", {}).get("shape")
+        outputs = len(card.get("output", {}).get("classes", ())) or None
+        options = parse_pairs("--arg", flags.arg)
+        given = build_model(flags.model, options, None if shape is None else tuple(shape), outputs)
+    try:
+        return load_run(place, into=given)
+    except TorchliftError as error:
+        if "into=" in str(error) and given is None:
+            raise ValueError(f"{place} holds weights alone: pass --model file.py:factory as well") from error
+        raise
+
+
+def example_by(card: Mapping[str, Any], place: str) -> Tensor:
+    """One sample of the shape that a card says."""
+    given = card.get("input", {})
+    width = sum(len(column["mean"]) for column in given.get("columns", ()))
+    shape = [width] if width else given.get("shape")
+    if shape is None:
+        raise ValueError(f"{place} does not say what its inputs are: pass --example 1,3,32,32")
+    whole = str(given.get("dtype", "float32")).startswith("int")
+    return parse_example(",".join(map(str, [1, *shape])) + (":int" if whole else ""))
 
 
 def make_model(flags: ModelFlags, data: Data | None, example: Tensor) -> nn.Module:

@@ -36,7 +36,9 @@ def read_arrays(path: str | Path, seed: int = 0) -> Splits:
                     f"{path.name}: too few samples to set a {split} part aside; give x_{split}, y_{split}"
                 )
             parts["train"], parts[split] = hold_out(parts["train"], fraction, seed)
-    splits = Splits(parts["train"], parts["valid"], parts["test"], kind_of(*parts["train"]))
+    x = parts["train"][0]
+    schema = {"kind": "arrays", "shape": list(x.shape[1:]), "dtype": str(x.dtype).removeprefix("torch.")}
+    splits = Splits(parts["train"], parts["valid"], parts["test"], kind_of(*parts["train"]), schema)
     check_together(path.name, splits)
     return splits
 

@@ -56,9 +56,17 @@ def read_pictures(folder: str | Path, seed: int = 0) -> Splits:
         if split not in parts:
             parts["train"], parts[split] = hold_out(parts["train"], fraction, seed)
     mean, std = statistics(parts["train"][0])
-    scale = partial(normalize, mean=mean, std=torch.where(std > 0, std, 1.0))
+    std = torch.where(std > 0, std, 1.0)
+    scale = partial(normalize, mean=mean, std=std)
+    schema = {
+        "kind": "pictures",
+        "shape": list(sizes["train"]),
+        "mean": mean.flatten().tolist(),
+        "std": std.flatten().tolist(),
+        "classes": classes,
+    }
     train, valid, test = ((scale(parts[split][0]), parts[split][1]) for split in ("train", "valid", "test"))
-    return Splits(train, valid, test, "classification")
+    return Splits(train, valid, test, "classification", schema)
 
 
 def read_part(folder: Path, classes: list[str]) -> Pair:

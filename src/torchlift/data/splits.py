@@ -1,7 +1,8 @@
 """Data in three parts."""
 
 import dataclasses
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ class Splits:
     valid: Pair
     test: Pair
     kind: Kind
+    schema: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    """What the inputs and targets mean (:mod:`torchlift.data.schema`), for whoever uses the model later."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,26 +28,47 @@ def read_table(path: str | Path, seed: int = 0) -> Splits:
     names, columns = read_columns(path)
     target = next((name for name in names if name.lower() in TARGETS), names[-1])
     inputs = [column_inputs(path, name, columns[name]) for name in names if name != target]
+    widths = [part.shape[1] for part in inputs]
     x = torch.from_numpy(np.concatenate(inputs, 1, dtype=np.float32))
     y, kind = column_target(path, target, columns[target])
     parts = split(x, y, kind, seed)
     mean, std = parts.train[0].mean(0), parts.train[0].std(0)
     std = torch.where(std > 0, std, 1.0)
     train, valid, test = (((x - mean) / std, y) for x, y in (parts.train, parts.valid, parts.test))
-    return Splits(train, valid, test, kind)
+    schema: dict[str, Any] = {"kind": "table", "columns": [], "target": target}
+    means, stds = mean.split(widths), std.split(widths)
+    for name, m, s in zip((name for name in names if name != target), means, stds, strict=True):
+        column: dict[str, Any] = {"name": name, "mean": m.tolist(), "std": s.tolist()}
+        if any(number(cell) is None for cell in columns[name]):
+            column["words"] = sorted(set(columns[name]))
+        schema["columns"].append(column)
+    if kind == "classification":
+        schema["classes"] = class_names(columns[target])
+    return Splits(train, valid, test, kind, schema)
 
 
-def read_columns(path: Path) -> tuple[list[str], dict[str, list[str]]]:
+def cells_below(path: Path) -> tuple[list[str], dict[str, list[str]]]:
+    """The same of a table to predict from, which may have a single row or column."""
+    return read_columns(path, 1)
+
+
+def read_columns(path: Path, least: int = 10) -> tuple[list[str], dict[str, list[str]]]:
     """The names in the header, and the cells below each."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise LoadError(f"{path} cannot be read as a table ({error}); give comma-separated UTF-8") from error
-    if len(rows) < 11:
-        raise LoadError(f"{path.name}: {max(0, len(rows) - 1)} samples below the header; give ten at least")
+    if len(rows) < 1 + least:
+        raise LoadError(
+            f"{path.name}: {max(0, len(rows) - 1)} samples below the header; give {least} at least"
+        )
     names = [name.strip() for name in rows[0]]
-    if len(names) < 2 or len(set(names)) < len(names) or all(number(name) is not None for name in names):
+    if (
+        len(names) < min(least, 2)
+        or len(set(names)) < len(names)
+        or all(number(name) is not None for name in names)
+    ):
         raise LoadError(f"{path.name} needs a first row of two or more different column names, not {names}")
     for line, row in enumerate(rows[1:], 2):
         if len(row) != len(names):
@@ -87,7 +109,7 @@ def column_target(path: Path, name: str, cells: list[str]) -> tuple[Tensor, Kind
             check_finite(path, name, np.asarray(values, np.float32))[:, None]
         ), "regression"
     numeric = all(value is not None for value in values)
-    words = sorted(set(cells), key=(lambda cell: (float(cell), cell)) if numeric else None)
+    words = class_names(cells)
     if len(words) < 2:
         raise LoadError(f"{path.name}, column {name!r}: one class only, {words[0]!r}: nothing to learn")
     if len(words) > MOST_CLASSES or (numeric and len(words) > len(cells) // 2):
@@ -97,6 +119,22 @@ def column_target(path: Path, name: str, cells: list[str]) -> tuple[Tensor, Kind
         )
     place = {word: index for index, word in enumerate(words)}
     return torch.tensor([place[cell] for cell in cells]), "classification"
+
+
+def class_names(cells: list[str]) -> list[str]:
+    """The classes of a target column, in the order of their numbers."""
+    numeric = all(number(cell) is not None for cell in cells)
+    return sorted(set(cells), key=(lambda cell: (float(cell), cell)) if numeric else None)
+
+
+def column_numbers(path: Path, name: str, cells: list[str]) -> NDArray[np.float32]:
+    """A column of numbers."""
+    check_filled(path, name, cells)
+    values = [number(cell) for cell in cells]
+    bad = next((cell for cell, value in zip(cells, values, strict=True) if value is None), None)
+    if bad is not None:
+        raise LoadError(f"{path.name}, column {name!r}: {bad!r} is not a number; the model needs one")
+    return check_finite(path, name, np.asarray(values, np.float32))[:, None]
 
 
 def check_filled(path: Path, name: str, cells: list[str]) -> None:

@@ -119,8 +119,11 @@ class AutoResult:
         }
 
     def saved(self) -> "AutoResult":
-        """``auto.json`` and the chosen model's file in the folder."""
+        """``auto.json``, the chosen model's file and its card in the folder."""
         shutil.copyfile(self.folder / "models" / self.chosen.file, self.file)
+        card = (self.folder / "models" / self.chosen.file).with_suffix(".card.json")
+        if card.is_file():
+            shutil.copyfile(card, self.folder / "card.json")
         write(self.folder / RESULT, json.dumps(self.data(), default=str).encode())
         return self
 

@@ -74,7 +74,7 @@ class Delivery:
     def delivered(self, result: Result) -> Delivered:
         """The run's model as a file, and what that is worth."""
         small = shrunk(result)
-        model, packed = written(small, self.file)
+        model, packed = written(small, self.file, result.card)
         train, valid, test = self.setup.data
         batch = int(self.setup.settings.get("batch_size", 128))
 
@@ -144,11 +144,11 @@ def shrunk(result: Result) -> nn.Module:
         return model
 
 
-def written(model: nn.Module, file: Path) -> tuple[nn.Module, str]:
+def written(model: nn.Module, file: Path, card: dict[str, Any]) -> tuple[nn.Module, str]:
     """The model read back from its packed file; where none can be written, from its tensors."""
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        if not deploy.save(model, file).needs_model:
+        if not deploy.save(model, file, card=card).needs_model:
             return deploy.load(file), "deploy.load(file)"
         return deploy.load(file, into=copy.deepcopy(model)), "deploy.load(file, into=model)"
     except TorchliftError as error:

@@ -86,7 +86,8 @@ def save(
     The file is read back and compared before anything is written. Where every module is one of torch's
     layers and containers, the file holds the model; otherwise its weights alone, for ``load(path,
     into=model)``. A model with hooks is refused, since no file can hold them, unless ``into`` is a fresh
-    instance that has them too. ``card``: what else to say, as data. With a ``key`` the file is sealed:
+    instance that has them too. ``card``: what else to say, as data; a result
+    has one, which is also written beside the file. With a ``key`` the file is sealed:
     ``load(path, key=key)`` then refuses what others wrote.
     """
     model, card = getattr(model, "model", model), getattr(model, "card", None) if card is None else card
@@ -96,10 +97,18 @@ def save(
     files.write(path, data)
     saved = Saved(len(data))
     saved.digest, saved.needs_model = hashlib.sha256(data).hexdigest(), why
+    if card is not None:
+        files.write(card_path(path), (json.dumps(card, indent=1) + "\n").encode())
     with Path(path).open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != saved.digest:
             raise PackedError(f"{path} was not written whole: save it again.")
     return saved
+
+
+def card_path(path: str | os.PathLike[str]) -> Path:
+    """Where the card of a file lies beside it: ``card.json`` of ``model.tl``, else under the file's name."""
+    file = Path(path)
+    return file.with_name("card.json" if file.name == "model.tl" else f"{file.stem}.card.json")
 
 
 def packed(

@@ -50,10 +50,11 @@ def fit(
         out=out,
         tensorboard=config.tensorboard,
         progress=not flags.json,
+        schema=data.schema,
         **session.settings,
     )
     summary = read_json(out / "result.json")
-    places = {"out": out, "model": out / "model.safetensors", "report": try_rebuild(out)}
+    places = {"out": out, "model": out / "model.tl", "report": try_rebuild(out)}
     show(flags.json, without_history(summary) | places, text(summary, places))
 
 

@@ -2,7 +2,9 @@
 
 import contextlib
 import copy
+import dataclasses
 import functools
+import json
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +19,7 @@ from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Store, engine, rng
 from torchlift.train.batches import Accumulated, Augment, Parts, Source, Tensors, source
 from torchlift.train.callbacks import Callback, check_callbacks, listeners
-from torchlift.train.checkpoint import save
+from torchlift.train.checkpoint import save, write
 from torchlift.train.cost import probe
 from torchlift.train.engines import Engine, connected
 from torchlift.train.evaluation import evaluate
@@ -103,6 +105,7 @@ def fit(
     listener: Callable[[dict[str, Any]], None] | None = None,
     callbacks: Sequence[Any] = (),
     progress: bool = True,
+    schema: Mapping[str, Any] | None = None,
 ) -> Result:
     """Train ``problem`` by ``recipe`` and come back to a plain model; what is given is left alone.
 
@@ -153,7 +156,11 @@ def fit(
         callbacks: functions of a row, or :class:`torchlift.train.Callback`.
         listener: ``listener(row)`` is told every new row of the history; what it raises ends the run.
         progress: show a bar on a terminal.
+        schema: what inputs and targets mean, for the card; ``Splits`` of :mod:`torchlift.data` have one.
     """
+    if all(hasattr(train, part) for part in ("train", "valid", "test", "schema")):  # Splits
+        valid, test = (train.valid if valid is None else valid), (train.test if test is None else test)
+        train, schema = train.train, train.schema if schema is None else schema
     recipe, optimizer = as_recipe(named_recipe(recipe)), named_optimizer(optimizer)
     check_options(given := dict(locals()))
     check_callbacks(callbacks)
@@ -192,13 +199,34 @@ def fit(
     drop_stale(answer)  # whatever the recipe did to weights that came on a grid
     said = in_words(task, recipe, chosen) | {"steps_per_epoch": data.steps()} | samples(data)
     result = new_result(answer, before, example, fitter, tested, said)
+    result = dataclasses.replace(result, schema=schema or {})
     if folder is not None and runner.rank == 0:
         save(folder / "model.safetensors", answer.model.state_dict())
+        deliver(result, folder)
         result.to_json(folder / "result.json")
+        tell(result, folder)
     for callback in callbacks if runner.rank == 0 else ():
         if isinstance(callback, Callback):
             callback.on_end(result)
     return result
+
+
+def deliver(result: Result, folder: Path) -> None:
+    """``model.tl``, ``card.json``; a model that no file can hold leaves its card alone, with the reason."""
+    try:
+        result.save(folder / "model.tl")
+    except TorchliftError as error:
+        card = result.card | {"no_file": str(error)}
+        write(folder / "card.json", (json.dumps(card, indent=1) + "\n").encode())
+
+
+def tell(result: Result, folder: Path) -> None:
+    """``report.html``; without the extra that draws it, the run counts all the same."""
+    with contextlib.suppress(ImportError):
+        from torchlift import report
+
+        summary = json.loads((folder / "result.json").read_text())
+        report.write(report.run_page(result.history, summary), folder / "report.html")
 
 
 def new_result(

@@ -9,9 +9,19 @@ from torchlift.train.run.record import NAME
 from torchlift.train.store import FINAL, STEPS
 
 OWNED = {
-    "fit": ("history.jsonl", "result.json", "report.html", "model.safetensors", "fits", "tensorboard", NAME),
+    "fit": (
+        "history.jsonl",
+        "result.json",
+        "report.html",
+        "model.safetensors",
+        "model.tl",
+        "card.json",
+        "fits",
+        "tensorboard",
+        NAME,
+    ),
     "comparison": ("comparison.json", "prices.jsonl", "report.html", NAME),
-    "auto": ("ledger.jsonl", "auto.json", "model.tlift", "models", "runs", "report.html", NAME),
+    "auto": ("ledger.jsonl", "auto.json", "model.tlift", "card.json", "models", "runs", "report.html", NAME),
     "search": ("study.journal", "tuning.json", "best.toml", "report.html", NAME),
 }
 """What each kind of run writes; the record is last, because it vouches for the others."""

@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,8 @@ class Result:
     scores: dict[str, Score]
     engine: Engine
     measure_with: Metric | None = None
+    schema: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    """What the data's reader knows of inputs and targets."""
 
     @property
     def model(self) -> nn.Module:
@@ -114,6 +117,13 @@ class Result:
             "stages": [phase for phase in self.phases if "stage" in phase],
         }
 
+    @property
+    def card(self) -> dict[str, Any]:
+        """What goes in, what comes out, how good it is and where it comes from, as plain data."""
+        from torchlift.deploy.card import card_of
+
+        return card_of(self)
+
     def report(self, path: str | Path) -> Path:
         """Write one self-contained HTML file that tells the story."""
         from torchlift import report
@@ -121,10 +131,10 @@ class Result:
         return report.write(report.run_page(self.history, self.summary()), Path(path))
 
     def save(self, path: str | Path) -> Path:
-        """Write the model as a file that :func:`torchlift.deploy.load` reads."""
+        """Write the model as a packed file, its card inside and beside it."""
         from torchlift import deploy
 
-        deploy.save(self.model, Path(path))
+        deploy.save(self, Path(path))
         return Path(path)
 
     def to_json(self, path: Path) -> None:

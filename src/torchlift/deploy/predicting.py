@@ -1,0 +1,131 @@
+"""``predict``: new data through a delivered model, by its card."""
+
+import csv
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.data.schema import encode
+from torchlift.errors import TorchliftError
+from torchlift.loss import output
+from torchlift.packed.file import load, read_card
+
+MODEL, CARD = "model.tl", "card.json"
+Where = str | os.PathLike[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """What a model says of each sample."""
+
+    samples: list[str]
+    """A name for each: the line of a table, the file of a picture, a number."""
+    outputs: Tensor
+    """Probabilities of the classes, or values."""
+    classes: list[str] | None
+    """The names of the classes; None where values are predicted."""
+    target: str = "value"
+
+    @property
+    def labels(self) -> list[str]:
+        """The likeliest class of each sample."""
+        if self.classes is None:
+            raise TorchliftError("the model predicts values, not classes; see .outputs")
+        return [self.classes[int(place)] for place in self.outputs.argmax(1)]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A table: sample, label and probability, or sample and values."""
+        if self.classes is not None:
+            best = self.outputs.max(1).values.tolist()
+            named = zip(self.samples, self.labels, best, strict=True)
+            return [{"sample": s, self.target: label, "probability": p} for s, label, p in named]
+        width = self.outputs.shape[1]
+        names = [self.target] if width == 1 else [f"{self.target}_{place}" for place in range(width)]
+        return [
+            {"sample": sample, **dict(zip(names, values, strict=True))}
+            for sample, values in zip(self.samples, self.outputs.tolist(), strict=True)
+        ]
+
+    def save(self, path: Where) -> Path:
+        """Write the table as .csv."""
+        rows = self.rows()
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]) if rows else ["sample"])
+            writer.writeheader()
+            writer.writerows(rows)
+        return Path(path)
+
+
+def packed_of(path: Where) -> Path:
+    """The packed file: the path itself, or that of a run's folder."""
+    place = Path(path)
+    if not place.is_dir():
+        return place
+    if (place / MODEL).is_file():
+        return place / MODEL
+    history = place / "history.jsonl"
+    rows = history.read_text().count("\n") if history.is_file() else 0
+    far = f"the run stopped after {rows} epochs: go on with resume=True" if rows else "no run ended there"
+    raise TorchliftError(f"{place} has no {MODEL}: {far}.")
+
+
+def load_run(path: Where, *, into: nn.Module | None = None, limit: int | None = None) -> nn.Module:
+    """The model of a run's folder or packed file; ``into`` as in :func:`torchlift.deploy.load`."""
+    return load(packed_of(path), into=into, limit=limit)
+
+
+def load_card(path: Where) -> dict[str, Any]:
+    """The card of a run's folder or packed file."""
+    file = packed_of(path)
+    card = read_card(file)
+    beside = file.with_name(CARD)
+    if not card and beside.is_file():
+        card = json.loads(beside.read_text())
+    return card
+
+
+@torch.no_grad()
+def predict(
+    source: Where | nn.Module,
+    data: Any,
+    *,
+    into: nn.Module | None = None,
+    card: dict[str, Any] | None = None,
+    batch_size: int = 256,
+    limit: int | None = None,
+) -> Predictions:
+    """What a delivered model says of new data.
+
+    ``source``: a run's folder, a packed file, or a model (with its ``card``). ``data``: a .csv file, a folder
+    of pictures, an .npz file, an array or a tensor; columns, words, sizes and scales are those of the card.
+    ``into``: a fresh instance, where the file holds weights alone.
+    """
+    if isinstance(source, nn.Module):
+        model, card = source, card or {}
+    else:
+        card = load_card(source) if card is None else card
+        model = load_run(source, into=into, limit=limit)
+    x, samples = encode(card.get("input", {}), data)
+    model = model.eval()
+    first = next(model.parameters(), None)
+    if first is not None:
+        x = x.to(first.device, first.dtype if x.is_floating_point() else None)
+    made = torch.cat([output(model(part)) for part in x.split(batch_size)]).float().cpu()
+    said = card.get("output", {})
+    if said.get("kind", "classes") == "values":
+        return Predictions(samples, made.flatten(1), None, str(said.get("target", "value")))
+    if made.ndim != 2:
+        raise TorchliftError(f"predict: the model gives outputs of shape {tuple(made.shape)}, not classes.")
+    several = said.get("kind") != "labels"
+    names = said.get("classes") or [str(place) for place in range(made.shape[1])]
+    if len(names) != made.shape[1]:
+        raise TorchliftError(f"the card names {len(names)} classes, the model gives {made.shape[1]} outputs.")
+    probabilities = made.softmax(1) if several else made.sigmoid()
+    return Predictions(
+        samples, probabilities, [str(name) for name in names], str(said.get("target", "label"))
+    )

@@ -1,0 +1,97 @@
+"""From data to predictions through public commands: the run's folder is the deliverable."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import torchlift as tl
+from torchlift.errors import TorchliftError
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = ["size,color,kind"]
+    for _ in range(80):
+        size, color = rng.normal(), rng.choice(["red", "green"])
+        rows.append(f"{size:.3f},{color},{'big' if size + (color == 'red') > 0.5 else 'small'}")
+    (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "new.csv").write_text("color,size\nred,3.0\ngreen,-3.0\n")
+
+
+def test_a_table_becomes_names_of_classes_for_new_rows(run, table, tmp_path):
+    assert run("fit --model mlp --data t.csv --epochs 15 --lr 0.01 --out runs/t").code == 0
+    assert {"model.tl", "card.json", "report.html"} <= {file.name for file in (tmp_path / "runs/t").iterdir()}
+    for source in ("runs/t", "runs/t/model.tl"):
+        ran = run(f"predict {source} new.csv --out p.csv")
+        assert ran.code == 0, ran.err
+        with (tmp_path / "p.csv").open() as file:
+            assert [row["kind"] for row in csv.DictReader(file)] == ["big", "small"]
+    assert json.loads(run("measure runs/t --json").out)["example"] == [1, 3]
+    card = json.loads((tmp_path / "runs/t/card.json").read_text())
+    assert card["output"]["classes"] == ["big", "small"]
+    assert tl.deploy.load(tmp_path / "runs/t/model.tl").eval() is not None
+
+
+def test_data_that_do_not_fit_the_card_are_named(run, table, tmp_path):
+    splits = tl.data.load(str(tmp_path / "t.csv"))
+    result = tl.fit(tl.models.MLP(3, 4, 2), splits, epochs=1, progress=False)
+    result.save(tmp_path / "m.tl")
+    (tmp_path / "word.csv").write_text("color,size\nblue,1.0\n")
+    (tmp_path / "less.csv").write_text("size,shape\n1.0,2\n")
+    (tmp_path / "text.csv").write_text("color,size\nred,wide\n")
+    for name, what in (("word", "'blue'"), ("less", "no column 'color'"), ("text", "'wide'")):
+        with pytest.raises(ValueError, match=what) as caught:
+            tl.predict(tmp_path / "m.tl", tmp_path / f"{name}.csv")
+        assert "\n" not in str(caught.value)
+    with pytest.raises(TorchliftError, match=r"no model\.tl"):
+        tl.load_run(tmp_path)
+
+
+def test_pictures_are_scaled_as_they_were_and_own_classes_given(tmp_path):
+    pillow = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for name, light in (("dark", 40), ("light", 200)):
+        (tmp_path / "p" / name).mkdir(parents=True)
+        for number in range(12):
+            pixels = rng.integers(light - 30, light + 30, (6, 6, 3), dtype=np.uint8)
+            pillow.fromarray(pixels).save(tmp_path / "p" / name / f"{number}.png")
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(torch.relu(self.conv(x)).mean((2, 3)).view(-1, 4))
+
+    splits = tl.data.load(str(tmp_path / "p"))
+    optimizer = lambda groups: torch.optim.Adam(groups, 0.05)
+    result = tl.fit(Net(), splits, epochs=20, optimizer=optimizer, progress=False, out=tmp_path / "run")
+    made = tl.predict(tmp_path / "run", tmp_path / "p", into=Net())
+    right = [sample.startswith(label) for sample, label in zip(made.samples, made.labels, strict=True)]
+    assert sum(right) >= 22
+    assert result.card["input"]["shape"] == [3, 6, 6]
+    pillow.fromarray(np.zeros((5, 5, 3), np.uint8)).save(tmp_path / "small.png")
+    with pytest.raises(ValueError, match="pixels"):
+        tl.predict(tmp_path / "run", tmp_path / "small.png", into=Net())
+    with pytest.raises(TorchliftError, match="into="):
+        tl.load_run(tmp_path / "run")
+
+
+def test_nothing_of_the_training_data_is_in_what_is_delivered(tmp_path):
+    x = torch.randn(200, 16, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] > 0).long()
+    model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 2))
+    result = tl.fit(model, (x, y), epochs=1, progress=False, out=tmp_path / "run")
+    result.save(tmp_path / "run" / "small.tl")
+    tl.deploy.export(result.model, x[:3], tmp_path / "run" / "m.pt2")
+    tl.deploy.export(result.model, x[:3], tmp_path / "run" / "m.onnx")
+    for name in ("model.tl", "small.tl", "card.json", "m.pt2", "m.onnx"):
+        content = (tmp_path / "run" / name).read_bytes()
+        assert not any(row[:2].numpy().tobytes() in content for row in x)
+    assert (tmp_path / "run" / "m.pt2").stat().st_size < 40_000
