@@ -21,10 +21,11 @@ from torch import nn
 
 from prune_models import MODELS
 from torchlift.channels.copies import sharing
+from torchlift.channels.couplings import Coupling, couplings
 from torchlift.channels.cuts import masked
 from torchlift.channels.equality import apart, both
 from torchlift.channels.example_inputs import Pinned
-from torchlift.channels.follow import traced
+from torchlift.channels.follow import Trace, traced
 from torchlift.channels.scores import Choice, chosen, scores_of
 from torchlift.channels.surgery import usable
 from torchlift.deploy import prune
@@ -35,6 +36,15 @@ def size(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
+def gap(model: nn.Module, small: nn.Module, trace: Trace, given: Any, groups: list[Coupling]) -> float:
+    """How far the cut model is from the one with channels of these groups set to zero."""
+    free = [c for c in groups if not c.blocked and c.channels > 1]
+    gone = chosen(free, scores_of(model, free, Choice()), Choice())
+    zeroed = masked(model, free, gone, trace.scaled)
+    outputs = both(Pinned(zeroed, None), Pinned(sharing(small), None), [given])
+    return float("inf") if outputs is None else apart(*outputs[:2])
+
+
 def row(model: nn.Module, x: Any) -> dict[str, Any]:
     """What pruning gives for a model."""
     start = time.process_time()
@@ -42,17 +52,14 @@ def row(model: nn.Module, x: Any) -> dict[str, Any]:
     seconds = time.process_time() - start
     trace, given = traced(model, x, values=False, output=None)
     groups = usable(model, trace, given, None)
-    free = [c for c in groups if not c.blocked]
-    gone = chosen(free, scores_of(model, free, Choice()), Choice())
-    zeroed = masked(model, free, gone, trace.scaled)
-    outputs = both(Pinned(zeroed, None), Pinned(sharing(small), None), [given])
+    gaps = [gap(model, small, trace, given, some) for some in (couplings(trace), groups)]
     reasons: Counter[str] = Counter()
     for coupling in groups:
         if coupling.blocked:
             reasons[coupling.blocked] += coupling.channels
     return {
         "left": size(small) / size(model),
-        "difference": float("inf") if outputs is None else apart(*outputs[:2]),
+        "difference": min(gaps),
         "seconds": seconds,
         "stays": dict(reasons.most_common()),
     }
