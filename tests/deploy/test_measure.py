@@ -140,6 +140,20 @@ def test_a_model_that_cannot_be_written_down_counts_its_tensors():
     assert 3000 < measure(Odd(), torch.randn(2, 1000), repeats=1).file_bytes <= 4100
 
 
+def test_expanded_tensors_are_measured():
+    class Expanded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("one", torch.ones(3)[:1].expand(1))
+            self.register_buffer("many", torch.ones(1, 1).expand(4, 5))
+            self.register_buffer("part", torch.arange(12.0)[::5][:1].as_strided((1,), (7,)))
+
+        def forward(self, x):
+            return x * self.one + self.many.sum()
+
+    assert measure(Expanded(), torch.ones(2, 1), repeats=1).file_bytes > 0
+
+
 def test_no_repeats_is_refused():
     with pytest.raises(ValueError, match="at least one repeat"):
         measure(nn.Identity(), torch.ones(1), repeats=0)

@@ -3,6 +3,7 @@
 {"input": {…}, "output": {…}, "metric": …, "scores": {…}, "size": {…}, "from": {…}}
 """
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +25,7 @@ def card_of(result: "Result") -> dict[str, Any]:
         "input": input_of(result),
         "output": output_of(result),
         "metric": result.metric,
-        "scores": {name: score.metric for name, score in result.scores.items()},
+        "scores": {name: finite(score.metric) for name, score in result.scores.items()},
         "size": {
             "parameters": sum(p.numel() for p in parameters),
             "nonzero": sum(int(p.count_nonzero()) for p in parameters),
@@ -37,6 +38,11 @@ def card_of(result: "Result") -> dict[str, Any]:
             "torch": str(torch.__version__),
         },
     }
+
+
+def finite(value: float) -> float | None:
+    """A number that JSON has; None for the others."""
+    return value if math.isfinite(value) else None
 
 
 def input_of(result: "Result") -> dict[str, Any]:

@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """``save`` and ``load``: one small file that holds a model, and nothing that runs.
 
     offset  bytes  content

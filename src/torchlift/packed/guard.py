@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """The first call of a model from a file: tried without memory before anything is computed.
 
     bytes of each result ≤ limit + 256 · bytes of the inputs,    of all together ≤ 16 times as many,

@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """Weights of a file into a model of the user's own class: names strictly, shapes as the file has them.
 
 Layers become as narrow as their weights say, never wider than the given model has them: the file cannot make

@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """A module tree as data: kinds of the closed list, their arguments, their children; and the tree again.
 
     {"kind": "Sequential", "children": {"0": {"kind": "Linear", "args": {"in_features": 3, …}}}}
