@@ -1,7 +1,8 @@
 # pyright: reportPrivateUsage=false
 """The first call of a model from a file: tried without memory before anything is computed.
 
-    bytes of each result ≤ limit + 256 · bytes of the inputs,    of all together ≤ 16 times as many,
+    bytes of each operation (what it reads, makes and lays out) ≤ limit + 256 · bytes of the inputs,
+    of all results together ≤ 16 times as many,
     operations ≤ 64 · limit · samples
 
 A small file can ask for a large result (Upsample, padding, a shared layer called ten thousand times); the
@@ -126,7 +127,8 @@ class Meter(TorchDispatchMode):
         size = sum(size_of(leaf) for leaf in tree_leaves(made) if isinstance(leaf, Tensor))
         size += workspace(func, args, made)
         self.left, self.calls = self.left - size, self.calls - 1
-        if size > self.most or self.left < 0:
+        given = sum(size_of(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
+        if size + given > self.most or self.left < 0:
             raise PackedError(
                 f"its first call would take more than {printed(self.most)}; raise limit= in load."
             )
