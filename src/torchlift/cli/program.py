@@ -7,7 +7,19 @@ from cyclopts import App, Parameter
 
 import torchlift
 from torchlift.cli.boundary import guarded
-from torchlift.cli.verbs import auto, compare, demo, deploy, doctor, fit, invert, report, reproduce, tune
+from torchlift.cli.verbs import (
+    auto,
+    compare,
+    compress,
+    demo,
+    deploy,
+    doctor,
+    fit,
+    invert,
+    report,
+    reproduce,
+    tune,
+)
 
 INTRO = """Train a larger, smoother problem; bring the solution back to the small network.
 
@@ -34,7 +46,7 @@ def build() -> App:
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
-    modules = (demo, fit, compare, auto, tune, invert, deploy, report, reproduce, doctor)
+    modules = (demo, fit, compress, compare, auto, tune, invert, deploy, report, reproduce, doctor)
     verbs = [verb for module in modules for verb in module.VERBS]
     for place, (function, name, example) in enumerate(verbs):
         app.command(function, name=name, help_epilogue=example, sort_key=place)

@@ -13,6 +13,7 @@ from torch import nn
 from torchlift.channels.copies import copied
 from torchlift.channels.example_inputs import check_plain
 from torchlift.compress.calibration import Calibration
+from torchlift.compress.cutting import self_contained
 from torchlift.compress.delivery import deliver
 from torchlift.compress.journal import Journal, identity_of
 from torchlift.compress.norms import fold_norms
@@ -82,7 +83,8 @@ def compress(
     }
     identity = "" if folder is None else identity_of(model, iter(data), settings)
     bar = Bar(progress)
-    original = fold_norms(given, data.first(2)) if where == "*" and not keep else given
+    foldable = where == "*" and not keep and self_contained(given)
+    original = fold_norms(given, data.first(2)) if foldable else given
     sweep = Sweep(original, data, Journal(folder, identity, resume=resume), bar, chosen)
     try:
         state, sensitivity = compressed(sweep, targets, sweeps)

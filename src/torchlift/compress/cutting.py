@@ -8,6 +8,7 @@ out at the end.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torchlift.channels.couplings import Coupling, Member
 from torchlift.channels.cuts import Cuts, masked
 from torchlift.channels.dead_channels import Verdict
-from torchlift.channels.equality import same
+from torchlift.channels.equality import difference, same
 from torchlift.channels.follow import Trace, traced
 from torchlift.channels.scores import Choice, chosen, scores_of
 from torchlift.channels.shrink import decided
@@ -26,6 +27,7 @@ from torchlift.compress.moments import Moments
 from torchlift.compress.refit import DAMPING, Quadratic, bias_for
 from torchlift.compress.stream import Stream
 from torchlift.compress.surgeon import Surgeon, removal_order
+from torchlift.packed.trees import Describer, UnlistedError
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -202,11 +204,23 @@ def operated(stream: Stream, channels: Channels, gone: Mapping[str, Tensor]) -> 
     example = stream.calibration.first(2)
     verdicts = [Verdict(c, gone[c.name], gone[c.name]) for c in channels.free if c.name in gone]
     done = surgery(verdicts)
-    small = operate(stream.work, channels.trace, done).eval()
-    if same(stream.work, small, example):
+    exact = self_contained(stream.work)  # a class of the user has its own norms: refits make up
+    small = operate(stream.work, channels.trace, done, exact=exact).eval()
+    if same(stream.work, small, example) or not (
+        exact or difference(stream.work, small, [example]) == math.inf
+    ):
         return small, done.cuts
     proved, done, _, _ = decided(stream.work, example)  # constants to fold, or a cut refused
     return (stream.work, {}) if proved is None else (proved.eval(), done.cuts)
+
+
+def self_contained(model: nn.Module) -> bool:
+    """Whether the file holds the model's layers; otherwise they are those of a class of the user."""
+    try:
+        Describer().describe(model)
+    except UnlistedError:
+        return False
+    return True
 
 
 def kept_rows(maps: Sequence[LinearMap], original: nn.Module, cuts: Cuts) -> dict[str, Tensor]:

@@ -1,7 +1,6 @@
 """What is handed over: the file, read back, with the figures of what was read."""
 
 import json
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from torch import nn
 
 import torchlift
 from torchlift import files
+from torchlift.channels.copies import copied
 from torchlift.compress.distance import output_error, rows
 from torchlift.compress.linear_maps import maps_of
 from torchlift.compress.planning import Sensitivity, Targets
@@ -20,36 +20,20 @@ from torchlift.compress.stream import run
 from torchlift.compress.sweep import State, Sweep
 from torchlift.core.stored import stored
 from torchlift.deploy.measuring import count_macs, file_size
-from torchlift.errors import TorchliftError
 from torchlift.train.batches import source
 from torchlift.tree import leaves, move
 
 Metric = Callable[[nn.Module, Any], float]
 
 
-def save(model: nn.Module, path: str | os.PathLike[str], example: Any) -> int:
-    """Write the packed file; a model whose classes the file does not know is written with its computation."""
-    from torchlift.deploy import save as write
-
-    try:
-        return int(write(model, path))
-    except TorchliftError:
-        return int(write(model, path, example))
-
-
-def read_back(model: nn.Module, example: Any, folder: Path | None) -> tuple[nn.Module, int]:
+def read_back(model: nn.Module, given: nn.Module, folder: Path | None) -> tuple[nn.Module, int]:
     """The model as it is read from its file, and the file's size."""
-    from torchlift.deploy import load
+    from torchlift.deploy import load, save
 
     with tempfile.TemporaryDirectory() as scratch:
         path = (Path(scratch) if folder is None else folder) / "model.tl"
-        try:
-            size = save(model, path, example)
-            return load(path).eval(), size
-        except TorchliftError:
-            if folder is not None:
-                raise
-            return model, file_size(model)  # classes that no file can hold: its tensors alone are counted
+        saved = save(model, path)
+        return load(path, into=copied(given) if saved.needs_model else None).eval(), int(saved)
 
 
 def deliver(
@@ -64,7 +48,7 @@ def deliver(
 ) -> Compressed:
     """The result, with all figures taken from the file that holds it."""
     model = state.work.eval()
-    back, size = read_back(model, example, folder)
+    back, size = read_back(model, given, folder)
     inputs = sweep.calibration.first(2)
     outputs = rows(run(given, inputs)), rows(run(back, inputs))
     achieved: dict[str, Any] = {

@@ -60,9 +60,9 @@ class Compressed:
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the packed file; its size in bytes."""
-        from torchlift.compress.delivery import save
+        from torchlift.deploy import save
 
-        return save(self.model, path, self.example)
+        return save(self.model, path)
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> Path:
         """Write an ONNX file or a torch program, by the path's ending."""
