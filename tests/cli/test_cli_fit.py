@@ -92,6 +92,17 @@ def test_measure_reads_the_runs_weights(run, blobs):
     assert "70,346" in table
 
 
+def test_compress_makes_a_runs_model_small(run, blobs):
+    run(FIT)
+    model = "--model mlp --arg hidden=[8] --data blobs.npz --weights a/model.safetensors"
+    ran = run(f"compress {model} --bits 4 --to small.tl --json")
+    assert ran.code == 0, ran.err
+    card = json.loads(ran.out)
+    assert card["achieved"]["bytes"] < card["before"]["bytes"]
+    assert run("measure --weights small.tl --data blobs.npz").code == 0
+    assert "pass --data" in run("compress --model mlp --example 1,4 --to small.tl").err
+
+
 def test_measure_counts_the_zeros_of_other_files_too(run, tmp_path):
     from safetensors.torch import save_file
 

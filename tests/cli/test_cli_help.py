@@ -7,7 +7,7 @@ import pytest
 
 from torchlift.cli.program import build
 
-VERBS = ["demo", "fit", "compare", "auto", "tune", "invert", "measure", "export"]
+VERBS = ["demo", "fit", "compress", "compare", "auto", "tune", "invert", "measure", "export"]
 VERBS += ["predict", "report", "reproduce", "doctor"]
 
 LIGHT = """
