@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.channels.couplings import Coupling, Member
-from torchlift.channels.cuts import Cuts, masked
+from torchlift.channels.cuts import Cuts
 from torchlift.channels.dead_channels import Verdict
 from torchlift.channels.equality import difference, same
 from torchlift.channels.follow import Trace, traced
@@ -180,9 +180,20 @@ def cut_channels(
             for name, value in step.items():
                 named[name].copy_(value)
         dead = [c for c in channels.free if c.name in gone]  # a refit must not bring back what went before
-        masked(stream.work, dead, [gone[c.name] for c in dead], own=True)
+        silence(stream.work, dead, [gone[c.name] for c in dead])
     small, cuts = operated(stream, channels, gone)
     return small, gone, cuts
+
+
+@torch.no_grad()
+def silence(model: nn.Module, groups: Sequence[Coupling], gone: Sequence[Tensor]) -> None:
+    """Zero all that writes or scales the channels ``gone`` (Boolean), in place."""
+    weights = dict(model.named_parameters())
+    for coupling, dead in zip(groups, gone, strict=True):
+        for member in coupling.of("writes"):
+            if member.name in weights:
+                weight = weights[member.name]
+                weight.index_fill_(member.dim, member.index[dead[member.channel]].to(weight.device), 0)
 
 
 def cut_one(
