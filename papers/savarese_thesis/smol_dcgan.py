@@ -16,7 +16,7 @@ from papers.common.arms import Row
 from papers.common.cells import Cells
 from papers.savarese_thesis.precision_runs import Setting, bits_of, means, told, weights_of
 from papers.savarese_thesis.short_trainings import first
-from torchlift.cli.pictures import png
+from torchlift.report.pictures import png
 from torchlift.data import Splits, cifar10, mnist
 from torchlift.models import LeNet5
 from torchlift.recipes import Bsq, Chain, Plain, Smol
