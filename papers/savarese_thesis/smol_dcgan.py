@@ -16,10 +16,10 @@ from papers.common.arms import Row
 from papers.common.cells import Cells
 from papers.savarese_thesis.precision_runs import Setting, bits_of, means, told, weights_of
 from papers.savarese_thesis.short_trainings import first
-from torchlift.report.pictures import png
 from torchlift.data import Splits, cifar10, mnist
 from torchlift.models import LeNet5
 from torchlift.recipes import Bsq, Chain, Plain, Smol
+from torchlift.report.pictures import png
 
 NOISE = 64
 WHERE = "*generator*weight"
