@@ -10,6 +10,7 @@ from torch import nn
 from forging import assembled, plant, replanned, rewritten
 from torchlift.packed.budget import Budget, PackedError, default_limit, product
 from torchlift.packed.file import FRONT, Opened, load, packed
+from torchlift.packed.layers import made
 from torchlift.packed.sealing import SIZE, seal
 from torchlift.packed.tensors import Item
 
@@ -102,6 +103,14 @@ def test_weights_do_not_go_into_a_layer_that_trusts_its_indices(tmp_path):
     (tmp_path / "m.tl").write_bytes(assembled({"names": list(given.state_dict()), "why": ""}, items))
     with pytest.raises(PackedError, match="SparseLinear"):
         load(tmp_path / "m.tl", into=given)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN", "LSTMCell", "TransformerEncoderLayer"])
+def test_layers_are_made_without_memory(kind):
+    sizes = {"input_size": 2**20, "hidden_size": 2**20}
+    if kind == "TransformerEncoderLayer":
+        sizes = {"d_model": 2**20, "nhead": 2}
+    assert all(tensor.is_meta for tensor in made(kind, sizes).parameters())
 
 
 LARGE = {

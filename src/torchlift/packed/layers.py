@@ -233,12 +233,11 @@ def encoder_arguments(encoder: Any) -> Arguments:
 
 
 def make_encoder(
-    *, num_layers: int, norm: bool = False, enable_nested_tensor: bool = True, device: Any = None,
-    dtype: Any = None, **layer: Any,
-) -> nn.Module:  # fmt: skip
+    *, num_layers: int, norm: bool = False, enable_nested_tensor: bool = True, **layer: Any
+) -> nn.Module:
     """An encoder of equal layers, with a last norm of their width or none."""
-    first = nn.TransformerEncoderLayer(**layer, device=device, dtype=dtype)
-    last = nn.LayerNorm(layer["d_model"], device=device, dtype=dtype) if norm else None
+    first = nn.TransformerEncoderLayer(**layer)
+    last = nn.LayerNorm(layer["d_model"]) if norm else None
     return nn.TransformerEncoder(first, num_layers, last, enable_nested_tensor)
 
 
@@ -377,7 +376,7 @@ def name_of(module: nn.Module) -> str | None:
     return None
 
 
-def made(name: Any, arguments: Any, dtype: torch.dtype | None = None) -> nn.Module:
+def made(name: Any, arguments: Any) -> nn.Module:
     """A module without memory, from checked arguments."""
     layer = layer_of(name)
     if type(arguments) is not dict or not set(arguments) <= set(layer.checks):
@@ -387,11 +386,8 @@ def made(name: Any, arguments: Any, dtype: torch.dtype | None = None) -> nn.Modu
             raise PackedError(f"{name} cannot have {key} = {value!r:.80}.")
     given = {key: tuple(value) if type(value) is list else value for key, value in arguments.items()}
     maker = layer.make or layer.kind
-    if layer.make is None or layer.make is make_encoder:
-        known = inspect.signature(maker).parameters
-        given |= {key: value for key, value in (("device", "meta"), ("dtype", dtype)) if key in known}
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.device("meta"):
             warnings.simplefilter("ignore")
             return maker(**given).eval()
     except Exception as error:
