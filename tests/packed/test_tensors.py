@@ -129,6 +129,18 @@ def test_a_tensor_of_many_stretches_and_many_values_comes_back():
     there_and_back(torch.ones(600, 600, dtype=torch.bool).tril(), torch.arange(300_000))
 
 
+@pytest.mark.parametrize("levels", [1, 2, 7])
+@pytest.mark.parametrize("density", [0.001, 0.4])
+def test_masks_and_few_values_over_many_stretches_come_back(levels, density):
+    """The entries that a mask keeps fall into stretches of any length; groups of names begin anew in each."""
+    torch.manual_seed(levels)
+    whole = torch.randint(-levels, levels + 1, (900, 1001))
+    whole[torch.rand(whole.shape) < 1e-4] = 2 * levels  # so rare that most groups never hold it
+    kept = torch.rand(whole.shape) < density
+    weight = whole * kept * 0.37 + 0.0
+    there_and_back(weight, Item(weight, torch.tensor(0.37), kept), Item(weight, None, kept))
+
+
 def test_any_tensor_can_be_read_without_the_others():
     torch.manual_seed(0)
     items = [Item(torch.randn(50, 20)), Item(torch.randint(0, 3, (900,)).float()), Item(torch.randn(7))]

@@ -106,7 +106,7 @@ def candidates(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Iterat
 def split_shifted(bits: Array, kind: torch.dtype, rows: int) -> tuple[Array, Array, Array] | None:
     """(steps, k, offsets) with w = round(round(k · step) + offset) and 0 ≤ k ≤ 255: the least entry of a
     row is its offset, and the largest says the step."""
-    if kind != torch.float32 or bits.size < 2 * FEW * rows:
+    if kind != torch.float32 or rows < 2 or bits.size < 2 * FEW * rows:  # one row alone is a palette
         return None
     table = bits.view("<f4").reshape(rows, -1)
     if not np.isfinite(table).all() or (rows > 2 and not shifted_rows(table[:2])):

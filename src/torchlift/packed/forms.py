@@ -26,7 +26,7 @@ from torchlift.packed.elements import DTYPES, bits_of, distinct
 from torchlift.packed.frequencies import entropy_bits
 from torchlift.packed.grids import Grid
 from torchlift.packed.rans import Array, Segment
-from torchlift.packed.symbols import WORTH, Coded, Names, pieces
+from torchlift.packed.symbols import WORTH, Coded, Cuts, Names, pieces
 
 STORED, DEFLATED, PLANES, PALETTE, SPARSE, GRID = range(6)
 MOST = 65_536
@@ -141,12 +141,12 @@ class Planes:
 class Palette:
     """Distinct values in rising order, and names."""
 
-    def __init__(self, values: Array, names: Array, kind: torch.dtype) -> None:
+    def __init__(self, values: Array, names: Array, kind: torch.dtype, cuts: Cuts | None = None) -> None:
         self.values, self.kind = values, kind
         if kind in WHOLE:  # rising as numbers, not as bits
             order = np.argsort(values.view(WHOLE[kind]))
             self.values, names = values[order], np.argsort(order)[names]
-        self.names = Names(names, values.size)
+        self.names = Names(names, values.size, cuts)
         self.bytes = None if kind in WHOLE else best([Stored(self.values), Planes(self.values)])
         self.size, self.ideal = self.names.size + 2, self.names.ideal
         self.size += values.size if self.bytes is None else self.bytes.size
@@ -281,20 +281,25 @@ def entries_form(bits: Array, kind: torch.dtype) -> Form:
     there = int(np.count_nonzero(present))
     forms = dense_forms(bits, kind)
     if 0 < there < bits.size:
-        mask = Names(present.view(np.uint8), 2)
-        before = np.concatenate(([0], np.cumsum(present)))
-        forms.append(Sparse(mask, before, best(dense_forms(bits[present], kind))))
+        forms.append(kept_form(bits, present.view(np.uint8), kind))
     return best(forms)
 
 
-def dense_forms(bits: Array, kind: torch.dtype) -> list[Form]:
-    """All forms of entries that are not about zeros."""
+def kept_form(bits: Array, mask: Array, kind: torch.dtype) -> Form:
+    """Entries where a mask (bytes of 0 and 1) keeps them; elsewhere they are zero."""
+    before = np.concatenate(([0], np.cumsum(mask, dtype=np.int64)))
+    cuts = [(int(before[begin]), int(before[end])) for begin, end in pieces(mask.size)]
+    return Sparse(Names(mask, 2), before, best(dense_forms(bits[mask != 0], kind, cuts)))
+
+
+def dense_forms(bits: Array, kind: torch.dtype, cuts: Cuts | None = None) -> list[Form]:
+    """All forms of entries that are not about zeros, to be written in these stretches."""
     forms: list[Form] = [Stored(bits)]
     if bits.size < 2:
         return forms
     found = distinct(bits, MOST)
     if found is not None and found[0].size < bits.size:
-        forms.append(Palette(*found, kind))
+        forms.append(Palette(*found, kind, cuts))
     if len(forms) == 1 or forms[1].size > 0.5 * bits.nbytes:
         forms.append(Planes(bits))
     return forms

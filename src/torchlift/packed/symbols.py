@@ -54,6 +54,9 @@ def spread(letters: int, group: int) -> Array:
     return (np.arange(letters**group)[:, None] // powers % letters).astype(np.uint8)
 
 
+Cuts = list[tuple[int, int]]
+
+
 def pieces(count: int) -> Iterator[tuple[int, int]]:
     """Stretches of at most :data:`STRETCH` entries: begin and end of each."""
     for begin in range(0, count, STRETCH):
@@ -73,9 +76,9 @@ class Coded:
 
 
 class Names:
-    """Names to write: the tables first, then any stretch of the names, in order."""
+    """Names to write: tables first, then the names in stretches (``cuts``); groups begin anew in each."""
 
-    def __init__(self, names: Array, letters: int) -> None:
+    def __init__(self, names: Array, letters: int, cuts: Cuts | None = None) -> None:
         self.names, self.letters, self.group = names, letters, 1
         self.inner: list[Coded | None] = []
         self.size = self.ideal = 0.0
@@ -89,7 +92,7 @@ class Names:
         self.ideal = self.first.ideal
         for group in halved(together(letters)):
             counts = np.zeros(letters**group, np.int64)
-            for begin, end in pieces(names.size):
+            for begin, end in cuts or pieces(names.size):
                 counts += np.bincount(joined(names[begin:end], letters, group), minlength=counts.size)
             found = Coded(counts)
             self.ideal = min(self.ideal, found.ideal)

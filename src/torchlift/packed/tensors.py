@@ -29,10 +29,9 @@ from torchlift.packed.decoding import (
     read_all,
 )
 from torchlift.packed.elements import BITS, DTYPES, bits_of, tensor_of
-from torchlift.packed.forms import Form, Out, Sparse, best, dense_forms, emit_all, grid_form, whole_form
+from torchlift.packed.forms import Form, Out, emit_all, grid_form, kept_form, whole_form
 from torchlift.packed.grids import Grid, negative_zero
 from torchlift.packed.rans import Array
-from torchlift.packed.symbols import Names
 
 NAMES = list(DTYPES)
 OBJECT = 1024
@@ -140,18 +139,12 @@ def form_of(item: Item) -> tuple[Form, Form | None, int]:
         whole = levels.view(BITS[levels.itemsize])
         kind = torch.int16 if levels.itemsize == 2 else torch.int32
     apart = None if kept is None or not whole[kept == 0].any() else whole_form(kept, torch.bool)
-    form = whole_form(whole, kind) if kept is None or apart is not None else masked_form(whole, kept, kind)
+    form = whole_form(whole, kind) if kept is None or apart is not None else kept_form(whole, kept, kind)
     if grid is not None:
         assert item.step is not None
         steps_kind = str(item.step.dtype).removeprefix("torch.")
         form = grid_form(grid, form, kind == torch.int32, {"steps": steps_kind})
     return form, apart, record | MASK_APART * (apart is not None)
-
-
-def masked_form(bits: Array, kept: Array, kind: torch.dtype) -> Form:
-    """Entries where a mask keeps them; elsewhere they are zero."""
-    before = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))
-    return Sparse(Names(kept, 2), before, best(dense_forms(bits[kept != 0], kind)))
 
 
 def recorded_grid(item: Item, bits: Array) -> tuple[Array, Grid]:
