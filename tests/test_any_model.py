@@ -73,7 +73,7 @@ REFUSED = {
         [("normalize", "gpt2"), ("standardize", "gpt2"), ("norm, then mask", "gpt2")], "can lift none"
     ),
     **{
-        (lift, model): "is no ReLU"
+        (lift, model): "is not a ReLU"
         for lift in ("activation precision", "pact")
         for model in ("mixed", "lstm", "vit", "gpt2")
     },

@@ -53,7 +53,7 @@ def test_every_method_has_as_many_trials_and_its_files_stand_in_one_figure(monke
     assert rows["SMOL, 1"]["bits"]["mean"] <= 1.0
     assert rows["LSQ, 2"]["bits"]["mean"] <= 2.0
     lines = (next(tmp_path.glob("smol-cifar10*")) / "cells.jsonl").read_text()
-    assert [lines.count(f'["{name}, tuning') for name in few] == [2, 2]
+    assert [lines.count(f'"key": "{name}, tuning') for name in few] == [2, 2]
     costs = [row["cost"] for row in result["trials"]]
     assert max(costs) < 1.1 * min(costs)
 

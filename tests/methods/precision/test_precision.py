@@ -263,7 +263,7 @@ def not_finite(model):
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        (bad(complex_weight), r"0.weight is torch.complex64: only real weights have bits; use skip="),
+        (bad(complex_weight), r"cannot reach 0.weight, which is complex: exclude it by where= or skip="),
         (bad(integer_weight), r"0.weight is torch.int8.*skip="),
         (bad(not_finite), r"2.weight is not finite: mend or retrain"),
         (Task(nn.Sequential(nn.BatchNorm1d(6))), r"nothing to quantize: no trainable matrix.*where="),

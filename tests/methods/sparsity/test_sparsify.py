@@ -42,7 +42,7 @@ def test_other_targets_and_their_limits():
     left = nonzero + sum(p.numel() for p in net.parameters() if p.ndim < 2)
     assert left == pytest.approx(150, abs=2)
     assert (result.history[-1]["parameters_target"], result.history[-1]["parameters"]) == (150, left)
-    with pytest.raises(TorchliftError, match="can leave 98 to"):
+    with pytest.raises(TorchliftError, match="it leaves 98 to"):
         run(ContinuousSparsification(parameters=20))
     with pytest.raises(TorchliftError, match="one target"):
         ContinuousSparsification(sparsity=0.5, macs=100)
@@ -193,7 +193,7 @@ def test_recipes_resume_bit_for_bit(recipe, tmp_path, monkeypatch):
     honest = DurableFit.__call__
 
     def dying(fit, problem, **settings):
-        if fit.calls == 1:
+        if fit.account.calls == 1:
             raise StoppedError
         return honest(fit, problem, **settings)
 

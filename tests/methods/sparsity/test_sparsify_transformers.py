@@ -34,7 +34,7 @@ def test_the_asked_sparsity_on_transformers(make, size, tmp_path):
     dense = save(make(), tmp_path / "d.tl")
     assert save(result.model, tmp_path / "m.tl") < 0.35 * dense
     with torch.no_grad():
-        again = load(tmp_path / "m.tl")(**example).logits
+        again = load(tmp_path / "m.tl", into=make())(**example).logits
         assert torch.equal(again, result.model(**example).logits)
 
 
