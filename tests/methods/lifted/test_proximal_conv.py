@@ -36,7 +36,7 @@ def test_lifted_steps_lower_the_denoising_error() -> None:
     before = float((net(noisy) - x).detach().square().sum())
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
     method = tl.lifted.UnifiedISGM(rounds=1, inner=1)
-    problem = method.problem(tl.Task(net, "mse"), "bregman", 1.0, linear)
+    problem = method.problem(tl.Task(net, "mse"), linear)
     for _ in range(15):
         optimizer.zero_grad()
         problem((noisy, x)).backward()
@@ -89,7 +89,7 @@ def test_unrolled_networks_train_by_lifted_steps(operator: str) -> None:
     before = float((net(y) - x).detach().square().sum())
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
     method = tl.lifted.UnifiedISGM(rounds=1, inner=1)
-    problem = method.problem(tl.Task(net, "mse"), "bregman", 1.0, linear)
+    problem = method.problem(tl.Task(net, "mse"), linear)
     for _ in range(15):
         optimizer.zero_grad()
         problem((y, x)).backward()

@@ -76,7 +76,7 @@ def test_soft_training_trains(make) -> None:
 def test_cost_is_linear_in_depth() -> None:
     def cost(depth: int, method: Soft | lifted.UnifiedISGM) -> int:
         net = residual(depth)
-        problem = method.problem(tl.Task(net, "mse"), "bregman", 1.0, LINEAR)
+        problem = method.problem(tl.Task(net, "mse"), LINEAR)
         return count_flops(lambda: problem((randn(10, 4), randn(10, 3))).backward())
 
     soft = [cost(depth, Soft()) for depth in (5, 10, 20)]

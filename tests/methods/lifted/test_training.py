@@ -207,12 +207,10 @@ def test_the_objective_is_invariant_under_rescaling() -> None:
     assert torch.isclose(network.parts(x, scaled, y).sum(), value)
 
 
-def lifted_gradients(
-    model: nn.Module, x: Tensor, labels: Tensor, method: Contrastive, penalty: str = "bregman"
-) -> list[Tensor]:
+def lifted_gradients(model: nn.Module, x: Tensor, labels: Tensor, method: Contrastive) -> list[Tensor]:
     net = copy.deepcopy(model)
     task = tl.Task(net, "cross_entropy")
-    method.problem(task, penalty, 1.0, lifted.activations.get("softmax"))((x, labels)).backward()
+    method.problem(task, lifted.activations.get("softmax"))((x, labels)).backward()
     return [p.grad for p in net.parameters()]
 
 
@@ -245,14 +243,14 @@ def test_contrastive_gradients_of_the_defaults(activation: str) -> None:
 
 def test_contrastive_gradient_against_finite_differences() -> None:
     model, (x, labels) = mlp("relu", (4, 5, 3)), task(8)
-    method = Contrastive(beta=0.5, sweeps=3, rule=solvers.Exact(1e-13, 5000))
-    gradient, step = lifted_gradients(model, x, labels, method, "classical")[0], 1e-5
+    method = Contrastive(beta=0.5, sweeps=3, rule=solvers.Exact(1e-13, 5000), penalty="classical")
+    gradient, step = lifted_gradients(model, x, labels, method)[0], 1e-5
     for row, column in ((0, 0), (2, 3), (4, 1)):
         values = []
         for sign in (1, -1):
             net = copy.deepcopy(model)
             net[0].weight.data[row, column] += sign * step
-            problem = method.problem(tl.Task(net), "classical", 1.0, lifted.activations.get("softmax"))
+            problem = method.problem(tl.Task(net), lifted.activations.get("softmax"))
             values.append(problem((x, labels)).item())
         assert (values[0] - values[1]) / (2 * step) == pytest.approx(float(gradient[row, column]), abs=1e-6)
 
@@ -317,7 +315,10 @@ def test_datasets_and_loaders_are_data_too() -> None:
         (nn.Sequential(nn.ReLU(), nn.Linear(4, 3)), "does not follow"),
         (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)), "training mode"),
         (nn.Sequential(nn.Conv2d(4, 4, 3, padding_mode="circular"), nn.Linear(4, 3)), r"'0' \(Conv2d\)"),
-        (nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.MaxPool1d(2)), nn.Linear(4, 3)), "module '0.1'"),
+        (
+            nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.MaxPool1d(2)), nn.Linear(4, 3)),
+            "'0.1' .MaxPool1d",
+        ),
         (nn.Sequential(nn.Linear(4, 4), lifted.Act("sign"), nn.Linear(4, 3)), "'1' .* jumps"),
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Softmax(-1), nn.Flatten(), nn.Linear(4, 3)), "last dimension"),
     ],

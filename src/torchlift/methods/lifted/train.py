@@ -20,6 +20,7 @@ from torchlift.methods.lifted.isgm import ISGM
 from torchlift.methods.lifted.lift import OutputLoss, output_activation
 from torchlift.methods.lifted.methods import Method, as_method, named_loss
 from torchlift.methods.lifted.problem import LiftedProblem
+from torchlift.methods.lifted.read import check_precision
 from torchlift.methods.lifted.shard import Shard
 from torchlift.methods.lifted.splitting import Splitting
 from torchlift.train import DurableFit, Engine, Run, Settings, Source, engine, rng, source
@@ -129,6 +130,7 @@ def run_of(
     progress: bool,
 ) -> Run:
     """A run in memory."""
+    check_precision(model)
     device = next(model.parameters()).device
     runner = engine(device) if shard is None else Engine(device)
     held = None if valid is None else source((like_model(model, valid[0]), valid[1]), 4096)
