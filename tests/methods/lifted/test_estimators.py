@@ -11,7 +11,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from torchlift import lifted
 
 
-@pytest.mark.parametrize("make", [lifted.LiftedClassifier, lifted.LiftedRegressor])
+@pytest.mark.parametrize(
+    "make", [lifted.LiftedClassifier, pytest.param(lifted.LiftedRegressor, marks=pytest.mark.fuzz)]
+)
 @pytest.mark.filterwarnings("default")
 def test_scikit_learns_own_checks(make: type) -> None:
     results = check_estimator(make(hidden=(20,), epochs=15, batch_size=30, random_state=0), on_skip=None)

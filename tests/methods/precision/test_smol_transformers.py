@@ -14,8 +14,13 @@ from torchlift.recipes import Chain, ContinuousSparsification, Inside, Smol
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:every gate of")  # two epochs are few
-@pytest.mark.parametrize("coordinates", ["plain", "normalized", "normalized throughout"])
-@pytest.mark.parametrize(("make", "size"), [(vit, 16), (mobile, 32)])
+PLACES = ["plain", "normalized", "normalized throughout"]
+SLOW = [pytest.param(mobile, 32, place, marks=pytest.mark.fuzz) for place in PLACES[1:]]
+
+
+@pytest.mark.parametrize(
+    ("make", "size", "coordinates"), [*((vit, 16, place) for place in PLACES), (mobile, 32, "plain"), *SLOW]
+)
 def test_a_chain_on_transformers(make, size, coordinates, tmp_path):
     torch.manual_seed(0)
     x = {"pixel_values": torch.randn(32, 3, size, size), "labels": torch.arange(32) % 3}
