@@ -11,13 +11,12 @@ from small_transformers import mobile, vit
 from torchlift.lifts import Normalize
 from torchlift.recipes import Chain, ContinuousSparsification, Inside, Smol
 
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:every gate of")  # two epochs are few
 PLACES = ["plain", "normalized", "normalized throughout"]
 SLOW = [pytest.param(mobile, 32, place, marks=pytest.mark.fuzz) for place in PLACES[1:]]
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:every gate of")  # two epochs are few
 @pytest.mark.parametrize(
     ("make", "size", "coordinates"), [*((vit, 16, place) for place in PLACES), (mobile, 32, "plain"), *SLOW]
 )
