@@ -72,7 +72,8 @@ SETTINGS = {
 
 def arm(one: Setting, name: str, lr: float) -> Entry:
     """One way of training at one rate."""
-    settings = {"loss": one.loss, "schedule": "cosine", "optimizer": one.optimizer(lr)} | dict(one.settings)
+    settings: dict[str, Any] = {"loss": one.loss, "schedule": "cosine", "optimizer": one.optimizer(lr)}
+    settings |= one.settings
     return Entry(f"{name}, lr {lr:g}", one.model, Arm(ARMS[name](one.after), **settings))
 
 

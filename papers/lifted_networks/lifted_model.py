@@ -185,7 +185,7 @@ def page(
     trials: list[dict[str, Any]], images: int, tested: int, steps: int, sweeps: int, seeds: int
 ) -> dict[str, Any]:
     """The table: a row for every net, initialization and rate."""
-    cells: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    cells: dict[tuple[Any, Any, Any], list[dict[str, Any]]] = {}
     for trial in trials:
         cells.setdefault((trial["net"], trial["init"], trial["rate"]), []).append(trial)
     rows = [row(*cell, found) for cell, found in cells.items()]
