@@ -51,9 +51,14 @@ def test_damage_and_leftovers_and_how_to_mend_them(run, tmp_path):
     (tmp_path / "a" / ".run.toml.0123abcd.tmp").write_text("half")
     (tmp_path / "a" / "result.json").unlink()
     with (tmp_path / "a" / "history.jsonl").open("ab") as file:
-        file.write(b'{"half\n')
+        file.write(b'{"half')
     found = looks(run, "a")
     assert states(found) | {"leftovers": "warning", "history": "warning", "end": "missing"} == states(found)
+    with (tmp_path / "a" / "history.jsonl").open("ab") as file:
+        file.write(b"\n")
+    damaged = looks(run, "a", code=1)["history"]
+    assert "in line 3" in damaged["detail"]
+    assert "--overwrite" in damaged["fix"]
     (tmp_path / "a" / "model.safetensors").write_bytes(b"")
     assert "model" in looks(run, "a", code=1)
 

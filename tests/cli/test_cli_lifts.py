@@ -69,7 +69,7 @@ def test_all_exported_lifts_have_names_and_none_is_that_of_a_recipe():
     [
         (
             "--lift help",
-            ["recipes: auto, ", "neural-lifting", "; lifts: ", "soft-mask", "package.module"],
+            ["recipes: best-of, ", "neural-lifting", "; lifts: ", "soft-mask", "package.module"],
         ),
         ("--lift expnad", ["did you mean 'expand'"]),
         ("--lift lifter", ["lifter needs where", "--set where="]),

@@ -88,7 +88,7 @@ def test_tune_avagrad_by_two_line_searches(run, blobs):
         ("--space opt.momentun=0.1:0.9 --optimizer sgd", ["'momentun'", "momentum"]),
         ("--folds 1000", ["folds", "96 samples"]),
         ("--method lines --space lr=0.1:1", ["choice"]),
-        ("--recipe plain --recipe auto", ["one recipe"]),
+        ("--recipe plain --recipe best-of", ["one recipe"]),
         ("--workers 0", ["--workers"]),
     ],
 )

@@ -40,7 +40,7 @@ def test_whole_numbers_count_as_classes_in_their_order(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        (["a,b", *["1,2"] * 3], "ten at least"),
+        (["a,b", *["1,2"] * 3], "10 at least"),
         (["1,2", *["1,2"] * 20], "column names"),
         (["a,a", *["1,2"] * 20], "column names"),
         (["a,b", *["1,x"] * 20], "nothing to learn"),

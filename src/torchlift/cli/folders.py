@@ -91,15 +91,24 @@ def checkpoint_looks(folder: Path, record: Record) -> Iterator[Look]:
         yield Look("fits", "missing", "no checkpoint yet", "--resume starts from the beginning")
     history = folder / "history.jsonl"
     if history.exists():
-        rows = read(history)
-        cut = len(rows) != history.read_bytes().count(b"\n")
-        yield Look("history", "warning" if cut else "ok", f"{len(rows)} rows{', the next one cut' * cut}")
+        yield history_look(history)
     weights = folder / "model.safetensors"
     if weights.exists():
         try:
             load(weights)
         except CheckpointError as error:
             yield Look("model", "error", str(error), "--resume writes it anew")
+
+
+def history_look(path: Path) -> Look:
+    """Whether every row is whole; a run goes on behind the last one where the next was cut by a crash."""
+    try:
+        rows = len(read(path))
+    except CheckpointError as error:
+        return Look("history", "error", str(error), "put it back, or --overwrite starts anew")
+    if path.read_bytes()[-1:] not in (b"", b"\n"):
+        return Look("history", "warning", f"{rows} rows, the next one cut", "--resume removes it")
+    return Look("history", "ok", f"{rows} rows")
 
 
 def end_look(folder: Path, name: str) -> Look:
