@@ -21,6 +21,9 @@ from torchlift.train import Interrupted
 
 EPOCHS = 6
 
+DEAR = {"lifted init": 24}
+"""Epochs at equal cost where 6 do not pay for a trial: a step of block solvers is many plain ones."""
+
 RESHAPING = ("sharing", "layers", "channels", "pooled")
 """What these deliver has other layers or widths than what they were given."""
 
@@ -100,10 +103,11 @@ def test_what_is_delivered_is_what_was_asked_for(name: str, pruned: bool, loss, 
         with pytest.raises(TorchliftError, match=refused):
             run(name, pruned=pruned, valid=valid, loss=loss)
         return
-    result = run(name, pruned=pruned, valid=valid, loss=loss, equal_cost=True)
+    epochs = DEAR.get(name, EPOCHS)
+    result = run(name, pruned=pruned, valid=valid, loss=loss, equal_cost=True, epochs=epochs)
     assert not list(nodes(result.model))
     check_records(name, result, pruned)
-    assert result.cost <= EPOCHS * (1 + 1e-9)
+    assert result.cost <= epochs * (1 + 1e-9)
     if name not in RESHAPING:
         assert [type(m) for m in result.model.modules()] == [type(m) for m in before.modules()]
         assert list(result.model.state_dict()) == list(before.state_dict())
