@@ -20,7 +20,7 @@ def images(name, folder=None, seed=0):
         x = torch.rand(n, 3, 32, 32, generator=generator)
         return x, torch.randint(10, (n,), generator=generator)
 
-    return Splits(part(24), part(12), part(12), "classification")
+    return Splits(part(12), part(6), part(6), "classification")
 
 
 def entry(name, monkeypatch, tmp_path, **settings):
@@ -35,15 +35,16 @@ def entry(name, monkeypatch, tmp_path, **settings):
 
 
 def test_table2_has_the_paper_the_controls_and_ours_at_equal_cost(monkeypatch, tmp_path):
-    result = entry("table2", monkeypatch, tmp_path, seeds=2, scale=3.1 / 249)
+    monkeypatch.setattr(lenet, "PATIENCE", 1000)  # a phase that ends early leaves some of its budget
+    result = entry("table2", monkeypatch, tmp_path, seeds=2, scale=12 / 249)
     rows = {row["model"]: row for row in result["rows"]}
     assert {"SGD", lenet.LIFTING, lenet.SCHEDULE, lenet.TUNED, lenet.OURS} < set(rows)
     assert rows["SGD"]["paper"] == 67.37
     assert {row["parameters"] for row in rows.values()} == {70_346}
     costs = [row["cost"] for row in rows.values()]
-    assert max(costs) < 1.35 * min(costs)  # with one step an epoch, rounding is a large part of a phase
+    assert max(costs) < 1.1 * min(costs)  # less than a step is left of a phase
     assert rows[lenet.OURS]["to tuned plain"]["low"] <= rows[lenet.OURS]["to tuned plain"]["mean"]
-    again = entry("table2", monkeypatch, tmp_path, seeds=2, scale=3.1 / 249)
+    again = entry("table2", monkeypatch, tmp_path, seeds=2, scale=12 / 249)
     assert [row["per seed"] for row in again["rows"]] == [row["per seed"] for row in result["rows"]]
 
 
@@ -56,7 +57,7 @@ def test_what_was_tried_is_told_best_first(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("name", "cycles"), [("figure2", 1), ("figure4", 2)])
 def test_figures_have_curves_and_a_row_per_cycle(name, cycles, monkeypatch, tmp_path):
-    result = entry(name, monkeypatch, tmp_path, seeds=1, scale=20 * cycles / 249)
+    result = entry(name, monkeypatch, tmp_path, seeds=1, scale=30 * cycles / 249)
     assert [row["cycle"] for row in result["rows"]] == list(range(1, cycles + 1))
     assert {line["panel"] for line in result["curves"]} == {"validation accuracy", "validation loss"}
     first = result["rows"][0]
@@ -69,7 +70,7 @@ def test_table3_and_complexity(monkeypatch, tmp_path):
     monkeypatch.setattr(complexity, "PAPER", small)
     monkeypatch.setattr(table3, "teacher_student", few)
     monkeypatch.setattr(complexity, "teacher_student", few)
-    rows = {row["model"]: row for row in entry("table3", monkeypatch, tmp_path, seeds=2, scale=0.04)["rows"]}
+    rows = {row["model"]: row for row in entry("table3", monkeypatch, tmp_path, seeds=2, scale=0.25)["rows"]}
     assert rows[table3.LARGE]["ratio to 5-block"] == pytest.approx(1)
     assert rows[table3.TUNED]["ratio to tuned 1-block"]["mean"] == pytest.approx(1)
     logs = [
@@ -79,7 +80,7 @@ def test_table3_and_complexity(monkeypatch, tmp_path):
     assert rows[table3.OURS]["ratio to tuned 1-block"]["mean"] == pytest.approx(math.exp(sum(logs) / 2))
     assert rows[table3.TUNED]["better than tuned on"] is None
     assert rows[table3.OURS]["better than tuned on"] == f"{sum(log < 0 for log in logs)} of 2"
-    (row,) = entry("complexity", monkeypatch, tmp_path, seeds=2, scale=0.04)["rows"]
+    (row,) = entry("complexity", monkeypatch, tmp_path, seeds=2, scale=0.25)["rows"]
     assert row["Γ of the target"]["mean"] > 0
 
 
