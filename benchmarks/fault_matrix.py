@@ -2,7 +2,7 @@
 
     python benchmarks/fault_matrix.py [--samples 0] [--verbs fit auto …] [--who disk worker rank]
 
-``samples`` of each kind, 0 for all n. CI takes a few (``tests/run/test_faults.py``, whose scripts these
+``samples`` of each kind, 0 for all n. CI takes a few (``tests/train/run/test_faults.py``, whose scripts these
 are). Rows of ``results/fault_matrix.json`` with the same verb, column and samples are kept: a run that was
 stopped goes on.
 """
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-SCRIPTS = Path(__file__).parents[1] / "tests" / "run"
+SCRIPTS = Path(__file__).parents[1] / "tests" / "train" / "run"
 RESULTS = Path(__file__).parent / "results" / "fault_matrix.json"
 VERBS, WHO = ("fit", "auto", "compare", "tune", "overwrite"), ("disk", "worker", "rank")
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -120,10 +119,11 @@ class AutoResult:
 
     def saved(self) -> "AutoResult":
         """``auto.json``, the chosen model's file and its card in the folder."""
-        shutil.copyfile(self.folder / "models" / self.chosen.file, self.file)
-        card = (self.folder / "models" / self.chosen.file).with_suffix(".card.json")
+        file = self.folder / "models" / self.chosen.file
+        write(self.file, file.read_bytes())
+        card = file.with_suffix(".card.json")
         if card.is_file():
-            shutil.copyfile(card, self.folder / "card.json")
+            write(self.folder / "card.json", card.read_bytes())
         write(self.folder / RESULT, json.dumps(self.data(), default=str).encode())
         return self
 

@@ -18,7 +18,7 @@ from torchlift.errors import TorchliftError, machine_fault, one_line
 from torchlift.experiments.arm import Arm, Setup
 from torchlift.experiments.constraints import Delivered
 from torchlift.train.batches import source
-from torchlift.train.checkpoint import load, save
+from torchlift.train.checkpoint import disk_errors, load, save
 from torchlift.train.evaluation import evaluate
 from torchlift.train.run.result import Result
 
@@ -146,9 +146,12 @@ def shrunk(result: Result) -> nn.Module:
 
 def written(model: nn.Module, file: Path, card: dict[str, Any]) -> tuple[nn.Module, str]:
     """The model read back from its packed file; where none can be written, from its tensors."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    with disk_errors(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        if not deploy.save(model, file, card=card).needs_model:
+        with disk_errors(file):
+            saved = deploy.save(model, file, card=card)
+        if not saved.needs_model:
             return deploy.load(file), "deploy.load(file)"
         return deploy.load(file, into=copy.deepcopy(model)), "deploy.load(file, into=model)"
     except TorchliftError as error:

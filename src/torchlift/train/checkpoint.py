@@ -6,8 +6,10 @@ safetensors expects); the rest is JSON in the file's header, with a digest over 
 not malice: it is no signature.
 """
 
+import contextlib
 import hashlib
 import json
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +61,17 @@ def write(path: Path, text: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(f"cannot write {path} ({error.strerror}): choose another folder.") from error
-    try:
+    with disk_errors(path):
         files.write(path, text)
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Generator[None]:
+    """A disk that does not take what is written to ``path``, or beside it, is a one-line error."""
+    try:
+        yield
     except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror}.") from error
+        raise CheckpointError(f"{error.filename or path}: {error.strerror or error}.") from error
 
 
 def digest(text: str, tensors: dict[str, Tensor]) -> str:

@@ -19,7 +19,7 @@ from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Store, engine, rng
 from torchlift.train.batches import Accumulated, Augment, Parts, Source, Tensors, source
 from torchlift.train.callbacks import Callback, check_callbacks, listeners
-from torchlift.train.checkpoint import save, write
+from torchlift.train.checkpoint import disk_errors, save, write
 from torchlift.train.cost import probe
 from torchlift.train.engines import Engine, connected
 from torchlift.train.evaluation import evaluate
@@ -202,9 +202,10 @@ def fit(
     result = dataclasses.replace(result, schema=schema or {})
     if folder is not None and runner.rank == 0:
         save(folder / "model.safetensors", answer.model.state_dict())
-        deliver(result, folder)
-        result.to_json(folder / "result.json")
-        tell(result, folder)
+        with disk_errors(folder):
+            deliver(result, folder)
+            result.to_json(folder / "result.json")
+            tell(result, folder)
     for callback in callbacks if runner.rank == 0 else ():
         if isinstance(callback, Callback):
             callback.on_end(result)
