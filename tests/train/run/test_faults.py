@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SAMPLES = os.environ.get("TORCHLIFT_FAULTS", "2")
+SAMPLES = os.environ.get("TORCHLIFT_FAULTS", "1")
 """Faults of each kind; 0 for all, as ``benchmarks/fault_matrix.py`` does."""
 VERBS = "fit,best-of,compare,auto,tune,overwrite"
 
