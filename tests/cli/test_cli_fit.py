@@ -161,7 +161,7 @@ def test_auto_finds_a_model_and_says_why(run, blobs, tmp_path):
 
 
 def test_compare_goes_on(run, blobs):
-    command = "compare --model mlp --data blobs.npz --budget 1 --seeds 1 --recipe expand --out c"
+    command = "compare --model mlp --data blobs.npz --budget 2 --seeds 1 --recipe expand --out c"
     assert run(command).code == 0
     assert run(command).code == 2
     ran = run(command + " --resume")

@@ -62,7 +62,7 @@ def test_asked_is_got_survives_a_kill_and_runs_in_onnx(run, folder):
     last = json.loads((folder / "b" / "result.json").read_text())["history"][-1]
     assert (last["sparsity_target"], last["sparsity"]) == (0.95, pytest.approx(got))
     page = (folder / "b" / "report.html").read_text()
-    assert "Asked and got" in page
+    assert "Target and achieved" in page
     assert "against sparsity" in page
 
     export = "export --model vit_model.py:make --weights b/model.safetensors --data images.npz --to vit.onnx"

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,11 +87,11 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"loss": weighted(torch.tensor(2.0))},
         r"settings\.loss\.digest",
     ),
-    "recipe": ({}, {"recipe": tl.lifts.SoftMask()}, r"recipe\.class = '.*Plain', now it is '.*OneLift'"),
+    "recipe": ({}, {"recipe": tl.lifts.SoftMask()}, r"recipe\.class = '.*Plain', now it is '.*SoftMask'"),
     "recipe's field": (
         {"recipe": tl.lifts.SoftMask(strength=1e-4)},
         {"recipe": tl.lifts.SoftMask(strength=1e-5)},
-        r"recipe\.fields\.lift\.fields\.strength = 0\.0001, now it is 1e-05",
+        r"recipe\.fields\.strength = 0\.0001, now it is 1e-05",
     ),
     "recipe's function": (
         {"recipe": lambda task, fit: (fit(task, name="a"), task)[1]},
@@ -168,6 +169,12 @@ def test_another_dataset_behind_a_loader_is_refused(tmp_path: Path) -> None:
             run(tmp_path, train=other, resume=True)
 
 
+def constant(value: object) -> Callable[[], object]:
+    """A function with this value among the constants of its code."""
+    code = (lambda: None).__code__
+    return types.FunctionType(code.replace(co_consts=(value,)), globals())
+
+
 def test_a_digest_is_of_content() -> None:
     cycle: list[object] = [1]
     cycle.append(cycle)
@@ -188,6 +195,8 @@ def test_a_digest_is_of_content() -> None:
         chain = [chain]
     assert digest(chain) == digest([chain[0]]), "deeper than any stack, and still a digest"
     assert digest(changed(lambda net: net[2].bias.data[:1].add_(1e-7))) != digest(model()) == digest(model())
+    assert digest(constant(frozenset([0, 8]))) == digest(constant(frozenset([8, 0])))
+    assert digest(constant(frozenset([0, 8]))) != digest(constant(frozenset([0, 9])))
     assert digest(torch.eye(2).to_sparse()) != digest(2 * torch.eye(2).to_sparse())
     assert digest({"a": torch.arange(6).view(2, 3).T}) == digest(
         {"a": torch.arange(6).view(2, 3).T.contiguous()}

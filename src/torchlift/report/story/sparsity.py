@@ -1,4 +1,4 @@
-"""What pruning did: asked and got, layer by layer, accuracy against sparsity, tickets round by round."""
+"""What pruning did: target and achieved, by layer, accuracy against sparsity, tickets round by round."""
 
 import math
 import re

@@ -2,8 +2,9 @@
 
 Tensors and arrays by dtype, shape and bytes; functions by their bytecode, defaults, closures and the plain
 globals they read; modules by their tree and state; other objects by their type, the code of their class, and
-their attributes: all public ones, and those private ones that are plain data. What has no stable content
-(files, generators, locks) counts by its type alone, and is named to :func:`noting_opaque`.
+their attributes: all public ones, and those private ones that are plain data. Code of an installed package
+counts by its name and version. What has no stable content (files, generators, locks) counts by its type
+alone, and is named to :func:`noting_opaque`.
 """
 
 import contextlib
@@ -12,8 +13,10 @@ import dataclasses
 import functools
 import hashlib
 import sys
+import sysconfig
 import types
 from collections.abc import Generator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +45,21 @@ def from_library(value: Any) -> bool:
     """Whether a class or function belongs to a package whose version the record names."""
     module = getattr(value, "__module__", None) or "builtins"
     return module.partition(".")[0] in LIBRARIES and module != "__main__"
+
+
+def release_of(value: Any) -> str | None:
+    """``package version`` of a class or function of an installed package, whose code is fixed."""
+    return release((getattr(value, "__module__", None) or "builtins").partition(".")[0])
+
+
+@functools.cache
+def release(package: str) -> str | None:
+    """The package with its version, if it lies where packages are installed and says which it is."""
+    module = sys.modules.get(package)
+    file, version = (getattr(module, name, None) for name in ("__file__", "__version__"))
+    homes = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    installed = file is not None and any(Path(file).is_relative_to(home) for home in homes)
+    return f"{package} {version}" if installed and isinstance(version, str) else None
 
 
 def name_of(value: Any) -> str:
@@ -121,6 +139,9 @@ class Digest:
         if from_library(function) and "<" not in function.__qualname__:
             self.tell("named", name_of(function))
             return
+        if release_of(function) is not None and "<" not in function.__qualname__:
+            self.tell("installed", name_of(function), release_of(function))
+            return
         self.tell("function")
         self.add_code(function.__code__)
         self.add_all("defaults", (function.__defaults__, function.__kwdefaults__))
@@ -137,6 +158,8 @@ class Digest:
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self.add_code(constant)
+            elif isinstance(constant, frozenset):
+                self.tell("set", sorted(map(repr, constant)))  # in no order of its own
             else:
                 self.tell(repr(constant))
 
@@ -156,6 +179,9 @@ class Digest:
         """The functions and plain values of a class of the user's, and of the classes it is made from."""
         for part in kind.__mro__:
             if from_library(part) or part is object:
+                continue
+            if release_of(part) is not None:
+                self.tell("installed", name_of(part), release_of(part))
                 continue
             for name, member in sorted(vars(part).items()):
                 function = getattr(member, "__func__", getattr(member, "fget", member))

@@ -14,6 +14,7 @@ import torchlift
 from torchlift.core import Supervised, Task
 from torchlift.errors import CheckpointError
 from torchlift.loss import Own
+from torchlift.methods.recipe import OneLift
 from torchlift.train.batches import Source
 from torchlift.train.run.digest import noting_opaque
 from torchlift.train.run.identity import describe_data, describe_model
@@ -46,7 +47,7 @@ def fit_record(
         loss = "model"
     with noting_opaque() as opaque:
         record = {
-            "recipe": encode(recipe),
+            "recipe": encode(recipe.lift if type(recipe) is OneLift else recipe),
             "model": describe_model(task.model),
             "data": {"train": describe_data(train), "valid": describe_data(valid)},
             "settings": encode({"loss": loss, **settings}),
