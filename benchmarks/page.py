@@ -18,8 +18,12 @@ two cores, so most are smaller than the papers' experiments. `python benchmarks/
 
 def page() -> str:
     """All findings, ordered by the work they come from."""
-    found = [(path.stem, json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json"))]
-    known = [(name, result) for name, result in found if {"finding", "source"} <= set(result)]
+    records = [(path.stem, json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json"))]
+    known = [
+        (name, result)
+        for name, result in records
+        if isinstance(result, dict) and {"finding", "source"} <= result.keys()
+    ]
     known.sort(key=lambda one: (one[1]["source"].casefold(), one[0]))
     return INTRO + "".join(section(name, result) for name, result in known)
 
