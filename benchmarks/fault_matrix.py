@@ -1,6 +1,9 @@
-"""Every fault of every verb: the n-th touch of the disk in four kinds, a dying worker, a dying process.
+"""Every fault of every verb: the n-th touch of the disk in four kinds, a disk that is really full at the n-th
+write, a dying worker, a dying process.
 
-    python benchmarks/fault_matrix.py [--samples 0] [--verbs fit auto …] [--who disk worker rank]
+    python benchmarks/fault_matrix.py [--samples 0] [--verbs fit auto …] [--who disk filled worker rank]
+
+``filled`` mounts a small tmpfs and fills it to its last page before the n-th write (where it may mount).
 
 ``samples`` of each kind, 0 for all n. CI takes a few (``tests/train/run/test_faults.py``, whose scripts these
 are). Rows of ``results/fault_matrix.json`` with the same verb, column and samples are kept: a run that was
@@ -18,16 +21,19 @@ from typing import Any
 
 SCRIPTS = Path(__file__).parents[1] / "tests" / "train" / "run"
 RESULTS = Path(__file__).parent / "results" / "fault_matrix.json"
-VERBS, WHO = ("fit", "auto", "compare", "tune", "overwrite"), ("disk", "worker", "rank")
+VERBS = ("smallest", "fit", "auto", "compare", "tune", "overwrite")
+DISK = {"disk": ["exit,cut,error,full"], "filled": ["filled"]}
+"""Kinds of faults of a disk."""
+WHO = (*DISK, "worker", "rank")
 
 
 def tried(verb: str, who: str, samples: int) -> dict[str, Any]:
     """One verb through its faults: what was said, and how long it took."""
-    script, how = ("faults.py", []) if who == "disk" else ("deaths.py", [who])
+    script, how = ("faults.py", []) if who in DISK else ("deaths.py", [who])
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as place:
         done = subprocess.run(
-            [sys.executable, str(SCRIPTS / script), place, verb, *how, str(samples), "0"],
+            [sys.executable, str(SCRIPTS / script), place, verb, *how, str(samples), "0", *DISK.get(who, [])],
             capture_output=True,
             text=True,
             check=False,

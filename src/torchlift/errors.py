@@ -60,6 +60,16 @@ def machine_fault(error: BaseException) -> bool:
     return error.__cause__ is not None and machine_fault(error.__cause__)
 
 
+LONGEST = 400
+"""Characters of a message about a file."""
+
+
+def printable(message: str) -> str:
+    """A message that may quote a file: no line breaks, no control characters, not long."""
+    line = "".join(c if c.isprintable() else "?" for c in message)
+    return line if len(line) <= LONGEST else line[:LONGEST] + " …"
+
+
 def one_line(error: BaseException) -> str:
     """An error in one line; the class is named where the message is not ours."""
     first = next(iter(str(error).strip().splitlines()), "")

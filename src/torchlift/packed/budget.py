@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Generator, Iterable
 
-from torchlift.errors import TorchliftError
+from torchlift.errors import TorchliftError, printable
 
 FLOOR = 256 * 2**20
 GROWTH = 1024
@@ -11,16 +11,11 @@ STEPS = 1 << 16
 """Steps of the decoder that any file may take, about half a second, beside one for each of its bytes."""
 
 
-LONGEST = 400
-"""Characters of a message."""
-
-
 class PackedError(TorchliftError):
     """A file that is not a whole, honest torchlift model; the message is one printable line."""
 
     def __init__(self, message: str) -> None:
-        line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split(" ")))
-        super().__init__(line if len(line) <= LONGEST else line[:LONGEST] + " …")
+        super().__init__(printable(message))
 
 
 class Budget:

@@ -1,11 +1,13 @@
-"""Faults at the n-th touch of the disk: ``python faults.py FOLDER VERBS SAMPLES SEED``.
+"""Faults at the n-th touch of the disk: ``python faults.py FOLDER VERBS SAMPLES SEED [KINDS]``.
 
-VERBS: some of fit, best-of, compare, auto, tune and overwrite, with commas; of each kind of fault so many
-SAMPLES, 0 for all: ``exit`` (the process is gone before the n-th operation), ``cut`` (gone after half of the
-n-th write), ``error`` (the n-th operation fails once), ``full`` (from the n-th on no write succeeds). Every
-faulty life is followed by one with ``resume=True``, which must end as if nothing had happened, with nothing
-left over. Prints how many faults were tried, and every one that made a difference, with which it exits 1.
-Lives are forked from one process that has torch loaded.
+VERBS: some of smallest, fit, best-of, compare, auto, tune and overwrite, with commas; of each of the KINDS
+of fault so many SAMPLES, 0 for all: ``exit`` (the process is gone before the n-th operation), ``cut`` (gone
+after half of the n-th write), ``error`` (the n-th operation fails once), ``full`` (from the n-th on no write
+succeeds), ``filled`` (before the n-th write a real disk, a tmpfs, is filled to its last page; only where one
+can be mounted). A full disk must be told by name. Every faulty life is followed by one with ``resume=True``,
+with room again, which must end as if nothing had happened, with nothing left over. Prints how many faults
+were tried, and every one that made a difference, with which it exits 1. Lives are forked from one process
+that has torch loaded.
 """
 
 import contextlib
@@ -15,14 +17,16 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch._dynamo  # torch loads it with the first optimizer: once, before the first life
+from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -36,21 +40,28 @@ from train.run.runs import data, model, run
 
 WRITES = ("write", "fsync", "pwrite", "mkdir")
 OTHERS = ("replace", "unlink", "truncate", "ftruncate", "rmdir")
-KINDS = ("exit", "cut", "error", "full")
+KINDS = ("exit", "cut", "error", "full", "filled")
+FULL = ("full", "filled")
+DISK, PAGE = 1 << 22, 4096
+"""Bytes of a disk that is filled, and of its pages."""
 GONE, REFUSED = 9, 3
 
 
 class Disk:
-    """Counts operations, and makes the n-th go wrong."""
+    """Notes operations, and makes the n-th go wrong; ``place`` is on the disk that it fills."""
 
-    def __init__(self, kind: str, fatal: int) -> None:
-        self.kind, self.fatal, self.count = kind, fatal, 0
+    def __init__(self, kind: str = "none", fatal: int = 0, place: Path = Path()) -> None:
+        self.kind, self.fatal, self.place = kind, fatal, place
+        self.names = list[str]()
 
     def touch(self, name: str, half: Callable[[], object] = lambda: None) -> None:
-        self.count += 1
-        full = self.kind == "full" and self.count >= self.fatal and name in WRITES
-        if not (full or self.count == self.fatal):
+        self.names.append(name)
+        count = len(self.names)
+        full = self.kind == "full" and count >= self.fatal and name in WRITES
+        if not (full or count == self.fatal):
             return
+        if self.kind == "filled":
+            fill(self.place / "ballast")
         if self.kind == "cut":
             half()
         if self.kind in ("exit", "cut"):
@@ -58,6 +69,21 @@ class Disk:
         if full or self.kind == "error":
             number = errno.ENOSPC if full else errno.EIO
             raise OSError(number, os.strerror(number))
+
+
+REAL_OPEN, REAL_WRITE = os.open, os.write
+
+
+def fill(ballast: Path) -> None:
+    """Write a file until the disk has no page left."""
+    handle = REAL_OPEN(ballast, os.O_WRONLY | os.O_CREAT)
+    with contextlib.suppress(OSError):
+        while True:
+            REAL_WRITE(handle, bytes(16 * PAGE))
+    with contextlib.suppress(OSError):
+        while True:
+            REAL_WRITE(handle, bytes(PAGE))
+    os.close(handle)
 
 
 class File:
@@ -96,12 +122,10 @@ def install(disk: Disk, below: Path) -> None:
 
         return call
 
-    real_write = os.write
-
     def written(handle: int, content: bytes) -> int:
         if str(below) in os.readlink(f"/proc/self/fd/{handle}"):
-            disk.touch("write", lambda: real_write(handle, content[: len(content) // 2]))
-        return real_write(handle, content)
+            disk.touch("write", lambda: REAL_WRITE(handle, content[: len(content) // 2]))
+        return REAL_WRITE(handle, content)
 
     io.open, os.write = opened, written
     for name in (*WRITES[1:], *OTHERS):
@@ -111,6 +135,11 @@ def install(disk: Disk, below: Path) -> None:
 def fit(out: Path, train: Any = None, **how: bool) -> None:
     recipe = tl.recipes.NeuralLifting("0", width=4, mix=0.5)
     run(out, train=train or data(), recipe=recipe, epochs=3, batch_size=32, **how)
+
+
+def smallest(out: Path, train: Any = None, **how: bool) -> None:
+    """As little as a run can write."""
+    run(out, nn.Linear(4, 2), train=train or data(), valid=None, epochs=1, batch_size=64, **how)
 
 
 def best_of(out: Path, train: Any = None, **how: bool) -> None:
@@ -143,6 +172,7 @@ def overwrite(out: Path, train: Any = None, **how: bool) -> None:
 
 
 VERBS = {
+    "smallest": smallest,
     "fit": fit,
     "best-of": best_of,
     "compare": compare,
@@ -153,7 +183,7 @@ VERBS = {
 
 
 def life(verb: str, out: Path, disk: Disk | None = None, **how: bool) -> int:
-    """The exit code of a forked life; with a disk, its count of operations in ``count``."""
+    """The exit code of a forked life; of one without a fault, its operations in ``operations``."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -165,13 +195,22 @@ def life(verb: str, out: Path, disk: Disk | None = None, **how: bool) -> int:
         VERBS[verb](out, **how)
         code = 0
     except tl.TorchliftError as error:
-        code = REFUSED if "\n" not in str(error) else 1
+        code = REFUSED if well_told(str(error), disk) else 1
+        if code == 1:
+            print(error)
     except BaseException:
         traceback.print_exc()
     finally:
         if disk is not None and disk.fatal == 0:
-            (out.parent / "count").write_bytes(str(disk.count).encode())
+            (out.parent / "operations").write_bytes(" ".join(disk.names).encode())
+        sys.stdout.flush()
         os._exit(code)
+
+
+def well_told(message: str, disk: Disk | None) -> bool:
+    """Whether an error is one line, and names a full disk."""
+    full = disk is not None and disk.kind in FULL
+    return "\n" not in message and (not full or os.strerror(errno.ENOSPC) in message)
 
 
 def story(verb: str, out: Path) -> Any:
@@ -190,9 +229,8 @@ def story(verb: str, out: Path) -> Any:
 
 
 def left(out: Path) -> list[Path]:
-    """What should have been cleaned up; an empty lock may be another program's and stays."""
-    found = [path for path in out.rglob("*") if path.name.startswith((".", "step-")) or path.suffix == ".tmp"]
-    return [path for path in found if path.name != ".lock" or path.stat().st_size]
+    """What should have been cleaned up."""
+    return [path for path in out.rglob("*") if path.name.startswith((".", "step-")) or path.suffix == ".tmp"]
 
 
 def prepare(verb: str, out: Path) -> None:
@@ -208,41 +246,51 @@ def resumed(verb: str, out: Path) -> int:
     return code
 
 
-def faults(verb: str, root: Path, samples: int, seed: int) -> Iterator[str]:
+def faults(verb: str, root: Path, kinds: Sequence[str], samples: int, seed: int) -> Iterator[str]:
     """Try them; a sentence for each that made a difference. The last line counts."""
     prepare(verb, root / "reference" / "run")
-    counter = Disk("none", 0)
-    code = life(verb, root / "reference" / "run", counter)
+    code = life(verb, root / "reference" / "run", Disk())
     assert code == 0, f"without a fault it ends with {code}"
-    total = int((root / "reference" / "count").read_text())
+    names = (root / "reference" / "operations").read_text().split()
     expected = story(verb, root / "reference" / "run")
-    chosen = spread(total, samples, random.Random(f"{seed} {verb}"))
+    chosen = spread(names, kinds, samples, random.Random(f"{seed} {verb}"))
+    felt = 0
     for kind, number in chosen:
-        wrong = trial(verb, root / f"{kind}{number}", Disk(kind, number), expected)
+        code, wrong = trial(verb, root / f"{kind}{number}", Disk(kind, number, root), expected)
+        felt += code != 0
         if wrong:
-            yield f"{verb}, {kind} at {number}: {wrong}"
-    yield f"{len(chosen)} faults at {total} operations"
+            yield f"{verb}, {kind} at {number} ({names[number - 1]}): {wrong}"
+    yield f"{len(chosen)} faults at {len(names)} operations, {felt} ended the run"
 
 
-def spread(total: int, samples: int, chance: random.Random) -> list[tuple[str, int]]:
-    """Kinds and numbers: all, or ``samples`` of each kind, one fault in each of as many equal stretches."""
+def spread(
+    names: list[str], kinds: Sequence[str], samples: int, chance: random.Random
+) -> list[tuple[str, int]]:
+    """Kinds and numbers: all, or ``samples`` of each kind, one fault in each of as many equal stretches.
+
+    A disk is full where something is written; what only removes or renames does not notice.
+    """
+    total = len(names)
+    writes = [number for number, name in enumerate(names, 1) if name in WRITES]
     if not 0 < samples < total:
-        return [(kind, number) for kind in KINDS for number in range(1, total + 1)]
-    kinds = chance.sample(KINDS * samples, len(KINDS) * samples)
-    width = total / len(kinds)
-    return sorted({(kind, 1 + int((i + chance.random()) * width)) for i, kind in enumerate(kinds)})
+        return [(kind, n) for kind in kinds for n in (writes if kind in FULL else range(1, total + 1))]
+    drawn = chance.sample(list(kinds) * samples, len(kinds) * samples)
+    width = total / len(drawn)
+    return sorted({(kind, 1 + int((i + chance.random()) * width)) for i, kind in enumerate(drawn)})
 
 
-def trial(verb: str, place: Path, disk: Disk, expected: Any) -> str:
-    """One fault and the life after it; what was wrong, if anything."""
+def trial(verb: str, place: Path, disk: Disk, expected: Any) -> tuple[int, str]:
+    """One fault and the life after it; how the first ended, and what was wrong, if anything."""
     out = place / "run"
     prepare(verb, out)
-    codes = life(verb, out, disk), resumed(verb, out)
-    if codes[0] not in (0, REFUSED, GONE) or codes[1] != 0:
-        return f"exit codes {codes}"
+    first = life(verb, out, disk)
+    (disk.place / "ballast").unlink(missing_ok=True)
+    then = resumed(verb, out)
+    if first not in (0, REFUSED, GONE) or then != 0:
+        return first, f"exit codes {first, then}"
     found, rest = story(verb, out), [path.name for path in left(out)]
     shutil.rmtree(place)
-    return "another result" if found != expected else f"left {rest}" if rest else ""
+    return first, "another result" if found != expected else f"left {rest}" if rest else ""
 
 
 def told(verbs: str, trials: Callable[[str], Iterator[str]]) -> int:
@@ -256,10 +304,28 @@ def told(verbs: str, trials: Callable[[str], Iterator[str]]) -> int:
     return int(bad)
 
 
-def main(root: Path, verbs: str, samples: int, seed: int) -> int:
-    fit(root / "first")  # what is loaded and compiled by a first run is there for every life
-    return told(verbs, lambda verb: faults(verb, root / verb, samples, seed))
+@contextlib.contextmanager
+def small_disk(root: Path) -> Generator[bool]:
+    """A disk of its own at a folder; whether there is one."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(root)]
+    there = (
+        shutil.which("mount") is not None
+        and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    )
+    try:
+        yield there
+    finally:
+        if there:
+            subprocess.run(["umount", str(root)], check=True)
+
+
+def main(root: Path, verbs: str, samples: int, seed: int, kinds: Sequence[str]) -> int:
+    with small_disk(root) as there:
+        fit(root / "first")  # what is loaded and compiled by a first run is there for every life
+        tried = [kind for kind in kinds if there or kind != "filled"]
+        return told(verbs, lambda verb: faults(verb, root / verb, tried, samples, seed))
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    chosen = sys.argv[5].split(",") if len(sys.argv) > 5 else KINDS
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), chosen))

@@ -7,7 +7,9 @@ import multiprocessing
 import os
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -81,6 +83,40 @@ def test_the_lock_of_a_dead_holder_is_taken_over(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text(json.dumps({"pid": 1, "host": "x", "boot": "", "started": ""}))
     run(tmp_path)
     assert not (tmp_path / ".lock").exists()
+
+
+DEATHS = ("open", "link", "pwrite", "ftruncate", "unlink")
+
+
+def dying(fatal: int, folder: Path) -> int:
+    """The exit code of a process that is gone before its n-th touch of the disk while it locks a folder."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    left = fatal
+
+    def mortal(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            return real(*given, **options) if left else os._exit(9)
+
+        return call
+
+    for name in DEATHS:
+        setattr(os, name, mortal(getattr(os, name)))
+    Lock(folder)
+    os._exit(0)
+
+
+def test_whoever_dies_while_it_locks_leaves_nothing(tmp_path: Path) -> None:
+    fatal = 1
+    while dying(fatal, tmp_path) == 9:
+        assert (tmp_path / ".lock").stat().st_size if (tmp_path / ".lock").exists() else True
+        Lock(tmp_path).release()
+        assert not any(tmp_path.iterdir())
+        fatal += 1
+    assert fatal > len(DEATHS)
 
 
 def no_locks(handle: int, operation: int) -> None:

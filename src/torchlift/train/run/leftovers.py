@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from torchlift import files
 from torchlift.errors import CheckpointError
+from torchlift.files import temporary_of
 from torchlift.train.run.record import NAME
 from torchlift.train.store import FINAL, STEPS
 
@@ -21,7 +21,7 @@ OWNED = {
         NAME,
     ),
     "comparison": ("comparison.json", "prices.jsonl", "report.html", NAME),
-    "auto": ("ledger.jsonl", "auto.json", "model.tlift", "card.json", "models", "runs", "report.html", NAME),
+    "auto": ("ledger.jsonl", "auto.json", "model.tl", "card.json", "models", "runs", "report.html", NAME),
     "search": ("study.journal", "tuning.json", "best.toml", "report.html", NAME),
 }
 """What each kind of run writes; the record is last, because it vouches for the others."""
@@ -43,12 +43,6 @@ def leftovers(folder: Path, kind: str) -> list[Path]:
         found += [path for path in folder.glob("fits/**/.*.tmp") if temporary_of(path)]
         found += [step for end in folder.glob(f"fits/**/{FINAL}") for step in end.parent.glob(STEPS)]
     return sorted(found)
-
-
-def temporary_of(path: Path) -> str | None:
-    """The name of the file that a temporary one was to become."""
-    match = files.TEMPORARY.fullmatch(path.name)
-    return match["name"] if match else None
 
 
 def remove(path: Path) -> None:

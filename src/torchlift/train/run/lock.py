@@ -1,6 +1,7 @@
 """One run at a time in a folder: a lock that the kernel lets go when its holder dies or the machine restarts.
 
 ``.lock`` names the holder (process, boot, start time, host) for people, and for file systems without locks.
+It has this text as soon as it has its name: whoever dies leaves a lock that the next one knows as ours.
 """
 
 import contextlib
@@ -16,14 +17,15 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import ClassVar
 
+from torchlift import files
 from torchlift.errors import CheckpointError, InUseError
 from torchlift.train.run.holder import me, parse_holder, read_holder
 
 NAME = ".lock"
 PATIENCE = 5.0
 """Seconds to wait for a holder that is about to share."""
-LARGEST = 4096
-"""Bytes of a lock file that are read."""
+LARGEST, LENGTH = 4096, 1024
+"""Bytes of a lock file that are read; and written, with spaces behind the text: one text covers another."""
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -34,18 +36,19 @@ class Lock:
 
     def __init__(self, folder: Path, shared: bool = False) -> None:
         self.folder, self.path, self.handle = folder, folder / NAME, -1
-        self.made, self.removable = not folder.exists(), False
+        self.made, self.created, self.removable = not folder.exists(), False, False
         try:
             folder.mkdir(parents=True, exist_ok=True)
             patience = time.monotonic() + (PATIENCE if shared else 0.0)
             while not self.taken(shared, time.monotonic() < patience):
                 time.sleep(0.01)
-            os.ftruncate(self.handle, 0)
-            os.pwrite(self.handle, json.dumps(dataclasses.asdict(me())).encode(), 0)
+            os.pwrite(self.handle, signature(), 0)
+            os.ftruncate(self.handle, LENGTH)
+            self.sweep()
         except OSError as error:
             self.release()
             raise CheckpointError(
-                f"cannot write {self.path} ({error.strerror}): choose another folder."
+                f"cannot write {self.path} ({error.strerror}): free space there or choose another folder."
             ) from error
         Lock.held.add(self)
 
@@ -67,7 +70,8 @@ class Lock:
             return False
         except OSError as error:
             found = read_holder(self.path)
-            if error.errno not in NO_LOCKS or (found is not None and found.lives()):
+            others = found is not None and found.lives() and not self.created
+            if error.errno not in NO_LOCKS or others:
                 self.refuse(error)
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(self.handle), os.lstat(self.path)):
@@ -77,14 +81,12 @@ class Lock:
 
     def open(self) -> bool:
         """Open the file, made here or found, never through a link; False where it went meanwhile."""
+        if not os.path.lexists(self.path):
+            self.created = files.create(self.path, signature())
         try:
-            self.handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-            self.removable = True
-        except FileExistsError:
-            try:
-                self.handle = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-            except FileNotFoundError:
-                return False
+            self.handle = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return False
         return True
 
     def ours(self) -> bool:
@@ -97,6 +99,12 @@ class Lock:
         text = os.pread(self.handle, LARGEST, 0)
         self.removable |= parse_holder(text) is not None
         return not text or self.removable
+
+    def sweep(self) -> None:
+        """Remove locks of ours that a crash left half-written."""
+        for path in self.folder.glob(f".{NAME}.*.tmp"):
+            if files.temporary_of(path) == NAME:
+                path.unlink(missing_ok=True)
 
     def refuse(self, error: OSError) -> None:
         """Say who is there."""
@@ -132,6 +140,11 @@ class Lock:
         Lock.held.discard(self)
         os.close(self.handle)
         self.handle = -1
+
+
+def signature() -> bytes:
+    """What this process writes into a lock."""
+    return json.dumps(dataclasses.asdict(me())).encode().ljust(LENGTH)
 
 
 def forget() -> None:
