@@ -294,9 +294,12 @@ def test_digests_and_keys_say_which_file_it_is_and_who_wrote_it(tmp_path):
     for run in (
         lambda: save(tiny(), tmp_path / "e.tl", key=b""),
         lambda: load(tmp_path / "plain.tl", key=b""),
+        lambda: read_card(tmp_path / "plain.tl", key=b""),
     ):
         with pytest.raises(TorchliftError, match="at least one byte"):
             run()
+    with pytest.raises(TorchliftError, match="not text"):
+        load(tmp_path / "plain.tl", digest=b"")
 
 
 def test_a_card_stands_in_the_header(tmp_path):

@@ -264,9 +264,6 @@ def load(
     the model may make; by default 256 MiB and 1024 times the file's size. ``digest``: the SHA-256 that the
     file must have, as :func:`save` gives it. ``key``: the key it must be sealed with.
     """
-    check_key(key)
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise TorchliftError(f"load: limit={limit!r} is not a number of bytes.")
     with opened_file(path, limit, digest, key) as opened:
         return opened.model() if into is None else opened.fill(into)
 
@@ -284,6 +281,11 @@ def opened_file(
     path: str | os.PathLike[str], limit: int | None, digest: str | None, key: bytes | None
 ) -> Generator["Opened"]:
     """A file, its seal checked; errors begin with its path."""
+    check_key(key)
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise TorchliftError(f"load: limit={limit!r} is not a number of bytes.")
+    if digest is not None and type(digest) is not str:
+        raise TorchliftError(f"load: digest={digest!r} is not text: pass what save returned as its digest.")
     try:
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             about = os.fstat(file.fileno())
@@ -307,6 +309,14 @@ def opened_file(
         raise
     except Exception as error:  # what a hostile file leads to has no list; it must not pass for a bug of ours
         raise PackedError(f"{path}: the file makes no sense ({type(error).__name__}: {error}).") from error
+
+
+def are_sizes(sizes: Any) -> bool:
+    """Whether numbers stand by the names of modules, and of what they are in them."""
+    return type(sizes) is dict and all(
+        type(own) is dict and all(type(value) in (int, float) for value in own.values())
+        for own in sizes.values()
+    )
 
 
 def check_key(key: bytes | None) -> None:
@@ -347,6 +357,8 @@ class Opened:
             raise PackedError("the header says something else than a header does.")
         if type(header.get("card", {})) is not dict:
             raise PackedError("the card is no table.")
+        if not are_sizes(header.get("sizes", {})):
+            raise PackedError("the sizes are no table of numbers.")
         return header
 
     def plan(self) -> Plan:

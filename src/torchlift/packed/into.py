@@ -5,12 +5,16 @@ Layers become as narrow as their weights say, never wider than the given model h
 a call of it more expensive. Everything is checked before anything is changed.
 """
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from torchlift.channels.follow.norms import is_response_norm, rms_form
+from torchlift.channels.layers import CountedGroupNorm, CountedLayerNorm, CountedResponseNorm
 from torchlift.channels.resizing import countable, refit_attention, resize
+from torchlift.channels.surgery import counted
 from torchlift.core.weights import refresh_flat_weights
 from torchlift.packed.budget import PackedError
 from torchlift.packed.layers import arguments_of, made, name_of
@@ -29,15 +33,34 @@ def places_of(model: nn.Module) -> dict[str, tuple[nn.Module, str]]:
     }
 
 
-def sizes_of(model: nn.Module) -> dict[str, dict[str, int]]:
-    """Whole numbers of a user's own modules that a cut may change: heads, widths, the sizes of parts."""
-    found: dict[str, dict[str, int]] = {}
+COUNTED = (CountedLayerNorm, CountedGroupNorm, CountedResponseNorm)
+COUNT = "count"
+
+
+def sizes_of(model: nn.Module) -> dict[str, dict[str, int | float]]:
+    """Numbers that a cut may change: heads, widths and the sizes of parts in a user's own modules; how many
+    features a norm still counts; the ε of a root-mean-square norm."""
+    found: dict[str, dict[str, int | float]] = {}
     for name, module in model.named_modules():
-        if name_of(module) is None:
+        own: dict[str, int | float] = {}
+        if isinstance(module, COUNTED):
+            own = {COUNT: module.count}
+        elif name_of(module) is None:
             own = {key: value for key, value in vars(module).items() if type(value) is int and countable(key)}
-            if own:
-                found[name] = own
+            if (form := rms_form(module)) is not None and type(eps := getattr(module, form.eps)) is float:
+                own[form.eps] = eps
+        if own:
+            found[name] = own
     return found
+
+
+def features(norm: nn.Module) -> int:
+    """How many features a norm over all of them has; 0 where a module is none that can count more."""
+    if isinstance(norm, nn.LayerNorm):
+        return norm.normalized_shape[0] if len(norm.normalized_shape) == 1 else 0
+    if isinstance(norm, nn.GroupNorm):
+        return norm.num_channels if norm.num_groups == 1 else 0
+    return norm.get_parameter("weight").shape[-1] if is_response_norm(norm) else 0
 
 
 def some(names: Any) -> str:
@@ -58,6 +81,7 @@ class Target:
         self.check_names(names)
         self.named = list(zip(names, numbers, strict=True))
         self.sizes = self.check_sizes(sizes)
+        self.counts = self.check_counts(sizes)
         self.check_ties()
 
     def check_names(self, names: list[str]) -> None:
@@ -82,12 +106,29 @@ class Target:
             if numbers.setdefault(id(getattr(owner, leaf)), number) != number:
                 raise PackedError(f"{name!r} is tied in into=, and not in the file.")
 
-    def check_sizes(self, sizes: Any) -> list[tuple[nn.Module, str, int]]:
-        """Whole numbers of modules may become smaller, nothing else."""
-        modules, found = dict(self.model.named_modules()), list[tuple[nn.Module, str, int]]()
+    def check_counts(self, sizes: Any) -> dict[str, int]:
+        """Norms that lost features may go on counting as many as they have here, and no more."""
+        found: dict[str, int] = {}
+        for name, module in self.model.named_modules():
+            own = sizes.get(name) if type(sizes) is dict else None
+            count = own.get(COUNT) if type(own) is dict and not isinstance(module, COUNTED) else None
+            if name and type(count) is int and (now := features(module)):
+                if not 0 < count <= now:
+                    raise PackedError(f"{name} counts {count} features in the file and has {now} in into=.")
+                found[name] = count
+        return found
+
+    def check_sizes(self, sizes: Any) -> list[tuple[nn.Module, str, int | float]]:
+        """Whole numbers of modules may become smaller, the ε of a norm another one, nothing else."""
+        modules, found = dict(self.model.named_modules()), list[tuple[nn.Module, str, int | float]]()
         for name, own in sizes.items() if type(sizes) is dict else ():
             for key, value in own.items() if type(own) is dict and name in modules else ():
                 now = vars(modules[name]).get(key)
+                form = rms_form(modules[name])
+                if form is not None and key == form.eps and type(now) is float and type(value) is float:
+                    if not (value >= 0 and math.isfinite(value)):
+                        raise PackedError(f"{key} of {name} is {value} in the file.")
+                    found.append((modules[name], key, value))
                 if type(now) is int and countable(key) and type(value) is int and value != now:
                     if not 0 < value <= now:
                         raise PackedError(
@@ -133,6 +174,8 @@ class Target:
             resize(owner)
         for module, key, value in self.sizes:
             setattr(module, key, value)
+        for name, count in self.counts.items():
+            self.model.set_submodule(name, counted(self.model.get_submodule(name), count))
         refit_attention(self.model)
         refresh_flat_weights(self.model)
         for module in changed:
