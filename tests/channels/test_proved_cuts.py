@@ -1,5 +1,6 @@
 """What is cut is proved dead from the weights: a network without zeros comes back as it is."""
 
+import sys
 import threading
 import time
 from pathlib import Path
@@ -154,8 +155,19 @@ def peak(function, *args) -> int:
     return most - before
 
 
+def masked(model: nn.Module, _x: Tensor) -> nn.Module:
+    return mask_weights(model, 0.9)
+
+
+def magnitude_pruned(model: nn.Module, _x: Tensor) -> nn.Module:
+    """The recipe, apart from its training."""
+    return tl.recipes.MagnitudePruning(sparsity=0.9)(
+        tl.Task(model, "mse"), lambda *_given, **_how: None
+    ).model
+
+
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
-@pytest.mark.parametrize("call", [shrink, prune, lambda model, _x: mask_weights(model, 0.9)])
+@pytest.mark.parametrize("call", [shrink, prune, masked, magnitude_pruned])
 def test_memory_is_at_most_four_times_the_model(call):
     model = nn.Sequential(nn.Linear(3072, 4096), nn.ReLU(), nn.Linear(4096, 3072)).eval()
     with torch.no_grad():
@@ -200,3 +212,123 @@ def test_auto_leaves_plain_models_alone():
     y = (x[:, 0] > 0).long()
     found = tl.auto(model, (x, y), (x, y), budget=4, candidates={"plain": "plain"})
     assert size(found.model) == size(model)
+
+
+class Squeeze(nn.Module):
+    """Channels weighted by what their averages say."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.down, self.up = nn.Conv2d(width, width // 4, 1), nn.Conv2d(width // 4, width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = nn.functional.adaptive_avg_pool2d(x, 1)
+        return x * nn.functional.hardsigmoid(self.up(self.down(mean).relu()))
+
+
+def block(inside: int, outside: int, stride: int) -> nn.Module:
+    """A convolution of each channel, weighted channels, and one over all channels."""
+    return nn.Sequential(
+        nn.Conv2d(inside, inside, 3, stride, 1, groups=inside, bias=False), nn.BatchNorm2d(inside), nn.ReLU(),
+        Squeeze(inside), nn.Conv2d(inside, outside, 1, bias=False), nn.BatchNorm2d(outside), nn.Hardswish(),
+    )  # fmt: skip
+
+
+class Detector(nn.Module):
+    """What finds text in images: maps of three sizes, brought to one, and a head that is twice as fine.
+
+    Its mean and its scale are views of a single number, and its grid is a strided part of another tensor.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.Hardswish())
+        self.stages = nn.ModuleList([block(8, 16, 1), block(16, 24, 2), block(24, 32, 2)])
+        self.laterals = nn.ModuleList(nn.Conv2d(width, 12, 1, bias=False) for width in (16, 24, 32))
+        self.head = nn.Sequential(
+            nn.Conv2d(36, 9, 3, padding=1, bias=False), nn.BatchNorm2d(9), nn.ReLU(),
+            nn.ConvTranspose2d(9, 9, 2, 2), nn.BatchNorm2d(9), nn.ReLU(), nn.Conv2d(9, 1, 1), nn.Sigmoid(),
+        )  # fmt: skip
+        self.register_buffer("mean", torch.full((1, 1, 1, 1), 0.45).expand(1, 3, 1, 1))
+        self.register_buffer("scale", torch.tensor([0.22]).expand(3)[:1].as_strided((1,), (3,)))
+        self.register_buffer("grid", torch.arange(64.0).view(8, 8)[::2, ::3].t())
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.stem((x - self.mean) / self.scale)
+        maps = []
+        for stage, lateral in zip(self.stages, self.laterals, strict=True):
+            h = stage(h)
+            maps.append(lateral(h))
+        fine = maps[0].shape[-2:]
+        return (
+            self.head(torch.cat([nn.functional.interpolate(m, fine) for m in maps], 1)) + 0 * self.grid[0, 0]
+        )
+
+
+def detector(seed: int = 0) -> Detector:
+    """One whose norms are as after training: many channels are off at most inputs, none is zero."""
+    torch.manual_seed(seed)
+    model = Detector().eval()
+    with torch.no_grad():
+        for norm in model.modules():
+            if isinstance(norm, nn.BatchNorm2d):
+                norm.running_mean.normal_()
+                norm.running_var.uniform_(0.1, 2)
+                norm.weight.normal_()
+                norm.bias.normal_(-1.5)
+    return model
+
+
+def test_a_detector_with_expanded_buffers_keeps_its_channels_and_is_measured():
+    model, x = detector(), torch.rand(1, 3, 64, 64)
+    off = (model.stages[0][:3](model.stem((x - model.mean) / model.scale)) == 0).flatten(2).all(2).sum()
+    assert off > 0, "some channels are off on the example"
+    assert unchanged(model, x)
+    assert tl.deploy.measure(model, x, repeats=1).params == size(model)
+
+
+def test_a_detector_loses_the_channels_that_are_zero():
+    model, x = detector(), torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        model.stages[1][4].weight[:5] = 0
+        model.stages[1][5].bias[:5] = 0
+        model.stages[1][5].running_mean[:5] = 0
+    small = shrink(model, x)
+    assert small.stages[1][4].out_channels == 24 - 5
+    assert_close(small(x), model(x), atol=1e-6, rtol=0)
+    assert tl.deploy.measure(small, x, repeats=1).params == size(small)
+
+
+def python_calls(function, *args) -> int:
+    """How many Python functions a call enters."""
+    count = 0
+
+    def note(_frame, event, _given) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        function(*args)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("zeros", [0, 2])
+def test_work_grows_with_the_number_of_layers_and_not_faster(zeros):
+    """A thousand layers take fifty times what twenty do."""
+
+    def deep(layers: int) -> nn.Module:
+        model = nn.Sequential(*(part for _ in range(layers) for part in (nn.Linear(8, 8), nn.ReLU()))).eval()
+        with torch.no_grad():
+            for layer in model[::2]:
+                layer.weight[:zeros] = layer.bias[:zeros] = 0
+        return model
+
+    x = torch.randn(2, 8)
+    shrink(deep(3), x)
+    work = [python_calls(shrink, deep(layers), x) for layers in (10, 20, 40)]
+    assert work[2] - work[1] <= 2.1 * (work[1] - work[0])
+    assert (work[2] - work[1]) / 20 <= 1600

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,40 @@ class Costs:
                 for size, roots in extents
             )
         return total / self.samples
+
+
+def sizes_by_count(
+    costs: Costs, groups: Mapping[str, Tensor]
+) -> Callable[[Mapping[str, int]], tuple[float, float, float]]:
+    """Channels, parameters and MACs that are left, as a function of how many channels of each group (name →
+    representatives) go."""
+
+    def extent(size: int, roots: list[Tensor]) -> tuple[int, list[tuple[str, float]]]:
+        hits = {name: sum(int(torch.isin(r, own).sum()) for r in roots) for name, own in groups.items()}
+        return size, [(name, count / len(groups[name])) for name, count in hits.items() if count]
+
+    weights: list[list[tuple[int, list[tuple[str, float]]]]] = []
+    for name, shape in costs.sizes.items():
+        along = costs.places.get(name, ())
+        weights.append(
+            [extent(n, [roots for place, roots in along if place.dim == dim]) for dim, n in enumerate(shape)]
+        )
+    products = [
+        [extent(size, [] if roots is None else [roots]) for size, roots in extents]
+        for extents in costs.products
+    ]
+
+    def left(terms: list[list[tuple[int, list[tuple[str, float]]]]], counts: Mapping[str, int]) -> float:
+        return sum(
+            math.prod(size - sum(each * counts[name] for name, each in own) for size, own in term)
+            for term in terms
+        )
+
+    def sizes(counts: Mapping[str, int]) -> tuple[float, float, float]:
+        channels = sum(len(own) - counts[name] for name, own in groups.items())
+        return channels, left(weights, counts), left(products, counts) / costs.samples
+
+    return sizes
 
 
 def costs_of(model: nn.Module, found: Trace) -> Costs:

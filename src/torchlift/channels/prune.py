@@ -20,6 +20,7 @@ from torchlift.channels.follow import Trace, traced
 from torchlift.channels.follow.movement import LOOKED_UP
 from torchlift.channels.follow.trace import OUTPUT
 from torchlift.channels.layout import faster, lay, timed
+from torchlift.channels.pretrained import rewrite_config
 from torchlift.channels.scores import Choice, Criterion, Loss, Scope, chosen, scores_of
 from torchlift.channels.shrink import shrunk
 from torchlift.channels.surgery import operate, surgery, usable
@@ -82,6 +83,7 @@ def prune(
         small = operate(model, found, surgery(verdicts(free, gone)), exact=exact)
         if exact and checked(small, masked(model, free, gone, found.scaled).eval(), given, output):
             say_what_stays(known)
+            rewrite_config(small, example, output)
             return small
     zeroed = masked(model, free, gone, found.scaled)  # constants to fold, or a cut refused
     return shrunk(zeroed, example, exact=exact, output=output)[0]

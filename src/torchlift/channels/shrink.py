@@ -19,6 +19,7 @@ from torchlift.channels.example_inputs import Example, Output, Pinned, other_siz
 from torchlift.channels.follow import traced
 from torchlift.channels.follow.constants import FIXED
 from torchlift.channels.layout import laid_out
+from torchlift.channels.pretrained import rewrite_config
 from torchlift.channels.surgery import FIXED_SIZE, Surgery, operate, runs, surgery
 
 log = logging.getLogger(__name__)
@@ -76,9 +77,13 @@ def shrunk(
     small = copy.deepcopy(model) if small is None else small.train(model.training)
     if optimizer is not None:
         carry(optimizer, model, small, done.cuts)
-    if done.cuts and not exact:
-        log.warning("inexact by request: outputs move by up to %.2g", difference(model, small, [given]))
-    return laid_out(small, given) if done.cuts else small, rows
+    if not done.cuts:
+        return small, rows
+    if not exact:
+        pair = counting(sharing(model), output), counting(sharing(small), output)
+        log.warning("inexact by request: outputs move by up to %.2g", difference(*pair, [given]))
+    rewrite_config(small, given, None if output == "all" else output)
+    return laid_out(small, given), rows
 
 
 def shrinkable(model: nn.Module, example: Example, *, exact: bool = True) -> list[Row]:

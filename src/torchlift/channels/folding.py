@@ -1,0 +1,96 @@
+"""Batch norms folded into the layer before them, where that changes nothing.
+
+W ← γ/σ · W,   b ← γ/σ · (b − μ) + β;  a weight on a grid stays on it: its step takes the factor.
+"""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from torchlift.channels.copies import copied
+from torchlift.channels.example_inputs import Example, call, outputs
+from torchlift.core.merge import CONVOLUTION, LINEAR, TRANSPOSED, scale
+
+NORM = nn.modules.batchnorm._BatchNorm  # pyright: ignore[reportPrivateUsage]
+LAYERS = (*CONVOLUTION, *TRANSPOSED, *LINEAR)
+EQUAL = 1e-9
+"""Relative squared difference of outputs that rounding makes."""
+
+
+def fold_norms(model: nn.Module, inputs: Example) -> nn.Module:
+    """A copy of the model whose batch norms are part of the layers before them, with the same outputs."""
+    folded = copied(model).eval()
+    pairs = neighbours(folded, inputs)
+    for some in ([pairs], [[pair] for pair in pairs]):  # nearly always all at once
+        for group in some:
+            trial = copied(folded)
+            for layer, norm in group:
+                fold(trial, layer, norm)
+            if same_outputs(folded, trial, inputs):
+                folded = trial
+                if group is pairs:
+                    return folded
+    return folded
+
+
+def same_outputs(model: nn.Module, other: nn.Module, inputs: Example) -> bool:
+    """Whether all outputs of two models differ by rounding alone."""
+    pairs = zip(outputs(model, [inputs]), outputs(other, [inputs]), strict=True)
+    return all(
+        bool((y - z).double().square().sum() <= EQUAL * y.double().square().sum())
+        for y, z in pairs
+        if y.is_floating_point()
+    )
+
+
+def neighbours(model: nn.Module, inputs: Example) -> list[tuple[str, str]]:
+    """(layer, batch norm) where the norm is given what the layer returns; each runs once."""
+    made: dict[int, str] = {}
+    held: list[Any] = []  # tensors are told apart by their numbers while they are alive
+    pairs: list[tuple[str, str]] = []
+    calls: dict[str, int] = {}
+
+    def hook(name: str) -> Any:
+        def seen(layer: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            held.append((args, output))
+            calls[name] = calls.get(name, 0) + 1
+            if isinstance(layer, LAYERS):
+                made[id(output)] = name
+            elif args and id(args[0]) in made:
+                pairs.append((made[id(args[0])], name))
+
+        return seen
+
+    watched = {n: m for n, m in model.named_modules() if isinstance(m, (*LAYERS, NORM))}
+    hooks = [module.register_forward_hook(hook(name)) for name, module in watched.items()]
+    try:
+        with torch.no_grad():
+            call(model, inputs)
+    finally:
+        for one in hooks:
+            one.remove()
+    owners = [id(m.weight) for m in model.modules() if isinstance(m, LAYERS)]
+    single = [p for p in pairs if calls[p[0]] == calls[p[1]] == 1]
+    return [
+        p for p in single if owners.count(id(model.get_submodule(p[0]).weight)) == 1 and foldable(model, p[1])
+    ]
+
+
+def foldable(model: nn.Module, norm: str) -> bool:
+    """Whether a norm has statistics to fold."""
+    return cast(Any, model.get_submodule(norm)).running_mean is not None
+
+
+@torch.no_grad()
+def fold(model: nn.Module, layer_name: str, norm_name: str) -> None:
+    """Put a norm into the layer before it, and the identity in its place."""
+    layer, norm = cast(Any, model.get_submodule(layer_name)), cast(Any, model.get_submodule(norm_name))
+    factor: Tensor = torch.rsqrt(norm.running_var + norm.eps)
+    factor = factor if norm.weight is None else factor * norm.weight
+    shift = -factor * norm.running_mean
+    shift = shift if norm.bias is None else shift + norm.bias
+    if layer.bias is None:
+        layer.bias = nn.Parameter(torch.zeros_like(norm.running_mean, dtype=layer.weight.dtype))
+    model.set_submodule(layer_name, scale(layer, factor, shift))
+    model.set_submodule(norm_name, nn.Identity())
