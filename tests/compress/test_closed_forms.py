@@ -111,7 +111,7 @@ def test_channels_go_greedily_by_the_cost_in_all_readers() -> None:
     columns = torch.tensor([[0, -1], [1, 2], [3, -1], [4, 5]])
     readers = [Surgeon.of(q, columns) for q in quadratics]
     scales = [reader.scale for reader in readers]
-    order, paid = removal_order(readers, 4, 3)
+    order, paid = removal_order(readers, torch.arange(4), 3)
     gone: list[int] = []
     for channel, cost in zip(order.tolist(), paid.tolist(), strict=True):
 

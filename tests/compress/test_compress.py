@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 import torchlift as tl
-from any_models import ANY, any_model
+from any_models import any_model
+from torchlift.channels.folding import fold_norms
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.distance import output_error
 from torchlift.compress.journal import Journal
-from torchlift.compress.norms import fold_norms
+from torchlift.compress.moving import Pull
 from torchlift.errors import CheckpointError, DataError, TorchliftError
 from torchlift.tree import each
 
@@ -179,7 +180,10 @@ def test_a_tied_weight_is_solved_once_and_stays_tied() -> None:
     assert all(row.error is not None and not row.why for row in small.rows)
 
 
-@pytest.mark.parametrize("name", [name for name in ANY if name != "mobilenet"])
+SMALL = ["mixed", "lstm", "gpt2", *(pytest.param(name, marks=pytest.mark.fuzz) for name in ("bert", "vit"))]
+
+
+@pytest.mark.parametrize("name", SMALL)
 def test_any_model(name: str) -> None:
     model, batch = any_model(name)
     batch = each(lambda t: t.repeat(2, *[1] * (t.ndim - 1)), batch)
@@ -269,6 +273,8 @@ class Idle(nn.Module):
         ({"keep": "nowhere"}, "matches nothing"),
         ({"ratio": 0.5, "macs": 100.0}, "pass one of them"),
         ({"group": 7}, "32, 64 or 128"),
+        ({"accuracy": 0.9}, "pass valid="),
+        ({"accuracy": 0.9, "valid": (images(16), torch.zeros(16))}, "pass one of them"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(
@@ -293,3 +299,77 @@ def test_calibration_tells_arguments_from_labels() -> None:
     assert not Calibration.of(nn.Identity(), (x, x), device).positional
     with pytest.raises(DataError, match="empty"):
         Calibration.of(nn.Identity(), [], device)
+
+
+def labelled(model: nn.Module, count: int = 256) -> tuple[Tensor, Tensor]:
+    x = torch.randn(count, 3, 8, 8, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        return x, model(x).argmax(1)
+
+
+def test_an_accuracy_is_kept_with_the_fewest_bytes() -> None:
+    model, x = image_net(), images()
+    kept = compress(model, x, accuracy=0.7, valid=labelled(model))
+    assert kept.card["achieved"]["metric"] >= 0.7
+    assert kept.bytes < compress(model, x, bits=4).bytes
+    with pytest.raises(TorchliftError, match="the model itself has 1"):
+        compress(model, x, accuracy=1.1, valid=labelled(model))
+
+
+def test_latency_is_met_by_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock that counts parameters."""
+    model, x = image_net(), images()
+
+    def clock(small: nn.Module, *_: Any) -> float:
+        return sum(p.numel() for p in small.parameters()) / 1e6
+
+    monkeypatch.setattr("torchlift.compress.planning.median_latency", clock)
+    small = compress(model, x, latency=1.5)
+    assert 1000 < sum(p.numel() for p in small.model.parameters()) <= 1500
+    with pytest.raises(TorchliftError, match=r"latency=0\.001 is not possible: the least"):
+        compress(model, x, latency=0.001)
+
+
+def test_prune_with_calibration_refits_what_is_left() -> None:
+    model, x = image_net(), images()
+    refit = tl.deploy.prune(model, x[:2], 0.5, calibration=x)
+    plain = tl.deploy.prune(model, x[:2], 0.5, round_to=1)
+    assert refit[3].weight.shape == plain[3].weight.shape == (8, 6, 3, 3)
+    assert output_error(model, refit, [(x,)]) < 0.5 * output_error(model, plain, [(x,)])
+    with pytest.raises(TorchliftError, match="criterion= is for prune without calibration="):
+        tl.deploy.prune(model, x[:2], 0.5, calibration=x, criterion="norm")
+
+
+def test_cuts_are_allocated_by_what_they_cost() -> None:
+    """A layer whose outputs are nearly copies of a few gives more; no more is left than with equal parts."""
+    torch.manual_seed(0)
+    wide, narrow = nn.Linear(12, 32), nn.Linear(32, 16)
+    with torch.no_grad():
+        wide.weight.copy_(torch.randn(32, 3) @ torch.randn(3, 12))
+        wide.bias.zero_()
+    model = nn.Sequential(wide, nn.Tanh(), narrow, nn.ReLU(), nn.Linear(16, 8)).eval()
+    x = torch.randn(256, 12)
+    equal, allocated = (compress(model, x, ratio=0.5, allocate=a) for a in (False, True))
+    assert allocated.error < 0.8 * equal.error
+    assert equal.model[0].out_features == 16
+    assert allocated.model[0].out_features < 16 < 8 + allocated.model[2].out_features
+    for name in ("parameters", "macs"):
+        assert allocated.card["achieved"][name] <= equal.card["achieved"][name]
+
+
+def test_moved_targets_are_the_minimum_of_their_energy() -> None:
+    torch.manual_seed(0)
+    y, p, g = (torch.randn(6, 4, dtype=torch.float64) for _ in range(3))
+    z = Pull(p, g, 0.7).moved(y, -1, None).requires_grad_()
+    energy = (y - y.mean()).square().sum()
+    parts = ((z - y).square().sum() + (z - p).square().sum()) / energy
+    (parts + (g * (z - p)).sum() + 0.35 * (z - p).square().sum()).backward()
+    torch.testing.assert_close(z.grad, torch.zeros_like(y))
+    some = Pull(p[:, :2], g[:, :2], 0.7).moved(y, -1, torch.tensor([0, 3]))
+    assert torch.equal(some[:, 1:3], y[:, 1:3])
+
+
+def test_a_second_sweep_moves_targets_and_never_loses() -> None:
+    model, x = image_net(), images()
+    once, twice = (compress(model, x, bits=2, ratio=0.25, sweeps=n) for n in (1, 2))
+    assert twice.error < once.error

@@ -1,10 +1,10 @@
-"""Which level for which layer: a knapsack over measured options.
+"""Which level for which layer: a knapsack over measured options; how many channels of which coupling.
 
 min Σ_l cost_l(level_l)   subject to   Σ_l size_l(level_l) ≤ budget
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -53,3 +53,47 @@ def knapsack(layers: Sequence[Sequence[Option]], budget: float) -> list[Option] 
 def units(size: float, unit: float) -> int:
     """Parts of the budget that a size takes."""
     return -int(-size // unit)
+
+
+PARTS = 16
+"""A move gives back or takes this part of a coupling's channels, or a few times as much."""
+
+FARTHEST = 7 / 8
+"""At most so much of a coupling goes."""
+
+
+def allocate_cuts(
+    counts: Mapping[str, int],
+    costs: Mapping[str, Sequence[float]],
+    sizes: Callable[[Mapping[str, int]], Sequence[float]],
+) -> dict[str, int]:
+    """How many channels of each coupling go: the least Σ cost(count) with no size above that of ``counts``.
+
+    ``costs[name][k]`` is the cost of k channels less. Exchanges, as long as one pays: some channels of one
+    coupling come back, some of another go where sizes ask for it.
+    """
+    found = dict(counts)
+    limits = sizes(counts)
+    steps = {name: max(1, len(own) // PARTS) for name, own in costs.items()}
+    farthest = {name: max(counts[name], int(FARTHEST * len(own))) for name, own in costs.items()}
+    while True:
+        moves: list[tuple[float, str, int, str, int]] = []
+        for back, least in steps.items():
+            fewer = found[back] - least
+            if fewer < 0:
+                continue
+            gain = costs[back][found[back]] - costs[back][fewer]
+            if gain > 0:
+                moves.append((-gain, back, fewer, back, fewer))
+            for other, step in steps.items():
+                for more in range(found[other] + step, farthest[other] + 1, step) if other != back else ():
+                    paid = costs[other][more] - costs[other][found[other]]
+                    if paid < gain:
+                        moves.append((paid - gain, back, fewer, other, more))
+        for _, back, fewer, other, more in sorted(moves):
+            trial = found | {back: fewer, other: more}
+            if all(size <= limit for size, limit in zip(sizes(trial), limits, strict=True)):
+                found = trial
+                break
+        else:
+            return found

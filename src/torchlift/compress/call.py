@@ -1,9 +1,11 @@
 """``tl.compress``: a trained network and a handful of unlabelled inputs become a small network."""
 
 import dataclasses
+import json
 import math
 import os
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,18 @@ from torch import nn
 
 from torchlift.channels.copies import copied
 from torchlift.channels.example_inputs import check_plain
+from torchlift.channels.folding import fold_norms
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.cutting import self_contained
 from torchlift.compress.delivery import deliver
 from torchlift.compress.journal import Journal, identity_of
-from torchlift.compress.norms import fold_norms
 from torchlift.compress.planning import Targets, compressed
 from torchlift.compress.polish import polished
-from torchlift.compress.result import Compressed
+from torchlift.compress.result import Compressed, said
+from torchlift.compress.scoring import Score
 from torchlift.compress.sweep import Sweep
 from torchlift.core import matches, select
+from torchlift.deploy.card import schema_card
 from torchlift.errors import TorchliftError
 from torchlift.train.progress import Progress
 
@@ -38,6 +42,7 @@ def compress(
     bits: int | None = None,
     ratio: float | None = None,
     sparsity: float | None = None,
+    accuracy: float | None = None,
     valid: Any = None,
     metric: Callable[[nn.Module, Any], float] | None = None,
     polish: float = 0,
@@ -45,11 +50,13 @@ def compress(
     where: str = "*",
     keep: str | Sequence[str] = (),
     group: int | None = None,
+    allocate: bool = True,
     example: Any = None,
     device: str = "auto",
     progress: bool = True,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    card: Mapping[str, Any] | None = None,
 ) -> Compressed:
     """A small copy of a trained model, from 64 to 1,024 inputs without labels and without training.
 
@@ -58,15 +65,25 @@ def compress(
     ``bytes`` of the file, ``macs`` of one sample, ``latency`` in milliseconds, ``bits`` of each weight,
     the ``ratio``
     of channels to cut, the ``sparsity`` of the weights. Without any: as small as stays within 1 % of the
-    outputs.
+    outputs, or keeps an ``accuracy`` (or ``metric``) on ``valid``. Of a ``ratio``, each layer takes its share
+    by what it costs the outputs, with no more channels, weights or MACs left than the same part of each layer
+    would leave; ``allocate=False`` cuts the same part of each.
     ``polish``: epochs of distillation on the same inputs. ``sweeps``: how often the layers are gone through.
     ``where``: a glob on the names of weights to compress; ``keep``: globs of those to leave alone.
     ``group``: 32, 64
     or 128 inputs of a row share a step. ``valid`` and ``metric(model, batch)`` add a figure to the card. With
     ``out=`` a folder, the call can be resumed when interrupted, and leaves ``model.tl`` and ``card.json``.
+    ``card``: of the given model; what it says of inputs and outputs is in the file, for ``predict``. Splits
+    of ``tl.data`` say it themselves.
     """
     check(model, polish, sweeps, group)
-    targets = Targets(bytes, macs, latency, bits, ratio, sparsity or 0.0, group)
+    about = said(card or {})
+    if all(hasattr(calibration, part) for part in ("train", "loss", "schema")):  # Splits
+        about = about or schema_card(calibration.schema, calibration.loss)
+        calibration = calibration.train
+    if accuracy is not None and valid is None:
+        raise TorchliftError("accuracy= is measured on validation data: pass valid=(inputs, labels), too.")
+    targets = Targets(bytes, macs, latency, bits, ratio, sparsity or 0.0, group, accuracy, allocate)
     place = torch.device(
         "cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu")
     )
@@ -85,15 +102,24 @@ def compress(
     bar = Bar(progress)
     foldable = where == "*" and not keep and self_contained(given)
     original = fold_norms(given, data.first(2)) if foldable else given
+    score = None if valid is None else Score(valid, metric, place)
     sweep = Sweep(original, data, Journal(folder, identity, resume=resume), bar, chosen)
     try:
-        state, sensitivity = compressed(sweep, targets, sweeps)
+        state, sensitivity = compressed(sweep, beside(about, targets), sweeps, score)
         if polish:
             state = dataclasses.replace(state, work=polished(sweep, state.work, calibration, polish))
     finally:
         bar.stop()
     example = data.first(2) if example is None else example
-    return deliver(sweep, given, state, targets, sensitivity, example, (valid, metric), folder)
+    return deliver(sweep, given, state, targets, sensitivity, example, score, folder, about)
+
+
+def beside(about: Mapping[str, Any], targets: Targets) -> Targets:
+    """The targets of the weights, when the file also says this of inputs and outputs."""
+    if targets.bytes is None or not about:
+        return targets
+    text = json.dumps(about, separators=(",", ":")).encode()
+    return dataclasses.replace(targets, bytes=max(1, targets.bytes - len(zlib.compress(text, 9)) - 8))
 
 
 def check(model: nn.Module, polish: float, sweeps: int, group: int | None) -> None:

@@ -1,15 +1,15 @@
 """Channels, heads and units cut where their readers miss them least, and the readers refit.
 
-Sets of coupled channels are taken in the order in which they are first read. The costs of a channel add up
-over all
-layers that read it; what goes is zero in all that writes it, so that the network runs on in its old shape,
-and is cut
-out at the end.
+Sets of coupled channels are ranked from the last to the first, so that what only serves channels that go is
+not missed; the costs of a channel add up over all layers that read it. They are cut from the first to the
+last: each reader is refit for what reaches it then. What goes is zero in all that writes it, so that the
+network runs on in its old shape, and is cut out at the end.
 """
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from torchlift.channels.shrink import decided
 from torchlift.channels.surgery import operate, surgery, usable
 from torchlift.compress.linear_maps import Blocks, LinearMap, Projections, Table
 from torchlift.compress.moments import Moments
-from torchlift.compress.refit import DAMPING, Quadratic, bias_for
+from torchlift.compress.refit import Quadratic, bias_for
 from torchlift.compress.stream import Stream
 from torchlift.compress.surgeon import Surgeon, removal_order
 from torchlift.packed.trees import Describer, UnlistedError
@@ -104,46 +104,161 @@ def own_block(table: Tensor, start: int, width: int) -> Tensor:
     return torch.where(inside, table - start, -1).sort(1, descending=True).values
 
 
-def choose(
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ranking:
+    """The channels of a coupling in the order in which they may go."""
+
+    order: Tensor
+    costs: Tensor
+    """The output error, as far as it is foretold, without the first 0, 1, 2, … of them; empty: not known."""
+
+    def gone(self, channels: int, count: int) -> Tensor:
+        """Boolean: the first ``count`` channels of the order."""
+        mask = torch.zeros(channels, dtype=torch.bool)
+        mask[self.order[:count]] = True
+        return mask
+
+
+def rank_channels(
+    stream: Stream,
+    channels: Channels,
+    maps: Sequence[LinearMap],
+    counts: Mapping[str, int],
+    journal: Callable[[Callable[[], dict[str, Tensor]]], dict[str, Tensor]],
+    change: Callable[[], float],
+    *,
+    whole: bool,
+    surgeon: bool = True,
+) -> dict[str, Ranking]:
+    """An order of each coupling's channels, from the last coupling to the first.
+
+    A reader's outputs that go themselves count no more: what reads only for them is not missed. ``change`` is
+    the error of the network's output as it is; with ``whole`` the order goes on beyond ``counts``, and costs
+    are in units of it.
+    """
+    by_name = {m.weight: m for m in maps}
+    found: dict[str, Ranking] = {}
+    gone: dict[str, Tensor] = {}
+    for coupling in reversed(channels.free):
+        count = min(counts.get(coupling.name, 0), coupling.channels - 1)
+        if count <= 0:
+            continue
+        readers = readers_of(coupling, by_name, stream.work) if surgeon else []
+        left = {r.one.weight: left_rows(r.one, stream.work, channels.free, gone) for r in readers}
+
+        def rank(
+            coupling: Coupling = coupling,
+            readers: list[Reader] = readers,
+            left: dict[str, Tensor] = left,
+            count: int = count,
+        ) -> dict[str, Tensor]:
+            return ranked(stream, coupling, readers, left, count, change, whole=whole)
+
+        found[coupling.name] = Ranking(**journal(rank))
+        gone[coupling.name] = found[coupling.name].gone(coupling.channels, count)
+    return found
+
+
+def left_rows(
+    one: LinearMap, work: nn.Module, free: Sequence[Coupling], gone: Mapping[str, Tensor]
+) -> Tensor:
+    """(groups, r), Boolean: the outputs of a layer that stay."""
+    layer, weight = work.get_submodule(one.module), one.weight_of(work)
+    groups, rows, _ = one.matrix(layer, weight).shape
+    left = torch.ones(weight.shape[one.rows_dim], dtype=torch.bool)
+    for coupling in free:
+        for member in coupling.of("writes") if coupling.name in gone else ():
+            if (member.name, member.dim) == (one.weight, one.rows_dim):
+                left[member.index[gone[coupling.name][member.channel]]] = False
+    return left.expand(groups, -1) if isinstance(one, Blocks) else left.reshape(groups, rows)
+
+
+def ranked(
     stream: Stream,
     coupling: Coupling,
     readers: Sequence[Reader],
-    moments: Mapping[str, Moments],
+    left: Mapping[str, Tensor],
     count: int,
-    damping: float = DAMPING,
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Boolean: the ``count`` channels that go; the readers' weights and biases without them, by name."""
-    surgeons: list[list[Surgeon]] = []
-    for reader in readers:
-        layer, weight = stream.work.get_submodule(reader.one.module), reader.one.weight_of(stream.work)
-        bias = reader.one.bias_of(stream.work) is not None
-        sums = moments[stream.key(reader.one)]
-        problem = Quadratic.of(sums, reader.one.matrix(layer, weight), bias=bias, damping=damping)
-        surgeons.append(surgeons_of(problem, reader.columns))
-    order, _ = removal_order([s for some in surgeons for s in some], coupling.channels, count)
+    change: Callable[[], float],
+    *,
+    whole: bool,
+) -> dict[str, Tensor]:
+    """The order of one coupling's channels and, with ``whole``, their costs."""
+    if not readers:
+        choice = Choice(ratio=count / coupling.channels)
+        (gone,) = chosen([coupling], scores_of(stream.work, [coupling], choice), choice)
+        return {"order": gone.nonzero().flatten(), "costs": torch.zeros(0)}
+    moments = stream.moments([r.one for r in readers])
+    surgeons = [surgeons_of(stream, r, moments[stream.key(r.one)], left[r.one.weight]) for r in readers]
+    every = [s for some in surgeons for s in some]
+    order, paid = removal_order(every, torch.arange(coupling.channels), count)
+    if not whole:
+        return {"order": order, "costs": torch.zeros(0)}
+    before = change()
     written: dict[str, Tensor] = {}
     for reader, some in zip(readers, surgeons, strict=True):
-        matrix = torch.stack([s.weight for s in some])
+        matrix = matrix_of(reader.one, stream.work)
+        for group, surgeon in enumerate(some):
+            matrix[group, left[reader.one.weight][group]] = surgeon.weight.to(matrix)
         written |= refit(stream.work, reader.one, moments[stream.key(reader.one)], matrix)
+    with values(stream.work, written):
+        unit = max(change() - before, 0.0) / max(float(paid.sum()), 1e-30)
     gone = torch.zeros(coupling.channels, dtype=torch.bool)
     gone[order] = True
-    return gone, written
+    rest = (~gone).nonzero().flatten()
+    more, also = removal_order(every, rest, len(rest) - 1)
+    costs = torch.cat([torch.zeros(1).double(), torch.cat([paid, also]).clamp(min=0).cumsum(0)])
+    return {"order": torch.cat([order, more]), "costs": unit * costs}
 
 
-def surgeons_of(problem: Quadratic, columns: Tensor) -> list[Surgeon]:
-    """A surgeon for each group of a layer; their costs are relative to what the whole layer puts out."""
-    energy = float(problem.energy.sum())
+def matrix_of(one: LinearMap, work: nn.Module) -> Tensor:
+    """A layer's weight as matrices, to be written into."""
+    return one.matrix(work.get_submodule(one.module), one.weight_of(work)).clone()
+
+
+def surgeons_of(stream: Stream, reader: Reader, moments: Moments, left: Tensor) -> list[Surgeon]:
+    """A surgeon for each group of a layer, for the outputs ``left`` (groups, r); their costs are relative to
+    what the whole layer puts out."""
+    problem = problem_of(stream, reader, moments)
+    energy = float(problem.energy[left].sum())
     made: list[Surgeon] = []
-    for group, own in enumerate(columns):
+    for group, own in enumerate(reader.columns):
+        rows = left[group]
         part = dataclasses.replace(
             problem,
             hessian=problem.hessian[group : group + 1],
-            linear=problem.linear[group : group + 1],
-            energy=problem.energy[group : group + 1],
+            linear=problem.linear[group : group + 1, :, rows],
+            energy=problem.energy[group : group + 1, rows],
         )
         made.append(Surgeon.of(part, own))
         made[-1].scale = 1 / energy if energy > 0 else 1.0
     return made
+
+
+def problem_of(stream: Stream, reader: Reader, moments: Moments) -> Quadratic:
+    """A reader's least-squares problem."""
+    bias = reader.one.bias_of(stream.work) is not None
+    return Quadratic.of(moments, matrix_of(reader.one, stream.work), bias=bias)
+
+
+@contextlib.contextmanager
+def values(model: nn.Module, written: Mapping[str, Tensor]) -> Generator[None]:
+    """Other values of some parameters for a while."""
+    named = dict(model.named_parameters(remove_duplicate=False))
+    before = {name: named[name].detach().clone() for name in written}
+    overwrite(model, written)
+    try:
+        yield
+    finally:
+        overwrite(model, before)
+
+
+@torch.no_grad()
+def overwrite(model: nn.Module, written: Mapping[str, Tensor]) -> None:
+    """Put values into parameters, by name."""
+    named = dict(model.named_parameters(remove_duplicate=False))
+    for name, value in written.items():
+        named[name].copy_(value)
 
 
 def refit(work: nn.Module, one: LinearMap, moments: Moments, matrix: Tensor) -> dict[str, Tensor]:
@@ -161,28 +276,45 @@ def cut_channels(
     stream: Stream,
     channels: Channels,
     maps: Sequence[LinearMap],
-    counts: Mapping[str, int],
+    gone: Mapping[str, Tensor],
     journal: Callable[[Callable[[], dict[str, Tensor]]], dict[str, Tensor]],
     tell: Callable[[str], None],
-) -> tuple[nn.Module, dict[str, Tensor], Cuts]:
-    """The smaller network, the channels that went by coupling, and the cuts of every tensor."""
+    *,
+    repair: bool = True,
+) -> tuple[nn.Module, Cuts]:
+    """The network without the channels ``gone`` (Boolean, by coupling), every reader refit from the first to
+    the last, and the cuts of every tensor."""
     by_name = {m.weight: m for m in maps}
-    gone: dict[str, Tensor] = {}
+    dead: list[Coupling] = []
     for coupling in channels.free:
-        count = min(counts.get(coupling.name, 0), coupling.channels - 1)
-        tell(coupling.name)
-        if count <= 0:
+        if coupling.name not in gone:
             continue
-        step = journal(lambda c=coupling, n=count: cut_one(stream, c, by_name, n))
-        gone[coupling.name] = step.pop("gone")
-        named = dict(stream.work.named_parameters(remove_duplicate=False))
-        with torch.no_grad():
-            for name, value in step.items():
-                named[name].copy_(value)
-        dead = [c for c in channels.free if c.name in gone]  # a refit must not bring back what went before
+        tell(coupling.name)
+        readers = readers_of(coupling, by_name, stream.work) if repair else []
+        if readers:
+            own = gone[coupling.name]
+            overwrite(stream.work, journal(lambda r=readers, g=own: without(stream, r, g)))
+        dead.append(coupling)  # a refit must not bring back what went before
         silence(stream.work, dead, [gone[c.name] for c in dead])
-    small, cuts = operated(stream, channels, gone)
-    return small, gone, cuts
+    return operated(stream, channels, gone)
+
+
+def without(stream: Stream, readers: Sequence[Reader], gone: Tensor) -> dict[str, Tensor]:
+    """The readers' ridge solutions on the columns that stay, by name."""
+    moments = stream.moments([r.one for r in readers])
+    written: dict[str, Tensor] = {}
+    for reader in readers:
+        own = moments[stream.key(reader.one)]
+        problem = problem_of(stream, reader, own)
+        matrix = torch.zeros_like(problem.linear.mT)
+        for group, columns in enumerate(reader.columns):
+            lost = columns[gone].flatten()
+            stays = torch.ones(matrix.shape[-1], dtype=torch.bool)
+            stays[lost[lost >= 0]] = False
+            factor = torch.linalg.cholesky(problem.hessian[group][stays][:, stays])
+            matrix[group][:, stays] = torch.cholesky_solve(problem.linear[group][stays], factor).mT
+        written |= refit(stream.work, reader.one, own, matrix)
+    return written
 
 
 @torch.no_grad()
@@ -194,20 +326,6 @@ def silence(model: nn.Module, groups: Sequence[Coupling], gone: Sequence[Tensor]
             if member.name in weights:
                 weight = weights[member.name]
                 weight.index_fill_(member.dim, member.index[dead[member.channel]].to(weight.device), 0)
-
-
-def cut_one(
-    stream: Stream, coupling: Coupling, maps: Mapping[str, LinearMap], count: int
-) -> dict[str, Tensor]:
-    """The channels of a coupling that go, and the weights of its readers without them."""
-    readers = readers_of(coupling, maps, stream.work)
-    if not readers:
-        choice = Choice(ratio=count / coupling.channels)
-        (gone,) = chosen([coupling], scores_of(stream.work, [coupling], choice), choice)
-        return {"gone": gone}
-    moments = stream.moments([r.one for r in readers])
-    gone, written = choose(stream, coupling, readers, moments, count)
-    return {"gone": gone, **written}
 
 
 def operated(stream: Stream, channels: Channels, gone: Mapping[str, Tensor]) -> tuple[nn.Module, Cuts]:

@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +16,23 @@ from torchlift.compress.distance import output_error, rows
 from torchlift.compress.linear_maps import maps_of
 from torchlift.compress.planning import Sensitivity, Targets
 from torchlift.compress.result import Compressed, LayerRow
-from torchlift.compress.stream import run
+from torchlift.compress.running import run
+from torchlift.compress.scoring import Score
 from torchlift.compress.sweep import State, Sweep
 from torchlift.core.stored import stored
 from torchlift.deploy.measuring import count_macs, file_size
-from torchlift.train.batches import source
-from torchlift.tree import leaves, move
-
-Metric = Callable[[nn.Module, Any], float]
+from torchlift.tree import leaves
 
 
-def read_back(model: nn.Module, given: nn.Module, folder: Path | None) -> tuple[nn.Module, int]:
+def read_back(
+    model: nn.Module, given: nn.Module, folder: Path | None, card: Mapping[str, Any]
+) -> tuple[nn.Module, int]:
     """The model as it is read from its file, and the file's size."""
     from torchlift.deploy import load, save
 
     with tempfile.TemporaryDirectory() as scratch:
         path = (Path(scratch) if folder is None else folder) / "model.tl"
-        saved = save(model, path)
+        saved = save(model, path, card=card or None)
         return load(path, into=copied(given) if saved.needs_model else None).eval(), int(saved)
 
 
@@ -43,12 +43,13 @@ def deliver(
     targets: Targets,
     sensitivity: Sensitivity,
     example: Any,
-    judged: tuple[Any, Metric | None],
+    score: Score | None,
     folder: Path | None,
+    said: Mapping[str, Any],
 ) -> Compressed:
-    """The result, with all figures taken from the file that holds it."""
+    """The result, with all figures taken from the file that holds it; ``said``: of inputs and outputs."""
     model = state.work.eval()
-    back, size = read_back(model, given, folder)
+    back, size = read_back(model, given, folder, said)
     inputs = sweep.calibration.first(2)
     outputs = rows(run(given, inputs)), rows(run(back, inputs))
     achieved: dict[str, Any] = {
@@ -61,12 +62,11 @@ def deliver(
         "bytes": file_size(given),
         "parameters": sum(p.numel() for p in given.parameters()),
     }
-    valid, metric = judged
-    if valid is not None:
-        for name, one in (("before", given), ("after", back)):
-            (before if name == "before" else achieved)["metric"] = scored(one, valid, metric, sweep)
+    if score is not None:
+        before["metric"], achieved["metric"] = score(given), score(back)
     card = {
-        "targets": {k: v for k, v in vars(targets).items() if v},
+        **said,
+        "targets": {k: v for k, v in vars(targets).items() if v and k != "allocate"},
         "achieved": achieved,
         "before": before,
         "inputs": [{"shape": list(t.shape[1:]), "dtype": str(t.dtype)} for t in leaves(inputs)],
@@ -76,27 +76,9 @@ def deliver(
     }
     if folder is not None:
         files.write(folder / "card.json", json.dumps(card, indent=2).encode())
-    return Compressed(model, table(sweep, given, state, sensitivity), card, example, outputs)
-
-
-def scored(model: nn.Module, valid: Any, metric: Metric | None, sweep: Sweep) -> float:
-    """The mean over validation samples of ``metric(model, batch)``; accuracy where there is none."""
-    total, count = 0.0, 0
-    with torch.no_grad():
-        for batch in source(valid, 256, shuffle=False).ordered():
-            batch = move(batch, sweep.calibration.device)
-            size = len(next(leaves(batch)))
-            total += size * float(accuracy(model, batch) if metric is None else metric(model, batch))
-            count += size
-    return total / max(count, 1)
-
-
-def accuracy(model: nn.Module, batch: Any) -> float:
-    """The part of samples whose largest output is the label."""
-    from torchlift.loss import call, output, split
-
-    x, y = split(batch)
-    return float((output(call(model, x)).argmax(1) == y).float().mean())
+    return Compressed(
+        model, table(sweep, given, state, sensitivity), card, example, outputs, sweep.calibration
+    )
 
 
 def table(sweep: Sweep, given: nn.Module, state: State, sensitivity: Sensitivity) -> list[LayerRow]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.channels.example_inputs import tensors
 from torchlift.compress.calibration import distributed
-from torchlift.compress.stream import run
+from torchlift.compress.running import run
 from torchlift.errors import TorchliftError
 
 

@@ -43,6 +43,9 @@ class LinearMap(abc.ABC):
     columns_dim = 1
     """The dimension of the weight along which its inputs lie."""
     rows_dim = 0
+    rows_are_outputs = False
+    """Whether the module's output itself is what the map is held to, outputs along ``channel_dim``."""
+    channel_dim = -1
     own_targets = False
     """Whether the compressed layer's own outputs are what it is held to, not the original's."""
 
@@ -113,6 +116,8 @@ class LinearMap(abc.ABC):
 class Dense(LinearMap):
     """``nn.Linear``."""
 
+    rows_are_outputs = True
+
     def rows(self, layer: nn.Module, given: Given, thin: Tensor | None) -> Iterator[Tensor]:
         """All positions of the input."""
         del layer, thin
@@ -149,6 +154,9 @@ class Turned(Dense):
 
 class Convolution(LinearMap):
     """Convolutions of any dimension, grouped and depthwise ones too: patches are the rows."""
+
+    rows_are_outputs = True
+    channel_dim = 1
 
     def groups(self, layer: nn.Module) -> int:
         """The groups of the convolution."""

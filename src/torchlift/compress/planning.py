@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchlift.channels.couplings import Coupling
 from torchlift.channels.dead_channels import Verdict
@@ -37,6 +37,8 @@ class Targets:
     ratio: float | None = None
     sparsity: float = 0.0
     group: int | None = None
+    accuracy: float | None = None
+    allocate: bool = True
 
     def __post_init__(self) -> None:
         if self.bits is not None and (type(self.bits) is not int or not 2 <= self.bits <= 8):
@@ -49,6 +51,9 @@ class Targets:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise TorchliftError(f"{name} is a positive number; got {value!r}.")
+        others = next((n for n in ("bytes", "bits", "latency", "macs") if getattr(self, n) is not None), None)
+        if self.accuracy is not None and others is not None:
+            raise TorchliftError(f"accuracy= says how good, {others}= how small: pass one of them.")
         if self.ratio is not None and (self.macs is not None or self.latency is not None):
             raise TorchliftError(
                 "ratio= says how much is cut, macs= and latency= what is to be left: pass one of them."
@@ -57,7 +62,7 @@ class Targets:
     @property
     def none(self) -> bool:
         """Whether nothing is asked for."""
-        asked = (self.bytes, self.macs, self.latency, self.bits, self.ratio)
+        asked = (self.bytes, self.macs, self.latency, self.bits, self.ratio, self.accuracy)
         return all(value is None for value in asked) and not self.sparsity
 
     @property
@@ -69,9 +74,13 @@ class Targets:
 Sensitivity = dict[str, float]
 
 
-def compressed(sweep: Sweep, targets: Targets, sweeps: int = 1) -> tuple[State, Sensitivity]:
+def compressed(
+    sweep: Sweep, targets: Targets, sweeps: int = 1, score: Callable[[nn.Module], float] | None = None
+) -> tuple[State, Sensitivity]:
     """The network that meets the targets, with the sensitivities of its layers where they were measured."""
     state = sweep.start()
+    if targets.accuracy is not None and score is not None:
+        return accurate(sweep, state, targets, targets.accuracy, score)
     if (
         targets.bytes is not None
         and targets.ratio is None
@@ -88,8 +97,7 @@ def at_ratio(
 ) -> tuple[State, Sensitivity]:
     """Cut at a ratio, then every layer in its form."""
     if ratio:
-        channels, _ = sweep.channels(state)
-        state = sweep.cut(state, {c.name: round(ratio * c.channels) for c in channels.free})
+        state = sweep.cut(state, ratio, allocate=targets.allocate and targets.latency is None)
     if targets.bytes is not None:
         return allocated(sweep, state, targets, targets.bytes)
     if targets.none:
@@ -104,11 +112,11 @@ def uniform(sweep: Sweep, state: State, form: Form) -> dict[str, Form]:
 
 
 def finished(sweep: Sweep, state: State, forms: dict[str, Form], sweeps: int = 1) -> State:
-    """Every layer solved in its form, norms corrected, as often as asked; what helps is kept."""
+    """Every layer solved in its form, norms corrected; more sweeps move targets and are kept if they help."""
     best = sweep.solve(state, forms)
     correct_norms(sweep.original, best.work, sweep.calibration, best.cuts)
     for _ in range(sweeps - 1):
-        again = sweep.solve(best, forms)
+        again = sweep.solve(best, forms, again=True)
         correct_norms(sweep.original, again.work, sweep.calibration, again.cuts)
         if sweep.output_error(again.work) < sweep.output_error(best.work):
             best = again
@@ -161,17 +169,54 @@ def forms_of(picked: Mapping[str, Option], targets: Targets) -> dict[str, Form]:
     return {name: dataclasses.replace(targets.form, bits=o.level) for name, o in picked.items()}
 
 
+def accurate(
+    sweep: Sweep, state: State, targets: Targets, least: float, score: Callable[[nn.Module], float]
+) -> tuple[State, Sensitivity]:
+    """The fewest bytes that keep a score: the largest error of outputs at which it holds, by bisection."""
+    whole = score(sweep.original)
+    if whole < least:
+        raise TorchliftError(f"accuracy={least:g} is not possible: the model itself has {whole:g}.")
+    if targets.ratio:
+        state = sweep.cut(state, targets.ratio, allocate=targets.allocate)
+    options, sensitivity = sweep.options(state, targets.form)
+    best: State | None = None
+    reached = 0.0
+    low, high = 0, len(ERRORS) - 1
+    while low <= high:
+        middle = (low + high) // 2
+        done = finished(sweep, state, forms_of(fewest_bytes(options, ERRORS[middle]), targets))
+        reached = score(done.work)
+        if reached >= least:
+            best, low = done, middle + 1
+        else:
+            high = middle - 1
+    if best is None:
+        raise TorchliftError(
+            f"accuracy={least:g} is not possible on these grids: at most bits it is {reached:g}; "
+            "ask for less, or pass a smaller ratio."
+        )
+    return best, sensitivity
+
+
+ERRORS = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)
+"""Errors of the outputs that are tried for an accuracy."""
+
+
+def fewest_bytes(options: Mapping[str, list[Option]], error: float) -> dict[str, Option]:
+    """The knapsack with sizes and costs exchanged: the fewest bytes within an error of the outputs."""
+    turned = [[Option(o.level, o.cost, o.size) for o in some] for some in options.values()]
+    picked = knapsack(turned, error) or [some[-1] for some in options.values()]
+    return dict(zip(options, picked, strict=True))
+
+
 def nearly_equal(sweep: Sweep, state: State, targets: Targets) -> tuple[State, Sensitivity]:
     """The fewest bytes within 1 % of the outputs: the knapsack with sizes and costs exchanged, corrected
     once."""
     options, sensitivity = sweep.options(state, targets.form)
-    names = list(options)
     limit = WITHIN
     best: State | None = None
     for _ in range(CORRECTIONS):
-        turned = [[Option(o.level, o.cost, o.size) for o in options[name]] for name in names]
-        picked = knapsack(turned, limit) or [options[name][-1] for name in names]
-        done = finished(sweep, state, forms_of(dict(zip(names, picked, strict=True)), targets))
+        done = finished(sweep, state, forms_of(fewest_bytes(options, limit), targets))
         error = sweep.output_error(done.work)
         best = done if best is None or error <= WITHIN else best
         if error <= WITHIN:

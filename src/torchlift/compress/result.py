@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ class Compressed:
     example: Any
     samples: tuple[Tensor, Tensor] = dataclasses.field(repr=False)
     """Outputs before and after on the first calibration samples."""
+    calibration: Any = dataclasses.field(default=None, repr=False)
+    """Batches of the calibration inputs, for the ranges of integers."""
 
     @property
     def bytes(self) -> int:
@@ -62,13 +65,19 @@ class Compressed:
         """Write the packed file; its size in bytes."""
         from torchlift.deploy import save
 
-        return save(self.model, path)
+        return save(self.model, path, card=said(self.card) or None)
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> Path:
-        """Write an ONNX file or a torch program, by the path's ending."""
+        """Write an ONNX file or a torch program, by the path's ending; options are those of
+        :func:`torchlift.deploy.export`. ``integer=True`` takes its ranges from the calibration data, and the
+        card says under ``"integer"`` how fast the file is."""
         from torchlift.deploy import export
 
-        export(self.model, self.example, path, **options)
+        if options.get("integer"):
+            options.setdefault("calibration", self.calibration)
+        exported = export(self.model, self.example, path, **options)
+        if exported.card:
+            self.card["integer"] = exported.card
         return Path(path)
 
     def report(self, path: str | os.PathLike[str]) -> Path:
@@ -81,6 +90,11 @@ class Compressed:
     def __str__(self) -> str:
         achieved = self.card["achieved"]
         return f"{self.table()}\n{achieved['bytes']:,} bytes, output error {achieved['output_error']:.2g}"
+
+
+def said(card: Mapping[str, Any]) -> dict[str, Any]:
+    """What the file itself says of its inputs and outputs, for ``predict``."""
+    return {key: card[key] for key in ("input", "output") if key in card}
 
 
 def line(row: LayerRow) -> tuple[str, ...]:

@@ -5,17 +5,18 @@ and keeps one
 batch of these layers' outputs: activations are never all in memory.
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from torchlift.compress.calibration import Calibration, call
+from torchlift.compress.calibration import Calibration
 from torchlift.compress.linear_maps import Given, LinearMap, Table
 from torchlift.compress.moments import Moments
+from torchlift.compress.moving import pulls_of
+from torchlift.compress.running import Enough, Hook, listening, run
 from torchlift.errors import TorchliftError
 
 ROWS = 6
@@ -23,12 +24,6 @@ ROWS = 6
 
 WAVES = 64
 """Passes of one sweep: beyond that, neighbours share one."""
-
-Hook = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
-
-
-class Enough(Exception):
-    """All layers of a pass have run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,38 +38,6 @@ class Ran:
     positions: int
     lags: bool
     """Whether its Gram matrix is had from lags, however many positions there are."""
-
-
-@contextlib.contextmanager
-def listening(model: nn.Module, hooks: dict[str, Hook]) -> Generator[None]:
-    """Call hooks behind modules, by name."""
-    handles = [
-        model.get_submodule(name).register_forward_hook(hook, with_kwargs=True)
-        for name, hook in hooks.items()
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextlib.contextmanager
-def plain_attention() -> Generator[None]:
-    """Without torch's fused kernel for encoder layers, behind which no layer is seen."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
-def run(model: nn.Module, inputs: Any) -> Any:
-    """One call without gradients, which may end early."""
-    with torch.no_grad(), plain_attention(), contextlib.suppress(Enough):
-        return call(model, inputs)
-    return None
 
 
 def first_calls(model: nn.Module, maps: Sequence[LinearMap], calibration: Calibration) -> dict[str, Ran]:
@@ -135,6 +98,8 @@ class Stream:
     """The outputs of a layer that are left, by its weight's name, where some were cut."""
     names: dict[str, str] = dataclasses.field(default_factory=dict[str, str])
     """The first name of each tied weight."""
+    previous: nn.Module | None = None
+    """The network of the sweep before: with it, targets move (:mod:`torchlift.compress.moving`)."""
 
     def moments(self, maps: Sequence[LinearMap]) -> dict[str, Moments]:
         """The moments of these layers over all batches and processes, by weight; tied weights summed."""
@@ -156,8 +121,12 @@ class Stream:
         """One batch through both networks."""
         targets: dict[str, list[Tensor]] = {}
         thin = {m.weight: self.thinned(m) for m in maps}
+        plain = [m.module for m in maps if m.rows_are_outputs]
+        pulls = {} if self.previous is None else pulls_of(self.original, self.previous, plain, inputs)
 
         def keep(one: LinearMap, layer: nn.Module, given: Given, output: Any) -> None:
+            if one.module in pulls:
+                output = pulls[one.module].moved(output, one.channel_dim, self.rows.get(self.key(one)))
             y = one.targets(layer, given, output, thin[one.weight])
             rows = self.rows.get(self.key(one))
             targets.setdefault(one.weight, []).append(y if rows is None else y[:, rows.to(y.device)])

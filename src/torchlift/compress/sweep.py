@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.channels.costs import Costs, costs_of
+from torchlift.channels.costs import Costs, costs_of, sizes_by_count
 from torchlift.channels.cuts import Cuts
-from torchlift.compress.allocation import Option
+from torchlift.compress.allocation import Option, allocate_cuts
 from torchlift.compress.calibration import Calibration
-from torchlift.compress.cutting import Channels, cut_channels, kept_rows
+from torchlift.compress.cutting import Channels, cut_channels, kept_rows, rank_channels
 from torchlift.compress.distance import output_error
 from torchlift.compress.journal import Journal, Step
 from torchlift.compress.linear_maps import LinearMap, Table, maps_of
@@ -49,6 +49,9 @@ class Sweep:
     chosen: Callable[[str], bool]
     """Whether a weight, by its name, is to be compressed."""
     refit: bool = True
+    """Whether layers are solved anew for what reaches them."""
+    surgeon: bool = True
+    """Whether channels are chosen by what their readers miss; otherwise by the size of their weights."""
 
     def maps(self, model: nn.Module) -> list[LinearMap]:
         """The linear maps that are to be compressed."""
@@ -63,13 +66,13 @@ class Sweep:
             raise TorchliftError(NEVER.format(never, never))
         return State(copy.deepcopy(self.original))
 
-    def stream(self, state: State) -> tuple[Stream, list[LinearMap]]:
-        """Both networks, and the maps of the one at work."""
+    def stream(self, state: State, previous: nn.Module | None = None) -> tuple[Stream, list[LinearMap]]:
+        """Both networks, and the maps of the one at work; targets move by a ``previous`` sweep's network."""
         maps = self.maps(state.work)
         ran = first_calls(state.work, maps, self.calibration)
         rows = kept_rows(maps, self.original, state.cuts)
         names = first_names(state.work, maps)
-        return Stream(self.original, state.work, self.calibration, ran, rows, names), maps
+        return Stream(self.original, state.work, self.calibration, ran, rows, names, previous), maps
 
     def channels(self, state: State) -> tuple[Channels, Costs]:
         """The coupled channels that may be cut, and what the network costs without some of them."""
@@ -80,19 +83,37 @@ class Sweep:
         found = Channels.of(stream, known, lambda name: not self.chosen(name))
         return found, costs_of(state.work, found.trace)
 
-    def cut(self, state: State, counts: Mapping[str, int]) -> State:
-        """Without the channels worth least, so many of each coupling; every reader refit."""
-        found, _ = self.channels(state)
+    def cut(self, state: State, ratio: float, *, allocate: bool = True) -> State:
+        """Without so many of the channels, those worth least; every reader refit."""
+        found, costs = self.channels(state)
+        groups = {c.name: c for c in found.free if round(ratio * c.channels)}
+        counts = {name: min(round(ratio * c.channels), c.channels - 1) for name, c in groups.items()}
         stream, maps = self.stream(State(copy.deepcopy(state.work), state.cuts))
-        small, _, cuts = cut_channels(stream, found, maps, counts, self.journal, self.tell)
+
+        def change() -> float:
+            return self.output_error(stream.work, brief=True)
+
+        ranks = rank_channels(
+            stream, found, maps, counts, self.journal, change, whole=allocate, surgeon=self.surgeon
+        )
+        if allocate:
+            known = {name: rank.costs.tolist() for name, rank in ranks.items() if len(rank.costs)}
+            sizes = sizes_by_count(costs, {name: c.roots for name, c in groups.items()})
+            counts = allocate_cuts(counts, known, sizes)
+        gone = {name: rank.gone(groups[name].channels, counts[name]) for name, rank in ranks.items()}
+        small, cuts = cut_channels(stream, found, maps, gone, self.journal, self.tell, repair=self.refit)
         after = State(small, cuts)
         correct_norms(self.original, small, self.calibration, cuts)
         return after
 
-    def solve(self, state: State, forms: Mapping[str, Form]) -> State:
-        """Every layer in its form, one after the other, each for what the layers before it have become."""
+    def solve(self, state: State, forms: Mapping[str, Form], *, again: bool = False) -> State:
+        """Every layer in its form, one after the other, each for what the layers before it have become.
+
+        ``again``: the network was solved before, and its layers' targets move.
+        """
+        previous = state.work if again else None
         state = State(copy.deepcopy(state.work), state.cuts, forms=dict(forms))
-        stream, maps = self.stream(state)
+        stream, maps = self.stream(state, previous)
         for wave in waves(maps, stream.ran, stream.names):
             self.tell(wave[0].module)
             step = self.journal(lambda wave=wave: self.solved(stream, wave, forms))

@@ -1,0 +1,48 @@
+"""Calls of a network, listened to."""
+
+import contextlib
+from collections.abc import Callable, Generator
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchlift.compress.calibration import call
+
+Hook = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
+
+
+class Enough(Exception):
+    """All layers of a pass have run."""
+
+
+@contextlib.contextmanager
+def listening(model: nn.Module, hooks: dict[str, Hook]) -> Generator[None]:
+    """Call hooks behind modules, by name."""
+    handles = [
+        model.get_submodule(name).register_forward_hook(hook, with_kwargs=True)
+        for name, hook in hooks.items()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def plain_attention() -> Generator[None]:
+    """Without torch's fused kernel for encoder layers, behind which no layer is seen."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def run(model: nn.Module, inputs: Any) -> Any:
+    """One call without gradients, which may end early."""
+    with torch.no_grad(), plain_attention(), contextlib.suppress(Enough):
+        return call(model, inputs)
+    return None

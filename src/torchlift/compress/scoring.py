@@ -1,0 +1,39 @@
+"""What a network is worth on validation data: accuracy, or a metric of the user."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchlift.train.batches import source
+from torchlift.tree import leaves, move
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Score:
+    """The mean over validation samples of ``metric(model, batch)``; accuracy where there is none."""
+
+    valid: Any
+    metric: Callable[[nn.Module, Any], float] | None
+    device: torch.device
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module) -> float:
+        """Higher is better."""
+        total, count = 0.0, 0
+        for batch in source(self.valid, 256, shuffle=False).ordered():
+            batch = move(batch, self.device)
+            size = len(next(leaves(batch)))
+            total += size * float((self.metric or accuracy)(model, batch))
+            count += size
+        return total / max(count, 1)
+
+
+def accuracy(model: nn.Module, batch: Any) -> float:
+    """The part of samples whose largest output is the label."""
+    from torchlift.loss import call, output, split
+
+    x, y = split(batch)
+    return float((output(call(model, x)).argmax(1) == y).float().mean())
