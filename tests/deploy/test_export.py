@@ -1,9 +1,12 @@
 """ONNX files compute what the model does."""
 
+import zipfile
+
 import pytest
 import torch
 from torch import nn
 
+import torchlift as tl
 from torchlift.channels.shrink import shrink
 from torchlift.deploy.exporting import export
 
@@ -46,3 +49,35 @@ def test_the_ending_says_what_is_written(tmp_path):
         with pytest.raises(ValueError, match=r"\.onnx and \.pt2"):
             export(model, x, tmp_path / name)
         assert not (tmp_path / name).exists()
+
+
+def rows_inside(path, x):
+    """How many samples' bytes are in a file, as they are or in the parts of an archive."""
+    parts = [path.read_bytes()]
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            parts = [archive.read(name) for name in archive.namelist()]
+    return sum(row.numpy().tobytes() in part for row in x for part in parts)
+
+
+def test_nothing_of_the_caller_is_in_what_is_delivered(tmp_path):
+    """Exporters write an input's whole storage; the example is a view of all data."""
+    x = torch.randn(4000, 8)
+    y = (x.sum(1) > 0).long()
+    result = tl.fit(
+        nn.Linear(8, 2), (x, y), (x, y), test=(x, y), epochs=1, out=tmp_path / "run", progress=False
+    )
+    result.report(tmp_path / "report.html")
+    tl.compress(result.model, x, bits=4).save(tmp_path / "compressed.tl")
+    example = x[:2]
+    for name in ("m.onnx", "m.pt2"):
+        export(result.model, example, tmp_path / name)
+    found = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"m.onnx", "m.pt2", "model.tl", "card.json", "report.html", "compressed.tl"} <= {
+        p.name for p in found
+    }
+    assert not {path.name: rows for path in found if (rows := rows_inside(path, x))}
+    torch.export.save(torch.export.export(result.model.eval(), (torch.zeros(2, 8),)), tmp_path / "plain.pt2")
+    assert (tmp_path / "m.pt2").stat().st_size < 1.5 * (tmp_path / "plain.pt2").stat().st_size
+    torch.export.save(torch.export.export(result.model.eval(), (example,)), tmp_path / "careless.pt2")
+    assert rows_inside(tmp_path / "careless.pt2", x), "what is searched for can be found"

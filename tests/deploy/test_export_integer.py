@@ -1,138 +1,190 @@
-"""ONNX with integer weights: exact where the grid allows, float with a reason where not."""
+"""ONNX that computes with integers: close to float, levels as trained, one line for bad input."""
+
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from torchlift import deploy
+import torchlift as tl
+from torchlift.channels.folding import fold_norms
 from torchlift.core import Task, store, stored
-from torchlift.lifts import LearnedStep, Precision
+from torchlift.deploy.integer import checked
+from torchlift.lifts import LearnedStep
 
-pytest.importorskip("onnxruntime")
+runtime = pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
 
 
-def model() -> nn.Module:
-    layers = [nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 5)]
-    return nn.Sequential(*layers)
+class Residual(nn.Module):
+    """Convolutions with norms, a sum, pooling, padding outside, a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.second, self.norm2 = nn.Conv2d(8, 8, 3, bias=False), nn.BatchNorm2d(8)
+        self.deep = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.head = nn.Linear(8, 5)
+        for norm in (self.norm, self.norm2):
+            nn.init.uniform_(norm.weight, 0.5, 1.5)
+            norm.running_mean.normal_(0, 0.3)
+            norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.norm(self.first(x)))
+        z = self.norm2(self.second(nn.functional.pad(y, (1, 1, 1, 1))))
+        y = nn.functional.max_pool2d(torch.relu(y + z), 2)
+        return self.head(nn.functional.hardtanh(self.deep(y), 0, 6).mean((2, 3), keepdim=True).flatten(1))
 
 
-X = torch.randn(2, 3, 8, 8)
+class Attention(nn.Module):
+    """One encoder layer and a linear one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (nn.Linear(16, 16) for _ in range(4))
+        self.norm, self.wide, self.narrow = nn.LayerNorm(16), nn.Linear(16, 32), nn.Linear(32, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        score = self.query(x) @ self.key(x).transpose(1, 2) / 4
+        x = self.norm(x + self.out(score.softmax(-1) @ self.value(x)))
+        return self.narrow(nn.functional.gelu(self.wide(x)).mean(1))
 
 
-def quantized(p: float, **options) -> nn.Module:
-    lift = Precision(p_init=p, **options)
-    return lift.project(lift.lift(Task(model()))).model
+def made(seed: int, kind: type[nn.Module] | None = None) -> nn.Module:
+    torch.manual_seed(seed)
+    layers = (nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+    return (nn.Sequential(*layers) if kind is None else kind()).eval()
 
 
-@pytest.mark.parametrize(("p", "kind"), [(3, "int4"), (7, "int8")])
-def test_grids_that_fit_are_stored_as_integers_exactly(tmp_path, p, kind):
-    net = quantized(p)
-    found = deploy.export_quantized(net, X, tmp_path / "m.onnx")
-    assert len(found.weights) == 3
-    assert set(found.weights.values()) == {kind}
-    assert found.error < 1e-5
-    assert not found.gained_nothing
-    assert found.latency_ms > 0
-    assert found.float_latency_ms > 0
-    weights = sum(w.numel() for w in net.parameters() if w.ndim > 1)
-    assert found.float_bytes - found.file_bytes > (3.4 if kind == "int4" else 2.9) * weights - 2000
-    stored = {t.name: t for t in onnx.load(tmp_path / "m.onnx").graph.initializer}
-    steps = [t for name, t in stored.items() if name.endswith(".step")]
-    for step in steps:
-        whole = onnx.numpy_helper.to_array(stored[step.name.removesuffix(".step") + ".whole"])
-        values = np.float32(onnx.numpy_helper.to_array(step)) * whole.astype(np.float32)
-        assert any(
-            np.array_equal(values, w.detach().numpy()) for w in net.parameters() if w.shape == values.shape
-        )
+CASES = {
+    "residual": (
+        Residual,
+        (3, 8, 8),
+        {"convolution": 2, "depthwise": 1, "linear": 1, "sum": 1, "average": 1},
+        {"QLinearConv", "QLinearAdd", "QLinearGlobalAveragePool", "QGemm"},
+    ),
+    "mlp": (None, (12,), {"linear": 3}, {"QGemm"}),
+    "attention": (Attention, (6, 16), {"linear": 6, "product": 2}, {"MatMulIntegerToFloat"}),
+}
 
 
-def test_what_does_not_fit_stays_float_and_says_so(tmp_path):
-    net = quantized(3, where="0.weight")
-    found = deploy.export_quantized(net, X, tmp_path / "m.onnx")
-    assert sorted(kind[:5] for kind in found.weights.values()) == ["float", "float", "int4"]
-    assert all("has no grid (tl.stored)" in why for why in found.gained_nothing.values())
-    nine = quantized(9)
-    lost = deploy.export_quantized(nine, X, tmp_path / "n.onnx").gained_nothing
-    assert len(lost) == 3
-    assert all("do not fit eight bits" in why for why in lost.values())
+@pytest.mark.parametrize("case", CASES)
+def test_outputs_stay_close_and_every_layer_is_integers(case, tmp_path):
+    kind, shape, operations, kernels = CASES[case]
+    model, x = made(0, kind), torch.randn(64, *shape)
+    found = tl.deploy.export(model, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
+    assert found < 0.05
+    assert found.card["output_error"] < 0.01
+    assert {k: n for k, n in found.card["operations"].items() if k != "pass"} == operations
+    assert set(found.card["weights"].values()) == {"int8"}
+    graph = onnx.load(tmp_path / "m.onnx").graph
+    weights = [t for t in graph.initializer if t.name.endswith(".levels")]
+    assert len(weights) == sum(operations.get(k, 0) for k in ("convolution", "depthwise", "linear"))
+    assert all(t.data_type == onnx.TensorProto.INT8 for t in weights)
+    assert not [t for t in graph.initializer if t.data_type == onnx.TensorProto.FLOAT and len(t.dims) > 1]
+    session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
+    more = torch.randn(5, *shape)
+    (y,) = session.run(None, {session.get_inputs()[0].name: more.numpy()})
+    expected = model(more).detach()
+    assert (torch.from_numpy(y) - expected).square().mean() < 0.02 * expected.var(0).mean()
+    assert json.loads(session.get_modelmeta().custom_metadata_map["torchlift"])["integer"]
+    assert kernels <= executed(tmp_path)
+    assert not {"Conv", "Relu", "Clip", "Pad", "Gemm", "BatchNormalization"} & executed(tmp_path)
 
 
-def test_learned_steps_fit_too_and_the_option_of_export(tmp_path):
-    lift = LearnedStep(bits=4)
-    net = lift.project(lift.lift(Task(model()))).model
-    assert set(deploy.export_quantized(net, X, tmp_path / "m.onnx").weights.values()) == {"int4"}
-    assert deploy.export(net, X, tmp_path / "n.onnx", quantized=True) < 1e-5
-    assert (tmp_path / "n.onnx").read_bytes() == (tmp_path / "m.onnx").read_bytes()
+def executed(folder: Path) -> set[str]:
+    """The kinds of operations that the runtime makes of a file."""
+    options = runtime.SessionOptions()
+    options.optimized_model_filepath, options.log_severity_level = str(folder / "run.onnx"), 3
+    runtime.InferenceSession(str(folder / "m.onnx"), options, providers=["CPUExecutionProvider"])
+    return {node.op_type for node in onnx.load(folder / "run.onnx").graph.node}
+
+
+def test_levels_in_the_file_are_those_that_were_trained(tmp_path):
+    torch.manual_seed(1)
+    lift = LearnedStep(bits=5)
+    net = lift.project(lift.lift(Task(Residual().eval()))).model.eval()
+    x = torch.randn(16, 3, 8, 8)
+    found = tl.deploy.export(net, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
+    kinds = list(found.card["weights"].values())
+    levels = {name: record.levels for name, record in stored(net).items() if record.step is not None}
+    assert kinds.count("int8, levels as trained") == len(levels) >= 3
+    graph = onnx.load(tmp_path / "m.onnx").graph
+    written = [onnx.numpy_helper.to_array(t) for t in graph.initializer if t.name.endswith(".levels")]
+    for own in levels.values():
+        same = [w for w in written if w.shape == tuple(own.shape)]
+        sign = own.numpy()
+        assert any(np.array_equal(np.abs(w * power), np.abs(sign)) for w in same for power in (1, 2, 4, 8))
+
+
+def test_folding_a_norm_keeps_levels_and_outputs():
+    model, x = made(0, Residual), torch.randn(4, 3, 8, 8)
+    weight = model.first.weight
+    step = torch.full((8, 1, 1, 1), float(weight.detach().abs().max()) / 7)
+    store(model, "first.weight", step=step, levels=(weight.detach() / step).round())
+    levels = stored(model)["first.weight"].levels
+    folded = fold_norms(model, x)
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in folded.modules())
+    torch.testing.assert_close(folded(x), model(x), atol=1e-5, rtol=1e-4)
+    assert torch.equal(stored(folded)["first.weight"].levels, levels)
+
+
+def test_activations_trained_to_be_rounded_keep_their_range(tmp_path):
+    torch.manual_seed(0)
+    lift = tl.lifts.Precision(p_init=8, activations=True)
+    net = lift.project(lift.lift(Task(made(0)))).model.eval()
+    x = 3 * torch.randn(64, 12)
+    found = tl.deploy.export(net, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
+    assert found.card["operations"] == {"linear": 3}
+    assert found.card["output_error"] < 0.01
+
+
+def test_what_is_measured_is_written_down(tmp_path):
+    model, x = made(0), torch.randn(32, 12)
+    found = tl.deploy.export(model, x[:1], tmp_path / "m.onnx", integer=True, calibration=x)
+    card = found.card
+    assert card["ratio"] > 0
+    assert card["integer"] is (card["milliseconds"] is not None)
+    assert card["bytes"] == (tmp_path / "m.onnx").stat().st_size
+    if not card["integer"]:
+        assert "of the time" in card["float"]["model"]
+    said = {p.key: p.value for p in onnx.load(tmp_path / "m.onnx").metadata_props}
+    assert json.loads(said["torchlift"])["output_error"] == card["output_error"]
     assert not list(tmp_path.glob("*.float.onnx"))
 
 
-def by_channel(net: nn.Module, most: int) -> nn.Module:
-    """Every output channel on a grid of its own step, one of them zero, one negative."""
-    torch.manual_seed(0)
-    for name, weight in net.named_parameters():
-        if weight.ndim > 1:
-            step = weight.detach().flatten(1).abs().amax(1).view(-1, *[1] * (weight.ndim - 1)) / most
-            levels = (weight.detach() / step).round()
-            levels[1] = 0
-            step[0] *= -1
-            store(net, name, step=step, levels=levels)
-    return net
+X = torch.randn(16, 12)
 
 
-@pytest.mark.parametrize(("levels", "kind"), [(1, "int4"), (7, "int4"), (127, "int8")])
-def test_channels_with_steps_of_their_own_are_stored_as_integers_exactly(tmp_path, levels, kind):
-    net = by_channel(model(), levels)
-    found = deploy.export_quantized(net, X, tmp_path / "m.onnx")
-    assert list(found.weights.values()) == [kind] * 3
-    assert found.error < 1e-5
-    graph = onnx.load(tmp_path / "m.onnx").graph
-    stored = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
-    nodes = [node for node in graph.node if node.op_type == "DequantizeLinear"]
-    assert len(nodes) == 3
-    for node in nodes:
-        whole, step = (stored[name].astype(np.float32) for name in node.input)
-        (axis,) = [attribute.i for attribute in node.attribute if attribute.name == "axis"]
-        values = np.moveaxis(np.moveaxis(whole, axis, -1) * step, -1, axis)
-        weights = [w.detach().numpy() for w in net.parameters() if w.shape == values.shape]
-        assert any(np.array_equal(values, w) for w in weights)
+@pytest.mark.parametrize(
+    ("calibration", "said"),
+    [
+        (None, "pass calibration=x"),
+        (X[:3], "8 calibration samples or more, got 3"),
+        (torch.full((16, 12), torch.nan), "not finite"),
+        (torch.randn(16, 11), "pass inputs like it"),
+        (3, "pass a tensor, a dict or batches"),
+    ],
+)
+def test_bad_calibration_is_one_line(calibration, said, tmp_path):
+    with pytest.raises(ValueError, match=said) as error:
+        tl.deploy.export(made(0), X[:1], tmp_path / "m.onnx", integer=True, calibration=calibration)
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
 
 
-class Product(nn.Module):
-    """A matrix product with its weight as in × out."""
-
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        record = stored(linear)["weight"]
-        self.weight = nn.Parameter(linear.weight.detach().T.contiguous())
-        store(self, "weight", step=record.step.T, levels=record.levels.T)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x @ self.weight
+def test_integers_are_onnx_only_and_need_a_layer(tmp_path):
+    with pytest.raises(ValueError, match="integer"):
+        tl.deploy.export(made(0), X[:1], tmp_path / "m.pt2", integer=True, calibration=X)
+    with pytest.raises(ValueError, match="no layer with an integer kernel"):
+        tl.deploy.export(nn.Tanh(), X[:1], tmp_path / "m.onnx", integer=True, calibration=X)
 
 
-@pytest.mark.parametrize(("levels", "kind"), [(7, "int4"), (127, "int8")])
-def test_matrices_stored_as_in_by_out_have_steps_along_their_second_axis(tmp_path, levels, kind):
-    net = Product(by_channel(nn.Linear(40, 30), levels))
-    found = deploy.export_quantized(net, torch.randn(5, 40), tmp_path / "m.onnx")
-    assert list(found.weights.values()) == [kind]
-    assert found.error < 1e-5
-    graph = onnx.load(tmp_path / "m.onnx").graph
-    (node,) = [node for node in graph.node if node.op_type == "DequantizeLinear"]
-    assert [attribute.i for attribute in node.attribute if attribute.name == "axis"] == [1]
-
-
-def test_the_gates_of_an_lstm_are_found_in_the_order_of_the_file(tmp_path):
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.rnn, self.head = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.head(self.rnn(x)[0][:, -1])
-
-    lift = LearnedStep("*weight*", bits=4)
-    net = lift.project(lift.lift(Task(Net()))).model
-    found = deploy.export_quantized(net, torch.randn(2, 5, 4), tmp_path / "m.onnx")
-    assert list(found.weights.values()).count("int4") == 3
+def test_batches_with_labels_calibrate_too():
+    data = torch.utils.data.TensorDataset(X, torch.zeros(16))
+    loader = torch.utils.data.DataLoader(data, batch_size=5)
+    assert torch.equal(torch.cat(checked(X[:1], loader)), X)
+    assert torch.equal(torch.cat([part["x"] for part in checked({"x": X[:1]}, {"x": X, "labels": X})]), X)

@@ -9,30 +9,28 @@ if TYPE_CHECKING:
     from torchlift.channels.groups import channel_groups as channel_groups
     from torchlift.channels.groups import plan as plan
     from torchlift.channels.mask_weights import mask_weights as mask_weights
-    from torchlift.channels.prune import prune as prune
     from torchlift.channels.shrink import shrink as shrink
     from torchlift.channels.shrink import shrinkable as shrinkable
+    from torchlift.deploy.exporting import Exported as Exported
     from torchlift.deploy.exporting import export as export
-    from torchlift.deploy.integer import Quantized as Quantized
-    from torchlift.deploy.integer import export_quantized as export_quantized
     from torchlift.deploy.measuring import Measured as Measured
     from torchlift.deploy.measuring import measure as measure
+    from torchlift.deploy.pruning import prune as prune
     from torchlift.deploy.sparse_layers import sparse as sparse
     from torchlift.packed.file import load as load
     from torchlift.packed.file import save as save
 
 HOMES = {
+    "Exported": "deploy.exporting",
     "Measured": "deploy.measuring",
     "Plan": "channels.groups",
-    "Quantized": "deploy.integer",
     "channel_groups": "channels.groups",
     "export": "deploy.exporting",
-    "export_quantized": "deploy.integer",
     "load": "packed.file",
     "mask_weights": "channels.mask_weights",
     "measure": "deploy.measuring",
     "plan": "channels.groups",
-    "prune": "channels.prune",
+    "prune": "deploy.pruning",
     "save": "packed.file",
     "shrink": "channels.shrink",
     "shrinkable": "channels.shrink",
@@ -40,12 +38,11 @@ HOMES = {
 }
 
 __all__ = [
+    "Exported",
     "Measured",
     "Plan",
-    "Quantized",
     "channel_groups",
     "export",
-    "export_quantized",
     "load",
     "mask_weights",
     "measure",

@@ -4,11 +4,14 @@
 """
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
+
+from torchlift.deploy.measuring import count_bits
 
 if TYPE_CHECKING:
     from torchlift.train.run.result import Result
@@ -29,9 +32,10 @@ def card_of(result: "Result") -> dict[str, Any]:
         "size": {
             "parameters": sum(p.numel() for p in parameters),
             "nonzero": sum(int(p.count_nonzero()) for p in parameters),
+            "bits": count_bits(result.model),
         },
         "from": {
-            "recipe": result.settings["recipe"],
+            "recipe": result.settings["in short"],
             "seed": result.settings["seed"],
             "epochs": result.cost,
             "torchlift": __version__,
@@ -58,6 +62,18 @@ def input_of(result: "Result") -> dict[str, Any]:
 def output_of(result: "Result") -> dict[str, Any]:
     """Classes with their names where they are known, or values."""
     loss = str(result.task.loss if isinstance(result.task.loss, str) else result.settings.get("loss", ""))
+    return output_by(result.schema, loss)
+
+
+def output_by(schema: Mapping[str, Any], loss: str) -> dict[str, Any]:
+    """The same, by what the data's reader knows and the loss."""
     kind = "values" if "mse" in loss.lower() else "labels" if "bce" in loss.lower() else "classes"
-    named = {key: result.schema[key] for key in ("classes", "target") if key in result.schema}
-    return {"kind": kind, **named}
+    return {"kind": kind, **{key: schema[key] for key in ("classes", "target") if key in schema}}
+
+
+def schema_card(schema: Mapping[str, Any], loss: str) -> dict[str, Any]:
+    """What a card says of inputs and outputs, by what the data's reader knows; empty if that is nothing."""
+    if not schema:
+        return {}
+    known = {key: schema[key] for key in INPUTS if key in schema}
+    return {"input": {"kind": "arrays", **known}, "output": output_by(schema, loss)}

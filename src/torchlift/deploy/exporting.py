@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,32 +18,57 @@ from torchlift.core.stored import without_records
 from torchlift.errors import TorchliftError
 
 
+class Exported(float):
+    """The largest difference between the file's outputs and the model's, relative to the largest of them.
+
+    ``card`` says more of an integer file: ``ratio`` is its time divided by that of the float file,
+    ``output_error`` is Σ (y − ŷ)² / Σ (y − ȳ)² on the calibration data, ``weights`` what became of each, and
+    ``float`` what stays float and why.
+    """
+
+    card: dict[str, Any]
+
+    @classmethod
+    def of(cls, error: float, card: Mapping[str, Any] | None = None) -> "Exported":
+        """An error with a card."""
+        made = cls(error)
+        made.card = dict(card or {})
+        return made
+
+
 def export(
     model: nn.Module,
     example: Example,
     path: str | os.PathLike[str],
     *,
+    integer: bool | Literal["all"] = False,
+    calibration: Any = None,
     tolerance: float = 1e-4,
-    quantized: bool = False,
     opset: int | None = None,
-) -> float:
+) -> Exported:
     """Write the model, for any batch size where it can be had; the largest error against torch.
 
     The path's ending says what is written: ``.onnx`` is ONNX, ``.pt2`` a program that ``torch.export.load``
     reads. The file is run on the example (ONNX in ONNX Runtime, where that is installed) and refused if its
-    outputs differ by more than ``tolerance`` (relative to the largest of them). ``quantized=True`` stores
-    weights as int4 or int8 where their values allow it exactly; :func:`export_quantized` tells which.
-    ``opset``: ONNX's version.
+    outputs differ by more than ``tolerance`` (relative to the largest of them). ``opset``: ONNX's version.
+
+    ``integer=True`` writes ONNX that computes with int8 weights and activations, whose ranges are those of
+    ``calibration`` (64 to 1,024 inputs: a tensor, a dict, or batches): norms are folded, levels stay as
+    trained (``tl.stored``), and what is slower here than in float at the example's batch stays float.
+    ``"all"`` leaves nothing in float that has an integer kernel. ``.card`` of the result says how fast it
+    is and how far the outputs moved.
     """
     suffix = Path(path).suffix.lower()
-    if suffix not in WRITERS or (suffix != ".onnx" and (quantized or opset is not None)):
+    if suffix not in WRITERS:
         raise TorchliftError(f"export: {path} ends in {suffix!r}; it writes {' and '.join(WRITERS)}.")
-    example = minimal(example)
+    if suffix != ".onnx" and (integer or opset is not None):
+        raise TorchliftError(f"export: {path} ends in {suffix!r}; integer= and opset= are of .onnx.")
+    whole, example = example, minimal(example)
     taken(model, example)
-    if quantized:
-        from torchlift.deploy.integer import export_quantized  # which exports, and rewrites what it gets
+    if integer:
+        from torchlift.deploy.integer import export_integer  # which exports, and rewrites the float file
 
-        return export_quantized(model, example, path, tolerance=tolerance).error
+        return export_integer(model, whole, path, calibration, everything=integer == "all")
     convert, run = WRITERS[suffix]
     with evaluating(model), without_records(model):
         convert(model, example, path, opset)
@@ -51,7 +76,7 @@ def export(
     error = deviation(expected, run(path, example))
     if error > tolerance:
         raise TorchliftError(f"export: {path} differs from the model by {error:.1e} when it is run.")
-    return error
+    return Exported.of(error)
 
 
 @contextlib.contextmanager

@@ -1,165 +1,144 @@
-"""ONNX with integer weights: int4 or int8 and one scale per tensor or per channel, as their records say."""
+"""ONNX that computes with integers: int8 weights and activations, measured beside the float file."""
 
-import dataclasses
-import importlib
+import importlib.util
 import os
-import statistics
-import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from torchlift.channels.example_inputs import Example, outputs, tensors
-from torchlift.deploy.exporting import export
-from torchlift.deploy.integer_weights import ChannelGrid, Recorded, grid_of, recorded_weights
-from torchlift.errors import TorchliftError
+from torchlift.channels.example_inputs import Example, call, changed, tensors
+from torchlift.channels.folding import fold_norms
+from torchlift.core.stored import without_records
+from torchlift.deploy.exporting import Exported, convert_onnx, evaluating, minimal
+from torchlift.deploy.integer_weights import recorded_weights
+from torchlift.errors import DataError, TorchliftError
 
 Array = np.ndarray[Any, Any]
 
 OPSET = 21
-"""The first whose DequantizeLinear takes int4."""
+SAMPLES, BATCH = 8, 32
+"""The fewest calibration samples, and how many run at once."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Quantized:
-    """What became of a model's weights in an ONNX file, checked in ONNX Runtime."""
+def export_integer(
+    model: nn.Module, example: Example, path: str | os.PathLike[str], calibration: Any, everything: bool
+) -> Exported:
+    """Write the model with integer arithmetic where ONNX Runtime is faster with it, or, for ``everything``,
+    wherever it has a kernel."""
+    for package in ("onnx", "onnxruntime", "onnxscript"):
+        if importlib.util.find_spec(package) is None:
+            raise TorchliftError(f"export needs {package}: pip install 'torchlift[export]'.")
+    from torchlift.deploy.integer_file import File  # which import onnx
+    from torchlift.deploy.integer_graph import Choice
 
-    weights: dict[str, str]
-    """Each weight of the file: "int4", "int8", or why it stayed float32."""
-    error: float
-    """The largest difference to torch's outputs, relative to the largest of them, in float arithmetic."""
-    runtime_error: float
-    """The same as the runtime runs the file by itself: it may round activations to meet int4 weights."""
-    file_bytes: int
-    float_bytes: int
-    """Of the same model with float weights."""
-    latency_ms: float | None
-    """Median of a call in ONNX Runtime, and of the float file; None without it."""
-    float_latency_ms: float | None
-
-    @property
-    def gained_nothing(self) -> dict[str, str]:
-        """The weights that stayed as they were, and why."""
-        return {name: kind for name, kind in self.weights.items() if not kind.startswith("int")}
-
-
-def export_quantized(
-    model: nn.Module, example: Example, path: str | os.PathLike[str], *, tolerance: float = 1e-4
-) -> Quantized:
-    """Write the model as ONNX with DequantizeLinear before every weight with a grid (``tl.stored``): step ·
-    integer, with one step for all of them or one for each channel.
-
-    The integers of p bits of SMOL's grid are odd and at most 2^p − 1 in size: grids up to 3 bits fit int4, up
-    to 7 bits int8; other weights stay float32, and ``gained_nothing`` says why. Refused where the outputs in
-    float arithmetic differ by more than ``tolerance``. Where a runtime has no integer kernel it unpacks such
-    weights at every call: the file is smaller, the call need not be faster. ONNX Runtime has one for int4
-    matrix products, which rounds their inputs: ``runtime_error`` is what that does.
-    """
-    plain = Path(path).with_suffix(".float.onnx")
-    try:
-        export(model, example, plain, opset=OPSET)
-        weights = rewrite(plain, Path(path), recorded_weights(model))
-        error, runtime_error = errors(model, example, path)
-        if error > tolerance:
-            raise TorchliftError(f"export: {path} differs from the model by {error:.1e} in ONNX Runtime.")
-        sizes = [file.stat().st_size for file in (Path(path), plain)]
-        times = [latency(file, example) for file in (path, plain)]
-        return Quantized(weights, error, runtime_error, *sizes, *times)
-    finally:
-        plain.unlink(missing_ok=True)
+    batches = checked(example, calibration)
+    with evaluating(model):
+        folded = ranges_for_rounding(fold_norms(model, first(batches, 2)))
+        records = recorded_weights(folded)
+        scratch = Path(path).with_suffix(".float.onnx")
+        try:
+            with without_records(folded):
+                convert_onnx(folded, minimal(example), scratch, OPSET)
+            file = File.open(scratch, records)
+        finally:
+            scratch.unlink(missing_ok=True)
+        file.calibrate(batches)
+        expected = [outputs_of(model, batch) for batch in batches]
+    choice, reasons = (Choice(), {}) if everything else file.best(expected, example)
+    return file.deliver(path, choice, reasons, expected, example)
 
 
-def errors(model: nn.Module, example: Example, path: str | os.PathLike[str]) -> tuple[float, float]:
-    """The file's error against torch with float arithmetic, and as the runtime runs it by itself."""
-    training = model.training
-    model.eval()
-    try:
-        expected = outputs(model, [example])
-    finally:
-        model.train(training)
-    scale = max(1.0, max(float(x.abs().max()) for x in expected))
-
-    def off(exact: bool) -> float:
-        opened = session(path, exact)
-        if opened is None:
-            return 0.0
-        found = opened.run(None, inputs(opened, example))
-        return max(float(np.abs(a.numpy() - b).max()) for a, b in zip(expected, found, strict=True)) / scale
-
-    return off(True), off(False)
+def outputs_of(model: nn.Module, batch: Example) -> list[Array]:
+    """The floating-point outputs of a model."""
+    with torch.no_grad():
+        found = tensors(call(model, batch))
+        return [t.float().cpu().numpy() for t in found if t.is_floating_point()]
 
 
-def session(path: str | os.PathLike[str], exact: bool) -> Any | None:
-    """The file in ONNX Runtime; ``exact`` keeps it from rounding activations where a weight is int4."""
-    try:
-        runtime: Any = importlib.import_module("onnxruntime")
-    except ImportError:
-        return None
-    options = runtime.SessionOptions()
-    if exact:
-        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    return runtime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+def checked(example: Example, calibration: Any) -> list[Example]:
+    """The calibration data in batches of the example's form: enough, finite, of its shapes."""
+    if calibration is None:
+        raise DataError(
+            "export(integer=True) needs calibration data: pass calibration=x, 64 to 1,024 inputs."
+        )
+    batches = [part for batch in in_batches(calibration, example) for part in parts(batch)]
+    count = sum(samples(batch) for batch in batches)
+    if count < SAMPLES:
+        raise DataError(
+            f"export needs {SAMPLES} calibration samples or more, got {count}: 64 to 1,024 are best."
+        )
+    for batch in batches:
+        if any(not bool(torch.isfinite(t).all()) for t in tensors(batch) if t.is_floating_point()):
+            raise DataError("export: the calibration data hold values that are not finite.")
+    shapes = [tuple(t.shape[1:]) for t in tensors(example)]
+    for batch in batches:
+        own = [tuple(t.shape[1:]) for t in tensors(batch)]
+        if own != shapes:
+            raise DataError(
+                f"export: calibration samples of shape {own}, an example of {shapes}: pass inputs like it."
+            )
+    return batches
 
 
-def inputs(opened: Any, example: Example) -> dict[str, Any]:
-    """The example under the names the file has for it."""
-    return {node.name: x.numpy() for node, x in zip(opened.get_inputs(), tensors(example), strict=True)}
+def in_batches(calibration: Any, example: Example) -> Iterator[Example]:
+    """Batches of inputs, from one example with many samples or anything that yields batches."""
+    several = isinstance(calibration, list) and isinstance(example, tuple | list)
+    if isinstance(calibration, Tensor | Mapping | np.ndarray | tuple) or (
+        several and all(isinstance(part, Tensor) for part in calibration)
+    ):
+        yield fitted(calibration, example)
+    elif hasattr(calibration, "__iter__"):
+        for batch in calibration:
+            yield fitted(batch, example)
+    else:
+        raise DataError(
+            f"export: calibration is of type {type(calibration).__name__}: pass a tensor, a dict or batches."
+        )
 
 
-def rewrite(source: Path, target: Path, records: list[Recorded]) -> dict[str, str]:
-    """The ONNX file with integer weights where they are exact; what became of each weight."""
-    onnx: Any = importlib.import_module("onnx")
-    graph_file = onnx.load(str(source))
-    graph, kinds = graph_file.graph, dict[str, str]()
-    for tensor in list(graph.initializer):
-        values = onnx.numpy_helper.to_array(tensor)
-        if values.dtype != np.float32 or values.ndim < 2:
-            continue
-        grid = grid_of(values, records)
-        if isinstance(grid, str):
-            kinds[tensor.name] = f"float32: {grid}"
-            continue
-        kinds[tensor.name] = "int4" if grid.narrow else "int8"
-        graph.initializer.remove(tensor)
-        replace(onnx, graph, tensor.name, grid)
-    stale = [info for info in graph.value_info if info.name in kinds]
-    for info in stale:
-        graph.value_info.remove(info)
-    onnx.checker.check_model(graph_file)
-    onnx.save(graph_file, str(target))
-    return kinds
+def fitted(batch: Any, example: Example) -> Example:
+    """What the model takes of a batch: labels that the example has not are left out."""
+    if isinstance(batch, np.ndarray):
+        batch = torch.from_numpy(batch)
+    if isinstance(example, Mapping) and isinstance(batch, Mapping):
+        missing = [name for name in example if name not in batch]
+        if missing:
+            raise DataError(f"export: the calibration data have no {missing[0]!r}, which the example has.")
+        return {name: batch[name] for name in example}
+    if isinstance(example, tuple | list):
+        whole = batch if isinstance(batch, tuple | list) else (batch,)
+        return tuple(whole[: len(example)])
+    return batch[0] if isinstance(batch, tuple | list) and batch else batch
 
 
-def replace(onnx: Any, graph: Any, name: str, grid: ChannelGrid) -> None:
-    """Integers, steps and DequantizeLinear in the place of a weight."""
-    kind = onnx.TensorProto.INT4 if grid.narrow else onnx.TensorProto.INT8
-    graph.initializer.append(integers(onnx, f"{name}.whole", grid.whole, kind))
-    graph.initializer.append(onnx.numpy_helper.from_array(grid.step, f"{name}.step"))
-    along = {} if grid.axis is None else {"axis": grid.axis}
-    node = onnx.helper.make_node("DequantizeLinear", [f"{name}.whole", f"{name}.step"], [name], **along)
-    graph.node.insert(0, node)
+def samples(batch: Example) -> int:
+    """How many samples a batch has."""
+    return max((len(t) for t in tensors(batch) if t.ndim), default=0)
 
 
-def integers(onnx: Any, name: str, whole: Array, kind: int) -> Any:
-    """An initializer of int8, or of int4 with two to a byte."""
-    flat = whole.ravel()
-    if kind == onnx.TensorProto.INT8:
-        return onnx.helper.make_tensor(name, kind, whole.shape, flat.astype(np.int8).tobytes(), raw=True)
-    nibbles = (np.append(flat, 0) if flat.size % 2 else flat) & 15
-    packed = (nibbles[0::2] | nibbles[1::2] << 4).astype(np.uint8)
-    return onnx.helper.make_tensor(name, kind, whole.shape, packed.tobytes(), raw=True)
+def parts(batch: Example) -> Iterator[Example]:
+    """A batch, BATCH samples at a time."""
+    count = samples(batch)
+    for start in range(0, count, BATCH):
+        yield changed(batch, lambda t, a=start: t[a : a + BATCH] if t.ndim and len(t) == count else t)
 
 
-def latency(path: str | os.PathLike[str], example: Example, repeats: int = 21) -> float | None:
-    """Median milliseconds of a call in ONNX Runtime."""
-    opened = session(path, exact=False)
-    if opened is None:
-        return None
-    given, seconds = inputs(opened, example), list[float]()
-    for _ in range(repeats + 3):
-        start = time.perf_counter()
-        opened.run(None, given)
-        seconds.append(time.perf_counter() - start)
-    return 1000 * statistics.median(seconds[3:])
+def first(batches: Sequence[Example], count: int) -> Example:
+    """The first samples."""
+    return changed(batches[0], lambda t: t[:count] if t.ndim else t)
+
+
+def ranges_for_rounding(model: nn.Module) -> nn.Module:
+    """Activations that were trained to be rounded (``activations=True``) without their rounding, which is the
+    file's: to eight bits of the same range."""
+    for name, module in list(model.named_modules()):
+        ranged: Any = getattr(module, "ranged", None)
+        if ranged is not None and "bits" in dict(module.named_buffers()):
+            high = float(torch.as_tensor(ranged.low + ranged.width()).detach())
+            rectified = isinstance(ranged.inner, nn.ReLU | nn.ReLU6)
+            model.set_submodule(name, nn.Hardtanh(0.0, high) if rectified else ranged.inner)
+    return model

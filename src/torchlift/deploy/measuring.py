@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from torchlift.channels.example_inputs import taken
+from torchlift.core import Stored, stored
 from torchlift.errors import TorchliftError
 from torchlift.flops import count_flops
 from torchlift.packed import tensors
@@ -28,7 +29,7 @@ class Measured:
     nonzero: int
     """Those that are not exactly zero."""
     bits: int
-    """What the parameters take by their number types."""
+    """What the parameters take: on a grid the bits of each, pruned ones none, all others by their type."""
     file_bytes: int
     """The size of the model's file, buffers included."""
     bound_bytes: int
@@ -57,12 +58,26 @@ def measure(model: nn.Module, example: Any, *, repeats: int = 21, warmup: int = 
     return Measured(
         params=sum(p.numel() for p in parameters),
         nonzero=sum(int(p.count_nonzero()) for p in parameters),
-        bits=sum(8 * p.numel() * p.element_size() for p in parameters),
+        bits=count_bits(model),
         file_bytes=file_bytes,
         bound_bytes=bound_bytes,
         macs=macs,
         latency_ms=1000 * latency,
     )
+
+
+def count_bits(model: nn.Module) -> int:
+    """The bits of all parameters as their records have them; a zero of a mask or a grid has none."""
+    records = stored(model)
+    return sum(bits_of(p, records.get(name, Stored())) for name, p in model.named_parameters())
+
+
+def bits_of(parameter: Tensor, record: Stored) -> int:
+    """The bits of one parameter."""
+    if record.precision is not None:
+        return int(record.precision.sum())
+    entries = parameter.numel() if record.kept is None else int(record.kept.sum())
+    return 8 * entries * parameter.element_size()
 
 
 def call(model: nn.Module, example: Any) -> Any:

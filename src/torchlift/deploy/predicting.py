@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torchlift.data.schema import encode
 from torchlift.errors import TorchliftError
 from torchlift.loss import output
-from torchlift.packed.file import load, read_card
+from torchlift.packed.file import card_path, load, read_card
 
-MODEL, CARD = "model.tl", "card.json"
+MODEL = "model.tl"
 Where = str | os.PathLike[str]
 
 
@@ -83,7 +83,7 @@ def load_card(path: Where) -> dict[str, Any]:
     """The card of a run's folder or packed file."""
     file = packed_of(path)
     card = read_card(file)
-    beside = file.with_name(CARD)
+    beside = card_path(file)
     if not card and beside.is_file():
         card = json.loads(beside.read_text())
     return card

@@ -1,0 +1,256 @@
+"""A float ONNX file, its integer variants, and which of them is best here."""
+
+import dataclasses
+import json
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from torchlift import files
+from torchlift.channels.example_inputs import Example, tensors
+from torchlift.deploy.exporting import Exported
+from torchlift.deploy.integer_graph import (
+    LAYERS,
+    Choice,
+    Graph,
+    Plan,
+    Range,
+    layers_of,
+    planned,
+    prepare,
+    written,
+)
+from torchlift.deploy.integer_ranges import observed
+from torchlift.deploy.integer_weights import Recorded
+from torchlift.errors import TorchliftError
+
+Array = np.ndarray[Any, Any]
+Feed = dict[str, Array]
+
+FASTER = 0.97
+"""What counts as faster: noise is less."""
+SENSITIVE = 1e-3
+"""Part of the outputs' variance below which no layer is worth float arithmetic."""
+FAR = 0.1
+"""Part of the outputs' variance above which a file is of doubtful use."""
+SECONDS, ROUNDS = 0.4, 41
+"""The most that timing one file takes."""
+SAID = ("integer", "ratio", "output_error", "float", "calibration", "runtime")
+"""What of a card stands in the file itself."""
+
+
+@dataclasses.dataclass
+class File:
+    """A float file and what is known of its tensors."""
+
+    plain: Any
+    """The float model as it was exported."""
+    whole: Graph
+    records: list[Recorded]
+    ranges: dict[str, Range] = dataclasses.field(default_factory=dict[str, Range])
+    feeds: list[Feed] = dataclasses.field(default_factory=list[Feed])
+
+    @classmethod
+    def open(cls, path: Path, records: list[Recorded]) -> "File":
+        """A file as the exporter wrote it."""
+        plain = onnx.load(str(path))
+        twin = onnx.ModelProto()
+        twin.CopyFrom(plain)
+        return cls(plain, prepare(twin), records)
+
+    def calibrate(self, batches: Iterable[Example]) -> None:
+        """The grids of all activations that may become integers."""
+        names = [info.name for info in self.plain.graph.input]
+        self.feeds = [
+            dict(zip(names, (t.cpu().numpy() for t in tensors(batch)), strict=True)) for batch in batches
+        ]
+        plan = planned(self.whole, Choice())
+        if not layers_of(self.whole, plan.integer):
+            raise TorchliftError(
+                "export: the model has no layer with an integer kernel; leave out integer=True."
+            )
+        self.ranges = observed(
+            self.whole.model, sorted({*plan.tensors, *plan.tensors.values()}), session, self.feeds
+        )
+        self.ranges |= {name: grid for name in self.ranges if (grid := self.trained_range(name)) is not None}
+
+    def trained_range(self, name: str) -> Range | None:
+        """The range of a Clip with two bounds, zero among them: that of the model, not of the data."""
+        node = self.whole.maker.get(name)
+        if node is None or node.op_type != "Clip" or len(node.input) != 3:
+            return None
+        low, high = (self.whole.constants.get(one) for one in node.input[1:])
+        if low is None or high is None or not np.isfinite([low, high]).all() or not low <= 0 < high:
+            return None
+        return Range.of(float(low), float(high)) if self.reaches(name, float(high)) else None
+
+    def reaches(self, name: str, high: float) -> bool:
+        """Whether the data use a good part of a range."""
+        grid = self.ranges[name]
+        return float(grid.scale) * (255 - int(grid.zero)) > 0.5 * high
+
+    def variant(self, choice: Choice) -> tuple[Any, dict[str, str], Plan]:
+        """The model with these operations left in float."""
+        plan = planned(self.whole, choice)
+        return *written(self.whole, plan, self.ranges, self.records), plan
+
+    def best(self, expected: list[list[Array]], example: Example) -> tuple[Choice | None, dict[str, str]]:
+        """The fastest choice of operations; None: the float file; and why the rest stays float."""
+        classes = sorted({k for k in planned(self.whole, Choice()).integer.values() if k != "pass"})
+        reasons: dict[str, str] = {}
+        choice = Choice()
+        for name in self.sensitive(expected):
+            choice = choice.without(nodes=[name])
+            reasons[name] = "float: the outputs move much less"
+        trials = {c: choice.without(classes=[c]) for c in classes}
+        models = [self.variant(one)[0] for one in (choice, *trials.values()) if layers_left(self.whole, one)]
+        kept = [c for c in trials if layers_left(self.whole, trials[c])]
+        seconds = cpu_seconds([self.plain, *models], self.feed(example))
+        plain, full, without = seconds[0], seconds[1], dict(zip(kept, seconds[2:], strict=True))
+        slow = [c for c in kept if without[c] < FASTER * full]
+        mixed = choice.without(classes=slow)
+        if slow and layers_left(self.whole, mixed):
+            one, other, third = cpu_seconds(
+                [self.plain, self.variant(choice)[0], self.variant(mixed)[0]], self.feed(example)
+            )
+            if third < FASTER * other:
+                choice, full, plain = mixed, third, one
+                reasons |= dict.fromkeys(slow, "float: faster here")
+        if full < plain:
+            return choice, reasons
+        return None, {"model": f"float: integers take {full / plain:.2f} of the time"}
+
+    def sensitive(self, expected: list[list[Array]]) -> list[str]:
+        """The first or the last layer, if float arithmetic there at least halves the error of the outputs."""
+        layers = layers_of(self.whole, planned(self.whole, Choice()).integer)
+        ends = dict.fromkeys((layers[0], layers[-1])) if len(layers) > 2 else {}
+        few = self.feeds[:2]
+        error = squared_error(run(self.variant(Choice())[0], few), expected)
+        if error < SENSITIVE:
+            return []
+        without = {name: self.variant(Choice().without(nodes=[name]))[0] for name in ends}
+        return [name for name, m in without.items() if squared_error(run(m, few), expected) < error / 2]
+
+    def feed(self, example: Example) -> Feed:
+        """The example under the names of the file."""
+        names = [info.name for info in self.plain.graph.input]
+        return dict(zip(names, (t.cpu().numpy() for t in tensors(example)), strict=True))
+
+    def deliver(
+        self,
+        path: str | os.PathLike[str],
+        choice: Choice | None,
+        reasons: Mapping[str, str],
+        expected: list[list[Array]],
+        example: Example,
+    ) -> Exported:
+        """Write the chosen file with its card."""
+        weights = {node.input[1]: "float32" for node in self.whole.nodes if self.whole.kind(node) in LAYERS}
+        model, integer = self.plain, Plan({}, {}, {})
+        if choice is not None:
+            model, kinds, integer = self.variant(choice)
+            weights |= kinds
+        found = run(model, self.feeds)
+        if not all(np.isfinite(y).all() for batch in found for y in batch):
+            raise TorchliftError(f"export: {path} gives values that are not finite on the calibration data.")
+        plain, own = cpu_seconds([self.plain, model], self.feed(example)) if choice else (1.0, 1.0)
+        error = squared_error(found, expected)
+        card = {
+            "integer": choice is not None,
+            "ratio": round(own / plain, 3),
+            "milliseconds": round(1000 * own, 4) if choice else None,
+            "float_milliseconds": round(1000 * plain, 4) if choice else None,
+            "output_error": error,
+            "operations": counted(integer.integer.values()),
+            "weights": weights,
+            "float": dict(reasons),
+            "bytes": 0,
+            "float_bytes": self.plain.ByteSize(),
+            "calibration": sum(len(next(iter(feed.values()))) for feed in self.feeds),
+            "runtime": f"onnxruntime {onnxruntime.__version__}",
+        }
+        del model.metadata_props[:]
+        said = model.metadata_props.add()
+        said.key, said.value = "torchlift", json.dumps({k: card[k] for k in SAID})
+        data = model.SerializeToString()
+        card["bytes"] = len(data)
+        files.write(Path(path), data)
+        if error > FAR:
+            warnings.warn(
+                f"export: rounding moves the outputs by {error:.0%} of their variance; pass more calibration "
+                "data, or train with recipes.Smol(bits=8, activations=True).",
+                stacklevel=3,
+            )
+        return Exported.of(largest(found, expected), card)
+
+
+def layers_left(whole: Graph, choice: Choice) -> bool:
+    """Whether any layer with a weight is integers."""
+    return bool(layers_of(whole, planned(whole, choice).integer))
+
+
+def counted(kinds: Iterable[str]) -> dict[str, int]:
+    """How many operations of each class."""
+    found: dict[str, int] = {}
+    for kind in kinds:
+        found[kind] = found.get(kind, 0) + 1
+    return found
+
+
+def session(model: Any) -> Any:
+    """A model in ONNX Runtime, on one thread."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def run(model: Any, feeds: list[Feed]) -> list[list[Array]]:
+    """The floating-point outputs on each batch."""
+    opened = session(model)
+    return [[y for y in opened.run(None, feed) if y.dtype.kind == "f"] for feed in feeds]
+
+
+def cpu_seconds(models: list[Any], feed: Feed) -> list[float]:
+    """Processor seconds of a call of each model on one thread, medians; they take turns."""
+    opened = [session(model) for model in models]
+    found: list[list[float]] = [[] for _ in models]
+    spent, number = 0.0, 0
+    while number < 5 or (number < ROUNDS and spent < SECONDS * len(models)):
+        for one, mine in zip(opened, found, strict=True):
+            start = time.process_time()
+            one.run(None, feed)
+            took = time.process_time() - start
+            spent += took
+            if number >= 2:
+                mine.append(took)
+        number += 1
+    return [statistics.median(mine) for mine in found]
+
+
+def squared_error(found: list[list[Array]], expected: list[list[Array]]) -> float:
+    """Σ (y − ŷ)² / Σ (y − ȳ)² over all outputs of the batches that were run."""
+    off = spread = 0.0
+    for place in range(len(found[0])):
+        y = np.concatenate([batch[place].astype(np.float64) for batch in expected[: len(found)]])
+        z = np.concatenate([batch[place].astype(np.float64) for batch in found])
+        off += float(np.square(y - z).sum())
+        spread += float(np.square(y - y.mean(0)).sum())
+    return off / spread if spread else float(off > 0)
+
+
+def largest(found: list[list[Array]], expected: list[list[Array]]) -> float:
+    """The largest difference between outputs, relative to the largest of them."""
+    pairs = [pair for both in zip(found, expected, strict=True) for pair in zip(*both, strict=True)]
+    scale = max(1.0, max(float(np.abs(y).max()) for _, y in pairs))
+    return max(float(np.abs(z - y).max()) for z, y in pairs) / scale

@@ -1,0 +1,417 @@
+"""A float ONNX graph with integers between its layers: QuantizeLinear and DequantizeLinear around every
+operation that ONNX Runtime has an integer kernel for.
+
+    x ≈ s_x (q_x − z_x),  q_x in 0 … 255,     s_x and z_x of the tensor
+    W ≈ s_w k_w,          k_w in −127 … 127,  s_w of each output channel
+    b ≈ s_x s_w k_b,      k_b of 32 bits
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from torchlift.deploy.integer_weights import ChannelGrid, Recorded, grid_of
+
+Array = np.ndarray[Any, Any]
+Node = Any
+"""An ``onnx.NodeProto``."""
+
+JOINS = {
+    "Add": "sum",
+    "Mul": "gate",
+    "Concat": "join",
+    "GlobalAveragePool": "average",
+    "AveragePool": "average",
+    "Sigmoid": "sigmoid",
+    "LeakyRelu": "leaky",
+}
+"""Operations with an integer kernel where all that they read is integers already, by their class."""
+
+PASSES = {"MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"}
+"""Operations that move integers without changing them."""
+
+LAYERS = ("convolution", "depthwise", "linear")
+"""The classes with a weight."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The grid of an activation."""
+
+    scale: np.float32
+    zero: np.uint8
+
+    @classmethod
+    def of(cls, low: float, high: float) -> "Range":
+        """The grid of 256 values from ``low`` to ``high``; zero is among them."""
+        low, high = min(low, 0.0), max(high, 0.0)
+        scale = np.float32((high - low) / 255)
+        if not scale > 0:
+            return cls(np.float32(1), np.uint8(0))
+        return cls(scale, np.uint8(np.clip(np.rint(-low / scale), 0, 255)))
+
+
+class Graph:
+    """The nodes of a float model, and who makes and reads what."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        graph = model.graph
+        self.nodes: list[Node] = list(graph.node)
+        self.constants: dict[str, Array] = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+        self.inputs = {info.name for info in graph.input}
+        self.outputs = {info.name for info in graph.output}
+        self.maker: dict[str, Node] = {name: node for node in self.nodes for name in node.output}
+        self.readers: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in node.input:
+                self.readers.setdefault(name, []).append(node)
+
+    def only_reader(self, name: str) -> Node | None:
+        """The one node that reads a tensor, if it is the only thing that does."""
+        readers = self.readers.get(name, [])
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
+
+    def variables(self, node: Node) -> list[str]:
+        """The activations among a node's inputs; for those that move numbers, the first input alone."""
+        names = node.input[:1] if node.op_type in PASSES else node.input
+        return [name for name in names if name and name not in self.constants]
+
+    def kind(self, node: Node) -> str | None:
+        """The class of an operation with an integer kernel; None for the others."""
+        kind = node.op_type
+        if kind == "Conv" and self.has_weight(node, 3):
+            weight, groups = self.constants[node.input[1]], attribute(node, "group", 1)
+            return "depthwise" if groups > 1 and weight.shape[1] == 1 else "convolution"
+        if kind == "Gemm" and self.has_weight(node, 2) and plain_gemm(node, self.constants):
+            return "linear"
+        if kind == "MatMul":
+            if self.has_weight(node, 2):
+                return "linear"
+            return None if any(name in self.constants for name in node.input) else "product"
+        if kind in JOINS and all(
+            name not in self.constants or self.constants[name].dtype == np.float32 for name in node.input
+        ):
+            return JOINS[kind]
+        return "pass" if kind in PASSES else None
+
+    def has_weight(self, node: Node, ndim: int) -> bool:
+        """Whether its second input is a constant float weight of at least so many dimensions, and a third
+        one, if any, constant too."""
+        weight = self.constants.get(node.input[1])
+        rest = all(name in self.constants for name in node.input[2:] if name)
+        return (
+            node.input[0] not in self.constants
+            and weight is not None
+            and weight.dtype == np.float32
+            and (weight.ndim >= ndim if ndim > 2 else weight.ndim == 2)
+            and rest
+        )
+
+
+def attribute(node: Node, name: str, default: Any) -> Any:
+    """An attribute of a node."""
+    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
+
+
+def plain_gemm(node: Node, constants: Mapping[str, Array]) -> bool:
+    """x W + b with no factors."""
+    factors = attribute(node, "alpha", 1.0) == 1.0 == attribute(node, "beta", 1.0)
+    bias = constants[node.input[2]] if len(node.input) > 2 and node.input[2] else np.zeros(1)
+    return factors and not attribute(node, "transA", 0) and bias.ndim == 1
+
+
+def prepare(model: Any) -> Graph:
+    """The same function in the form that integer kernels take: zero padding inside the convolutions, the mean
+    of a map as pooling, constants as initializers."""
+    model = onnx.shape_inference.infer_shapes(model)
+    graph = model.graph
+    for node in [node for node in graph.node if node.op_type == "Constant"]:
+        value = attribute(node, "value", None)
+        if value is not None:
+            value.name = node.output[0]
+            graph.initializer.append(value)
+            graph.node.remove(node)
+    whole = Graph(model)
+    dims = {info.name: len(info.type.tensor_type.shape.dim) for info in [*graph.value_info, *graph.input]}
+    for node in list(graph.node):
+        if node.op_type == "Pad":
+            merge_padding(whole, node)
+        elif node.op_type == "ReduceMean" and dims.get(node.input[0]) == 4:
+            pool_mean(whole, node)
+    return Graph(model)
+
+
+def merge_padding(whole: Graph, node: Node) -> None:
+    """Zeros around a map become the padding of the only convolution that reads it."""
+    reader, pads = whole.only_reader(node.output[0]), whole.constants.get(node.input[1])
+    value = whole.constants.get(node.input[2], np.ones(1)) if len(node.input) > 2 and node.input[2] else 0
+    if reader is None or reader.op_type != "Conv" or pads is None or len(node.input) > 3 or np.any(value):
+        return
+    if attribute(node, "mode", b"constant") != b"constant" or attribute(
+        reader, "auto_pad", b"NOTSET"
+    ) not in (
+        b"NOTSET",
+        b"VALID",
+    ):
+        return
+    half = len(pads) // 2
+    if pads.min() < 0 or pads[:2].any() or pads[half : half + 2].any():
+        return
+    own = attribute(reader, "pads", [0] * (2 * (half - 2)))
+    total = [int(a + b) for a, b in zip(own, [*pads[2:half], *pads[half + 2 :]], strict=True)]
+    for old in [a for a in reader.attribute if a.name in ("pads", "auto_pad")]:
+        reader.attribute.remove(old)
+    reader.attribute.append(helper.make_attribute("pads", total))
+    reader.input[0] = node.input[0]
+    whole.model.graph.node.remove(node)
+
+
+def pool_mean(whole: Graph, node: Node) -> None:
+    """The mean over both dimensions of a map is GlobalAveragePool, where these dimensions stay."""
+    axes = whole.constants.get(node.input[1]) if len(node.input) > 1 else None
+    if axes is None or sorted(int(a) % 4 for a in axes.ravel()) != [2, 3]:
+        return
+    if not attribute(node, "keepdims", 1):
+        return
+    node.op_type = "GlobalAveragePool"
+    del node.input[1:]
+    del node.attribute[:]
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Which operations are integers: not those of these classes, nor these nodes (by their first output)."""
+
+    classes: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
+
+    def without(self, *, classes: Iterable[str] = (), nodes: Iterable[str] = ()) -> "Choice":
+        """More of them left in float."""
+        return Choice(self.classes | set(classes), self.nodes | set(nodes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What becomes of each node."""
+
+    integer: dict[str, str]
+    """The class of each operation on integers, by its first output."""
+    folded: dict[str, str]
+    """Outputs of integer operations → outputs of the ReLU or Clip after them, which rounding includes."""
+    tensors: dict[str, str]
+    """The activations on a grid → the tensor whose grid it is."""
+
+
+def planned(whole: Graph, choice: Choice) -> Plan:
+    """All operations with an integer kernel that are not left in float."""
+    anchors = {*LAYERS, "product"}
+    kinds = {
+        node.output[0]: kind
+        for node in whole.nodes
+        if (kind := whole.kind(node)) and kind not in choice.classes and node.output[0] not in choice.nodes
+    }
+    integer = {name: kind for name, kind in kinds.items() if kind in anchors}
+    read = {name for node in whole.nodes if node.output[0] in integer for name in whole.variables(node)}
+    tensors = {name: name for name in read}
+    folded: dict[str, str] = {}
+    for node in whole.nodes:
+        name = node.output[0]
+        if kinds.get(name) and name not in integer:
+            own = whole.variables(node)
+            if own and all(one in tensors and made_of_integers(whole, one, integer, folded) for one in own):
+                integer[name] = kinds[name]
+        kind = integer.get(name)
+        if kind is None:
+            continue
+        after = name
+        if kind != "pass" and (clip := clipped(whole, name)) is not None:
+            after = folded[name] = clip
+        if kind == "pass":
+            tensors[name] = tensors[whole.variables(node)[0]]
+        elif kind not in ("linear", "product") or after in read:
+            tensors[after] = after
+        else:
+            folded.pop(name, None)
+    return trimmed(whole, Plan(integer, folded, tensors))
+
+
+def made_of_integers(whole: Graph, name: str, integer: Mapping[str, str], folded: Mapping[str, str]) -> bool:
+    """Whether a tensor is the output of an integer operation (or of the ReLU that it includes)."""
+    return name in integer or name in folded.values() or name in whole.inputs
+
+
+def trimmed(whole: Graph, plan: Plan) -> Plan:
+    """Without moves of integers that only float operations read."""
+    integer, tensors = dict(plan.integer), dict(plan.tensors)
+    for node in reversed(whole.nodes):
+        name = node.output[0]
+        if integer.get(name) == "pass" and not any(
+            reader.output[0] in integer for reader in whole.readers.get(name, [])
+        ):
+            del integer[name], tensors[name]
+    return Plan(integer, plan.folded, tensors)
+
+
+def clipped(whole: Graph, name: str) -> str | None:
+    """The output of the ReLU or Clip that alone reads a tensor and has zero among its values."""
+    reader = whole.only_reader(name)
+    if reader is None or reader.op_type not in ("Relu", "Clip"):
+        return None
+    if reader.op_type == "Clip" and any(one and one not in whole.constants for one in reader.input[1:]):
+        return None
+    return reader.output[0]
+
+
+def written(
+    whole: Graph, plan: Plan, ranges: Mapping[str, Range], records: list[Recorded]
+) -> tuple[Any, dict[str, str]]:
+    """The model with integers, and what became of each weight."""
+    writer = Writer(whole, plan, ranges, records)
+    for name in whole.inputs & set(plan.tensors):
+        writer.quantize(name)
+    for node in whole.nodes:
+        writer.add(node)
+    model = onnx.ModelProto()
+    model.CopyFrom(whole.model)
+    del model.graph.node[:], model.graph.value_info[:]
+    model.graph.node.extend(writer.nodes)
+    used = {name for node in writer.nodes for name in node.input} | whole.outputs
+    kept = [t for t in [*whole.model.graph.initializer, *writer.initializers.values()] if t.name in used]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    onnx.checker.check_model(model)
+    return model, writer.kinds
+
+
+class Writer:
+    """The nodes of the integer model, one after the other."""
+
+    def __init__(
+        self, whole: Graph, plan: Plan, ranges: Mapping[str, Range], records: list[Recorded]
+    ) -> None:
+        self.whole, self.plan, self.ranges, self.records = whole, plan, ranges, records
+        self.nodes: list[Node] = []
+        self.initializers: dict[str, Any] = {}
+        self.kinds: dict[str, str] = {}
+        self.dequantized: dict[str, str] = {}
+        """The tensors that have integers, and their values on the grid."""
+
+    def add(self, node: Node) -> None:
+        """A node as it is, or with integers around it."""
+        name = node.output[0]
+        if name in self.plan.folded.values():
+            return
+        twin = onnx.NodeProto()
+        twin.CopyFrom(node)
+        kind = self.plan.integer.get(name)
+        for place, one in enumerate(node.input):
+            if one in self.dequantized and (kind is not None or self.fused(one)):
+                twin.input[place] = self.dequantized[one]
+        if kind in LAYERS:
+            self.weigh(node, twin)
+        elif kind is not None and kind != "pass":
+            self.constant_inputs(twin)
+        self.nodes.append(twin)
+        if name in self.plan.folded:
+            name = twin.output[0] = self.plan.folded[name]
+        if name in self.plan.tensors:
+            self.quantize(name)
+
+    def fused(self, name: str) -> bool:
+        """Whether an integer operation makes this tensor: what reads it reads the rounded values."""
+        return name in self.plan.integer or name in self.plan.folded.values()
+
+    def quantize(self, name: str) -> None:
+        """Integers of a tensor, and their values."""
+        grid = self.ranges[self.plan.tensors[name]]
+        scale, zero = f"{self.plan.tensors[name]}.scale", f"{self.plan.tensors[name]}.zero"
+        self.constant(scale, np.asarray(grid.scale))
+        self.constant(zero, np.asarray(grid.zero))
+        exact = name in self.whole.outputs and self.fused(name)
+        source = f"{name}.float" if exact else name
+        if exact:  # an output keeps its name
+            self.nodes[-1].output[0] = source
+        target = name if exact else f"{name}.grid"
+        self.nodes.append(helper.make_node("QuantizeLinear", [source, scale, zero], [f"{name}.integer"]))
+        self.nodes.append(helper.make_node("DequantizeLinear", [f"{name}.integer", scale, zero], [target]))
+        self.dequantized[name] = target
+
+    def constant(self, name: str, value: Array) -> str:
+        """An initializer, once."""
+        if name not in self.initializers:
+            self.initializers[name] = numpy_helper.from_array(
+                np.ascontiguousarray(value).reshape(value.shape), name
+            )
+        return name
+
+    def constant_inputs(self, twin: Node) -> None:
+        """Constants that an operation on integers reads are integers too."""
+        for place, name in enumerate(twin.input):
+            if name in self.whole.constants:
+                values = self.whole.constants[name]
+                grid = Range.of(float(values.min()), float(values.max()))
+                whole = np.clip(np.rint(values / grid.scale) + grid.zero, 0, 255).astype(np.uint8)
+                parts = [
+                    self.constant(f"{name}.integer", whole),
+                    self.constant(f"{name}.scale", np.asarray(grid.scale)),
+                    self.constant(f"{name}.zero", np.asarray(grid.zero)),
+                ]
+                self.nodes.append(helper.make_node("DequantizeLinear", parts, [f"{name}.grid"]))
+                twin.input[place] = f"{name}.grid"
+
+    def weigh(self, node: Node, twin: Node) -> None:
+        """The weight of a layer as int8, its bias as int32."""
+        name = node.input[1]
+        values = self.whole.constants[name]
+        axis = 0 if node.op_type == "Conv" or attribute(node, "transB", 0) else 1
+        given = self.ranges[self.plan.tensors[node.input[0]]].scale
+        bias = self.whole.constants[node.input[2]] if len(node.input) > 2 and node.input[2] else None
+        step, levels, origin = weight_grid(values, axis, self.records, given, bias)
+        stem = f"{node.output[0]}.{name}"
+        parts = [
+            self.constant(f"{stem}.levels", levels),
+            self.constant(f"{stem}.step", step),
+            self.constant(f"{stem}.zero", np.zeros(len(step), np.int8)),
+        ]
+        self.nodes.append(helper.make_node("DequantizeLinear", parts, [f"{stem}.grid"], axis=axis))
+        twin.input[1] = f"{stem}.grid"
+        self.kinds[name] = origin
+        if bias is not None:
+            unit = (given * step).astype(np.float32)
+            whole = np.rint(bias.astype(np.float64) / unit).astype(np.int32)
+            parts = [
+                self.constant(f"{stem}.bias", whole),
+                self.constant(f"{stem}.bias_step", unit),
+                self.constant(f"{stem}.bias_zero", np.zeros(len(step), np.int32)),
+            ]
+            self.nodes.append(helper.make_node("DequantizeLinear", parts, [f"{stem}.bias_grid"], axis=0))
+            twin.input[2] = f"{stem}.bias_grid"
+
+
+def weight_grid(
+    values: Array, axis: int, records: list[Recorded], given: np.float32, bias: Array | None
+) -> tuple[Array, Array, str]:
+    """Steps of the output channels, levels, and where they are from: trained, or the largest of each row."""
+    size = values.shape[axis]
+    grid = grid_of(values, records)
+    if isinstance(grid, ChannelGrid) and (grid.axis in (None, axis)):
+        step = np.broadcast_to(grid.step, (size,)).astype(np.float32)
+        if bias is None or np.abs(bias / (given * step)).max(initial=0) < 2**30:
+            return step, grid.whole.astype(np.int8), "int8, levels as trained"
+    rows = np.moveaxis(values, axis, 0).reshape(size, -1)
+    step = np.abs(rows).max(1, initial=0) / 127
+    if bias is not None:  # which must fit 32 bits
+        step = np.maximum(step, np.abs(bias) / (given * 2.0**30))
+    step = np.where(step > 0, step, 1).astype(np.float32)
+    spread = step.reshape([-1 if dim == axis else 1 for dim in range(values.ndim)])
+    return step, np.clip(np.rint(values / spread), -127, 127).astype(np.int8), "int8"
+
+
+def layers_of(whole: Graph, names: Collection[str]) -> list[str]:
+    """The layers with a weight among these, in the order they run."""
+    return [n.output[0] for n in whole.nodes if n.output[0] in names and whole.kind(n) in LAYERS]
