@@ -1,12 +1,12 @@
-"""``tl.auto`` against tuned plain training: digits, LeNet-5 on 10,000 images of CIFAR-10, a transformer.
+"""``tl.auto`` against tuned plain training, and against the tutorials' chains at the same cost and size.
 
-    python benchmarks/auto.py [digits lenet text] [--seeds 3] [--out runs/auto]
+    python benchmarks/auto.py [digits lenet text] [--seeds 5] [--scale 1] [--out runs/auto]
 
-Both arms spend the same FLOPs: ``auto`` over all candidates, and ``auto`` over plain training alone (its
-rates by the same successive halving). No constraint: the choice is by validation data, the smallest file down
-to the lower bound of the best accuracy. What the same trials would give at a tenth of plain's file stands
-beside it. On digits the search is also run by the clock, to see how well minutes are kept. Every
-piece is kept in ``--out``: the same command goes on where it stopped.
+Every arm spends the same FLOPs. ``auto`` without a constraint is held against ``auto`` over plain training
+alone (its rates by the same successive halving); ``auto`` with ``bytes=`` against the chains that the
+tutorials write by hand for that size, each with the whole budget, the best of them by its mean over the
+seeds. ``--scale``: a part of each budget. With ``--clock`` digits are also searched by the clock, to see how
+well minutes are kept. Every piece is kept in ``--out``: the same command goes on where it stopped.
 """
 
 import argparse
@@ -24,7 +24,6 @@ from torch import nn
 
 import torchlift as tl
 from torchlift.experiments.comparison import paired
-from torchlift.experiments.constraints import Constraints, Delivered, choose
 
 RESULTS = Path(__file__).parent / "results" / "auto.json"
 MINUTES = 1.5
@@ -37,6 +36,8 @@ class Case:
     model: Callable[[], nn.Module]
     data: Callable[[int], tuple[Any, Any, Any]]
     budget: float
+    bytes: int
+    """The size that chains are held against ``auto`` at: about a tenth of the dense file."""
     settings: dict[str, Any]
     about: str
 
@@ -71,6 +72,7 @@ CASES = {
         lambda: tl.models.MLP(64, 64, 64, 10),
         digits,
         200.0,
+        3000,
         {"batch_size": 64, "optimizer": functools.partial(torch.optim.AdamW, lr=1e-3)},
         "MLP 64-64-64-10, digits",
     ),
@@ -78,6 +80,7 @@ CASES = {
         tl.models.LeNet5,
         images,
         42.0,
+        25_000,
         {"batch_size": 64, "optimizer": functools.partial(torch.optim.AdamW, lr=1e-3)},
         "LeNet-5, 10,000 images of CIFAR-10",
     ),
@@ -85,10 +88,39 @@ CASES = {
         lambda: tl.models.GPT(50, context=32, width=48, depth=2, heads=4),
         text,
         42.0,
+        25_000,
         {"batch_size": 32, "optimizer": functools.partial(torch.optim.AdamW, lr=3e-3)},
         "GPT of width 48 and depth 2, 2,000 windows of Penn Treebank characters",
     ),
 }
+
+
+def chains(case: Case) -> dict[str, Any]:
+    """What the tutorials write by hand (docs/tutorials/shrink-a-cnn.md, the demo)."""
+    recipes, bits = tl.recipes, tl.recipes.Smol(bytes=case.bytes)
+    return {
+        "channels, bits": recipes.Chain(recipes.ChannelPruning(ratio=0.5), bits),
+        "norm, bits": recipes.Chain(tl.lifts.Normalize(), bits),
+    }
+
+
+def by_hand(case: Case, seed: int, name: str, out: Path) -> dict[str, Any]:
+    """A chain with all of the budget, at the given rate, or what is left of that run."""
+    file = out / f"{name}-{seed}.json"
+    if file.exists():
+        return json.loads(file.read_text())
+    torch.manual_seed(seed)
+    model, (train, valid, test) = case.model(), case.data(seed)
+    settings: dict[str, Any] = {"schedule": "cosine", "keep": "best", "equal_cost": True, "progress": False}
+    result = tl.fit(
+        model, train, valid, test=test, recipe=chains(case)[name], epochs=case.budget, seed=seed,
+        out=out / f"{name}-{seed}", resume=True, **(settings | case.settings),
+    )  # fmt: skip
+    size = (out / f"{name}-{seed}" / "model.tl").stat().st_size
+    scores = {"metric": result.scores["valid"].metric, "test": result.scores["test"].metric}
+    data = {"key": name, **scores, "bytes": size, "cost": result.cost}
+    file.write_text(json.dumps(data))
+    return data
 
 
 def searched(case: Case, seed: int, arm: str, out: Path) -> dict[str, Any]:
@@ -100,17 +132,14 @@ def searched(case: Case, seed: int, arm: str, out: Path) -> dict[str, Any]:
     model, (train, valid, test) = case.model(), case.data(seed)
     budget: dict[str, Any] = {"minutes": MINUTES} if arm == "clock" else {"budget": case.budget}
     candidates = {} if arm == "plain" else None
+    size = case.bytes if arm == "sized" else None
     started = time.perf_counter()
     found = tl.auto(
-        model, train, valid, test=test, candidates=candidates, seed=seed,
+        model, train, valid, test=test, candidates=candidates, bytes=size, seed=seed,
         out=out / f"{arm}-{seed}", resume=True, **budget, **case.settings,
     )  # fmt: skip
     data = found.data()
-    rows = [Delivered(**row) for row in data["rows"] if not row["reason"] and row["rung"] >= 0]
-    tenth = Constraints(bytes=max(row.bytes for row in rows if row.name == "plain") / 10)
-    small, why = choose(rows, tenth, 0)
     data |= {"seconds": time.perf_counter() - started, "rows": len(data["rows"])}
-    data |= {"at a tenth": dataclasses.asdict(small), "why a tenth": why}
     file.write_text(json.dumps(data, default=str))
     return data
 
@@ -131,51 +160,56 @@ def brief(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(case: Case, pieces: dict[str, list[dict[str, Any]]], seeds: list[int]) -> dict[str, Any]:
-    """The two arms side by side, seed by seed."""
-    auto, plain = pieces["auto"], pieces["plain"]
-    mine, theirs, tenth = ([one[key] for one in some] for some, key in
-                           ((auto, "chosen"), (plain, "chosen"), (auto, "at a tenth")))  # fmt: skip
-    score = [row["test"] for row in mine], [row["test"] for row in theirs], [row["test"] for row in tenth]
+    """The arms side by side, seed by seed."""
+    auto, plain, sized = ([one["chosen"] for one in pieces[arm]] for arm in ("auto", "plain", "sized"))
+    score = {arm: [row["test"] for row in rows] for arm, rows in
+             (("auto", auto), ("plain", plain), ("sized", sized))}  # fmt: skip
+    hand = {name: [row["test"] for row in pieces[name]] for name in chains(case)}
+    best = max(hand, key=lambda name: statistics.fmean(hand[name]))
     return {
         "about": case.about,
         "seeds": seeds,
         "budget": case.budget,
         "unit": "plain epochs, each arm",
-        "spent": [one["spent"] / one["budget"] for one in auto],
-        "trials": [one["rows"] for one in auto],
-        "auto, test": spread(score[0]),
-        "tuned plain, test": spread(score[1]),
-        "auto to tuned plain": difference(score[0], score[1]),
-        "at a tenth of the file, test": spread(score[2]),
-        "a tenth to tuned plain": difference(score[2], score[1]),
-        "file, plain over auto": [b["bytes"] / a["bytes"] for a, b in zip(mine, theirs, strict=True)],
-        "file, plain over a tenth": [b["bytes"] / a["bytes"] for a, b in zip(tenth, theirs, strict=True)],
-        "choices": [brief(row) for row in mine],
-        "plain": [brief(row) for row in theirs],
-        "tenths": [brief(row) | {"why": one["why a tenth"]} for row, one in zip(tenth, auto, strict=True)],
-        "fronts": [[brief(row) for row in one["front"]] for one in auto],
-        "dropped": [one["dropped"] for one in auto],
+        "spent": [one["spent"] / one["budget"] for one in pieces["auto"]],
+        "trials": [one["rows"] for one in pieces["auto"]],
+        "auto, test": spread(score["auto"]),
+        "tuned plain, test": spread(score["plain"]),
+        "auto to tuned plain": difference(score["auto"], score["plain"]),
+        "bytes": case.bytes,
+        "auto at that size, test": spread(score["sized"]),
+        "chains at that size, test": {name: spread(values) for name, values in hand.items()},
+        "best chain": best,
+        "auto to the best chain": difference(score["sized"], hand[best]),
+        "auto's files": [row["bytes"] for row in sized],
+        "chains' files": {name: [row["bytes"] for row in pieces[name]] for name in hand},
+        "file, plain over auto": [b["bytes"] / a["bytes"] for a, b in zip(auto, plain, strict=True)],
+        "choices": [brief(row) for row in auto],
+        "choices at that size": [brief(row) for row in sized],
+        "plain": [brief(row) for row in plain],
+        "dropped": [one["dropped"] for one in pieces["sized"]],
     }
 
 
 def main() -> None:
-    """Measure, and write what is there after every piece."""
+    """Measure, and write what is there after every seed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("cases", nargs="*", default=list(CASES))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="a part of each budget")
+    parser.add_argument("--clock", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("runs/auto"))
     given = parser.parse_args()
     torch.set_num_threads(1)
-    for seed in range(given.seeds):
-        for name in given.cases:
-            case, folder = CASES[name], given.out / name
-            folder.mkdir(parents=True, exist_ok=True)
-            arms = ("auto", "plain", "clock") if name == "digits" else ("auto", "plain")
-            for arm in arms:
-                done = searched(case, seed, arm, folder)
-                print(name, seed, arm, done["chosen"]["key"], done["chosen"]["test"], flush=True)
+    for name in given.cases:
+        case = dataclasses.replace(CASES[name], budget=given.scale * CASES[name].budget)
+        folder = given.out / f"{name}-{case.budget:g}"
+        folder.mkdir(parents=True, exist_ok=True)
+        searches = ("auto", "plain", "sized", *(("clock",) if given.clock and name == "digits" else ()))
+        for seed in range(given.seeds):
             seeds = list(range(seed + 1))
-            pieces = {arm: [searched(case, s, arm, folder) for s in seeds] for arm in arms}
+            pieces = {arm: [searched(case, s, arm, folder) for s in seeds] for arm in searches}
+            pieces |= {arm: [by_hand(case, s, arm, folder) for s in seeds] for arm in chains(case)}
             results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
             results |= {
                 name: summary(case, pieces, seeds),
@@ -185,6 +219,13 @@ def main() -> None:
                 kept = [one["spent"] / one["budget"] for one in pieces["clock"]]
                 results["clock"] = {"minutes": MINUTES, "spent": kept, "seeds": seeds}
             RESULTS.write_text(json.dumps(results, indent=1, default=str) + "\n")
+            print(
+                name,
+                seed,
+                results[name]["auto to tuned plain"],
+                results[name]["auto to the best chain"],
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -17,13 +17,14 @@ from torch import nn
 import torchlift as tl
 from experiments.small import DATA, SETTINGS, Broken, model
 from torchlift.core import Fit
-from torchlift.errors import CheckpointError, TorchliftError
+from torchlift.errors import CheckpointError, InUseError, TorchliftError
 from torchlift.experiments import auto_search
 from torchlift.experiments.arm import CopyOf, Setup
 from torchlift.experiments.candidates import portfolio
-from torchlift.experiments.constraints import Constraints, Delivered, choose, dominates, front, ranked, wilson
+from torchlift.experiments.constraints import Constraints, Delivered, choose, dominates, front, ranked
 from torchlift.experiments.delivery import Continued, Delivery, OutOfTimeError
 from torchlift.experiments.halving import ETA, LAST, plan, promoted
+from torchlift.experiments.onward import rest_of
 from torchlift.methods.recipe import Recipe
 from torchlift.train.checkpoint import load
 from torchlift.train.run.labels import folder_name
@@ -78,6 +79,8 @@ def test_what_is_delivered_is_the_file_that_was_measured(found: tl.AutoResult) -
             right = (loaded(VALID[0]).argmax(1) == VALID[1]).float().mean()
         assert float(right) == pytest.approx(row.metric)
     assert found.file.read_bytes() == (found.folder / "models" / found.chosen.file).read_bytes()
+    assert {"model.tl", "card.json", "report.html"} <= {path.name for path in found.folder.iterdir()}
+    assert tl.predict(found.folder, VALID[0][:3]) is not None
     assert found.chosen in found.rows
 
 
@@ -94,12 +97,45 @@ def test_half_of_the_budget_trains_the_winner_on_from_its_trial(found: tl.AutoRe
     assert all(torch.equal(started().model.state_dict()[name], reached[name]) for name in reached)
 
 
+def test_a_winner_that_was_cut_is_trained_on_as_it_was_cut(tmp_path: Path) -> None:
+    """Its channels are not chosen again: what is left is the bits."""
+    chain = tl.recipes.Chain(tl.recipes.ChannelPruning(ratio=0.5), tl.recipes.Smol(bits=3.0))
+    wide = nn.Sequential(nn.Linear(6, 96), nn.ReLU(), nn.Linear(96, 2))
+    found = searched(model=wide, out=tmp_path, budget=10.0, bytes=1200, candidates={"channels → bits": chain})
+    final, trial = next(row for row in found.rows if row.final), found.trial
+    assert final.name == "channels → bits"
+    assert trial is not None
+    assert not final.reason
+    assert final.cost >= 5.0
+    assert final.cost + sum(row.cost for row in found.rows if not row.final) <= 10.0 * 1.0001
+    assert width(found.load(final)) <= width(found.load(trial)) <= 48
+    assert final.stages == (), "one stage: the chain's last"
+
+
+def width(module: nn.Module) -> int:
+    return len(module.state_dict()["0.bias"])
+
+
+def test_what_is_left_of_a_recipe_after_its_cut() -> None:
+    r = tl.recipes
+    bits = r.Smol(bits=2.0)
+    assert rest_of(r.Chain(r.ChannelPruning(ratio=0.5), bits)) is bits
+    assert rest_of(r.ChannelPruning(ratio=0.5)) == r.Plain()
+    assert rest_of(r.Inside(tl.lifts.Normalize(), r.Chain(r.ChannelPruning(ratio=0.5), bits))) is None
+
+
+def test_half_of_the_minutes_are_planned_for_the_winner() -> None:
+    planned = auto_search.CAUTION * (1 - auto_search.RESERVE - auto_search.SEARCH_TIME)
+    assert planned >= 0.5 - 1e-9
+
+
 def test_the_table_shows_plain_training_at_the_cost_of_the_trial(found: tl.AutoResult) -> None:
     assert found.trial is not None
     assert found.plain is not None
     assert found.plain.epochs == found.trial.epochs
     assert found.plain.key in found.table()
     assert found.table().count("▸") == 1
+    assert found.chosen in found.front
 
 
 def test_the_same_search_chooses_the_same_whatever_the_clock_says(
@@ -145,6 +181,7 @@ def test_a_fault_of_the_machine_is_no_result(tmp_path: Path) -> None:
         OSError(28, "No space left on device"),
         MemoryError(),
         RuntimeError("DefaultCPUAllocator: no"),
+        InUseError("the folder is in use"),
     ):
         Failing.error = error
         with pytest.raises(type(error)):
@@ -317,12 +354,6 @@ def test_what_constraints_take() -> None:
     low = [row(3.0, 10), row(1.0, 20)]
     assert choose(low, Constraints(higher_is_better=False), 0)[0] is low[1]
     assert Constraints(accuracy=2.0, higher_is_better=False).misses(low[0]) == {"accuracy": 0.5}
-
-
-def test_the_lower_bound_of_a_share() -> None:
-    """As scipy.stats.binomtest(k, n).proportion_ci(0.8, "wilson") has it."""
-    assert wilson(0.9, 100) == pytest.approx(0.8549, abs=1e-4)
-    assert wilson(1.0, 360) == pytest.approx(360 / (360 + 1.2816**2))
 
 
 def test_who_goes_on() -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 import threading
 
 import optuna
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchlift import recipes
+from torchlift import recipes, report
 from torchlift.errors import CheckpointError, DataError, TorchliftError
 from torchlift.experiments.arm import with_options
 from torchlift.experiments.tune import Choice, Range, parse_space, search, tuning_page
@@ -289,3 +290,17 @@ def test_a_search_that_was_stopped_draws_what_it_would_have_drawn(tmp_path):
     quick(out=tmp_path, trials=2)
     again = quick(out=tmp_path, trials=4, resume=True)
     assert [trial.params for trial in again.trials] == [trial.params for trial in whole.trials]
+
+
+def test_the_page_of_a_search_is_in_words():
+    """No module paths, digests or class names of records; the best lists what was drawn."""
+    tuned = quick(fixed={"weight": 2.0}, space={"lr": Range(1e-3, 1e-1, log=True)}, trials=2)
+    data = tuned.data() | {"about": tuned.about | {"model.import": "torchlift.cli.searches:Maker"}}
+    page = tuning_page(json.loads(json.dumps(data, default=str)))
+    text = report.render(page)
+    main = text[text.index("<main") : text.index("</main>")]
+    assert not re.search(r"searches:Maker|digest|\.fields\.|torchlift\.", main)
+    assert "0.001 to 0.1, logarithmic" in main
+    (best,) = [block for block in page.sections[0].blocks if isinstance(block, report.KeyValues)]
+    assert list(best.items) == ["lr"]
+    assert page.title.endswith(": search for the best settings")

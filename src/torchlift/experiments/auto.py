@@ -20,12 +20,12 @@ from torchlift.experiments.candidates import accepted
 from torchlift.experiments.constraints import Constraints
 from torchlift.experiments.executors import Executor, current, opened, processes
 from torchlift.experiments.ledger import Ledger
-from torchlift.loss import split
 from torchlift.train import engine
 from torchlift.train.batches import Source, Tensors, source
 from torchlift.train.engines import processes as processes_of_run
 from torchlift.train.optimizers import ADAMW
 from torchlift.train.run.checks import as_task, check
+from torchlift.train.run.fit import labels
 from torchlift.train.run.folder import open_run
 from torchlift.train.run.identity import describe, describe_data, describe_model
 from torchlift.train.run.lock import claims
@@ -76,7 +76,8 @@ def auto(
         candidates: names to recipes or arms; else :func:`~torchlift.experiments.candidates.portfolio`.
         executor: where the trials of a rung go, see :mod:`torchlift.experiments.executors`.
         seed: of everything random.
-        out: a folder: ``model.tlift``, ``auto.json``, every trial's run. With it the search is durable.
+        out: a folder: ``model.tl``, ``card.json``, ``report.html``, every trial's run. With it the search is
+            durable.
         resume: go on with what is in ``out``.
         overwrite: start anew in ``out``.
         settings: further settings of :func:`torchlift.fit` (``schedule="cosine"``, ``keep="best"`` unless
@@ -151,7 +152,7 @@ def direction(task: Task, settings: Mapping[str, Any]) -> tuple[bool, bool]:
 
 def predictions(data: Source, batch: int) -> int:
     """How many labels an accuracy is the share of: one per sample, or per position of a sequence."""
-    return split(data.tree)[1].numel() if isinstance(data, Tensors) else data.steps() * batch
+    return labels(data) if isinstance(data, Tensors) else data.steps() * batch
 
 
 def describe_auto(

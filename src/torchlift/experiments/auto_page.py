@@ -54,7 +54,13 @@ def cards(chosen: Data, plain: Data | None) -> report.Cards:
     return report.Cards(
         [
             report.Card("validation metric", chosen["metric"], other=other.get("metric")),
+            *(
+                []
+                if chosen.get("test") is None
+                else [report.Card("test metric", chosen["test"], other=other.get("test"))]
+            ),
             report.Card("packed file", chosen["bytes"], "bytes", other=other.get("bytes"), better="lower"),
+            report.Card("multiply–adds", chosen["macs"], "count", other=other.get("macs"), better="lower"),
             report.Card("latency", chosen["latency_ms"], "ms", other=other.get("latency_ms"), better="lower"),
             report.Card("parameters", chosen["params"], "count", other=other.get("params"), better="lower"),
         ]
@@ -92,12 +98,15 @@ def table(rows: Sequence[Data], found: Data, caption: str) -> report.Table:
         report.Column("valid metric", best=best),
         report.Column("test metric"),
         report.Column("file", "bytes", best="low"),
+        report.Column("multiply–adds", "count", best="low"),
         report.Column("latency", "ms"),
         report.Column("cost\n(plain\N{NO-BREAK SPACE}epochs)"),
         report.Column("time", "seconds"),
     ]
-    names = ("key", "metric", "test", "bytes", "latency_ms", "cost", "seconds")
-    return report.Table(columns, [[row[name] for name in names] for row in rows], caption)
+    names = ("metric", "test", "bytes", "macs", "latency_ms", "cost", "seconds")
+    mark = {found["chosen"]["key"]: "▸ "}
+    cells = [[mark.get(row["key"], "") + row["key"], *(row[name] for name in names)] for row in rows]
+    return report.Table(columns, cells, f"{caption} ▸: the choice.")
 
 
 def stages(chosen: Data) -> list[Any]:

@@ -1,5 +1,6 @@
 """What ``auto`` gives back: the front, the choice, its file, and why."""
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -102,7 +103,7 @@ class AutoResult:
         task = self.setup.make_model()
         model = getattr(task, "model", task)
         return {
-            "title": f"{type(model).__name__}: auto",
+            "title": f"{type(model).__name__}: the model to ship",
             "constraints": str(self.constraints),
             "why": self.why,
             "spent": self.spent,
@@ -118,13 +119,15 @@ class AutoResult:
         }
 
     def saved(self) -> "AutoResult":
-        """``auto.json``, the chosen model's file and its card in the folder."""
+        """``model.tl``, ``card.json``, ``auto.json`` and, with the extra that draws it, ``report.html``."""
         file = self.folder / "models" / self.chosen.file
         write(self.file, file.read_bytes())
         card = file.with_suffix(".card.json")
         if card.is_file():
             write(self.folder / "card.json", card.read_bytes())
         write(self.folder / RESULT, json.dumps(self.data(), default=str).encode())
+        with contextlib.suppress(ImportError):
+            self.report(self.folder / "report.html")
         return self
 
     def report(self, path: str | Path) -> Path:

@@ -10,10 +10,12 @@ from torchlift.experiments.arm import Arm, Setup, call
 from torchlift.experiments.auto_result import AutoResult
 from torchlift.experiments.candidates import PLAIN
 from torchlift.experiments.constraints import Constraints, Delivered, choose, front, ranked
-from torchlift.experiments.delivery import SUFFIX, Delivery
+from torchlift.experiments.delivery import SUFFIX, Delivery, fits
 from torchlift.experiments.executors import Submits, run_all
 from torchlift.experiments.halving import EXTRA, LAST, Point, Rung, plan, promoted, start, suggest
 from torchlift.experiments.ledger import Ledger
+from torchlift.experiments.onward import Onward, rest_of
+from torchlift.train.checkpoint import load
 from torchlift.train.run.identity import describe
 from torchlift.train.run.labels import folder_name
 
@@ -29,6 +31,8 @@ PATIENCE = 2.5
 """How many times its share of the time a trial may take before it is given up."""
 CAUTION = 0.8
 """Of the time left, planned for the winner's training: one that does not end in time is lost."""
+SEARCH_TIME = 1 - RESERVE - (1 - SEARCH) / CAUTION
+"""Of the minutes, for all trials together: half of all is planned for the winner, and room to be late."""
 WARM, SPEED = -2, -1
 """Rungs that are none: two short runs that tell the speed."""
 
@@ -95,7 +99,7 @@ class Search:
                 self.measured_plain(WARM, 0.1)  # what is imported once is no speed
                 row = self.measured_plain(SPEED, 1.0)
                 speed, overhead = pace(row)
-                time_left = SEARCH * self.workers * self.left() / speed
+                time_left = SEARCH_TIME * self.workers * self.left() / speed
                 rungs = plan(time_left, points, overhead=overhead / speed)
             self.ledger.append("plan", {"rungs": [dataclasses.asdict(rung) for rung in rungs]})
         return [Rung(**rung) for rung in self.ledger.of("plan")[0]["rungs"]]
@@ -160,8 +164,18 @@ class Search:
         if epochs >= LEAST:
             trial = self.delivery(point, winner.rung + 1, epochs, deadline, "trained on")
             row = dataclasses.replace(trial.row, final=True)
-            weights = self.folder / "runs" / folder_name(winner.key) / "model.safetensors"
-            self.delivered([dataclasses.replace(trial, row=row, start=weights)])
+            self.delivered([self.onward(dataclasses.replace(trial, row=row), winner)])
+
+    def onward(self, trial: Delivery, winner: Delivered) -> Delivery:
+        """A run from where the winner's trial ended: from its weights, or from the model it has cut."""
+        weights = self.folder / "runs" / folder_name(winner.key) / "model.safetensors"
+        if fits(load(weights), self.setup.make_model()):
+            return dataclasses.replace(trial, start=weights)
+        rest = rest_of(trial.arm.recipe)
+        if rest is None or winner.packed.startswith("tensors"):
+            return trial
+        recipe = Onward(self.folder / "models" / winner.file, rest)
+        return dataclasses.replace(trial, arm=dataclasses.replace(trial.arm, recipe=recipe))
 
     def delivery(
         self, point: Point, level: int, epochs: float, deadline: float | None, words: str
@@ -201,7 +215,7 @@ class Search:
         speed, overhead = pace((own or [row for row in rows if row.name == PLAIN] or rows)[-1])
         later = sum(rung.runs * (rung.epochs * speed + overhead) for rung in rungs[level + 1 :])
         here = rungs[level].epochs * speed + overhead
-        search = self.workers * max(self.left() - (1 - SEARCH) * self.seconds, 0.0)
+        search = self.workers * max(self.left() - (1 - RESERVE - SEARCH_TIME) * self.seconds, 0.0)
         return search * here / (left * here + later), overhead, speed
 
     def finish(self, dropped: dict[str, str]) -> AutoResult:

@@ -19,6 +19,8 @@ from torchlift.train.run.checks import DryRun
 PLAIN = "plain"
 MARGIN = 0.97
 """Of the bytes allowed, the target of a recipe: the file also says what the network computes."""
+CARD = 400
+"""Bytes that the card takes in a file, about."""
 
 
 def portfolio(task: Task, constraints: Constraints) -> dict[str, Arm]:
@@ -26,7 +28,8 @@ def portfolio(task: Task, constraints: Constraints) -> dict[str, Arm]:
     better = {
         name: arm for name, arm in suggestions(task.model).items() if arm.recipe and arm.optimizer is None
     }
-    bits = Smol(bits=3.0) if constraints.bytes is None else Smol(bytes=MARGIN * constraints.bytes)
+    size = target(constraints)
+    bits = Smol(bits=3.0) if size is None else Smol(bytes=size)
     channels = ChannelPruning(ratio=0.5)
     firsts = {"norm": as_recipe(Normalize()), "channels": channels}
     firsts |= {name: as_recipe(arm.recipe) for name, arm in better.items() if name != "folded norm"}
@@ -44,9 +47,16 @@ def portfolio(task: Task, constraints: Constraints) -> dict[str, Arm]:
     return {PLAIN: Arm()} | wanted | sparser
 
 
+def target(constraints: Constraints) -> int | None:
+    """The bytes that a recipe may take so that the file, with its card, has those that are allowed."""
+    if constraints.bytes is None:
+        return None
+    return int(max(MARGIN * constraints.bytes - CARD, constraints.bytes / 2))
+
+
 def compressing(constraints: Constraints) -> Compressing:
     """Plain training, then compression to what is allowed."""
-    allowed = None if constraints.bytes is None else int(MARGIN * constraints.bytes)
+    allowed = target(constraints)
     open_ = allowed is None and constraints.latency is None
     return Compressing(allowed, constraints.latency, 4 if open_ else None)
 

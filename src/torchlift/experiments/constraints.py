@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchlift.errors import TorchliftError
+from torchlift.report.numbers import wilson
 
 Z = 1.2816
 """The normal quantile of 90 %: a smaller file is taken down to the lower bound of the best accuracy."""
@@ -129,12 +130,6 @@ def ranked(rows: Sequence[Delivered], constraints: Constraints) -> list[Delivere
     return order
 
 
-def wilson(share: float, samples: int) -> float:
-    """The lower bound of a share (Wilson 1927): (p + z²/2n − z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)."""
-    n, p = samples, share
-    return (p + Z**2 / (2 * n) - Z * math.sqrt(p * (1 - p) / n + (Z / (2 * n)) ** 2)) / (1 + Z**2 / n)
-
-
 def choose(rows: Sequence[Delivered], constraints: Constraints, samples: int) -> tuple[Delivered, str]:
     """The model to take, one of the front, and why; ``samples``: how many the metric is a share of, or 0."""
     meets = front([row for row in rows if not constraints.misses(row)], constraints)
@@ -150,7 +145,7 @@ def choose(rows: Sequence[Delivered], constraints: Constraints, samples: int) ->
         least = min(meets, key=lambda row: (row.bytes, -constraints.good(row)))
         return least, f"{among}, the one with the smallest file."
     best = max(meets, key=constraints.good)
-    bound = wilson(best.metric, samples) if samples else best.metric
+    bound = wilson(best.metric, samples, Z)[0] if samples else best.metric
     near = [row for row in meets if constraints.good(row) >= (bound if samples else constraints.good(best))]
     smallest = min(row.bytes for row in near)
     if smallest > WORTH * best.bytes:

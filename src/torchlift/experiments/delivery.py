@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from torchlift import deploy
 from torchlift.core import Task
@@ -22,7 +22,7 @@ from torchlift.train.checkpoint import disk_errors, load, save
 from torchlift.train.evaluation import evaluate
 from torchlift.train.run.result import Result
 
-SUFFIX = ".tlift"
+SUFFIX = ".tl"
 
 
 class OutOfTimeError(TorchliftError):
@@ -44,7 +44,7 @@ class Delivery:
     deadline: float | None = None
     """In seconds since 1970: a run that is not done by then is given up."""
     start: Path | None = None
-    """The weights of the trial that this run continues, as far as they fit the model."""
+    """The weights of the trial that this run continues."""
     incumbent: tuple[Path, float] | None = None
     """Where latency is a constraint: the file of the best so far and its milliseconds, to take turns with."""
 
@@ -110,7 +110,7 @@ class Delivery:
 
 @dataclasses.dataclass(frozen=True)
 class Continued:
-    """A model with the weights that a trial has reached; where they do not fit, as it is."""
+    """A model with the weights that a trial has reached."""
 
     make_model: Callable[[], nn.Module]
     weights: Path
@@ -118,11 +118,14 @@ class Continued:
     def __call__(self) -> nn.Module:
         """The model, or the task, with these weights."""
         made = self.make_model()
-        model = made.model if isinstance(made, Task) else made
-        state, own = load(self.weights), model.state_dict()
-        if {n: t.shape for n, t in state.items()} == {n: t.shape for n, t in own.items()}:
-            model.load_state_dict(state)
+        (made.model if isinstance(made, Task) else made).load_state_dict(load(self.weights))
         return made
+
+
+def fits(state: dict[str, Tensor], made: nn.Module) -> bool:
+    """Whether a model, or a task's, has tensors of these names and shapes."""
+    own = (made.model if isinstance(made, Task) else made).state_dict()
+    return {n: t.shape for n, t in state.items()} == {n: t.shape for n, t in own.items()}
 
 
 def stop_after(deadline: float, row: dict[str, Any]) -> None:

@@ -6,6 +6,9 @@ from typing import Any
 from torchlift import report
 
 Data = Mapping[str, Any]
+HIDDEN = ("none", "import", "class", "call", "opaque", "digest", "code", "progress")
+"""Last parts of names in a record that are for machines."""
+OPTIONS = "optimizer.options."
 
 
 def tuning_page(found: Data) -> report.Page:
@@ -26,15 +29,66 @@ def tuning_page(found: Data) -> report.Page:
             [scatter(done, name, metric, is_log(found, name)) for name in names if numeric(done, name)],
         ),
         report.Section("Trials", [table(trials, names, metric, better)]),
-        report.Section("Settings", [report.KeyValues(found.get("about") or {})]),
+        report.Section("Settings", [report.KeyValues(settings(found.get("about") or {}))]),
     ]
     subtitle = f"{len(done)} of {len(trials)} trials complete"
-    return report.Page("Search", subtitle, [section for section in sections if section.blocks])
+    return report.Page(
+        title(found.get("about") or {}), subtitle, [section for section in sections if section.blocks]
+    )
 
 
 def best(found: Data) -> report.KeyValues:
-    """The best values."""
-    return report.KeyValues(found.get("values") or found.get("best") or {})
+    """What was drawn, at its best; what was fixed stands among the settings."""
+    return report.KeyValues(found.get("best") or {})
+
+
+def title(about: Data) -> str:
+    """What was searched, in words."""
+    recipe = name_in(about.get("recipe.import", ""))
+    return f"{recipe}: search for the best settings" if recipe else "Search for the best settings"
+
+
+def settings(about: Data) -> dict[str, Any]:
+    """What was searched and how, in words: no module paths, no digests of models and data."""
+    fixed = {key: value for key, value in about.items() if key.split(".")[0] in ("fixed", "settings")}
+    plain = {key: value for key, value in fixed.items() if key.split(".")[-1] not in HIDDEN}
+    searched = {name.removeprefix("opt.") for name in spans(about)}
+    options = {key.rpartition(".")[2]: value for key, value in about.items() if key.startswith(OPTIONS)}
+    options = {name: value for name, value in options.items() if name not in searched}
+    chosen = {
+        "recipe": name_in(about.get("recipe.import", "")),
+        **{f"searched: {name}": span for name, span in spans(about).items()},
+        "optimizer": name_in(about.get("optimizer.call.import", about.get("optimizer.import", ""))),
+        **{f"optimizer, {name}": value for name, value in options.items()},
+        "method": {"tpe": "Optuna (TPE)", "lines": "one axis after the other"}.get(
+            str(about.get("method")), ""
+        ),
+        "folds": about.get("folds") or "",
+        "seed": about.get("seed", ""),
+        **{key.partition(".")[2]: value for key, value in plain.items()},
+    }
+    return {key: value for key, value in chosen.items() if value not in ("", None)}
+
+
+def spans(about: Data) -> dict[str, str]:
+    """Where each parameter was searched: from … to, or one of."""
+    names = dict.fromkeys(
+        key.split(".fields.")[0] for key in about if key.startswith("space.") and ".fields." in key
+    )
+    return {name.removeprefix("space."): span(about, f"{name}.fields.") for name in names}
+
+
+def span(about: Data, prefix: str) -> str:
+    """One range or choice."""
+    if f"{prefix}values" in about:
+        return ", ".join(map(str, about[f"{prefix}values"]))
+    ends = f"{about.get(f'{prefix}low')} to {about.get(f'{prefix}high')}"
+    return f"{ends}, logarithmic" if about.get(f"{prefix}log") else ends
+
+
+def name_in(path: object) -> str:
+    """package.module:Name → Name."""
+    return str(path).rpartition(":")[2].rpartition(".")[2]
 
 
 def table(trials: list[Data], names: list[str], metric: str, better: Any) -> report.Table:

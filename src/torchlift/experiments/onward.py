@@ -1,0 +1,38 @@
+"""The winner of a search, trained on from what its trial delivered, whatever shape that has."""
+
+import copy
+import dataclasses
+from pathlib import Path
+
+from torchlift import deploy
+from torchlift.core import Fit, Lift, Task
+from torchlift.errors import TorchliftError
+from torchlift.experiments.compressing import Compressing
+from torchlift.methods.recipe import Recipe, RecipeLike
+from torchlift.recipes import Chain, ChannelPruning, LayerPruning, MagnitudePruning, Plain, Pooled, Smol
+
+
+@dataclasses.dataclass(frozen=True)
+class Onward(Recipe):
+    """w* = recipe(model of a file): the given model only says what a plain epoch costs."""
+
+    file: Path
+    recipe: Recipe
+
+    def __call__(self, task: Task, fit: Fit) -> Task:
+        """Train the model of the file."""
+        try:
+            model = deploy.load(self.file)
+        except TorchliftError:
+            model = deploy.load(self.file, into=copy.deepcopy(task.model))
+        device = next(task.model.parameters()).device
+        return self.recipe(Task(model.to(device).train(), task.loss), fit)
+
+
+def rest_of(recipe: RecipeLike | Lift | None) -> Recipe | None:
+    """What is left of a recipe on a model whose layers it has already cut; None where nobody can know."""
+    if isinstance(recipe, Chain):
+        return rest_of(list(recipe.recipes.values())[-1])
+    if isinstance(recipe, ChannelPruning | LayerPruning | Pooled):
+        return Plain()
+    return recipe if isinstance(recipe, Smol | Compressing | MagnitudePruning) else None
