@@ -56,6 +56,11 @@ class Chain(Recipe):
         object.__setattr__(self, "shares", parts)
         object.__setattr__(self, "restart", restart)
 
+    @property
+    def title(self) -> str:
+        """The stages, in order."""
+        return " → ".join(as_recipe(step).title for step in self.recipes.values())
+
     def __call__(self, task: Task, fit: Fit) -> Task:
         """All recipes in turn; each is asked whether it takes what the last one left."""
         for name, (share, span) in self.stages().items():

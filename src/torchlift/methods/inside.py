@@ -28,6 +28,11 @@ class Inside(Recipe):
             )
         as_recipe(self.recipe)
 
+    @property
+    def title(self) -> str:
+        """The recipe's, and the lift it works inside."""
+        return f"{as_recipe(self.recipe).title} inside {as_recipe(self.lift).title}"
+
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Lift, work, project."""
         small = as_recipe(self.recipe)(self.lifted(fit.lift(self.lift, task)), fit)

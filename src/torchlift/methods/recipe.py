@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
@@ -35,6 +36,11 @@ class Recipe(abc.ABC):
         """What messages call the recipe."""
         return type(self).__name__
 
+    @property
+    def title(self) -> str:
+        """What reports call the recipe: its name in words."""
+        return in_words(self.name)
+
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """None if the recipe is for this task, else the reason why not."""
         del task, fit
@@ -63,6 +69,11 @@ class OneLift(Recipe):
     """
 
     lift: Lift
+
+    @property
+    def title(self) -> str:
+        """The lift's name in words."""
+        return in_words(type(self.lift).__name__)
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Lift, fit, project."""
@@ -112,6 +123,11 @@ class Custom(Recipe):
 
     function: RecipeLike
 
+    @property
+    def title(self) -> str:
+        """The function's name in words."""
+        return in_words(getattr(self.function, "__name__", type(self.function).__name__))
+
     def __call__(self, task: Task, fit: Fit) -> Task:
         """What the function makes of the task."""
         return self.function(task, fit)
@@ -131,6 +147,12 @@ def all_lifts(recipes: Iterable[RecipeLike | Lift | None]) -> list[Lift] | None:
     """The lifts of several recipes; None where one of them cannot say."""
     each = [as_recipe(recipe).lifts() for recipe in recipes]
     return None if None in each else [lift for lifts in each for lift in lifts or ()]
+
+
+def in_words(name: str) -> str:
+    """ChannelPruning → channel pruning; a name of one word stays as it is."""
+    parts = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)
+    return " ".join(part.lower() for part in parts) if len(parts) > 1 else name
 
 
 def as_recipe(recipe: RecipeLike | Lift | None) -> Recipe:

@@ -43,7 +43,12 @@ def test_a_chain_on_transformers(make, size, coordinates, tmp_path):
     again = tl.deploy.load(tmp_path / "m.tl", into=make())
     with torch.no_grad():
         assert torch.equal(again(**example).logits, result.model(**example).logits)
-    found = tl.deploy.export_quantized(result.model, example, tmp_path / "m.onnx")
-    assert found.error < 1e-4
-    assert found.runtime_error < 0.1
-    assert found.file_bytes < found.float_bytes
+    found = tl.deploy.export(
+        result.model,
+        example,
+        tmp_path / "m.onnx",
+        integer="all",
+        calibration={"pixel_values": x["pixel_values"]},
+    )
+    assert found.card["bytes"] < found.card["float_bytes"]
+    assert "int8, levels as trained" in found.card["weights"].values()

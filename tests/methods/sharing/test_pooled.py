@@ -1,6 +1,7 @@
 """Layers that read averages of a map: the nearest such network, then trained; refused without a map."""
 
 import copy
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -116,6 +117,34 @@ class Twice(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.one(self.flat(x)) + self.other(self.flat(x))
+
+
+class Functional(nn.Module):
+    """A map that its own code flattens."""
+
+    def __init__(self, flatten: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.conv, self.head, self.flatten = nn.Conv2d(1, 3, 3, padding=1), nn.Linear(48, 2), flatten
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.flatten(torch.relu(self.conv(x))))
+
+
+@pytest.mark.parametrize(
+    "flatten",
+    [
+        lambda x: x.view(-1, 48),
+        lambda x: x.view(x.size(0), -1),
+        lambda x: torch.flatten(x, 1),
+        lambda x: x.flatten(1),
+        lambda x: x.reshape(len(x), 48),
+        lambda x: torch.reshape(x, (-1, 48)),
+    ],
+)
+def test_a_map_is_found_whatever_flattens_it(flatten):
+    head = run(Functional(flatten), Pooled(), epochs=1).model.head
+    assert [type(layer).__name__ for layer in head] == ["Unflatten", "AvgPool2d", "Flatten", "Linear"]
+    assert head[-1].in_features == 12
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ from torchlift.tree import like
 class Pooled(Recipe):
     """W[o, c, y, x] = U[o, c, ⌊y/size⌋, ⌊x/size⌋] / size²: project W onto this, then train U.
 
-    For Linear layers of ``where`` that read what an ``nn.Flatten`` made of a map (channels × height × width),
-    such as the first one behind the convolutions of LeNet or VGG, where most of the weights are. Each is
-    replaced by ``Unflatten, AvgPool2d(size), Flatten, Linear`` with 1/size² of the weights: fewer to store
-    and to run. Neighboring positions of a map say much the same, so that little is lost. Layers that cannot
-    are passed over; where none can, that is an error.
+    For Linear layers of ``where`` that read a flattened map (channels × height × width; by ``nn.Flatten``,
+    ``torch.flatten``, ``view`` or ``reshape``), such as the first one behind the convolutions of LeNet or
+    VGG, where most of the weights are. Each is replaced by ``Unflatten, AvgPool2d(size), Flatten, Linear``
+    with 1/size² of the weights: fewer to store and to run. Neighboring positions of a map say much the same,
+    so that little is lost. Layers that cannot are passed over; where none can, that is an error.
     """
 
     where: str = "*"

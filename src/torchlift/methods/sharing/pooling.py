@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from torchlift.core import Node, Problem, masks_of
 from torchlift.core.modules import shares_weights
@@ -30,39 +31,44 @@ class Reader:
     maps: tuple[int, int, int]
 
 
-class ReaderTrace:
-    """While a model runs: which Linear layers are given what an ``nn.Flatten`` made of a map."""
+FLATTENS = frozenset({"flatten", "view", "reshape"})
+
+
+class ReaderTrace(TorchFunctionMode):
+    """While a model runs: which Linear layers are given a map that was flattened, by whatever means."""
 
     def __init__(self, body: nn.Module) -> None:
+        super().__init__()
         self.flat: list[tuple[Tensor, tuple[int, ...]]] = []
         self.found: dict[str, Reader] = {}
         modules = body.named_modules()
         self.names: dict[nn.Module, str] = {
             module: name for name, module in modules if type(module) is nn.Linear
         }
-        flats = [module for module in body.modules() if type(module) is nn.Flatten]
-        self.handles = [module.register_forward_hook(self.flattened) for module in flats]
-        self.handles += [module.register_forward_pre_hook(self.reads) for module in self.names]
+        self.handles = [module.register_forward_pre_hook(self.reads) for module in self.names]
 
-    def flattened(self, _: nn.Module, args: tuple[Tensor], out: Tensor) -> None:
-        """Keep the output: no other tensor then takes its place."""
-        self.flat.append((out, tuple(args[0].shape)))
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        given = args[0] if args and getattr(func, "__name__", "") in FLATTENS else None
+        if isinstance(given, Tensor) and given.ndim == 4 and out.shape == (len(given), given[0].numel()):
+            self.flat.append((out, tuple(given.shape)))  # kept: no other tensor then takes its place
+        return out
 
     def reads(self, layer: nn.Module, args: tuple[Tensor]) -> None:
         """Compare a layer's input."""
         for out, shape in self.flat:
-            if out is args[0] and out.ndim == 2 and len(shape) == 4:
+            if args and out is args[0]:
                 name = self.names[layer]
                 self.found[name] = Reader(name, (shape[1], shape[2], shape[3]))
 
 
 def readers(problem: Problem, x: Any) -> list[Reader]:
-    """The Linear layers whose input is what an ``nn.Flatten`` made of channels × height × width."""
+    """The Linear layers whose input is a flattened map of channels × height × width."""
     body = problem.body()
     assert body is not None
     watch, training = ReaderTrace(body), [module for module in problem.modules() if module.training]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), watch:
             problem.eval().predict(x)
     finally:
         for handle in watch.handles:
