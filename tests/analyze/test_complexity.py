@@ -9,6 +9,8 @@ from torchlift.analyze import complexity, critical_sample_ratio, cycles, rkhs_no
 from torchlift.core import Task
 from torchlift.errors import TorchliftError
 
+PHASES = ("base", "lifted", "project")
+
 
 def kernel(x, h):
     return torch.exp(-torch.cdist(x, x).square() / (2 * h**2))
@@ -99,6 +101,19 @@ def test_cycles_read_a_b_c_d_from_the_history():
     for row in rows:
         del row["complexity"]
     assert cycles(rows)[0].c is None
+
+
+def test_cycles_read_the_weights_that_a_phase_hands_on():
+    """With keep="best" a phase that ends worse than it was hands on its best epoch."""
+    torch.manual_seed(0)
+    x = torch.rand(64, 5)
+    data = x, x.sum(1, keepdim=True)
+    recipe = tl.recipes.NeuralLifting("trunk", kind="block", keep="best", lrs=(1e-3, 3.0, 1e-3))
+    result = tl.fit(tl.models.BlockNet(1), data, data, recipe=recipe, loss="mse", epochs=12, progress=False)
+    losses = {phase: [r["valid_loss"] for r in result.history if r["phase"] == phase] for phase in PHASES}
+    assert min(losses["lifted"]) < losses["lifted"][-1], "the phase must end worse than its best"
+    (cycle,) = cycles(result.history)
+    assert (cycle.base, cycle.lifted, cycle.projected) == tuple(min(losses[phase]) for phase in PHASES)
 
 
 def test_a_run_logs_complexity_when_asked():

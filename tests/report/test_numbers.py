@@ -2,7 +2,17 @@ import math
 
 import pytest
 
-from torchlift.report.numbers import aligned, count, duration, interval, plus_minus, show, si, significant
+from torchlift.report.numbers import (
+    aligned,
+    count,
+    duration,
+    interval,
+    plus_minus,
+    show,
+    si,
+    significant,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(
@@ -63,3 +73,10 @@ def test_rounding_never_makes_a_negative_zero_or_a_thousand_of_something():
     assert count(1e6).startswith("1.00")
     assert significant(0.1 + 0.2) == "0.3000"
     assert duration(59.99).startswith("60.0")
+
+
+def test_the_interval_of_a_share():
+    """As scipy.stats.binomtest(k, n).proportion_ci(0.8, "wilson") has it."""
+    assert wilson(0.9, 100, 1.2816)[0] == pytest.approx(0.8549, abs=1e-4)
+    assert wilson(1.0, 360, 1.2816) == (pytest.approx(360 / (360 + 1.2816**2)), 1.0)
+    assert wilson(0.0, 5)[0] == 0.0

@@ -203,3 +203,43 @@ def test_bits_per_parameter_are_those_of_one_parameter():
     ]
     (cards,) = model_cards({"after": {"params": 0, "bits": 0}})
     assert [card.label for card in cards.cards] == ["parameters"]
+
+
+def test_a_band_of_accuracies_stays_a_share():
+    from torchlift.report.story.comparison import mean_charts
+
+    rows = [
+        [{"fit": 0, "cost": 1.0, "metric": value}, {"fit": 0, "cost": 2.0, "metric": value}]
+        for value in (0.7, 1.0, 1.0)
+    ]
+    chart, *_ = mean_charts({"metric": "accuracy"}, {"a": {"history": rows}}, {"a": 0})
+    (line,) = chart.lines
+    assert max(line.high) == 1.0
+    assert min(line.low) == pytest.approx(0.9 - 0.1732, abs=1e-3)
+    errors, *_ = mean_charts({"metric": "error"}, {"a": {"history": rows}}, {"a": 0})
+    assert max(errors.lines[0].high) > 1.0, "nothing is known of other metrics"
+
+
+def test_the_delivered_model_stands_beside_the_given_one():
+    summary = {
+        "metric": "accuracy",
+        "results": {"valid": 0.9, "test": 1.0},
+        "given": {"valid": 0.1, "test": 0.2},
+        "uncut": 0.95,
+        "counts": {"valid": 100, "test": 50},
+        "widths": [("0 (Conv2d)", 16, 8), ("3 (Linear)", 10, 10)],
+    }
+    page = report.run_page([], summary)
+    table = next(b for section in page.sections for b in section.blocks if isinstance(b, report.Table))
+    assert [c.name for c in table.columns] == [
+        "accuracy on",
+        "as given",
+        "trained, before the cut",
+        "delivered",
+    ]
+    valid, test = table.rows
+    assert valid[:3] == ["valid", 0.1, 0.95]
+    assert 0.82 < valid[3].low < 0.83
+    assert test[3].high == 1.0
+    bars = next(b for section in page.sections for b in section.blocks if isinstance(b, report.Bars))
+    assert bars.series == {"given": [16, 10], "delivered": [8, 10]}

@@ -103,7 +103,7 @@ def test_short_data_is_not_decimated():
 
 def test_paths_break_at_gaps_and_dot_lone_points():
     nan = math.nan
-    assert path([(0, 0), (0.5, 1), (nan, 0), (1, 0.25)]) == "M0,1000L500,0M1000,750h0"
+    assert path([(0, 0), (0.5, 1), (nan, 0), (1, 0.25)]) == "M0,1000L500,0M996,750h8"
     assert path([(0, nan)]) == ""
     assert pieces([(0, 1), (1, nan), (2, 3)]) == [[(0, 1)], [(2, 3)]]
 

@@ -10,7 +10,7 @@ PHASES = ["base", "lifted", "project"]
 
 @dataclasses.dataclass(frozen=True)
 class Cycle:
-    """One cycle: losses at the ends of its phases, and what eqs. 7–10 of Neural lifting call a, b, c, d.
+    """One cycle: losses of what its phases hand on, and a, b, c, d of eqs. 7–10 of Neural lifting.
 
     a = L(base) − L(lifted), the gain of lifting; b = L(projected) − L(lifted), the price of projection;
     c = Γ(lifted) − Γ(base), d = Γ(lifted) − Γ(projected), the same for complexity, where it was logged.
@@ -31,19 +31,24 @@ class Cycle:
 
 
 def cycles(history: Iterable[Mapping[str, Any]]) -> list[Cycle]:
-    """The cycles of a run of ``NeuralLifting``, from the last row of each of its phases.
+    """The cycles of a run of ``NeuralLifting``, from the weights that each of its phases hands on.
 
-    Losses are on validation data, or of training where there were none; complexity is there if the
-    recipe was asked to log it.
+    With ``keep="best"`` these are not the last ones: a row says whether its weights were ``kept``. Losses are
+    on validation data, or of training where there were none; complexity is there if the recipe logs it.
     """
     fits = groupby(history, key=lambda row: (row.get("fit"), row.get("phase")))
-    ends = [list(rows)[-1] for _, rows in fits]
+    ends = [handed_on(list(rows)) for _, rows in fits]
     threes = [ends[start : start + 3] for start in range(len(ends) - 2)]
     return [cycle(three) for three in threes if [row.get("phase") for row in three] == PHASES]
 
 
+def handed_on(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The row of the weights a phase ends with: the last that was kept."""
+    return next((row for row in reversed(rows) if row.get("kept", True)), rows[-1])
+
+
 def cycle(ends: Sequence[Mapping[str, Any]]) -> Cycle:
-    """A cycle from the last rows of its three phases."""
+    """A cycle from the rows of what its three phases hand on."""
     base, lifted, projected = (loss(row) for row in ends)
     rough = [row.get("complexity") for row in ends]
     measured = [value for value in rough if value is not None]

@@ -79,6 +79,13 @@ def duration(seconds: float) -> str:
     return f"{hours}{GAP}h {minutes:02d}{GAP}min"
 
 
+def wilson(share: float, samples: int, z: float = 1.96) -> tuple[float, float]:
+    """The interval of a share (Wilson 1927): (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)."""
+    n, p = samples, share
+    middle, half = p + z**2 / (2 * n), z * math.sqrt(p * (1 - p) / n + (z / (2 * n)) ** 2)
+    return max(0.0, (middle - half) / (1 + z**2 / n)), min(1.0, (middle + half) / (1 + z**2 / n))
+
+
 def decimals_for(spread: float) -> int:
     """How many decimals a spread deserves: its first digit, or two where the first is a 1."""
     if not math.isfinite(spread) or spread <= 0:

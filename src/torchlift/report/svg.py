@@ -118,7 +118,12 @@ def pieces(points: Iterable[Row]) -> list[list[Row]]:
 
 def path(points: Iterable[Point]) -> str:
     """SVG path data of a polyline with a gap at every NaN; a lone point becomes a dot."""
-    return "".join("M" + _join(run) + ("h0" if len(run) == 1 else "") for run in pieces(points))
+    return "".join("M" + _join(run) if len(run) > 1 else _dot(*run[0]) for run in pieces(points))
+
+
+def _dot(x: float, y: float) -> str:
+    """A short dash: a line without length is hardly seen."""
+    return f"M{round(SIDE * x - 4, 1):g},{round(SIDE * (1 - y), 1):g}h8"
 
 
 def area(low: Iterable[Point], high: Iterable[Point]) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from torchlift.report.figures import Bars, Heatmap
 from torchlift.report.numbers import GAP, aligned, decimals_for, fixed, interval, plus_minus, shortest, show
@@ -117,7 +117,11 @@ def _flat(items: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, 
         if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{name}.")
         else:
-            yield name, shortest(value) if isinstance(value, float) and math.isfinite(value) else str(value)
+            yield name, shortest(float(f"{value:.6g}")) if _finite(value) else str(value)
+
+
+def _finite(value: object) -> TypeGuard[float]:
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def bars_view(bars: Bars) -> Json:

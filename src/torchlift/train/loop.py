@@ -313,7 +313,14 @@ class Loop:
             at.stopped = "rule"
         self.remember(judged)
         at.seconds += time.perf_counter() - started
-        row: Row = {"epoch": at.epoch, "step": at.step, "train_loss": loss, **self.columns(score)}
+        kept = at.score is judged
+        row: Row = {
+            "epoch": at.epoch,
+            "step": at.step,
+            "train_loss": loss,
+            "kept": kept,
+            **self.columns(score),
+        }
         hooks.row(row)
         if not at.stopped:
             hooks.pause(self)

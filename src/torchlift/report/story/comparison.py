@@ -101,7 +101,8 @@ def mean_charts(results: Data, recipes: dict[str, Data], styles: dict[str, int])
     charts: list[Block] = []
     for key, label in kinds:
         curves = (
-            mean_curve(one.get("history") or [], key, name, styles[name]) for name, one in recipes.items()
+            mean_curve(one.get("history") or [], key, name, styles[name], bounds(key, metric))
+            for name, one in recipes.items()
         )
         if lines := [line for line in curves if line is not None]:
             caption = "Mean over seeds; the band is ± one standard deviation."
@@ -117,6 +118,11 @@ def mean_charts(results: Data, recipes: dict[str, Data], styles: dict[str, int])
                 )
             )
     return charts
+
+
+def bounds(key: str, metric: str) -> tuple[float, float]:
+    """What a value can be: an accuracy is a share, a loss may be anything."""
+    return (0.0, 1.0) if key == "metric" and metric == "accuracy" else (-math.inf, math.inf)
 
 
 def _styles(recipes: dict[str, Data], plain: object) -> dict[str, int]:

@@ -68,8 +68,14 @@ def mapped(key: str) -> bool:
     return key.startswith(("linearity ", "cka "))
 
 
-def mean_curve(histories: Iterable[Rows], key: str, name: str, style: int | None = None) -> Line | None:
-    """Mean ± sd over seeds at every cost any of them logged, up to where the shortest ends."""
+def mean_curve(
+    histories: Iterable[Rows],
+    key: str,
+    name: str,
+    style: int | None = None,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> Line | None:
+    """Mean ± sd over seeds, inside ``bounds``, at every cost any logged, up to where the shortest ends."""
     lines = [line for rows in histories if (line := curve(rows, key, name)) is not None]
     seeds = [[(x, y) for x, y in zip(line.x, line.y, strict=True) if math.isfinite(x + y)] for line in lines]
     if not seeds or not all(seeds):
@@ -81,7 +87,8 @@ def mean_curve(histories: Iterable[Rows], key: str, name: str, style: int | None
     if len(seeds) == 1:
         return Line(name, grid, mean.tolist(), style=style)
     sd = values.std(axis=0, ddof=1)
-    return Line(name, grid, mean.tolist(), (mean - sd).tolist(), (mean + sd).tolist(), style=style)
+    low, high = np.clip(mean - sd, *bounds), np.clip(mean + sd, *bounds)
+    return Line(name, grid, mean.tolist(), low.tolist(), high.tolist(), style=style)
 
 
 def wants_log(lines: Iterable[Line]) -> bool:

@@ -18,6 +18,7 @@ from torchlift.report.page import (
     Table,
     Text,
 )
+from torchlift.report.story.delivered import score_table, width_bars
 from torchlift.report.story.depth import depth_blocks
 from torchlift.report.story.lifting import CAPTION, CYCLES, cycle_rows
 from torchlift.report.story.precision import precision_blocks
@@ -70,7 +71,7 @@ LIFTS = {
 def run_page(history: Rows, summary: Data) -> Page:
     """One run from its history rows and its summary; an unfinished run gives a page too."""
     parts = [
-        ("recipe", summary.get("recipe")),
+        ("recipe", summary.get("method", summary.get("recipe"))),
         ("metric", summary.get("metric")),
         ("seed", summary.get("seed")),
     ]
@@ -81,8 +82,8 @@ def run_page(history: Rows, summary: Data) -> Page:
         str(summary.get("title") or "Run"),
         subtitle,
         sections(
-            ("Result", [*result_cards(summary, metric)]),
-            ("Model", model_cards(summary)),
+            ("Result", [*result_cards(summary, metric), *score_table(summary, metric)]),
+            ("Given and delivered", [*model_cards(summary), *width_bars(summary)]),
             ("Curves", run_charts(history, metric)),
             ("Depth", depth_blocks(history)),
             ("Sparsity", sparsity_blocks(history, summary, metric)),

@@ -10,11 +10,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import nn
+from torch import Tensor, nn
 
 from torchlift.core import Lift, Loss, Problem, Supervised, Task, record_pruned
 from torchlift.core.stored import KEPT, drop_stale, forget
 from torchlift.errors import DivergedError, TorchliftError
+from torchlift.loss import split
 from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Store, engine, rng
 from torchlift.train.batches import Accumulated, Augment, Parts, Source, Tensors, source
@@ -22,13 +23,13 @@ from torchlift.train.callbacks import Callback, check_callbacks, listeners
 from torchlift.train.checkpoint import disk_errors, save, write
 from torchlift.train.cost import probe
 from torchlift.train.engines import Engine, connected
-from torchlift.train.evaluation import evaluate
+from torchlift.train.evaluation import Score, evaluate
 from torchlift.train.metrics import Metric, OverAll, as_metric
 from torchlift.train.optimizers import ADAMW, OptimizerFactory
 from torchlift.train.progress import Progress
 from torchlift.train.run.checks import as_task, check, check_groups, one_line_steps, refuse
 from torchlift.train.run.folder import forget_unstarted, has_checkpoint, open_fit
-from torchlift.train.run.identity import describe
+from torchlift.train.run.identity import brief, describe
 from torchlift.train.run.lock import claims
 from torchlift.train.run.names import named_optimizer, named_recipe
 from torchlift.train.run.options import check_options
@@ -240,7 +241,11 @@ def new_result(
 ) -> Result:
     """The plain model, scored, and the account of how it was found."""
     run = fitter.run
-    parts = {"valid": run.valid, "test": tested}
+    parts = {name: part for name, part in (("valid", run.valid), ("test", tested)) if part is not None}
+
+    def scored(task: Task) -> dict[str, Score]:
+        return {name: evaluate(task, part, run.engine, run.metric) for name, part in parts.items()}
+
     return Result(
         task=answer,
         before=before,
@@ -252,7 +257,9 @@ def new_result(
         settings=settings,
         phases=run.phases,
         example=example,
-        scores={n: evaluate(answer, p, run.engine, run.metric) for n, p in parts.items() if p is not None},
+        scores=scored(answer),
+        given=scored(Task(copy.deepcopy(before), answer.loss)),
+        counts={name: labels(part) for name, part in parts.items() if isinstance(part, Tensors)},
         engine=run.engine,
         measure_with=run.metric,
     )
@@ -303,7 +310,8 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
 
 def in_words(task: Task, recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, str | int | float]:
     """The settings of a run, for its report."""
-    head = {"recipe": recipe, "model": type(task.model).__name__, "loss": task.loss, **settings}
+    names = {"recipe": recipe, "in short": brief(recipe), "method": recipe.title}
+    head = {**names, "model": type(task.model).__name__, "loss": task.loss, **settings}
     return {k: v if isinstance(v, str | int | float) else describe(v) for k, v in head.items()}
 
 
@@ -348,6 +356,12 @@ def interrupted_in(folder: Path | None) -> Interrupted:
         stop.saved = False
         return stop
     return Interrupted(f"stopped and saved in {folder}; the same call with resume=True goes on.")
+
+
+def labels(data: Tensors) -> int:
+    """How many labels a share is of: one per sample, or per position of a sequence."""
+    targets = split(data.tree)[1]
+    return targets.numel() if isinstance(targets, Tensor) else data.samples
 
 
 def samples(data: Source) -> dict[str, int]:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -33,6 +34,20 @@ def describe(value: Any) -> str:
     if callable(value) and not isinstance(value, nn.Module) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def brief(value: Any) -> str:
+    """As :func:`describe`, for people: fields at their defaults are left out."""
+    if isinstance(value, OneLift):
+        return brief(value.lift)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {brief(part)}" for key, part in value.items()) + "}"
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return describe(value)
+    fields = [(f.name, getattr(value, f.name), f.default) for f in dataclasses.fields(value)]
+    fields = [(name, own, usual) for name, own, usual in fields if own is not None]
+    told = [f"{name}={brief(own)}" for name, own, usual in fields if describe(own) != describe(usual)]
+    return f"{type(value).__name__}({', '.join(told)})"
 
 
 def describe_model(model: nn.Module) -> dict[str, Any]:

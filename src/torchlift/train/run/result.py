@@ -31,6 +31,20 @@ def where_and_when(result: "Result") -> str:
     return " · ".join(fact for fact in facts if fact)
 
 
+def widths(before: nn.Module, after: nn.Module) -> list[tuple[str, int, int]]:
+    """The outputs of each layer with a matrix or a kernel, before and after; 0 for one that is gone."""
+    old, new = ({n: len(p) for n, p in m.named_parameters() if p.ndim > 1} for m in (before, after))
+    return [(layer_name(before if name in old else after, name), old.get(name, 0), new.get(name, 0))
+            for name in old | new]  # fmt: skip
+
+
+def layer_name(model: nn.Module, weight: str) -> str:
+    """features.0.weight of a convolution → features.0 (Conv2d)."""
+    owner, _, leaf = weight.rpartition(".")
+    place = owner if leaf == "weight" else weight
+    return f"{place} ({type(model.get_submodule(owner)).__name__})"
+
+
 def bits_of(record: Stored) -> dict[int, int] | None:
     """How many entries of a weight on a grid have how many bits; None where it is on none."""
     if record.precision is None:
@@ -59,6 +73,10 @@ class Result:
     scores: dict[str, Score]
     engine: Engine
     measure_with: Metric | None = None
+    given: dict[str, Score] = dataclasses.field(default_factory=dict[str, Score])
+    """The scores of the model as it was given."""
+    counts: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
+    """How many labels there are of what was scored, where they can be counted."""
     schema: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     """What the data's reader knows of inputs and targets."""
 
@@ -83,14 +101,19 @@ class Result:
         records = self.stored
         base = sum(p.numel() for p in self.before.parameters() if p.requires_grad)
         return {
-            "title": f"{type(self.before).__name__}: {self.settings['recipe'].partition('(')[0]}",
+            "title": f"{type(self.before).__name__}: {self.settings['method']}",
             "about": where_and_when(self),
             "recipe": self.settings["recipe"],
+            "method": self.settings["method"],
             "settings": self.settings,
             "metric": self.metric,
             "seed": self.settings["seed"],
             "cost": {"epochs": self.cost, "flops": self.flops, "seconds": self.seconds},
             "results": {name: score.metric for name, score in self.scores.items()},
+            "given": {name: score.metric for name, score in self.given.items()},
+            "uncut": self.uncut(),
+            "counts": self.counts,
+            "widths": widths(self.before, self.model),
             "before": dataclasses.asdict(measure(copy.deepcopy(self.before), self.example)),
             "after": dataclasses.asdict(measure(copy.deepcopy(self.model), self.example)),
             "layers": [
@@ -116,6 +139,15 @@ class Result:
             ],
             "stages": [phase for phase in self.phases if "stage" in phase],
         }
+
+    def uncut(self) -> float | None:
+        """The validation metric at the end of the last fit before layers were cut; None where none were."""
+        fits = [phase for phase in self.phases if "stage" not in phase]
+        sizes = [phase["parameters"] for phase in fits]
+        cut = next((k for k in range(1, len(sizes)) if sizes[k] < sizes[k - 1]), 0)
+        rows = [row for row in self.history if row.get("phase") == fits[cut - 1]["phase"]] if cut else []
+        found = [row["metric"] for row in rows if row.get("metric") is not None]
+        return found[-1] if found and any(b != a for _, b, a in widths(self.before, self.model)) else None
 
     @property
     def card(self) -> dict[str, Any]:
