@@ -156,7 +156,7 @@ def test_auto_finds_a_model_and_says_why(run, blobs, tmp_path):
     stored = json.loads((tmp_path / "a" / "auto.json").read_text())
     assert stored["constraints"] == "file ≤ 1,500 bytes"
     assert (tmp_path / "a" / "report.html").exists()
-    assert (tmp_path / "a" / "model.tlift").stat().st_size == stored["chosen"]["bytes"]
+    assert (tmp_path / "a" / "model.tl").stat().st_size == stored["chosen"]["bytes"]
     assert "--bytes takes" in run("auto --model mlp --data blobs.npz --bytes much --out b").err
 
 
@@ -172,6 +172,10 @@ def test_compare_goes_on(run, blobs):
 
 def test_export(run, blobs, tmp_path):
     pytest.importorskip("onnx")
-    ran = run("export --model mlp --arg hidden=[8] --data blobs.npz --to net.onnx --json")
-    assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["bytes"] == (tmp_path / "net.onnx").stat().st_size > 0
+    pytest.importorskip("onnxruntime")
+    for options in ("", " --integer"):
+        ran = run(f"export --model mlp --arg hidden=[8] --data blobs.npz --to net.onnx --json{options}")
+        assert ran.code == 0, ran.err
+        assert json.loads(ran.out)["bytes"] == (tmp_path / "net.onnx").stat().st_size > 0
+    assert json.loads(ran.out)["ratio"] > 0
+    assert "pass --data" in run("export --model mlp --example 1,4 --to n.onnx --integer").err

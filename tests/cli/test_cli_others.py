@@ -17,7 +17,11 @@ def test_demo(run, tmp_path):
     assert (tmp_path / "d" / "report.html").is_file()
     said = json.loads(run("demo --budget 1 --seeds 1 --out d --resume --json").out)
     assert len(said["recipes"]) >= 3
-    assert said["bytes"]["folded norm, few bits"] < said["float32_bytes"] / 8
+    sizes = {row["name"]: row["bytes"] for row in said["delivered"]}
+    assert sizes["folded norm, few bits"] < sizes["plain"] / 8
+    assert sizes["folded norm, 4 bits, no labels"] < sizes["plain"] / 5
+    predicted = json.loads(run(f"{said['use'].removeprefix('torchlift ')} --json").out)
+    assert len(predicted["rows"]) == 12
 
 
 def test_doctor(run, monkeypatch, tmp_path):

@@ -95,3 +95,15 @@ def test_nothing_of_the_training_data_is_in_what_is_delivered(tmp_path):
         content = (tmp_path / "run" / name).read_bytes()
         assert not any(row[:2].numpy().tobytes() in content for row in x)
     assert (tmp_path / "run" / "m.pt2").stat().st_size < 40_000
+
+
+def test_a_compressed_run_says_its_classes_too(run, refused, table, tmp_path):
+    assert run("fit --model mlp --data t.csv --epochs 5 --lr 0.01 --out runs/t").code == 0
+    ran = run("compress runs/t --data t.csv --bytes 1200 --to small.tl --json")
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "small.tl").stat().st_size == json.loads(ran.out)["achieved"]["bytes"] <= 1200
+    (tmp_path / "small.card.json").unlink()
+    rows = json.loads(run("predict small.tl new.csv --json").out)["rows"]
+    assert {row["kind"] for row in rows} <= {"big", "small"}
+    torch.save({"net": nn.Linear(2, 2)}, tmp_path / "whole.pt")
+    refused("measure --model mlp --weights whole.pt --example 1,3", "torch.save(model.state_dict(), path)")

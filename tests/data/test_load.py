@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -116,6 +118,34 @@ def test_files_that_are_no_arrays(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(data.LoadError, match="is not a file of plain arrays"):
         data.load(str(path))
+
+
+def test_an_archive_that_unfolds_to_far_more_than_it_is_is_refused(tmp_path, monkeypatch):
+    """Nothing of it is unfolded."""
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, x=np.zeros((2**23, 1), np.float32), y=np.zeros(2**23, np.int8))
+    assert path.stat().st_size < 2**17
+    monkeypatch.setattr("torchlift.data.arrays.UNFOLDED", 2**22)
+    tracemalloc.start()
+    with pytest.raises(data.LoadError, match="unfolds to"):
+        data.load(str(path))
+    assert tracemalloc.get_traced_memory()[1] < 2**22
+    tracemalloc.stop()
+
+
+def test_messages_print_no_characters_that_an_archive_chose(tmp_path):
+    path = tmp_path / "mine.npz"
+    np.savez(path, **{"\x1b[2J\u202e" + "z" * 900: X})
+    with pytest.raises(data.LoadError) as caught:
+        data.load(str(path))
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/stdin"])
+def test_devices_are_not_read(name):
+    with pytest.raises(data.LoadError):
+        data.load(name)
 
 
 def test_missing_files_and_empty_folders(tmp_path):

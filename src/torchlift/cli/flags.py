@@ -12,6 +12,7 @@ WHERE = Group("Where", sort_key=2)
 Json = Annotated[bool, Parameter(group=WHERE, help="Print the result as JSON, and nothing else, on stdout.")]
 Debug = Annotated[bool, Parameter(group=WHERE, help="Show tracebacks (also: TORCHLIFT_DEBUG=1).")]
 Pairs = tuple[str, ...]
+Place = Annotated[str | None, Parameter(help="A run's folder or a packed file, in place of --model.")]
 JOBS = Annotated[
     int | None, Parameter(group=HOW, help="Processes that share the runs; 0: one per core (default: none).")
 ]
@@ -38,7 +39,8 @@ class Training:
         str | None,
         Parameter(
             group=WHAT,
-            help="Built-in name (digits, cifar10, …), .npz, folder of .npy, or package.module:function.",
+            help="A .csv, .npz, folder of pictures (one per class) or of .npy; built-in name (digits, …), "
+            "or package.module:function.",
         ),
     ] = None
     data_folder: Annotated[
@@ -116,7 +118,7 @@ class ModelFlags:
     arg: Annotated[Pairs, Parameter(group=WHAT, help="key=value for the model's factory; repeat.")] = ()
     weights: Annotated[
         str | None,
-        Parameter(group=WHAT, help="model.safetensors of a run, any .safetensors, or a packed file."),
+        Parameter(group=WHAT, help="A state dict (.safetensors, .pt), or a packed file."),
     ] = None
     example: Annotated[
         str | None,

@@ -18,14 +18,17 @@ from torchlift.errors import TorchliftError
 from torchlift.train import checkpoint
 
 
-def open_model(flags: ModelFlags, place: str | None = None) -> tuple[nn.Module, Tensor]:
+def open_model(
+    flags: ModelFlags, place: str | None = None, data: Data | None = None
+) -> tuple[nn.Module, Tensor]:
     """The model with its weights, and an example of one sample; of a run's folder or a packed file where one
-    is given."""
+    is given. ``data``: those that the flags name, where they are read already."""
     if place is not None:
         card = load_card(place)
         example = parse_example(flags.example) if flags.example else example_by(card, place)
         return open_run(flags, place, card).eval(), example
-    data = None if flags.data is None else load_data(flags.data, flags.data_folder, 0)
+    if data is None and flags.data is not None:
+        data = load_data(flags.data, flags.data_folder, 0)
     example = parse_example(flags.example) if flags.example else example_of(data)
     model = make_model(flags, data, example)
     if flags.weights and flags.model:
@@ -94,6 +97,15 @@ def example_of(data: Data | None) -> Tensor:
     return data.train[0][:1]
 
 
+def calibration_of(flags: ModelFlags, samples: int) -> Tensor:
+    """The first inputs of the data, for the ranges of integers."""
+    if flags.data is None:
+        raise ValueError("--integer needs inputs to set its ranges: pass --data NAME or a file")
+    if samples < 1:
+        raise ValueError(f"--samples is a number of inputs, 1 or more; got {samples}")
+    return load_data(flags.data, flags.data_folder, 0).train[0][:samples]
+
+
 def load_weights(model: nn.Module, path: Path) -> None:
     """Weights of a run, a plain safetensors file, or a packed file, into the model."""
     if not path.is_file():
@@ -116,12 +128,35 @@ def is_packed(path: Path) -> bool:
 
 
 def read_state(path: Path) -> Any:
-    """The tensors of a safetensors file or a checkpoint by their names; nothing in it is executed."""
+    """The tensors by name of a safetensors file, a checkpoint or a state dict of ``torch.save``; nothing
+    in it is executed."""
+    if is_archive(path):
+        return read_archive(path)
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             ours = (file.metadata() or {}).get("format") == checkpoint.FORMAT
             if not ours:
                 return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
     except safetensors.SafetensorError as error:
-        raise ValueError(f"--weights: {path} is neither a safetensors nor a packed file") from error
+        raise ValueError(
+            f"--weights: {path} is not a safetensors file, a torch.save of a state dict or a packed file"
+        ) from error
     return checkpoint.load(path)
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file may be one of ``torch.save``."""
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
+def read_archive(path: Path) -> Any:
+    """A state dict of ``torch.save``, or the one under ``state_dict`` or ``model`` of a checkpoint."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises several kinds; what is not plain tensors is never loaded
+        raise ValueError(
+            f"--weights: {path} holds more than tensors: write torch.save(model.state_dict(), path)"
+        ) from error
+    inner = [state[key] for key in ("state_dict", "model") if isinstance(state, dict) and key in state]
+    return next((part for part in inner if isinstance(part, dict)), state)

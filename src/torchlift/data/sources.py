@@ -9,12 +9,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torchlift.errors import printable
+
 OPENERS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.decompress, ".xz": lzma.decompress}
 DAMAGED = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
 
 class LoadError(ValueError):
-    """Data that are not available as requested: one line that names the way out."""
+    """Data that are not available as requested: one printable line that names the way out."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 def locate(who: str, folder: str | Path | None, places: Sequence[str], file: str) -> Path:

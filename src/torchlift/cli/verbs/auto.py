@@ -14,7 +14,7 @@ EXAMPLE = """Examples:
     torchlift auto --model my_net.py:make --data mine.npz --accuracy 0.97 \\
         --latency 0.8 --minutes 10 --jobs 4 --out runs/auto --resume
 
-Then: torchlift measure --model RUN/model.tlift"""
+Then: torchlift measure --model RUN/model.tl"""
 
 
 def auto(
@@ -39,7 +39,7 @@ def auto(
 
     Every trial ends in a packed file that is read back and measured. --recipe
     names candidates, as often as you like; without it, all that suit the model.
-    --budget: plain epochs by FLOPs in place of minutes. In --out: model.tlift,
+    --budget: plain epochs by FLOPs in place of minutes. In --out: model.tl,
     auto.json, report.html.
     """
     from torchlift.cli.config import read_config

@@ -5,18 +5,19 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from torchlift.cli.flags import WHAT, WHERE, ModelFlags
+from torchlift.cli.flags import WHAT, WHERE, ModelFlags, Place
 
 COMPRESS = """Examples:
 
-    torchlift compress --model mlp --data digits \\
-        --weights runs/mlp/model.safetensors --bits 4 --to small.tl
-    torchlift compress --weights model.tl --data digits --bytes 20000 --to small.tl
-    torchlift compress --model my_net.py:make --weights net.safetensors \\
-        --data inputs.npz --ratio 0.25 --to small.tl"""
+    torchlift compress runs/iris --data iris.csv --bits 4 --to small.tl
+    torchlift compress --model my_net.py:Net --weights net.pt \\
+        --data pictures/ --bytes 20000 --to small.tl
+    torchlift predict small.tl new_pictures/ --model my_net.py:Net"""
 
 
 def compress(
+    place: Place = None,
+    /,
     flags: Annotated[ModelFlags, Parameter(name="*")] = ModelFlags(),
     *,
     to: Annotated[Path, Parameter(group=WHERE, help="The packed file to write.")],
@@ -24,6 +25,8 @@ def compress(
     macs: Annotated[float | None, Parameter(group=WHAT, help="The most multiply-adds of a sample.")] = None,
     bits: Annotated[int | None, Parameter(group=WHAT, help="Bits of each weight, 2 to 8.")] = None,
     ratio: Annotated[float | None, Parameter(group=WHAT, help="The part of channels to cut.")] = None,
+    latency: Annotated[float | None, Parameter(group=WHAT, help="The most milliseconds of a call.")] = None,
+    accuracy: Annotated[float | None, Parameter(group=WHAT, help="The accuracy to keep.")] = None,
     sparsity: Annotated[float | None, Parameter(group=WHAT, help="The part of weights to zero.")] = None,
     polish: Annotated[float, Parameter(group=WHAT, help="Epochs of distillation at the end.")] = 0,
     samples: Annotated[int, Parameter(group=WHAT, help="How many calibration samples to use.")] = 512,
@@ -35,14 +38,17 @@ def compress(
     from torchlift.cli.output import show
     from torchlift.cli.weights import open_model
     from torchlift.compress.call import compress as run
+    from torchlift.deploy.card import schema_card
+    from torchlift.deploy.predicting import load_card
     from torchlift.tree import each
 
     if flags.data is None:
         raise ValueError(
             "compress needs calibration inputs: pass --data NAME, a file, or package.module:function"
         )
-    model, _ = open_model(flags)
     data = load_data(flags.data, flags.data_folder, 0)
+    model, _ = open_model(flags, place, data)
+    card = schema_card(data.schema or {}, data.loss) if place is None else load_card(place)
     some = each(lambda t: t[:samples], data.train) if isinstance(data.train, tuple | dict) else data.train
     valid = data.valid if data.loss == "cross_entropy" else None
     small = run(
@@ -52,11 +58,14 @@ def compress(
         macs=macs,
         bits=bits,
         ratio=ratio,
+        latency=latency,
+        accuracy=accuracy,
         sparsity=sparsity,
         polish=polish,
         keep=keep,
         valid=valid,
         progress=not flags.json,
+        card=card,
     )
     small.save(to)
     if report is not None:

@@ -10,7 +10,7 @@ from torchlift.cli.flags import Debug, Json
 if TYPE_CHECKING:
     from torch import nn
 
-    from torchlift.train.run import Result
+    from torchlift.cli.demo_story import Delivered
 
 EXAMPLE = """Examples:
 
@@ -34,11 +34,12 @@ def demo(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compare plain training and lifts at equal cost on handwritten digits; a minute or two.
+    """Train, compress and deliver a small network for handwritten digits; a minute or two.
 
     A small convolutional network, trained plainly (AdamW at its best rate, a
     cosine schedule), in normalized coordinates that are folded away, and so
-    that it ends in a file a tenth of its size.
+    that it ends in a file a tenth of its size, all at equal cost; then
+    compressed without labels, and written as the file to hand on.
     """
     del resume, debug
     if budget <= 0 or seeds < 1:
@@ -48,8 +49,9 @@ def demo(
     import torch
 
     from torchlift import data
+    from torchlift.cli import demo_story as story
     from torchlift.cli.output import note, show
-    from torchlift.cli.pages import read_json, try_rebuild
+    from torchlift.cli.pages import read_json
     from torchlift.experiments import compare
 
     torch.set_num_threads(1)  # a network this small is slower on two
@@ -75,16 +77,29 @@ def demo(
     results = read_json(out / "comparison.json")
     for recipe in results["recipes"].values():
         del recipe["history"]
-    report = try_rebuild(out)
+    inputs, test = splits.train[0], splits.test
+    rows = story.before_and_after(comparison, inputs, test, out)
+    file, images = story.deliver(comparison.results["folded norm"][0], inputs, test, out / "delivered")
+    use = f"torchlift predict {file} {images}"
+    report = try_write(out, rows, f"The delivered file names the digits of new images:\n\n`{use}`")
     where = f"\n\nThe whole story: {report}" if report else ""
-    sizes = {name: packed(runs) for name, runs in comparison.results.items()}
-    full = sum(4 * p.numel() for p in comparison.results["plain"][0].model.parameters())
-    files = "\n".join(
-        f"{name:<24}{size:>8,.0f} bytes in its file, {full / size:.1f} times fewer than float32"
-        for name, size in sizes.items()
-    )
-    places = {"out": out, "report": report, "bytes": sizes, "float32_bytes": full}
-    show(json, results | places, f"{comparison.table()}\n\n{files}{where}")
+    told = f"{comparison.table()}\n\n{story.text(rows)}{where}\n\nUse the delivered file: {use}"
+    places = {"out": out, "report": report, "delivered": story.as_data(rows), "file": file, "use": use}
+    show(json, results | places, told)
+
+
+def try_write(out: Path, rows: "list[Delivered]", use: str) -> Path | None:
+    """The page, where the extra that draws it is installed."""
+    from torchlift.cli.demo_story import with_deliveries
+    from torchlift.cli.output import note
+    from torchlift.cli.pages import page
+    from torchlift.report import write
+
+    try:
+        return write(with_deliveries(page(out, "comparison.json"), rows, use), out / "report.html")
+    except ImportError as error:
+        note(f"torchlift: no report: {error}; pip install 'torchlift[report]', then run again")
+        return None
 
 
 def small_net() -> "nn.Sequential":
@@ -103,21 +118,6 @@ def small_net() -> "nn.Sequential":
         nn.Flatten(),
         nn.Linear(32, 10),
     )
-
-
-def packed(runs: "list[Result]") -> float:
-    """Bytes of the packed file, the mean over seeds."""
-    import tempfile
-
-    from torchlift.deploy import save
-
-    with tempfile.TemporaryDirectory() as folder:
-        sizes: list[int] = []
-        for run in runs:
-            place = Path(folder) / "model.tl"
-            save(run.model, place)
-            sizes.append(place.stat().st_size)
-    return sum(sizes) / len(sizes)
 
 
 def lifts() -> dict[str, Any]:

@@ -1,36 +1,37 @@
 """``torchlift measure``, ``export`` and ``predict``: what a model weighs, how it leaves, what it says."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from torchlift.cli.flags import WHERE, ModelFlags
+from torchlift.cli.flags import WHAT, WHERE, ModelFlags, Place
 
 MEASURE = """Examples:
 
-    torchlift measure runs/digits
+    torchlift measure runs/iris
     torchlift measure small.tl --json
-    torchlift measure --model lenet5 --example 1,3,32,32
-    torchlift measure --model mlp --data digits \\
-        --weights runs/mlp/model.safetensors
-    torchlift measure --model my_net.py:make --example 32,5 --json"""
+    torchlift measure runs/pictures --model my_net.py:Net
+    torchlift measure --model my_net.py:Net --weights net.pt \\
+        --example 1,3,32,32"""
 
 EXPORT = """Examples:
 
-    torchlift export runs/digits --to mlp.onnx
-    torchlift export --model mlp --data digits \\
-        --weights runs/mlp/model.safetensors --to mlp.onnx"""
+    torchlift export runs/iris --to iris.onnx
+    torchlift export runs/digits --integer --data digits --to fast.onnx
+    torchlift export runs/pictures --model my_net.py:Net --to net.onnx
+    torchlift export --model my_net.py:Net --weights net.pt \\
+        --example 1,3,32,32 --to net.pt2"""
 
 
 PREDICT = """Examples:
 
+    torchlift fit --model mlp --data iris.csv --out runs/iris
     torchlift predict runs/iris new.csv --out predictions.csv
-    torchlift predict small.tl pictures/ --model my_net.py:make
+    torchlift predict small.tl pictures/ --model my_net.py:Net
     torchlift predict runs/digits x.npz --json"""
-
-Place = Annotated[str | None, Parameter(help="A run's folder or a packed file, in place of --model.")]
 
 
 def measure(place: Place = None, /, flags: Annotated[ModelFlags, Parameter(name="*")] = ModelFlags()) -> None:
@@ -50,7 +51,7 @@ def measure(place: Place = None, /, flags: Annotated[ModelFlags, Parameter(name=
     facts = {
         "parameters": f"{measured.params:,}",
         "non-zero": f"{measured.nonzero:,}",
-        "bits": f"{measured.bits:,}",
+        "bits": f"{measured.bits:,} ({measured.bits / max(measured.params, 1):.3g} per parameter)",
         "file": f"{measured.file_bytes:,} bytes",
         "entropy bound": f"{measured.bound_bytes:,} bytes",
         "multiply-adds": f"{measured.macs:,} per sample",
@@ -65,15 +66,30 @@ def export(
     flags: Annotated[ModelFlags, Parameter(name="*")] = ModelFlags(),
     *,
     to: Annotated[Path, Parameter(group=WHERE, help="The file to write; its ending says what: .onnx, .pt2.")],
+    integer: Annotated[
+        bool, Parameter(group=WHAT, help="Compute with 8-bit integers where faster; ranges from --data.")
+    ] = False,
+    samples: Annotated[int, Parameter(group=WHAT, help="How many of the data set the ranges.")] = 256,
 ) -> None:
-    """Write a model as ONNX or as a torch.export program."""
+    """Write a model as ONNX or as a torch.export program; of a run its card, too, which says what goes in."""
     from torchlift import deploy
     from torchlift.cli.output import show
-    from torchlift.cli.weights import open_model
+    from torchlift.cli.weights import calibration_of, open_model
+    from torchlift.deploy.predicting import load_card
+    from torchlift.files import write
+    from torchlift.packed.file import card_path
 
     model, example = open_model(flags, place)
-    deploy.export(model, example, to)
-    show(flags.json, {"path": to, "bytes": to.stat().st_size}, f"{to} ({to.stat().st_size:,} bytes)")
+    data = calibration_of(flags, samples) if integer else None
+    made = deploy.export(model, example, to, integer=integer, calibration=data)
+    size, said = to.stat().st_size, made.card
+    if place is not None:
+        card = load_card(place) | ({"export": said} if said else {})
+        write(card_path(to), json.dumps(card, indent=1).encode())
+    speed = (
+        f"; {said['ratio']:.2f} of the float time, output error {said['output_error']:.2g}" if integer else ""
+    )
+    show(flags.json, {"path": to, "bytes": size, **said}, f"{to} ({size:,} bytes{speed})")
 
 
 def predict(

@@ -9,7 +9,8 @@ from torchlift.cli.flags import Debug, Json
 
 EXAMPLE = """Examples:
 
-    torchlift report runs/mlp          # also of a run that has not finished
+    torchlift fit --model mlp --data iris.csv --out runs/iris
+    torchlift report runs/iris         # also of a run that has not finished
     torchlift report runs/demo --json"""
 
 
