@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test fuzz lint format docs bench clean
+.PHONY: demo test nightly fuzz lint format docs bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "torchlift needs Python 3.11 or newer")'
@@ -19,6 +19,9 @@ demo: $(STAMP)  ## compare plain training and lifts on embedded data; writes run
 
 test: $(STAMP)  ## all tests, docs examples included; the same in every run
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+nightly: $(STAMP)  ## the long tests of tests/nightly.txt: entries of papers, kills and processes for every recipe
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m nightly
 
 fuzz: $(STAMP)  ## the same properties on fresh random examples, and every odd model with every recipe
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) -m "hypothesis or fuzz" --hypothesis-profile=fuzz

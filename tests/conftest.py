@@ -2,9 +2,18 @@ import hypothesis
 import pytest
 import torch
 
+from nightly import NIGHTLY
+
 hypothesis.settings.register_profile("test", deadline=None, derandomize=True, database=None)
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=500, print_blob=True)
 hypothesis.settings.load_profile("test")  # make fuzz: --hypothesis-profile=fuzz, fresh examples in every run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid in NIGHTLY or item.nodeid.partition("[")[0] in NIGHTLY:
+            item.add_marker("nightly")
 
 
 @pytest.fixture(autouse=True)

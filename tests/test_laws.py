@@ -28,11 +28,24 @@ PARALLEL = [
     ("precision", "mlp"),
 ]
 
+NIGHTLY_MODELS = {"lstm", "attention", "tied", "vit", "mobilenet", "deep tied"}
+"""In make test the mask alone meets these; other lifts a perceptron, a convolutional network, stages."""
+
+
+def table() -> list[object]:
+    """The rows, those that are left to make nightly marked so."""
+    return [
+        pytest.param(lift, model, marks=pytest.mark.nightly)
+        if model in NIGHTLY_MODELS and lift != "mask"
+        else pytest.param(lift, model)
+        for lift, model in rows()
+    ]
+
 
 # torch.export says this of any nn.LSTM, lifted or not
 @pytest.mark.filterwarnings("ignore:The tensor attributes self.rnn._flat_weights")
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize(("lift_name", "model_name"), rows(), ids=lambda name: name)
+@pytest.mark.parametrize(("lift_name", "model_name"), table())
 def test_law(law: str, lift_name: str, model_name: str) -> None:
     LAWS[law](*case(lift_name, model_name))
 
