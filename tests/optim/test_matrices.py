@@ -1,5 +1,6 @@
 """Muon and SOAP against their formulas; the rest against torch's AdamW."""
 
+import math
 from functools import partial
 
 import pytest
@@ -12,7 +13,7 @@ from torchlift.flops import count_flops
 from torchlift.lifts import Rotate
 from torchlift.models import GPT
 from torchlift.optim import Muon, Soap
-from torchlift.optim.muon import COEFFICIENTS, orthogonalized
+from torchlift.optim.muon import COEFFICIENTS, iterated, orthogonalized
 from torchlift.optim.soap import steadied
 from torchlift.train.cost import probe
 from torchlift.train.optimizers import make_optimizer
@@ -40,8 +41,58 @@ def test_newton_schulz_is_its_polynomial_of_the_singular_values() -> None:
     for _ in range(5):
         values = a * values + b * values**3 + c * values**5
     wanted = left @ torch.diag_embed(values) @ right
-    assert (orthogonalized(matrices, 5) - wanted).abs().max() < 1e-9
-    assert (orthogonalized(matrices.mT, 5) - wanted.mT).abs().max() < 1e-9
+    tall, wide = orthogonalized([matrices, matrices.mT], 5)
+    assert (tall - wanted).abs().max() < 1e-9
+    assert (wide - wanted.mT).abs().max() < 1e-9
+    assert (iterated(matrices.mT, 5) - wanted.mT).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("condition", [1.0, 1e4, 1e8])
+def test_frames_of_many_shapes_are_the_published_iteration(condition: float) -> None:
+    """In single precision, down to singular values whose squares it cannot hold; one side is too large."""
+    torch.manual_seed(0)
+    batches = []
+    for shape in ((1, 5, 9), (3, 64, 20), (2, 40, 300), (1, 90, 100), (1, 150, 160)):
+        left, values, right = torch.linalg.svd(torch.randn(shape), full_matrices=False)
+        spread = torch.logspace(0, -math.log10(condition), values.shape[1])
+        batches.append(left @ torch.diag_embed(spread.expand_as(values)) @ right)
+    for batch, found in zip(batches, orthogonalized(batches, 5), strict=True):
+        wide = batch if batch.shape[1] <= batch.shape[2] else batch.mT
+        wanted = iterated(wide, 5)
+        found = found if batch.shape[1] <= batch.shape[2] else found.mT
+        assert (found - wanted).abs().max() < 1e-2 * wanted.abs().max()
+
+
+@BOTH
+def test_blocks_are_matrices_of_their_own(kind) -> None:
+    """A weight in three blocks moves as its blocks would as weights; what cannot be cut so is refused."""
+    torch.manual_seed(0)
+    whole = nn.Parameter(torch.randn(6, 5, dtype=torch.float64))
+    apart = [nn.Parameter(block.clone()) for block in whole.detach().chunk(3)]
+    first = kind([{"params": [whole], "blocks": 3}], lr=0.1, weight_decay=0.1)
+    second = kind(apart, lr=0.1, weight_decay=0.1)
+    for _ in range(12):
+        gradient = torch.randn(6, 5, dtype=torch.float64)
+        whole.grad = gradient
+        for block, part in zip(apart, gradient.chunk(3), strict=True):
+            block.grad = part.clone()
+        first.step()
+        second.step()
+    assert (whole - torch.cat(list(apart))).abs().max() < 1e-9
+    with pytest.raises(ValueError, match="6 rows are not 4 equal blocks"):
+        kind([{"params": [whole], "blocks": 4}])
+
+
+def test_fit_hands_blocks_to_the_weights_a_glob_names() -> None:
+    task = tl.Task(GPT(11, context=6, width=8, depth=1, heads=2))
+    optimizer = make_optimizer(task, Muon, [{"*qkv.weight": {"blocks": 6}}])
+    counts = {
+        name: group["blocks"]
+        for group in optimizer.param_groups
+        for name, p in task.named_parameters()
+        if any(p is one for one in group["params"])
+    }
+    assert {name for name, count in counts.items() if count == 6} == {"model.blocks.0.attention.qkv.weight"}
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
@@ -147,7 +198,8 @@ def test_what_an_optimizer_computes_is_counted() -> None:
     bare = probe(task, batch()).flops
     assert probe(task, batch(), lambda p: torch.optim.Adam(p.parameters())).flops == bare
     shapes = [(6, 18), (6, 54), (3, 24)]
-    muon = sum(5 * (2 * 2 * m * m * n + 2 * m**3) for m, n in shapes)
+    side = max(m for m, _ in shapes)  # of the frame
+    muon = sum(2 * 2 * m * m * n for m, n in shapes) + 3 * 2 * side**3 * (5 + 4 + 2 * 4)
     assert probe(task, batch(), lambda p: Muon(p.parameters())).flops - bare == muon
     every = 4
     qr = sum(8 * s**3 / 3 for shape in shapes for s in shape)

@@ -1,8 +1,9 @@
 """What Muon and SOAP share: matrices by a method of their own, everything else by AdamW.
 
-A weight of two or more axes is taken as the matrix of outputs by everything else; matrices of one shape are
-stepped together, as one batch of products. The rest is biases, gains, single rows or columns, and groups
-with ``matrices=False``; to :func:`torchlift.fit`, also the lookup tables of embeddings.
+A weight of two or more axes is taken as the matrix of outputs by everything else, or as ``blocks`` such
+matrices, one below the other, where its group says so: the queries, keys and values of each head, say. The
+rest is biases, gains, single rows or columns, and groups with ``matrices=False``; to :func:`torchlift.fit`,
+also the lookup tables of embeddings.
 """
 
 import abc
@@ -22,22 +23,23 @@ Group = dict[str, Any]
 
 
 class MatrixOptimizer(Optimizer, abc.ABC):
-    """A method says in :meth:`advance` how matrices of one shape move; AdamW moves the rest."""
+    """A method says in :meth:`advance` how matrices move; AdamW moves the rest."""
 
     matrices: ClassVar[bool] = True
     """Tells torchlift's loop to put lookup tables into a group with ``matrices=False``."""
 
     def __init__(self, params: ParamsT, options: Group) -> None:
-        super().__init__(params, options | {"matrices": True})
+        super().__init__(params, options | {"matrices": True, "blocks": 1})
 
     @abc.abstractmethod
     def advance(self, group: Group, params: list[Tensor]) -> None:
-        """One step of the weights of one shape."""
+        """One step of the matrices of a group."""
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group, as torch's optimizers do, and check its options."""
         super().add_param_group(param_group)
         check(type(self).__name__, self.param_groups[-1])
+        check_blocks(type(self).__name__, self.param_groups[-1])
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -48,12 +50,11 @@ class MatrixOptimizer(Optimizer, abc.ABC):
                 loss = closure()
         for group in self.param_groups:
             live = [p for p in group["params"] if p.grad is not None]
-            alike: dict[Any, list[Tensor]] = defaultdict(list)
-            for param in live:
-                alike[kind(param) if group["matrices"] else None].append(param)
-            self.adamw(group, alike.pop(None, []))
-            for params in alike.values():
-                self.advance(group, params)
+            matrices = [p for p in live if group["matrices"] and is_matrix(p)]
+            taken = set(map(id, matrices))
+            self.adamw(group, [p for p in live if id(p) not in taken])
+            if matrices:
+                self.advance(group, matrices)
         return loss
 
     def adamw(self, group: Group, params: list[Tensor]) -> None:
@@ -83,11 +84,9 @@ class MatrixOptimizer(Optimizer, abc.ABC):
         )
 
 
-def kind(param: Tensor) -> Any:
-    """What matrices that are stepped together have in common; None for what is not a matrix."""
-    if param.ndim < 2 or param.is_complex() or 1 in sides(param):
-        return None
-    return sides(param), param.dtype, param.device
+def is_matrix(param: Tensor) -> bool:
+    """Whether a weight is stepped as a matrix: real, with more than one row and column."""
+    return param.ndim > 1 and not param.is_complex() and 1 not in sides(param)
 
 
 def sides(param: Tensor) -> tuple[int, int]:
@@ -95,14 +94,45 @@ def sides(param: Tensor) -> tuple[int, int]:
     return param.shape[0], math.prod(param.shape[1:])  # no view of a row: that takes microseconds
 
 
-def stacked(tensors: Sequence[Tensor]) -> Tensor:
+def check_blocks(owner: str, group: Group) -> None:
+    """Refuse blocks that a matrix of the group cannot be cut into."""
+    count = group["blocks"]
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"{owner}: blocks is a whole number of at least 1, got {count!r}")
+    if count == 1 or not group["matrices"]:
+        return
+    for param in group["params"]:
+        if is_matrix(param) and (len(param) % count or len(param) == count):
+            raise ValueError(
+                f"{owner}: {len(param)} rows are not {count} equal blocks of two rows or more; "
+                "give blocks= to the weights that have them, by groups="
+            )
+
+
+def by_shape(params: Sequence[Tensor]) -> list[list[Tensor]]:
+    """The weights that can be stepped together as one batch of products."""
+    alike: dict[Any, list[Tensor]] = defaultdict(list)
+    for param in params:
+        alike[sides(param), param.dtype, param.device].append(param)
+    return list(alike.values())
+
+
+def blocks_of(tensor: Tensor, blocks: int) -> Tensor:
+    """A weight as a batch of its blocks, each a matrix."""
+    return tensor.reshape(blocks, tensor.shape[0] // blocks, -1)
+
+
+def stacked(tensors: Sequence[Tensor], blocks: int = 1) -> Tensor:
     """Weights of one shape as a batch of matrices."""
-    return torch.stack([tensor.flatten(1) for tensor in tensors])
+    if len(tensors) == 1:
+        return blocks_of(tensors[0], blocks)
+    return torch.cat([blocks_of(tensor, blocks) for tensor in tensors])
 
 
 def unstacked(batch: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """A batch of matrices in the shapes of the weights."""
-    return [matrix.view_as(tensor) for matrix, tensor in zip(batch, like, strict=True)]
+    blocks = len(batch) // len(like)
+    return [part.reshape(tensor.shape) for part, tensor in zip(batch.split(blocks), like, strict=True)]
 
 
 def gradients(params: list[Tensor]) -> list[Tensor]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .matrices import Group, MatrixOptimizer, gradients, stacked, unstacked
+from .matrices import Group, MatrixOptimizer, blocks_of, by_shape, gradients, stacked, unstacked
 
 SIDES = ("left", "right")
 
@@ -22,7 +22,8 @@ class Soap(MatrixOptimizer):
     """SOAP for matrices and kernels, AdamW for the rest; decay is decoupled.
 
     ``basis_beta`` is the β of the preconditioners, β₂ unless given. A side of more than ``largest`` entries
-    is not turned. The first step of a weight only takes its bases, as in the authors' code.
+    is not turned. A group with ``blocks`` turns the row blocks of its weights each by itself. The first
+    step of a weight only takes its bases, as in the authors' code.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Soap(MatrixOptimizer):
         *,
         every: int = 10,
         basis_beta: float | None = None,
-        largest: int = 1024,
+        largest: int = 512,
     ) -> None:
         if every < 1 or largest < 1:
             raise ValueError(f"Soap: every={every} and largest={largest} must be at least 1")
@@ -47,6 +48,11 @@ class Soap(MatrixOptimizer):
 
     def advance(self, group: Group, params: list[Tensor]) -> None:
         """The weights that have bases take a step in them; the others get theirs."""
+        for alike in by_shape(params):
+            self.advance_alike(group, alike)
+
+    def advance_alike(self, group: Group, params: list[Tensor]) -> None:
+        """One step of the weights of one shape."""
         grads = dict(zip(params, gradients(params), strict=True))
         fresh = [param for param in params if not self.state[param]]
         ages: dict[float, list[Tensor]] = {}
@@ -63,9 +69,9 @@ class Soap(MatrixOptimizer):
         state = self.state[param]
         state["step"] = torch.zeros((), dtype=torch.float32)
         state |= {name: torch.zeros_like(param) for name in ("exp_avg", "exp_avg_sq")}
-        matrix = grad.flatten(1)
+        matrix = blocks_of(grad, group["blocks"])
         for side, own in zip(SIDES, (matrix, matrix.mT), strict=True):
-            if len(own) <= group["largest"]:
+            if own.shape[1] <= group["largest"]:
                 moment = own @ own.mT
                 state[f"{side}_moment"] = (1 - group["basis_beta"]) * moment
                 state[side] = torch.linalg.eigh(steadied(moment.double()))[1].to(param)
@@ -75,14 +81,17 @@ class Soap(MatrixOptimizer):
         states = [self.state[param] for param in params]
         beta1, beta2 = group["betas"]
         bases = [self.bases(states, side) for side in SIDES]
-        gradient = stacked(grads)
+        blocks = group["blocks"]
+        gradient = stacked(grads, blocks)
         turned = unstacked(turn(gradient, *bases), params)
         firsts, seconds = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
         torch._foreach_lerp_(firsts, turned, 1 - beta1)
         torch._foreach_mul_(seconds, beta2)
         torch._foreach_addcmul_(seconds, turned, turned, 1 - beta2)
-        root = stacked(seconds).sqrt_().div_((1 - beta2**count) ** 0.5).add_(group["eps"])
-        update = turn(stacked(firsts) / root, *(None if basis is None else basis.mT for basis in bases))
+        root = stacked(seconds, blocks).sqrt().div_((1 - beta2**count) ** 0.5).add_(group["eps"])
+        update = turn(
+            stacked(firsts, blocks) / root, *(None if basis is None else basis.mT for basis in bases)
+        )
         if group["weight_decay"]:
             torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_add_(params, unstacked(update, params), alpha=-group["lr"] / (1 - beta1**count))
@@ -100,18 +109,19 @@ class Soap(MatrixOptimizer):
                 changes.append(None)
                 continue
             moments = [state[f"{side}_moment"] for state in states]
-            torch._foreach_lerp_(moments, list(matrix @ matrix.mT), 1 - group["basis_beta"])
+            products = (matrix @ matrix.mT).split(group["blocks"])
+            torch._foreach_lerp_(moments, list(products), 1 - group["basis_beta"])
             if renew:
-                new = torch.linalg.qr(steadied(stacked(moments)) @ old)[0]
-                torch._foreach_copy_([state[side] for state in states], list(new))
+                new = torch.linalg.qr(steadied(torch.cat(moments)) @ old)[0]
+                torch._foreach_copy_([state[side] for state in states], list(new.split(group["blocks"])))
                 changes.append(old.mT @ new)
         if renew:
             firsts = [state["exp_avg"] for state in states]
-            torch._foreach_copy_(firsts, unstacked(turn(stacked(firsts), *changes), params))
+            torch._foreach_copy_(firsts, unstacked(turn(stacked(firsts, group["blocks"]), *changes), params))
 
     def bases(self, states: Sequence[Group], side: str) -> Tensor | None:
         """The bases of one side as a batch; None where it does not turn."""
-        return torch.stack([state[side] for state in states]) if side in states[0] else None
+        return torch.cat([state[side] for state in states]) if side in states[0] else None
 
 
 def steadied(moments: Tensor) -> Tensor:
