@@ -33,6 +33,7 @@ from torchlift.report.page import (
     Table,
     Text,
 )
+from torchlift.report.standalone import beside, svg
 from torchlift.report.story import comparison_page, inversion_page, reproduction_page, run_page
 from torchlift.report.story.stages import stage_table
 
@@ -60,11 +61,13 @@ __all__ = [
     "Spread",
     "Table",
     "Text",
+    "beside",
     "comparison_page",
     "inversion_page",
     "render",
     "reproduction_page",
     "run_page",
     "stage_table",
+    "svg",
     "write",
 ]
