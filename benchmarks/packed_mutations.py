@@ -12,10 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchlift.channels.layers import CountedLayerNorm
 from torchlift.core.stored import store
+from torchlift.deploy import prune
 from torchlift.models import GPT, MLP
 from torchlift.packed.budget import Budget, PackedError
 from torchlift.packed.file import COMMON, FRONT, MAGIC, Opened, packed
+from torchlift.packed.into import sizes_of
 from torchlift.packed.layers import LAYERS, made
 from torchlift.packed.sealing import SIZE, seal
 from torchlift.packed.tensors import Item, write
@@ -114,6 +117,38 @@ PREFIXES = {
 }
 
 
+class RootNorm(nn.Module):
+    """A root-mean-square norm, written as models write it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.variance_epsilon = nn.Parameter(torch.ones(width)), 1e-6
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x over the root of its mean square."""
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+
+
+class Heads(nn.Module):
+    """A class that no file may hold, with every number that a file may give for it: heads, widths, what
+    norms count, an ε."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads, self.width = 4, 16
+        self.embed, self.project = nn.Linear(3, 16), nn.Linear(16, 48)
+        self.norm, self.root, self.last = nn.LayerNorm(16), RootNorm(16), nn.Linear(16, 5)
+        self.conv, self.group = nn.Conv1d(16, 16, 1), nn.GroupNorm(1, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attention between the positions of (batch, positions, 3)."""
+        x = self.norm(self.embed(x))
+        q, k, v = self.project(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        x = x + torch.softmax(q @ k.transpose(-1, -2), -1).matmul(v).transpose(1, 2).flatten(2)
+        x = self.group(self.conv(x.transpose(1, 2))).transpose(1, 2)
+        return self.last(self.root(x))
+
+
 def models() -> list[nn.Module]:
     """Small models of many kinds, with records and without."""
     torch.manual_seed(0)
@@ -144,6 +179,9 @@ def models() -> list[nn.Module]:
         nn.Sequential(nn.LSTM(3, 4, 2)),
         nn.Sequential(nn.Upsample(scale_factor=2), nn.AdaptiveAvgPool2d(4), nn.ZeroPad2d(1)),
         GPT(20, 8, 8, 1, 2),
+        Heads(),
+        prune(Heads(), torch.randn(2, 5, 3), 0.5, round_to=1),
+        nn.Sequential(CountedLayerNorm(torch.ones(3), torch.zeros(3), 1e-5, 5), nn.Linear(3, 3)),
     ]
 
 
@@ -156,6 +194,7 @@ def examples(rng: random.Random) -> list[torch.Tensor]:
         torch.randn(2, 4),
         torch.randn(2, 5, 8),
         torch.randn(5, 2, 3),
+        torch.randn(2, 5, 3),
         torch.randint(0, 10, (2, 8)),
         torch.randn(1, 3, 4, 4, 4),
         torch.randn(2, 4, 16),
@@ -181,21 +220,22 @@ def call(model: nn.Module, rng: random.Random) -> str:
     return said
 
 
-def opened(data: bytes, limit: int) -> nn.Module:
+def opened(data: bytes, limit: int, into: nn.Module | None) -> nn.Module:
     """The model in a file's content."""
-    return Opened(io.BytesIO(data), len(data), Budget(limit, 2**16 + len(data)), None).model()
+    file = Opened(io.BytesIO(data), len(data), Budget(limit, 2**16 + len(data)), None)
+    return file.model() if into is None else file.fill(into)
 
 
 GROWN = [0]
 """The most memory that loading and calling one file has taken, in bytes."""
 
 
-def attempt(data: bytes, limit: int, rng: random.Random) -> str:
+def attempt(data: bytes, limit: int, rng: random.Random, into: nn.Module | None = None) -> str:
     """Load and call; what happened. Memory is counted from here on: writing the file is not its reader's."""
     Path("/proc/self/clear_refs").write_text("5")
     before = peak()
     try:
-        return loaded_and_called(data, limit, rng)
+        return loaded_and_called(data, limit, rng, into)
     finally:
         GROWN[0] = max(GROWN[0], peak() - before)
 
@@ -206,10 +246,10 @@ def peak() -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
-def loaded_and_called(data: bytes, limit: int, rng: random.Random) -> str:
+def loaded_and_called(data: bytes, limit: int, rng: random.Random, into: nn.Module | None) -> str:
     """What came of a file."""
     try:
-        model = opened(data, limit)
+        model = opened(data, limit, into)
     except PackedError:
         return "refused"
     except (ValueError, TypeError, KeyError, RecursionError, AttributeError, OverflowError, RuntimeError):
@@ -221,15 +261,15 @@ class Mutator:
     """Mutated files by seed: the same seed is the same file."""
 
     def __init__(self) -> None:
-        self.files = [packed(model)[0] for model in models()]
+        self.files = [(packed(model)[0], type(model)) for model in models()]
 
     def __call__(self, seed: int, limit: int) -> str:
         """Load one mutated file and use what comes out; how it was changed, and what happened."""
         rng = random.Random(seed)
-        data = rng.choice(self.files)
+        data, kind = rng.choice(self.files)
         torn = rng.random() < 0.3
         changed = damage(data, rng) if torn else reseal(data, rng)
-        said = attempt(changed, limit, rng)
+        said = attempt(changed, limit, rng, fresh(kind))
         if torn and changed != data and said != "refused":
             return "damaged: wrong load"
         return f"{'damaged' if torn else 'resealed'}: {said}"
@@ -241,7 +281,29 @@ class Composer:
     def __call__(self, seed: int, limit: int) -> str:
         """Compose, load and call one file."""
         rng = random.Random(seed)
+        if rng.random() < 0.1:
+            return f"sizes: {attempt(with_sizes(rng), limit, rng, Heads())}"
         return f"composed: {attempt(composed(rng), limit, rng)}"
+
+
+def fresh(kind: type[nn.Module]) -> nn.Module | None:
+    """An instance to fill, for files that hold weights alone."""
+    return Heads() if kind is Heads else GPT(20, 8, 8, 1, 2) if kind is GPT else None
+
+
+def with_sizes(rng: random.Random) -> bytes:
+    """Weights for the class ``Heads``, any of them narrower, with any numbers for its sizes."""
+    model = Heads()
+    names, items = list[str](), list[Item]()
+    narrow = {16: rng.choice([16, 16, 12, 8, 4, 1]), 48: rng.choice([48, 48, 36, 24, 3])}
+    for name, value in model.state_dict().items():
+        shape = [narrow.get(n, n) if rng.random() < 0.97 else rng.randrange(n + 1) for n in value.shape]
+        names.append(name)
+        items.append(Item(torch.ones(shape)))
+    sizes: Any = sizes_of(model) | {name: {"count": 16} for name in ("norm", "group", "root", "embed")}
+    for _ in range(rng.randrange(4)):
+        change_node(sizes, rng)
+    return assembled({"names": names, "sizes": sizes}, items)
 
 
 def composed(rng: random.Random) -> bytes:

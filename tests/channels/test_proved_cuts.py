@@ -198,11 +198,10 @@ def test_long_inputs_are_cropped_where_the_model_takes_shorter_ones():
 @pytest.mark.parametrize("kind", ["cnn", "transformer"])
 def test_random_networks_without_zeros_are_unchanged_and_planted_ones_lose_these(kind):
     for seed in range(3):
-        assert trial(kind, seed, planted=False).left == 1
-        planted = trial(kind, seed)
-        assert planted.error <= 1e-6
-        assert planted.cut == planted.masked or planted.kept
-        assert not planted.unexplained
+        assert trial(kind, seed, way="none").left == 1
+        outcome = trial(kind, seed, way="dead")
+        assert outcome.error <= 1e-6
+        assert outcome.cut == outcome.planted
 
 
 def test_auto_leaves_plain_models_alone():

@@ -3,19 +3,25 @@
 import copy
 import dataclasses
 import random
+from collections.abc import Iterable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from torchlift.channels.copies import sharing
-from torchlift.channels.couplings import Coupling
+from torchlift.channels.couplings import Coupling, Member
 from torchlift.channels.equality import apart, both
 from torchlift.channels.example_inputs import accepts, batch_of, changed, noise, resized
+from torchlift.channels.example_inputs import outputs as outputs_of
 from torchlift.channels.follow import traced
 from torchlift.channels.shrink import shrunk
 from torchlift.channels.surgery import usable
 from torchlift.testing.random_cnns import RandomCNN
 from torchlift.testing.random_transformers import random_transformer
+
+Way = Literal["dead", "constant", "none"]
+"""How zeros are planted: so that a channel does nothing, so that it carries a constant, or not at all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +29,10 @@ class Trial:
     """What a trial gave."""
 
     seed: int
-    whole: bool
-    """Whether norms and biases were masked with the weights."""
-    masked: int
-    """Channels masked."""
+    way: Way
+    trained: bool
+    planted: int
+    """Channels whose writers were set to zero."""
     cut: int
     """Channels cut."""
     left: float
@@ -36,9 +42,9 @@ class Trial:
     shapes: int
     """How many shapes of input were compared."""
     kept: int
-    """Groups of which masked channels stayed, each with a reason."""
+    """Groups of which planted channels stayed, each with a reason."""
     unexplained: int
-    """Groups of which masked channels stayed without one."""
+    """Groups of which planted channels stayed without one."""
 
 
 def network(kind: str, seed: int) -> tuple[nn.Module, Tensor]:
@@ -60,16 +66,16 @@ def trained(model: nn.Module, x: Tensor, steps: int) -> nn.Module:
     return model.eval()
 
 
-def trial(kind: str, seed: int, *, planted: bool = True) -> Trial:
-    """Set channels to zero if any are to be ``planted``, shrink, compare; every other network is trained."""
+def trial(kind: str, seed: int, way: Way = "dead") -> Trial:
+    """Plant zeros, shrink, compare; every other network is trained."""
     model, x = network(kind, seed)
     dice = random.Random(seed)
     if seed % 2:
         model = trained(model, x, dice.choice([1, 5, 20]))
-    whole, count = dice.random() < 0.7, 0
-    if planted:
+    planted = 0
+    if way != "none":
         groups = usable(model, traced(model, x, values=False)[0], x)
-        model, count = masked_at_random(model, groups, dice, whole=whole)
+        model, planted = with_zeros(model, x, groups, dice, way)
     small, rows = shrunk(model, x)
     examples = variations(model, x)
     outputs = both(model, small, examples)
@@ -77,8 +83,9 @@ def trial(kind: str, seed: int, *, planted: bool = True) -> Trial:
     sizes = [sum(p.numel() for p in m.parameters()) for m in (model, small)]
     return Trial(
         seed=seed,
-        whole=whole,
-        masked=count,
+        way=way,
+        trained=bool(seed % 2),
+        planted=planted,
         cut=sum(row.cut for row in rows),
         left=sizes[1] / sizes[0],
         error=float("inf") if outputs is None else apart(*outputs[:2]),
@@ -97,21 +104,41 @@ def variations(model: nn.Module, x: Tensor) -> list[Tensor]:
     return [x, changed(x, noise(1.0)), changed(x, noise(10.0)), *fitting]
 
 
-def masked_at_random(
-    model: nn.Module, groups: list[Coupling], dice: random.Random, *, whole: bool
+def with_zeros(
+    model: nn.Module, x: Tensor, groups: list[Coupling], dice: random.Random, way: Way
 ) -> tuple[nn.Module, int]:
-    """A copy with random channels zero, with norms and biases (``whole``) or matrices alone; how many."""
-    model = copy.deepcopy(model)
-    parameters = dict(model.named_parameters())
-    count = 0
+    """A copy with zeros planted in random channels, and how many these are.
+
+    ``"constant"``: the matrices that write a channel are zero; biases and norms go on. ``"dead"``: all that
+    writes it is zero, and where that does not silence it (σ(0) = ½), what reads it too: whether it does is
+    tried by setting the readers' slices to zero.
+    """
+    model, planted = copy.deepcopy(model), list[tuple[Coupling, Tensor]]()
     for group in groups:
         if group.blocked or group.channels < 2 or dice.random() < 0.2:
             continue
         gone = torch.tensor(dice.sample(range(group.channels), dice.randint(1, group.channels - 1)))
-        count += len(gone)
-        for member in group.of("writes"):
-            if member.name in parameters and (whole or parameters[member.name].ndim > 1):
-                index = member.index[torch.isin(member.channel, gone)]
-                with torch.no_grad():
-                    parameters[member.name].index_fill_(member.dim, index, 0)
-    return model, count
+        planted.append((group, gone))
+        set_to_zero(model, group.of("writes"), gone, least=2 if way == "constant" else 1)
+    for group, gone in planted if way == "dead" else ():
+        unread = copy.deepcopy(model)
+        set_to_zero(unread, group.of("reads"), gone)
+        if any(not torch.equal(a, b) for a, b in zip(*both_outputs(model, unread, x), strict=True)):
+            model = unread
+    return model, sum(len(gone) for _, gone in planted)
+
+
+def both_outputs(one: nn.Module, other: nn.Module, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Two models' outputs on noise."""
+    example = changed(x, noise(10.0))
+    return outputs_of(one, [example]), outputs_of(other, [example])
+
+
+def set_to_zero(model: nn.Module, members: Iterable[Member], gone: Tensor, least: int = 1) -> None:
+    """Zero the slices of channels in parameters of at least so many dimensions."""
+    parameters = dict(model.named_parameters())
+    for member in members:
+        if member.name in parameters and parameters[member.name].ndim >= least:
+            index = member.index[torch.isin(member.channel, gone)]
+            with torch.no_grad():
+                parameters[member.name].index_fill_(member.dim, index, 0)
