@@ -1,18 +1,22 @@
-"""Half of every group of channels cut from 61 networks.
+"""Half of every group of channels cut from 61 networks, beside Torch-Pruning.
 
     python benchmarks/prune_zoo.py --out benchmarks/results/prune_zoo.json
 
-For each: the part of the parameters that is left, the largest difference from the model with the same
-channels set to zero (relative to its largest output), seconds, and the reasons why channels stay. Half of a
-width leaves a quarter of a matrix between two of them, and half of one whose other side stays.
+For each: the part of the parameters that is left; the bound, which no tool can go below: half of every
+dimension of every weight but for the model's inputs and outputs, rows that are looked up by number, and the
+places of kernels; the largest difference from the model with the same channels set to zero (relative to its
+largest output); seconds; and what ``prune`` itself says of what stays, one line for each reason.
+Torch-Pruning is given the model whose channels are zero already, so that what it cuts by magnitude should be
+these: what it leaves, how far its outputs move, or why it failed. Rows in the file are not run again.
 """
 
 import argparse
 import json
 import logging
+import signal
+import statistics
 import time
 import warnings
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +24,22 @@ import torch
 from torch import nn
 
 from prune_models import MODELS
+from shrink_table import theirs
 from torchlift.channels.copies import sharing
-from torchlift.channels.couplings import Coupling, couplings
+from torchlift.channels.couplings import couplings
 from torchlift.channels.cuts import masked
 from torchlift.channels.equality import apart, both
 from torchlift.channels.example_inputs import Pinned
-from torchlift.channels.follow import Trace, traced
+from torchlift.channels.follow import Trace
+from torchlift.channels.follow.products import UNFOLLOWED
+from torchlift.channels.prune import INHERENT, followed
 from torchlift.channels.scores import Choice, chosen, scores_of
 from torchlift.channels.surgery import usable
 from torchlift.deploy import prune
+
+LIMIT = 30
+"""Seconds for Torch-Pruning."""
+STAYS = {*INHERENT, UNFOLLOWED, "the places of a kernel stay"}
 
 
 def size(model: nn.Module) -> int:
@@ -36,53 +47,129 @@ def size(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def gap(model: nn.Module, small: nn.Module, trace: Trace, given: Any, groups: list[Coupling]) -> float:
-    """How far the cut model is from the one with channels of these groups set to zero."""
-    free = [c for c in groups if not c.blocked and c.channels > 1]
-    gone = chosen(free, scores_of(model, free, Choice()), Choice())
-    zeroed = masked(model, free, gone, trace.scaled)
-    outputs = both(Pinned(zeroed, None), Pinned(sharing(small), None), [given])
+def bound(model: nn.Module, trace: Trace) -> float:
+    """The part of the parameters that is left if half of every dimension that can go does."""
+    frozen, parent = trace.labels.frozen(), trace.labels.parent
+    left = {name: float(p.numel()) for name, p in model.named_parameters()}
+    for place in trace.labels.places:
+        if place.name in left:
+            roots = parent[place.start : place.start + place.size].tolist()
+            stays = sum(frozen.get(root) in STAYS for root in roots) / place.size
+            left[place.name] *= 0.5 + 0.5 * stays
+    return sum(left.values()) / size(model)
+
+
+def zeroed(model: nn.Module, x: Any) -> tuple[list[nn.Module], Any, Trace]:
+    """The model with the channels that go set to zero: of all groups, and of those that its code supports."""
+    trace, given = followed(model, x, None, 0.5)
+    models: list[nn.Module] = []
+    for groups in (couplings(trace), usable(model, trace, given, None)):
+        free = [c for c in groups if not c.blocked and c.channels > 1]
+        gone = chosen(free, scores_of(model, free, Choice()), Choice())
+        models.append(masked(model, free, gone, trace.scaled))
+    return models, given, trace
+
+
+def gap(model: nn.Module, small: nn.Module, given: Any) -> float:
+    """How far two models are apart."""
+    outputs = both(Pinned(model, None), Pinned(sharing(small), None), [given])
     return float("inf") if outputs is None else apart(*outputs[:2])
+
+
+class Said(logging.Handler):
+    """What ``prune`` says of what stays."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line."""
+        if " stay: " in (line := record.getMessage()):
+            self.lines.append(line)
 
 
 def row(model: nn.Module, x: Any) -> dict[str, Any]:
     """What pruning gives for a model."""
+    said, log = Said(), logging.getLogger("torchlift.channels.prune")
+    log.addHandler(said)
     start = time.process_time()
     small = prune(model, x, 0.5, round_to=1)
     seconds = time.process_time() - start
-    trace, given = traced(model, x, values=False, output=None)
-    groups = usable(model, trace, given, None)
-    gaps = [gap(model, small, trace, given, some) for some in (couplings(trace), groups)]
-    reasons: Counter[str] = Counter()
-    for coupling in groups:
-        if coupling.blocked:
-            reasons[coupling.blocked] += coupling.channels
+    log.removeHandler(said)
+    references, given, trace = zeroed(model, x)
+    gaps = [gap(reference, small, given) for reference in references]
     return {
         "left": size(small) / size(model),
+        "bound": bound(model, trace),
         "difference": min(gaps),
         "seconds": seconds,
-        "stays": dict(reasons.most_common()),
+        "stays": said.lines,
+        "torch_pruning": rival(references[gaps.index(min(gaps))], x, given),
+    }
+
+
+def rival(reference: nn.Module, x: Any, given: Any) -> dict[str, Any]:
+    """What Torch-Pruning does with the model whose channels are zero."""
+    signal.alarm(LIMIT)
+    try:
+        small = theirs(reference, x).eval()
+        return {"left": size(small) / size(reference), "difference": gap(reference, small, given)}
+    except TimeoutError:
+        return {"failed": f"no end within {LIMIT} s"}
+    except Exception as error:  # whatever it raises is the finding
+        return {"failed": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
+    finally:
+        signal.alarm(0)
+
+
+def ring(_number: int, _frame: Any) -> None:
+    """The rival's time is up."""
+    raise TimeoutError
+
+
+def summary(rows: dict[str, Any]) -> dict[str, Any]:
+    """Counts over all models."""
+    done = [r for r in rows.values() if "failed" not in r]
+    them = [r["torch_pruning"] for r in done if "failed" not in r["torch_pruning"]]
+    above = {name: r for name, r in rows.items() if "failed" not in r and r["left"] > r["bound"] + 0.05}
+    return {
+        "models": len(rows),
+        "cut": sum(r["left"] < 1 for r in done),
+        "exact": sum(r["difference"] <= 1e-6 for r in done),
+        "median_left": statistics.median(r["left"] for r in done),
+        "within_0.05_of_the_bound": len(done) - len(above),
+        "above_with_the_reason": {name: r["stays"] for name, r in above.items()},
+        "torch_pruning": {
+            "cut": sum(r["left"] < 1 for r in them),
+            "cut_and_exact": sum(r["left"] < 1 and r["difference"] <= 1e-6 for r in them),
+        },
     }
 
 
 def main() -> None:
-    """All models, one after the other; the file is written after each."""
+    """All models that are not in the file, one after the other; it is written after each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/prune_zoo.json"))
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
-    rows: dict[str, Any] = {}
-    for name, make in MODELS.items():
+    signal.signal(signal.SIGALRM, ring)
+    logging.lastResort = None
+    rows: dict[str, Any] = json.loads(options.out.read_text())["rows"] if options.out.exists() else {}
+    for name in options.models:
+        if name in rows:
+            continue
         torch.manual_seed(0)
-        model, x = make()
+        model, x = MODELS[name]()
         try:
             rows[name] = row(model.eval(), x)
         except Exception as error:  # whatever a model raises is the finding
             rows[name] = {"failed": f"{type(error).__name__}: {error}"}
         print(name, rows[name], flush=True)
-        options.out.write_text(json.dumps(rows, indent=1) + "\n")
+        options.out.write_text(json.dumps({"summary": summary(rows), "rows": rows}, indent=1) + "\n")
+    print(json.dumps(summary(rows), indent=1))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.testing import assert_close
 
+import torchlift as tl
 from torchlift.channels.couplings import couplings
 from torchlift.channels.cuts import masked
 from torchlift.channels.follow import traced
+from torchlift.channels.prune import followed
 from torchlift.channels.scores import Choice, chosen, scores_of
 from torchlift.channels.surgery import usable
 from torchlift.deploy import prune
@@ -21,7 +23,7 @@ def size(model: nn.Module) -> int:
 
 def reference(model: nn.Module, x: Tensor, output=None) -> nn.Module:
     """The model with the channels that go set to zero."""
-    trace, given = traced(model, x, values=False, output=output)
+    trace, given = followed(model, x, output, 0.5)
     free = [c for c in usable(model, trace, given, output) if not c.blocked]
     return masked(model, free, chosen(free, scores_of(model, free, Choice()), Choice()), trace.scaled)
 
@@ -59,6 +61,19 @@ class Shrunk(nn.Module):
         return self.conv(x).reshape(x.shape[0], x.shape[1], -1, 1)
 
 
+class Shuffled(nn.Module):
+    """Convolutions in two groups, channels dealt out between them, as in ShuffleNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(16, 16, 1, groups=2), nn.Conv2d(16, 16, 1, groups=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        n, c, h, w = y.shape
+        return x + self.last(y.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w))
+
+
 def pooled(x: Tensor) -> Tensor:
     return functional.adaptive_avg_pool2d(x.contiguous(memory_format=torch.channels_last), 1).flatten(1)
 
@@ -82,6 +97,9 @@ class Net(nn.Module):
         lambda: nn.utils.parametrizations.weight_norm(nn.Conv2d(16, 16, 3)),
         lambda: nn.utils.parametrizations.weight_norm(nn.Conv2d(16, 16, 3, groups=4), dim=3),
         Shrunk,
+        lambda: nn.Conv2d(16, 16, 3, groups=4),
+        lambda: nn.ConvTranspose2d(16, 16, 3, groups=2),
+        lambda: nn.Conv2d(16, 16, 3, groups=16),
     ],
 )
 def test_half_of_the_channels_go_exactly(make):
@@ -93,6 +111,58 @@ def test_half_of_the_channels_go_exactly(make):
     again = prune(small, x, 0.5)
     assert again.head.in_features == 4
     assert_close(again(x), reference(small, x)(x), atol=1e-5, rtol=1e-5)
+
+
+def test_groups_become_narrower_where_channels_are_shuffled_between_them():
+    torch.manual_seed(0)
+    model, x = Net(Shuffled()).eval(), torch.randn(2, 3, 8, 8)
+    small = prune(model, x, 0.5)
+    assert [(c.in_channels, c.out_channels, c.groups) for c in (small.middle.conv, small.middle.last)] == [
+        (8, 8, 2)
+    ] * 2
+    assert_close(small(x), reference(model, x)(x), atol=1e-5, rtol=1e-5)
+
+
+def test_a_grouped_layer_whose_outputs_alone_were_cut_is_loaded_into_its_class(tmp_path):
+    torch.manual_seed(0)
+    make = lambda: nn.Sequential(nn.Conv1d(8, 16, 3, groups=4), nn.ReLU(), Own())
+    model, x = make().eval(), torch.randn(2, 8, 9)
+    small = prune(model, x, 0.5, round_to=1)
+    assert (small[0].in_channels, small[0].out_channels, small[0].groups) == (8, 8, 4)
+    tl.deploy.save(small, tmp_path / "m.tl")
+    again = tl.deploy.load(tmp_path / "m.tl", into=make())
+    assert torch.equal(again(x), small(x))
+
+
+class Own(nn.Module):
+    """A class that no file may hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x.mean(-1))
+
+
+class PartlyRotated(nn.Module):
+    """Attention of which some features of each head are multiplied with a table, the others not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.out = nn.Linear(12, 12), nn.Linear(12, 3)
+        self.register_buffer("table", torch.randn(7, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.project(x).unflatten(-1, (-1, 3))
+        turned, rest = heads[..., :2], heads[..., 2:]
+        return self.out(torch.cat([turned * self.table[:, None], rest], -1).flatten(-2))
+
+
+def test_heads_go_where_only_some_of_their_features_meet_a_table():
+    torch.manual_seed(0)
+    model, x = PartlyRotated().eval(), torch.randn(2, 7, 12)
+    assert prune(model, x, 0.5).project.out_features == 6
 
 
 class Outputs(nn.Module):

@@ -52,7 +52,7 @@ HOSTILE = {
     "frozen tensors that are not there": plant(["frozen"], [-1]),
     "channels of a vector": plant(["last"], [1]),
     "a card that is none": plant(["card"], [1]),
-    "sizes that are no table": plant(["sizes"], 3),
+    "sizes that are not a table": plant(["sizes"], 3),
     "sizes of no module": plant(["sizes"], {"0": 3}),
     "a size in words": plant(["sizes"], {"0": {"heads": "2"}}),
     "a truth value among sizes": plant(["sizes"], {"0": {"heads": True}}),

@@ -9,7 +9,7 @@ from torch.optim import LBFGS, Adafactor, Optimizer
 from torchlift.channels.copies import copied
 from torchlift.channels.couplings import Coupling, Member
 from torchlift.channels.follow.rules import Scaled
-from torchlift.channels.resizing import refit_attention, resize
+from torchlift.channels.resizing import CONV, TRANSPOSED, refit_attention, resize
 from torchlift.core.stored import KEPT, STEP, full_rank, record_at
 from torchlift.errors import TorchliftError
 
@@ -105,9 +105,18 @@ def cut(model: nn.Module, cuts: Cuts) -> nn.Module:
             new, dims = made[id(old)]
             setattr(modules[owner], leaf, new)
             cut_record(modules[owner], leaf, old.shape, dims)
-    for module in model.modules():
-        resize(module)
+    for name, module in model.named_modules():
+        resize(module, groups=groups_left(module, cuts.get((f"{name}.weight".removeprefix("."), 0))))
     return refit_attention(model)
+
+
+def groups_left(layer: nn.Module, gone: Tensor | None) -> int | None:
+    """How many groups a convolution has once it lost rows: fewer only where whole groups went."""
+    if not isinstance(layer, (*CONV, *TRANSPOSED)) or layer.groups == 1 or gone is None:
+        return None
+    rows = (layer.in_channels if isinstance(layer, TRANSPOSED) else layer.out_channels) // layer.groups
+    lost = (gone // rows).unique(return_counts=True)[1]
+    return layer.groups - len(lost) if bool((lost == rows).all()) else layer.groups
 
 
 def cut_record(owner: nn.Module, leaf: str, shape: torch.Size, lost: Mapping[int, Tensor]) -> None:

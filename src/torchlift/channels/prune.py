@@ -21,6 +21,7 @@ from torchlift.channels.follow.movement import LOOKED_UP
 from torchlift.channels.follow.trace import OUTPUT
 from torchlift.channels.layout import faster, lay, timed
 from torchlift.channels.pretrained import rewrite_config
+from torchlift.channels.resizing import CONV, TRANSPOSED
 from torchlift.channels.scores import Choice, Criterion, Loss, Scope, chosen, scores_of
 from torchlift.channels.shrink import shrunk
 from torchlift.channels.surgery import operate, surgery, usable
@@ -68,7 +69,7 @@ def prune(
     ratio = 0.5 if ratio is None else ratio
     multiple = 1 if round_to == "auto" else round_to
     choice = Choice(ratio=ratio, criterion=criterion, scope=scope, loss=loss, skip=skip, round_to=multiple)
-    found, given = traced(model, example, values=False, output=output)
+    found, given = followed(model, example, output, ratio)
     for glob in [*(ratio if isinstance(ratio, Mapping) else ()), *([skip] if skip else ())]:
         select([name for name, _ in model.named_modules() if name], glob, "prune")
     every = [c for c in couplings(found) if c.channels > 1]
@@ -87,6 +88,27 @@ def prune(
             return small
     zeroed = masked(model, free, gone, found.scaled)  # constants to fold, or a cut refused
     return shrunk(zeroed, example, exact=exact, output=output)[0]
+
+
+def followed(
+    model: nn.Module, example: Example, output: Output, ratio: float | Mapping[str, float]
+) -> tuple[Trace, Example]:
+    """The model's trace; convolutions in groups lose whole groups or as many channels of each, whichever
+    leaves fewer parameters."""
+    convolutions = [m for m in model.modules() if isinstance(m, (*CONV, *TRANSPOSED))]
+    grouped = any(m.groups > 1 and m.weight.shape[1] > 1 for m in convolutions)
+    traces = [
+        traced(model, example, values=False, output=output, equal_groups=equal)
+        for equal in ((True, False) if grouped else (False,))
+    ]
+
+    def left(trace: Trace) -> float:
+        free = [c for c in couplings(trace) if c.channels > 1 and not c.blocked]
+        gone = chosen(free, scores_of(model, free, Choice(ratio=ratio)), Choice(ratio=ratio))
+        roots = [torch.zeros(0, dtype=torch.int64), *(c.roots[g] for c, g in zip(free, gone, strict=True))]
+        return costs_of(model, trace).parameters(torch.cat(roots))
+
+    return traces[0] if len(traces) == 1 else min(traces, key=lambda pair: left(pair[0]))
 
 
 def verdicts(free: list[Coupling], gone: list[Tensor]) -> list[Verdict]:

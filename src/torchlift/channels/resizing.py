@@ -17,10 +17,10 @@ def is_conv1d(layer: nn.Module) -> bool:
     return type(layer).__name__ == "Conv1D" and hasattr(layer, "nf")
 
 
-def resize(layer: nn.Module) -> None:
-    """Make a layer's sizes those of its weights."""
+def resize(layer: nn.Module, *, groups: int | None = None) -> None:
+    """Make a layer's sizes those of its weights; a convolution has so many ``groups`` now."""
     if isinstance(layer, (*CONV, *TRANSPOSED)):
-        resize_convolution(layer)
+        resize_convolution(layer, groups)
     elif isinstance(layer, nn.Linear):
         layer.out_features, layer.in_features = layer.weight.shape
     elif is_conv1d(layer):
@@ -46,13 +46,16 @@ def resize(layer: nn.Module) -> None:
         resize_recurrent(layer)
 
 
-def resize_convolution(layer: Any) -> None:
-    """Channels and groups: of a group convolution whole groups went."""
+def resize_convolution(layer: Any, groups: int | None) -> None:
+    """Channels and groups; where nothing else is known, whole groups went, or as many columns of each."""
     rows, columns = layer.weight.shape[:2]
     transposed = isinstance(layer, TRANSPOSED)
-    if layer.groups > 1:
-        per_group = (layer.in_channels if transposed else layer.out_channels) // layer.groups
-        layer.groups = rows // per_group
+    if groups is not None:
+        layer.groups = groups
+    elif layer.groups > 1:
+        outer, inner = layer.out_channels // layer.groups, layer.in_channels // layer.groups
+        outer, inner = (inner, outer) if transposed else (outer, inner)
+        layer.groups = rows // outer if columns == inner else layer.groups
     if transposed:
         layer.in_channels, layer.out_channels = rows, columns * layer.groups
     else:

@@ -356,9 +356,9 @@ class Opened:
         if type(header) is not dict or not set(header) <= KEYS or ("tree" in header) == ("names" in header):
             raise PackedError("the header says something else than a header does.")
         if type(header.get("card", {})) is not dict:
-            raise PackedError("the card is no table.")
+            raise PackedError("the card is not a table.")
         if not are_sizes(header.get("sizes", {})):
-            raise PackedError("the sizes are no table of numbers.")
+            raise PackedError("the sizes are not a table of numbers.")
         return header
 
     def plan(self) -> Plan:
@@ -444,7 +444,7 @@ class Opened:
             return [".".join(filter(None, (names[id(m)], leaf))) for m, leaf, _ in slots(model)]
         names = self.header["names"]
         if type(names) is not list or any(type(name) is not str for name in names):
-            raise PackedError("the names of the weights are no list of words.")
+            raise PackedError("the names of the weights are not a list of words.")
         return names
 
     def items(self, count: int, check: Any) -> list[Item]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from torchlift.channels.follow.norms import is_response_norm, rms_form
 from torchlift.channels.layers import CountedGroupNorm, CountedLayerNorm, CountedResponseNorm
-from torchlift.channels.resizing import countable, refit_attention, resize
+from torchlift.channels.resizing import CONV, TRANSPOSED, countable, refit_attention, resize
 from torchlift.channels.surgery import counted
 from torchlift.core.weights import refresh_flat_weights
 from torchlift.packed.budget import PackedError
@@ -34,17 +34,19 @@ def places_of(model: nn.Module) -> dict[str, tuple[nn.Module, str]]:
 
 
 COUNTED = (CountedLayerNorm, CountedGroupNorm, CountedResponseNorm)
-COUNT = "count"
+COUNT, GROUPS = "count", "groups"
 
 
 def sizes_of(model: nn.Module) -> dict[str, dict[str, int | float]]:
     """Numbers that a cut may change: heads, widths and the sizes of parts in a user's own modules; how many
-    features a norm still counts; the ε of a root-mean-square norm."""
+    features a norm still counts; the groups of a convolution; the ε of a root-mean-square norm."""
     found: dict[str, dict[str, int | float]] = {}
     for name, module in model.named_modules():
         own: dict[str, int | float] = {}
         if isinstance(module, COUNTED):
             own = {COUNT: module.count}
+        elif isinstance(module, (*CONV, *TRANSPOSED)) and module.groups > 1:
+            own = {GROUPS: module.groups}
         elif name_of(module) is None:
             own = {key: value for key, value in vars(module).items() if type(value) is int and countable(key)}
             if (form := rms_form(module)) is not None and type(eps := getattr(module, form.eps)) is float:
@@ -82,6 +84,7 @@ class Target:
         self.named = list(zip(names, numbers, strict=True))
         self.sizes = self.check_sizes(sizes)
         self.counts = self.check_counts(sizes)
+        self.groups = self.check_groups(sizes)
         self.check_ties()
 
     def check_names(self, names: list[str]) -> None:
@@ -116,6 +119,18 @@ class Target:
                 if not 0 < count <= now:
                     raise PackedError(f"{name} counts {count} features in the file and has {now} in into=.")
                 found[name] = count
+        return found
+
+    def check_groups(self, sizes: Any) -> dict[nn.Module, int]:
+        """Convolutions may have fewer groups."""
+        found: dict[nn.Module, int] = {}
+        for name, module in self.model.named_modules():
+            own = sizes.get(name) if type(sizes) is dict else None
+            groups = own.get(GROUPS) if type(own) is dict else None
+            if isinstance(module, (*CONV, *TRANSPOSED)) and type(groups) is int:
+                if not 0 < groups <= module.groups:
+                    raise PackedError(f"{name} has {groups} groups in the file and {module.groups} in into=.")
+                found[module] = groups
         return found
 
     def check_sizes(self, sizes: Any) -> list[tuple[nn.Module, str, int | float]]:
@@ -171,7 +186,7 @@ class Target:
             else:
                 owner._buffers[leaf] = value
         for owner in changed:
-            resize(owner)
+            resize(owner, groups=self.groups.get(owner))
         for module, key, value in self.sizes:
             setattr(module, key, value)
         for name, count in self.counts.items():

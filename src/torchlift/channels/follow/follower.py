@@ -19,9 +19,9 @@ CONVOLUTION = torch.ops.aten.convolution.default
 class Follower(TorchDispatchMode):
     """Labels and grades flow where values flow."""
 
-    def __init__(self, model: nn.Module, labels: Labels, readers: Any) -> None:
+    def __init__(self, model: nn.Module, labels: Labels, readers: Any, *, equal_groups: bool = False) -> None:
         super().__init__()
-        self.labels, self.readers = labels, readers
+        self.labels, self.readers, self.equal_groups = labels, readers, equal_groups
         self.constants = Constants()
         self.constants.pure = lambda tensor: self.look(tensor).pure
         self.known: Any = WeakTensorKeyDictionary()

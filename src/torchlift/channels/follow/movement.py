@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchlift.channels.follow.follower import Follower
 from torchlift.channels.follow.labels import varying
-from torchlift.channels.follow.rules import Shape, pad, replayed, rule, tensors_in, words
+from torchlift.channels.follow.rules import Known, Shape, pad, replayed, rule, tensors_in, words
 
 PLAIN = words(
     """view _unsafe_view reshape _reshape_alias permute transpose t expand squeeze unsqueeze slice select
@@ -81,8 +81,14 @@ def join(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
     dim = (args[1] if len(args) > 1 else kwargs.get("dim", 0)) % out.ndim
     along: list[Tensor] = []
     across: list[tuple[list[Tensor], Sequence[int], bool]] = []
+    found = {id(tensor): f.look(tensor).cores for tensor in given}
+    if not all(any(dim in varying(core) for core in cores) for cores in found.values()):
+        found = {  # features of heads beside others that are not followed: heads as a whole
+            key: [f.labels.along(c, {dim}) if len(varying(c)) > 1 else c for c in cores]
+            for key, cores in found.items()
+        }
     for tensor in given:
-        known = f.look(tensor)
+        known = Known(tensor.shape, found[id(tensor)], f.look(tensor).wild)
         mine = [core for core in known.cores if dim in varying(core)]
         if len(mine) != 1:
             for core in mine:

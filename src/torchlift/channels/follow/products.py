@@ -123,7 +123,12 @@ def convolve(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
     cores = [c for core in x.cores if (c := f.settle(core, set(range(2, out.ndim)), why)) is not None]
     rest, channels, _ = parted(f, cores, 1)
     rows = directions(f, kernel)
-    made = grouped(f, x, channels, rows, args[1], groups, transposed) if groups > 1 else None
+    narrowed = groups > 1 and f.equal_groups and args[1].shape[1] > 1
+    made = None
+    if narrowed:
+        made = narrowed_groups(f, channels, rows, groups, transposed)
+    elif groups > 1:
+        made = grouped(f, x, channels, rows, args[1], groups, transposed)
     if made is None:
         reads, made = (rows[0], rows[1]) if transposed else (rows[1], rows[0])
         if channels is not None and reads is not None:
@@ -136,7 +141,8 @@ def convolve(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
             f.labels.freeze(reads, UNFOLLOWED)
         elif channels is not None:
             f.labels.freeze(channels, UNFOLLOWED)
-    f.readers.count_maps(out, args[1], made, channels, groups, transposed)
+    within = rows[0 if transposed else 1] if narrowed else channels if groups == 1 else None
+    f.readers.count_maps(out, args[1], made, within, groups, transposed)
     cores = [] if made is None else [made.reshape(1, -1, *(1,) * (out.ndim - 2))]
     bias = args[2]
     if isinstance(bias, Tensor):
@@ -156,6 +162,32 @@ def directions(f: Follower, kernel: Known) -> tuple[Tensor | None, Tensor | None
         else:
             f.labels.freeze(core, "the places of a kernel stay")
     return found[0], found[1]
+
+
+def narrowed_groups(
+    f: Follower,
+    channels: Tensor | None,
+    rows: tuple[Tensor | None, Tensor | None],
+    groups: int,
+    transposed: bool,
+) -> Tensor | None:
+    """As many channels of every group: what stands in the same place of its group goes together."""
+    outer, inner = rows
+    if outer is not None:
+        outer = outer.reshape(groups, -1)
+        f.labels.unite(outer, outer[:1])
+    reads, writes = (outer, inner) if transposed else (inner, outer)
+    if reads is not None:
+        f.readers.reader[reads] = True
+        if channels is None:
+            f.labels.freeze(reads, UNFOLLOWED)
+        else:
+            f.labels.unite(channels.reshape(groups, -1), reads)
+    elif channels is not None:
+        f.labels.freeze(channels, UNFOLLOWED)
+    if writes is None or not transposed:
+        return None if writes is None else writes.flatten()
+    return writes.expand(groups, -1).flatten()
 
 
 def grouped(

@@ -112,14 +112,14 @@ class Readers:
         groups: int,
         transposed: bool,
     ) -> None:
-        """The multiplications of a convolution."""
+        """The multiplications of a convolution; ``channels`` are those that one of its outputs reads."""
         places = kernel.shape[2:].numel() * out.numel() // out.shape[1]
         inputs = kernel.shape[0] // groups if transposed else kernel.shape[1]
         self.products.append(
             (
                 (places, None, 0),
                 (out.shape[1], made, 0),
-                (inputs, channels if groups == 1 else None, 0),
+                (inputs, channels, 0),
             )
         )
 

@@ -59,7 +59,12 @@ class Trace:
 
 
 def traced(
-    model: nn.Module, example: Example, *, values: bool = True, output: Output | Literal["all"] = "all"
+    model: nn.Module,
+    example: Example,
+    *,
+    values: bool = True,
+    output: Output | Literal["all"] = "all",
+    equal_groups: bool = False,
 ) -> tuple[Trace, Example]:
     """Follow a user's model, and what it was given for that: two samples where it takes so few.
 
@@ -71,7 +76,7 @@ def traced(
     failed: Exception | None = None
     for given in smaller(example) if values else (few(example), example):
         try:
-            return trace(twin, given, values=values, output=output), given
+            return trace(twin, given, values=values, output=output, equal_groups=equal_groups), given
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             failed = error
     taken(model, example)
@@ -80,16 +85,22 @@ def traced(
 
 
 def trace(
-    model: nn.Module, example: Example, *, values: bool = True, output: Output | Literal["all"] = "all"
+    model: nn.Module,
+    example: Example,
+    *,
+    values: bool = True,
+    output: Output | Literal["all"] = "all",
+    equal_groups: bool = False,
 ) -> Trace:
     """Follow a model (in evaluation mode) through one call; channels of its ``output`` stay.
 
-    Without ``values`` nothing is learned about zeros and constants: couplings and costs alone.
+    Without ``values`` nothing is learned about zeros and constants: couplings and costs alone. Convolutions
+    in groups lose whole groups, or, with ``equal_groups``, as many channels of each.
     """
     labels = Labels()
     cores = {name: labels.add(name, tensor) for name, tensor in held(model) if tensor.is_floating_point()}
     unite_recurrent(model, labels)
-    f = Follower(model, labels, Readers(labels.size, values=values))
+    f = Follower(model, labels, Readers(labels.size, values=values), equal_groups=equal_groups)
     for name, tensor in held(model):
         f.known[tensor] = Known(tensor.shape, cores.get(name, []), pure=True)
         f.names[id(tensor)] = name
