@@ -132,4 +132,4 @@ def shares_weights(body: nn.Module) -> set[int]:
     for module in body.modules():
         for parameter in module.parameters(recurse=False):
             owners.setdefault(id(parameter), set()).add(id(module))
-    return {module for parts in owners.values() if len(parts) > 1 for module in parts}
+    return {module for users in owners.values() if len(users) > 1 for module in users}

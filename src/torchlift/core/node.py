@@ -199,13 +199,13 @@ class Coordinate:
 
 def lift_coordinates(module: nn.Module) -> dict[nn.Parameter, Coordinate]:
     """What lifts have added to the user's weights, by parameter."""
-    parts = (part for part in module.modules() if isinstance(part, Declares))
-    return {parameter: coordinate for part in parts for parameter, coordinate in part.added()}
+    declaring = (node for node in module.modules() if isinstance(node, Declares))
+    return {parameter: coordinate for node in declaring for parameter, coordinate in node.added()}
 
 
-def parameters_of(part: object, attribute: str) -> Iterator[nn.Parameter]:
+def parameters_of(owner: object, attribute: str) -> Iterator[nn.Parameter]:
     """The parameter with a dotted name, or all of the module with it; none where the node has neither."""
-    value: Any = part
+    value: Any = owner
     for step in attribute.split("."):
         value = getattr(value, step, None)
     if isinstance(value, nn.Parameter):

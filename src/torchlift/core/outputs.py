@@ -72,12 +72,12 @@ def replace(output: Any, index: int | str | None, value: Tensor) -> Any:
         changed[name_of(output, index)] = value
         return changed
     if isinstance(output, tuple | list):
-        parts = [*output]
-        parts[int(index)] = value
+        elements = [*output]
+        elements[int(index)] = value
         return (
-            type(output)(*parts)
+            type(output)(*elements)
             if isinstance(output, tuple) and hasattr(output, "_fields")
-            else type(output)(parts)
+            else type(output)(elements)
         )
     return dataclasses.replace(output, **{str(index): value})
 

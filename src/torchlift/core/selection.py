@@ -74,9 +74,9 @@ def groups(problem: nn.Module, options: Groups) -> list[dict[str, Any]]:
     them, such as ``"*logit"``, whose options are merged with what the lift asks for. Frozen parameters are
     left out, tied ones stand once.
     """
-    known = {name: p for name, p in named(problem).items() if p.requires_grad}
+    trainable = {name: p for name, p in named(problem).items() if p.requires_grad}
     added = lift_coordinates(problem)
-    check_globs(options, [(name, added.get(p)) for name, p in known.items()])
+    check_globs(options, [(name, added.get(p)) for name, p in trainable.items()])
     return merged_groups(problem, [options])
 
 
@@ -106,8 +106,10 @@ def reaches(glob: str, name: str, coordinate: Coordinate | None) -> bool:
 def reaching(globs: Iterable[str], problem: nn.Module) -> set[str]:
     """Those of the globs that reach a parameter of the problem."""
     added = lift_coordinates(problem) if globs else {}
-    known = [(name, added.get(p)) for name, p in named(problem).items()] if globs else []
-    return {glob for glob in globs if any(reaches(glob, name, coordinate) for name, coordinate in known)}
+    coordinates = [(name, added.get(p)) for name, p in named(problem).items()] if globs else []
+    return {
+        glob for glob in globs if any(reaches(glob, name, coordinate) for name, coordinate in coordinates)
+    }
 
 
 def names(glob: str, coordinate: Coordinate) -> bool:
@@ -115,13 +117,13 @@ def names(glob: str, coordinate: Coordinate) -> bool:
     return any(step.lstrip("*") == coordinate.name for step in re.split("[./]", glob))
 
 
-def check_globs(options: Groups, known: Sequence[tuple[str, Coordinate | None]]) -> None:
+def check_globs(options: Groups, coordinates: Sequence[tuple[str, Coordinate | None]]) -> None:
     """Globs that reach nothing, and weights that none of them reaches, are errors."""
     for glob in options:
-        if glob != "*" and not any(reaches(glob, name, coordinate) for name, coordinate in known):
-            close = near(glob, [name for name, _ in known])
+        if glob != "*" and not any(reaches(glob, name, coordinate) for name, coordinate in coordinates):
+            close = near(glob, [name for name, _ in coordinates])
             raise SelectionError(f"groups: {glob!r} matches nothing. {close}")
-    for name, coordinate in known:
+    for name, coordinate in coordinates:
         if coordinate is None and options and not any(matches(name, glob) for glob in options):
             label = name.label if isinstance(name, Name) else name
             raise SelectionError(f'groups: no glob fits {label!r}; end the mapping with "*": {{}}.')

@@ -20,8 +20,8 @@ def smallest(entries: Tensor, count: int) -> Tensor:
     bound = float(np.partition(flat.numpy(), count - 1)[count - 1])
     gone = flat < bound
     missing = count - int(gone.count_nonzero())
-    for part, into in zip(flat.split(CHUNK), gone.split(CHUNK), strict=True):
-        equal = (part == bound).nonzero().flatten()[:missing]
+    for chunk, into in zip(flat.split(CHUNK), gone.split(CHUNK), strict=True):
+        equal = (chunk == bound).nonzero().flatten()[:missing]
         into[equal] = True
         missing -= len(equal)
     return gone.view(entries.shape).to(entries.device)

@@ -166,8 +166,8 @@ def record_at(owner: nn.Module, leaf: str) -> tuple[Tensor | None, Tensor | None
 def record_of(module: nn.Module, name: str) -> tuple[Tensor | None, Tensor | None]:
     """Step and mask of one weight, unchecked; of a tied one, under whichever of its names."""
     weight = module.get_parameter(name)
-    for place in aliases(module, weight):
-        owner, leaf = owner_of(module, place)
+    for alias in aliases(module, weight):
+        owner, leaf = owner_of(module, alias)
         step, kept = record_at(owner, leaf)
         if step is not None or kept is not None:
             return step, kept
@@ -182,8 +182,8 @@ def aliases(module: nn.Module, weight: Tensor) -> list[str]:
 def forget(module: nn.Module, *names: str, forms: tuple[str, ...] = (STEP, KEPT)) -> None:
     """Drop the records of these weights, or all there are; of ``forms``, only steps or only masks."""
     for name in names or [name for name, _, _ in recorded(module)]:
-        for place in aliases(module, module.get_parameter(name)):
-            owner, leaf = owner_of(module, place)
+        for alias in aliases(module, module.get_parameter(name)):
+            owner, leaf = owner_of(module, alias)
             for form in forms:
                 if form.format(leaf) in dict(owner.named_buffers(recurse=False)):
                     delattr(owner, form.format(leaf))

@@ -99,17 +99,17 @@ class Reparametrized(Problem):
         head, _, rest = name.partition(".")
         if head == "base":
             return self.base.label(rest)
-        place, _, coordinate = rest.partition(".")
+        slot, _, coordinate = rest.partition(".")
         if head != "nodes":
             return name
-        weight = self.base.label(self.slots[place][0])
-        added = {attribute.rpartition(".")[2] for attribute in cast(Node, self.nodes[place]).options}
+        weight = self.base.label(self.slots[slot][0])
+        added = {attribute.rpartition(".")[2] for attribute in cast(Node, self.nodes[slot]).options}
         return f"{weight}.{coordinate}" if added & set(coordinate.split(".")) else weight
 
     def added(self) -> Iterator[tuple[nn.Parameter, Coordinate]]:
         """What was a coordinate of another lift before it was lifted again still is one."""
-        for place, coordinate in self.relifted.items():
-            yield from ((parameter, coordinate) for parameter in self.nodes[place].parameters())
+        for slot, coordinate in self.relifted.items():
+            yield from ((parameter, coordinate) for parameter in self.nodes[slot].parameters())
 
     def prepare(self, batches: Iterable[Batch]) -> None:
         """Hand the data down."""
@@ -191,17 +191,17 @@ def record(base: nn.Module, name: str, node: Node, prunes: bool) -> None:
     projected. A fit is expected to leave a grid: a step that does not hold any more is dropped, silently.
     ``prunes``: without a word of the node, zeros are the mask.
     """
-    weight, said = base.get_parameter(name), node.stored()
+    weight, projection = base.get_parameter(name), node.stored()
     earlier = [record_of(base, name), record_at(node, "weight")]
     steps = [step for step, _ in earlier if step is not None and grid_holds(weight, step)]
     kept = [kept for _, kept in earlier if kept is not None and mask_holds(weight, kept)]
     forget(base, name)
-    if said.step is not None:
-        store(base, name, step=said.step, levels=said.levels)
+    if projection.step is not None:
+        store(base, name, step=projection.step, levels=projection.levels)
     elif steps:
         store(base, name, step=steps[-1])
-    if said.kept is not None or prunes:
-        kept.append(weight != 0 if said.kept is None else said.kept)
+    if projection.kept is not None or prunes:
+        kept.append(weight != 0 if projection.kept is None else projection.kept)
     if kept:
         store(base, name, kept=torch.stack([mask.expand_as(weight) for mask in kept]).all(0))
 

@@ -70,23 +70,23 @@ class Arm:
             object.__setattr__(self, name, value)
 
     @classmethod
-    def of(cls, given: "Arm | AnyRecipe") -> "Arm":
+    def of(cls, recipe: "Arm | AnyRecipe") -> "Arm":
         """An arm as it is; a recipe as an arm."""
-        return given if isinstance(given, Arm) else cls(given)
+        return recipe if isinstance(recipe, Arm) else cls(recipe)
 
     def merged(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         """The settings of a run: the experiment's, then these."""
-        chosen: dict[str, Any] = {"optimizer": ADAMW, **shared, **self.settings, "recipe": self.recipe}
+        settings: dict[str, Any] = {"optimizer": ADAMW, **shared, **self.settings, "recipe": self.recipe}
         if self.optimizer is not None:
-            chosen["optimizer"] = self.optimizer
+            settings["optimizer"] = self.optimizer
         if self.rate == 1.0:
-            return chosen
-        lr = option(chosen["optimizer"], "lr")
+            return settings
+        lr = option(settings["optimizer"], "lr")
         if lr is None:
             raise TorchliftError(
                 "an Arm's rate multiplies lr, which this optimizer does not have: leave it out."
             )
-        return chosen | {"optimizer": with_options(chosen["optimizer"], {"lr": lr * self.rate})}
+        return settings | {"optimizer": with_options(settings["optimizer"], {"lr": lr * self.rate})}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,8 +127,8 @@ def with_options(factory: OptimizerFactory, options: Mapping[str, Any]) -> Optim
     if not options:
         return factory
     kind = factory.func if isinstance(factory, functools.partial) else factory
-    known = inspect.signature(kind).parameters
+    parameters = inspect.signature(kind).parameters
     for name in options:
-        if name not in known:
-            raise TorchliftError(f"{kind.__name__} has no option {name!r}; it has {', '.join(known)}.")
+        if name not in parameters:
+            raise TorchliftError(f"{kind.__name__} has no option {name!r}; it has {', '.join(parameters)}.")
     return functools.partial(factory, **options)

@@ -48,12 +48,12 @@ class Chain(Recipe):
             named = by_kind([recipes, *cast(tuple[Step, ...], more)])
         if not named:
             raise TorchliftError("Chain needs at least one recipe: Chain(pruning, polishing).")
-        parts = shares if shares is None or isinstance(shares, Mapping) else in_order(shares, named)
-        if parts is not None and set(parts) != set(named):
-            names = f"{', '.join(named)}; got {', '.join(parts)}"
+        by_name = shares if shares is None or isinstance(shares, Mapping) else in_order(shares, named)
+        if by_name is not None and set(by_name) != set(named):
+            names = f"{', '.join(named)}; got {', '.join(by_name)}"
             raise TorchliftError(f"Chain's shares need one part for each of {names}.")
         object.__setattr__(self, "recipes", named)  # frozen
-        object.__setattr__(self, "shares", parts)
+        object.__setattr__(self, "shares", by_name)
         object.__setattr__(self, "restart", restart)
 
     @property

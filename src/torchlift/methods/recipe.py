@@ -151,8 +151,8 @@ def all_lifts(recipes: Iterable[RecipeLike | Lift | None]) -> list[Lift] | None:
 
 def in_words(name: str) -> str:
     """ChannelPruning → channel pruning; a name of one word stays as it is."""
-    parts = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)
-    return " ".join(part.lower() for part in parts) if len(parts) > 1 else name
+    words = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)
+    return " ".join(word.lower() for word in words) if len(words) > 1 else name
 
 
 def as_recipe(recipe: RecipeLike | Lift | None) -> Recipe:

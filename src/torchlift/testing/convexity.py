@@ -66,10 +66,10 @@ def fenchel_young(activation: Activation, u: Tensor, v: Tensor, *, tol: float = 
 
     u = activation.project(u)
     for point in (u, activation(v)):
-        parts = activation.potential(point), activation.conjugate(v), inner(point, v)
+        terms = activation.potential(point), activation.conjugate(v), inner(point, v)
         penalty = activation.penalty(point, v)
-        size = 1 + parts[0].abs() + parts[1].abs() + parts[2].abs()
-        apart = (penalty - (parts[0] + parts[1] - parts[2])).abs()
+        size = 1 + terms[0].abs() + terms[1].abs() + terms[2].abs()
+        apart = (penalty - (terms[0] + terms[1] - terms[2])).abs()
         assert bool((apart <= tol * size).all()), f"B ≠ f + f* − ⟨u, v⟩, by {float(apart.max()):.3g}"
         assert float(penalty.min()) >= -tol * float(size.max()), "B is negative"
     assert bool((penalty <= tol * size).all()), f"B(σ(v), v) = {float(penalty.max()):.3g}, not 0"

@@ -152,12 +152,12 @@ def accepts_what_it_lifts(lift: Lift, task: Task, batch: Batch) -> None:
     assert lift.accepts(task, Steps(batch)) is None
     assert torch.equal(torch.get_rng_state(), before), "accepts moved the random stream"
     nothing = Task(nn.Identity(), task.loss)
-    said, raised_ = lift.accepts(nothing, Steps(batch)), None
+    reason, raised_ = lift.accepts(nothing, Steps(batch)), None
     try:
         lift.lift(nothing, Steps(batch))
-    except TorchliftError as reason:
-        raised_ = str(reason)
-    assert said == raised_, f"accepts says {said}, lift {raised_}"
+    except TorchliftError as error:
+        raised_ = str(error)
+    assert reason == raised_, f"accepts says {reason}, lift {raised_}"
 
 
 def keeps_zeros(lift: Lift, task: Task, batch: Batch) -> None:
@@ -195,23 +195,23 @@ def records_what_it_projects(lift: Lift, task: Task, batch: Batch) -> None:
         before, problem = problem, step.project(problem, Steps(batch))
         if isinstance(before, Reparametrized):
             assert_recorded(before, problem)
-    known = stored(problem)
+    records = stored(problem)
     for twin in (copy.deepcopy(problem), pickle.loads(pickle.dumps(problem)), problem.to("cpu")):
-        assert_same_records(stored(twin), known)
+        assert_same_records(stored(twin), records)
     plain = copy.deepcopy(problem)
     forget(plain)
     plain.load_state_dict(problem.state_dict(), strict=True)
     problem.load_state_dict(plain.state_dict(), strict=True)
-    assert_same_records(stored(problem), known)
+    assert_same_records(stored(problem), records)
     with torch.no_grad():
-        for name in known:
+        for name in records:
             problem.get_parameter(name).add_(torch.rand_like(problem.get_parameter(name)))
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         left = [name for name, record in {**stored(problem), **stored(problem)}.items() if breakable(record)]
     assert not left, f"records that do not hold are kept: {left}"
-    changed = [str(warning.message) for warning in said if "changed since" in str(warning.message)]
-    assert len(changed) == any(map(breakable, known.values())), f"{len(changed)} warnings, not one"
+    changed = [str(warning.message) for warning in caught if "changed since" in str(warning.message)]
+    assert len(changed) == any(map(breakable, records.values())), f"{len(changed)} warnings, not one"
 
 
 def breakable(record: Stored) -> bool:
@@ -224,24 +224,26 @@ def assert_recorded(lifted: Reparametrized, small: Problem) -> None:
     records = stored(small)
     for key, node in lifted.nodes.items():
         assert isinstance(node, Node)
-        said, (name, *_) = node.stored(), lifted.slots[key]
+        projection, (name, *_) = node.stored(), lifted.slots[key]
         record, mask = records.get(name, Stored()), getattr(lifted.zeros, key, None)
-        if said.step is not None and said.levels is not None:
+        if projection.step is not None and projection.levels is not None:
             assert record.levels is not None and record.step is not None, f"{name}: no grid"  # noqa: PT018
-            levels = said.levels if mask is None else said.levels * mask
+            levels = projection.levels if mask is None else projection.levels * mask
             assert torch.equal(record.levels, levels.to(record.levels)), f"the levels of {name} differ"
-            assert torch.equal(record.step.flatten(), said.step.flatten().to(record.step)), f"step of {name}"
+            assert torch.equal(record.step.flatten(), projection.step.flatten().to(record.step)), (
+                f"step of {name}"
+            )
         if getattr(lifted.way_back, "prunes", False):
             assert record.kept is not None, f"the mask of {name} is not recorded"
             assert torch.equal(record.kept, small.get_parameter(name) != 0), f"the mask of {name} differs"
 
 
-def assert_same_records(got: dict[str, Stored], want: dict[str, Stored]) -> None:
+def assert_same_records(records: dict[str, Stored], want: dict[str, Stored]) -> None:
     """Equal names, levels, steps and masks."""
-    assert got.keys() == want.keys(), f"records of {set(got) ^ set(want)}"
+    assert records.keys() == want.keys(), f"records of {set(records) ^ set(want)}"
     for name, record in want.items():
         for field in ("levels", "step", "kept"):
-            one, other = getattr(got[name], field), getattr(record, field)
+            one, other = getattr(records[name], field), getattr(record, field)
             assert (one is None) == (other is None), f"the {field} of {name}"
             assert one is None or torch.equal(one, other), f"the {field} of {name}"
 
@@ -344,11 +346,11 @@ def options_reach_what_they_name(lift: Lift, task: Task, batch: Batch) -> None:
     lifted = raised(lift, task, batch)
     added = lift_coordinates(lifted)
     trainable = {p: name for name, p in lifted.named_parameters() if p.requires_grad}
-    marked = [p for group in groups(lifted, {"*": {"mark": 1}}) if "mark" in group for p in group["params"]]
-    assert set(map(id, marked)) == {id(p) for p in trainable if p not in added}
+    reached = [p for group in groups(lifted, {"*": {"mark": 1}}) if "mark" in group for p in group["params"]]
+    assert set(map(id, reached)) == {id(p) for p in trainable if p not in added}
     weights = [p for p in task.parameters() if p.requires_grad]
-    fewer = sum(p.numel() for p in marked) <= sum(p.numel() for p in weights)
-    assert fewer or len(marked) <= len(weights), "the lift declares too few of its coordinates"
+    fewer = sum(p.numel() for p in reached) <= sum(p.numel() for p in weights)
+    assert fewer or len(reached) <= len(weights), "the lift declares too few of its coordinates"
     for parameter, name in trainable.items():
         if parameter in added:
             own = [g for g in groups(lifted, {name: {"mark": 1}, "*": {}}) if "mark" in g]

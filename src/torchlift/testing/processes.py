@@ -23,14 +23,14 @@ def agrees_across_processes(cases: Mapping[str, Case], tolerance: float = 1e-5) 
 
     Cases must be importable (they are sent to new processes). Each process gets one half of the batch.
     """
-    wanted = {name: alone(*case) for name, case in cases.items()}
+    expected = {name: alone(*case) for name, case in cases.items()}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "states.pt"
         multiprocessing.spawn(work, args=(free_port(), dict(cases), path), nprocs=2, join=True)
         states: dict[str, dict[str, Tensor]] = torch.load(path, weights_only=True)
     for name, state in states.items():
         worst = max(
-            float((state[key] - want).abs().max()) for key, want in wanted[name].items() if want.numel()
+            float((state[key] - want).abs().max()) for key, want in expected[name].items() if want.numel()
         )
         assert worst <= tolerance, f"{name}: one and two processes differ by {worst}"
 

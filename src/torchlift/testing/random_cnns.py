@@ -93,12 +93,12 @@ class RandomCNN:
     def draw(self) -> tuple[nn.Module, Tensor]:
         """A network in evaluation mode with norms as after training, and an input."""
         width = self.width()
-        parts: list[nn.Module] = [self.conv(3, width), *self.after(width)]
+        layers: list[nn.Module] = [self.conv(3, width), *self.after(width)]
         for _ in range(self.dice.randint(1, 4)):
             block, width = self.block(width)
-            parts.append(block)
-        parts += self.head(width)
-        return stirred(nn.Sequential(*parts)).eval(), torch.randn(2, 3, self.size, self.size)
+            layers.append(block)
+        layers += self.head(width)
+        return stirred(nn.Sequential(*layers)).eval(), torch.randn(2, 3, self.size, self.size)
 
     def width(self) -> int:
         """A number of channels."""

@@ -8,7 +8,7 @@ from torchlift.train.engines import Engine, engine
 from torchlift.train.evaluation import Score, evaluate
 from torchlift.train.history import History
 from torchlift.train.settings import Settings
-from torchlift.train.stepping import Place, Stepper
+from torchlift.train.stepping import StepContext, Stepper
 from torchlift.train.store import Store
 
 __all__ = [
@@ -18,11 +18,11 @@ __all__ = [
     "Fitted",
     "History",
     "Interrupted",
-    "Place",
     "Run",
     "Score",
     "Settings",
     "Source",
+    "StepContext",
     "Stepper",
     "Store",
     "engine",

@@ -151,8 +151,12 @@ class Loader(Source):
 
     def generators(self) -> list[Generator]:
         """The loader's own, and its sampler's."""
-        parts = (self.loader, self.loader.sampler, self.loader.batch_sampler)
-        own = {id(g): g for part in parts if isinstance(g := getattr(part, "generator", None), Generator)}
+        samplers = (self.loader, self.loader.sampler, self.loader.batch_sampler)
+        own = {
+            id(g): g
+            for sampler in samplers
+            if isinstance(g := getattr(sampler, "generator", None), Generator)
+        }
         return list(own.values())
 
     def state(self) -> Tensor | None:
@@ -212,14 +216,14 @@ def with_index(batch: Batch, index: Tensor) -> Batch:
 
 def share(batch: Batch, rank: int, world: int) -> tuple[Batch, float, tuple[int, int, int]]:
     """A process's part of a global batch, the weight that makes the average over processes the mean, and
-    its place: the first row, the one after the last, and how many there are. Fewer samples than processes are
+    its rows: the first row, the one after the last, and how many there are. Fewer samples than processes are
     every process's own."""
     whole = len(next(leaves(batch)))
     if whole < world:
         return batch, 1.0, (0, whole, whole)
     index = torch.arange(whole).tensor_split(world)[rank]
-    place = int(index[0]), int(index[-1]) + 1, whole
-    return select(batch, index.to(next(leaves(batch)).device)), len(index) * world / whole, place
+    rows = int(index[0]), int(index[-1]) + 1, whole
+    return select(batch, index.to(next(leaves(batch)).device)), len(index) * world / whole, rows
 
 
 def check(tree: Any) -> int:

@@ -92,8 +92,8 @@ def content(tensor: Tensor) -> memoryview:
 def pack(tree: Any, tensors: dict[str, Tensor], seen: dict[tuple[Any, ...], str], path: str = "") -> Any:
     """JSON for the tree; tensors move to ``tensors``, under one name however often they appear."""
 
-    def recurse(part: Any, key: object = "") -> Any:
-        return pack(part, tensors, seen, f"{path}.{key}" if path else str(key))
+    def recurse(child: Any, key: object = "") -> Any:
+        return pack(child, tensors, seen, f"{path}.{key}" if path else str(key))
 
     if isinstance(tree, Tensor):
         same = (tree.data_ptr(), tree.dtype, tuple(tree.shape), tuple(tree.stride()), tree.device)
@@ -106,7 +106,7 @@ def pack(tree: Any, tensors: dict[str, Tensor], seen: dict[tuple[Any, ...], str]
         return {"dict": [[recurse(k), recurse(v, k)] for k, v in tree.items()]}
     if isinstance(tree, tuple | list):
         kind = "tuple" if isinstance(tree, tuple) else "list"
-        return {kind: [recurse(part, number) for number, part in enumerate(tree)]}
+        return {kind: [recurse(child, number) for number, child in enumerate(tree)]}
     if tree is None or isinstance(tree, str | bool | int | float):
         return tree
     raise CheckpointError(f"a checkpoint cannot hold a {type(tree).__name__}: {tree!r:.60}.")
@@ -123,5 +123,5 @@ def unpack(packed: Any, tensors: dict[str, Tensor]) -> Any:
         return {unpack(k, tensors): unpack(v, tensors) for k, v in content}
     if kind not in ("tuple", "list"):
         raise ValueError(f"no kind {kind}")
-    parts = [unpack(part, tensors) for part in content]
-    return tuple(parts) if kind == "tuple" else parts
+    children = [unpack(child, tensors) for child in content]
+    return tuple(children) if kind == "tuple" else children

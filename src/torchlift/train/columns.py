@@ -22,11 +22,11 @@ def as_tensors(data: Any) -> Any:
         first = data[0]
         if isinstance(first, Mapping):
             return {name: column(name, values(data, name)) for name in first}
-        return tuple(column(str(place), [row[place] for row in data]) for place in range(len(first)))
+        return tuple(column(str(index), [row[index] for row in data]) for index in range(len(first)))
     if isinstance(data, Mapping):
-        return {name: as_tensors(part) for name, part in data.items()}
+        return {name: as_tensors(branch) for name, branch in data.items()}
     if isinstance(data, tuple | list):
-        return tuple(as_tensors(part) for part in data)
+        return tuple(as_tensors(branch) for branch in data)
     return from_array("the data", data) if isinstance(data, np.ndarray) else data
 
 
@@ -37,9 +37,9 @@ def is_table(data: Any) -> bool:
 
 def names_of(table: Any) -> list[str]:
     """The names of a table's columns; none where it is not a table."""
-    found = getattr(table, "column_names", None)
-    found = getattr(table, "columns", None) if found is None else found
-    return [str(name) for name in found] if isinstance(found, Iterable) else []
+    names = getattr(table, "column_names", None)
+    names = getattr(table, "columns", None) if names is None else names
+    return [str(name) for name in names] if isinstance(names, Iterable) else []
 
 
 def is_samples(data: Any) -> bool:
@@ -62,11 +62,11 @@ def values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     return [row[name] for row in rows]
 
 
-def column(name: str, found: Any) -> Tensor:
+def column(name: str, cells: Any) -> Tensor:
     """One column as a tensor, or one line on why it is none."""
-    if isinstance(found, Tensor):
-        return found
-    rows = found if isinstance(found, np.ndarray) else list(found)
+    if isinstance(cells, Tensor):
+        return cells
+    rows = cells if isinstance(cells, np.ndarray) else list(cells)
     if isinstance(rows, list) and rows and all(isinstance(row, Tensor) for row in rows):
         rows = [row.numpy(force=True) for row in rows]
     try:

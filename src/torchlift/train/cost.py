@@ -13,7 +13,7 @@ from torchlift.core import Batch, Problem
 from torchlift.core.weights import weights_in_place
 from torchlift.flops import count_flops
 from torchlift.train import rng
-from torchlift.train.stepping import Place, Stepper
+from torchlift.train.stepping import StepContext, Stepper
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +40,8 @@ def probe(
     """
     trial = copy.deepcopy(problem).train()
     if isinstance(trial, Stepper):
-        places = [Place(batches=steps, last=steps == 1), Place(batch=steps - 1, batches=steps)]
-        first, last = (count(functools.partial(trial.advance, batch, place)) for place in places)
+        contexts = [StepContext(batches=steps, last=steps == 1), StepContext(batch=steps - 1, batches=steps)]
+        first, last = (count(functools.partial(trial.advance, batch, context)) for context in contexts)
         return Probe(max(1, round(((steps - 1) * first + last) / steps)), (), first + last)
     with rng.scope(), weights_in_place():
         passes = count(lambda: trial(batch).backward())

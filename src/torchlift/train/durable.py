@@ -125,7 +125,7 @@ class Stretch:
 
     def within(self, span: Span) -> Span:
         """A stretch of this one, given by its own start and end; what is taken next comes behind it."""
-        start, end = (self.start + part * (self.end - self.start) for part in span)
+        start, end = (self.start + end_point * (self.end - self.start) for end_point in span)
         self.at = end
         return start, end
 
@@ -373,13 +373,17 @@ class DurableFit(Fit):
             return stop, due
         if loop.at.batch:
             return False, False
-        asked = engine.total(torch.tensor([float(stop), float(due)])).tolist()
-        return asked[0] > 0, asked[1] > 0
+        votes = engine.total(torch.tensor([float(stop), float(due)])).tolist()
+        return votes[0] > 0, votes[1] > 0
 
     def tree(self, loop: Loop) -> Tree:
         """A checkpoint inside a fit."""
-        place = {"name": loop.settings.name, "first": self.account.first, "history": self.run.history.mark()}
-        return loop.state() | place
+        position = {
+            "name": loop.settings.name,
+            "first": self.account.first,
+            "history": self.run.history.mark(),
+        }
+        return loop.state() | position
 
     def resume(self, loop: Loop) -> None:
         """Go on from the last checkpoint of this fit, if there is one."""
@@ -453,7 +457,7 @@ def phase(name: str, problem: Problem) -> Row:
     return {
         "phase": name,
         "what": sorted({type(node).__name__ for _, node in lifted}) or [type(problem).__name__],
-        "where": [place for place, _ in lifted],
+        "where": [where for where, _ in lifted],
         "parameters": sum(p.numel() for p in problem.parameters() if p.requires_grad),
     }
 

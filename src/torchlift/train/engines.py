@@ -114,10 +114,10 @@ def first_process() -> bool:
 def engine(device: str | torch.device = "auto", precision: str = "32", compiled: bool = False) -> Engine:
     """The engine for this process: our own where it is alone on a CPU at full precision."""
     world = processes()
-    chosen = checked(best_device() if device == "auto" else device)
+    target = checked(best_device() if device == "auto" else device)
     if world == 1 and precision == "32":
-        return Engine(chosen, compiled)
-    return FabricEngine(chosen, world, precision, compiled)
+        return Engine(target, compiled)
+    return FabricEngine(target, world, precision, compiled)
 
 
 def best_device() -> str:
@@ -130,14 +130,14 @@ def best_device() -> str:
 def checked(device: str | torch.device) -> torch.device:
     """A device that torch knows and this machine has."""
     try:
-        chosen = torch.device(device)
-        torch.empty(0, device=chosen)
+        target = torch.device(device)
+        torch.empty(0, device=target)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise TorchliftError(
             f"device {str(device)!r} cannot be used ({reason}): pass device='cpu'."
         ) from error
-    return chosen
+    return target
 
 
 @contextlib.contextmanager

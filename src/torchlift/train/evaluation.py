@@ -34,14 +34,14 @@ class Score:
 @contextlib.contextmanager
 def evaluating(problem: Problem) -> Generator[None]:
     """Evaluation mode without gradients, and the modes as they were afterwards."""
-    training = [part for part in problem.modules() if part.training]
+    training = [module for module in problem.modules() if module.training]
     problem.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        for part in training:
-            part.training = True
+        for module in training:
+            module.training = True
 
 
 def evaluate(problem: Problem, data: Source, engine: Engine, metric: Metric | None = None) -> Score:

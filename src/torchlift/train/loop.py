@@ -23,7 +23,7 @@ from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate, gradient_norm
 from torchlift.train.history import Row
 from torchlift.train.settings import Settings
-from torchlift.train.stepping import Place, Stepper, make_optimizer
+from torchlift.train.stepping import StepContext, Stepper, make_optimizer
 from torchlift.train.together import Together
 from torchlift.train.until import Rule
 from torchlift.tree import leaves, move
@@ -146,8 +146,8 @@ class Loop:
         one = probe(self.problem, self.example(), self.settings.make_optimizer, self.train.steps())
         if not isinstance(self.train, Accumulated):
             return one
-        parts = self.train.inner.steps() / self.train.steps()
-        return dataclasses.replace(one, flops=round(parts * one.flops))
+        batches = self.train.inner.steps() / self.train.steps()
+        return dataclasses.replace(one, flops=round(batches * one.flops))
 
     def example(self) -> Batch:
         """A training batch to try the problem on; no random stream moves."""
@@ -198,7 +198,7 @@ class Loop:
         for parameter in self.idle:  # data-parallel torch waits for a gradient of every trainable parameter
             parameter.requires_grad_(False)
         if isinstance(self.problem, Stepper):
-            self.problem.begin(self.place())
+            self.problem.start(self.context())
         else:
             self.descent = EngineStep(self.problem, self.optimizer, self.settings.clip, self.engine)
         self.on_device = isinstance(self.train, Tensors) and self.train.device == self.engine.device
@@ -236,10 +236,10 @@ class Loop:
         t = self.at.step / max(1, self.total - 1)
         for dial in self.dials:
             dial.turn(t)
-        parts = batch if isinstance(batch, Parts) else [batch]
+        batches = batch if isinstance(batch, Parts) else [batch]
         if not self.on_device:
-            parts = [move(part, self.engine.device) for part in parts]
-        batch = parts[0]
+            batches = [move(one, self.engine.device) for one in batches]
+        batch = batches[0]
         if isinstance(self.problem, Stepper):
             return self.finite(self.advance(self.problem, batch))
         if self.factor is not None:
@@ -247,41 +247,41 @@ class Loop:
             for group in self.optimizer.param_groups:
                 own = self.own_factor if group.get("own_schedule") else None
                 group["lr"] = group["initial_lr"] * (factor if own is None else own(self.at.step))
-        value = self.finite(self.gradients(batch) if len(parts) == 1 else self.accumulated(parts))
+        value = self.finite(self.gradients(batch) if len(batches) == 1 else self.accumulated(batches))
         self.descent.update()
         return value
 
-    def accumulated(self, parts: list[Batch]) -> float:
+    def accumulated(self, batches: list[Batch]) -> float:
         """Gradients over several batches, weighted by their samples; penalties count once."""
-        sizes = [len(next(leaves(part))) for part in parts]
-        weights = [len(parts) * size / sum(sizes) for size in sizes]
-        pairs = zip(parts, weights, strict=True)
-        return sum(self.gradients(part, weight, 1 / len(parts)) for part, weight in pairs)
+        sizes = [len(next(leaves(batch))) for batch in batches]
+        weights = [len(batches) * size / sum(sizes) for size in sizes]
+        pairs = zip(batches, weights, strict=True)
+        return sum(self.gradients(batch, weight, 1 / len(batches)) for batch, weight in pairs)
 
     def gradients(self, batch: Batch, weight: float = 1.0, scale: float = 1.0) -> float:
         """Gradients of a batch, or of this process's part of it: all do what one would do on the whole."""
         if self.engine.world == 1:
             return self.descent.gradients(batch, *([] if weight == 1.0 else [weight]), scale=scale)
-        part, own, place = share(batch, self.engine.rank, self.engine.world)
-        with Together(*place) if place[:2] != (0, place[2]) else contextlib.nullcontext():
-            return self.descent.gradients(part, own * weight, scale=scale)
+        shard, own, rows = share(batch, self.engine.rank, self.engine.world)
+        with Together(*rows) if rows[:2] != (0, rows[2]) else contextlib.nullcontext():
+            return self.descent.gradients(shard, own * weight, scale=scale)
 
     def advance(self, problem: Stepper, batch: Batch) -> float:
         """A step that the problem takes by itself."""
         if not self.counted:
-            return problem.advance(batch, self.place()).item()
+            return problem.advance(batch, self.context()).item()
         values: list[float] = []
-        flops = count(lambda: values.append(problem.advance(batch, self.place()).item()))
+        flops = count(lambda: values.append(problem.advance(batch, self.context()).item()))
         self.at.flops += float(self.engine.total(torch.tensor(float(flops), dtype=torch.float64)))
         return values[0]
 
-    def place(self) -> Place:
+    def context(self) -> StepContext:
         """Where the next step stands, for a problem that takes it by itself."""
         at, batches = self.at, self.train.steps()
         t = at.step / max(1, self.total - 1)
         last = at.batch + 1 >= batches or at.step + 1 >= self.total
         rate = 1.0 if self.factor is None else self.factor(at.step)
-        return Place(t, rate, at.batch, batches, last, self.engine.rank, self.engine.world)
+        return StepContext(t, rate, at.batch, batches, last, self.engine.rank, self.engine.world)
 
     def finite(self, value: float) -> float:
         """The objective, if it is a number."""
@@ -306,7 +306,7 @@ class Loop:
         score = None if self.valid is None else evaluate(self.problem, self.valid, self.engine, self.metric)
         judged = score or Score(loss, loss, higher_is_better=False)
         stop = self.rule.update(self.watched(judged))
-        stop |= isinstance(self.problem, Stepper) and self.problem.settled
+        stop |= isinstance(self.problem, Stepper) and self.problem.converged
         if at.step >= self.total:
             at.stopped = "cap"
         elif stop:

@@ -23,30 +23,32 @@ ADAMW: OptimizerFactory = functools.partial(torch.optim.AdamW, lr=1e-3, weight_d
 class Several(Optimizer):
     """Optimizers side by side, each with groups of its own; to the loop they are one."""
 
-    def __init__(self, parts: Sequence[Optimizer]) -> None:
-        self.parts = list(parts)
-        super().__init__([p for part in parts for group in part.param_groups for p in group["params"]], {})
+    def __init__(self, optimizers: Sequence[Optimizer]) -> None:
+        self.optimizers = list(optimizers)
+        super().__init__(
+            [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]], {}
+        )
         self.join()
 
     def join(self) -> None:
-        """Show the parts' own groups: what sets a rate here sets it there."""
-        self.param_groups = [group for part in self.parts for group in part.param_groups]
+        """Show the groups of all: what sets a rate here sets it there."""
+        self.param_groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  (no loss)
         """One step of each."""
         if closure is not None:
             raise TorchliftError("optimizers side by side take no closure.")
-        for part in self.parts:
-            part.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:
         """The states of all."""
-        return {"parts": [part.state_dict() for part in self.parts]}
+        return {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from :meth:`state_dict`."""
-        for part, state in zip(self.parts, state_dict["parts"], strict=True):
-            part.load_state_dict(state)
+        for optimizer, state in zip(self.optimizers, state_dict["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
         self.join()
 
 
@@ -63,15 +65,15 @@ def make_optimizer(
     for group in merged_groups(problem, layers):
         kind = group.pop("optimizer", factory)
         by_factory.setdefault(kind, []).extend(by_use(kind, group, problem))
-    parts: list[Optimizer] = []
-    for kind, chosen in by_factory.items():
-        optimizer = built(kind, problem, chosen)
+    optimizers: list[Optimizer] = []
+    for kind, param_groups in by_factory.items():
+        optimizer = built(kind, problem, param_groups)
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] if lr is None or kind is not factory else lr
             group["lr"] *= group.get("lr_factor", 1.0)
             group["initial_lr"], group["own_schedule"] = group["lr"], kind is not factory
-        parts.append(optimizer)
-    return parts[0] if len(parts) == 1 else Several(parts)
+        optimizers.append(optimizer)
+    return optimizers[0] if len(optimizers) == 1 else Several(optimizers)
 
 
 def by_use(factory: OptimizerFactory, group: dict[str, Any], problem: nn.Module) -> list[dict[str, Any]]:
@@ -79,23 +81,23 @@ def by_use(factory: OptimizerFactory, group: dict[str, Any], problem: nn.Module)
     if not getattr(unbound(factory), "matrices", False) or "matrices" in group:
         return [group]
     looked_up = tables(problem)
-    parts = [{**group, "params": [p for p in group["params"] if id(p) not in looked_up]}]
-    parts += [{**group, "params": [p for p in group["params"] if id(p) in looked_up], "matrices": False}]
-    return [part for part in parts if part["params"]]
+    split = [{**group, "params": [p for p in group["params"] if id(p) not in looked_up]}]
+    split += [{**group, "params": [p for p in group["params"] if id(p) in looked_up], "matrices": False}]
+    return [own for own in split if own["params"]]
 
 
 def tables(problem: nn.Module) -> set[int]:
     """The identities of the parameters that embeddings look up, or that make what they look up."""
-    found: set[int] = set()
-    for part in problem.modules():
-        if isinstance(part, nn.Embedding | nn.EmbeddingBag):
-            found |= {id(p) for p in part.parameters(recurse=False)}
-        if isinstance(part, Reparametrized):
-            for name, slots in part.slots.items():
-                owners = [part.base.get_submodule(slot.rpartition(".")[0]) for slot in slots]
+    looked_up: set[int] = set()
+    for module in problem.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            looked_up |= {id(p) for p in module.parameters(recurse=False)}
+        if isinstance(module, Reparametrized):
+            for name, slots in module.slots.items():
+                owners = [module.base.get_submodule(slot.rpartition(".")[0]) for slot in slots]
                 if any(isinstance(owner, nn.Embedding | nn.EmbeddingBag) for owner in owners):
-                    found |= {id(p) for p in part.nodes[name].parameters()}
-    return found
+                    looked_up |= {id(p) for p in module.nodes[name].parameters()}
+    return looked_up
 
 
 def unbound(factory: OptimizerFactory) -> Any:
@@ -103,30 +105,30 @@ def unbound(factory: OptimizerFactory) -> Any:
     return factory.func if isinstance(factory, functools.partial) else factory
 
 
-def built(factory: OptimizerFactory, problem: nn.Module, chosen: list[dict[str, Any]]) -> Optimizer:
+def built(factory: OptimizerFactory, problem: nn.Module, param_groups: list[dict[str, Any]]) -> Optimizer:
     """What the factory makes, or one line on why it will not do."""
     if isinstance(factory, Optimizer) or not callable(factory):
         raise TorchliftError(
             f"optimizer takes a factory such as partial(torch.optim.SGD, lr=0.1), got {factory!r:.60}."
         )
     try:
-        made = fused(factory, problem)(chosen)
+        optimizer = fused(factory, problem)(param_groups)
     except (TypeError, ValueError) as error:
         raise TorchliftError(
             f"optimizer {getattr(unbound(factory), '__name__', factory)} cannot be made: {error}."
         ) from error
-    if isinstance(made, torch.optim.LBFGS):
+    if isinstance(optimizer, torch.optim.LBFGS):
         raise TorchliftError("LBFGS calls the objective many times a step, which fit does not: use another.")
-    return made
+    return optimizer
 
 
 def fused(factory: OptimizerFactory, problem: nn.Module) -> OptimizerFactory:
     """The factory with torch's fused kernel, which torch has on CPU but never picks there by itself."""
     kind = unbound(factory)
-    given: Mapping[str, Any] = factory.keywords if isinstance(factory, functools.partial) else {}
-    chosen = any(name in given for name in ("fused", "foreach", "capturable", "differentiable"))
+    options: Mapping[str, Any] = factory.keywords if isinstance(factory, functools.partial) else {}
+    decided = any(name in options for name in ("fused", "foreach", "capturable", "differentiable"))
     sparse = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse for m in problem.modules())
     real = all(p.is_floating_point() for p in problem.parameters())
-    if chosen or sparse or not real or not (inspect.isclass(kind) and kind in FUSED):
+    if decided or sparse or not real or not (inspect.isclass(kind) and kind in FUSED):
         return factory
     return functools.partial(factory, fused=True)

@@ -32,12 +32,12 @@ def torch_factors(schedule: Callable[..., LRScheduler], rate: float, steps: int)
     """η_k / η for every step k of a fit: the scheduler is stepped after each step, over an idle optimizer."""
     kind = scheduler_class(schedule)
     assert kind is not None
-    known = inspect.signature(kind).parameters
-    given = schedule.keywords if isinstance(schedule, functools.partial) else {}
-    options: dict[str, Any] = {n: steps for n in LENGTHS if n in known and n not in given}
-    if given.get("steps_per_epoch") is not None:
+    parameters = inspect.signature(kind).parameters
+    keywords = schedule.keywords if isinstance(schedule, functools.partial) else {}
+    options: dict[str, Any] = {n: steps for n in LENGTHS if n in parameters and n not in keywords}
+    if keywords.get("steps_per_epoch") is not None:
         options.pop("total_steps", None)
-    if "cycle_momentum" in known:
+    if "cycle_momentum" in parameters:
         options["cycle_momentum"] = False  # the rate alone follows it
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=rate)
     with warnings.catch_warnings():

@@ -98,15 +98,15 @@ class Settings:
 
     def changed(self, changes: Mapping[str, Any]) -> "Settings":
         """These settings with some replaced; unknown names are an error that lists the known ones."""
-        known = [field.name for field in dataclasses.fields(self)]
-        strangers = sorted(set(changes) - set(known))
+        names = [field.name for field in dataclasses.fields(self)]
+        strangers = sorted(set(changes) - set(names))
         if strangers:
-            raise TorchliftError(f"fit has no setting {', '.join(strangers)}; it has {', '.join(known)}.")
-        given = {name: value for name, value in changes.items() if value is not None}
-        if "groups" in given:
-            given["groups"] = (given["groups"], *self.groups)
-        given["rate"] = self.rate * given.get("rate", 1.0)
-        return dataclasses.replace(self, **given)
+            raise TorchliftError(f"fit has no setting {', '.join(strangers)}; it has {', '.join(names)}.")
+        values = {name: value for name, value in changes.items() if value is not None}
+        if "groups" in values:
+            values["groups"] = (values["groups"], *self.groups)
+        values["rate"] = self.rate * values.get("rate", 1.0)
+        return dataclasses.replace(self, **values)
 
     def rule(self, epochs: float, factor: float = 1.0) -> Rule:
         """When to stop, given the budget in epochs and the factor by which given lengths are shortened."""

@@ -16,7 +16,7 @@ LOG = logging.getLogger("torchlift")
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class StepContext:
     """Where in its fit a step stands, and which process takes it."""
 
     t: float = 0.0
@@ -39,15 +39,15 @@ class Stepper(Problem):
     Every process is handed the whole batch: how the work is shared is the problem's affair.
     """
 
-    settled: bool = False
+    converged: bool = False
     """Whether another epoch would change nothing that matters: ends the fit."""
 
-    def begin(self, place: Place) -> None:
+    def start(self, context: StepContext) -> None:
         """Called before the first step of this life of the fit, on every process."""
-        del place
+        del context
 
     @abc.abstractmethod
-    def advance(self, batch: Batch, place: Place) -> Tensor:
+    def advance(self, batch: Batch, context: StepContext) -> Tensor:
         """One step on one batch; the mean objective."""
 
 

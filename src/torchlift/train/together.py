@@ -41,10 +41,10 @@ class Together(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         del types
-        given = kwargs or {}
+        options = kwargs or {}
         if func is functional.batch_norm:
-            return together_normed(*args, **given)
-        return self.drawn(func, *args, **given) if func in NOISE else func(*args, **given)
+            return together_normed(*args, **options)
+        return self.drawn(func, *args, **options) if func in NOISE else func(*args, **options)
 
     def drawn(
         self,

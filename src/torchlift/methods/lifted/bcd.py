@@ -26,7 +26,7 @@ from torchlift.methods.lifted.solvers.output import as_targets, simplex_cross_en
 from torchlift.methods.lifted.solvers.regularizers import Regularizer, regularized_weights
 from torchlift.methods.lifted.solvers.states import StateBlock
 from torchlift.methods.lifted.solvers.xstep import nnls, quadratic_domain
-from torchlift.train.stepping import Place
+from torchlift.train.stepping import StepContext
 
 Order = Literal["descending", "ascending", "red_black", "jacobi"]
 
@@ -227,28 +227,28 @@ class BCDTask(BlockTask):
         self.indexed = True
 
     @torch.no_grad()
-    def begin(self, place: Place) -> None:
+    def start(self, context: StepContext) -> None:
         """All processes start from the first one's weights, and states."""
-        super().begin(place)
-        shard = Slice(place.rank, place.world).shard
+        super().start(context)
+        shard = Slice(context.rank, context.world).shard
         self.kept = [shard.first(state) for state in self.kept]
 
-    def step(self, batch: Batch, place: Place) -> None:
+    def step(self, batch: Batch, context: StepContext) -> None:
         """States of the batch, then the weights: at once, or when it is the last of its sweep."""
         network, method = self.network, self.method
         x, y = self.pair(batch)
         y = self.targets(y, x)
-        if place.batch == 0:
+        if context.batch == 0:
             self.grow()
-        mine = Slice.of(len(x), place.rank, place.world)
+        mine = Slice.of(len(x), context.rank, context.world)
         my_x, my_y = mine.take(x), mine.take(y)
         states = [mine.take(s) for s in self.recall(batch)] or network.states(my_x)
         labels, my_y = my_y, self.output_state(my_x, my_y, states)
-        if place.batches > 1 or method.chunk is not None:
+        if context.batches > 1 or method.chunk is not None:
             method.sweep_states(network, my_x, my_y, states, mine.shard)
             self.gather(my_x, my_y, states, mine.shard)
             self.note(mine.shard.sum(self.parts(my_x, states, my_y, labels)), len(x))
-            if place.last:
+            if context.last:
                 self.solve()
         else:
             shard = self.shard or mine.shard
@@ -259,8 +259,8 @@ class BCDTask(BlockTask):
             count = len(x) if self.shard is None else int(self.shard.sum(torch.tensor(len(x))))
             self.note(shard.sum(self.parts(my_x, states, my_y, labels)), count)
         self.keep(batch, [mine.join(state, len(x)) for state in states])
-        if place.last:
-            self.settle()
+        if context.last:
+            self.check_convergence()
 
     def targets(self, y: Tensor, x: Tensor) -> Tensor:
         """Labels as states of the output layer, in the domain of the loss."""
@@ -330,12 +330,12 @@ class BCDTask(BlockTask):
             layer.theta = theta if self.trained[i] else layer.theta
         self.equations = []
 
-    def settle(self) -> None:
+    def check_convergence(self) -> None:
         """Whether the sweep changed nothing beyond the tolerance."""
         parts, last = self.sums[:-1], self.last
         self.last = parts
         if last is not None:
-            self.settled = bool(((parts - last).abs() <= self.method.tolerance * parts.abs().sum()).all())
+            self.converged = bool(((parts - last).abs() <= self.method.tolerance * parts.abs().sum()).all())
 
     def regularization(self) -> float:
         """(ρ‖W‖² or R(W))/n, with what noisy inputs add."""

@@ -14,7 +14,7 @@ from torchlift.methods.lifted.layers import Layer
 from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.problem import LiftedProblem, energy_row, mean_loss
 from torchlift.methods.lifted.shard import Shard, Slice
-from torchlift.train.stepping import Place, Stepper
+from torchlift.train.stepping import StepContext, Stepper
 from torchlift.tree import each
 
 
@@ -47,7 +47,7 @@ class BlockTask(LiftedProblem, Stepper):
         """Every layer's penalty over this epoch's samples, the loss, and their number."""
 
     @abc.abstractmethod
-    def step(self, batch: Batch, place: Place) -> None:
+    def step(self, batch: Batch, context: StepContext) -> None:
         """New θ, or what leads to them; adds to ``sums``."""
 
     @abc.abstractmethod
@@ -59,19 +59,19 @@ class BlockTask(LiftedProblem, Stepper):
         return 0.0
 
     @torch.no_grad()
-    def begin(self, place: Place) -> None:
+    def start(self, context: StepContext) -> None:
         """All processes start from the first one's weights."""
-        shard = self.shard or Slice(place.rank, place.world).shard
+        shard = self.shard or Slice(context.rank, context.world).shard
         for layer in self.network.layers:
             layer.theta = shard.first(layer.theta)
         self.write_back()
 
     @torch.no_grad()
-    def advance(self, batch: Batch, place: Place) -> Tensor:
+    def advance(self, batch: Batch, context: StepContext) -> Tensor:
         """A step, its weights in the module; the mean objective of the epoch so far."""
-        if place.batch == 0:
+        if context.batch == 0:
             self.sums = torch.zeros_like(self.sums)
-        self.step(batch, place)
+        self.step(batch, context)
         for layer in self.network.layers:
             layer.theta = layer.theta.contiguous()  # as a checkpoint holds it: strides are part of the bits
         self.write_back()

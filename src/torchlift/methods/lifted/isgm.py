@@ -21,7 +21,7 @@ from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.shard import Slice
 from torchlift.methods.lifted.solvers.descent import Nesterov
 from torchlift.methods.lifted.solvers.proximal import proximal_weights
-from torchlift.train.stepping import Place
+from torchlift.train.stepping import StepContext
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,11 +123,11 @@ class ISGMTask(BlockTask):
         """ρ‖W‖²."""
         return trained_sum(self, self.method.rho)
 
-    def step(self, batch: Batch, place: Place) -> None:
+    def step(self, batch: Batch, context: StepContext) -> None:
         """States and weights of one batch."""
         x, y = self.pair(batch)
-        tau = self.method.step_size(self.seen, place.t) * place.rate
-        mine = Slice.of(len(x), place.rank, place.world)
+        tau = self.method.step_size(self.seen, context.t) * context.rate
+        mine = Slice.of(len(x), context.rank, context.world)
         target = self.network.targets(y, x)
         self.note(self.method.batch(self.network, x, target, tau, mine, self.trained), len(x))
         self.seen += 1

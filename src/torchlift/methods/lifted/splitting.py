@@ -21,7 +21,7 @@ from torchlift.methods.lifted.lift import StateLift
 from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.shard import Shard, Slice
 from torchlift.methods.lifted.solvers.splitting import activation_step, relu_preactivation
-from torchlift.train.stepping import Place
+from torchlift.train.stepping import StepContext
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,21 +99,21 @@ class SplittingTask(BlockTask):
         self.indexed = True
 
     @torch.no_grad()
-    def begin(self, place: Place) -> None:
+    def start(self, context: StepContext) -> None:
         """All processes start from the first one's weights, and variables."""
-        super().begin(place)
+        super().start(context)
         if not self.indexed:
             raise TorchliftError("method 'splitting' keeps all states: give it tensors in memory.")
-        shard = Slice(place.rank, place.world).shard
+        shard = Slice(context.rank, context.world).shard
         self.kept = [shard.first(tensor) for tensor in self.kept]
 
-    def step(self, batch: Batch, place: Place) -> None:
+    def step(self, batch: Batch, context: StepContext) -> None:
         """Output, states, pre-activations and weights, from the last layer to the first."""
-        if place.batches > 1:
+        if context.batches > 1:
             raise TorchliftError("method 'splitting' needs all samples in one batch: raise batch_size.")
         x, y = self.pair(batch)
         y = self.network.targets(y, x)
-        mine = Slice.of(len(x), place.rank, place.world)
+        mine = Slice.of(len(x), context.rank, context.world)
         if self.indexed:
             now = Variables.of([mine.take(kept.index_select(0, places(batch))) for kept in self.kept])
         else:

@@ -11,7 +11,7 @@ from torchlift.core import Node, Problem, masks_of
 from torchlift.core.stored import owner_of
 from torchlift.core.weights import fill
 from torchlift.methods.sharing.mixing import one_for_all
-from torchlift.methods.sharing.repeats import label, parts
+from torchlift.methods.sharing.repeats import label, prefixes
 from torchlift.methods.sharing.uses import Blended, Scaled, Use, scalable
 
 Slots = Mapping[str, list[str]]
@@ -86,14 +86,14 @@ def blended(layer: nn.Module, leaf: str, templates: nn.Parameter, alpha: Tensor)
 
 def wrap(problem: Problem, names: Iterable[str], use: Callable[[nn.Module, str], nn.Module]) -> None:
     """Put ``use(layer, leaf)`` in the place of the layers that own these weights."""
-    made: dict[int, nn.Module] = {}
+    uses: dict[int, nn.Module] = {}
     for name in names:
         layer, leaf = owner_of(problem, name)
-        if id(layer) not in made:
-            made[id(layer)] = use(layer, leaf)
-            made[id(layer)].train(layer.training)
-        parent, place = owner_of(problem, name.rpartition(".")[0])
-        setattr(parent.inner if isinstance(parent, Use) else parent, place, made[id(layer)])
+        if id(layer) not in uses:
+            uses[id(layer)] = use(layer, leaf)
+            uses[id(layer)].train(layer.training)
+        parent, attribute = owner_of(problem, name.rpartition(".")[0])
+        setattr(parent.inner if isinstance(parent, Use) else parent, attribute, uses[id(layer)])
 
 
 def refusal(problem: Problem, names: Iterable[str]) -> str:
@@ -109,16 +109,16 @@ def refusal(problem: Problem, names: Iterable[str]) -> str:
 
 def unblended(problem: Problem, names: Iterable[str]) -> bool:
     """Whether a weight cannot become a mixture: lifted, pruned, or of an RNN (which lists its own)."""
-    held = masks_of(problem)
+    masks = masks_of(problem)
     return any(
-        lifted(problem, name) or name in held or isinstance(owner_of(problem, name)[0], nn.RNNBase)
+        lifted(problem, name) or name in masks or isinstance(owner_of(problem, name)[0], nn.RNNBase)
         for name in names
     )
 
 
 def lifted(problem: Problem, name: str) -> bool:
     """Whether a weight is inside a node."""
-    return any(isinstance(problem.get_submodule(prefix), Node) for prefix in parts(name))
+    return any(isinstance(problem.get_submodule(prefix), Node) for prefix in prefixes(name))
 
 
 def by_zeros(problem: Problem, names: list[str]) -> list[list[str]]:

@@ -49,9 +49,13 @@ class ReaderTrace(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        given = args[0] if args and getattr(func, "__name__", "") in FLATTENS else None
-        if isinstance(given, Tensor) and given.ndim == 4 and out.shape == (len(given), given[0].numel()):
-            self.flat.append((out, tuple(given.shape)))  # kept: no other tensor then takes its place
+        flattened = args[0] if args and getattr(func, "__name__", "") in FLATTENS else None
+        if (
+            isinstance(flattened, Tensor)
+            and flattened.ndim == 4
+            and out.shape == (len(flattened), flattened[0].numel())
+        ):
+            self.flat.append((out, tuple(flattened.shape)))  # kept: no other tensor then takes its place
         return out
 
     def reads(self, layer: nn.Module, args: tuple[Tensor]) -> None:
@@ -100,12 +104,12 @@ def pool(body: nn.Module, reader: Reader, size: int) -> None:
     weight = block_sums(layer.weight.detach(), reader.maps, size)
     small = copy.deepcopy(layer)
     small.weight, small.in_features = nn.Parameter(weight, layer.weight.requires_grad), weight.shape[1]
-    place = reader.name
-    owner = body.get_submodule(place.rpartition(".")[0])
+    path = reader.name
+    owner = body.get_submodule(path.rpartition(".")[0])
     outer: nn.Module = small
-    while isinstance(owner, Node) and place:
+    while isinstance(owner, Node) and path:
         owner.inner = outer
-        outer, place = owner, place.rpartition(".")[0]
-        owner = body.get_submodule(place.rpartition(".")[0])
+        outer, path = owner, path.rpartition(".")[0]
+        owner = body.get_submodule(path.rpartition(".")[0])
     front = nn.Unflatten(1, reader.maps), nn.AvgPool2d(size), nn.Flatten()
-    body.set_submodule(place, nn.Sequential(*front, outer).train(layer.training))
+    body.set_submodule(path, nn.Sequential(*front, outer).train(layer.training))

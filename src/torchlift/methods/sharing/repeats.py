@@ -17,48 +17,52 @@ def groups_alike(weights: Mapping[str, Tensor]) -> dict[str, list[str]]:
     """Groups of two or more weights of one shape and type, in parts of one parent that are alike.
 
     In a wide ResNet these are the convolutions of a stage without its first block, which differs; in a
-    transformer the projections of all blocks, by shape. Of parts inside one another the outermost count.
+    transformer the projections of all blocks, by shape. Of prefixes inside one another the outermost count.
     """
     shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
     inside = signatures(shapes)
     alike: dict[tuple[str, Signature, str, tuple[int, ...], torch.dtype], list[str]] = {}
     for name, shape in shapes.items():
-        place = repeated(name, inside)
-        if place is not None:
-            alike.setdefault((*place, name.rpartition(".")[2], shape, weights[name].dtype), []).append(name)
+        parent = repeated(name, inside)
+        if parent is not None:
+            alike.setdefault((*parent, name.rpartition(".")[2], shape, weights[name].dtype), []).append(name)
     kept = {key: names for key, names in alike.items() if len(names) > 1}
-    places = [place for place, *_ in kept]
-    return {title(key[0], names[0], shapes, places.count(key[0]) > 1): names for key, names in kept.items()}
+    parents = [parent for parent, *_ in kept]
+    return {title(key[0], names[0], shapes, parents.count(key[0]) > 1): names for key, names in kept.items()}
 
 
 def signatures(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Signature]:
     """What is inside every part, by the part's name."""
     inside: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
     for name, shape in shapes.items():
-        for prefix in parts(name):
+        for prefix in prefixes(name):
             inside.setdefault(prefix, []).append((name[len(prefix) :], shape))
-    return {prefix: tuple(held) for prefix, held in inside.items()}
+    return {prefix: tuple(signature) for prefix, signature in inside.items()}
 
 
-def parts(name: str) -> list[str]:
+def prefixes(name: str) -> list[str]:
     """a.b.c.weight → a, a.b, a.b.c."""
     return list(accumulate(str(name).split(".")[:-1], "{}.{}".format))
 
 
 def repeated(name: str, inside: Mapping[str, Signature]) -> tuple[str, Signature] | None:
     """The outermost parent on the way to a weight in which the next part stands beside its like."""
-    for prefix in parts(name):
+    for prefix in prefixes(name):
         parent = prefix.rpartition(".")[0]
-        twins = [p for p, held in inside.items() if p.rpartition(".")[0] == parent and held == inside[prefix]]
+        twins = [
+            p
+            for p, signature in inside.items()
+            if p.rpartition(".")[0] == parent and signature == inside[prefix]
+        ]
         if len(twins) > 1:
             return parent, inside[prefix]
     return None
 
 
-def title(place: str, name: str, shapes: Mapping[str, tuple[int, ...]], several: bool) -> str:
+def title(parent: str, name: str, shapes: Mapping[str, tuple[int, ...]], several: bool) -> str:
     """A group's name: its place in the user's words, with the shape where several groups are there."""
     raw, own = name.split("."), label(name).split(".")
-    depth = len(place.split(".")) - (len(raw) - len(own)) if place else 0
+    depth = len(parent.split(".")) - (len(raw) - len(own)) if parent else 0
     where = ".".join(own[:depth]) or "model"
     return f"{where} {'x'.join(map(str, shapes[name]))}" if several else where
 
@@ -68,8 +72,8 @@ def chosen(
 ) -> dict[str, list[str]]:
     """Groups by the user's globs: each weight in one group, all of a group of one shape."""
     members: dict[str, list[str]] = {}
-    for group, given in groups.items():
-        globs = [given] if isinstance(given, str) else list(given)
+    for group, glob in groups.items():
+        globs = [glob] if isinstance(glob, str) else list(glob)
         names = [name for name in weights if any(matches(name, glob) for glob in globs)]
         taken = [label(name) for name in names for other in members.values() if name in other]
         if taken:

@@ -113,10 +113,10 @@ class SoftSharing(Recipe):
         size = functools.cache(lambda number: float(self.size(ways[number].project(lifted))))
         last = len(ways) - 1  # sizes fall along the list
         steps = 2 * last.bit_length() + 2
-        found = solve_for_target(
+        solution = solve_for_target(
             lambda x: size(round(x)), self.target.value, 0.0, last, steps=steps, at_most=True
         )
-        return ways[round(found.at)]
+        return ways[round(solution.at)]
 
     def seen(self, problem: Problem) -> dict[str, Any]:
         """For the history: how alike the layers are; without fine-tuning also the size as it would be now."""

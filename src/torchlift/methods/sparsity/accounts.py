@@ -16,7 +16,7 @@ def closed(problem: Problem, total: int | None = None) -> float:
 
     ``total``: of so many weights, those of the whole model.
     """
-    gates = [part for part in problem.modules() if isinstance(part, Gate)]
+    gates = [module for module in problem.modules() if isinstance(module, Gate)]
     masked = sum(math.prod(gate.shape) for gate in gates)
     kept = sum(float(gate.over(gate.switches.open()).expand(gate.shape).sum()) for gate in gates)
     return (masked - kept) / (total or masked) if masked else 0.0
@@ -48,9 +48,9 @@ def quietly(project: Callable[[Problem], Problem]) -> Callable[[Problem], Task]:
     def preview(problem: Problem) -> Task:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = project(problem)
-        assert isinstance(found, Task)
-        return found
+            projected = project(problem)
+        assert isinstance(projected, Task)
+        return projected
 
     return preview
 

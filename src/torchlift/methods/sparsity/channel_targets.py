@@ -34,15 +34,15 @@ class ShrunkTarget(MaskTarget):
     def measured(self, model: nn.Module) -> dict[str, float]:
         """Numbers of a model once it is shrunk."""
         small = shrink(model, self.example).eval()
-        found = {
+        measures = {
             "parameters": float(sum(p.numel() for p in small.parameters())),
             "macs": float(count_macs(small, self.example)),
         }
         if self.name == "bytes":
-            found["bytes"] = float(file_size(small))
+            measures["bytes"] = float(file_size(small))
         if self.name == "latency":
-            found["latency"] = 1e3 * median_latency(small, self.example, 21, 3)
-        return found
+            measures["latency"] = 1e3 * median_latency(small, self.example, 21, 3)
+        return measures
 
 
 def shrunk_target(task: Task, plan: Plan, example: Any, target: Target) -> ShrunkTarget:

@@ -170,15 +170,15 @@ class ContinuousSparsification(Masking):
 
 def checked(lifted: Problem, s_init: float) -> Problem:
     """Say which knob to turn where nothing, or everything, was dropped; leave no layer without a weight."""
-    got = closed(lifted)
+    achieved = closed(lifted)
     knobs = {
         "no weight": "lower s_init, raise strength, train longer, or ask for sparsity=",
         "every weight": "raise s_init, lower strength, train with SGD, or ask for sparsity=",
     }
-    for what, far in (("no weight", got < 0.001), ("every weight", got > 0.999)):
+    for what, far in (("no weight", achieved < 0.001), ("every weight", achieved > 0.999)):
         if far:
             warnings.warn(f"{what} was dropped (s_init={s_init}): {knobs[what]}.", stacklevel=3)
     with warnings.catch_warnings():
-        if got > 0.999:
+        if achieved > 0.999:
             warnings.simplefilter("ignore")
         return spared(lifted)

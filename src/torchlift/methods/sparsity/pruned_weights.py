@@ -21,9 +21,9 @@ Scope = Literal["global", "local"]
 def weights(task: Task, where: str, skip: str | None = None) -> dict[str, nn.Parameter]:
     """The trainable matrices and kernels a glob picks, by their name in the problem."""
     check_reach(task, where, skip, "pruning")
-    known = {n: p for n, p in liftable(task).items() if p.ndim > 1}
-    chosen = select(known, where, "pruning")
-    return {name: known[name] for name in chosen if not (skip and matches(name, skip))}
+    matrices = {n: p for n, p in liftable(task).items() if p.ndim > 1}
+    names = select(matrices, where, "pruning")
+    return {name: matrices[name] for name in names if not (skip and matches(name, skip))}
 
 
 def why_not(task: Task, where: str, skip: str | None) -> str | None:
@@ -35,10 +35,10 @@ def why_not(task: Task, where: str, skip: str | None) -> str | None:
     return None
 
 
-def sparsity(found: Mapping[str, Tensor]) -> float:
+def sparsity(tensors: Mapping[str, Tensor]) -> float:
     """The fraction of exact zeros."""
-    total = sum(w.numel() for w in found.values())
-    return sum(int((w == 0).sum()) for w in found.values()) / total
+    total = sum(w.numel() for w in tensors.values())
+    return sum(int((w == 0).sum()) for w in tensors.values()) / total
 
 
 def dropped(task: Task, scores: Mapping[str, Tensor], goal: float, scope: Scope = "global") -> Task:
@@ -52,30 +52,30 @@ def dropped(task: Task, scores: Mapping[str, Tensor], goal: float, scope: Scope 
     task = copy.deepcopy(task)
     with torch.no_grad():
         for names in [list(scores)] if scope == "global" else [[name] for name in scores]:
-            found = [task.get_parameter(name) for name in names]
+            tensors = [task.get_parameter(name) for name in names]
             flat = torch.cat(
                 [
                     torch.where(w == 0, -torch.inf, scores[n]).flatten()
-                    for n, w in zip(names, found, strict=True)
+                    for n, w in zip(names, tensors, strict=True)
                 ]
             )
             gone = smallest(flat, int(goal * flat.numel() + 0.5))
-            for name, w, part in zip(names, found, gone.split([w.numel() for w in found]), strict=True):
-                if bool(part.all()):
+            for name, w, cut in zip(names, tensors, gone.split([w.numel() for w in tensors]), strict=True):
+                if bool(cut.all()):
                     warnings.warn(f"all of {name} would go; its largest weight is kept.", stacklevel=2)
-                store(task, name, kept=(w != 0) & ~gates.spared(part.view_as(w), w.abs()))
+                store(task, name, kept=(w != 0) & ~gates.spared(cut.view_as(w), w.abs()))
     return task
 
 
-def magnitudes(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def magnitudes(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """|w|."""
-    return {name: w.detach().abs() for name, w in found.items()}
+    return {name: w.detach().abs() for name, w in tensors.items()}
 
 
 def logger(where: str, skip: str | None, **target: float | None) -> Callable[[Problem], dict[str, float]]:
     """For the history: zeros among the chosen weights, zeros in the whole model, and the target."""
-    wanted = Target.one_of(**target)
-    fixed = {} if wanted is None else wanted.row()
+    goal = Target.one_of(**target)
+    fixed = {} if goal is None else goal.row()
 
     def numbers(problem: Problem) -> dict[str, float]:
         assert isinstance(problem, Task)

@@ -40,13 +40,13 @@ class SequentialSparsification(Masking):
             fitted = fit(lifted, name=f"round {number}", share=share, remember=remember, log=account())
             if remember:
                 early = early_weights(mask, lifted, remembered(fitted.remembered, self.rewind))
-            scores = {name: held.logit.detach().clone() for name, held in all_switches(lifted).items()}
+            scores = {name: switch.logit.detach().clone() for name, switch in all_switches(lifted).items()}
             open_ = opened(mask, lifted)
             goal = 1 - (1 - self.fraction) * (1 - sparsity(weights(open_, self.where, self.skip)))
             task = dropped(open_, scores, goal)
         task = task if self.rewind is None else rewound(task, early)
-        asked = 1 - (1 - self.fraction) ** self.rounds
-        fit(task, name="ticket", share=share, log=logger(self.where, self.skip, sparsity=asked))
+        target = 1 - (1 - self.fraction) ** self.rounds
+        fit(task, name="ticket", share=share, log=logger(self.where, self.skip, sparsity=target))
         return task
 
 
@@ -54,8 +54,8 @@ def opened(mask: SoftMask, lifted: Problem) -> Task:
     """The task with every gate open: dropping is by rank, not by sign."""
     lifted = copy.deepcopy(lifted)
     with torch.no_grad():
-        for held in all_switches(lifted).values():
-            held.logit.fill_(1.0)
+        for switch in all_switches(lifted).values():
+            switch.logit.fill_(1.0)
     plain = mask.project(lifted)
     assert isinstance(plain, Task)
     return plain

@@ -111,16 +111,16 @@ class SoftMask(WeightLift):
     def eligible(self, problem: Problem) -> dict[str, Tensor]:
         """As for all weights, less those to skip; with groups of one's own, vectors (biases, norms) too."""
         if isinstance(self.granularity, str):
-            known = super().eligible(problem)
+            candidates = super().eligible(problem)
         else:
-            known = {n: p.detach() for n, p in liftable(problem).items() if p.ndim}
-            known = {n: w for n, w in known.items() if group_of(self.granularity, n)}
-        return {n: w for n, w in known.items() if not (self.skip and matches(n, self.skip))}
+            candidates = {n: p.detach() for n, p in liftable(problem).items() if p.ndim}
+            candidates = {n: w for n, w in candidates.items() if group_of(self.granularity, n)}
+        return {n: w for n, w in candidates.items() if not (self.skip and matches(n, self.skip))}
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """A gate for each weight; weights of one group share their switches."""
         switches: dict[str, Switches] = {}
-        made: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
         for name, weight in weights.items():
             group, grain = self.place(name, weight)
             fresh = group not in switches
@@ -128,31 +128,31 @@ class SoftMask(WeightLift):
                 switches[group] = self.switches(
                     weight.new_full(gates.tiles(weight.shape, grain), self.s_init)
                 )
-            held = switches[group]
-            if math.prod(gates.tiles(weight.shape, grain)) != held.logit.numel():
+            switch = switches[group]
+            if math.prod(gates.tiles(weight.shape, grain)) != switch.logit.numel():
                 raise TorchliftError(
                     f"{name} has {math.prod(gates.tiles(weight.shape, grain))} gates, "
-                    f"but its group {group!r} has {held.logit.numel()}: check the dimension given."
+                    f"but its group {group!r} has {switch.logit.numel()}: check the dimension given."
                 )
-            gate = made[name] = Gate(weight, held, grain, self.strength if fresh else 0.0, self.eps)
+            gate = nodes[name] = Gate(weight, switch, grain, self.strength if fresh else 0.0, self.eps)
             gate.weight.requires_grad_(not self.frozen)
         if self.sparsity is not None:
-            self.rank(made)
-        return made
+            self.rank(nodes)
+        return nodes
 
-    def rank(self, made: Mapping[str, Node]) -> None:
+    def rank(self, nodes: Mapping[str, Node]) -> None:
         """Let all gates count from one threshold."""
         assert self.sparsity is not None
-        held: dict[Switches, Tensor] = {}
-        for name, gate in made.items():
+        sizes: dict[Switches, Tensor] = {}
+        for name, gate in nodes.items():
             assert isinstance(gate, Gate)
             cost = next((c for where, c in (self.costs or {}).items() if matches(name, where)), 1.0)
             worth = gates.gather(torch.full_like(gate.weight.detach(), cost), gate.grain).flatten()
-            held[gate.switches] = held[gate.switches] + worth if gate.switches in held else worth
-        rank = Ranked([one.logit for one in held], list(held.values()), self.sparsity, self.ramp)
-        for one in held:
+            sizes[gate.switches] = sizes[gate.switches] + worth if gate.switches in sizes else worth
+        rank = Ranked([one.logit for one in sizes], list(sizes.values()), self.sparsity, self.ramp)
+        for one in sizes:
             refer(one, "rank", rank)
-        first = next(iter(held))
+        first = next(iter(sizes))
         del first.__dict__["rank"]
         first.rank = rank  # registered here, and here alone
 
@@ -168,9 +168,9 @@ class SoftMask(WeightLift):
     def place(self, name: str, weight: Tensor) -> tuple[str, gates.Grain]:
         """The group a weight's gates belong to, and how many entries of each dimension share one."""
         if not isinstance(self.granularity, str):
-            found = group_of(self.granularity, name)
-            assert found is not None
-            group, dim = found
+            group_and_dim = group_of(self.granularity, name)
+            assert group_and_dim is not None
+            group, dim = group_and_dim
             if not isinstance(dim, int):
                 return group, gates.Slices(*dim)
             return group, tuple(self.size if d == dim else n for d, n in enumerate(weight.shape))

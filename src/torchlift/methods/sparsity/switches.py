@@ -41,7 +41,7 @@ class Ranked(Dial):
         super().__init__(0.0, 0.0, "linear")
         self.target, self.ramp = target, ramp
         self.logits = logits  # a list: the logits stay parameters of their switches
-        self.costs = torch.cat([part.flatten() for part in costs])
+        self.costs = torch.cat([tensor.flatten() for tensor in costs])
         self.register_buffer("cell", torch.tensor(-1))
         self.turn(0.0)
 
@@ -61,7 +61,7 @@ class Ranked(Dial):
     def threshold(self, goal: float) -> Tensor:
         """The score below which the fraction ``goal`` lies."""
         with torch.no_grad():
-            scores = torch.cat([part.flatten() for part in self.logits])
+            scores = torch.cat([tensor.flatten() for tensor in self.logits])
             return gates.quantile(scores, self.costs.to(scores.device), goal * float(self.costs.sum()))
 
 
@@ -162,16 +162,18 @@ class Gate(Node):
 
 def gated(problem: nn.Module) -> dict[str, Gate]:
     """The gated weights of a lifted problem by their names; not those of a lift underneath it."""
-    places = problem.nodes if isinstance(problem, Reparametrized) else problem
-    return {name.replace("/", "."): part for name, part in places.named_modules() if isinstance(part, Gate)}
+    lifted = problem.nodes if isinstance(problem, Reparametrized) else problem
+    return {
+        name.replace("/", "."): module for name, module in lifted.named_modules() if isinstance(module, Gate)
+    }
 
 
 def switches(problem: nn.Module) -> dict[str, Switches]:
     """The sets of gates in a lifted problem, each once, by the name of the first weight they govern."""
-    found: dict[int, tuple[str, Switches]] = {}
+    by_identity: dict[int, tuple[str, Switches]] = {}
     for name, gate in gated(problem).items():
-        found.setdefault(id(gate.switches), (name, gate.switches))
-    return dict(found.values())
+        by_identity.setdefault(id(gate.switches), (name, gate.switches))
+    return dict(by_identity.values())
 
 
 def aimed(problem: Problem, multiple: int = 1) -> Problem:
@@ -180,52 +182,52 @@ def aimed(problem: Problem, multiple: int = 1) -> Problem:
     ``multiple``: of each set of gates a multiple of it stays open.
     """
     problem = copy.deepcopy(problem)
-    found = switches(problem)
-    held = list(found.values())
-    rank = held[0].rank
+    by_name = switches(problem)
+    every = list(by_name.values())
+    rank = every[0].rank
     if not isinstance(rank, Ranked):
         return problem
     gate_of = {id(gate.switches): gate for gate in reversed(gated(problem).values())}
-    sizes = [gates.gather(gate_of[id(one)].weight.detach().abs(), gate_of[id(one)].grain) for one in held]
+    sizes = [gates.gather(gate_of[id(one)].weight.detach().abs(), gate_of[id(one)].grain) for one in every]
     with torch.no_grad():
-        scores = torch.cat([one.logit.flatten() for one in held])
+        scores = torch.cat([one.logit.flatten() for one in every])
         ties = torch.cat([size.flatten() for size in sizes])
         costs = rank.costs.to(scores.device)
         dropped = gates.lowest(scores, ties, costs, rank.target * float(costs.sum()))
         rank.value.zero_()
-        for (name, one), part in zip(found.items(), dropped.split(sizes_of(held)), strict=True):
-            if bool(part.all()):
+        for (name, one), off in zip(by_name.items(), dropped.split(sizes_of(every)), strict=True):
+            if bool(off.all()):
                 warn_of_the_last(name)
-            part = gates.spared(part.view_as(one.logit), one.logit)
-            part = gates.rounded(part, one.logit, multiple)
-            one.logit.copy_(torch.where(part, -1.0, 1.0))
+            off = gates.spared(off.view_as(one.logit), one.logit)
+            off = gates.rounded(off, one.logit, multiple)
+            one.logit.copy_(torch.where(off, -1.0, 1.0))
     return problem
 
 
 def rounded(problem: Problem, multiple: int) -> Problem:
     """A copy of the problem in which the open gates of each set are a multiple, the nearest there is."""
     problem = copy.deepcopy(problem)
-    for held in switches(problem).values():
-        part = gates.rounded(~held.open(), held.logit, multiple)
+    for switch in switches(problem).values():
+        off = gates.rounded(~switch.open(), switch.logit, multiple)
         with torch.no_grad():
-            held.logit.copy_(torch.where(part, -1.0, 1.0))
+            switch.logit.copy_(torch.where(off, -1.0, 1.0))
     return problem
 
 
 def spared(problem: Problem) -> Problem:
     """A copy of the problem in which no set of gates is closed altogether: the best one is kept."""
     problem = copy.deepcopy(problem)
-    for name, held in switches(problem).items():
-        if not bool(held.open().any()):
+    for name, switch in switches(problem).items():
+        if not bool(switch.open().any()):
             warn_of_the_last(name)
             with torch.no_grad():
-                held.logit.view(-1)[held.logit.argmax()] = torch.finfo(held.logit.dtype).tiny
+                switch.logit.view(-1)[switch.logit.argmax()] = torch.finfo(switch.logit.dtype).tiny
     return problem
 
 
-def sizes_of(held: list[Switches]) -> list[int]:
+def sizes_of(every: list[Switches]) -> list[int]:
     """How many gates each set has."""
-    return [one.logit.numel() for one in held]
+    return [one.logit.numel() for one in every]
 
 
 def warn_of_the_last(name: str) -> None:

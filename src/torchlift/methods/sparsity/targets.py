@@ -54,7 +54,7 @@ def mask_target(task: Task, mask: SoftMask, example: Any, target: Target | None)
     name, value = target.name, target.value
     if name == "sparsity":
         return MaskTarget(name, value, value)
-    governed = {g: part.weight.numel() for g, part in gates(mask.lift(task)).items()}
+    governed = {g: gate.weight.numel() for g, gate in gates(mask.lift(task)).items()}
     masked, total = sum(governed.values()), sum(p.numel() for p in task.parameters())
     if name == "parameters":
         target.check(total - masked, total, "this mask")
@@ -84,9 +84,9 @@ def below_one(sparsity: float) -> float:
 def gates(lifted: Problem) -> dict[str, Gate]:
     """The gated weights of a lifted problem by their names in the task."""
     return {
-        name.rpartition("nodes.")[2].replace("/", "."): part
-        for name, part in lifted.named_modules()
-        if isinstance(part, Gate)
+        name.rpartition("nodes.")[2].replace("/", "."): module
+        for name, module in lifted.named_modules()
+        if isinstance(module, Gate)
     }
 
 
@@ -110,11 +110,11 @@ def meet(lifted: Problem, mask: SoftMask, target: MaskTarget, steps: int = 12) -
     def measure(sparsity: float) -> float:
         return target.achieved(project_at(sparsity))[target.name]
 
-    found = solve_for_target(measure, target.value, 0.0, 1.0, steps=steps)
-    _ = project_at(found.at)
-    if target.missed_by(found.achieved):
+    solution = solve_for_target(measure, target.value, 0.0, 1.0, steps=steps)
+    _ = project_at(solution.at)
+    if target.missed_by(solution.achieved):
         warnings.warn(
-            f"the target is {target}; the nearest that this mask can leave is {found.achieved:g}.",
+            f"the target is {target}; the nearest that this mask can leave is {solution.achieved:g}.",
             stacklevel=3,
         )
 

@@ -77,15 +77,15 @@ class TicketSearch(Masking):
         """What happens between rounds."""
         rule = thesis_rule if (self.between or self.variant) == "thesis" else published_rule
         with torch.no_grad():
-            for held in all_switches(lifted).values():
-                held.logit.copy_(rule(held.logit, self.beta_final, self.s_init))
+            for switch in all_switches(lifted).values():
+                switch.logit.copy_(rule(switch.logit, self.beta_final, self.s_init))
         if self.restart:
             load_weights(lifted, early)
 
 
 def load_weights(lifted: Problem, early: Mapping[str, Any]) -> None:
     """Early weights and statistics under today's gates."""
-    gates = {f"{name}." for name, part in lifted.named_modules() if isinstance(part, Switches)}
+    gates = {f"{name}." for name, module in lifted.named_modules() if isinstance(module, Switches)}
     today = lifted.state_dict()
     own = {key for key in today if any(key.startswith(prefix) for prefix in gates)}
     lifted.load_state_dict({key: today[key] if key in own else early[key] for key in today})

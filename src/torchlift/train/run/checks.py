@@ -85,9 +85,9 @@ def predicted(task: Task, x: Any) -> torch.Tensor:
         raise DataError(f"the model does not take inputs of shape {shapes(x)}: {reason}") from error
 
 
-def check_held_out(task: Task, parts: Mapping[str, Source | None], device: torch.device) -> None:
+def check_held_out(task: Task, sources: Mapping[str, Source | None], device: torch.device) -> None:
     """Try the model on two samples of the other data."""
-    for name, data in parts.items():
+    for name, data in sources.items():
         if data is None or not isinstance(task.loss, Supervised):
             continue
         x, _ = task.loss.split(few_samples(data, device))
@@ -126,23 +126,22 @@ def check_training(task: Task, train: Source, device: torch.device) -> Any:
             value = task.loss.criterion(prediction, few)
         except RuntimeError as error:
             both = f"{tuple(prediction.shape)} and {tuple(few.shape)}"
-            said = str(error).splitlines()[0]
+            message = str(error).splitlines()[0]
             advice = ": use y.squeeze(1)" if few.shape == (len(few), 1) else ""
-            raise DataError(f"prediction and target do not fit ({both}): {said}{advice}.") from error
+            raise DataError(f"prediction and target do not fit ({both}): {message}{advice}.") from error
         if isinstance(batch, Mapping) and "labels" in batch and task.loss.module is None:
             check_own_loss(task.model, first(batch, 2), float(value))
     return first(x, 1)
 
 
-def wrong_type(model: nn.Module, x: Any, said: str = "") -> str | None:
+def wrong_type(model: nn.Module, x: Any, message: str = "") -> str | None:
     """What to do about inputs of another number type than the model's, if that is what is wrong."""
     weight = next((p for p in model.parameters() if p.is_floating_point()), None)
-    for part in leaves(x):
-        likely = part.is_floating_point() or part.ndim > 2 or "dtype" in said
-        if weight is not None and part.dtype != weight.dtype and likely:
-            return (
-                f"they are {part.dtype}, its weights {weight.dtype}: convert them with x.to({weight.dtype})."
-            )
+    for tensor in leaves(x):
+        likely = tensor.is_floating_point() or tensor.ndim > 2 or "dtype" in message
+        if weight is not None and tensor.dtype != weight.dtype and likely:
+            kind = weight.dtype
+            return f"they are {tensor.dtype}, its weights {kind}: convert them with x.to({kind})."
     return None
 
 
@@ -170,14 +169,14 @@ def check_labels(loss: Supervised, prediction: torch.Tensor, labels: torch.Tenso
 
 def first(x: Any, n: int) -> Any:
     """The first samples of the inputs."""
-    return each(lambda part: part[:n], x)
+    return each(lambda tensor: tensor[:n], x)
 
 
 def shapes(x: Any) -> str:
     """The inputs' shapes, in words."""
     if isinstance(x, dict):
-        return ", ".join(f"{name} {tuple(part.shape[1:])}" for name, part in x.items())
-    return " and ".join(str(tuple(part.shape[1:])) for part in leaves(x))
+        return ", ".join(f"{name} {tuple(tensor.shape[1:])}" for name, tensor in x.items())
+    return " and ".join(str(tuple(tensor.shape[1:])) for tensor in leaves(x))
 
 
 @contextlib.contextmanager
@@ -221,11 +220,11 @@ def check_groups(recipe: Recipe, task: Task, data: Source, seed: int, groups: Gr
         return  # a function: what its fits did not have is said at the end
     with rng.scope(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        known = list(parameter_names(task))
+        coordinates = list(parameter_names(task))
         for lift in lifts:
             with contextlib.suppress(TorchliftError):  # the lift of a later stage, perhaps
-                known += parameter_names(lift.lift(copy.deepcopy(task), DryRun(data, 1)))
-    check_globs(groups, known)
+                coordinates += parameter_names(lift.lift(copy.deepcopy(task), DryRun(data, 1)))
+    check_globs(groups, coordinates)
 
 
 def parameter_names(problem: Problem) -> Iterator[tuple[str, Coordinate | None]]:

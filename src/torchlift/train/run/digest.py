@@ -75,23 +75,23 @@ class Digest:
         self.seen: dict[int, tuple[int, Any]] = {}
         self.depth = 0
 
-    def tell(self, *parts: object) -> None:
+    def update(self, *words: object) -> None:
         """Add words."""
-        self.hash.update(repr(parts).encode())
+        self.hash.update(repr(words).encode())
 
     def add(self, value: Any) -> None:
         """Add a value of any kind."""
         if isinstance(value, PLAIN):
-            self.tell(type(value).__name__, value)
+            self.update(type(value).__name__, value)
         elif isinstance(value, NAMED):
-            self.tell(type(value).__name__, str(getattr(value, "__name__", value)))
+            self.update(type(value).__name__, str(getattr(value, "__name__", value)))
         elif isinstance(value, Tensor):
-            self.tell("tensor", str(value.dtype), str(value.layout), tuple(value.shape))
+            self.update("tensor", str(value.dtype), str(value.layout), tuple(value.shape))
             self.hash.update(content(value if value.layout == torch.strided else value.to_dense()))
         elif id(value) in self.seen:
-            self.tell("again", self.seen[id(value)][0])
+            self.update("again", self.seen[id(value)][0])
         elif self.depth > DEEPEST:
-            self.tell("deep", name_of(type(value)))
+            self.update("deep", name_of(type(value)))
             note_opaque(type(value))
         else:
             self.seen[id(value)] = (len(self.seen), value)
@@ -102,14 +102,14 @@ class Digest:
     def add_object(self, value: Any) -> None:
         """Add what may hold other values."""
         if isinstance(value, np.ndarray) and value.dtype != object:
-            self.tell("array", str(value.dtype), value.shape)
+            self.update("array", str(value.dtype), value.shape)
             self.hash.update(np.ascontiguousarray(value).tobytes())
         elif isinstance(value, Mapping):
-            self.add_all("mapping", [part for pair in value.items() for part in pair])
+            self.add_all("mapping", [member for pair in value.items() for member in pair])
         elif isinstance(value, list | tuple | np.ndarray):
             self.add_all(type(value).__name__, value)
         elif isinstance(value, set | frozenset):
-            self.tell("set", sorted(digest(part) for part in value))
+            self.update("set", sorted(digest(member) for member in value))
         elif isinstance(value, functools.partial):
             self.add_all("partial", (value.func, value.args, value.keywords))
         elif isinstance(value, types.MethodType):
@@ -117,9 +117,9 @@ class Digest:
         elif isinstance(value, types.FunctionType):
             self.add_function(value)
         elif isinstance(value, type | types.BuiltinFunctionType):
-            self.tell("named", name_of(value))
+            self.update("named", name_of(value))
         elif isinstance(value, nn.Module):
-            self.tell("module", name_of(type(value)), value.extra_repr())
+            self.update("module", name_of(type(value)), value.extra_repr())
             self.add(public(value))
             self.add(
                 {**dict(value.named_parameters(recurse=False)), **dict(value.named_buffers(recurse=False))}
@@ -128,45 +128,45 @@ class Digest:
         else:
             self.add_instance(value)
 
-    def add_all(self, kind: str, parts: Any) -> None:
+    def add_all(self, kind: str, members: Any) -> None:
         """Add a container."""
-        self.tell(kind, len(parts))
-        for part in parts:
-            self.add(part)
+        self.update(kind, len(members))
+        for member in members:
+            self.add(member)
 
     def add_function(self, function: types.FunctionType) -> None:
         """What a function does: a library's by its name, any other's by its code and all it closes over."""
         if from_library(function) and "<" not in function.__qualname__:
-            self.tell("named", name_of(function))
+            self.update("named", name_of(function))
             return
         if release_of(function) is not None and "<" not in function.__qualname__:
-            self.tell("installed", name_of(function), release_of(function))
+            self.update("installed", name_of(function), release_of(function))
             return
-        self.tell("function")
+        self.update("function")
         self.add_code(function.__code__)
         self.add_all("defaults", (function.__defaults__, function.__kwdefaults__))
         self.add_all("closure", [contents(cell) for cell in function.__closure__ or ()])
         for name in sorted(names_in(function.__code__) & function.__globals__.keys()):
             value = function.__globals__[name]
             if isinstance(value, (*PLAIN, types.FunctionType)):
-                self.tell("global", name)
+                self.update("global", name)
                 self.add(value)
 
     def add_code(self, code: types.CodeType) -> None:
         """Bytecode and constants, without names of files or numbers of lines."""
-        self.tell("code", code.co_code, code.co_names, code.co_varnames, code.co_freevars)
+        self.update("code", code.co_code, code.co_names, code.co_varnames, code.co_freevars)
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self.add_code(constant)
             elif isinstance(constant, frozenset):
-                self.tell("set", sorted(map(repr, constant)))  # in no order of its own
+                self.update("set", sorted(map(repr, constant)))  # in no order of its own
             else:
-                self.tell(repr(constant))
+                self.update(repr(constant))
 
     def add_instance(self, value: Any) -> None:
         """An object: its type, the code of its call, its fields or public attributes."""
         kind = type(value)
-        self.tell("object", name_of(kind))
+        self.update("object", name_of(kind))
         self.add_class(kind)
         if dataclasses.is_dataclass(value):
             self.add_all("fields", [getattr(value, field.name) for field in dataclasses.fields(value)])
@@ -177,18 +177,18 @@ class Digest:
 
     def add_class(self, kind: type) -> None:
         """The functions and plain values of a class of the user's, and of the classes it is made from."""
-        for part in kind.__mro__:
-            if from_library(part) or part is object:
+        for base in kind.__mro__:
+            if from_library(base) or base is object:
                 continue
-            if release_of(part) is not None:
-                self.tell("installed", name_of(part), release_of(part))
+            if release_of(base) is not None:
+                self.update("installed", name_of(base), release_of(base))
                 continue
-            for name, member in sorted(vars(part).items()):
+            for name, member in sorted(vars(base).items()):
                 function = getattr(member, "__func__", getattr(member, "fget", member))
                 if (
                     isinstance(function, (*PLAIN, types.FunctionType)) and not name.startswith("__")
                 ) or name in ("__call__", "__getitem__", "__getitems__", "__iter__", "__len__"):
-                    self.tell("member", name)
+                    self.update("member", name)
                     self.add(function)
 
 
@@ -205,7 +205,7 @@ def attributes(value: Any) -> dict[str, Any]:
 def is_data(value: Any) -> bool:
     """A number, a word, a tensor, an array, or a list or tuple of these."""
     if isinstance(value, list | tuple):
-        return all(is_data(part) for part in value)
+        return all(is_data(member) for member in value)
     return isinstance(value, (*PLAIN, Tensor)) or (isinstance(value, np.ndarray) and value.dtype != object)
 
 

@@ -159,21 +159,21 @@ def fit(
         progress: show a bar on a terminal.
         schema: what inputs and targets mean, for the card; ``Splits`` of :mod:`torchlift.data` have one.
     """
-    if all(hasattr(train, part) for part in ("train", "valid", "test", "schema")):  # Splits
+    if all(hasattr(train, name) for name in ("train", "valid", "test", "schema")):  # Splits
         valid, test = (train.valid if valid is None else valid), (train.test if test is None else test)
         train, schema = train.train, train.schema if schema is None else schema
     recipe, optimizer = as_recipe(named_recipe(recipe)), named_optimizer(optimizer)
-    check_options(given := dict(locals()))
+    check_options(arguments := dict(locals()))
     check_callbacks(callbacks)
     named_metrics = {name: as_metric(one) for name, one in (metrics or {}).items()}
-    given["metric"] = as_metric(metric) or next(iter(named_metrics.values()), None)
+    arguments["metric"] = as_metric(metric) or next(iter(named_metrics.values()), None)
     runner = engine(device, precision, compile)
-    chosen = {name: given[name] for name in SHAPING} | {"device": runner.device.type}
+    shaping = {name: arguments[name] for name in SHAPING} | {"device": runner.device.type}
     data = on_device(source(train, batch_size, augment), runner)
     data = data if accumulate == 1 else Accumulated(data, accumulate)
     held_out, tested = (
-        None if part is None else on_device(source(part, batch_size, shuffle=False), runner)
-        for part in (valid, test)
+        None if other is None else on_device(source(other, batch_size, shuffle=False), runner)
+        for other in (valid, test)
     )
     task = copy.deepcopy(as_task(problem, loss)).to(runner.device)
     if teacher is not None:
@@ -183,30 +183,30 @@ def fit(
     refuse(recipe, task, data, seed)
     if groups:
         check_groups(recipe, task, data, seed, groups)
-    given["named_metrics"] = named_metrics
-    given["unit"], given["settings"] = plain_epoch(task, data, runner), settings_of(given)
+    arguments["named_metrics"] = named_metrics
+    arguments["unit"], arguments["settings"] = plain_epoch(task, data, runner), settings_of(arguments)
     folder, store = None if out is None else Path(out), None
     if folder is not None:
         step = functools.partial(
-            probe_step, task, data, held_out, seed, runner.device, given["settings"].make_optimizer
+            probe_step, task, data, held_out, seed, runner.device, arguments["settings"].make_optimizer
         )
-        full = functools.partial(fit_record, task, recipe, data, held_out, chosen, step)
+        full = functools.partial(fit_record, task, recipe, data, held_out, shaping, step)
         store = Store(folder, open_fit(folder, runner, full, resume=resume, overwrite=overwrite))
     before = copy.deepcopy(task).model
     with rng.scope(seed), graceful(folder is not None) as interrupted:
-        run = new_run(task, data, held_out, runner, store, interrupted, given)
+        run = new_run(task, data, held_out, runner, store, interrupted, arguments)
         answer, fitter = follow(recipe, task, run, folder)
         check_delivered(before, answer, first_batch(data, runner), recipe.name)
     drop_stale(answer)  # whatever the recipe did to weights that came on a grid
-    said = in_words(task, recipe, chosen) | {"steps_per_epoch": data.steps()} | samples(data)
-    result = new_result(answer, before, example, fitter, tested, said)
+    facts = in_words(task, recipe, shaping) | {"steps_per_epoch": data.steps()} | samples(data)
+    result = new_result(answer, before, example, fitter, tested, facts)
     result = dataclasses.replace(result, schema=schema or {})
     if folder is not None and runner.rank == 0:
         save(folder / "model.safetensors", answer.model.state_dict())
         with disk_errors(folder):
             deliver(result, folder)
             result.to_json(folder / "result.json")
-            tell(result, folder)
+            write_report(result, folder)
     for callback in callbacks if runner.rank == 0 else ():
         if isinstance(callback, Callback):
             callback.on_end(result)
@@ -222,7 +222,7 @@ def deliver(result: Result, folder: Path) -> None:
         write(folder / "card.json", (json.dumps(card, indent=1) + "\n").encode())
 
 
-def tell(result: Result, folder: Path) -> None:
+def write_report(result: Result, folder: Path) -> None:
     """``report.html``; without the extra that draws it, the run counts all the same."""
     with contextlib.suppress(ImportError):
         from torchlift import report
@@ -241,10 +241,10 @@ def new_result(
 ) -> Result:
     """The plain model, scored, and the account of how it was found."""
     run = fitter.run
-    parts = {name: part for name, part in (("valid", run.valid), ("test", tested)) if part is not None}
+    sources = {name: data for name, data in (("valid", run.valid), ("test", tested)) if data is not None}
 
     def scored(task: Task) -> dict[str, Score]:
-        return {name: evaluate(task, part, run.engine, run.metric) for name, part in parts.items()}
+        return {name: evaluate(task, data, run.engine, run.metric) for name, data in sources.items()}
 
     return Result(
         task=answer,
@@ -259,7 +259,7 @@ def new_result(
         example=example,
         scores=scored(answer),
         given=scored(Task(copy.deepcopy(before), answer.loss)),
-        counts={name: labels(part) for name, part in parts.items() if isinstance(part, Tensors)},
+        counts={name: labels(data) for name, data in sources.items() if isinstance(data, Tensors)},
         engine=run.engine,
         measure_with=run.metric,
     )
@@ -272,40 +272,40 @@ def new_run(
     runner: Engine,
     store: Store | None,
     interrupted: Callable[[], bool],
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
 ) -> Run:
     """What all fits of the run share, from the arguments :func:`fit` was given."""
     first = runner.rank == 0
-    folder, listener = None if store is None else store.folder, given["listener"]
-    told = tuple(listeners(given["callbacks"])) if first else ()
-    told = told if listener is None or not first else (listener, *told)
-    if given["tensorboard"] and first:
-        told = (*told, board(folder))
+    folder, listener = None if store is None else store.folder, arguments["listener"]
+    hearers = tuple(listeners(arguments["callbacks"])) if first else ()
+    hearers = hearers if listener is None or not first else (listener, *hearers)
+    if arguments["tensorboard"] and first:
+        hearers = (*hearers, board(folder))
     return Run(
         train=data,
         valid=held_out,
         engine=runner,
-        settings=given["settings"],
-        epochs=given["epochs"],
-        seed=given["seed"],
-        metric=given["metric"],
+        settings=arguments["settings"],
+        epochs=arguments["epochs"],
+        seed=arguments["seed"],
+        metric=arguments["metric"],
         store=store,
         history=History(None if folder is None else folder / "history.jsonl", first),
-        progress=Progress(given["progress"] and first),
-        unit=given["unit"],
-        equal_cost=given["equal_cost"],
-        save_every=given["save_every"],
+        progress=Progress(arguments["progress"] and first),
+        unit=arguments["unit"],
+        equal_cost=arguments["equal_cost"],
+        save_every=arguments["save_every"],
         interrupted=interrupted,
-        listeners=told,
-        metrics=given["named_metrics"],
-        idle_globs={glob for glob in given["groups"] or {} if glob != "*"},
+        listeners=hearers,
+        metrics=arguments["named_metrics"],
+        idle_globs={glob for glob in arguments["groups"] or {} if glob != "*"},
     )
 
 
-def settings_of(given: Mapping[str, Any]) -> Settings:
+def settings_of(arguments: Mapping[str, Any]) -> Settings:
     """What the calls of the run's fits leave open."""
-    chosen = {name: given[name] for name in ("optimizer", "schedule", "clip", "keep", "log", "patience")}
-    return Settings(**chosen, groups=() if given["groups"] is None else (given["groups"],))
+    own = {name: arguments[name] for name in ("optimizer", "schedule", "clip", "keep", "log", "patience")}
+    return Settings(**own, groups=() if arguments["groups"] is None else (arguments["groups"],))
 
 
 def in_words(task: Task, recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, str | int | float]:
@@ -330,9 +330,9 @@ def follow(recipe: Recipe, task: Task, run: Run, folder: Path | None) -> tuple[T
                 forget_unstarted(folder)
         raise
     if not isinstance(answer, Task):
-        got = type(answer).__name__
+        kind = type(answer).__name__
         raise TorchliftError(
-            f"recipe {describe(recipe)} returned a {got}: it must return the projected Task."
+            f"recipe {describe(recipe)} returned a {kind}: it must return the projected Task."
         )
     if run.idle_globs:
         LOG.warning("groups: no fit had a parameter for %s.", ", ".join(map(repr, sorted(run.idle_globs))))
@@ -379,8 +379,8 @@ def on_device(data: Source, runner: Engine) -> Source:
 def plain_epoch(task: Task, data: Source, runner: Engine) -> float:
     """FLOPs of one epoch of plain training, by a step on a copy."""
     with one_line_steps():
-        parts = data.inner.steps() if isinstance(data, Accumulated) else data.steps()
-        return probe(task, first_batch(data, runner)).flops * parts
+        batches = data.inner.steps() if isinstance(data, Accumulated) else data.steps()
+        return probe(task, first_batch(data, runner)).flops * batches
 
 
 def first_batch(data: Source, runner: Engine) -> Any:

@@ -27,20 +27,20 @@ def open_run(
 ) -> Lock:
     """Start in an empty folder, or go on in one whose run was asked for in the same way."""
     lock = claim(folder)
-    settle(folder)
+    finish_overwrite(folder)
     old = read_record(folder)
     if old is None:
         sweep(folder, NAME)
         refuse_strangers(folder, kind)
-        begin(folder, kind, describe())
+        write_new_record(folder, kind, describe())
         return lock
     if old["kind"] != kind:
         raise CheckpointError(f"{folder} holds a {old['kind']}, not a {kind}: choose another folder.")
     if overwrite:
         record = describe()
         put_aside(folder, old)
-        begin(folder, kind, record)
-        settle(folder)
+        write_new_record(folder, kind, record)
+        finish_overwrite(folder)
         return lock
     if not resume:
         raise CheckpointError(
@@ -65,7 +65,7 @@ def open_fit(
     return run_id(folder)
 
 
-def begin(folder: Path, kind: str, record: Record) -> None:
+def write_new_record(folder: Path, kind: str, record: Record) -> None:
     """Write the record of a new run."""
     write(folder / NAME, to_toml(headed(kind, secrets.token_hex(8), record)))
 
@@ -86,13 +86,13 @@ def put_aside(folder: Path, record: Record) -> None:
     try:
         aside.mkdir(exist_ok=True)
         files.sync(folder)
-        for part in parts(folder, record):
+        for inner_folder in run_folders(folder, record):
             with claims():
-                claim(part)
-                settle(part)
-                inner = read_record(part)
+                claim(inner_folder)
+                finish_overwrite(inner_folder)
+                inner = read_record(inner_folder)
                 if inner is not None:
-                    put_aside(part, inner)
+                    put_aside(inner_folder, inner)
         for name in OWNED[record["kind"]]:
             if os.path.lexists(folder / name):
                 os.replace(folder / name, aside / name)
@@ -101,24 +101,24 @@ def put_aside(folder: Path, record: Record) -> None:
         raise CheckpointError(f"cannot move the old run in {folder} aside ({error.strerror}).") from error
 
 
-def parts(folder: Path, record: Record) -> list[Path]:
+def run_folders(folder: Path, record: Record) -> list[Path]:
     """The folders of the runs that a comparison is made of."""
     named = [str(name) for name in record.get("folders", [])]
     return [folder / name for name in named if Path(name).name == name and (folder / name).is_dir()]
 
 
-def settle(folder: Path) -> None:
+def finish_overwrite(folder: Path) -> None:
     """Finish what an interrupted ``overwrite`` began: the rest of the old run follows, then all goes."""
     for aside in sorted(folder.glob(f"{ASIDE}*")):
         record = read_record(folder)
         if record is not None and aside.name == f"{ASIDE}{record['id']}":
             put_aside(folder, record)
-        for part in parts(folder, read_record(aside) or {}):
+        for inner_folder in run_folders(folder, read_record(aside) or {}):
             with claims():
-                claim(part)
-                settle(part)
-            if not any(part.iterdir()):
-                remove(part)
+                claim(inner_folder)
+                finish_overwrite(inner_folder)
+            if not any(inner_folder.iterdir()):
+                remove(inner_folder)
         remove(aside)
 
 

@@ -45,9 +45,9 @@ def start_time(pid: int) -> str:
 
 def me() -> Holder:
     """This process."""
-    found = holder_of(os.getpid())
-    assert found is not None, "a process knows itself"
-    return found
+    holder = holder_of(os.getpid())
+    assert holder is not None, "a process knows itself"
+    return holder
 
 
 def read_holder(path: Path) -> Holder | None:

@@ -23,12 +23,14 @@ def describe(value: Any) -> str:
         inside = ", ".join(f"{f.name}={describe(getattr(value, f.name))}" for f in dataclasses.fields(value))
         return f"{type(value).__name__}({inside})"
     if isinstance(value, functools.partial):
-        given = [describe(v) for v in value.args] + [f"{k}={describe(v)}" for k, v in value.keywords.items()]
-        return f"{describe(value.func)}({', '.join(given)})"
+        arguments = [describe(v) for v in value.args] + [
+            f"{k}={describe(v)}" for k, v in value.keywords.items()
+        ]
+        return f"{describe(value.func)}({', '.join(arguments)})"
     if isinstance(value, Tensor):
         return f"tensor{tuple(value.shape)}"
     if isinstance(value, tuple | list):
-        return f"[{', '.join(describe(part) for part in value)}]"
+        return f"[{', '.join(describe(item) for item in value)}]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{describe(k)}: {describe(v)}" for k, v in value.items()) + "}"
     if callable(value) and not isinstance(value, nn.Module) and hasattr(value, "__qualname__"):
@@ -41,13 +43,13 @@ def brief(value: Any) -> str:
     if isinstance(value, OneLift):
         return brief(value.lift)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {brief(part)}" for key, part in value.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {brief(item)}" for key, item in value.items()) + "}"
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return describe(value)
     fields = [(f.name, getattr(value, f.name), f.default) for f in dataclasses.fields(value)]
     fields = [(name, own, usual) for name, own, usual in fields if own is not None]
-    told = [f"{name}={brief(own)}" for name, own, usual in fields if describe(own) != describe(usual)]
-    return f"{type(value).__name__}({', '.join(told)})"
+    options = [f"{name}={brief(own)}" for name, own, usual in fields if describe(own) != describe(usual)]
+    return f"{type(value).__name__}({', '.join(options)})"
 
 
 def describe_model(model: nn.Module) -> dict[str, Any]:
@@ -55,7 +57,7 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
     state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
     buffers = {name: value for name, value in model.named_buffers() if name not in state}
     frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
-    asleep = [name for name, part in model.named_modules() if model.training and not part.training]
+    asleep = [name for name, module in model.named_modules() if model.training and not module.training]
     return {
         "class": f"{type(model).__module__}:{type(model).__qualname__}",
         "modules": module_tree(model),

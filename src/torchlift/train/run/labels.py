@@ -12,16 +12,16 @@ LONGEST = 120
 
 def places(labels: Iterable[str], seeds: Sequence[int]) -> dict[tuple[str, int], str]:
     """A folder for every label and seed; no two share one, also where case does not count."""
-    found = {(label, seed): f"{folder_name(label)}-{seed}" for label in labels for seed in seeds}
+    folders = {(label, seed): f"{folder_name(label)}-{seed}" for label in labels for seed in seeds}
     taken: dict[str, tuple[str, int]] = {}
-    for key, name in found.items():
+    for key, name in folders.items():
         other = taken.setdefault(name.lower(), key)
         if other != key:
             raise TorchliftError(
                 f"{other[0]!r} of seed {other[1]} and {key[0]!r} of seed {key[1]} would share the folder "
                 f"{name!r}: rename one."
             )
-    return found
+    return folders
 
 
 def folder_name(label: str) -> str:

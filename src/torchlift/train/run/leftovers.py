@@ -36,13 +36,13 @@ def sweep(folder: Path, kind: str) -> None:
 def leftovers(folder: Path, kind: str) -> list[Path]:
     """What :func:`sweep` removes: of a kind of run, or of a single file."""
     ours = OWNED.get(kind, (kind,))
-    found = [path for path in folder.glob(".*.tmp") if temporary_of(path) in ours]
+    paths = [path for path in folder.glob(".*.tmp") if temporary_of(path) in ours]
     if kind == "auto":
-        found += [path for path in folder.glob("models/.*.tmp") if temporary_of(path)]
+        paths += [path for path in folder.glob("models/.*.tmp") if temporary_of(path)]
     if kind == "fit":
-        found += [path for path in folder.glob("fits/**/.*.tmp") if temporary_of(path)]
-        found += [step for end in folder.glob(f"fits/**/{FINAL}") for step in end.parent.glob(STEPS)]
-    return sorted(found)
+        paths += [path for path in folder.glob("fits/**/.*.tmp") if temporary_of(path)]
+        paths += [step for end in folder.glob(f"fits/**/{FINAL}") for step in end.parent.glob(STEPS)]
+    return sorted(paths)
 
 
 def remove(path: Path) -> None:

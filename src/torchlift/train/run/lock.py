@@ -69,8 +69,8 @@ class Lock:
             self.close()
             return False
         except OSError as error:
-            found = read_holder(self.path)
-            others = found is not None and found.lives() and not self.created
+            holder = read_holder(self.path)
+            others = holder is not None and holder.lives() and not self.created
             if error.errno not in NO_LOCKS or others:
                 self.refuse(error)
         with contextlib.suppress(FileNotFoundError):
@@ -108,9 +108,9 @@ class Lock:
 
     def refuse(self, error: OSError) -> None:
         """Say who is there."""
-        found = read_holder(self.path)
+        holder = read_holder(self.path)
         self.close()
-        who = "another process" if found is None else f"process {found.pid} on {found.host}"
+        who = "another process" if holder is None else f"process {holder.pid} on {holder.host}"
         raise InUseError(
             f"{self.folder} is in use by {who}: wait for it to end, or choose another folder."
         ) from error

@@ -10,7 +10,7 @@ from torchlift.train.run.digest import PLAIN, Digest, attributes, digest, from_l
 
 def module_tree(model: nn.Module) -> dict[str, str]:
     """Every module by its dotted name: type, settings, and a digest of its code where it is not torch's."""
-    return {name or ".": module_line(part) for name, part in model.named_modules(remove_duplicate=False)}
+    return {name or ".": module_line(module) for name, module in model.named_modules(remove_duplicate=False)}
 
 
 def module_line(module: nn.Module) -> str:
@@ -18,23 +18,23 @@ def module_line(module: nn.Module) -> str:
     kind = type(module)
     own = attributes(module)
     printed = module.extra_repr()
-    plain = [f"{k}={v!r}" for k, v in own.items() if settled(v) and f"{k}={v!r}" not in printed]
-    other = [f"{k}={digest(v)}" for k, v in own.items() if not settled(v) and counts(v)]
-    hooks = [f"hooks={digest(found)}"] if (found := hooks_of(module)) else []
+    plain = [f"{k}={v!r}" for k, v in own.items() if is_plain(v) and f"{k}={v!r}" not in printed]
+    other = [f"{k}={digest(v)}" for k, v in own.items() if not is_plain(v) and counts(v)]
+    hooks = [f"hooks={digest(own_hooks)}"] if (own_hooks := hooks_of(module)) else []
     code = [] if from_library(kind) else [f"code={class_code(kind)}"]
-    inside = ", ".join(part for part in [printed, *plain, *other, *hooks, *code] if part)
+    inside = ", ".join(text for text in [printed, *plain, *other, *hooks, *code] if text)
     return f"{kind.__module__}.{kind.__qualname__}({inside})"
 
 
-def settled(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Whether a value is a number, a word, or a tuple of such."""
-    return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(settled(part) for part in value))
+    return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(is_plain(item) for item in value))
 
 
 def counts(value: Any) -> bool:
     """Whether an attribute that is not written out is digested: data, containers of data, and functions."""
     if isinstance(value, dict):
-        return all(counts(part) or settled(part) for part in value.values())
+        return all(counts(item) or is_plain(item) for item in value.values())
     return is_data(value) or isinstance(value, types.FunctionType)
 
 

@@ -29,8 +29,8 @@ Maker = Callable[..., Any]
 
 def recipe_names() -> dict[str, Maker]:
     """The package's recipes by their names in kebab case, and the short names of some."""
-    found = exported(recipes, object)
-    return found | {short: found[name] for short, name in ALIASES.items() if name in found}
+    by_name = exported(recipes, object)
+    return by_name | {short: by_name[name] for short, name in ALIASES.items() if name in by_name}
 
 
 def lift_names() -> dict[str, Maker]:
@@ -40,8 +40,8 @@ def lift_names() -> dict[str, Maker]:
 
 def exported(package: ModuleType, kind: type) -> dict[str, Maker]:
     """The frozen methods a package exports, by their names in kebab case."""
-    found = (getattr(package, name) for name in package.__all__)
-    return {kebab(one.__name__): one for one in found if is_method(one) and issubclass(one, kind)}
+    values = (getattr(package, name) for name in package.__all__)
+    return {kebab(one.__name__): one for one in values if is_method(one) and issubclass(one, kind)}
 
 
 def is_method(one: Any) -> TypeGuard[type[Any]]:
@@ -66,33 +66,33 @@ def named_recipe(recipe: str | RecipeLike | Lift | None) -> RecipeLike | Lift | 
         raise TorchliftError(f"a recipe is an instance: recipe={recipe.__name__}(…).")
     if not isinstance(recipe, str):
         return recipe
-    known = lift_names() | recipe_names()
-    maker = known.get(kebab(recipe).replace("_", "-").replace(" ", "-"))
+    makers = lift_names() | recipe_names()
+    maker = makers.get(kebab(recipe).replace("_", "-").replace(" ", "-"))
     if maker is None:
-        raise TorchliftError(unknown("recipe", recipe, known))
+        raise TorchliftError(unknown("recipe", recipe, makers))
     missing = [p.name for p in inspect.signature(maker).parameters.values() if is_missing(p)]
     if missing:
-        given = ", ".join(f"{name}=…" for name in missing)
+        arguments = ", ".join(f"{name}=…" for name in missing)
         raise TorchliftError(
-            f"recipe {recipe!r} has no default for {', '.join(missing)}: pass {maker.__name__}({given})."
+            f"recipe {recipe!r} has no default for {', '.join(missing)}: pass {maker.__name__}({arguments})."
         )
     return maker()
 
 
 def optimizers() -> dict[str, type[Optimizer]]:
     """All by name, in lower case: torch's and torchlift's."""
-    found = [*vars(torch.optim).values(), *(getattr(optim, name) for name in optim.__all__)]
-    classes = (c for c in found if inspect.isclass(c) and issubclass(c, Optimizer) and c is not Optimizer)
+    values = [*vars(torch.optim).values(), *(getattr(optim, name) for name in optim.__all__)]
+    classes = (c for c in values if inspect.isclass(c) and issubclass(c, Optimizer) and c is not Optimizer)
     return {c.__name__.lower(): c for c in classes}
 
 
 def named_optimizer(optimizer: Any) -> OptimizerFactory:
     """A factory: the one given, or the class of that name with its own defaults."""
     if isinstance(optimizer, str):
-        known = optimizers()
-        kind = known.get(optimizer.lower())
+        classes = optimizers()
+        kind = classes.get(optimizer.lower())
         if kind is None:
-            raise TorchliftError(unknown("optimizer", optimizer, known))
+            raise TorchliftError(unknown("optimizer", optimizer, classes))
         if any(is_missing(p, ("params",)) for p in inspect.signature(kind).parameters.values()):
             raise TorchliftError(
                 f"optimizer {optimizer!r} has no default rate: pass partial({kind.__name__}, lr=…)."
@@ -122,9 +122,9 @@ def option(factory: OptimizerFactory, name: str) -> Any:
     return None if parameter is None or parameter.default is parameter.empty else parameter.default
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown(what: str, name: str, choices: Iterable[str]) -> str:
     """What to say of a name that nothing has: near matches first, then all there are."""
-    names = sorted(known)
+    names = sorted(choices)
     near = difflib.get_close_matches(name, names, 2)
     hint = f"did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
     return f"{what} {name!r} is not known; {hint}there are: {', '.join(names)}."

@@ -14,23 +14,25 @@ CALLED = {
 """How fit calls what it is given."""
 
 
-def check_options(given: Mapping[str, Any]) -> None:
+def check_options(arguments: Mapping[str, Any]) -> None:
     """Numbers that are numbers, functions that are functions."""
-    if not (number(given["epochs"]) and given["epochs"] > 0):
-        raise TorchliftError(f"epochs is a positive finite number; got {given['epochs']!r}.")
-    if given["clip"] is not None and not (number(given["clip"]) and given["clip"] > 0):
-        raise TorchliftError(f"clip is the largest norm of a gradient, above 0; got {given['clip']!r}.")
-    if not (number(given["save_every"]) and given["save_every"] >= 0):
-        raise TorchliftError(f"save_every is a number of seconds, 0 or more; got {given['save_every']!r}.")
+    if not (number(arguments["epochs"]) and arguments["epochs"] > 0):
+        raise TorchliftError(f"epochs is a positive finite number; got {arguments['epochs']!r}.")
+    if arguments["clip"] is not None and not (number(arguments["clip"]) and arguments["clip"] > 0):
+        raise TorchliftError(f"clip is the largest norm of a gradient, above 0; got {arguments['clip']!r}.")
+    if not (number(arguments["save_every"]) and arguments["save_every"] >= 0):
+        raise TorchliftError(
+            f"save_every is a number of seconds, 0 or more; got {arguments['save_every']!r}."
+        )
     for name, least in (("accumulate", 1), ("patience", 1)):
-        value = given[name]
+        value = arguments[name]
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
             raise TorchliftError(f"{name} is a whole number, {least} or more; got {value!r}.")
-    if not isinstance(given["seed"], int) or isinstance(given["seed"], bool):
-        raise TorchliftError(f"seed is a whole number; got {given['seed']!r}.")
+    if not isinstance(arguments["seed"], int) or isinstance(arguments["seed"], bool):
+        raise TorchliftError(f"seed is a whole number; got {arguments['seed']!r}.")
     for name, call in CALLED.items():
-        if given[name] is not None and not callable(given[name]):
-            raise TorchliftError(f"{name} is a function, called as {call}; got {given[name]!r}.")
+        if arguments[name] is not None and not callable(arguments[name]):
+            raise TorchliftError(f"{name} is a function, called as {call}; got {arguments[name]!r}.")
 
 
 def number(value: Any) -> bool:

@@ -106,29 +106,29 @@ def differences(old: Value, new: Value, path: str = "") -> Iterable[tuple[str, V
         return
     for name in dict.fromkeys([*new, *old]):
         if path or name not in UNCOMPARED:
-            place = f"{path}.{name}" if path else name
-            yield from differences(old.get(name), new.get(name), place)
+            inner = f"{path}.{name}" if path else name
+            yield from differences(old.get(name), new.get(name), inner)
 
 
 def ordered(value: Value) -> Value:
     """The same with the keys of all tables in one order: a file may hold them in another."""
     if isinstance(value, dict):
-        return {name: ordered(part) for name, part in sorted(value.items())}
-    return [ordered(part) for part in value] if isinstance(value, list) else value
+        return {name: ordered(item) for name, item in sorted(value.items())}
+    return [ordered(item) for item in value] if isinstance(value, list) else value
 
 
 def refuse_another(folder: Path, old: Record, new: Record) -> None:
     """Name the first thing in which the run in the folder differs from the one asked for."""
-    for place, was, now in differences(old, new):
+    for setting, was, now in differences(old, new):
         raise CheckpointError(
-            f"{folder} was made with {place} = {short(was)}, now it is {short(now)}: "
+            f"{folder} was made with {setting} = {short(was)}, now it is {short(now)}: "
             "use the old setting, another folder, or overwrite=True."
         )
-    part = other_probe(old.get("probe", {}), new.get("probe", {}))
-    if part is not None:
+    change = other_probe(old.get("probe", {}), new.get("probe", {}))
+    if change is not None:
         raise CheckpointError(
-            f"{folder}: the first step has another {WORDS[part]} than when the run was made, so data, model, "
-            "loss or optimizer have changed: use the old ones, another folder, or overwrite=True."
+            f"{folder}: the first step has another {WORDS[change]} than when the run was made, so data, "
+            "model, loss or optimizer have changed: use the old ones, another folder, or overwrite=True."
         )
 
 
@@ -140,12 +140,12 @@ def short(value: Value) -> str:
 
 def flat(record: Mapping[str, Value], path: str = "") -> dict[str, Value]:
     """A record as one table of dotted names, for people; the tree of modules left out."""
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for name, value in record.items():
         if name == "modules":
             continue
-        found |= flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
-    return found
+        values |= flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
+    return values
 
 
 def arguments(folder: str | Path, allow: Iterable[str] = ()) -> dict[str, Any]:
@@ -160,11 +160,11 @@ def arguments(folder: str | Path, allow: Iterable[str] = ()) -> dict[str, Any]:
     settings = record.get("settings")
     if not isinstance(settings, dict):
         raise CheckpointError(f"{Path(folder) / NAME} holds no settings.")
-    parts = {"recipe": record.get("recipe", {"none": True}), **settings}
-    found: dict[str, Any] = {}
-    for name, value in parts.items():
+    encoded = {"recipe": record.get("recipe", {"none": True}), **settings}
+    decoded: dict[str, Any] = {}
+    for name, value in encoded.items():
         try:
-            found[name] = decode(value, allow)
+            decoded[name] = decode(value, allow)
         except (CheckpointError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{Path(folder) / NAME}: {name} cannot be read back: {error}") from error
-    return found
+    return decoded

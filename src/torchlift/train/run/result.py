@@ -25,9 +25,9 @@ from torchlift.train.history import Row
 def where_and_when(result: "Result") -> str:
     """Data, date and machine in one line, for the head of a report."""
     samples = result.settings.get("samples")
-    known = f"{samples} training samples" if samples else ""
+    data = f"{samples} training samples" if samples else ""
     threads = f"{platform.machine()}, {torch.get_num_threads()} of {os.cpu_count()} cores"
-    facts = (known, datetime.date.today().isoformat(), f"{threads}, torch {torch.__version__}")
+    facts = (data, datetime.date.today().isoformat(), f"{threads}, torch {torch.__version__}")
     return " · ".join(fact for fact in facts if fact)
 
 
@@ -41,8 +41,8 @@ def widths(before: nn.Module, after: nn.Module) -> list[tuple[str, int, int]]:
 def layer_name(model: nn.Module, weight: str) -> str:
     """features.0.weight of a convolution → features.0 (Conv2d)."""
     owner, _, leaf = weight.rpartition(".")
-    place = owner if leaf == "weight" else weight
-    return f"{place} ({type(model.get_submodule(owner)).__name__})"
+    name = owner if leaf == "weight" else weight
+    return f"{name} ({type(model.get_submodule(owner)).__name__})"
 
 
 def bits_of(record: Stored) -> dict[int, int] | None:
@@ -146,8 +146,8 @@ class Result:
         sizes = [phase["parameters"] for phase in fits]
         cut = next((k for k in range(1, len(sizes)) if sizes[k] < sizes[k - 1]), 0)
         rows = [row for row in self.history if row.get("phase") == fits[cut - 1]["phase"]] if cut else []
-        found = [row["metric"] for row in rows if row.get("metric") is not None]
-        return found[-1] if found and any(b != a for _, b, a in widths(self.before, self.model)) else None
+        scores = [row["metric"] for row in rows if row.get("metric") is not None]
+        return scores[-1] if scores and any(b != a for _, b, a in widths(self.before, self.model)) else None
 
     @property
     def card(self) -> dict[str, Any]:

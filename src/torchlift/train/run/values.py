@@ -44,13 +44,13 @@ def encode(value: Any) -> Value:
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple):
-        return [encode(part) for part in value]
+        return [encode(item) for item in value]
     if isinstance(value, list):
-        return {"list": [encode(part) for part in value]}
+        return {"list": [encode(item) for item in value]}
     if isinstance(value, Mapping):
         return encode_mapping(value)
     if isinstance(value, functools.partial):
-        options = {name: encode(part) for name, part in value.keywords.items()}
+        options = {name: encode(item) for name, item in value.keywords.items()}
         return {"call": encode(value.func), "arguments": encode(tuple(value.args)), "options": options}
     if isinstance(value, Rule):
         return {"class": name_of(type(value)), "arguments": encode(tuple(value.settings().values()))}
@@ -67,8 +67,8 @@ def encode(value: Any) -> Value:
 def encode_mapping(value: Mapping[Any, Any]) -> Value:
     """A table where the keys are words, else a list of pairs."""
     if all(isinstance(key, str) and key not in KINDS for key in value):
-        return {key: encode(part) for key, part in value.items()}
-    return {"dict": [[encode(key), encode(part)] for key, part in value.items()]}
+        return {key: encode(item) for key, item in value.items()}
+    return {"dict": [[encode(key), encode(item)] for key, item in value.items()]}
 
 
 def code_of(value: Any) -> dict[str, str]:
@@ -104,19 +104,19 @@ def decode(value: Value, allow: Iterable[str] = ()) -> Any:
     """The setting that :func:`encode` wrote; ``allow`` names packages of the user's that may be imported."""
     recurse = functools.partial(decode, allow=tuple(allow))
     if isinstance(value, list):
-        return tuple(recurse(part) for part in value)
+        return tuple(recurse(item) for item in value)
     if not isinstance(value, dict):
         return value
     kind = next((kind for kind in KINDS if kind in value), None)
     if kind is None:
-        return {key: recurse(part) for key, part in value.items()}
+        return {key: recurse(item) for key, item in value.items()}
     if kind == "opaque":
         raise CheckpointError(f"{value['opaque']}: pass it yourself.")
     if kind == "class":
-        fields = {name: recurse(part) for name, part in value.get("fields", {}).items()}
+        fields = {name: recurse(item) for name, item in value.get("fields", {}).items()}
         return load_class(value["class"], allow)(*recurse(value.get("arguments", [])), **fields)
     if kind == "call":
-        options = {name: recurse(part) for name, part in value["options"].items()}
+        options = {name: recurse(item) for name, item in value["options"].items()}
         return functools.partial(recurse(value["call"]), *recurse(value["arguments"]), **options)
     readers: dict[str, Callable[[], Any]] = {
         "none": lambda: None,
@@ -130,25 +130,25 @@ def decode(value: Value, allow: Iterable[str] = ()) -> Any:
 def load(name: str, allow: Iterable[str]) -> Any:
     """A class, function or dtype by name, from packages that are trusted, defined where the name says."""
     module = name.partition(":")[0]
-    if module == "torch" and isinstance(found := getattr(torch, name.partition(":")[2], None), torch.dtype):
-        return found
+    if module == "torch" and isinstance(value := getattr(torch, name.partition(":")[2], None), torch.dtype):
+        return value
     if not any(f"{module}.".startswith(f"{package}.") for package in (*TRUSTED, *allow)):
         package = module.partition(".")[0]
         raise CheckpointError(
             f"{name} is not a method of torchlift's or torch's: allow=({package!r},) imports it."
         )
     try:
-        found = find(name)
+        value = find(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise CheckpointError(f"{name} is not there ({error}).") from error
-    if not isinstance(found, type | types.FunctionType) or name_of(cast(Any, found)) != name:
+    if not isinstance(value, type | types.FunctionType) or name_of(cast(Any, value)) != name:
         raise CheckpointError(f"{name} is not a class or function of that module.")
-    return found
+    return value
 
 
 def load_class(name: str, allow: Iterable[str]) -> Any:
     """A dataclass or a stopping rule by name."""
-    found = load(name, allow)
-    if not (isinstance(found, type) and (dataclasses.is_dataclass(found) or issubclass(found, Rule))):
+    kind = load(name, allow)
+    if not (isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, Rule))):
         raise CheckpointError(f"{name} is neither a dataclass nor a stopping rule.")
-    return found
+    return kind
