@@ -93,18 +93,28 @@ def entropy_bits(counts: Array) -> float:
 
 
 def fit(counts: Array) -> tuple[Table, float]:
-    """The cheapest table for symbols that occur so often, and bytes of the code and of the table under it."""
+    """The cheapest table for symbols that occur so often, and bytes of the code and of the table under it.
+
+    No code is shorter than the entropy: tables that cannot win with that one are not tried.
+    """
     best: tuple[Table, float] | None = None
-    symbols = int((counts > 0).sum())
+    symbols, least = int((counts > 0).sum()), entropy_bits(counts) / 8 * (1 - 1e-9)
+    scales = [bits for bits in SCALES if 1 << bits >= 4 * symbols]
     for mantissa in range(MOST_MANTISSA + 1):
+        table = symbols * (mantissa + 3) / 8
+        hopeful = [bits for bits in scales if best is None or total(least + table, bits) < best[1]]
+        if not hopeful:
+            break
         codes = codes_of(counts, mantissa)
         weight = weights(codes, mantissa)
-        for bits in SCALES:
-            if 1 << bits < 4 * symbols:
-                continue
-            size = cost(counts, scaled(weight, bits), bits) + symbols * (mantissa + 3) / 8
-            size += 1e-4 * bits * size + (1 << bits) / TABLE  # a small scale reads faster
+        for bits in hopeful:
+            size = total(cost(counts, scaled(weight, bits), bits) + table, bits)
             if best is None or size < best[1]:
                 best = Table(codes, mantissa, bits), size
     assert best is not None
     return best
+
+
+def total(size: float, bits: int) -> float:
+    """Bytes with what a scale costs: a small one reads faster."""
+    return size + (1e-4 * bits * size + (1 << bits) / TABLE)
