@@ -81,6 +81,18 @@ def test_links_between_pages_lead_somewhere(site):
     assert found > 300, "types in signatures and names in docstrings are links"
 
 
+def test_links_between_sources_lead_to_files():
+    """What a page links to is there; anchors and names in docstrings are checked on the built pages."""
+    pages = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in page.parts]
+    broken = [
+        f"{page.relative_to(ROOT)} links to {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert not broken, "\n".join(broken)
+
+
 def documented(module: types.ModuleType) -> list[str]:
     """The classes and functions a module without ``__all__`` defines."""
     own = (

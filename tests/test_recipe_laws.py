@@ -91,9 +91,18 @@ def check_records(name: str, result: tl.Result, pruned: bool) -> None:
         assert records[key].step is not None, f"{key} is on a grid, and nobody knows"
 
 
-@pytest.mark.parametrize("valid", [True, False], ids=["valid", "none"])
-@pytest.mark.parametrize("loss", ["cross_entropy", smoothed], ids=["named", "own"])
-@pytest.mark.parametrize("pruned", [False, True], ids=["fresh", "pruned"])
+def circumstances() -> list[object]:
+    """Pruned or not, the loss, validation data or none; in make test half, every two together once."""
+    return [
+        pytest.param(pruned, loss, valid, id=f"{state}-{kind}-{held_out}", marks=marks)
+        for pruned, state in ((False, "fresh"), (True, "pruned"))
+        for loss, kind in (("cross_entropy", "named"), (smoothed, "own"))
+        for valid, held_out in ((True, "valid"), (False, "none"))
+        for marks in [() if pruned ^ (kind == "own") ^ valid else pytest.mark.nightly]
+    ]
+
+
+@pytest.mark.parametrize(("pruned", "loss", "valid"), circumstances())
 @pytest.mark.parametrize("name", RECIPES)
 def test_what_is_delivered_is_what_was_asked_for(name: str, pruned: bool, loss, valid: bool) -> None:
     """Plain modules, zeros kept, cost within the budget, and the user's loss in the history."""

@@ -1,11 +1,10 @@
 """The files in examples/ are right, to the last field; the commands of the README run as printed."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from forked import python
 from torchlift.cli.config import read_config
 from torchlift.cli.flags import Training
 from torchlift.cli.searches import Maker, recipe_name
@@ -62,8 +61,7 @@ def test_twenty_lines_make_a_model_ten_times_smaller_at_no_loss(tmp_path):
     script = EXAMPLES / "twenty_lines.py"
     lines = [line for line in script.read_text().splitlines()[1:] if line.strip()]
     assert len(lines) <= 22
-    command = [sys.executable, str(script)]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    ran = python(str(script), cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     (dense, full), (small, file) = (
         (float(line.split()[1]), int(line.split()[3].replace(",", "")))

@@ -3,35 +3,23 @@
 import shlex
 import signal
 import subprocess
-import sys
-import time
 
 import pytest
 import torch
 
 from cli.blobs import save_blobs
+from forked import Python, wait_until
 from torchlift.train.checkpoint import load
 
 pytestmark = pytest.mark.slow
 FIT = "fit --model mlp --data blobs.npz --batch-size 4 --lr 0.01"
 
 
-def start(command, folder):
-    program = [sys.executable, "-m", "torchlift", *command.split()]
-    return subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(path, process):
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-
-
 def stopped(command, folder, number, sign):
     """Send the signal once the sign is there; exit code, stdout, stderr."""
     save_blobs(folder / "blobs.npz")
-    process = start(command, folder)
-    wait_for(folder / sign, process)
+    process = Python(["-m", "torchlift", *command.split()], folder)
+    wait_until(folder / sign, process)
     process.send_signal(number)
     try:
         out, err = process.communicate(timeout=20)

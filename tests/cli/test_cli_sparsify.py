@@ -2,14 +2,13 @@
 
 import json
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+
+from forked import Python, wait_until
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("transformers")
@@ -39,10 +38,8 @@ def folder(tmp_path):
 
 def killed(folder, command: str, sign: str) -> None:
     """Start a run in a process of its own and kill it once it has left the sign."""
-    process = subprocess.Popen([sys.executable, "-m", "torchlift", *command.split()], cwd=folder)
-    while not (folder / sign).exists():
-        assert process.poll() is None
-        time.sleep(0.01)
+    process = Python(["-m", "torchlift", *command.split()], folder)
+    wait_until(folder / sign, process)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
 

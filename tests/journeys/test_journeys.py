@@ -2,11 +2,9 @@
 
 import csv
 import json
-import os
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from forked import Python, python
 from torchlift import load_run
 from torchlift.errors import TorchliftError
 
@@ -70,12 +69,9 @@ for path in sys.argv[1:]:
 
 def shell(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
     """What a shell makes of a command; ``torchlift`` is this interpreter's."""
-    program = f"{sys.executable} -m torchlift"
-    ran = subprocess.run(
-        command.replace("torchlift", program, 1) if command.startswith("torchlift") else command,
-        shell=True, cwd=folder, text=True, capture_output=True, check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-    )  # fmt: skip
+    program, *arguments = shlex.split(command)
+    module = ["-m", "torchlift"] if program == "torchlift" else []
+    ran = python(*module, *arguments, cwd=folder, env={"HF_HUB_OFFLINE": "1"})
     assert ran.returncode == 0, ran.stderr
     return ran
 
@@ -137,7 +133,7 @@ def test_an_own_network_on_pictures_gives_the_same_labels_from_onnxruntime(train
     ours = labels(trained, "new.csv", "label")
     paths = [f"new/{sample}" for sample in ours]
     (trained / "run_onnx.py").write_text(ONNX)
-    theirs = shell(trained, f"{sys.executable} run_onnx.py {shlex.join(paths)}").stdout.split()
+    theirs = shell(trained, f"python run_onnx.py {shlex.join(paths)}").stdout.split()
     assert theirs == list(ours.values())
     assert sum(label == path.split("/")[1] for label, path in zip(theirs, paths, strict=True)) >= 11
 
@@ -151,7 +147,7 @@ def own_network(folder: Path) -> torch.nn.Module:
 def test_a_pruned_bert_comes_back_from_pretrained(tmp_path):
     pytest.importorskip("transformers")
     (tmp_path / "prune.py").write_text(BERT)
-    part, difference = map(float, shell(tmp_path, f"{sys.executable} prune.py").stdout.split())
+    part, difference = map(float, shell(tmp_path, "python prune.py").stdout.split())
     assert part < 0.4
     assert difference == 0
 
@@ -171,8 +167,7 @@ def test_a_state_dict_is_compressed_and_predicts(trained):
 def test_ctrl_c_resume_report(tmp_path):
     table(tmp_path / "people.csv")
     command = "-m torchlift fit --model mlp --data people.csv --batch-size 4 --epochs 150 --out runs/people"
-    program = [sys.executable, *command.split()]
-    process = subprocess.Popen(program, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    process = Python(command.split(), tmp_path)
     history = tmp_path / "runs/people/history.jsonl"
     while not (history.exists() and history.read_text().count("\n") > 2):
         assert process.poll() is None

@@ -2,9 +2,6 @@
 
 import copy
 import hashlib
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlift as tl
+from forked import python
 from torchlift.core.stored import store, stored
 from torchlift.errors import TorchliftError
 from torchlift.models import GPT, MLP, LeNet5, ResNet
@@ -340,10 +338,7 @@ def test_loading_peaks_at_little_more_than_it_returns(how, tmp_path):
         "load(sys.argv[1], limit=100 * 2**20)\n"
         "print(1024 * (peak() - before))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "m.tl")],
-        capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    run = python("-c", code, str(tmp_path / "m.tl"))
     assert 60 * 2**20 < int(run.stdout) <= 1.2 * 64 * 2**20
     with pytest.raises(PackedError, match="limit"):
         load(tmp_path / "m.tl", limit=63 * 2**20)

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import torchlift as tl
+from forked import Python
 from torchlift.train import Interrupted
 from train.run.runs import data, model, same
 
@@ -74,13 +73,12 @@ except tl.train.Interrupted as stop:
 
 
 def test_one_signal_ends_a_run_whose_worker_hangs(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", HANGING, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "hangs\n"
+    process = Python(["-c", HANGING, str(tmp_path / "run")], tmp_path)
+    while process.said() != "hangs\n":
+        assert process.poll() is None
+        time.sleep(0.02)
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
-    assert out.startswith("stopped before the first checkpoint")
+    assert out.removeprefix("hangs\n").startswith("stopped before the first checkpoint")
     assert process.returncode == 0

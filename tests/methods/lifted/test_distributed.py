@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 
+from forked import in_two_processes
 from torchlift import lifted
 from torchlift.methods.lifted import solvers
 
@@ -70,7 +70,7 @@ def sweeps(order: str, shard: lifted.Shard | None) -> dict[str, Tensor]:
 @pytest.mark.parametrize("order", ["red_black", "descending"])
 @pytest.mark.slow
 def test_layers_in_parallel_give_the_one_process_result(order: str, tmp_path: Path) -> None:
-    mp.spawn(by_layers, (free_port(), order, str(tmp_path)), nprocs=2)
+    in_two_processes(by_layers, free_port(), order, str(tmp_path))
     expected = sweeps(order, None)
     for rank in range(2):
         for name, weight in torch.load(tmp_path / f"{rank}.pt").items():
@@ -80,7 +80,7 @@ def test_layers_in_parallel_give_the_one_process_result(order: str, tmp_path: Pa
 @pytest.mark.parametrize("penalty", ["bregman", "classical"])
 @pytest.mark.slow
 def test_two_processes_give_the_one_process_result(penalty: str, tmp_path: Path) -> None:
-    mp.spawn(work, (free_port(), penalty, str(tmp_path)), nprocs=2)
+    in_two_processes(work, free_port(), penalty, str(tmp_path))
     net = model()
     objective = fit(net, task(), penalty, None)
     for rank in range(2):
@@ -114,7 +114,7 @@ def by_chunks(rank: int, port: int, folder: str) -> None:
 @pytest.mark.slow
 def test_uneven_shards_in_chunks_from_different_seeds(tmp_path: Path) -> None:
     """The processes asked one another another number of times each, and were aborted."""
-    mp.spawn(by_chunks, (free_port(), str(tmp_path)), nprocs=2)
+    in_two_processes(by_chunks, free_port(), str(tmp_path))
     (one, losses), (two, same) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert losses == same

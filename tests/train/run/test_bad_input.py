@@ -2,8 +2,6 @@
 
 import functools
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import torchlift as tl
+from forked import python
 from torchlift.errors import CheckpointError, DataError, DivergedError, SelectionError, TorchliftError
 from torchlift.train.checkpoint import load
 from torchlift.train.workers import watched
@@ -80,7 +79,7 @@ os._exit(0)
 
 def test_a_worker_that_dies() -> None:
     """In a process of its own: torch raises in the main thread, whatever that is doing, perhaps twice."""
-    done = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True, check=False)
+    done = python("-c", DYING)
     assert re.fullmatch(r"a DataLoader worker died .*num_workers=0.*\n", done.stdout), (
         done.stdout + done.stderr
     )

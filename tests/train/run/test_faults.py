@@ -2,11 +2,11 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from forked import python
 
 SAMPLES = os.environ.get("TORCHLIFT_FAULTS", "1")
 """Faults of each kind; 0 for all, as ``benchmarks/fault_matrix.py`` does."""
@@ -15,15 +15,14 @@ VERBS = "fit,best-of,compare,auto,tune,overwrite"
 
 def told(script: str, folder: Path, *how: str, verbs: str = VERBS, kinds: tuple[str, ...] = ()) -> list[str]:
     """What a script of faults says, one line per verb, when nothing was wrong."""
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / script), str(folder), verbs, *how, "0", *kinds],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        check=False,
-    )
+    done = python(str(Path(__file__).parent / script), str(folder), verbs, *how, "0", *kinds)
     assert done.returncode == 0, done.stdout + done.stderr
     return [line for line in done.stdout.splitlines() if " faults" in line]
+
+
+def test_one_fault_of_each_kind_makes_no_difference(tmp_path: Path) -> None:
+    (line,) = told("faults.py", tmp_path, "1", verbs="smallest")
+    assert re.match(r"smallest: [45] faults at \d+ operations", line)
 
 
 @pytest.mark.slow
