@@ -80,11 +80,13 @@ def demo(
     inputs, test = splits.train[0], splits.test
     rows = story.before_and_after(comparison, inputs, test, out)
     file, images = story.deliver(comparison.results["folded norm"][0], inputs, test, out / "delivered")
+    picture = story.draw(rows, out / "before-after.svg")
     use = f"torchlift predict {file} {images}"
     report = try_write(out, rows, f"The delivered file names the digits of new images:\n\n`{use}`")
     where = f"\n\nThe whole story: {report}" if report else ""
     told = f"{comparison.table()}\n\n{story.text(rows)}{where}\n\nUse the delivered file: {use}"
     places = {"out": out, "report": report, "delivered": story.as_data(rows), "file": file, "use": use}
+    places["picture"] = picture
     show(json, results | places, told)
 
 
