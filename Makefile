@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test nightly fuzz lint format docs bench clean
+.PHONY: demo test nightly fuzz lint format docs wheel bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "torchlift needs Python 3.11 or newer")'
@@ -38,6 +38,13 @@ format: $(STAMP)
 docs: $(STAMP)  ## HTML documentation in docs/_build
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build
 
+wheel:  ## build the wheel, install it into an empty environment, run it from a table to a prediction
+	rm -rf dist
+	$(PYTHON) -m pip wheel --quiet --no-deps -w dist .
+	$(PYTHON) -m venv dist/venv
+	dist/venv/bin/python -m pip install --quiet -c constraints.txt "$$(ls dist/*.whl)[data,report]"
+	dist/venv/bin/python tests/smoke.py
+
 bench: $(STAMP)  ## the timing ratios; run it on a quiet machine
 	$(BIN)/python benchmarks/loop_overhead.py
 	$(BIN)/python benchmarks/optim_step.py
@@ -46,4 +53,4 @@ bench: $(STAMP)  ## the timing ratios; run it on a quiet machine
 	$(BIN)/python benchmarks/shrink_latency.py
 
 clean:
-	rm -rf $(VENV) docs/_build runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist docs/_build runs .pytest_cache .ruff_cache .hypothesis

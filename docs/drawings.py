@@ -58,7 +58,74 @@ def idea() -> str:
     return document(800, 170, body, "lift, optimize, project: a small problem is solved in a larger space")
 
 
-DRAWINGS = {"idea": idea}
+def cells(x: float, y: float, shades: Sequence[Sequence[float]], size: float = 16.0) -> str:
+    """A weight as squares, as dark as their values; nothing where a value is 0."""
+    return "".join(
+        f'<rect x="{x + size * column}" y="{y + size * row}" width="{size - 2}" height="{size - 2}" '
+        f'rx="2" fill="var(--s0)" fill-opacity="{value}" stroke="var(--line)"/>'
+        for row, values in enumerate(shades)
+        for column, value in enumerate(values)
+    )
+
+
+def box(x: float, y: float, words: str, color: str = "s0", width: float = 46.0) -> str:
+    """A layer."""
+    size = f'width="{width}" height="26" rx="5"'
+    frame = f'<rect x="{x}" y="{y}" {size} fill="none" stroke="var(--{color})" stroke-width="2"/>'
+    return frame + text(x + width / 2, y + 17, words, "middle")
+
+
+WEIGHT = ((0.9, 0.2, 0.5, 0.1), (0.3, 0.8, 0.1, 0.6), (0.1, 0.4, 0.95, 0.2), (0.7, 0.15, 0.3, 0.85))
+
+
+def masked() -> str:
+    """Soft gates become steps."""
+    kept = [[value if value > 0.35 else 0.0 for value in row] for row in WEIGHT]
+    return cells(20, 40, WEIGHT) + arrow(94, 140, 70, "") + cells(150, 40, kept)
+
+
+def rounded() -> str:
+    """Noise as wide as the grid it can bear."""
+    grid = [[round(3 * value) / 3 for value in row] for row in WEIGHT]
+    return cells(20, 40, WEIGHT) + arrow(94, 140, 70, "") + cells(150, 40, grid)
+
+
+def narrowed() -> str:
+    """Channels that are really gone."""
+    return network(24, 70, (3, 4, 3), (), 5) + arrow(108, 146, 70, "") + network(160, 70, (3, 2, 3), (), 5)
+
+
+def folded() -> str:
+    """A norm that training had, multiplied into the layer."""
+    before = box(14, 32, "layer") + box(14, 66, "norm", "s1")
+    return before + arrow(70, 120, 62, "") + box(130, 49, "layer")
+
+
+def shared() -> str:
+    """Layers that became alike are one, used several times."""
+    before = "".join(box(14, 24 + 32 * k, f"layer {k + 1}", width=58) for k in range(3))
+    style = 'fill="none" stroke="var(--muted)" stroke-width="2" marker-end="url(#tip)"'
+    loop = f'<path d="M206,64c26,-30 26,50 0,20" {style}/>'
+    return before + arrow(82, 128, 70, "") + box(138, 57, "layer", width=62) + loop
+
+
+def methods() -> str:
+    """Five of the ways back."""
+    panels = {
+        "masks: threshold": masked,
+        "bits: round": rounded,
+        "channels: cut": narrowed,
+        "norms: fold": folded,
+        "sharing: one for many": shared,
+    }
+    body = [HEAD]
+    for place, (title, draw) in enumerate(panels.items()):
+        body += [f'<g transform="translate({20 + 250 * (place % 3)} {10 + 140 * (place // 3)})">']
+        body += [text(14, 16, title, extra='font-weight="600"'), draw(), "</g>"]
+    return document(790, 280, body, "masks, bits, channels, norms, sharing: how a lifted network comes back")
+
+
+DRAWINGS = {"idea": idea, "methods": methods}
 
 
 def main() -> None:
