@@ -1,4 +1,4 @@
-"""BestOf: own rates and optimizers, what fails is out, the winner goes on, plain within the margin."""
+"""BestOf: rungs, prices, own rates and optimizers, what fails is out, plain within the margin."""
 
 import dataclasses
 import math
@@ -12,13 +12,23 @@ from torch import Tensor, nn
 import torchlift as tl
 from torchlift.core import Fit, Lift, Task
 from torchlift.errors import TorchliftError
-from torchlift.experiments.best_of import suggestions
+from torchlift.experiments import best_of
+from torchlift.experiments.best_of import rungs, suggestions
+from torchlift.experiments.step_times import step_times
 from torchlift.lifts import Normalize, Standardize
 from torchlift.methods.recipe import OneLift, Recipe, as_recipe
-from torchlift.optim import Muon
+from torchlift.optim import Muon, Soap
 from torchlift.recipes import BestOf, MagnitudePruning, Rotated
+from torchlift.train.run.checks import DryRun
 
 SETTINGS = {"batch_size": 16, "progress": False, "optimizer": partial(torch.optim.Adam, lr=0.01), "seed": 3}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials of ten steps do, and every step takes as long as any other."""
+    monkeypatch.setattr(best_of, "LEAST", 10)
+    monkeypatch.setattr(best_of, "step_times", lambda arms, *_: dict.fromkeys(arms, 1.0))
 
 
 def data(n: int = 160) -> tuple[Tensor, Tensor]:
@@ -32,7 +42,7 @@ def net() -> nn.Sequential:
 
 
 def run(candidates, epochs: float = 20, **changes) -> tl.Result:
-    recipe = BestOf(candidates, trials=0.4, **{k: changes.pop(k) for k in ("margin",) if k in changes})
+    recipe = BestOf(candidates, trials=0.4, **{k: changes.pop(k) for k in ("margin", "warm") if k in changes})
     return tl.fit(net(), data(), data(), recipe=recipe, epochs=epochs, **SETTINGS | changes)
 
 
@@ -73,9 +83,9 @@ def test_plain_training_that_diverges_is_out_too() -> None:
 def test_each_candidate_has_its_rate_and_its_optimizer() -> None:
     result = run({"fast": tl.Arm(rate=3.0), "muon": tl.Arm(optimizer=partial(Muon, lr=0.02))})
     rates = {row["phase"]: row["lr"] for row in result.history}
-    assert rates["trial of plain: base"] == pytest.approx(0.01)
-    assert rates["trial of fast: base"] == pytest.approx(0.03)
-    assert rates["trial of muon: base"] == pytest.approx(0.02)
+    assert rates["trial 1 of plain: base"] == pytest.approx(0.01)
+    assert rates["trial 1 of fast: base"] == pytest.approx(0.03)
+    assert rates["trial 1 of muon: base"] == pytest.approx(0.02)
 
 
 def test_plain_is_preferred_within_the_margin() -> None:
@@ -138,31 +148,104 @@ def test_centered_coordinates_are_centered_anew_where_they_are_carried_on() -> N
     assert not torch.allclose(*means)
 
 
-def test_trial_and_rest_follow_the_schedule_once() -> None:
-    """Two candidates share 0.4 of the budget: a trial is a quarter of the run of the one that is chosen."""
+def test_every_run_goes_through_the_whole_schedule() -> None:
+    """Eight epochs of trials for two, then twelve: what is compared is annealed."""
     result = run({"slow": tl.Arm(rate=0.01)}, schedule="cosine")
     rates = [row["lr"] for row in result.history if "slow" not in row["phase"]]
-    ends = [(number + 1) / 16 for number in range(16)]  # of the epochs: four in the trial, twelve after it
-    assert rates == pytest.approx([0.005 * (1 + math.cos(math.pi * end)) for end in ends], abs=2e-4)
+    ends = [(number + 1) / 4 for number in range(4)] + [(number + 1) / 12 for number in range(12)]
+    assert rates == pytest.approx([0.005 * (1 + math.cos(math.pi * end)) for end in ends], abs=4e-4)
 
 
-def test_a_staged_recipe_is_tried_in_its_first_stage_and_a_whole_one_starts_again() -> None:
+@pytest.mark.parametrize(
+    ("count", "counts"), [(2, [2]), (3, [3]), (4, [4, 2]), (9, [9, 3]), (12, [12, 4, 2])]
+)
+def test_rungs_keep_a_third(count: int, counts: list[int]) -> None:
+    assert rungs(count) == counts
+
+
+def test_the_best_of_a_rung_meet_again_on_longer_runs() -> None:
+    rates = {f"rate {rate}": tl.Arm(rate=rate) for rate in (0.001, 2.0, 3.0)}
+    result = run(rates, margin=0.0)
+    first, second = (
+        {
+            name.partition(" of ")[2]: rows
+            for name, rows in epochs(result).items()
+            if name.startswith(f"trial {rung}")
+        }
+        for rung in (1, 2)
+    )
+    assert len(first) == 4
+    assert len(second) == 2
+    assert "rate 0.001: base" not in second
+    assert min(second.values()) > max(first.values())
+
+
+def epochs(result: tl.Result) -> dict[str, int]:
+    steps: dict[str, int] = {}
+    for row in result.history:
+        steps[row["phase"]] = row["step"]
+    return steps
+
+
+def test_a_dear_step_is_taken_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"plain": 1.0, "dear": 2.0, "cheap": 0.5}
+    monkeypatch.setattr(best_of, "step_times", lambda arms, *_: {name: times[name] for name in arms})
+    steps = epochs(run({"dear": tl.Arm(), "cheap": tl.Arm(rate=3.0)}, margin=0.0))
+    plain = steps["trial 1 of plain: base"]
+    assert steps["trial 1 of dear: base"] == pytest.approx(plain / 2, abs=1)
+    assert steps["trial 1 of cheap: base"] == pytest.approx(plain * 2, abs=1)
+
+
+def test_flops_are_the_price_of_a_run_at_equal_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(best_of, "step_times", None)
+    said = words(run({"muon": tl.Arm(optimizer=Muon)}, equal_cost=True))
+    assert "time of a step" not in said
+
+
+def test_a_step_that_does_more_takes_longer() -> None:
+    task = tl.Task(
+        nn.Sequential(nn.Linear(6, 300), nn.ReLU(), nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 2))
+    )
+
+    arms = {"plain": tl.Arm(), "soap": tl.Arm(optimizer=partial(Soap, every=1))}
+    seconds = step_times(arms, task, DryRun(data(), 16), rounds=3)
+    assert seconds["soap"] > 2 * seconds["plain"] > 0
+
+
+def test_without_warm_the_last_run_starts_from_the_first_weights() -> None:
+    seen: list[Tensor] = []
+
+    @dataclasses.dataclass(frozen=True)
+    class Watched(Recipe):
+        def __call__(self, task: Task, fit: Fit) -> Task:
+            seen.append(first_weight(task))
+            fit(task)
+            return task
+
+    run({"watched": tl.Arm(Watched(), rate=3.0)}, margin=0.0, warm=False)
+    assert len(seen) == 2
+    assert torch.equal(*seen)
+
+
+def test_a_staged_recipe_goes_on_with_its_later_stages_and_a_whole_one_starts_again() -> None:
     candidates = {"rotated": tl.Arm(Rotated(), rate=4.0), "pruned": MagnitudePruning(sparsity=0.5)}
     shown = phases(run(candidates, margin=0.0))
-    assert [name for name in shown if name.startswith("trial of rotated")] == ["trial of rotated: lifted 1"]
+    assert [name for name in shown if name.startswith("trial 1 of rotated")] == [
+        "trial 1 of rotated: lifted 1"
+    ]
     assert [name for name in shown if name.startswith("rotated")] == [
         f"rotated: lifted {stage}" for stage in (1, 2, 3)
     ]
     alone = phases(run({"pruned": tl.Arm(MagnitudePruning(sparsity=0.5), rate=3.0)}, margin=0.0))
-    parts = [name.removeprefix("trial of ") for name in alone if "pruned" in name]
+    parts = [name.removeprefix("trial 1 of ") for name in alone if "pruned" in name]
     assert parts[: len(parts) // 2] == parts[len(parts) // 2 :]
 
 
 def test_the_last_candidates_wait_where_the_budget_is_small() -> None:
-    said = words(run({"one": tl.Arm(rate=2.0), "two": tl.Arm(rate=3.0)}, epochs=10))
-    assert re.search("losses: .*one [0-9]", said)
+    said = words(run({"one": tl.Arm(rate=2.0), "two": tl.Arm(rate=3.0)}, epochs=6))
+    assert re.search("rung 1: .*one [0-9]", said)
     assert said.endswith("no budget to try two")
-    assert BestOf(trials=0.25).affordable(1e6) == 4  # a sixteenth of the budget each
+    assert BestOf(trials=0.5).affordable(400) == 9  # two rungs of 100 steps, 11 each; of ten, three rungs
 
 
 def test_it_resumes_bit_for_bit(tmp_path) -> None:
@@ -193,13 +276,34 @@ def test_it_resumes_bit_for_bit(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("layer", "first"),
     [
-        (nn.ReLU(), ["centered", "folded norm"]),
-        (nn.BatchNorm1d(4), ["rotated", "Muon"]),
-        (nn.LayerNorm(4), ["Muon", "rotated"]),
-        (nn.LSTM(4, 4), ["rotated, rate × 6", "Muon"]),
+        (nn.ReLU(), ["norm", "Muon"]),
+        (nn.Conv1d(4, 4, 1), ["whitened, norm, Muon", "norm, Muon"]),
+        (nn.BatchNorm1d(4), ["Muon", "Muon, rate × 3"]),
+        (nn.LayerNorm(4), ["Muon", "Muon, rate × 3"]),
+        (nn.LSTM(4, 4), ["Muon", "Muon, rate × 3"]),
     ],
 )
 def test_what_is_tried_first_depends_on_the_kind_of_network(layer: nn.Module, first: list[str]) -> None:
     found = suggestions(nn.Sequential(nn.Linear(4, 4), layer))
     assert list(found)[:2] == first
-    assert {"Muon", "rate × 3", "rate / 3"} <= set(found)
+    assert {"Muon", "SOAP", "rate × 3", "rate / 3"} <= set(found)
+    normless = not isinstance(layer, (nn.BatchNorm1d, nn.LayerNorm, nn.LSTM))
+    assert ("norm" in found) == normless
+
+
+def test_every_suggestion_for_pictures_delivers_the_given_network() -> None:
+    """Whitened inside a norm, and coarse to fine inside it, are folded away."""
+    torch.manual_seed(0)
+    layers = [
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 2),
+    ]
+    model = nn.Sequential(*layers)
+    x = torch.randn(64, 1, 8, 8)
+    pictures = (x, (x.mean((1, 2, 3)) > 0).long())
+    for arm in suggestions(model).values():
+        result = tl.fit(model, pictures, epochs=1, batch_size=32, progress=False, **arm.merged({}))
+        assert [type(one) for one in result.model] == [type(one) for one in model]

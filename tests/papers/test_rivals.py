@@ -1,4 +1,4 @@
-"""Contests against tuned rivals, BestOf's tasks and neural lifting at its best, on very little data."""
+"""Contests against tuned rivals and neural lifting at its best, on very little data."""
 
 import math
 from functools import partial
@@ -12,7 +12,6 @@ from papers.common.cells import Cells
 from papers.common.rivals import Place, grid, kind, way
 from papers.neural_lifting import at_its_best
 from papers.our_searches import (
-    auto_tasks,
     rivals_lenet,
     rivals_lstm,
     rivals_mlp,
@@ -81,17 +80,6 @@ def test_what_diverges_is_told_and_never_chosen(tmp_path) -> None:
 def test_time_is_that_of_plain_adamw() -> None:
     start, slope, own_start, own_slope = rivals.calibrated(PLACE, next(iter(OURS.values())), repeats=1)
     assert all(math.isfinite(value) for value in (start, slope, own_start, own_slope))
-
-
-def test_best_of_is_held_against_its_candidates(tmp_path, monkeypatch) -> None:
-    job = auto_tasks.Job(net, lambda folder: data(0), 30, {"loss": "mse", "batch_size": 16})
-    monkeypatch.setattr(auto_tasks, "JOBS", {"little": job})
-    made = auto_tasks.run(tmp_path, seeds=2)
-    assert reproduction_page(made).title
-    for row in made["rows"]:
-        assert row["plain"] == row["alone"]["plain"] >= row["best alone"]["test"]
-        assert row["choice"].startswith("goes on with")
-        assert row["BestOf / best"] == row["BestOf"] / min(row["alone"].values())
 
 
 def test_neural_lifting_at_its_best_has_a_rule_that_can_fire(tmp_path, monkeypatch) -> None:

@@ -1,24 +1,28 @@
-"""Try what might help, go on with what does: the choice is made on validation data, inside the budget."""
+"""Try what might help, in rungs, and train with what does: chosen on validation data, inside the budget."""
 
 import copy
 import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
+from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
-from torchlift.core import Fit, Lift, Span, Task
+from torchlift.core import Fit, Lift, Span, Task, chain
 from torchlift.errors import DivergedError, TorchliftError, machine_fault
 from torchlift.experiments.arm import Arm
+from torchlift.experiments.step_times import arm_settings, step_times
+from torchlift.methods.coordinates.coarse_to_fine import CoarseToFine
 from torchlift.methods.coordinates.normalize import Normalize
 from torchlift.methods.coordinates.rotated import Rotated
-from torchlift.methods.coordinates.standardize import Standardize
+from torchlift.methods.coordinates.whitened import Whitened
+from torchlift.methods.inside import Inside
 from torchlift.methods.recipe import Recipe, RecipeLike, Started, all_lifts, as_recipe
-from torchlift.optim import Muon
+from torchlift.optim import Muon, Soap
 from torchlift.train.workers import watched
 
 LOG = logging.getLogger("torchlift")
@@ -26,8 +30,10 @@ LOG = logging.getLogger("torchlift")
 BATCHES, RECURRENT = (_NormBase, nn.GroupNorm), (nn.RNNBase,)
 FEATURES = (nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
 """Layers of networks that normalize already, over pictures or over features, and of those that recur."""
-PLAIN, LEAST, PART = "plain", 20, 1 / 16
-"""The name of plain training; the steps, and the part of the budget, that a trial has at least."""
+PLAIN, LEAST, KEPT = "plain", 40, 3
+"""The name of plain training; the least steps of a trial; one candidate in so many goes on to a next rung."""
+TIMED = 1 / 50
+"""The part of the trials that measuring the time of steps may take."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,23 +47,25 @@ class Attempt:
 
 @dataclasses.dataclass(frozen=True)
 class BestOf(Recipe):
-    """argmin over candidates of the validation loss after short trials, then that one on the rest.
+    """argmin over candidates of the validation loss after short complete runs, then that one on the rest.
 
-    Every candidate takes the beginning of its run, from the same initial weights: ``trials`` of the budget,
-    shared equally. The best goes on with what is left, from its weights and its place in the schedule, with a
-    new optimizer: the moments of first steps are large, and would slow it down. Plain training is one of
-    them, and is kept unless another is better by ``margin`` of its loss. What is lost against the best
-    candidate alone are the trials of the others. ``candidates``: names to :class:`torchlift.Arm`, recipes or
-    lifts; :func:`suggestions` for the model at hand unless given; the later ones are left out, and named in
-    the report, where a trial would have fewer than 20 steps or less than a sixteenth of the budget. One that
-    refuses the model, fails or diverges is out, with its reason; reasons and scores are in the report. A
-    recipe that only runs as a whole (one that prunes, say) is tried on a part of the budget and, if chosen,
-    starts again.
+    Successive halving: in every rung each candidate takes a short run through the whole schedule, so that
+    what is compared is annealed as the end will be; the best third goes on to a rung of longer runs, and the
+    last one standing gets what is left. ``trials`` is the part of the budget for all rungs, in equal parts.
+    Plain training is always a candidate, and is kept unless another is better by ``margin`` of its loss.
+
+    The price is time: CPU seconds of a step of every candidate, measured at the start, decide how many steps
+    its runs have. In a run with ``equal_cost=True`` it is FLOPs, which repeat on any machine. With ``warm``
+    every run starts from the weights of the candidate's last one, the final run too; otherwise from the first
+    weights. ``candidates``: names to :class:`torchlift.Arm`, recipes or lifts; :func:`suggestions` for the
+    model at hand unless given. The later ones are left out, and named in the report, where trials would have
+    fewer than 40 steps. One that refuses the model, fails or diverges is out, with its reason.
     """
 
     candidates: Mapping[str, Arm | RecipeLike | Lift] | None = None
-    trials: float = 3 / 16
+    trials: float = 0.25
     margin: float = 0.01
+    warm: bool = True
 
     def __post_init__(self) -> None:
         if not 0 < self.trials < 1:
@@ -68,45 +76,72 @@ class BestOf(Recipe):
             raise TorchliftError(f"BestOf's margin is a part of plain training's loss, got {self.margin}.")
 
     def __call__(self, task: Task, fit: Fit) -> Task:
-        """Trials, choice, and the chosen on the rest."""
-        known, untried = self.known(task, fit)
-        share = self.trials / len(known)
-        tried = share / (share + 1 - self.trials)  # of the run of the one that is chosen
-        found = {name: self.trial(name, one, task, fit, share, tried) for name, one in known.items()}
-        best = self.chosen({name: one for name, one in found.items() if not one.reason})
-        self.tell(found, untried, best, task, fit)
-        started, recipe = found[best].started, as_recipe(known[best].recipe)
-        span = whole(fit) if started is None else (tried, 1.0)
-        last = branch(known[best], best, fit, 1 - self.trials, span)
+        """Rungs of trials, choice, and the chosen on the rest."""
+        arms, untried = self.affordable_arms(task, fit)
+        prices = self.prices(arms, task, fit)
+        tried: list[dict[str, Attempt]] = []
+        alive = list(arms)
+        counts = rungs(len(arms))
+        for rung, count in enumerate(counts):
+            share = self.trials / len(counts) / count
+            before = tried[-1] if tried else {}
+            tried.append(
+                {
+                    name: self.trial(
+                        name, rung, arms[name], task, fit, share / prices[name], before.get(name)
+                    )
+                    for name in alive[:count]
+                }
+            )
+            alive = ranked(tried[-1])
+        best = self.chosen(tried[-1])
+        self.tell(tried, untried, prices, best, task, fit)
+        last = branch(arms[best], best, fit, (1 - self.trials) / prices[best], whole(fit))
+        recipe, started = as_recipe(arms[best].recipe), tried[-1][best].started
         return recipe(task, last) if started is None else recipe.resume(started, last).task
 
     def lifts(self) -> list[Lift] | None:
         """Those of all candidates."""
         return all_lifts(Arm.of(one).recipe for one in (self.candidates or {}).values())
 
-    def known(self, task: Task, fit: Fit) -> tuple[dict[str, Arm], list[str]]:
+    def affordable_arms(self, task: Task, fit: Fit) -> tuple[dict[str, Arm], list[str]]:
         """Plain training and the candidates that accept the model, as many as are affordable; the others."""
-        given = suggestions(task.model) if self.candidates is None else self.candidates
-        every = {PLAIN: Arm()} | {name: Arm.of(one) for name, one in given.items()}
+        chosen = suggestions(task.model) if self.candidates is None else self.candidates
+        every = {PLAIN: Arm()} | {name: Arm.of(one) for name, one in chosen.items()}
         accepted = {name: one for name, one in every.items() if fits(name, one, task, fit)}
         count = self.affordable(fit.epochs * fit.steps)
         return dict(list(accepted.items())[:count]), list(accepted)[count:]
 
     def affordable(self, steps: float) -> int:
         """How many candidates a run of so many steps has trials for, plain training among them."""
-        return max(2, math.floor(self.trials * min(steps / LEAST, 1 / PART)))
+        count = 2
+        while self.trials * steps / len(rungs(count + 1)) / (count + 1) >= LEAST:
+            count += 1
+        return count
 
-    def trial(self, name: str, candidate: Arm, task: Task, fit: Fit, share: float, tried: float) -> Attempt:
-        """What a candidate reaches at the beginning of its run, or, if it has none, in a short one."""
-        recipe, mine, title = as_recipe(candidate.recipe), copy.deepcopy(task), f"trial of {name}"
+    def prices(self, arms: Mapping[str, Arm], task: Task, fit: Fit) -> dict[str, float]:
+        """What a step of each arm takes, in steps of plain training; 1 where FLOPs are the price."""
+        if math.isfinite(fit.left()) or len(arms) < 2:
+            return dict.fromkeys(arms, 1.0)
+        rounds = max(4, min(20, round(TIMED * self.trials * fit.epochs * fit.steps)))
+        seconds = fit.remember("seconds of a step", lambda: step_times(arms, task, fit, rounds))
+        plain = seconds[PLAIN]
+        return {name: seconds[name] / plain if plain and seconds[name] else 1.0 for name in arms}
+
+    def trial(
+        self, name: str, rung: int, arm: Arm, task: Task, fit: Fit, share: float, before: Attempt | None
+    ) -> Attempt:
+        """What a candidate reaches in a short complete run."""
+        recipe, title = as_recipe(arm.recipe), f"trial {rung + 1} of {name}"
+        started = None if before is None else before.started
         try:
             with watched():
-                first = branch(candidate, title, fit, share, (0.0, tried), keep="last")
-                started = recipe.start(mine, first)
-                if started is None:
-                    tested = recipe(mine, branch(candidate, title, fit, share, whole(fit)))
-                else:
-                    tested = started.task
+                short = branch(arm, title, fit, share, whole(fit), keep="last")
+                if started is not None:
+                    started = recipe.resume(started, short)
+                elif self.warm:
+                    started = recipe.start(copy.deepcopy(task), short)
+                tested = started.task if started is not None else recipe(copy.deepcopy(task), short)
                 loss = fit.evaluate(tested).loss
             if not math.isfinite(loss):
                 raise DivergedError(f"its validation loss is {loss}.")
@@ -118,36 +153,61 @@ class BestOf(Recipe):
             return Attempt(reason=reason)
         return Attempt(loss, started)
 
-    def chosen(self, able: Mapping[str, Attempt]) -> str:
+    def chosen(self, attempts: Mapping[str, Attempt]) -> str:
         """The best; plain training within the margin."""
+        able = ranked(attempts)
         if not able:
             raise DivergedError(
                 "BestOf has no candidate left: all failed, plain training too; lower the rate."
             )
-        best = min(able, key=lambda name: able[name].loss)
-        plain = able[PLAIN].loss if PLAIN in able else math.inf
-        return PLAIN if plain - able[best].loss <= self.margin * abs(plain) < math.inf else best
+        best = attempts[able[0]].loss
+        plain = attempts[PLAIN].loss if PLAIN in able else math.inf
+        return PLAIN if plain - best <= self.margin * abs(plain) < math.inf else able[0]
 
-    def tell(self, found: Mapping[str, Attempt], untried: list[str], best: str, task: Task, fit: Fit) -> None:
-        """Scores, reasons and the choice, for the log and the report."""
-        scores = ", ".join(
-            f"{name} out ({one.reason})" if one.reason else f"{name} {one.loss:.4g}"
-            for name, one in sorted(found.items(), key=lambda pair: pair[1].loss)
-        )
-        words = f"goes on with {best} (margin {self.margin:.0%}); validation losses: {scores}"
+    def tell(
+        self,
+        tried: Sequence[Mapping[str, Attempt]],
+        untried: Sequence[str],
+        prices: Mapping[str, float],
+        best: str,
+        task: Task,
+        fit: Fit,
+    ) -> None:
+        """Scores, reasons, prices and the choice, for the log and the report."""
+        words = f"goes on with {best} (margin {self.margin:.0%})"
+        for number, attempts in enumerate(tried, 1):
+            scores = ", ".join(
+                f"{name} out ({one.reason})" if one.reason else f"{name} {one.loss:.4g}"
+                for name, one in sorted(attempts.items(), key=lambda pair: pair[1].loss)
+            )
+            words += f"; validation losses of rung {number}: {scores}"
+        dear = ", ".join(f"{name} {price:.2f}" for name, price in prices.items() if price != 1.0)
+        words += f"; time of a step to plain's: {dear}" if dear else ""
         words += f"; no budget to try {', '.join(untried)}" if untried else ""
         LOG.info("BestOf %s", words)
         fit.report("BestOf", task, words)
 
 
+def rungs(count: int) -> list[int]:
+    """How many candidates each rung has: a third of the one before, until few are left."""
+    counts = [count]
+    while counts[-1] > KEPT:
+        counts.append(math.ceil(counts[-1] / KEPT))
+    return counts
+
+
+def ranked(attempts: Mapping[str, Attempt]) -> list[str]:
+    """The names of those that are not out, best first."""
+    return sorted((n for n, one in attempts.items() if not one.reason), key=lambda n: attempts[n].loss)
+
+
 def branch(arm: Arm, name: str, fit: Fit, share: float, span: Span | None, **settings: Any) -> Fit:
     """An arm's own fit, over a stretch of the schedule."""
-    own = {**arm.settings, "optimizer": arm.optimizer, "rate": arm.rate, **settings}
-    return fit.branch(name, share, span, **own)
+    return fit.branch(name, share, span, **arm_settings(arm, **settings))
 
 
 def whole(fit: Fit) -> Span | None:
-    """For a recipe that runs as a whole: all of the schedule, once where the run follows it once."""
+    """All of the schedule, once where the run follows it once."""
     return None if fit.span is None else (0.0, 1.0)
 
 
@@ -160,24 +220,54 @@ def fits(name: str, candidate: Arm, task: Task, fit: Fit) -> bool:
 
 
 def suggestions(model: nn.Module) -> dict[str, Arm]:
-    """What is worth a trial on a model, likely winners first: all start as plain training does, end exactly.
+    """What is worth a trial on a model, likely winners first; all deliver the network as it was given.
 
-    Networks that recur, normalize or attend: rotated coordinates and Muon; at six times the rate where they
-    recur, which ends badly behind batch normalization; Muon first where they attend. The others: centered
-    coordinates and folded normalization. Muon is late there, being behind in a short trial even where it ends
-    well; other rates are late everywhere: a higher one looks better in a short trial than it is in the end.
+    Muon, SOAP and other rates for every network; those without norms also with one, folded away at the end;
+    convolutions also whitened, and pictures coarse to fine.
     """
-    muon = {"Muon": Arm(optimizer=functools.partial(Muon, lr=2e-2))}
-    turned = {"rotated": Arm(Rotated(), rate=2.0)}
-    faster = {"rotated, rate × 6": Arm(Rotated(), rate=6.0)}
+
+    def muon(recipe: Any = None, rate: float = 1e-2) -> Arm:
+        return Arm(recipe, functools.partial(Muon, lr=rate))
+
     rates = {"rate × 3": Arm(rate=3.0), "rate / 3": Arm(rate=1 / 3)}
+    other = {"SOAP": Arm(optimizer=functools.partial(Soap, lr=3e-3)), **rates}
     parts = list(model.modules())
     if any(isinstance(part, RECURRENT) for part in parts):
-        return faster | muon | turned | rates
+        turned = {"rotated": Arm(Rotated(), rate=2.0)}
+        return {"Muon": muon(), "Muon, rate × 3": muon(rate=3e-2), **other, **turned}
+    convolutional = any(isinstance(part, _ConvNd) for part in parts)
     if any(isinstance(part, FEATURES) for part in parts):
-        return muon | turned | faster | rates
+        sized = {"coarse to fine, Muon": muon(CoarseToFine())}
+        return {
+            "Muon": muon(),
+            **(sized if convolutional else {}),
+            "Muon, rate × 3": muon(rate=3e-2),
+            **other,
+        }
     if any(isinstance(part, BATCHES) for part in parts):
-        return turned | muon | faster | rates
-    centered = {"centered": Arm(Standardize(), rate=1.7), "folded norm": Arm(Normalize(), rate=2.0)}
-    both = {"centered, Muon": dataclasses.replace(muon["Muon"], recipe=Standardize())}
-    return centered | muon | rates | both
+        white = {"whitened, Muon": muon(Whitened()), "coarse to fine, Muon": muon(CoarseToFine())}
+        return {
+            "Muon": muon(),
+            **(white if convolutional else {}),
+            "Muon, rate × 3": muon(rate=3e-2),
+            **other,
+        }
+    norm = Normalize()
+    if not convolutional:
+        normed = {
+            "norm": Arm(norm),
+            "Muon": muon(),
+            "norm, Muon": muon(norm),
+            "norm, rate × 3": Arm(norm, rate=3.0),
+        }
+        return {**normed, **other, "Muon, rate / 3": muon(rate=3e-3)}
+    both = chain(norm, Whitened())
+    return {
+        "whitened, norm, Muon": muon(both),
+        "norm, Muon": muon(norm),
+        "Muon": muon(),
+        "norm": Arm(norm),
+        "coarse to fine, norm, Muon": muon(Inside(norm, CoarseToFine())),
+        "whitened, norm, Muon, rate × 3": muon(both, 3e-2),
+        **other,
+    }

@@ -38,6 +38,10 @@ class Inside(Recipe):
         small = as_recipe(self.recipe)(self.lifted(fit.lift(self.lift, task)), fit)
         return cast(Task, self.lift.project(small, fit))
 
+    def trained_problems(self, task: Task, fit: Fit) -> list[tuple[Problem, float]]:
+        """Those of the recipe on the lifted task."""
+        return as_recipe(self.recipe).trained_problems(self.lifted(self.lift.lift(task, fit)), fit)
+
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
         """What the lift says, then the recipe of the lifted task."""
         reason = self.lift.accepts(task, fit)

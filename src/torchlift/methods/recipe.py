@@ -50,6 +50,11 @@ class Recipe(abc.ABC):
         """The lifts in whose coordinates it trains, as far as they add some; None where nobody can know."""
         return ()
 
+    def trained_problems(self, task: Task, fit: Fit) -> list[tuple[Problem, float]]:
+        """The problems it trains, with their parts of the steps: a step's time is measured on them."""
+        del fit
+        return [(task, 1.0)]
+
     def start(self, task: Task, fit: Fit) -> Started | None:
         """The recipe on a part of the budget, to be resumed; None if it only runs as a whole."""
         del task, fit
@@ -96,6 +101,10 @@ class OneLift(Recipe):
     def lifts(self) -> Iterable[Lift]:
         """The one."""
         return (self.lift,)
+
+    def trained_problems(self, task: Task, fit: Fit) -> list[tuple[Problem, float]]:
+        """The lifted problem."""
+        return [(self.lift.lift(task, fit), 1.0)]
 
     def start(self, task: Task, fit: Fit) -> Started | None:
         """Lift and fit; a projection that learns needs the whole budget to be planned."""

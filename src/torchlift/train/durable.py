@@ -265,7 +265,7 @@ class DurableFit(Fit):
         ``span``: the stretch of this fit's schedule that its calls follow once. Where this fit follows one
         itself, a branch without ``span`` covers the next ``share`` of it.
         """
-        if not 0 < share <= 1:
+        if not 0 < share <= (1 if self.run.equal_cost else math.inf):
             raise BudgetError(f"branch {name!r}: a share of the budget lies in (0, 1], got {share}.")
         stretch = self.account.stretch
         if stretch is not None:

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import itertools
+import math
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ from torchlift.core import Batch, Fit, Problem, Task
 from torchlift.core.selection import matches
 from torchlift.errors import TorchliftError
 from torchlift.loss import split
-from torchlift.methods.recipe import Recipe
+from torchlift.methods.recipe import Recipe, Started
+from torchlift.train.cost import probe
 from torchlift.tree import each, leaves
 
 
@@ -96,9 +98,9 @@ class CoarseToFine(Recipe):
     """min f at inputs of ``sizes``[0] for ``shares``[0] of the budget, then at the next size, and so on to f.
 
     A projection of the problem: pictures are averaged down, texts are cut to shorter windows, the weights
-    stay the same. A size is a part of the full one (0.5), or pixels or tokens (16). ``positions``: a glob on
-    tables of positions, averaged down while inputs are small. One schedule runs over all sizes; each starts
-    with a new optimizer. At equal cost a small step is cheap, and there are more of them. Pays for vision
+    stay the same. A size is a part of the full one (0.5), or pixels or tokens (16). ``shares`` are parts of
+    the cost: small steps are cheap, so there are more of them. ``positions``: a glob on tables of positions,
+    averaged down while inputs are small. One schedule and one optimizer run over all sizes. Pays for vision
     transformers and networks with global pooling. A network whose head reads a flattened map cannot take
     smaller inputs, and is refused.
     """
@@ -140,13 +142,30 @@ class CoarseToFine(Recipe):
             raise TorchliftError(reason)
         total = sum(self.shares)
         ends = [end / total for end in itertools.accumulate(self.shares)]
-        for size, share, end in zip(self.sizes, self.shares, ends, strict=True):
-            last = end == ends[-1]
-            fit(
-                task if last else Coarse(task, size, self.positions),
-                name="full size" if last else f"size {size:g}",
-                share=share / total,
-                span=(end - share / total, end),
-                keep=None if last else "last",
+        paid = math.isfinite(fit.left())
+        parts = [share / total for share in self.shares]
+        problems = self.trained_problems(task, fit)
+        before = None
+        for (problem, passes), size, part, end in zip(problems, self.sizes, parts, ends, strict=True):
+            before = fit(
+                problem,
+                name="full size" if problem is task else f"size {size:g}",
+                share=part if paid else passes,
+                span=(end - part, end),
+                keep=None if problem is task else "last",
+                warm=before,
             )
         return task
+
+    def trained_problems(self, task: Task, fit: Fit) -> list[tuple[Problem, float]]:
+        """A problem for each size; the steps that its share of the cost pays for, as a part of all."""
+        small: list[Problem] = [Coarse(task, size, self.positions) for size in self.sizes[:-1]]
+        problems = [*small, task]
+        batch = next(iter(fit.batches()))
+        steps = [part / probe(one, batch).flops for one, part in zip(problems, self.shares, strict=True)]
+        return [(problem, count / sum(steps)) for problem, count in zip(problems, steps, strict=True)]
+
+    def start(self, task: Task, fit: Fit) -> Started:
+        """All sizes on a part of the budget."""
+        trained = self(task, fit)
+        return Started(trained, trained)

@@ -64,6 +64,10 @@ class Rotated(Recipe):
             task = projected
         return task
 
+    def trained_problems(self, task: Task, fit: Fit) -> list[tuple[Problem, float]]:
+        """The rotated problem."""
+        return [(lift_from_fields(Rotate, self).lift(CENTER.lift(task, fit) if self.centered else task), 1.0)]
+
     def start(self, task: Task, fit: Fit) -> Started:
         """The first stage; what comes after are the others."""
         return super(Rotated, dataclasses.replace(self, stages=(1.0,))).resume(Started(task, task), fit)

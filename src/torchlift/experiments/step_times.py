@@ -1,0 +1,63 @@
+"""What a step of each arm takes on this machine, measured in turn."""
+
+import copy
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils._python_dispatch import (
+    _disable_current_modes,  # pyright: ignore[reportPrivateUsage]  (a counter of FLOPs would be measured too)
+)
+
+from torchlift.core import Fit, Task
+from torchlift.core.gradient_step import GradientStep
+from torchlift.experiments.arm import Arm
+from torchlift.methods.recipe import as_recipe
+from torchlift.train import rng
+from torchlift.train.settings import Settings
+from torchlift.train.stepping import Stepper
+
+
+def arm_settings(arm: Arm, **more: Any) -> dict[str, Any]:
+    """An arm's own settings of a fit."""
+    return {**arm.settings, "optimizer": arm.optimizer, "rate": arm.rate, **more}
+
+
+def step_times(arms: Mapping[str, Arm], task: Task, fit: Fit, rounds: int) -> dict[str, float]:
+    """CPU seconds of one step of every arm, the least of ``rounds``; 0 for problems with steps of their own.
+
+    Steps are taken on copies, in turn, so that a busy machine slows all of them down alike. An optimizer that
+    works harder every few steps is measured over whole periods.
+    """
+    batch = next(iter(fit.batches()))
+    steps: list[tuple[str, float, GradientStep, int]] = []
+    with rng.scope(), _disable_current_modes():
+        for name, arm in arms.items():
+            settings: Settings = fit.settings.changed(arm_settings(arm))
+            for problem, part in as_recipe(arm.recipe).trained_problems(copy.deepcopy(task), fit):
+                if isinstance(problem, Stepper):
+                    continue
+                problem.train()
+                optimizer = settings.make_optimizer(problem)
+                period = math.lcm(*(int(group.get("every", 1)) for group in optimizer.param_groups))
+                step = GradientStep(problem, optimizer, settings.clip)
+                _ = one_step(step, batch)  # states are made
+                steps.append((name, part, step, period))
+        least = [math.inf] * len(steps)
+        for _ in range(rounds):
+            for number, (_, _, step, period) in enumerate(steps):
+                seconds = sum(one_step(step, batch) for _ in range(period)) / period
+                least[number] = min(least[number], seconds)
+    spent = dict.fromkeys(arms, 0.0)
+    for (name, part, _, _), seconds in zip(steps, least, strict=True):
+        spent[name] += part * seconds
+    return spent
+
+
+def one_step(step: GradientStep, batch: Any) -> float:
+    """CPU seconds of a step, whatever its objective becomes."""
+    started = time.process_time()
+    step.gradients(batch)
+    step.update()
+    return time.process_time() - started
