@@ -70,7 +70,7 @@ RECIPES = {
         Normalize(),
         Chain(ContinuousSparsification(sparsity=0.4, finetune=0.0), Smol(bits=2.0, zeros="moving")),
     ),
-    "auto": BestOf(trials=0.4),
+    "auto": BestOf(trials=0.4, price="FLOPs"),
     "lift then tune": LiftThenTune(tl.lifts.SoftMask(s_init=0.1)),
     "a lift": tl.lifts.Standardize(),
     "a lift that learns": tl.lifts.Lifter("0", width=8),

@@ -42,7 +42,9 @@ def net() -> nn.Sequential:
 
 
 def run(candidates, epochs: float = 20, **changes) -> tl.Result:
-    recipe = BestOf(candidates, trials=0.4, **{k: changes.pop(k) for k in ("margin", "warm") if k in changes})
+    recipe = BestOf(
+        candidates, trials=0.4, **{k: changes.pop(k) for k in ("margin", "warm", "price") if k in changes}
+    )
     return tl.fit(net(), data(), data(), recipe=recipe, epochs=epochs, **SETTINGS | changes)
 
 
@@ -199,7 +201,13 @@ def test_a_dear_step_is_taken_less_often(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_flops_are_the_price_of_a_run_at_equal_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(best_of, "step_times", None)
     said = words(run({"muon": tl.Arm(optimizer=Muon)}, equal_cost=True))
-    assert "time of a step" not in said
+    assert "of a step" not in said
+
+
+def test_flops_repeat_where_epochs_are_passes() -> None:
+    said = words(run({"muon": tl.Arm(optimizer=Muon), "fast": tl.Arm(rate=3.0)}, price="FLOPs"))
+    (dear,) = re.findall(r"FLOPs of a step to plain's: muon ([0-9.]+)", said)
+    assert float(dear) > 1
 
 
 def test_a_step_that_does_more_takes_longer() -> None:

@@ -60,7 +60,7 @@ MATRICES = {
     "averaged": tl.lifts.Average(),
     "in parts": tl.lifts.Split("*", 2),
     "rotated": tl.recipes.Rotated(centered=True),
-    "auto": tl.recipes.BestOf(trials=0.5),
+    "auto": tl.recipes.BestOf(trials=0.5, price="FLOPs"),
 }
 """Trained by SOAP in the first layer, by Muon in the others."""
 

@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 from torchlift.core import Fit, Lift, Span, Task, chain
 from torchlift.errors import DivergedError, TorchliftError, machine_fault
 from torchlift.experiments.arm import Arm
-from torchlift.experiments.step_times import arm_settings, step_times
+from torchlift.experiments.step_times import arm_settings, step_flops, step_times
 from torchlift.methods.coordinates.coarse_to_fine import CoarseToFine
 from torchlift.methods.coordinates.normalize import Normalize
 from torchlift.methods.coordinates.rotated import Rotated
@@ -54,24 +54,28 @@ class BestOf(Recipe):
     last one standing gets what is left. ``trials`` is the part of the budget for all rungs, in equal parts.
     Plain training is always a candidate, and is kept unless another is better by ``margin`` of its loss.
 
-    The price is time: CPU seconds of a step of every candidate, measured at the start, decide how many steps
-    its runs have. In a run with ``equal_cost=True`` it is FLOPs, which repeat on any machine. With ``warm``
-    every run starts from the weights of the candidate's last one, the final run too; otherwise from the first
-    weights. ``candidates``: names to :class:`torchlift.Arm`, recipes or lifts; :func:`suggestions` for the
-    model at hand unless given. The later ones are left out, and named in the report, where trials would have
-    fewer than 40 steps. One that refuses the model, fails or diverges is out, with its reason.
+    The ``price`` is time: CPU seconds of a step of every candidate, measured at the start, decide how many
+    steps its runs have. "FLOPs" repeat on any machine; a run with ``equal_cost=True`` counts them always.
+    With ``warm`` every run starts from the weights of the candidate's last one, the final run too; otherwise
+    from the first weights. ``candidates``: names to :class:`torchlift.Arm`, recipes or lifts;
+    :func:`suggestions` for the model at hand unless given. The later ones are left out, and named in the
+    report, where trials would have fewer than 40 steps. One that refuses the model, fails or diverges is out,
+    with its reason.
     """
 
     candidates: Mapping[str, Arm | RecipeLike | Lift] | None = None
     trials: float = 0.25
     margin: float = 0.01
     warm: bool = True
+    price: Literal["time", "FLOPs"] = "time"
 
     def __post_init__(self) -> None:
         if not 0 < self.trials < 1:
             raise TorchliftError(
                 f"BestOf's trials must be a part of the budget in (0, 1), got {self.trials}."
             )
+        if self.price not in ("time", "FLOPs"):
+            raise TorchliftError(f"BestOf's price is 'time' or 'FLOPs', got {self.price!r}.")
         if self.margin < 0:
             raise TorchliftError(f"BestOf's margin is a part of plain training's loss, got {self.margin}.")
 
@@ -120,9 +124,12 @@ class BestOf(Recipe):
         return count
 
     def prices(self, arms: Mapping[str, Arm], task: Task, fit: Fit) -> dict[str, float]:
-        """What a step of each arm takes, in steps of plain training; 1 where FLOPs are the price."""
+        """What a step of each arm costs, in steps of plain training; 1 where the run itself counts FLOPs."""
         if math.isfinite(fit.left()) or len(arms) < 2:
             return dict.fromkeys(arms, 1.0)
+        if self.price == "FLOPs":
+            flops = step_flops(arms, task, fit)
+            return {name: flops[name] / flops[PLAIN] for name in arms}
         rounds = max(4, min(20, round(TIMED * self.trials * fit.epochs * fit.steps)))
         seconds = fit.remember("seconds of a step", lambda: step_times(arms, task, fit, rounds))
         plain = seconds[PLAIN]
@@ -182,7 +189,7 @@ class BestOf(Recipe):
             )
             words += f"; validation losses of rung {number}: {scores}"
         dear = ", ".join(f"{name} {price:.2f}" for name, price in prices.items() if price != 1.0)
-        words += f"; time of a step to plain's: {dear}" if dear else ""
+        words += f"; {self.price} of a step to plain's: {dear}" if dear else ""
         words += f"; no budget to try {', '.join(untried)}" if untried else ""
         LOG.info("BestOf %s", words)
         fit.report("BestOf", task, words)

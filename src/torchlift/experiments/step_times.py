@@ -1,4 +1,4 @@
-"""What a step of each arm takes on this machine, measured in turn."""
+"""What a step of each arm costs: seconds on this machine, measured in turn, or FLOPs."""
 
 import copy
 import math
@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch import distributed
 from torch.utils._python_dispatch import (
     _disable_current_modes,  # pyright: ignore[reportPrivateUsage]  (a counter of FLOPs would be measured too)
 )
@@ -15,6 +17,7 @@ from torchlift.core.gradient_step import GradientStep
 from torchlift.experiments.arm import Arm
 from torchlift.methods.recipe import as_recipe
 from torchlift.train import rng
+from torchlift.train.cost import probe
 from torchlift.train.settings import Settings
 from torchlift.train.stepping import Stepper
 
@@ -52,6 +55,26 @@ def step_times(arms: Mapping[str, Arm], task: Task, fit: Fit, rounds: int) -> di
     spent = dict.fromkeys(arms, 0.0)
     for (name, part, _, _), seconds in zip(steps, least, strict=True):
         spent[name] += part * seconds
+    return together(spent)
+
+
+def together(spent: dict[str, float]) -> dict[str, float]:
+    """The mean over processes, where there are several: all must take the same steps."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return spent
+    values = torch.tensor(list(spent.values()), dtype=torch.float64)
+    distributed.all_reduce(values)
+    return dict(zip(spent, (values / distributed.get_world_size()).tolist(), strict=True))
+
+
+def step_flops(arms: Mapping[str, Arm], task: Task, fit: Fit) -> dict[str, float]:
+    """FLOPs of one step of every arm, its optimizer's too."""
+    batch = next(iter(fit.batches()))
+    spent = dict.fromkeys(arms, 0.0)
+    for name, arm in arms.items():
+        settings: Settings = fit.settings.changed(arm_settings(arm))
+        for problem, part in as_recipe(arm.recipe).trained_problems(copy.deepcopy(task), fit):
+            spent[name] += part * probe(problem, batch, settings.make_optimizer).flops
     return spent
 
 

@@ -12,7 +12,7 @@ from torchlift.errors import TorchliftError
 from torchlift.lifts import Expand, Normalize, Standardize
 from torchlift.models import MLP, BlockNet, LeNet5
 from torchlift.recipes import BestOf, Chain, Plain, Rotated
-from torchlift.train.settings import cosine
+from torchlift.train.settings import Settings, cosine
 
 
 def data(n=96):
@@ -84,7 +84,7 @@ def test_linear_lifting_costs_little_more_than_plain_training():
 class Asked(Fit):
     """A fit that notes shares and names; candidates score as told."""
 
-    epochs, steps = 20.0, 1
+    epochs, steps, settings = 20.0, 1, Settings()
 
     def __init__(self, scores, calls=None, prefix="", share=1.0):
         self.scores, self.calls = scores, [] if calls is None else calls

@@ -144,7 +144,7 @@ def smallest(out: Path, train: Any = None, **how: bool) -> None:
 
 def best_of(out: Path, train: Any = None, **how: bool) -> None:
     candidates = {"mask": tl.lifts.SoftMask(), "prune": tl.recipes.MagnitudePruning(sparsity=0.5)}
-    recipe = tl.recipes.BestOf(candidates, trials=0.5)
+    recipe = tl.recipes.BestOf(candidates, trials=0.5, price="FLOPs")
     run(out, train=train or data(), recipe=recipe, epochs=2, batch_size=32, **how)
 
 
