@@ -1,12 +1,31 @@
 """What a model is to have (zeros, parameters, MACs, bytes, milliseconds, bits), and the one search for it."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextvars import ContextVar
 
 from torchlift.errors import TorchliftError
 
 TOLERANCE = 0.02
 """Of a target: what may be missed without a warning, where a network comes in whole pieces."""
+
+CARD: ContextVar[Callable[[], int]] = ContextVar("CARD", default=lambda: 0)
+
+
+@contextlib.contextmanager
+def counting_card(size: Callable[[], int]) -> Generator[None]:
+    """Inside, a target of bytes counts the card that the delivered file will hold."""
+    token = CARD.set(size)
+    try:
+        yield
+    finally:
+        CARD.reset(token)
+
+
+def card_bytes() -> int:
+    """The bytes of the card that goes into the file; 0 outside of a run."""
+    return CARD.get()()
 
 
 @dataclasses.dataclass(frozen=True)

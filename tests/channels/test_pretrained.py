@@ -82,6 +82,17 @@ def test_a_model_that_is_shrunk_comes_back_too(tmp_path):
     torch.testing.assert_close(logits(back, x), logits(model, x))
 
 
+def test_a_model_cut_by_a_run_comes_back_too(tmp_path):
+    model, x = built("BertForSequenceClassification")
+    data = (x, torch.arange(len(x)) % 2)
+    recipe = tl.recipes.ChannelPruning(ratio=0.5, exact=False)
+    small = tl.fit(model, data, epochs=2, recipe=recipe, progress=False).model.eval()
+    small.save_pretrained(tmp_path)
+    back = type(model).from_pretrained(tmp_path).eval()
+    assert small.num_parameters() < 0.45 * model.num_parameters()
+    torch.testing.assert_close(logits(back, x), logits(small, x), rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

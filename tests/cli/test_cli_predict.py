@@ -107,3 +107,41 @@ def test_a_compressed_run_says_its_classes_too(run, refused, table, tmp_path):
     assert {row["kind"] for row in rows} <= {"big", "small"}
     torch.save({"net": nn.Linear(2, 2)}, tmp_path / "whole.pt")
     refused("measure --model mlp --weights whole.pt --example 1,3", "torch.save(model.state_dict(), path)")
+
+
+def test_values_are_predicted_in_their_own_unit(run, tmp_path):
+    rng = np.random.default_rng(0)
+    sizes = rng.normal(80, 20, 120)
+    rows = [f"{size:.2f},{1000 * size + 20_000:.0f}" for size in sizes]
+    (tmp_path / "homes.csv").write_text("\n".join(["size,price", *rows]) + "\n")
+    (tmp_path / "new.csv").write_text("size\n60\n100\n")
+    assert "--loss mse" in run("fit --model mlp --data homes.csv --out runs/no").err
+    fit = "fit --model mlp --data homes.csv --loss mse --epochs 40 --batch-size 16 --lr 0.01 --out runs/homes"
+    assert run(fit).code == 0
+    small, large = (row["price"] for row in json.loads(run("predict runs/homes new.csv --json").out)["rows"])
+    assert small == pytest.approx(80_000, rel=0.1)
+    assert large == pytest.approx(120_000, rel=0.1)
+
+
+def test_a_target_of_bytes_is_that_of_the_file_with_its_card(run, tmp_path):
+    ran = run("fit --model mlp --data iris --recipe smol --set bytes=1150 --epochs 6 --out runs/iris")
+    assert ran.code == 0, ran.err
+    size = (tmp_path / "runs/iris/model.tl").stat().st_size
+    assert f"{size:,} bytes" in ran.out
+    assert 1000 < size <= 1150
+    assert json.loads(run("measure runs/iris --json").out)["file_bytes"] == size
+    card = json.loads((tmp_path / "runs/iris/card.json").read_text())
+    assert card["targets"]["bytes"]["target"] == 1150
+    assert card["output"]["classes"] == ["setosa", "versicolor", "virginica"]
+    assert card["from"]["data"].startswith("90 samples, ")
+
+
+def test_each_of_several_labels_has_its_probability():
+    model = nn.Linear(2, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.eye(2) * 9)
+        model.bias.zero_()
+    card = {"output": {"kind": "labels", "classes": ["wet", "cold"]}}
+    said = tl.predict(model, torch.tensor([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0]]), card=card)
+    assert said.labels == ["wet, cold", "cold", ""]
+    assert list(said.rows()[0]) == ["sample", "probability of wet", "probability of cold"]

@@ -29,7 +29,7 @@ def test_built_in_names(name):
 
 def test_images_by_name_are_normalized_by_their_training_part(monkeypatch):
     pair = (torch.randint(0, 256, (60, 1, 4, 4), dtype=torch.uint8), torch.arange(60) % 10)
-    loaded = data.loading.images(lambda _: (pair, pair), 0.5, None, 0)
+    loaded = data.loading.images(lambda _: (pair, pair), 0.5, "0 1 2 3 4 5 6 7 8 9", None, 0)
     assert [len(x) for x, _ in (loaded.train, loaded.valid, loaded.test)] == [30, 30, 60]
     torch.testing.assert_close(loaded.train[0].mean(), torch.tensor(0.0), atol=1e-6, rtol=0)
 

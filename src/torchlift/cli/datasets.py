@@ -21,11 +21,12 @@ class Data:
     schema: Any = None
 
 
-def load_data(name: str, folder: str | None, seed: int) -> Data:
-    """Built-in data, arrays in files, or what the user's function returns."""
+def load_data(name: str, folder: str | None, seed: int, loss: str | None = None) -> Data:
+    """Built-in data, arrays in files, or what the user's function returns; by ``mse``, numbers of a table
+    are values."""
     if ":" in name:
         return from_function(name)
-    return from_splits(data.load(name, folder, seed))
+    return from_splits(data.load(name, folder, seed, "regression" if loss == "mse" else None))
 
 
 def from_splits(splits: Splits) -> Data:

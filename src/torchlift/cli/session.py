@@ -46,7 +46,7 @@ def open_session(config: RunConfig, verb: str) -> Session:
     """Check the cheap things first, then read the data, then try the model's factory."""
     model, source = config.need("model"), config.need("data")
     settings = fit_settings(config)
-    data = load_data(source, config.data_folder, config.seed or 0)
+    data = load_data(source, config.data_folder, config.seed or 0, config.loss)
     make_model = functools.partial(build_model, model, config.arg, data.shape, data.outputs)
     make_model()
     settings.setdefault("loss", data.loss)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,15 +59,15 @@ def read_pictures(folder: str | Path, seed: int = 0) -> Splits:
     mean, std = statistics(parts["train"][0])
     std = torch.where(std > 0, std, 1.0)
     scale = partial(normalize, mean=mean, std=std)
-    schema = {
-        "kind": "pictures",
-        "shape": list(sizes["train"]),
-        "mean": mean.flatten().tolist(),
-        "std": std.flatten().tolist(),
-        "classes": classes,
-    }
+    schema = pictures_schema(sizes["train"], mean, std, classes)
     train, valid, test = ((scale(parts[split][0]), parts[split][1]) for split in ("train", "valid", "test"))
     return Splits(train, valid, test, "classification", schema)
+
+
+def pictures_schema(shape: tuple[int, ...], mean: Tensor, std: Tensor, classes: list[str]) -> dict[str, Any]:
+    """What a model of pictures must be given (:mod:`torchlift.data.schema`)."""
+    scale = {"mean": mean.flatten().tolist(), "std": std.flatten().tolist()}
+    return {"kind": "pictures", "shape": list(shape), **scale, "classes": classes}
 
 
 def read_part(folder: Path, classes: list[str]) -> Pair:

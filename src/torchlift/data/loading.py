@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 
 from torchlift.data.arrays import read_arrays
-from torchlift.data.folders import holds_pictures, read_pictures
+from torchlift.data.folders import holds_pictures, pictures_schema, read_pictures
 from torchlift.data.grids import shortest_paths
 from torchlift.data.images import cifar10, fashion_mnist, mnist, normalize, statistics
 from torchlift.data.small import digits, iris
 from torchlift.data.sources import LoadError
-from torchlift.data.splits import Pair, Splits, hold_out, split
+from torchlift.data.splits import Kind, Pair, Splits, hold_out, split
 from torchlift.data.synthetic import teacher_student
 from torchlift.data.tables import read_table
 from torchlift.data.text import Text, ptb, windows
@@ -20,19 +20,20 @@ from torchlift.data.toy import toy_text
 Folder = str | Path | None
 
 
-def load(name: str, folder: Folder = None, seed: int = 0) -> Splits:
+def load(name: str, folder: Folder = None, seed: int = 0, kind: Kind | None = None) -> Splits:
     """Data by a name of ``NAMES``, or of files, ready to fit.
 
     Files: an ``.npz`` file or a folder of ``.npy`` files (:func:`read_arrays`), a ``.csv`` table
     (:func:`read_table`), a folder with a folder of pictures for each class (:func:`read_pictures`). Images
     are normalized channel by channel with the statistics of the training part. ``seed`` draws what is
-    generated, and which training samples are set aside for validation.
+    generated, and which training samples are set aside for validation. ``kind``: what the targets of a
+    table are, where whole numbers may be classes or values.
     """
     if name in NAMES:
         return NAMES[name](folder, seed)
     path = Path(name).expanduser()
     if name.endswith(".csv"):
-        return read_table(path, seed)
+        return read_table(path, seed, kind)
     if path.is_dir() and not any(path.glob("*.npy")) and holds_pictures(path):
         return read_pictures(path, seed)
     if name.endswith(".npz") or path.is_dir():
@@ -42,13 +43,20 @@ def load(name: str, folder: Folder = None, seed: int = 0) -> Splits:
     raise LoadError(f"no data named {name!r}; {hint} or give an .npz or .csv file or a folder")
 
 
-def images(read: Callable[[Folder], tuple[Pair, Pair]], fraction: float, folder: Folder, seed: int) -> Splits:
+def images(
+    read: Callable[[Folder], tuple[Pair, Pair]],
+    fraction: float,
+    classes: str,
+    folder: Folder,
+    seed: int,
+) -> Splits:
     """An image set with a fraction of its training part set aside, normalized."""
     everything, (x_test, y_test) = read(folder)
     (x, y), (x_valid, y_valid) = hold_out(everything, fraction, seed)
     mean, std = statistics(x)
     scale = partial(normalize, mean=mean, std=std)
-    return Splits((scale(x), y), (scale(x_valid), y_valid), (scale(x_test), y_test), "classification")
+    schema = pictures_schema(tuple(x.shape[1:]), mean, std, classes.split())
+    return Splits((scale(x), y), (scale(x_valid), y_valid), (scale(x_test), y_test), "classification", schema)
 
 
 def pieces(text: Text, length: int) -> Splits:
@@ -65,9 +73,11 @@ NAMES: dict[str, Callable[[Folder, int], Splits]] = {
     "teacher-student-9": lambda _, seed: teacher_student(9, seed=seed),
     "shortest-paths": lambda _, seed: split(*shortest_paths(2_000, 6, seed), "binary", seed),
     "toy-text": lambda _, seed: pieces(toy_text(seed=seed), 64),
-    "cifar10": partial(images, cifar10, 0.2),
-    "mnist": partial(images, mnist, 1 / 6),
-    "fashion-mnist": partial(images, fashion_mnist, 1 / 6),
+    "cifar10": partial(images, cifar10, 0.2, "airplane automobile bird cat deer dog frog horse ship truck"),
+    "mnist": partial(images, mnist, 1 / 6, "0 1 2 3 4 5 6 7 8 9"),
+    "fashion-mnist": partial(
+        images, fashion_mnist, 1 / 6, "T-shirt trouser pullover dress coat sandal shirt sneaker bag boot"
+    ),
     "ptb-char": lambda folder, _: pieces(ptb(folder, "char"), 128),
     "ptb-word": lambda folder, _: pieces(ptb(folder, "word"), 35),
 }

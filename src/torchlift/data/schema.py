@@ -2,7 +2,8 @@
 
 Readers write a schema beside the data they read; :func:`encode` reads new data by it, in the same way.
 
-    table:     {"kind": "table", "columns": [{"name", "words"?, "mean", "std"}, …], "target", "classes"?}
+    table:     {"kind": "table", "columns": [{"name", "words"?, "mean", "std"}, …], "target",
+                "classes" of the target or the "scale": {"mean", "std"} of its values}
     pictures:  {"kind": "pictures", "shape": [channels, height, width], "mean", "std", "classes"}
     arrays:    {"kind": "arrays", "shape": […], "dtype"}
 """
@@ -48,8 +49,8 @@ def encode_table(schema: Schema, path: Path) -> tuple[Tensor, list[str]]:
     for column in schema["columns"]:
         if column["name"] not in columns:
             raise LoadError(
-                f"{path.name} has no column {column['name']!r}, which the model needs; it has: "
-                f"{', '.join(names)}"
+                f"{path.name} has no column {column['name']!r}, which the model needs: add or rename one; it "
+                f"has: {', '.join(names)}"
             )
         cells = columns[column["name"]]
         if "words" in column:
@@ -58,7 +59,7 @@ def encode_table(schema: Schema, path: Path) -> tuple[Tensor, list[str]]:
                 known = ", ".join(column["words"][:8])
                 raise LoadError(
                     f"{path.name}, column {column['name']!r}: {strange[0]!r} is not one of the words the "
-                    f"model knows ({known})"
+                    f"model knows ({known}); write one of these, or train on data that have it"
                 )
             values = np.asarray([[cell == word for word in column["words"]] for cell in cells], np.float32)
         else:
@@ -83,7 +84,7 @@ def encode_pictures(schema: Schema, path: Path) -> tuple[Tensor, list[str]]:
         picture = read_picture(file)
         if tuple(picture.shape[1:]) != (height, width):
             raise LoadError(
-                f"{file}: {tuple(picture.shape[1:])} pixels, the model takes {(height, width)}; resize it"
+                f"{file}: {tuple(picture.shape[1:])} pixels, the model takes {(height, width)}: resize it"
             )
         found.append(picture.expand(channels, -1, -1) if len(picture) == 1 else picture[:channels])
     mean, std = (torch.tensor(schema[key], dtype=torch.float64) for key in ("mean", "std"))
@@ -107,5 +108,5 @@ def check_shape(schema: Schema, x: Tensor) -> None:
     shape = schema.get("shape")
     if shape is not None and (x.ndim == 0 or list(x.shape[1:]) != list(shape)):
         raise LoadError(
-            f"the data have samples of shape {tuple(x.shape[1:])}, the model takes {tuple(shape)}"
+            f"the data have samples of shape {tuple(x.shape[1:])}, the model takes {tuple(shape)}: give such"
         )

@@ -22,4 +22,8 @@ def iris(seed: int = 0) -> Splits:
     parts = split(x, torch.from_numpy(bunch.target.astype(np.int64)), "classification", seed, (0.2, 0.2))
     mean, std = parts.train[0].mean(0), parts.train[0].std(0)
     train, valid, test = (((x - mean) / std, y) for x, y in (parts.train, parts.valid, parts.test))
-    return Splits(train, valid, test, "classification")
+    scales = zip(bunch.feature_names, mean.tolist(), std.tolist(), strict=True)
+    columns = [{"name": name, "mean": [m], "std": [s]} for name, m, s in scales]
+    classes = [str(name) for name in bunch.target_names]
+    schema = {"kind": "table", "columns": columns, "target": "species", "classes": classes}
+    return Splits(train, valid, test, "classification", schema)

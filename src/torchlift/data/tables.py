@@ -17,12 +17,14 @@ MOST_CLASSES = 1000
 MOST_WORDS = 100
 
 
-def read_table(path: str | Path, seed: int = 0) -> Splits:
-    """Inputs and target of a table; 70–10–20 by ``seed``, inputs standardized by the training part.
+def read_table(path: str | Path, seed: int = 0, kind: Kind | None = None) -> Splits:
+    """Inputs and target of a table; 70–10–20 by ``seed``, standardized by the training part.
 
     The target is the column ``y``, ``target``, ``label`` or ``class``, else the last one. Words and whole
-    numbers there are classes, numbers with a decimal point a regression. Words in an input column become a
-    column of zeros and ones for each different word.
+    numbers there are classes, numbers with a decimal point a regression, and so are all numbers with
+    ``kind="regression"``. Words in an input column become a column of zeros and ones for each different word.
+    Values to predict are standardized, too: an ``mse`` of 1 is that of their mean, and
+    :func:`torchlift.predict` gives them in their own unit.
     """
     path = Path(path).expanduser()
     names, columns = read_columns(path)
@@ -30,12 +32,20 @@ def read_table(path: str | Path, seed: int = 0) -> Splits:
     inputs = [column_inputs(path, name, columns[name]) for name in names if name != target]
     widths = [part.shape[1] for part in inputs]
     x = torch.from_numpy(np.concatenate(inputs, 1, dtype=np.float32))
-    y, kind = column_target(path, target, columns[target])
+    y, kind = column_target(path, target, columns[target], kind)
     parts = split(x, y, kind, seed)
     mean, std = parts.train[0].mean(0), parts.train[0].std(0)
     std = torch.where(std > 0, std, 1.0)
-    train, valid, test = (((x - mean) / std, y) for x, y in (parts.train, parts.valid, parts.test))
     schema: dict[str, Any] = {"kind": "table", "columns": [], "target": target}
+    middle, unit = torch.zeros(1), torch.ones(1)
+    if kind == "regression":
+        middle, unit = parts.train[1].mean(0), parts.train[1].std(0)
+        unit = torch.where(unit > 0, unit, 1.0)
+        schema["scale"] = {"mean": middle.tolist(), "std": unit.tolist()}
+    train, valid, test = (
+        ((x - mean) / std, (y - middle) / unit if kind == "regression" else y)
+        for x, y in (parts.train, parts.valid, parts.test)
+    )
     means, stds = mean.split(widths), std.split(widths)
     for name, m, s in zip((name for name in names if name != target), means, stds, strict=True):
         column: dict[str, Any] = {"name": name, "mean": m.tolist(), "std": s.tolist()}
@@ -98,24 +108,21 @@ def column_inputs(path: Path, name: str, cells: list[str]) -> NDArray[np.float32
     return np.asarray([[cell == word for word in words] for cell in cells], np.float32)
 
 
-def column_target(path: Path, name: str, cells: list[str]) -> tuple[Tensor, Kind]:
+def column_target(path: Path, name: str, cells: list[str], kind: Kind | None) -> tuple[Tensor, Kind]:
     """Classes, or numbers."""
     check_filled(path, name, cells)
     values = [number(cell) for cell in cells]
-    if all(value is not None for value in values) and any(
-        "." in cell or "e" in cell.lower() for cell in cells
-    ):
-        return torch.from_numpy(
-            check_finite(path, name, np.asarray(values, np.float32))[:, None]
-        ), "regression"
     numeric = all(value is not None for value in values)
+    decimal = numeric and any("." in cell or "e" in cell.lower() for cell in cells)
+    if kind == "regression" or (decimal and kind is None):
+        return torch.from_numpy(column_numbers(path, name, cells)), "regression"
     words = class_names(cells)
     if len(words) < 2:
         raise LoadError(f"{path.name}, column {name!r}: one class only, {words[0]!r}: nothing to learn")
     if len(words) > MOST_CLASSES or (numeric and len(words) > len(cells) // 2):
         raise LoadError(
             f"{path.name}, column {name!r}: {len(words)} different whole numbers or words are not classes; "
-            "write 3.0 for 3 to ask for a regression"
+            'for a regression pass kind="regression" (--loss mse)'
         )
     place = {word: index for index, word in enumerate(words)}
     return torch.tensor([place[cell] for cell in cells]), "classification"
@@ -133,7 +140,7 @@ def column_numbers(path: Path, name: str, cells: list[str]) -> NDArray[np.float3
     values = [number(cell) for cell in cells]
     bad = next((cell for cell, value in zip(cells, values, strict=True) if value is None), None)
     if bad is not None:
-        raise LoadError(f"{path.name}, column {name!r}: {bad!r} is not a number; the model needs one")
+        raise LoadError(f"{path.name}, column {name!r}: {bad!r} is not a number, and one is needed")
     return check_finite(path, name, np.asarray(values, np.float32))[:, None]
 
 

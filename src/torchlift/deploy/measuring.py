@@ -18,6 +18,7 @@ from torchlift.flops import count_flops
 from torchlift.packed import tensors
 from torchlift.packed.file import FRONT, Content, describe
 from torchlift.packed.sealing import SIZE
+from torchlift.targets import card_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +42,19 @@ class Measured:
     """Median time of one call at the example's batch, in milliseconds."""
 
 
-def measure(model: nn.Module, example: Any, *, repeats: int = 21, warmup: int = 3) -> Measured:
+def measure(
+    model: nn.Module,
+    example: Any,
+    *,
+    repeats: int = 21,
+    warmup: int = 3,
+    card: Mapping[str, Any] | None = None,
+) -> Measured:
     """Measure a model at an example: a tensor, a tuple of arguments, or a dict of keyword arguments.
 
     The calls run on a copy in evaluation mode, so that the model, its mode and the random state stay as
-    they are. Latency depends on the machine and on the number of threads torch is set to.
+    they are. Latency depends on the machine and on the number of threads torch is set to. ``card``: what the
+    file says beside the model, counted in its bytes.
     """
     if repeats < 1:
         raise ValueError(f"measure needs at least one repeat, got repeats={repeats}")
@@ -53,7 +62,7 @@ def measure(model: nn.Module, example: Any, *, repeats: int = 21, warmup: int = 
         copied = taken(model, example)
         macs = count_macs(copied, example)
         latency = median_latency(copied, example, repeats, warmup)
-    file_bytes, bound_bytes = sizes(model)
+    file_bytes, bound_bytes = sizes(model, card)
     parameters = list(model.parameters())
     return Measured(
         params=sum(p.numel() for p in parameters),
@@ -94,23 +103,24 @@ def batch_size(example: Any) -> int:
 
 
 def file_size(model: nn.Module) -> int:
-    """Bytes of the packed file; of its tensors alone where the model itself cannot be written down."""
-    return sizes(model)[0]
+    """Bytes of the packed file, inside a run with its card; of its tensors alone where the model itself
+    cannot be written down."""
+    return sizes(model)[0] + card_bytes()
 
 
-def sizes(model: nn.Module) -> tuple[int, int]:
+def sizes(model: nn.Module, card: Mapping[str, Any] | None = None) -> tuple[int, int]:
     """Bytes of the packed file and the least that it must say; shared tensors count once."""
-    content = contents(model)
+    content = contents(model, card)
     written = tensors.write(content.items)
     fixed = FRONT.size + len(content.text) + SIZE
     coded = len(zlib.compress(written.plan, 9)) + sum(map(len, written.streams))
     return fixed + coded, fixed + written.ideal
 
 
-def contents(model: nn.Module) -> Content:
+def contents(model: nn.Module, card: Mapping[str, Any] | None = None) -> Content:
     """What the file of a model would say; its dense tensors alone where no file can hold it."""
     try:
-        return describe(model)
+        return describe(model, card=card)
     except TorchliftError:
         held = {id(t): t.detach() for t in model.state_dict().values() if isinstance(t, Tensor)}
         dense = [t for t in held.values() if t.layout == torch.strided and not t.is_quantized]

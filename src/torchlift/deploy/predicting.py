@@ -2,8 +2,10 @@
 
 import csv
 import dataclasses
+import itertools
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +32,28 @@ class Predictions:
     classes: list[str] | None
     """The names of the classes; None where values are predicted."""
     target: str = "value"
+    several: bool = False
+    """Whether a sample may have several of the classes, or none."""
 
     @property
     def labels(self) -> list[str]:
-        """The likeliest class of each sample."""
+        """The likeliest class of each sample; where it may have several, those that are likelier than not."""
         if self.classes is None:
-            raise TorchliftError("the model predicts values, not classes; see .outputs")
+            raise TorchliftError("the model predicts values, not classes: see .outputs")
+        if self.several:
+            likely = (self.outputs > 0.5).tolist()
+            return [", ".join(itertools.compress(self.classes, row)) for row in likely]
         return [self.classes[int(place)] for place in self.outputs.argmax(1)]
 
     def rows(self) -> list[dict[str, Any]]:
-        """A table: sample, label and probability, or sample and values."""
-        if self.classes is not None:
+        """A table: sample, label and probability, or sample and a number for each label or value."""
+        if self.classes is not None and not self.several:
             best = self.outputs.max(1).values.tolist()
             named = zip(self.samples, self.labels, best, strict=True)
             return [{"sample": s, self.target: label, "probability": p} for s, label, p in named]
         width = self.outputs.shape[1]
         names = [self.target] if width == 1 else [f"{self.target}_{place}" for place in range(width)]
+        names = names if self.classes is None else [f"probability of {name}" for name in self.classes]
         return [
             {"sample": sample, **dict(zip(names, values, strict=True))}
             for sample, values in zip(self.samples, self.outputs.tolist(), strict=True)
@@ -118,14 +126,25 @@ def predict(
     made = torch.cat([output(model(part)) for part in x.split(batch_size)]).float().cpu()
     said = card.get("output", {})
     if said.get("kind", "classes") == "values":
-        return Predictions(samples, made.flatten(1), None, str(said.get("target", "value")))
+        values = in_units(made.flatten(1), said.get("scale"))
+        return Predictions(samples, values, None, str(said.get("target", "value")))
     if made.ndim != 2:
         raise TorchliftError(f"predict: the model gives outputs of shape {tuple(made.shape)}, not classes.")
-    several = said.get("kind") != "labels"
+    several = said.get("kind") == "labels"
     names = said.get("classes") or [str(place) for place in range(made.shape[1])]
     if len(names) != made.shape[1]:
         raise TorchliftError(f"the card names {len(names)} classes, the model gives {made.shape[1]} outputs.")
-    probabilities = made.softmax(1) if several else made.sigmoid()
     return Predictions(
-        samples, probabilities, [str(name) for name in names], str(said.get("target", "label"))
+        samples,
+        made.sigmoid() if several else made.softmax(1),
+        [str(name) for name in names],
+        str(said.get("target", "label")),
+        several,
     )
+
+
+def in_units(values: Tensor, scale: Mapping[str, Any] | None) -> Tensor:
+    """Values that a model was trained on standardized, as they stood in the data."""
+    if scale is None:
+        return values
+    return values * torch.tensor(scale["std"]) + torch.tensor(scale["mean"])

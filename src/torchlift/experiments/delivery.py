@@ -67,6 +67,8 @@ class Delivery:
         if self.start is not None:
             setup = dataclasses.replace(setup, make_model=Continued(setup.make_model, self.start))
         own: dict[str, Any] = {"epochs": self.row.epochs, "resume": True}
+        if self.start is not None:  # the recipe finds its own zeros again
+            own["keep_zeros"] = False
         if self.deadline is not None:
             own["listener"] = functools.partial(stop_after, self.deadline)
         return setup.run(self.arm, self.seed, self.out, **own)

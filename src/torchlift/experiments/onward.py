@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torchlift import deploy
 from torchlift.core import Fit, Lift, Task
+from torchlift.core.stored import forget
 from torchlift.errors import TorchliftError
 from torchlift.experiments.compressing import Compressing
 from torchlift.methods.recipe import Recipe, RecipeLike
@@ -25,6 +26,7 @@ class Onward(Recipe):
             model = deploy.load(self.file)
         except TorchliftError:
             model = deploy.load(self.file, into=copy.deepcopy(task.model))
+        forget(model)  # the recipe finds its own zeros and grids again
         device = next(task.model.parameters()).device
         return self.recipe(Task(model.to(device).train(), task.loss), fit)
 

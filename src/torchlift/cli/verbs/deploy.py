@@ -39,10 +39,12 @@ def measure(place: Place = None, /, flags: Annotated[ModelFlags, Parameter(name=
     from torchlift import deploy
     from torchlift.cli.output import lines, show
     from torchlift.cli.weights import open_model
+    from torchlift.deploy.predicting import load_card
 
     model, example = open_model(flags, place)
+    card = None if place is None else load_card(place)
     try:
-        measured = deploy.measure(model, example)
+        measured = deploy.measure(model, example, card=card)
     except (RuntimeError, TypeError, IndexError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(

@@ -70,11 +70,12 @@ def text(summary: dict[str, Any], places: dict[str, Any]) -> str:
     before, after, cost = summary["before"], summary["after"], summary["cost"]
     scores = {f"{summary['metric']} ({score})": number(value) for score, value in summary["results"].items()}
     facts = {
-        "recipe": summary["recipe"],
+        "recipe": summary["settings"]["in short"],
         **scores,
         "cost": f"{cost['epochs']:.4g} plain epochs, {cost['seconds']:.1f} s",
         **target_and_achieved(summary.get("history") or []),
         "parameters": f"{after['nonzero']:,} non-zero of {after['params']:,} (before: {before['params']:,})",
+        "file": f"{after['file_bytes']:,} bytes (before: {before['file_bytes']:,})",
         "multiply-adds": number(after["macs"]),
         "latency": f"{after['latency_ms']:.3g} ms",
     }

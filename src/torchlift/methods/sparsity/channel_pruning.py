@@ -20,6 +20,7 @@ class ChannelPruning(Recipe):
     Li et al. (2017) with ``criterion="magnitude"``, Molchanov et al. (2019) with ``"taylor"``, Liu et al.
     (2017, without its penalty) with ``"norm"``. ``ratio`` of each group of coupled channels goes; or what
     leaves ``parameters`` or ``macs`` (of one sample). ``share`` of the budget trains before the cut.
+    ``exact=False`` lets layer norms forget the width they had, as Hugging Face's configurations need it.
     See :func:`torchlift.deploy.prune`.
     """
 
@@ -30,6 +31,7 @@ class ChannelPruning(Recipe):
     scope: Scope = "local"
     skip: str | None = None
     round_to: int = 1
+    exact: bool = True
     share: float = 0.5
 
     def __post_init__(self) -> None:
@@ -80,6 +82,7 @@ class ChannelPruning(Recipe):
             loss=loss,
             skip=self.skip,
             round_to=self.round_to,
+            exact=self.exact,
             parameters=self.parameters,
             macs=self.macs,
         )

@@ -17,6 +17,7 @@ from torchlift.core.stored import KEPT, drop_stale, forget
 from torchlift.errors import DivergedError, TorchliftError
 from torchlift.loss import split
 from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
+from torchlift.targets import counting_card
 from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Store, engine, rng
 from torchlift.train.batches import Accumulated, Augment, Parts, Source, Tensors, source
 from torchlift.train.callbacks import Callback, check_callbacks, listeners
@@ -29,7 +30,7 @@ from torchlift.train.optimizers import ADAMW, OptimizerFactory
 from torchlift.train.progress import Progress
 from torchlift.train.run.checks import as_task, check, check_groups, one_line_steps, refuse
 from torchlift.train.run.folder import forget_unstarted, has_checkpoint, open_fit
-from torchlift.train.run.identity import brief, describe
+from torchlift.train.run.identity import brief, describe, describe_data
 from torchlift.train.run.lock import claims
 from torchlift.train.run.names import named_optimizer, named_recipe
 from torchlift.train.run.options import check_options
@@ -193,12 +194,18 @@ def fit(
         full = functools.partial(fit_record, task, recipe, data, held_out, shaping, step)
         store = Store(folder, open_fit(folder, runner, full, resume=resume, overwrite=overwrite))
     before = copy.deepcopy(task).model
-    with rng.scope(seed), graceful(folder is not None) as interrupted:
+    facts = in_words(task, recipe, shaping) | {"steps_per_epoch": data.steps()} | samples(data)
+    if folder is not None:
+        facts["data"] = describe_data(data)[:-20]  # 12 digits of the digest
+    parts = [name for name, part in (("valid", held_out), ("test", tested)) if part is not None]
+    empty = Result(Task(before, task.loss), before, [], 0.0, 0.0, 0.0, "", facts, [], example, {}, runner)
+    empty = dataclasses.replace(empty, schema=schema or {})
+    draft = functools.cache(functools.partial(card_size, empty, parts))
+    with rng.scope(seed), graceful(folder is not None) as interrupted, counting_card(draft):
         run = new_run(task, data, held_out, runner, store, interrupted, arguments)
         answer, fitter = follow(recipe, task, run, folder)
         check_delivered(before, answer, first_batch(data, runner), recipe.name)
     drop_stale(answer)  # whatever the recipe did to weights that came on a grid
-    facts = in_words(task, recipe, shaping) | {"steps_per_epoch": data.steps()} | samples(data)
     result = new_result(answer, before, example, fitter, tested, facts)
     result = dataclasses.replace(result, schema=schema or {})
     if folder is not None and runner.rank == 0:
@@ -229,6 +236,17 @@ def write_report(result: Result, folder: Path) -> None:
 
         summary = json.loads((folder / "result.json").read_text())
         report.write(report.run_page(result.history, summary), folder / "report.html")
+
+
+def card_size(empty: Result, parts: list[str]) -> int:
+    """The bytes that the card of a run will take in the delivered file, about."""
+    from torchlift.deploy.card import draft_size
+
+    row = {"bytes_target": 123456.0, "bytes": 123456.0}
+    scores = {name: Score(0.0, 0.123456) for name in parts}
+    return draft_size(
+        dataclasses.replace(empty, history=[row], cost=123.456, metric="accuracy", scores=scores)
+    )
 
 
 def new_result(

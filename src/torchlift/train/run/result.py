@@ -115,7 +115,7 @@ class Result:
             "counts": self.counts,
             "widths": widths(self.before, self.model),
             "before": dataclasses.asdict(measure(copy.deepcopy(self.before), self.example)),
-            "after": dataclasses.asdict(measure(copy.deepcopy(self.model), self.example)),
+            "after": dataclasses.asdict(measure(copy.deepcopy(self.model), self.example, card=self.card)),
             "layers": [
                 {
                     "name": name,
