@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import torch
 from torch import nn
 
 import every_recipe
+import forked
 import torchlift as tl
 from torchlift.errors import CheckpointError
 from torchlift.train import Interrupted
@@ -21,13 +20,10 @@ from torchlift.train.history import read
 
 HERE = Path(__file__).parent
 LIFTED = ("contrastive", "contrastive sweeps", "isgm", "bcd", "bcd in one batch", "splitting")
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
 def python(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, env=ENVIRONMENT, check=False
-    )
+    done = forked.python(*arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -16,6 +16,8 @@ from torchlift.core import Batch, Lift, Problem, Task
 from torchlift.testing.steps import Steps, descend, snapshot
 
 Case = tuple[Lift, Task, Batch]
+START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+"""How processes start: without what this one has loaded and begun."""
 
 
 def agrees_across_processes(cases: Mapping[str, Case], tolerance: float = 1e-5) -> None:
@@ -26,7 +28,8 @@ def agrees_across_processes(cases: Mapping[str, Case], tolerance: float = 1e-5) 
     expected = {name: alone(*case) for name, case in cases.items()}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "states.pt"
-        multiprocessing.spawn(work, args=(free_port(), dict(cases), path), nprocs=2, join=True)
+        arguments = (free_port(), dict(cases), path)
+        multiprocessing.start_processes(work, arguments, nprocs=2, start_method=START)
         states: dict[str, dict[str, Tensor]] = torch.load(path, weights_only=True)
     for name, state in states.items():
         worst = max(
