@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .matrices import Group, MatrixOptimizer, blocks_of, by_shape, gradients, stacked, unstacked
+from .matrices import Group, MatrixOptimizer, blocks_of, by_shape, gradients, sides, stacked, unstacked
 
 SIDES = ("left", "right")
+SMALL = 128
+"""Matrices with sides up to this are stepped as a batch; copies of larger bases cost more than that saves."""
 
 
 class Soap(MatrixOptimizer):
@@ -49,20 +51,19 @@ class Soap(MatrixOptimizer):
     def advance(self, group: Group, params: list[Tensor]) -> None:
         """The weights that have bases take a step in them; the others get theirs."""
         for alike in by_shape(params):
-            self.advance_alike(group, alike)
+            for some in [alike] if max(sides(alike[0])) <= SMALL else [[param] for param in alike]:
+                self.advance_alike(group, some)
 
     def advance_alike(self, group: Group, params: list[Tensor]) -> None:
-        """One step of the weights of one shape."""
-        grads = dict(zip(params, gradients(params), strict=True))
-        fresh = [param for param in params if not self.state[param]]
+        """One step of weights of one shape."""
         ages: dict[float, list[Tensor]] = {}
         for param in params:
             if self.state[param]:
                 ages.setdefault(self.state[param]["step"].item(), []).append(param)
-        for param in fresh:
-            self.start(group, param, grads[param])
+            else:
+                self.start(group, param, gradients([param])[0])
         for age, some in ages.items():
-            self.move(group, some, [grads[param] for param in some], round(age) + 1)
+            self.move(group, some, gradients(some), round(age) + 1)
 
     def start(self, group: Group, param: Tensor, grad: Tensor) -> None:
         """The first moments of the gradient, and their eigenvectors."""
@@ -80,7 +81,7 @@ class Soap(MatrixOptimizer):
         """One step of Adam in the present bases; then, now and then, new bases."""
         states = [self.state[param] for param in params]
         beta1, beta2 = group["betas"]
-        bases = [self.bases(states, side) for side in SIDES]
+        bases = [batch_of(states, side) for side in SIDES]
         blocks = group["blocks"]
         gradient = stacked(grads, blocks)
         turned = unstacked(turn(gradient, *bases), params)
@@ -89,39 +90,52 @@ class Soap(MatrixOptimizer):
         torch._foreach_mul_(seconds, beta2)
         torch._foreach_addcmul_(seconds, turned, turned, 1 - beta2)
         root = stacked(seconds, blocks).sqrt().div_((1 - beta2**count) ** 0.5).add_(group["eps"])
-        update = turn(
-            stacked(firsts, blocks) / root, *(None if basis is None else basis.mT for basis in bases)
-        )
+        update = turn(stacked(firsts, blocks) / root, *transposed(bases))
         if group["weight_decay"]:
             torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_add_(params, unstacked(update, params), alpha=-group["lr"] / (1 - beta1**count))
         for state in states:
             state["step"] += 1
-        self.follow(group, params, gradient, renew=count % group["every"] == 0)
+        self.follow(group, states, gradient)
+        if count % group["every"] == 0:
+            self.renew(blocks, states, firsts, bases)
 
-    def follow(self, group: Group, params: list[Tensor], gradient: Tensor, *, renew: bool) -> None:
-        """Update the preconditioners; with ``renew`` their bases too, m going along."""
-        states = [self.state[param] for param in params]
-        changes: list[Tensor | None] = []
+    def follow(self, group: Group, states: Sequence[Group], gradient: Tensor) -> None:
+        """Update the preconditioners."""
+        beta = group["basis_beta"]
         for side, matrix in zip(SIDES, (gradient, gradient.mT), strict=True):
-            old = self.bases(states, side)
-            if old is None:
-                changes.append(None)
-                continue
-            moments = [state[f"{side}_moment"] for state in states]
-            products = (matrix @ matrix.mT).split(group["blocks"])
-            torch._foreach_lerp_(moments, list(products), 1 - group["basis_beta"])
-            if renew:
-                new = torch.linalg.qr(steadied(torch.cat(moments)) @ old)[0]
-                torch._foreach_copy_([state[side] for state in states], list(new.split(group["blocks"])))
-                changes.append(old.mT @ new)
-        if renew:
-            firsts = [state["exp_avg"] for state in states]
-            torch._foreach_copy_(firsts, unstacked(turn(stacked(firsts, group["blocks"]), *changes), params))
+            moments = [state[f"{side}_moment"] for state in states if side in state]
+            if len(moments) == 1:
+                own = moments[0]
+                torch.baddbmm(own, matrix, matrix.mT, beta=beta, alpha=1 - beta, out=own)
+            elif moments:
+                products = (matrix @ matrix.mT).split(group["blocks"])
+                torch._foreach_lerp_(moments, list(products), 1 - beta)
 
-    def bases(self, states: Sequence[Group], side: str) -> Tensor | None:
-        """The bases of one side as a batch; None where it does not turn."""
-        return torch.cat([state[side] for state in states]) if side in states[0] else None
+    def renew(
+        self, blocks: int, states: Sequence[Group], firsts: list[Tensor], old: list[Tensor | None]
+    ) -> None:
+        """One round of power iteration for the bases; m goes along."""
+        unturned = turn(stacked(firsts, blocks), *transposed(old))
+        for side, basis in zip(SIDES, old, strict=True):
+            if basis is not None:
+                moments = torch.cat([state[f"{side}_moment"] for state in states])
+                new = torch.linalg.qr(steadied(moments) @ basis)[0]
+                torch._foreach_copy_([state[side] for state in states], list(new.split(blocks)))
+        turned = turn(unturned, *(batch_of(states, side) for side in SIDES))
+        torch._foreach_copy_(firsts, unstacked(turned, firsts))
+
+
+def batch_of(states: Sequence[Group], side: str) -> Tensor | None:
+    """The bases of one side as a batch, of a single weight as they are; None where it does not turn."""
+    if side not in states[0]:
+        return None
+    return states[0][side] if len(states) == 1 else torch.cat([state[side] for state in states])
+
+
+def transposed(bases: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """The bases of the way back."""
+    return [None if basis is None else basis.mT for basis in bases]
 
 
 def steadied(moments: Tensor) -> Tensor:

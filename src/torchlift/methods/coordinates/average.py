@@ -33,8 +33,12 @@ class Followed(Node):
 
     def constrain(self) -> None:
         """The mean follows."""
-        self.steps += 1
-        self.mean.lerp_(self.weight, ((self.eta + 1) / (self.steps + self.eta)).to(self.mean.dtype))
+        steps, mean, weight = self.steps, self.mean, self.weight
+        steps.add_(1)
+        if mean.device.type == "cpu":  # a number: elsewhere it would make the step wait
+            mean.lerp_(weight, (self.eta + 1) / (steps.item() + self.eta))
+        else:
+            mean.lerp_(weight, ((self.eta + 1) / (steps + self.eta)).to(mean.dtype))
 
     def project(self) -> Tensor:
         """The mean."""
