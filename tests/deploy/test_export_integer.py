@@ -12,6 +12,7 @@ import torchlift as tl
 from torchlift.channels.folding import fold_norms
 from torchlift.core import Task, store, stored
 from torchlift.deploy.integer import checked
+from torchlift.deploy.integer_graph import weight_grid
 from torchlift.lifts import LearnedStep
 
 runtime = pytest.importorskip("onnxruntime")
@@ -188,3 +189,95 @@ def test_batches_with_labels_calibrate_too():
     loader = torch.utils.data.DataLoader(data, batch_size=5)
     assert torch.equal(torch.cat(checked(X[:1], loader)), X)
     assert torch.equal(torch.cat([part["x"] for part in checked({"x": X[:1]}, {"x": X, "labels": X})]), X)
+
+
+def exact(graph, x: np.ndarray) -> np.ndarray:
+    """A single linear layer of a file, by integer arithmetic without limits."""
+    known = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+    (levels,) = (name for name in known if name.endswith(".levels"))
+    stem, given = levels.removesuffix(".levels"), graph.input[0].name
+    scale, zero = known[f"{given}.scale"], int(known[f"{given}.zero"])
+    q = np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.int64) - zero
+    k = known[levels].astype(np.int64) - known[f"{stem}.zero"].astype(np.int64).reshape(-1, 1)
+    step = known[f"{stem}.step"].astype(np.float64).reshape(-1)
+    return (q @ k.T + known[f"{stem}.bias"]) * (scale * step)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_the_file_computes_what_its_integers_say_on_any_processor(trained, tmp_path):
+    """Large weights and inputs of one sign: sums of two products would not fit 16 bits."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 16)).eval()
+    levels = torch.randint(100, 128, (16, 64)).float()
+    step = torch.full((16, 1), 0.01)
+    with torch.no_grad():
+        model[0].weight.copy_(levels * step)
+    if trained:
+        store(model, "0.weight", step=step, levels=levels)
+    x = torch.rand(16, 64) + 0.5
+    found = tl.deploy.export(model, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
+    assert list(found.card["weights"].values()) == ["uint8, levels as trained" if trained else "int8"]
+    session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
+    (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    graph = onnx.load(tmp_path / "m.onnx").graph
+    np.testing.assert_allclose(y, exact(graph, x.numpy()), rtol=1e-5)
+
+
+@pytest.mark.parametrize("one_step", [False, True])
+def test_no_two_levels_of_a_channel_overflow(one_step):
+    rng = np.random.default_rng(0)
+    for shape, axis in (((8, 3, 3, 3), 0), ((5, 1), 0), ((30, 7), 1)):
+        values = rng.standard_t(2, shape).astype(np.float32)
+        step, whole, _ = weight_grid(values, axis, [], np.float32(1), None, one_step)
+        rows = np.sort(np.moveaxis(whole.astype(int), axis, 0).reshape(shape[axis], -1), axis=1)
+        assert rows[:, -2:].clip(0).sum(1).max() <= 128
+        assert rows[:, :2].clip(None, 0).sum(1).min() >= -128
+        assert step.shape == (() if one_step else (shape[axis],))
+
+
+def convolutions() -> nn.Module:
+    """Every convolution has a norm."""
+    torch.manual_seed(0)
+    layers = (
+        nn.Conv2d(3, 32, 3, bias=False),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.Conv2d(32, 32, 3, bias=False),
+    )
+    return nn.Sequential(*layers, nn.BatchNorm2d(32), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)).eval()
+
+
+def test_every_weight_of_a_residual_network_is_integers(tmp_path):
+    torch.manual_seed(0)
+    model, x = tl.models.resnet(8).eval(), torch.randn(16, 3, 8, 8)
+    count = sum(isinstance(m, nn.Conv2d | nn.Linear) for m in model.modules())
+    found = tl.deploy.export(model, x[:1], tmp_path / "m.onnx", integer="all", calibration=x)
+    assert list(found.card["weights"].values()) == ["int8"] * count
+    session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
+    name = session.get_inputs()[0].name
+    assert [len(session.run(None, {name: x[:n].numpy()})[0]) for n in (1, 5)] == [1, 5]
+
+
+def test_eight_trained_bits_become_int8(tmp_path):
+    lift, x = tl.lifts.DoReFa(bits=8), torch.randn(16, 3, 8, 8)
+    net = lift.project(lift.lift(Task(convolutions()))).model.eval()
+    found = tl.deploy.export(net, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
+    assert {kind[:4] for kind in found.card["weights"].values()} == {"int8"}
+    assert found.card["output_error"] < 1e-3
+
+
+def test_few_trained_bits_and_activations_become_a_small_file(tmp_path):
+    torch.manual_seed(0)
+    x, y = torch.randn(64, 3, 8, 8), torch.arange(64) % 10
+    recipe = tl.recipes.Smol(bits=3, activations=True)
+    net = tl.fit(convolutions(), (x, y), recipe=recipe, epochs=2, progress=False).model.eval()
+    found = tl.deploy.export(net, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
+    assert set(found.card["weights"].values()) == {"int8, levels as trained"}
+    assert found.card["bytes"] < 0.4 * found.card["float_bytes"]
+
+
+def test_what_compress_makes_fast_ends_in_integers(tmp_path):
+    done = tl.compress(convolutions(), torch.randn(64, 3, 8, 8), latency=1e4, bits=6, progress=False)
+    done.export(tmp_path / "m.onnx", integer="all")
+    assert set(done.card["integer"]["weights"].values()) == {"int8, levels as trained"}
+    assert done.card["integer"]["output_error"] < 0.05

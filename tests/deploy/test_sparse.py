@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from torchlift.deploy import export
 from torchlift.deploy import sparse as package_sparse
 from torchlift.deploy.sparse_layers import Choice, SparseLinear, sparse
 from torchlift.errors import TorchliftError
@@ -43,6 +44,19 @@ def test_only_what_was_faster_is_replaced(monkeypatch):
         assert [c.sparse_ms is None for c in choices] == [True, False, True]
         assert_close(quick(x), model(x))
     assert package_sparse is sparse
+
+
+@pytest.mark.parametrize("ending", ["onnx", "pt2"])
+def test_a_standard_file_has_the_layer_dense_with_its_zeros(ending, tmp_path):
+    pytest.importorskip("onnxscript")
+    model, x = nn.Sequential(SparseLinear(pruned()), nn.ReLU()).eval(), torch.randn(2, 64)
+    assert export(model, x, tmp_path / f"m.{ending}") < 1e-5
+    if ending == "pt2":
+        (weight,) = (
+            t for t in torch.export.load(tmp_path / "m.pt2").state_dict.values() if t.shape == (48, 64)
+        )
+        assert torch.equal(weight, pruned().weight)
+    assert isinstance(model[0], SparseLinear)
 
 
 def test_a_choice_needs_a_margin():

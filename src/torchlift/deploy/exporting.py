@@ -5,7 +5,7 @@ import importlib.util
 import logging
 import os
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from torchlift.channels.example_inputs import Example, outputs, taken, tensors
+from torchlift.channels.example_inputs import Example, changed, outputs, taken, tensors
 from torchlift.core.stored import without_records
+from torchlift.deploy.sparse_layers import with_dense_layers
 from torchlift.errors import TorchliftError
 
 
@@ -31,9 +32,9 @@ class Exported(float):
     @classmethod
     def of(cls, error: float, card: Mapping[str, Any] | None = None) -> "Exported":
         """An error with a card."""
-        made = cls(error)
-        made.card = dict(card or {})
-        return made
+        exported = cls(error)
+        exported.card = dict(card or {})
+        return exported
 
 
 def export(
@@ -63,6 +64,7 @@ def export(
         raise TorchliftError(f"export: {path} ends in {suffix!r}; it writes {' and '.join(WRITERS)}.")
     if suffix != ".onnx" and (integer or opset is not None):
         raise TorchliftError(f"export: {path} ends in {suffix!r}; integer= and opset= are of .onnx.")
+    model = with_dense_layers(model)
     whole, example = example, minimal(example)
     taken(model, example)
     if integer:
@@ -132,11 +134,24 @@ def batch_dimension(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return [free(value) for value in args]
 
 
+def attempts(example: Example) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], Any]]:
+    """Arguments to trace with, and which dimensions are free: the first of each, or none.
+
+    A single sample is taken twice for the first: torch takes a dimension of one for a fixed one.
+    """
+    single = all(
+        leaf.shape[0] == 1 for leaf in tree_leaves(example) if isinstance(leaf, Tensor) and leaf.ndim
+    )
+    twice = changed(example, lambda t: torch.cat([t, t]) if t.ndim else t) if single else example
+    args, kwargs = arguments_of(twice)
+    yield args, kwargs, batch_dimension(args, kwargs)
+    yield *arguments_of(example), None
+
+
 def exported_program(model: nn.Module, example: Example) -> torch.export.ExportedProgram:
     """torch's exported program in evaluation mode, for any batch size where it can be had."""
-    args, kwargs = arguments_of(example)
     error: Exception | None = None
-    for shapes in (batch_dimension(args, kwargs), None):
+    for args, kwargs, shapes in attempts(example):
         try:
             with evaluating(model), quiet():
                 return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
@@ -152,9 +167,8 @@ def convert_onnx(
     """torch's ONNX export; a fixed batch size where a free one is not possible."""
     if importlib.util.find_spec("onnxscript") is None:
         raise TorchliftError("export needs onnxscript: pip install 'torchlift[export]'.")
-    args, kwargs = arguments_of(example)
     error: Exception | None = None
-    for shapes in (batch_dimension(args, kwargs), None):
+    for args, kwargs, shapes in attempts(example):
         try:
             with quiet():
                 program = torch.onnx.export(

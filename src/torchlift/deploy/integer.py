@@ -42,7 +42,7 @@ def export_integer(
         scratch = Path(path).with_suffix(".float.onnx")
         try:
             with without_records(folded):
-                convert_onnx(folded, minimal(example), scratch, OPSET)
+                convert_onnx(folded, minimal(first(batches, 2)), scratch, OPSET)
             file = File.open(scratch, records)
         finally:
             scratch.unlink(missing_ok=True)

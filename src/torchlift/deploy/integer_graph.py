@@ -4,6 +4,11 @@ operation that ONNX Runtime has an integer kernel for.
     x ≈ s_x (q_x − z_x),  q_x in 0 … 255,     s_x and z_x of the tensor
     W ≈ s_w k_w,          k_w in −127 … 127,  s_w of each output channel
     b ≈ s_x s_w k_b,      k_b of 32 bits
+
+Processors without VNNI add two products q_x k_w in 16 bits, and what does not fit is cut off: the file would
+compute something else there. So the two largest k_w of one sign of an output channel sum to at most 128,
+whatever two a kernel pairs: 255 · 128 < 2¹⁵. Trained levels for which that fails are stored as uint8 with the
+zero 128, which kernels multiply in full.
 """
 
 import dataclasses
@@ -33,6 +38,9 @@ JOINS = {
 
 PASSES = {"MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"}
 """Operations that move integers without changing them."""
+
+PAIR = 128
+"""The most that two levels of one sign may sum to."""
 
 LAYERS = ("convolution", "depthwise", "linear")
 """The classes with a weight."""
@@ -189,10 +197,12 @@ class Choice:
 
     classes: frozenset[str] = frozenset()
     nodes: frozenset[str] = frozenset()
+    one_step: bool = False
+    """One step for each weight of a linear layer instead of one for each of its outputs."""
 
     def without(self, *, classes: Iterable[str] = (), nodes: Iterable[str] = ()) -> "Choice":
         """More of them left in float."""
-        return Choice(self.classes | set(classes), self.nodes | set(nodes))
+        return dataclasses.replace(self, classes=self.classes | set(classes), nodes=self.nodes | set(nodes))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,6 +215,8 @@ class Plan:
     """Outputs of integer operations → outputs of the ReLU or Clip after them, which rounding includes."""
     tensors: dict[str, str]
     """The activations on a grid → the tensor whose grid it is."""
+    one_step: bool = False
+    """See :class:`Choice`."""
 
 
 def planned(whole: Graph, choice: Choice) -> Plan:
@@ -237,7 +249,7 @@ def planned(whole: Graph, choice: Choice) -> Plan:
             tensors[after] = after
         else:
             folded.pop(name, None)
-    return trimmed(whole, Plan(integer, folded, tensors))
+    return trimmed(whole, Plan(integer, folded, tensors, choice.one_step))
 
 
 def made_of_integers(whole: Graph, name: str, integer: Mapping[str, str], folded: Mapping[str, str]) -> bool:
@@ -254,7 +266,7 @@ def trimmed(whole: Graph, plan: Plan) -> Plan:
             reader.output[0] in integer for reader in whole.readers.get(name, [])
         ):
             del integer[name], tensors[name]
-    return Plan(integer, plan.folded, tensors)
+    return dataclasses.replace(plan, integer=integer, tensors=tensors)
 
 
 def clipped(whole: Graph, name: str) -> str | None:
@@ -371,14 +383,18 @@ class Writer:
         axis = 0 if node.op_type == "Conv" or attribute(node, "transB", 0) else 1
         given = self.ranges[self.plan.tensors[node.input[0]]].scale
         bias = self.whole.constants[node.input[2]] if len(node.input) > 2 and node.input[2] else None
-        step, levels, origin = weight_grid(values, axis, self.records, given, bias)
+        one_step = self.plan.one_step and self.plan.integer[node.output[0]] == "linear"
+        step, levels, origin = weight_grid(values, axis, self.records, given, bias, one_step)
         stem = f"{node.output[0]}.{name}"
         parts = [
             self.constant(f"{stem}.levels", levels),
             self.constant(f"{stem}.step", step),
-            self.constant(f"{stem}.zero", np.zeros(len(step), np.int8)),
+            self.constant(
+                f"{stem}.zero", np.full(step.shape, 128 * (levels.dtype == np.uint8), levels.dtype)
+            ),
         ]
-        self.nodes.append(helper.make_node("DequantizeLinear", parts, [f"{stem}.grid"], axis=axis))
+        places: dict[str, Any] = {"axis": axis} if step.ndim else {}
+        self.nodes.append(helper.make_node("DequantizeLinear", parts, [f"{stem}.grid"], **places))
         twin.input[1] = f"{stem}.grid"
         self.kinds[name] = origin
         if bias is not None:
@@ -387,29 +403,49 @@ class Writer:
             parts = [
                 self.constant(f"{stem}.bias", whole),
                 self.constant(f"{stem}.bias_step", unit),
-                self.constant(f"{stem}.bias_zero", np.zeros(len(step), np.int32)),
+                self.constant(f"{stem}.bias_zero", np.zeros(step.shape, np.int32)),
             ]
-            self.nodes.append(helper.make_node("DequantizeLinear", parts, [f"{stem}.bias_grid"], axis=0))
+            places = {"axis": 0} if step.ndim else {}
+            self.nodes.append(helper.make_node("DequantizeLinear", parts, [f"{stem}.bias_grid"], **places))
             twin.input[2] = f"{stem}.bias_grid"
 
 
 def weight_grid(
-    values: Array, axis: int, records: list[Recorded], given: np.float32, bias: Array | None
+    values: Array, axis: int, records: list[Recorded], given: np.float32, bias: Array | None, one_step: bool
 ) -> tuple[Array, Array, str]:
-    """Steps of the output channels, levels, and where they are from: trained, or the largest of each row."""
+    """Steps, levels, and where they are from: trained, or the largest entries of each output channel (of all
+    of them with ``one_step``)."""
     size = values.shape[axis]
     grid = grid_of(values, records)
     if isinstance(grid, ChannelGrid) and (grid.axis in (None, axis)):
-        step = np.broadcast_to(grid.step, (size,)).astype(np.float32)
+        several = grid.axis is not None or not one_step
+        step = np.broadcast_to(grid.step, (size,) if several else ()).astype(np.float32)
         if bias is None or np.abs(bias / (given * step)).max(initial=0) < 2**30:
-            return step, grid.whole.astype(np.int8), "int8, levels as trained"
-    rows = np.moveaxis(values, axis, 0).reshape(size, -1)
-    step = np.abs(rows).max(1, initial=0) / 127
+            if largest_pair(channels(grid.whole, axis)).max(initial=0) <= PAIR:
+                return step, grid.whole.astype(np.int8), "int8, levels as trained"
+            return step, (grid.whole + 128).astype(np.uint8), "uint8, levels as trained"
+    rows = channels(values, axis)
+    # rounding adds at most one to a sum of two
+    step = np.maximum(np.abs(rows).max(1, initial=0) / 127, largest_pair(rows) / (PAIR - 1))
     if bias is not None:  # which must fit 32 bits
         step = np.maximum(step, np.abs(bias) / (given * 2.0**30))
+    if one_step:
+        step = np.asarray(step.max(initial=0))
     step = np.where(step > 0, step, 1).astype(np.float32)
-    spread = step.reshape([-1 if dim == axis else 1 for dim in range(values.ndim)])
+    spread = step.reshape([-1 if dim == axis else 1 for dim in range(values.ndim)]) if step.ndim else step
     return step, np.clip(np.rint(values / spread), -127, 127).astype(np.int8), "int8"
+
+
+def channels(values: Array, axis: int) -> Array:
+    """A row for each output channel."""
+    return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+
+
+def largest_pair(rows: Array) -> Array:
+    """The largest sum of two entries of one sign in each row, without the sign."""
+    padded = np.pad(rows.astype(np.float64), ((0, 0), (0, 2)))
+    order = np.partition(padded, (1, -2), axis=1)
+    return np.maximum(order[:, -2:].sum(1), -order[:, :2].sum(1))
 
 
 def layers_of(whole: Graph, names: Collection[str]) -> list[str]:

@@ -36,11 +36,29 @@ class SparseLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output; for inference."""
+        y = (self.rows() @ x.reshape(-1, self.in_features).t()).t().reshape(*x.shape[:-1], self.out_features)
+        return y if self.bias is None else y + self.bias
+
+    def rows(self) -> Tensor:
+        """The weight by compressed rows."""
         hush()
         size = (self.out_features, self.in_features)
-        weight = torch.sparse_csr_tensor(self.starts, self.columns, self.values, size, check_invariants=False)
-        y = (weight @ x.reshape(-1, self.in_features).t()).t().reshape(*x.shape[:-1], self.out_features)
-        return y if self.bias is None else y + self.bias
+        return torch.sparse_csr_tensor(self.starts, self.columns, self.values, size, check_invariants=False)
+
+    def dense(self) -> nn.Linear:
+        """The layer it was made of, zeros and all."""
+        layer = nn.Linear(
+            self.in_features,
+            self.out_features,
+            bias=self.bias is not None,
+            device=self.values.device,
+            dtype=self.values.dtype,
+        )
+        with torch.no_grad():
+            layer.weight.copy_(self.rows().to_dense())
+            if self.bias is not None:
+                layer.bias.copy_(self.bias)
+        return layer.train(self.training)
 
 
 @functools.cache
@@ -71,7 +89,7 @@ def sparse(model: nn.Module, example: Example) -> tuple[nn.Module, list[Choice]]
     """A copy of the model whose linear layers use a sparse kernel where that was measured faster.
 
     For inference. Measured on inputs of the example's size; layers that stay dense (convolutions always do:
-    torch has no sparse kernel for them) are listed with their times. Export the model before, not after.
+    torch has no sparse kernel for them) are listed with their times. Exported, they are dense again.
     """
     model = copy.deepcopy(model).eval()
     layers = {
@@ -84,6 +102,19 @@ def sparse(model: nn.Module, example: Example) -> tuple[nn.Module, list[Choice]]
         if choice.sparse and isinstance(layer, nn.Linear):
             model.set_submodule(choice.layer, SparseLinear(layer))
     return model, choices
+
+
+def with_dense_layers(model: nn.Module) -> nn.Module:
+    """The model, or a copy whose sparse layers are dense with their zeros: standard files have no others."""
+    if not any(isinstance(module, SparseLinear) for module in model.modules()):
+        return model
+    if isinstance(model, SparseLinear):
+        return model.dense()
+    model = copy.deepcopy(model)
+    for name, module in list(model.named_modules()):
+        if isinstance(module, SparseLinear):
+            model.set_submodule(name, module.dense())
+    return model
 
 
 def choose(name: str, layer: nn.Module, x: Tensor) -> Choice:
