@@ -52,8 +52,8 @@ def distinct(bits: Array, most: int) -> tuple[Array, Array] | None:
         names[values] = np.arange(values.size)
         return values, names[bits]
     values = np.unique(bits[:: max(1, bits.size // SAMPLE)][: 2 * SAMPLE])
-    if values.size > most // 2 and bits.size > 2 * values.size:
-        return None
+    if (values.size > most // 2 and bits.size > 2 * values.size) or 2 * values.size > bits.size > MANY:
+        return None  # as many values as entries, nearly: no palette is worth its values
     while values.size <= MANY:
         names = np.searchsorted(values, bits)
         np.minimum(names, values.size - 1, out=names)

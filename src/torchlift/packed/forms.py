@@ -29,9 +29,10 @@ from torchlift.packed.rans import Array, Segment
 from torchlift.packed.symbols import WORTH, Coded, Cuts, Names, pieces
 
 STORED, DEFLATED, PLANES, PALETTE, SPARSE, GRID = range(6)
-MOST = 65_536
-"""Values of a palette."""
-SAMPLE = 1 << 16
+MOST, FEW = 65_536, 32
+"""Values of a palette; so few are not worth tables."""
+SAMPLES = ((1 << 13, 1, 1.2), (1 << 16, 6, 1.0))
+"""Bytes that tell whether zlib pays: how many, at which level, how much larger than hoped for they may be."""
 WHOLE = {torch.int16: "<i2", torch.int32: "<i4"}
 
 
@@ -147,7 +148,8 @@ class Palette:
             order = np.argsort(values.view(WHOLE[kind]))
             self.values, names = values[order], np.argsort(order)[names]
         self.names = Names(names, values.size, cuts)
-        self.bytes = None if kind in WHOLE else best([Stored(self.values), Planes(self.values)])
+        forms: list[Form] = [Stored(self.values), *([Planes(self.values)] if values.size > FEW else [])]
+        self.bytes = None if kind in WHOLE else best(forms)
         self.size, self.ideal = self.names.size + 2, self.names.ideal
         self.size += values.size if self.bytes is None else self.bytes.size
         self.ideal += 0.0 if self.bytes is None else self.bytes.ideal
@@ -280,7 +282,7 @@ def entries_form(bits: Array, kind: torch.dtype) -> Form:
     present = bits != 0
     there = int(np.count_nonzero(present))
     forms = dense_forms(bits, kind)
-    if 0 < there < bits.size:
+    if 0 < there < bits.size and not (there > bits.size / 2 and isinstance(forms[-1], Palette)):
         forms.append(kept_form(bits, present.view(np.uint8), kind))
     return best(forms)
 
@@ -306,11 +308,12 @@ def dense_forms(bits: Array, kind: torch.dtype, cuts: Cuts | None = None) -> lis
 
 
 def deflated(bits: Array, size: float) -> Form | None:
-    """Through zlib, if that is smaller than ``size``; a sample tells whether to try."""
+    """Through zlib, if that is smaller than ``size``; samples tell whether to try."""
     content = bits.tobytes()
-    sample = content[:SAMPLE]
-    if not content or len(zlib.compress(sample, 6)) * len(content) > size * len(sample):
-        return None
+    for length, level, hope in SAMPLES:
+        sample = content[:length]
+        if not content or len(zlib.compress(sample, level)) * len(content) > hope * size * len(sample):
+            return None
     small = Deflated(zlib.compress(content, 9))
     return small if small.size < size else None
 

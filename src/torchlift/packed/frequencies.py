@@ -10,6 +10,8 @@ More bits cost more in the table and less in the code; ``fit`` takes the m and k
 """
 
 import dataclasses
+import math
+from typing import Any
 
 import numpy as np
 
@@ -68,22 +70,22 @@ def weights(codes: Array, mantissa: int) -> Array:
 
 def scaled(weight: Array, bits: int) -> Array:
     """Frequencies of sum 2^bits, at least one for every weight that is not zero."""
-    total = int(weight.sum())
-    if not total:
-        raise PackedError("a table of frequencies is empty.")
     symbols = int(np.count_nonzero(weight))
+    if not symbols:
+        raise PackedError("a table of frequencies is empty.")
     if symbols > 1 << bits:
         raise PackedError("a table has more symbols than its scale allows.")
-    found = (weight << bits) - symbols * weight
-    found = found // total + (weight > 0)
-    found[int(np.argmax(found))] += (1 << bits) - int(found.sum())
+    return shared_out(weight, symbols, np.array([bits]))[0]
+
+
+def shared_out(weight: Array, symbols: int, scales: Array) -> Array:
+    """The frequencies of ``symbols`` weights above zero at each of some scales, a row for each."""
+    found = (weight << scales[:, None]) - symbols * weight
+    found //= weight.sum()
+    found += weight > 0
+    each = np.arange(len(scales))
+    found[each, found.argmax(1)] += (1 << scales) - found.sum(1)
     return found
-
-
-def cost(counts: Array, frequencies: Array, bits: int) -> float:
-    """Bytes of the code: Σ n·(k − log2 f) / 8."""
-    seen = counts > 0
-    return float((counts[seen] * (bits - np.log2(frequencies[seen]))).sum()) / 8
 
 
 def entropy_bits(counts: Array) -> float:
@@ -93,28 +95,28 @@ def entropy_bits(counts: Array) -> float:
 
 
 def fit(counts: Array) -> tuple[Table, float]:
-    """The cheapest table for symbols that occur so often, and bytes of the code and of the table under it.
+    """The cheapest table for symbols that occur so often, and bytes of the code and of the table under it:
+    Σ n·(k − log2 f) / 8 and a few bits a symbol.
 
-    No code is shorter than the entropy: tables that cannot win with that one are not tried.
+    No code is shorter than the entropy: where not even that one would win, more bits are not tried.
     """
-    best: tuple[Table, float] | None = None
-    symbols, least = int((counts > 0).sum()), entropy_bits(counts) / 8 * (1 - 1e-9)
-    scales = [bits for bits in SCALES if 1 << bits >= 4 * symbols]
+    present, entropy = counts[counts > 0], entropy_bits(counts) / 8 * (1 - 1e-9)
+    scales = np.array([bits for bits in SCALES if 1 << bits >= 4 * present.size])
+    best, least = (0, SCALES[-1]), math.inf
     for mantissa in range(MOST_MANTISSA + 1):
-        table = symbols * (mantissa + 3) / 8
-        hopeful = [bits for bits in scales if best is None or total(least + table, bits) < best[1]]
-        if not hopeful:
+        table = present.size * (mantissa + 3) / 8
+        scales = scales[total(entropy + table, scales) < least]
+        if not scales.size:
             break
-        codes = codes_of(counts, mantissa)
-        weight = weights(codes, mantissa)
-        for bits in hopeful:
-            size = total(cost(counts, scaled(weight, bits), bits) + table, bits)
-            if best is None or size < best[1]:
-                best = Table(codes, mantissa, bits), size
-    assert best is not None
-    return best
+        weight = weights(codes_of(present, mantissa), mantissa)
+        frequencies = shared_out(weight, present.size, scales)
+        sizes = total((scales * present.sum() - np.log2(frequencies) @ present) / 8 + table, scales)
+        place = int(sizes.argmin())
+        if sizes[place] < least:
+            best, least = (mantissa, int(scales[place])), float(sizes[place])
+    return Table(codes_of(counts, best[0]), *best), least
 
 
-def total(size: float, bits: int) -> float:
-    """Bytes with what a scale costs: a small one reads faster."""
-    return size + (1e-4 * bits * size + (1 << bits) / TABLE)
+def total(size: Any, scales: Array) -> Array:
+    """Bytes with what scales cost: a small one reads faster."""
+    return size + (1e-4 * scales * size + (1 << scales) / TABLE)

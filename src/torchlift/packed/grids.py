@@ -70,13 +70,16 @@ def places(shape: Sequence[int], blocks: Sequence[int], begin: int, count: int) 
     """Which step each of ``count`` entries from ``begin`` on has."""
     if math.prod(blocks) == 1:
         return np.zeros(count, np.intp)
-    flat = np.arange(begin, begin + count)
-    found, inner = np.zeros(count, np.intp), math.prod(shape)
+    last = max(dim for dim, parts in enumerate(blocks) if parts > 1)
+    run = math.prod(shape[last:]) // blocks[last]  # entries one after the other that have one step
+    first, end = begin // run, -(-(begin + count) // run)
+    flat = np.arange(first * run, end * run, run)
+    found, inner = np.zeros(flat.size, np.intp), math.prod(shape)
     for size, parts in zip(shape, blocks, strict=True):
         inner //= size
         if parts > 1:
             found = found * parts + flat // inner % size // (size // parts)
-    return found
+    return found.repeat(run)[begin - first * run :][:count]
 
 
 def columns_of(shape: Sequence[int], begin: int, count: int) -> Array:

@@ -29,6 +29,8 @@ FREE = 32
 
 PIECE = 1 << 16
 """Symbols whose meaning is looked up at once."""
+CELLS = 1 << 17
+"""Symbols that are laid out for the encoder at once."""
 LEAST = np.uint32(LOW)
 SHIFTS, SLOTS = np.arange(17, dtype=np.uint32), (1 << np.arange(17)).astype(np.uint32) - np.uint32(1)
 PLACES = np.arange(1 << 16, dtype=np.uint32)
@@ -63,27 +65,92 @@ def starts(frequencies: Array) -> Array:
     return np.cumsum(frequencies) - frequencies
 
 
-def encode(segments: Sequence[Segment], lanes: int) -> tuple[Array, Array]:
-    """States (one 32-bit number a lane) and words (16 bits each) that give the segments back in order."""
-    state = np.full(lanes, LOW, np.uint32)
-    words: list[Array] = []
-    for segment in reversed(segments):
-        if not segment.says:
-            continue
-        frequency = segment.frequencies.astype(np.uint32)
-        start = starts(segment.frequencies).astype(np.uint32)
-        ceiling = segment.frequencies.astype(np.uint64) << np.uint64(32 - segment.bits)
-        symbols, bits = segment.symbols, np.uint32(segment.bits)
-        for begin in range((symbols.size - 1) // lanes * lanes, -1, -lanes):
-            chosen = symbols[begin : begin + lanes]
-            x, f = state[: chosen.size], frequency[chosen]
-            full = x >= ceiling[chosen]
-            words.append((x[full] & np.uint32(0xFFFF)).astype(np.uint16))
-            x = np.where(full, x >> np.uint32(16), x)
-            whole = x // f
-            state[: chosen.size] = (whole << bits) + (x - whole * f) + start[chosen]
-    words.reverse()
-    return state, np.concatenate(words) if words else np.empty(0, np.uint16)
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """Segments that are coded one after the other on the same lanes; ``first`` is the number of the first
+    symbol of each in the tables of all streams."""
+
+    segments: Sequence[Segment]
+    lanes: int
+    first: Sequence[int] = ()
+
+    @property
+    def steps(self) -> int:
+        """How often the lanes move."""
+        return sum(-(-segment.symbols.size // self.lanes) for segment in self.segments)
+
+    def rows(self, begin: int, end: int) -> Array:
+        """What each lane codes in these steps: numbers in the tables of all streams, 0 for nothing."""
+        found, at = np.zeros((end - begin, self.lanes), np.uint32), 0
+        for segment, first in zip(self.segments, self.first, strict=True):
+            count = -(-segment.symbols.size // self.lanes)
+            low, high = max(begin, at), min(end, at + count)
+            if low < high:
+                part = segment.symbols[(low - at) * self.lanes : (high - at) * self.lanes]
+                found[low - begin : high - begin].reshape(-1)[: part.size] = part + np.uint32(first)
+            at += count
+        return found
+
+
+def encode(streams: Sequence[tuple[Sequence[Segment], int]]) -> list[tuple[Array, Array]]:
+    """Of segments on so many lanes: states (one 32-bit number a lane) and words (16 bits each) that give them
+    back in order. The lanes of all streams move at once, the longest first, each from its end."""
+    tables, coded = [np.array([[1], [0], [2**32 - 1], [0]], np.uint32)], list[Stream]()
+    number = 1
+    for segments, lanes in streams:
+        said = [segment for segment in segments if segment.says]
+        sizes = [segment.frequencies.size for segment in said]
+        coded.append(Stream(said, lanes, [number + sum(sizes[:k]) for k in range(len(sizes))]))
+        number += sum(sizes)
+        tables += [table_of(segment) for segment in said]
+    table = np.concatenate(tables, 1)
+    order = sorted(range(len(coded)), key=lambda n: -coded[n].steps)
+    ends = np.cumsum([coded[n].lanes for n in order])
+    steps = np.array([coded[n].steps for n in order])
+    state = np.full(int(ends[-1]) if order else 0, LOW, np.uint32)
+    words, places = list[Array](), list[Array]()
+    done = 0
+    while done < (steps[0] if order else 0):
+        active = int((steps > done).sum())
+        lanes = int(ends[active - 1])
+        count = min(max(1, CELLS // lanes), int(steps[active - 1]) - done)
+        rows = [coded[n].rows(coded[n].steps - done - count, coded[n].steps - done) for n in order[:active]]
+        cells = rows[0] if active == 1 else np.concatenate(rows, 1)
+        for frequency, start, most, bits in reversed(list(zip(*table[:, cells], strict=True))):
+            x = state[:lanes]
+            (full,) = (x > most).nonzero()
+            words.append(x[full].astype(np.uint16))
+            places.append(full)
+            x[full] >>= SHIFTS[16]
+            whole = x // frequency
+            x += (whole << bits) - whole * frequency + start
+        done += count
+    return parted(state, ends, order, words, places)
+
+
+def table_of(segment: Segment) -> Array:
+    """For each symbol of a segment: its frequency, where its range starts, the largest state that takes it in
+    without handing out a word, and the bits of the scale."""
+    frequency = segment.frequencies.astype(np.uint64)
+    ceiling = (frequency << np.uint64(32 - segment.bits)) - np.uint64(1)
+    rows = frequency, starts(segment.frequencies), ceiling, np.full(frequency.size, segment.bits)
+    return np.stack([row.astype(np.uint32) for row in rows])
+
+
+def parted(
+    state: Array, ends: Array, order: Sequence[int], words: list[Array], places: list[Array]
+) -> list[tuple[Array, Array]]:
+    """States and words by stream, what was handed out last first."""
+    every = np.concatenate([np.empty(0, np.uint16), *reversed(words)])
+    found: list[tuple[Array, Array]] = [(state, every)] * len(order)
+    if len(order) > 1:
+        owner = np.searchsorted(ends, np.concatenate([np.empty(0, np.intp), *reversed(places)]), "right")
+        counts = np.cumsum(np.bincount(owner, minlength=len(order)))
+        every = every[owner.argsort(kind="stable")]
+        parts = zip(np.split(state, ends[:-1]), np.split(every, counts[:-1]), strict=True)
+        for number, part in zip(order, parts, strict=True):
+            found[number] = part
+    return found
 
 
 def steps(frequencies: Array, bits: int) -> Array:

@@ -103,13 +103,10 @@ class Names:
 
     def fit_blocks(self) -> None:
         """Tables of a large alphabet in two parts."""
-        block, rest = np.divmod(self.names, BLOCK)
-        blocks = -(-self.letters // BLOCK)
-        self.first = Coded(np.bincount(block, minlength=blocks))
-        for number in range(blocks):
-            width = min(BLOCK, self.letters - number * BLOCK)
-            counts = np.bincount(rest[block == number], minlength=width)
-            self.inner.append(Coded(counts) if width > 1 and counts.any() else None)
+        every = np.bincount(self.names, minlength=self.letters)
+        blocks = [every[begin : begin + BLOCK] for begin in range(0, self.letters, BLOCK)]
+        self.first = Coded(np.array([counts.sum() for counts in blocks]))
+        self.inner = [Coded(counts) if counts.size > 1 and counts.any() else None for counts in blocks]
         every = [self.first, *(part for part in self.inner if part is not None)]
         self.size, self.ideal = sum(part.size for part in every), sum(part.ideal for part in every)
         self.count = 2 * self.names.size

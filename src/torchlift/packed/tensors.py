@@ -38,6 +38,8 @@ OBJECT = 1024
 """What a tensor takes beside its entries, about."""
 WITH_STEP, WITH_MASK, MASK_APART = 1, 2, 4
 SHORT = 2**15 - 1
+TOGETHER = 1 << 20
+"""Symbols of small tensors that are coded at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,22 +68,34 @@ class Written:
 def write(items: Sequence[Item]) -> Written:
     """All items, the same content once."""
     plan, streams, ideal = Sink(), list[bytes](), 0.0
-    known: dict[bytes, int] = {}
     plan.number(len(items))
+    for batch in batches(items):
+        drafts = [draft for draft in batch if isinstance(draft, Draft)]
+        codes = iter(rans.encode([(draft.segments, draft.lanes) for draft in drafts]))
+        for draft in batch:
+            if isinstance(draft, Draft):
+                streams.append(draft.finish(plan, *next(codes)))
+                ideal += draft.form.ideal + (0.0 if draft.apart is None else draft.apart.ideal)
+            else:
+                plan.number(len(NAMES))
+                plan.number(draft)
+    return Written(bytes(plan.data), streams, math.ceil(ideal))
+
+
+def batches(items: Sequence[Item]) -> Iterator[list["Draft | int"]]:
+    """Items ready to be coded together, in order; in place of one that came before, how far back that is."""
+    known: dict[bytes, int] = {}
+    batch: list[Draft | int] = []
+    symbols = 0
     for number, item in enumerate(items):
         earlier = known.setdefault(identity(item), number)
-        if earlier != number:
-            plan.number(len(NAMES))
-            plan.number(number - earlier)
-            continue
-        plan.number(NAMES.index(item.name))
-        plan.number(item.value.ndim)
-        for size in item.value.shape:
-            plan.number(size)
-        stream, least = write_one(item, plan)
-        streams.append(stream)
-        ideal += least
-    return Written(bytes(plan.data), streams, math.ceil(ideal))
+        draft = number - earlier if earlier != number else draft_of(item)
+        symbols += 0 if isinstance(draft, int) else sum(s.symbols.size for s in draft.segments)
+        batch.append(draft)
+        if symbols > TOGETHER:
+            yield batch
+            batch, symbols = [], 0
+    yield batch
 
 
 def identity(item: Item) -> bytes:
@@ -96,8 +110,37 @@ def identity(item: Item) -> bytes:
     return found.digest()
 
 
-def write_one(item: Item, plan: Sink) -> tuple[bytes, float]:
-    """One item's description, appended to the plan; its stream and the least that it must take."""
+@dataclasses.dataclass(frozen=True)
+class Draft:
+    """An item as it will be written: everything but its code."""
+
+    item: Item
+    form: Form
+    apart: Form | None
+    record: int
+    raw: bytes
+    segments: list[rans.Segment]
+    lanes: int
+
+    def finish(self, plan: Sink, states: Array, words: Array) -> bytes:
+        """The stream; its description is appended to the plan."""
+        item = self.item
+        code = states.astype("<u4").tobytes() + words.astype("<u2").tobytes()
+        said = Sink()
+        if item.step is not None:
+            said.number(item.step.ndim)
+        self.form.describe(said)
+        if self.apart is not None:
+            self.apart.describe(said)
+        sizes = (len(self.raw), len(code), self.lanes, len(said.data))
+        for part in (NAMES.index(item.name), item.value.ndim, *item.value.shape, self.record, *sizes):
+            plan.number(part)
+        plan.bytes(bytes(said.data))
+        return self.raw + code
+
+
+def draft_of(item: Item) -> Draft:
+    """The form of an item, written out but for its code."""
     form, apart, record = form_of(item)
     out, count = Out(), entry_count(item.value)
     emit_all(form, count, out)
@@ -107,18 +150,7 @@ def write_one(item: Item, plan: Sink) -> tuple[bytes, float]:
     raw = b"".join(out.raw)
     symbols = sum(segment.symbols.size for segment in coded)
     lanes = rans.lanes_for(form.size - len(raw), symbols) if coded else 0
-    states, words = rans.encode(coded, lanes) if coded else (np.empty(0, "<u4"), np.empty(0, "<u2"))
-    code = states.astype("<u4").tobytes() + words.astype("<u2").tobytes()
-    said = Sink()
-    if item.step is not None:
-        said.number(item.step.ndim)
-    form.describe(said)
-    if apart is not None:
-        apart.describe(said)
-    for part in (record, len(raw), len(code), lanes, len(said.data)):
-        plan.number(part)
-    plan.bytes(bytes(said.data))
-    return raw + code, form.ideal + (0.0 if apart is None else apart.ideal)
+    return Draft(item, form, apart, record, raw, coded, lanes)
 
 
 def entry_count(tensor: Tensor) -> int:
