@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torchlift.core import Fit, ModuleLift, Node, Problem
 from torchlift.errors import TorchliftError
 from torchlift.methods.precision.activation_precision import RANGES, GridActivation, Ranged, match_model
+from torchlift.methods.precision.called_activations import with_activation_modules
 
 
 class Clipped(Node):
@@ -70,7 +71,7 @@ class Pact(ModuleLift):
 
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem whose activations are quantized."""
-        lifted = super().lift(problem, fit)
+        lifted = super().lift(with_activation_modules(problem), fit)
         match_model(lifted, Clipped)
         return lifted
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit
 from torchlift.errors import TorchliftError
 from torchlift.loss import split
+from torchlift.methods.precision.called_activations import with_activation_modules
 from torchlift.methods.precision.grids import ADAM, bits, integer, logit
 
 RANGES: dict[type[nn.Module], tuple[float, float]] = {
@@ -102,9 +103,10 @@ class NoisyActivation(Node):
 class ActivationPrecision(ModuleLift):
     """min over w, s, α of E f(u + (M/2) σ(s) ⊙ ε) + λ Σ log₂(1 + e^(−s)); then u on 2^p values of its range.
 
-    Savarese, thesis §5.4.3 (SMOL-A). Activations that are modules: ReLU (clipped at a learned α that starts
-    at ``clip``), ReLU6, sigmoid, tanh. ``granularity``: one precision per ``"tensor"``, or per ``"unit"`` as
-    in the source, whose shape is read from a batch of ``fit``. Not function-preserving: a ReLU is clipped.
+    Savarese, thesis §5.4.3 (SMOL-A). Activations that are modules, or that a forward calls (``F.relu``): ReLU
+    (clipped at a learned α that starts at ``clip``), ReLU6, sigmoid, tanh. ``granularity``: one precision per
+    ``"tensor"``, or per ``"unit"`` as in the source, whose shape is read from a batch of ``fit``. Not
+    function-preserving: a ReLU is clipped.
     """
 
     where: str = "*"
@@ -142,7 +144,7 @@ class ActivationPrecision(ModuleLift):
 
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem whose activations are noisy."""
-        lifted = super().lift(problem, fit)
+        lifted = super().lift(with_activation_modules(problem), fit)
         match_model(lifted, NoisyActivation)
         if self.granularity == "unit":
             if fit is None:
