@@ -1,48 +1,143 @@
-"""Write docs/results.md: what every reproduction found, from benchmarks/results.
+"""Write docs/results.md: every table and figure of the sources, and whether it was reproduced.
 
 python benchmarks/page.py
 """
 
+import inspect
 import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "results.md"
-INTRO = """# What reproduced, and what did not
+sys.path.insert(0, str(ROOT))
 
-Every entry is a command (`--seeds`, `--scale`); rows and machine are in `benchmarks/results`. All ran on
-two cores, so most are smaller than the papers' experiments. `python benchmarks/page.py` writes this page.
-"""
+from benchmarks.pictures import draw  # noqa: E402
+from papers.common import verdict as rule  # noqa: E402
+from papers.common.protocol import Protocol, every_protocol  # noqa: E402
+from papers.common.verdict import Verdict, value, verdict  # noqa: E402
+
+RESULTS, PAGE, PICTURES = (
+    ROOT / "benchmarks" / "results",
+    ROOT / "docs" / "results.md",
+    ROOT / "docs" / "images",
+)
+SOURCES = {
+    "neural_lifting": "Neural Lifting",
+    "lifted_networks": "Askari, Negiar, Sambharya, El Ghaoui: Lifted Neural Networks",
+    "savarese_thesis": "Savarese: Principled Approximation Methods",
+    "unified_lifting": "A Unified Framework for Lifted Training and Inversion Approaches",
+    "embedding_principle": "Bai, Luo, Xu, Zhang: Embedding Principle in Depth",
+}
+WORDS = ("reproduced", "partly", "not reproduced", "not run")
 
 
-def page() -> str:
-    """All findings, ordered by the work they come from."""
-    records = [(path.stem, json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json"))]
-    known = [
-        (name, result)
-        for name, result in records
-        if isinstance(result, dict) and {"finding", "source"} <= result.keys()
+def records() -> dict[str, Any]:
+    """What was recorded, by the name of the entry."""
+    found = {
+        path.stem.replace("_", "-"): json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))
+    }
+    return {
+        name: one
+        for name, one in found.items()
+        if isinstance(one, dict) and {"finding", "source"} <= one.keys()
+    }
+
+
+def page(known: Mapping[str, Any], pictures: Path | None = None) -> str:
+    """The rule, a table of all verdicts, then each experiment with its numbers."""
+    listed = [(one, verdict(one, known.get(one.record or one.entry or ""))) for one in every_protocol()]
+    counts = {word: sum(said.word == word for _, said in listed) for word in WORDS}
+    counted = ", ".join(f"{number} {word}" for word, number in counts.items())
+    parts = [
+        f"# What reproduced, and what did not\n\n{len(listed)} tables and figures: {counted}.\n",
+        f"## The rule\n\n{inspect.cleandoc(rule.__doc__ or '')}\n",
+        "Commands read data from `--data` or `TORCHLIFT_DATA`; all records were made on two CPU cores. "
+        "`python benchmarks/page.py` writes this page from `benchmarks/results` and "
+        "`papers/*/protocols.toml`.\n",
     ]
-    known.sort(key=lambda one: (one[1]["source"].casefold(), one[0]))
-    return INTRO + "".join(section(name, result) for name, result in known)
+    told: set[str] = set()
+    for folder, title in SOURCES.items():
+        mine = [(one, said) for one, said in listed if one.source == folder]
+        parts += [f"## {title}\n", overview(mine)]
+        for one, said in mine:
+            if one.entry is not None and (record := known.get(one.record or one.entry)) is not None:
+                told.add(one.record or one.entry)
+                parts.append(section(one, said, record, one.record or one.entry, pictures))
+    parts.append("## Questions of our own\n")
+    parts += [own(name, record) for name, record in known.items() if name not in told]
+    return "\n".join(parts)
 
 
-def section(name: str, result: dict[str, Any]) -> str:
-    """One finding with its source, its scale and its seeds."""
-    finding = result["finding"].rstrip(".")
-    seeds = len(result["seeds"])
-    partial = f" Partial: {result['partial']}." if "partial" in result else ""
-    return f"""
-## {result["title"]}
+def overview(rows: Iterable[tuple[Protocol, Verdict]]) -> str:
+    """One line for each table and figure."""
+    lines = ["| | what it says | verdict | why |", "|---|---|---|---|"]
+    lines += [f"| {one.id} | {one.claim} | **{said.word}** | {said.why} |" for one, said in rows]
+    return "\n".join(lines) + "\n"
 
-{finding[0].upper()}{finding[1:]}.{partial}
 
-- source: {result["source"]}
-- scale: {result["scale"]}; {seeds} seed{"s" if seeds > 1 else ""}
-- `torchlift reproduce {name.replace("_", "-")}`
-"""
+def section(
+    published: Protocol, said: Verdict, record: Mapping[str, Any], name: str, pictures: Path | None
+) -> str:
+    """One experiment: what was published beside what was measured."""
+    lines = [f"### {published.id}: {said.word}\n", f"{published.claim} ({published.where}).\n"]
+    if said.checks and not record.get("stand_in"):
+        marks = {True: "holds", False: "does not hold", None: "not measured"}
+        lines += ["| claim | ours | |", "|---|---|---|"]
+        lines += [f"| {one.claim} | {one.said} | {marks[one.holds]} |" for one in said.checks] + [""]
+    if published.printed and not record.get("stand_in"):
+        lines += ["| number | paper | ours |", "|---|---|---|"]
+        lines += [
+            f"| {one['what']} | {one['value']} | {beside(record, one)} |" for one in published.printed
+        ] + [""]
+    lines += [f"{sentence(record['finding'])}\n"]
+    if pictures is not None and (names := draw(record, name, pictures)):
+        light, dark = (f"images/{pictures.name}/{one}" for one in names)
+        lines += [
+            f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+            f'<img alt="{published.id}" src="{light}"></picture>\n'
+        ]
+    lines += list(details(published, record))
+    return "\n".join(lines) + "\n"
+
+
+def beside(record: Mapping[str, Any], printed: Mapping[str, Any]) -> str:
+    """Our number for a printed one, or a dash."""
+    ours = value(record, printed["ours"]) if "ours" in printed else None
+    return "–" if ours is None else str(ours)
+
+
+def details(published: Protocol, record: Mapping[str, Any]) -> Iterator[str]:
+    """Protocol, scale, seeds and command."""
+    network = f"{published.network}; {published.data}" if published.network else ""
+    length = f"{published.epochs:,g} epochs" if published.epochs else ""
+    told = "; ".join(one for one in (network, published.training, published.grid, length) if one)
+    yield f"- as published: {told}"
+    yield from facts(record)
+
+
+def facts(record: Mapping[str, Any]) -> Iterator[str]:
+    """Of a record: its scale, its seeds, what made it."""
+    seeds = len(record.get("seeds") or [])
+    stand_in = "a stand-in, not the paper's experiment: " if record.get("stand_in") else ""
+    yield f"- measured: {stand_in}{record['scale']}; {seeds} seed{'s' if seeds != 1 else ''}"
+    if "partial" in record:
+        yield f"- partial: {record['partial']}"
+    if "command" in record:
+        yield f"- `{record['command']}`"
+
+
+def own(name: str, record: Mapping[str, Any]) -> str:
+    """A record that belongs to no table of a source."""
+    lines = [f"### {record['title']}\n", f"{sentence(record['finding'])}\n", *facts(record)]
+    return "\n".join(lines if "command" in record else [*lines, f"- entry `{name}`"]) + "\n"
+
+
+def sentence(words: str) -> str:
+    """With a capital and a full stop."""
+    return f"{words[0].upper()}{words[1:].rstrip('.')}."
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write_text(page(records(), PICTURES / "results"))

@@ -46,9 +46,15 @@ class Measured:
     history: list[Row]
 
 
-def measure(entry: Entry, data: Splits, seed: int, budget: float, out: Path) -> Measured:
-    """Train one entry on one seed at the cost of ``budget`` plain epochs; a finished run is only read."""
-    shared: Row = {"epochs": budget, "equal_cost": True, "keep": "best"}
+def measure(
+    entry: Entry, data: Splits, seed: int, budget: float | None, out: Path, device: str | None = None
+) -> Measured:
+    """Train one entry on one seed; a finished run is only read.
+
+    ``budget``: at the cost of so many plain epochs. Without it the arm says its epochs.
+    """
+    shared: Row = {"keep": "best"} | ({} if device is None else {"device": device})
+    shared |= {} if budget is None else {"epochs": budget, "equal_cost": True}
     setup = Setup(entry.make, (data.train, data.valid, data.test), shared)
     place = out / f"{entry.name.replace(' ', '-').replace('/', '-')}-{seed}"
     result = setup.run(entry.arm, seed, place, resume=True, progress=False)

@@ -25,14 +25,14 @@ def sampled(n: int, target: str) -> Pair:
     return x, TARGETS[target](x)
 
 
-def trial(target: str, seed: int, part: float) -> dict[str, Any]:
+def trial(target: str, seed: int, part: float, device: str | None = None) -> dict[str, Any]:
     """To the plateau on 70 points, then on with each size: the linearity after the switch, and the escape."""
     before, after = max(2, round(BEFORE * part)), max(2, round(AFTER * part))
     model = gaussian(tl.models.MLP(1, 50, 50, 50, 1, activation=nn.Tanh), 0.1, seed)
-    first = trained(model, sampled(70, target), LR, before, seed, per=PER)
+    first = trained(model, sampled(70, target), LR, before, seed, per=PER, device=device)
     found: dict[str, Any] = {"plateau": first.losses[-1], "linearity": first.linearity[-1]}
     for size in SIZES:
-        trace = trained(first.model, sampled(size, target), LR, after, seed, per=PER)
+        trace = trained(first.model, sampled(size, target), LR, after, seed, per=PER, device=device)
         lost = reached(trace.losses, 0.8 * trace.losses[0])
         found[str(size)] = {
             "just after": trace.linearity[0],
@@ -44,18 +44,23 @@ def trial(target: str, seed: int, part: float) -> dict[str, Any]:
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
 ) -> dict[str, Any]:
-    """Three hidden layers of 50 tanh neurons; ``scale`` multiplies 1,200 and 4,000 steps."""
-    del data
+    """Three hidden layers of 50 tanh neurons; 1,200 steps before the switch, ``epochs`` steps after it."""
+    del data, images  # the points are the experiment
     torch.set_num_threads(1)
-    part, numbers = scale or 1.0, range(seeds or 3)
+    part, numbers = 1.0 if epochs is None else epochs / 4_000, range(seeds or 3)
     cells = Cells(Path(out) / "depth_data" / f"cells-{part:g}.jsonl")
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     stalled: list[str] = []
     for target in TARGETS:
-        found = [cells.get(f"{target}, {s}", partial(trial, target, s, part)) for s in numbers]
+        found = [cells.get(f"{target}, {s}", partial(trial, target, s, part, device)) for s in numbers]
         stalled.append(f"{target} " + ", ".join(f"{one['plateau']:.4g}" for one in found))
         for size in SIZES:
             mine = [one[str(size)] for one in found]

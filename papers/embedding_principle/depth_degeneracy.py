@@ -24,6 +24,8 @@ from torchlift.lifts import CriticalLayer
 
 Pair = tuple[Tensor, Tensor]
 
+SIMILARITIES = 100
+
 
 def curve() -> Pair:
     """One variable: a network of three tanh neurons, so that the best of two neurons is finite."""
@@ -109,12 +111,17 @@ def kept(signs: list[list[int]], extra: int = 6) -> bool:
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
 ) -> dict[str, Any]:
-    """One curve and Iris; ``scale`` 1 is the paper's 100 similarity transformations."""
-    del data
+    """One curve and Iris; the paper's 100 similarity transformations."""
+    del data, epochs, images, device  # critical points are found to rounding, in float64
     torch.set_num_threads(1)
-    numbers, similarities = range(seeds or 6), max(1, round(100 * (scale or 1.0)))
+    numbers, similarities = range(seeds or 6), SIMILARITIES
     cells = Cells(Path(out) / "depth_degeneracy" / f"cells-{similarities}.jsonl")
     found: list[dict[str, Any]] = []
     for name, make in (("curve", curve), ("iris", flowers)):

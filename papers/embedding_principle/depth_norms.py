@@ -28,10 +28,10 @@ def network(gamma: float | None, seed: int, std: float = 0.1) -> nn.Module:
     return model
 
 
-def trial(gamma: float | None, seed: int, epochs: int) -> dict[str, Any]:
+def trial(gamma: float | None, seed: int, epochs: int, device: str | None = None) -> dict[str, Any]:
     """One training: when it gets below half of what a constant leaves, and how linear its layers are."""
     data = sine()
-    trace = trained(network(gamma, seed), data, LR, epochs, seed, per=PER)
+    trace = trained(network(gamma, seed), data, LR, epochs, seed, per=PER, device=device)
     epoch = reached(trace.losses, LEVEL)
     first = [min(row) for row in trace.linearity[: max(1, epochs // 6)]]
     return {
@@ -43,18 +43,23 @@ def trial(gamma: float | None, seed: int, epochs: int) -> dict[str, Any]:
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
 ) -> dict[str, Any]:
-    """No batch norm, and γ = 0.1, 1, 1.5 at the start; ``scale`` multiplies 6,000 steps."""
-    del data
+    """No batch norm, and γ = 0.1, 1, 1.5 at the start; 6,000 steps unless given."""
+    del data, images  # the points are the experiment
     torch.set_num_threads(1)
-    part, numbers = scale or 1.0, range(seeds or 3)
-    epochs = max(6, round(EPOCHS * part))
+    part, numbers = 1.0 if epochs is None else epochs / (EPOCHS * PER), range(seeds or 3)
+    length = max(6, round(EPOCHS * part))
     cells = Cells(Path(out) / "depth_norms" / f"cells-{part:g}.jsonl")
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for gamma in GAMMAS:
-        found = [cells.get(f"{gamma}, {s}", partial(trial, gamma, s, epochs)) for s in numbers]
+        found = [cells.get(f"{gamma}, {s}", partial(trial, gamma, s, length, device)) for s in numbers]
         name = "no batch norm" if gamma is None else f"γ = {gamma:g}"
         done = [one["epochs"] for one in found]
         rows.append(
@@ -76,7 +81,7 @@ def run(
         "title": "Batch norm against linear layers",
         "source": f"{SOURCE}, Figure 6",
         "finding": f"linearity early in training: {', '.join(told)}; loss at the end: {', '.join(ends)}",
-        "scale": f"{epochs * PER:,} full-batch steps, two hidden layers of 50 tanh, 70 points of a sine",
+        "scale": f"{length * PER:,} full-batch steps, two hidden layers of 50 tanh, 70 points of a sine",
         "seeds": list(numbers),
         "machine": machine(),
         "columns": list(rows[0]),

@@ -89,13 +89,19 @@ def gradient(model: nn.Module, data: Pair) -> float:
 
 
 def trial(
-    setting: Setting, hidden: int, seed: int, scale: float, data: str | None, page: Path | None
+    setting: Setting,
+    hidden: int,
+    seed: int,
+    steps: float | None,
+    data: str | None,
+    page: Path | None,
+    device: str | None,
 ) -> dict[str, Any]:
     """One network: its losses, the linearity of its layers, and what is left of it at its plateaus."""
     pair = setting.data(data)
     model = network(setting, pair, hidden, seed)
-    epochs = max(4, int(setting.steps * scale / PER))
-    trace = trained(model, pair, setting.lr, epochs, seed, per=PER, keep=hidden > 1, page=page)
+    epochs = max(4, int((steps or setting.steps) / PER))
+    trace = trained(model, pair, setting.lr, epochs, seed, per=PER, keep=hidden > 1, page=page, device=device)
     stalls: list[dict[str, Any]] = [
         {"epoch": e + 1, "loss": loss, "linearity": trace.linearity[e]} for e, loss in plateaus(trace.losses)
     ]
@@ -129,7 +135,7 @@ def row(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
         "figure": SETTINGS[name].figure,
         "plateaus, shallow": [float(f"{loss:.4g}") for loss in shallow],
         "plateaus, deep": [float(f"{p['loss']:.4g}") for p in deep],
-        "apart": float(f"{max(apart):.3g}") if apart else None,
+        "apart": float(f"{max(apart):.3g}") if apart else "never",
         "linear layers there": [sum(v > 0.99 for v in p["linearity"]) for p in deep],
         "loss after merging": [float(f"{p['reduced loss']:.4g}") for p in deep],
         "gradient before and after": [
@@ -142,13 +148,19 @@ def row(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
 ) -> dict[str, Any]:
-    """Networks of one and of three hidden layers; ``scale`` 1 is 2,000 to 12,000 full-batch steps."""
+    """Networks of one and of three hidden layers; 2,000 to 12,000 full-batch steps unless given."""
     torch.set_num_threads(1)
-    part, numbers = scale or 1.0, range(seeds or SEEDS)
+    del images
+    numbers = range(seeds or SEEDS)
     folder = Path(out) / "depth_plateaus"
-    cells = Cells(folder / f"cells-{part:g}.jsonl")
+    cells = Cells(folder / f"cells-{epochs or 0:g}.jsonl")
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for name, setting in SETTINGS.items():
@@ -156,13 +168,13 @@ def run(
         for seed in numbers:
             for hidden in (1, 3):
                 page = folder / f"{name.replace(', ', '-')}-{hidden}.html" if seed == 0 else None
-                make = partial(trial, setting, hidden, seed, part, data, page)
+                make = partial(trial, setting, hidden, seed, epochs, data, page, device)
                 found.append(cells.get(f"{name}: {hidden}, {seed}", make))
         rows.append(row(name, found))
         for one in found[:2]:
             ticks = list(range(1, len(one["losses"]) + 1))
             curves.append({"name": f"{one['hidden']} hidden", "panel": name, "x": ticks, "y": one["losses"]})
-    close = [row["setting"] for row in rows if row["apart"] is not None and row["apart"] < 0.05]
+    close = [row["setting"] for row in rows if row["apart"] != "never" and row["apart"] < 0.05]
     other = [row["setting"] for row in rows if row["setting"] not in close]
     return {
         "title": "Plateaus at shared losses, and linear layers there",
@@ -170,7 +182,7 @@ def run(
         "finding": f"deep and shallow networks stall within 5 % of the same losses on {listed(close)}; "
         f"not, or without a "
         f"plateau in one of the two, on {listed(other)}",
-        "scale": f"{part:g} of 2,000 to 12,000 full-batch steps, width 50",
+        "scale": f"{f'{epochs:g}' if epochs else '2,000 to 12,000'} full-batch steps, width 50",
         "seeds": list(numbers),
         "machine": machine(),
         "columns": list(rows[0]),

@@ -95,6 +95,7 @@ def trained(
     per: int = 100,
     keep: bool = False,
     page: Any = None,
+    device: str | None = None,
 ) -> Trace:
     """One `tl.fit` call of full-batch descent, ``per`` steps an epoch; ``page`` gets its report."""
     kept: dict[int, Any] = {}
@@ -115,6 +116,7 @@ def trained(
         seed=seed,
         log=tl.analyze.Depth(data[0], cka=False, zero=0.05 if bends else 0.0),
         progress=False,
+        device=device or "auto",
     )
     if page is not None:
         page.parent.mkdir(parents=True, exist_ok=True)

@@ -10,10 +10,12 @@ from torch.optim import Adam
 
 from papers.common.arms import Row, difference, machine
 from papers.common.cells import Cells
+from papers.common.protocol import few
 from papers.common.rivals import Place, kept, way
-from papers.neural_lifting.table3 import PAPER
+from papers.neural_lifting.table3 import LIFTERS, PUBLISHED
 from papers.our_searches.rivals_teacher import teacher
 from torchlift import Arm
+from torchlift.data import Splits
 from torchlift.models import BlockNet
 from torchlift.recipes import NeuralLifting
 from torchlift.train.until import Plateau, Rule
@@ -50,28 +52,37 @@ def trials(epochs: float) -> dict[str, tuple[str, Arm]]:
 
 def paper(epochs: float, seed: int) -> tuple[str, Arm]:
     """The paper's rates and patience for the teacher's depth, with SGD."""
-    known: Row = PAPER[7 + seed % 3]
+    blocks = 7 + seed % 3
+    known = LIFTERS[blocks]
     recipe = NeuralLifting(
         "trunk", kind="block", init=known["init"], mix=known["mix"], lrs=known["lrs"],
         until=rules(epochs, known["patience"]),
     )  # fmt: skip
-    return way("paper's SGD", {"lr": known["plain"]}, PAPERS, recipe)
+    return way("paper's SGD", {"lr": PUBLISHED.arms[f"1-block, {blocks}"]["lr"]}, PAPERS, recipe)
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+) -> Row:
     """Three trials on one teacher, then all arms on ``seeds`` others, at equal FLOPs."""
     del data
-    epochs, numbers = EPOCHS * (scale or 1.0), range(seeds or TEACHERS)
-    settings: Row = {"loss": "mse", "keep": "best"}
-    flat = Place("teacher", partial(BlockNet, 1), teacher, epochs, settings | {"clip": 5.0}, ratio=True)
-    falling = Place("teacher", partial(BlockNet, 1), teacher, epochs, settings | {"schedule": "cosine"})
-    cells = Cells(out / f"at-its-best-{epochs:g}.jsonl")
-    known = trials(epochs)
+    length, numbers = epochs or EPOCHS, range(seeds or TEACHERS)
+    settings: Row = {"loss": "mse", "keep": "best"} | ({} if device is None else {"device": device})
+    teach = partial(sampled, images)
+    flat = Place("teacher", partial(BlockNet, 1), teach, length, settings | {"clip": 5.0}, ratio=True)
+    falling = Place("teacher", partial(BlockNet, 1), teach, length, settings | {"schedule": "cosine"})
+    cells = Cells(out / f"at-its-best-{length:g}-{images or 0}.jsonl")
+    known = trials(length)
     tried = {name: kept(cells, falling, *one, TUNING, "FLOPs") for name, one in known.items()}
     best = min(tried, key=lambda name: tried[name].get("valid", math.inf))
     arms: dict[str, Any] = {
         PLAIN: lambda seed: kept(cells, falling, *way("Adam", {"lr": 6e-3}), seed, "FLOPs"),
-        PAPERS: lambda seed: kept(cells, flat, *paper(epochs, seed), seed, "FLOPs"),
+        PAPERS: lambda seed: kept(cells, flat, *paper(length, seed), seed, "FLOPs"),
         best: lambda seed: kept(cells, falling, *known[best], seed, "FLOPs"),
     }
     found = {name: [arm(seed)["test"] for seed in numbers] for name, arm in arms.items()}
@@ -81,7 +92,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         "title": "Neural lifting at its best",
         "source": "Neural lifting, section 5.2, with our settings beside its own",
         "finding": f"error over that of plain training with Adam and a cosine at equal FLOPs: {ratios}.",
-        "scale": f"{epochs:g} plain epochs, {len(numbers)} teachers of seven, eight and nine blocks in turn",
+        "scale": f"{length:g} plain epochs, {len(numbers)} teachers of seven, eight and nine blocks in turn",
         "seeds": list(numbers),
         "machine": machine(),
         "columns": [name for name in rows[0] if name != "per teacher"],
@@ -89,6 +100,11 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         "trials": [{"arm": name, **result} for name, result in tried.items()],
         "notes": [f"Trials on teacher {TUNING}. {PATIENCE} epochs without progress end a phase of ours."],
     }
+
+
+def sampled(samples: int | None, seed: int) -> Splits:
+    """The teacher of a seed, on so many samples."""
+    return few(teacher(seed), samples)
 
 
 def row(name: str, values: list[float], plain: list[float]) -> Row:

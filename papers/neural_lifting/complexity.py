@@ -1,33 +1,38 @@
 """Neural lifting, section 4: how complex the functions of each phase are (a, b, c, d of eqs. 7–10)."""
 
+import dataclasses
 from functools import partial
 from pathlib import Path
 
-from torch.optim import SGD
-
 from papers.common.arms import Entry, Row, machine, measure, spread
-from papers.neural_lifting.table3 import EPOCHS, PAPER
+from papers.neural_lifting.table3 import LIFTED, LIFTERS, PUBLISHED, lifting
 from torchlift import Arm
 from torchlift.analyze import cycles, rkhs_norm
 from torchlift.data import Splits, teacher_student
 from torchlift.models import BlockNet
-from torchlift.recipes import NeuralLifting
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """One cycle with the paper's rates per teacher; ``scale`` multiplies its 75 epochs."""
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+) -> Row:
+    """One cycle with the paper's rates per teacher."""
     del data
-    epochs, teachers = EPOCHS * (scale or 1.0), range(seeds or 3)
-    rows = [row(blocks, list(teachers), epochs, out) for blocks in PAPER]
+    teachers, samples = range(seeds or 3), images or 10_000
+    rows = [row(blocks, list(teachers), epochs, samples, out, device) for blocks in LIFTERS]
     means = [row["c"]["mean"] - row["d"]["mean"] for row in rows]
     return {
         "title": "Complexity through the phases",
         "source": "Neural lifting, section 4.2, eqs. 7–10",
         "finding": "Complexity gained over a cycle beyond its base phase, c − d: "
         + ", ".join(
-            f"{value:+.3f} (teacher of {blocks})" for blocks, value in zip(PAPER, means, strict=True)
+            f"{value:+.3f} (teacher of {blocks})" for blocks, value in zip(LIFTERS, means, strict=True)
         ),
-        "scale": f"{epochs:g} epochs, {len(teachers)} teachers of each depth",
+        "scale": f"{epochs or PUBLISHED.epochs:g} epochs, {len(teachers)} teachers of each depth",
         "seeds": list(teachers),
         "machine": machine(),
         "columns": list(rows[0]),
@@ -39,22 +44,19 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
     }
 
 
-def row(blocks: int, teachers: list[int], epochs: float, out: Path) -> Row:
+def row(
+    blocks: int, teachers: list[int], epochs: float | None, samples: int, out: Path, device: str | None
+) -> Row:
     """a, b, c, d of one kind of teacher, mean and spread."""
-    known = PAPER[blocks]
-    recipe = NeuralLifting(
-        "trunk", kind="block", init=known["init"], mix=known["mix"], lrs=known["lrs"], complexity="rkhs"
+    name = f"{LIFTED}, {blocks}"
+    length = PUBLISHED.length(name, epochs)
+    recipe = dataclasses.replace(lifting(blocks, length), complexity="rkhs")
+    arm = Entry(
+        "phases", partial(BlockNet, 1), Arm(recipe, loss="mse", epochs=length, **PUBLISHED.settings(name))
     )
-    settings: Row = {
-        "loss": "mse",
-        "optimizer": partial(SGD, lr=known["plain"], weight_decay=1e-4),
-        "clip": 5.0,
-    }
-    arm = Entry("phases", partial(BlockNet, 1), Arm(recipe, **settings))
-    sets = {seed: teacher_student(blocks, seed=seed) for seed in teachers}
-    found = [
-        cycles(measure(arm, sets[s], s, epochs, out / f"complexity-{blocks}").history)[0] for s in teachers
-    ]
+    sets = {seed: teacher_student(blocks, samples, seed=seed) for seed in teachers}
+    place = out / f"complexity-{blocks}-{samples}-{length:g}"
+    found = [cycles(measure(arm, sets[s], s, None, place, device).history)[0] for s in teachers]
     return {
         "teacher": blocks,
         "Γ of the target": spread([target(splits) for splits in sets.values()]),

@@ -4,25 +4,36 @@ from pathlib import Path
 from typing import Any
 
 from papers.common.arms import Entry, Row, machine, measure
+from papers.common.protocol import few
 from papers.neural_lifting import lenet
 from torchlift.analyze import cycles
-from torchlift.data import load
+from torchlift.data import Splits, load
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """The runs of Algorithm 2 of Table 2; ``scale`` 1 is the paper's 249 epochs, 25 unless given."""
-    protocol = lenet.protocols(scale)[0]
-    arm = next(arm for arm in protocol.arms if arm.name == lenet.LIFTING)
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+) -> Row:
+    """The runs of Algorithm 2 of Table 2: 249 epochs unless given."""
+    contest = lenet.contests(epochs)[0]
+    arm = next(arm for arm in contest.arms if arm.name == lenet.LIFTING)
     title, source = "Figure 2: the dynamics of neural lifting", "section 5.1, Figure 2"
-    return traced(title, source, arm, protocol.epochs, out / "table2", data, seeds)
+    splits = few(load("cifar10", data), images)
+    place = out / f"table2-{contest.epochs:g}-{len(splits.train[0])}"
+    return traced(title, source, arm, contest.epochs, place, splits, seeds, device)
 
 
 def traced(
-    title: str, source: str, arm: Entry, epochs: float, out: Path, data: str | None, seeds: int | None
-) -> Row:
+    title: str, source: str, arm: Entry, epochs: float, out: Path, splits: Splits, seeds: int | None,
+    device: str | None,
+) -> Row:  # fmt: skip
     """Curves of every seed, and a, b of eqs. 8 and 9 for every cycle."""
-    splits, numbers = load("cifar10", data), range(seeds or 1)
-    runs = {seed: measure(arm, splits, seed, epochs, out) for seed in numbers}
+    numbers = range(seeds or 1)
+    runs = {seed: measure(arm, splits, seed, epochs, out, device) for seed in numbers}
     rows = [
         {
             "seed": seed,
@@ -41,7 +52,7 @@ def traced(
         "title": title,
         "source": f"Neural lifting, {source}",
         "finding": f"Test accuracy {shown} % (paper {arm.paper} %); lifting pays if a > b.",
-        "scale": f"{epochs:g} plain epochs",
+        "scale": f"{epochs:g} plain epochs of {len(splits.train[0]):,} images",
         "seeds": list(numbers),
         "machine": machine(),
         "columns": list(rows[0]) if rows else [],

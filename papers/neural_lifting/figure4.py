@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from papers.common.arms import Entry, Row
+from papers.common.protocol import few
 from papers.neural_lifting import lenet
 from papers.neural_lifting.figure2 import traced
-from torchlift import Arm
+from torchlift.data import load
 from torchlift.recipes import NeuralLifting
 from torchlift.train.until import Plateau
 
@@ -13,10 +14,18 @@ RATES = (0.05, 0.007, 0.0016)
 CYCLES = 2
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Two cycles of Algorithm 2 per seed; ``scale`` 1 is 249 epochs, 25 unless given."""
-    epochs = lenet.FAST_EPOCHS if scale is None else lenet.PAPER_EPOCHS * scale
-    rule = Plateau(lenet.PATIENCE, cap=epochs / (3 * CYCLES))
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+) -> Row:
+    """Two cycles of Algorithm 2 per seed, 249 epochs unless given."""
+    length = epochs or lenet.PAPER_EPOCHS
+    patience = max(2, round(lenet.PATIENCE * length / lenet.PAPER_EPOCHS))
+    rule = Plateau(patience, cap=length / (3 * CYCLES))
     recipe = NeuralLifting(
         "trunk.conv2",
         kind="conv",
@@ -27,6 +36,8 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         until=rule,
         cycles=CYCLES,
     )
-    arm = Entry("conv lifter", lenet.paper_model, Arm(recipe, **lenet.PAPER_SETTINGS), 69.95)
+    arm = Entry("conv lifter", lenet.paper_model, lenet.paper_arm(lenet.LIFTING, recipe), 69.95)
     title, source = "Figure 4: a convolutional lifter", "appendix C, Figure 4"
-    return traced(title, source, arm, epochs, out / "figure4", data, seeds)
+    splits = few(load("cifar10", data), images)
+    place = out / f"figure4-{length:g}-{len(splits.train[0])}"
+    return traced(title, source, arm, length, place, splits, seeds, device)

@@ -2,10 +2,12 @@
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 from torch.optim import SGD
 
 from papers.common.arms import Entry, Row
+from papers.common.protocol import protocol
 from papers.neural_lifting.same_schedule import SameSchedule
 from torchlift import Arm
 from torchlift.data import crop_flip
@@ -18,9 +20,6 @@ RATES = (6e-2, 1.6e-3, 2.3e-3)  # Table 5
 PHASES = (68, 117, 64)  # epochs the paper's phases took (section 5.1)
 PATIENCE = 12
 PAPER_EPOCHS = sum(PHASES)
-FAST_EPOCHS, AUGMENTED_EPOCHS = 25, 60
-"""Budgets for two cores: without augmentation, and with it."""
-
 LIFTING, SCHEDULE = "neural lifting", "its schedule"
 TUNED, OURS = "tuned plain", "folded norm"
 
@@ -28,12 +27,20 @@ paper_model = partial(LeNet5, dropout=0.4, init="xavier")
 model = partial(LeNet5, init="xavier")
 
 
+PUBLISHED = protocol("neural_lifting", "Table 2")
+
+
 def rules(epochs: float) -> tuple[Rule, Rule, Rule]:
-    """The paper's patience and caps, both times the budget's part of the paper's."""
+    """The paper's patience, and its phases as caps, both times the part of its epochs that there is."""
     part = epochs / PAPER_EPOCHS
     patience = max(2, round(PATIENCE * part))  # twelve epochs of patience in a phase of seven never end it
     first, second, third = (Plateau(patience, cap=part * phase) for phase in PHASES)
     return first, second, third
+
+
+def paper_arm(name: str, recipe: Any = None) -> Arm:
+    """An arm of Table 2 with the settings of Table 5."""
+    return Arm(recipe, **PUBLISHED.settings(name))
 
 
 def lifting(epochs: float) -> NeuralLifting:
@@ -53,18 +60,15 @@ def cosine(lr: float, weight_decay: float = 5e-4) -> Row:
     return {"schedule": "cosine", "optimizer": sgd(lr, 0.9, weight_decay)}
 
 
-PAPER_SETTINGS: Row = {"clip": 3.7, "optimizer": sgd(1e-2)}  # Table 5
-
-
 def paper_arms(epochs: float, large: bool = False) -> list[Entry]:
     """Without augmentation: the paper's three models, the controls, ours."""
     tuned, ours = cosine(2e-2, 5e-3), cosine(5e-2, 5e-3)  # by search_lenet_paper
-    big = Entry("ResNet-20", resnet, Arm(**cosine(0.1)), 84.87)
+    big = Entry("ResNet-20", resnet, paper_arm("ResNet-20"), 84.87)
     return [
         *([big] if large else []),
-        Entry("SGD", paper_model, Arm(**PAPER_SETTINGS), 67.37),
-        Entry(LIFTING, paper_model, Arm(lifting(epochs), **PAPER_SETTINGS), 69.68),
-        Entry(SCHEDULE, paper_model, Arm(SameSchedule(RATES, rules(epochs)), **PAPER_SETTINGS)),
+        Entry("SGD", paper_model, paper_arm("SGD"), 67.37),
+        Entry(LIFTING, paper_model, paper_arm(LIFTING, lifting(epochs)), 69.68),
+        Entry(SCHEDULE, paper_model, paper_arm("SGD", SameSchedule(RATES, rules(epochs)))),
         Entry(TUNED, paper_model, Arm(**tuned)),
         Entry(OURS, paper_model, Arm(Normalize("trunk*"), **ours)),
     ]
@@ -80,7 +84,7 @@ def augmented_arms() -> list[Entry]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Protocol:
+class Contest:
     """Arms that share data, augmentation and budget; ``control`` names the one to beat."""
 
     arms: list[Entry]
@@ -88,12 +92,10 @@ class Protocol:
     epochs: float
 
 
-def protocols(scale: float | None = None, large: bool = False) -> list[Protocol]:
-    """The paper's protocol, and crops and flips; ``scale`` 1 is the paper's number of epochs."""
-    first, second = (
-        epochs if scale is None else scale * PAPER_EPOCHS for epochs in (FAST_EPOCHS, AUGMENTED_EPOCHS)
-    )
+def contests(epochs: float | None = None, large: bool = False) -> list[Contest]:
+    """The paper's, and one with crops and flips; neural lifting took 249 epochs."""
+    length = epochs or PAPER_EPOCHS
     return [
-        Protocol(paper_arms(first, large), TUNED, first),
-        Protocol(augmented_arms(), f"{TUNED}, crops and flips", second),
+        Contest(paper_arms(length, large), TUNED, length),
+        Contest(augmented_arms(), f"{TUNED}, crops and flips", length),
     ]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from papers.common.arms import Entry, Row, machine, tried
+from papers.common.protocol import few
 from papers.neural_lifting import lenet
 from torchlift import Arm
 from torchlift.data import Splits, crop_flip, load
@@ -30,11 +31,20 @@ def arm(name: str, recipe: Any, lr: float) -> Entry:
     return Entry(f"{name}, lr {lr:g}", lenet.model, Arm(recipe, **settings))
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Every arm on ``seeds`` seeds; ``scale`` 1 is 60 plain epochs, 4 unless given."""
-    numbers, epochs = range(seeds or 1), FAST_EPOCHS if scale is None else scale * lenet.FAST_EPOCHS
-    splits = load("cifar10", data)
-    rows = tried(arms(), partial(same, splits), numbers, epochs, out / f"search-lenet-{epochs:g}")
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+) -> Row:
+    """Every arm on ``seeds`` seeds; 4 plain epochs unless given."""
+    del device
+    numbers, length = range(seeds or 1), epochs or FAST_EPOCHS
+    splits = few(load("cifar10", data), images)
+    place = out / f"search-lenet-{length:g}-{len(splits.train[0])}"
+    rows = tried(arms(), partial(same, splits), numbers, length, place)
     order = sorted(rows, key=lambda row: -row["validation"]["mean"])
     plain = next(row for row in order if row["arm"].startswith("plain"))
     shown = f"{order[0]['arm']} {100 * order[0]['test']['mean']:.2f} %"
@@ -42,7 +52,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         "title": "Tried on LeNet-5 with crops and flips",
         "source": "our own search",
         "finding": f"best on validation: {shown}; plain: {plain['arm']} {100 * plain['test']['mean']:.2f} %",
-        "scale": f"{epochs:g} plain epochs for every arm",
+        "scale": f"{length:g} plain epochs for every arm",
         "seeds": list(numbers),
         "machine": machine(),
         "columns": [name for name in rows[0] if name != "per seed"],

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from papers.common.arms import Entry, Row, machine, tuned
+from papers.common.protocol import few
 from papers.neural_lifting import lenet
 from torchlift import Arm
 from torchlift.data import load
@@ -36,18 +37,26 @@ def arms() -> list[Entry]:
     ]
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Every setting on one seed; ``scale`` 1 is the paper's number of epochs, 25 unless given."""
-    del seeds
-    epochs = lenet.protocols(scale)[0].epochs
-    found = tuned(arms(), load("cifar10", data), SEED, epochs, out / "search-lenet-paper")
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+) -> Row:
+    """Every setting on one seed; 25 plain epochs unless given."""
+    del seeds, device
+    length, splits = epochs or 25.0, few(load("cifar10", data), images)
+    place = out / f"search-lenet-paper-{length:g}-{len(splits.train[0])}"
+    found = tuned(arms(), splits, SEED, length, place)
     rows = [row for group in found.values() for row in group]
     best = (f"{group[0]['arm']} ({100 * group[0]['validation']:.2f} %)" for group in found.values())
     return {
         "title": "Tried on LeNet-5 without augmentation",
         "source": "our own search",
         "finding": "best on validation data: " + "; ".join(best),
-        "scale": f"{epochs:g} plain epochs for every arm",
+        "scale": f"{length:g} plain epochs for every arm",
         "seeds": [SEED],
         "machine": machine(),
         "columns": list(rows[0]),

@@ -15,7 +15,7 @@ from torchlift.optim import AdamEps, DelayedAdam
 RARE, STEEP = 1 / 500, 999.0
 OPTIMUM = (1 - RARE) / (STEEP * RARE)
 STARTS = (0.1, 0.4, 0.6, 0.9)
-STEP, FAST_STEPS, PAPER_STEPS = 2e-5, 200_000, 1_000_000
+STEP, PAPER_STEPS = 2e-5, 1_000_000
 COMMON = {"lr": STEP, "betas": (0.0, 0.99)}
 
 METHODS: dict[str, Callable[[list[Tensor]], Optimizer]] = {
@@ -27,12 +27,18 @@ METHODS: dict[str, Callable[[list[Tensor]], Optimizer]] = {
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
 ) -> dict[str, Any]:
-    """All methods from four starts; ``scale`` 1 is a million steps, 200,000 unless given."""
-    del out, data
+    """All methods from four starts; ``epochs`` are steps, a million unless given."""
+    del out, data, images, device, stand_in
     numbers = range(seeds or 5)
-    steps = FAST_STEPS if scale is None else round(PAPER_STEPS * scale)
+    steps = max(100, round(epochs or PAPER_STEPS))
     found = {name: descend(make, steps, numbers) for name, make in METHODS.items()}
     rows = [row(name, ends) for name, (ends, _) in found.items()]
     return {

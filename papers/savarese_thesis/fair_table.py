@@ -23,6 +23,7 @@ STARTS = (-0.003, -0.006, -0.01, -0.015, -0.02, -0.03)  # s_init of the source's
 HARD = (1e-3, 1.5e-3, 2e-3, 3e-3, 4e-3, 6e-3)  # strength of ℓ₀
 DECAY = (2e-2, 2.8e-2, 4e-2, 5e-2, 6e-2, 8e-2)  # of STR's thresholds
 NEAR = 0.002
+SOURCE_CS = "CS of the source"
 
 Ways = Mapping[str, Way]
 
@@ -135,7 +136,7 @@ def soft_thresholds(level: float, where: str) -> Ways:
 
 
 METHODS = {
-    "dense": Method(dense), "CS": Method(cs), "CS of the source": Method(source_cs, free=True),
+    "dense": Method(dense), "CS": Method(cs), SOURCE_CS: Method(source_cs, free=True),
     "MP": Method(mp), "GMP": Method(gmp), "IMP": Method(imp), "IMP-C": Method(partial(imp, rewind=None)),
     "slimming": Method(slimming), "ℓ₀": Method(l0, free=True), "STR": Method(soft_thresholds, free=True),
 }  # fmt: skip
@@ -196,11 +197,11 @@ def ran(case: Case, name: str, level: float, says: str, seed: int, cells: Cells)
     return cells.get(key, lambda: trial(place, name, way, seed))
 
 
-def table(title: str, figures: str, case: Case, scale: float, seeds: int, cells: Cells, **more: Any) -> Row:
+def table(title: str, figures: str, case: Case, stand_in: bool, seeds: int, cells: Cells, **more: Any) -> Row:
     """The comparison as the page of a reproduction takes it, every trial with it."""
     rows, chosen = compared(case, seeds, cells)
     return told(
-        title, figures, case.place, scale, rows, finding=finding(rows, case.levels), tuning=chosen,
+        title, figures, case.place, stand_in, rows, finding=finding(rows, case.levels), tuning=chosen,
         trials_per_method=TRIALS, tuned_on_seed=TUNED_ON,
         notes=[
             f"Every method has {TRIALS} trials on validation data and seed {TUNED_ON}, which the table does "
@@ -222,6 +223,9 @@ def finding(rows: Sequence[Row], levels: Sequence[float]) -> str:
         parts.append(
             f"at {100 * level:g} % zeros " + ", ".join(spoken(name, row, level) for name, row in ranked)
         )
+        names = [name for name, _ in ranked]
+        if SOURCE_CS in names:
+            parts.append(f"CS as the thesis has it is number {names.index(SOURCE_CS) + 1} of {len(names)}")
     return "; ".join(parts) + "."
 
 

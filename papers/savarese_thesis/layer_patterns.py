@@ -7,8 +7,8 @@ from pathlib import Path
 
 from papers.common.arms import Row, spread
 from papers.common.cells import Cells
-from papers.savarese_thesis.pruning_runs import Setting, Way, dropping, fewer, sgd, told, tried
-from torchlift.data import crop_flip, load
+from papers.savarese_thesis.pruning_runs import TICKETS, Setting, Way, fewer, sgd, sized, told, tried, whole
+from torchlift.data import load
 from torchlift.models import VGG16
 from torchlift.recipes import ContinuousSparsification, IterativeMagnitude
 
@@ -16,36 +16,44 @@ PAPER = 0.9419  # the sparsity that s_init = 0 gave the thesis
 CS, IMP = "CS", "IMP"
 
 
-def setting(scale: float, data: str | None) -> tuple[Setting, ContinuousSparsification]:
-    """VGG-16 with s_init = 0 and no target, as the thesis; or a slim one for few steps, with its sparsity."""
-    found, where = load("cifar10", data), "*conv*weight"
-    if scale >= 1:
-        how = sgd(0.1, schedule=dropping, augment=crop_flip)
-        place = Setting("VGG-16, CIFAR-10", VGG16, found, 160.0, how, where)
+def setting(stand_in: bool, data: str | None) -> tuple[Setting, ContinuousSparsification]:
+    """VGG-16, s_init = 0, no target, as the thesis; the stand-in: a slim one, with the thesis' sparsity."""
+    where = "*conv*weight"
+    if not stand_in:
+        how = TICKETS.settings("ResNet-20") | {"batch_size": 64, "progress": False}
+        place = Setting("VGG-16, CIFAR-10", VGG16, whole("cifar10", data), 85.0, how, where)
         return place, ContinuousSparsification(where=where)
-    few = max(200, round(200_000 * scale))
-    title = f"VGG-16 at an eighth of its width, {few} images of CIFAR-10"
+    title = "VGG-16 at an eighth of its width, 4000 images of CIFAR-10"
     how = sgd(0.05, schedule="cosine")
-    place = Setting(title, partial(VGG16, width=0.125), fewer(found, few, 2000), 12.0, how, where)
+    small = fewer(load("cifar10", data), 4000, 2000)
+    place = Setting(title, partial(VGG16, width=0.125), small, 12.0, how, where)
     return place, ContinuousSparsification(where=where, sparsity=PAPER)
 
 
 def run(
-    out: Path = Path("runs/reproduce"), data: str | None = None, seeds: int = 3, scale: float = 0.02
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
 ) -> Row:
     """CS; then magnitude pruning in one round to the very sparsity CS found, on each seed."""
-    place, recipe = setting(scale, data)
+    place, recipe = setting(stand_in, data)
+    place = sized(place, epochs, images, device)
     cells = Cells(out / "layer-patterns.jsonl")
     trials: list[Row] = []
-    for seed in range(seeds):
+    for seed in range(seeds or 3):
         trials.append(tried(place, "dense", Way(), seed, cells))
         found = tried(place, CS, Way(recipe), seed, cells)
         equal = IterativeMagnitude(1, min(max(found["sparsity"], 1e-3), 0.999), where=place.where)
         trials += [found, tried(place, IMP, Way(equal), seed, cells)]
     blocks = {name: by_block([row for row in trials if row["method"] == name]) for name in (CS, IMP)}
     return told(
-        "Layer patterns", "section 4.5.4, Figure 4.12", place, scale, trials, finding=finding(blocks),
+        "Layer patterns", "section 4.5.4, Figure 4.12", place, stand_in, trials, finding=finding(blocks),
         blocks=blocks, x_label="block of two convolutions", y_label="sparsity",
+        **{f"first block, {name}": found[0] for name, found in blocks.items()},
         curves=[
             {"name": name, "x": list(range(1, len(found) + 1)), "y": [one["mean"] for one in found]}
             for name, found in blocks.items()

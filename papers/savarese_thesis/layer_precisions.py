@@ -5,33 +5,52 @@ from pathlib import Path
 from statistics import fmean
 
 from papers.common.arms import Row
-from papers.savarese_thesis.precision_runs import Bench, Setting, fewer, means, resnet20, sgd, told
+from papers.savarese_thesis.precision_runs import (
+    Bench,
+    Setting,
+    fewer,
+    means,
+    published,
+    sgd,
+    sized,
+    told,
+    under_one_schedule,
+)
 from torchlift.data import crop_flip, load
 from torchlift.models import resnet
 from torchlift.recipes import Smol
 
 PRICES = (1e-7, 1e-6, 1e-5)
-"""λ at the small scale; the full one has the thesis' 7e-7 in the middle."""
+"""λ of the stand-in; the thesis has three between 5e-7 and 1e-6."""
 
 
 def setting(full: bool, data: str | None) -> Setting:
     """ResNet-20 for 650 epochs, or one of eight layers and half the width on 3,000 images."""
     if full:
-        return resnet20(650.0, data)
+        return published(data)
     fit = sgd(0.1, 1e-4, 128, schedule="cosine", augment=crop_flip)
     images = fewer(load("cifar10", data), 3000, 2000)
     return Setting("ResNet-8 of width 8, 3,000 images of CIFAR-10", partial(resnet, 8, 8), images, 10.0, fit)
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
+) -> Row:
     """SMOL with a precision per layer at each price; bits by layer, in the order of the layers."""
-    full = scale is not None and scale >= 1
-    place = setting(full, data)
+    full = not stand_in
+    place = sized(setting(full, data), epochs, images, device)
     bench = Bench.at(place, out, "layer-precisions")
-    ways = {
-        f"price {price:g}": Smol(granularity="tensor", strength=price)
-        for price in ((3e-7, 7e-7, 2e-6) if full else PRICES)
-    }
+    ways = {f"price {price:g}": Smol(granularity="tensor", strength=price) for price in PRICES}
+    if full:
+        learned = partial(Smol, granularity="tensor", finetune=300 / 650)
+        prices = (5e-7, 7e-7, 1e-6)
+        ways = {f"price {price:g}": under_one_schedule(learned(strength=price)) for price in prices}
     rows = [bench.run(name, way, seed) for seed in range(seeds or 3) for name, way in ways.items()]
     layers = {name: by_layer([row for row in rows if row["method"] == name]) for name in ways}
     said = "; ".join(
@@ -42,6 +61,11 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         "Bits by layer", "Figure 5.6", place, full, rows, finding=f"Bits: {said}.", rows=means(rows),
         curves=[{"name": name, "x": list(range(1, 1 + len(b))), "y": b} for name, b in layers.items()],
         x_label="layer", y_label="bits", layers=list(rows[0]["layers"]),
+        **{
+            "first layer": fmean(bits[0] for bits in layers.values()),
+            "last layer": fmean(bits[-1] for bits in layers.values()),
+            "layers between": fmean(fmean(bits[1:-1]) for bits in layers.values()),
+        },
         notes=["The thesis: the first convolution and the last layer get most bits, later stages few."],
     )  # fmt: skip
 

@@ -5,7 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from papers.common.arms import Row
-from papers.savarese_thesis.pruning_runs import Setting, Way, digits, means, resnet20, sgd, side_by_side, told
+from papers.savarese_thesis.pruning_runs import (
+    Setting,
+    Way,
+    digits,
+    means,
+    resnet20,
+    sgd,
+    side_by_side,
+    sized,
+    told,
+)
 from torchlift.recipes import ContinuousSparsification
 
 BASE = ContinuousSparsification(s_init=-0.05, finetune=0.1, finetune_rate=0.1)
@@ -16,27 +26,31 @@ SWEEPS: dict[str, tuple[float, ...]] = {
 }
 
 
-def setting(scale: float, data: str | None) -> Setting:
-    """ResNet-20 on CIFAR-10 for 85 epochs, or a perceptron on digits for 30."""
-    if scale >= 1:
-        return resnet20(85.0, data, **sgd(0.1, batch=128))
-    return digits(30.0, **sgd(0.1, 0.0))
+def setting(stand_in: bool, data: str | None) -> Setting:
+    """ResNet-20 on CIFAR-10 for 85 epochs; the stand-in: a perceptron on digits for 30."""
+    return digits(30.0, **sgd(0.1, 0.0)) if stand_in else resnet20(data)
 
 
 def run(
-    out: Path = Path("runs/reproduce"), data: str | None = None, seeds: int = 3, scale: float = 0.02
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
 ) -> Row:
     """One setting varied at a time around s_init = −0.05, β_final = 200, λ = 1e-8, without a target."""
-    place = setting(scale, data)
+    place = sized(setting(stand_in, data), epochs, images, device)
     base = dataclasses.replace(BASE, where=place.where)
     ways = {
         f"{name}, {value:g}": Way(dataclasses.replace(base, **{name: value}))  # pyright: ignore[reportArgumentType]
         for name, values in SWEEPS.items()
         for value in values
     }
-    trials = side_by_side(place, ways, seeds, out / "mask-settings.jsonl")
+    trials = side_by_side(place, ways, seeds or 3, out / "mask-settings.jsonl")
     return told(
-        "Settings of continuous sparsification", "section 4.5.1, Figures 4.5–4.7", place, scale, trials,
+        "Settings of continuous sparsification", "section 4.5.1, Figures 4.5–4.7", place, stand_in, trials,
         finding=finding(means(trials)),
     )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """One-shot pruning of a small vision transformer on digits, every method tuned alike (not in the thesis)."""
 
+import dataclasses
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from papers.common.arms import Row
 from papers.common.cells import Cells
 from papers.savarese_thesis.fair_table import Case, table, with_adam
-from papers.savarese_thesis.pruning_runs import Setting
+from papers.savarese_thesis.pruning_runs import Setting, sized
 from torchlift.data import load
 
 NAMES = ("dense", "CS", "MP", "GMP", "IMP-C")  # the source's CS is made for SGD: its start decides
@@ -37,18 +38,26 @@ def block(width: int, heads: int) -> nn.Module:
     return nn.TransformerEncoderLayer(width, heads, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True)
 
 
-def case(scale: float) -> Case:
-    """Twice the width and five times the epochs in full; AdamW at a twentieth of the rates that are named."""
-    epochs, width = (150.0, 64) if scale >= 1 else (30.0, 32)
+def case() -> Case:
+    """AdamW at a twentieth of the rates that are named."""
+    epochs, width = 30.0, 32
     title = f"ViT of width {width}, AdamW, scikit-learn's digits"
     place = Setting(title, partial(ViT, width), load("digits"), epochs, {})
     return Case(place, (0.8,), NAMES, with_adam)
 
 
 def run(
-    out: Path = Path("runs/reproduce"), data: str | None = None, seeds: int = 3, scale: float = 0.1
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
 ) -> Row:
     """Six trials of each method, then three seeds of what was chosen."""
-    del data
+    del data, stand_in
+    small = case()
+    small = dataclasses.replace(small, place=sized(small.place, epochs, images, device))
     cells = Cells(out / "one-shot-vit.jsonl")
-    return table("One-shot pruning", "the methods of chapter 4", case(scale), scale, seeds, cells)
+    return table("One-shot pruning", "the methods of chapter 4", small, True, seeds or 3, cells)

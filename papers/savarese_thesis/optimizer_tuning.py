@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from papers.common.arms import machine
+from papers.savarese_thesis import short_trainings
 from papers.savarese_thesis.separability import METHODS, Grid, axes, grid
-from papers.savarese_thesis.short_trainings import characters, images
 from torchlift.optim import gld, line_searches
 
 CLOSE = {"images": 0.5, "characters": 0.02}
@@ -21,27 +21,36 @@ Objective = Callable[[float, float], float]
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
 ) -> dict[str, Any]:
     """Search the grids of the entry ``separability`` (trained if need be) with every tuner, many times."""
     numbers = range(seeds or 30)
-    benches = [images(data, scale), characters(data, scale)]
+    size = stand_in, epochs, images, device
+    benches = [short_trainings.images(data, *size), short_trainings.characters(data, *size)]
     grids = {
-        (bench.name, name): grid(bench, name, range(1), out, scale) for bench in benches for name in METHODS
+        (bench.name, name): grid(bench, name, range(1), out, stand_in)
+        for bench in benches
+        for name in METHODS
     }
     curves = {
-        (task, name, tuner): [suboptimality(search, cells, scale, seed) for seed in numbers]
+        (task, name, tuner): [suboptimality(search, cells, stand_in, seed) for seed in numbers]
         for (task, name), cells in grids.items()
         for tuner, search in TUNERS.items()
     }
-    size = math.prod(map(len, axes(scale)))
+    size = math.prod(map(len, axes(stand_in)))
     rows = [row(*key, runs, size) for key, runs in curves.items()]
     return {
         "title": "Figures 6.5 and 6.6: trials until a tuner is close to the best of the grid",
         "source": "Savarese, Principled Approximation Methods, section 6.4.3",
         "finding": finding(rows),
-        "scale": f"{len(axes(scale)[0])} × {len(axes(scale)[1])} grid"
-        + ("" if scale == 1 else ", small scale"),
+        "scale": f"{len(axes(stand_in)[0])} × {len(axes(stand_in)[1])} grid",
+        "stand_in": stand_in,
         "seeds": list(numbers),
         "machine": machine(),
         "columns": list(rows[0]),
@@ -101,10 +110,10 @@ TUNERS: dict[str, Callable[[Objective, Axes, int], Values]] = {
 
 
 def suboptimality(
-    search: Callable[[Objective, Axes, int], Values], cells: Grid, scale: float | None, seed: int
+    search: Callable[[Objective, Axes, int], Values], cells: Grid, stand_in: bool, seed: int
 ) -> Values:
     """Best value so far less the best of the grid, after each trial."""
-    values = search(lambda lr, eps: cells[lr, eps], list(axes(scale)), seed)
+    values = search(lambda lr, eps: cells[lr, eps], list(axes(stand_in)), seed)
     least = min(cells.values())
     return [min(values[: count + 1]) - least for count in range(len(values))]
 

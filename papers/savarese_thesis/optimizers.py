@@ -10,10 +10,11 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RAdam
 
 from papers.common.arms import machine
 from papers.common.cells import Cells
-from papers.savarese_thesis.short_trainings import Bench, characters, images, trained
+from papers.savarese_thesis import short_trainings
+from papers.savarese_thesis.short_trainings import Bench, trained
 from torchlift.optim import AvaGrad, AvaGradW, gld
 
-RATES = [10.0**k for k in range(-4, 3)]
+RATES = [10.0**k for k in range(-5, 5)]
 EPSILONS = [10.0**k for k in range(-8, 3, 2)]
 BUDGET, LONGER = 12, 2
 PAPER = {
@@ -29,13 +30,15 @@ def methods() -> dict[str, Callable[..., Optimizer]]:
     from pytorch_optimizer import AdaBelief, AdaBound, AdaShift
 
     return {
-        "SGD": lambda params, lr, eps: SGD(params, lr=lr, momentum=0.9),
+        "SGD": lambda params, lr, eps, **more: SGD(params, lr=lr, momentum=0.9, **more),
         "Adam": Adam,
         "AMSGrad": partial(Adam, amsgrad=True),
-        "AdaBound": lambda params, lr, eps: AdaBound(params, lr=lr, final_lr=100 * lr, eps=eps),
+        "AdaBound": lambda params, lr, eps, **more: AdaBound(
+            params, lr=lr, final_lr=100 * lr, eps=eps, **more
+        ),
         "AdaShift": AdaShift,
         "RAdam": RAdam,
-        "AdaBelief": lambda params, lr, eps: AdaBelief(params, lr=lr, eps=1e-8 * eps),
+        "AdaBelief": lambda params, lr, eps, **more: AdaBelief(params, lr=lr, eps=1e-8 * eps, **more),
         "AdamW": AdamW,
         "AvaGrad": AvaGrad,
         "AvaGradW": AvaGradW,
@@ -43,20 +46,33 @@ def methods() -> dict[str, Callable[..., Optimizer]]:
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
 ) -> dict[str, Any]:
     """Tune each method by gradientless descent on validation data, then train it twice as long."""
     numbers = range(1, 1 + (seeds or 3))
-    benches = [images(data, scale), characters(data, scale)]
+    size = stand_in, epochs, images, device
+    pictures, text = short_trainings.images, short_trainings.characters
+    benches = [pictures(data, *size), text(data, *size)]
+    last = benches if stand_in else [pictures(data, *size, widen=10), text(data, *size)]
     cells = Cells(out / "optimizers.jsonl")
-    rows = [row(bench, name, make, numbers, cells) for bench in benches for name, make in methods().items()]
+    pairs = list(zip(benches, last, strict=True))
+    rows = [row(pair, name, make, numbers, cells) for pair in pairs for name, make in methods().items()]
     return {
         "title": "Tables 6.1 and 6.2: optimizers whose ε is tuned too",
         "source": "Savarese, Principled Approximation Methods, section 6.4.1",
         "finding": "; ".join(ranking(bench.name, rows) for bench in benches) + ".",
         "scale": ", ".join(f"{bench.name} {LONGER * bench.steps} steps" for bench in benches)
-        + f" after {BUDGET} trials of half of that"
-        + ("" if scale == 1 else "; small scale"),
+        + f" after {BUDGET} trials of half of that",
+        "stand_in": stand_in,
+        "on the edge of the grid": [
+            f"{one['task']}, {one['method']}" for one in rows if one["α"] in (RATES[0], RATES[-1])
+        ],
         "seeds": list(numbers),
         "machine": machine(),
         "columns": list(rows[0]),
@@ -70,15 +86,16 @@ def run(
 
 
 def row(
-    bench: Bench, name: str, make: Callable[..., Optimizer], seeds: range, cells: Cells
+    benches: tuple[Bench, Bench], name: str, make: Callable[..., Optimizer], seeds: range, cells: Cells
 ) -> dict[str, Any]:
-    """Tune one method on one task, train it with every seed, and set it beside the thesis."""
+    """Tune a method on a task, train it with every seed, on the larger network, beside the thesis."""
+    bench, large = benches
 
     def value(lr: float, eps: float, seed: int = 0, *, last: bool = False) -> float:
-        key = f"{bench.name} {bench.steps} {name} {lr:g} {eps:g} {seed} {last}"
-        longer = LONGER if last else 1
-        optimizer = partial(make, lr=lr, eps=eps)
-        return cells.get(key, lambda: trained(bench, optimizer, seed, longer=longer, test=last))
+        key = f"{bench.name} {bench.steps} {len(bench.train[0])} {name} {lr:g} {eps:g} {seed} {last}"
+        longer = LONGER if last and large is bench else 1
+        optimizer, place = partial(make, lr=lr, eps=eps), large if last else bench
+        return cells.get(key, lambda: trained(place, optimizer, seed, longer=longer, test=last))
 
     places = [RATES, [1.0]] if name == "SGD" else [RATES, EPSILONS]
     lr, eps = gld(value, places, trials=BUDGET, start=(len(RATES) // 2, len(places[1]) // 2)).best

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 import torchlift as tl
 from papers.common.arms import Row, machine, spread
 from papers.common.cells import Cells
-from papers.savarese_thesis.pruning_runs import Setting, digits, fewer, sgd
+from papers.common.protocol import Protocol, protocol
+from papers.savarese_thesis.pruning_runs import Setting, digits, fewer, sgd, sized, whole
 from torchlift.core import Node, Stored, WeightLift
 from torchlift.data import crop_flip, load
 from torchlift.methods.precision.activation_precision import GridActivation
@@ -21,7 +22,7 @@ from torchlift.methods.precision.keep_grid import OnGrid
 from torchlift.models import LeNet5, resnet
 from torchlift.recipes import Chain, Plain
 
-__all__ = ["Setting", "digits", "fewer", "sgd"]
+__all__ = ["Setting", "digits", "fewer", "sgd", "sized", "whole"]
 
 SOURCE = "Savarese, Principled Approximation Methods, chapter 5"
 TUNING_SEED = 100
@@ -37,10 +38,24 @@ def lenet(images: int, epochs: float, folder: str | None) -> Setting:
     return Setting(title, partial(LeNet5, init="xavier"), data, epochs, fit)
 
 
-def resnet20(epochs: float, folder: str | None) -> Setting:
-    """The thesis' setting: ResNet-20, SGD 0.1 with drops, batches of 128, decay 1e-4."""
-    fit = sgd(0.1, 1e-4, 128, schedule="cosine", augment=crop_flip)
-    return Setting("ResNet-20, CIFAR-10", partial(resnet, 20), load("cifar10", folder), epochs, fit)
+PUBLISHED = protocol("savarese_thesis", "Table 5.1")
+WHERE = ("*conv*weight", "*fc*weight", "*linear*weight", "*head*weight")
+"""All matrices but those of shortcuts, which stay in float as in the source."""
+
+
+def published(
+    folder: str | None, make: Callable[[], nn.Module] | None = None, arm: str = "ResNet-20",
+    protocol: Protocol = PUBLISHED,
+) -> Setting:  # fmt: skip
+    """The thesis' setting: all of CIFAR-10, SGD with three drops, 650 epochs."""
+    fit = protocol.settings(arm) | {"progress": False}
+    title, epochs = f"{arm}, CIFAR-10", protocol.length(arm, None)
+    return Setting(title, make or partial(resnet, 20), whole("cifar10", folder), epochs, fit)
+
+
+def under_one_schedule(recipe: Any) -> Chain:
+    """A recipe whose stages follow the run's schedule once, from its first epoch to its last."""
+    return Chain({"bits": recipe}, restart=False)
 
 
 def after_training(lift: Any, share: float) -> Chain:
@@ -135,9 +150,10 @@ def sizes(table: Iterable[Row]) -> dict[str, list[tuple[float, float, float]]]:
 
 def told(title: str, figures: str, setting: Setting, full: bool, trials: Sequence[Row], **more: Any) -> Row:
     """The result as the page of a reproduction takes it; ``trials`` keep every run."""
-    part = "full scale" if full else f"small scale: {setting.title}, {setting.epochs:g} epochs"
+    part = f"{setting.title}, {setting.epochs:g} epochs"
     return {
         "title": f"{title}: {setting.title}", "source": f"{SOURCE}, {figures}", "scale": part,
+        "stand_in": not full,
         "seeds": sorted({row["seed"] for row in trials}), "machine": machine(), "columns": list(COLUMNS),
         "y_label": "test accuracy", "trials": list(trials),
     } | ({} if "rows" in more else {"rows": means(trials)}) | more  # fmt: skip

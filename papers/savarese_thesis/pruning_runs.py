@@ -13,9 +13,9 @@ from torch.optim import SGD
 import torchlift as tl
 from papers.common.arms import Row, machine, spread
 from papers.common.cells import Cells
-from papers.savarese_thesis.short_trainings import first
+from papers.common.protocol import Protocol, few, protocol
 from torchlift.core import Task
-from torchlift.data import Splits, crop_flip, load
+from torchlift.data import Splits, load
 from torchlift.methods.sparsity.pruned_weights import sparsity, weights
 from torchlift.models import MLP, resnet
 
@@ -51,22 +51,37 @@ def digits(epochs: float, **fit: Any) -> Setting:
     return Setting(title, partial(MLP, 64, 300, 100, 10), load("digits"), epochs, fit)
 
 
-def dropping(t: float) -> float:
-    """A tenth of the rate after two thirds of a training, a hundredth after five sixths."""
-    return 0.1 ** ((t >= 56 / 85) + (t >= 71 / 85))
+TICKETS = protocol("savarese_thesis", "Table 4.2")
 
 
-def resnet20(epochs: float, folder: str | Path | None, **fit: Any) -> Setting:
+def whole(name: str, folder: str | Path | None) -> Splits:
+    """All training images to train on, as in the source: nothing is held out but the test images."""
+    parts = load(name, folder)
+    x, y = (torch.cat(pair) for pair in zip(parts.train, parts.valid, strict=True))
+    return Splits((x, y), parts.test, parts.test, parts.kind)
+
+
+def resnet20(folder: str | Path | None, published: Protocol = TICKETS, arm: str = "ResNet-20") -> Setting:
     """The setting of most figures: all convolutions but the 1×1 shortcuts are pruned."""
-    data = load("cifar10", folder)
+    fit = published.settings(arm) | {"progress": False}
+    epochs = published.length(arm, None)
     return Setting(
-        "ResNet-20, CIFAR-10",
-        partial(resnet, 20),
-        data,
-        epochs,
-        {"augment": crop_flip, "schedule": dropping, **fit},
-        "*conv*weight",
+        "ResNet-20, CIFAR-10", partial(resnet, 20), whole("cifar10", folder), epochs, fit, "*conv*weight"
     )
+
+
+def sized(setting: Setting, epochs: float | None, images: int | None, device: str | None) -> Setting:
+    """The same setting with fewer epochs or images, on a device."""
+    title = setting.title if images is None else f"{setting.title}, {images} images"
+    fit = setting.fit if device is None else {**setting.fit, "device": device}
+    return dataclasses.replace(
+        setting, title=title, data=few(setting.data, images), epochs=epochs or setting.epochs, fit=fit
+    )
+
+
+def first(pair: tuple[torch.Tensor, torch.Tensor], count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first ``count`` samples."""
+    return pair[0][:count], pair[1][:count]
 
 
 def fewer(data: Splits, train: int, test: int) -> Splits:
@@ -143,12 +158,15 @@ def families(table: Sequence[Row]) -> list[Row]:
     return [curve(name, [r for r in table if r["method"].partition(",")[0] == name]) for name in names]
 
 
-def told(title: str, figures: str, setting: Setting, scale: float, trials: Sequence[Row], **more: Any) -> Row:
+def told(
+    title: str, figures: str, setting: Setting, stand_in: bool, trials: Sequence[Row], **more: Any
+) -> Row:
     """The result as the page of a reproduction takes it; ``trials`` keep every run."""
     table = means(trials)
-    part = "full scale" if scale >= 1 else f"small scale: {setting.title}, {setting.epochs:g} epochs"
+    part = f"{setting.title}, {setting.epochs:g} epochs"
     return {
         "title": f"{title}: {setting.title}", "source": f"{SOURCE}, {figures}", "scale": part,
+        "stand_in": stand_in,
         "seeds": sorted({row["seed"] for row in trials}), "machine": machine(),
         "columns": list(COLUMNS), "rows": table, "curves": families(table),
         "x_label": "sparsity", "y_label": "test accuracy", "trials": list(trials),

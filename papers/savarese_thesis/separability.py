@@ -9,7 +9,8 @@ from torch.optim import Adam
 
 from papers.common.arms import machine
 from papers.common.cells import Cells
-from papers.savarese_thesis.short_trainings import Bench, characters, images, trained
+from papers.savarese_thesis import short_trainings
+from papers.savarese_thesis.short_trainings import Bench, trained
 from torchlift.optim import AvaGrad
 
 METHODS = {"Adam": Adam, "AvaGrad": AvaGrad}
@@ -22,23 +23,30 @@ Grid = dict[tuple[float, float], float]
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
 ) -> dict[str, Any]:
-    """Every (α, ε) trained once per seed; ``scale`` 1 is the thesis' models, grids and epochs."""
+    """Every (α, ε) trained once per seed; the stand-in has coarser grids."""
     numbers = range(seeds or 3)
-    benches = [images(data, scale), characters(data, scale)]
+    size = stand_in, epochs, images, device
+    benches = [short_trainings.images(data, *size), short_trainings.characters(data, *size)]
     grids = {
-        (bench.name, name): grid(bench, name, numbers, out, scale) for bench in benches for name in METHODS
+        (bench.name, name): grid(bench, name, numbers, out, stand_in) for bench in benches for name in METHODS
     }
     rows = [summary(task, name, cells) for (task, name), cells in grids.items()]
-    rates, epsilons = axes(scale)
+    rates, epsilons = axes(stand_in)
     trained_for = ", ".join(f"{bench.name} {bench.steps} steps" for bench in benches)
     return {
         "title": "Figures 6.1 to 6.4: does the best learning rate depend on ε?",
         "source": "Savarese, Principled Approximation Methods, section 6.4.2",
         "finding": "Decades over which the best α spreads: " + ", ".join(map(spoken, rows)) + ".",
-        "scale": f"{trained_for}, {len(rates)} × {len(epsilons)} grid"
-        + ("" if scale == 1 else ", small scale"),
+        "scale": f"{trained_for}, {len(rates)} × {len(epsilons)} grid",
+        "stand_in": stand_in,
         "seeds": list(numbers),
         "machine": machine(),
         "columns": list(rows[0]),
@@ -63,21 +71,21 @@ def as_rows(cells: Grid) -> list[list[float]]:
     return [[lr, eps, value] for (lr, eps), value in cells.items()]
 
 
-def axes(scale: float | None) -> tuple[list[float], list[float]]:
+def axes(stand_in: bool) -> tuple[list[float], list[float]]:
     """Learning rates and ε, in rising order."""
-    return (RATES, EPSILONS) if scale is None else (sorted(PAPER_RATES), PAPER_EPSILONS)
+    return (RATES, EPSILONS) if stand_in else (sorted(PAPER_RATES), PAPER_EPSILONS)
 
 
-def grid(bench: Bench, method: str, seeds: range, out: Path, scale: float | None) -> Grid:
+def grid(bench: Bench, method: str, seeds: range, out: Path, stand_in: bool) -> Grid:
     """Validation measure for every (α, ε), the mean over seeds; finished cells are read from ``out``."""
     cells = Cells(out / "separability.jsonl")
 
     def cell(lr: float, eps: float, seed: int) -> float:
         make = partial(METHODS[method], lr=lr, eps=eps)
-        key = f"{bench.name} {bench.steps} {method} {lr:g} {eps:g} {seed}"
+        key = f"{bench.name} {bench.steps} {len(bench.train[0])} {method} {lr:g} {eps:g} {seed}"
         return cells.get(key, lambda: trained(bench, make, seed))
 
-    rates, epsilons = axes(scale)
+    rates, epsilons = axes(stand_in)
     return {
         (lr, eps): sum(cell(lr, eps, seed) for seed in seeds) / len(seeds) for lr in rates for eps in epsilons
     }

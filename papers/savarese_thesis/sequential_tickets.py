@@ -4,32 +4,48 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from papers.common.arms import Row
-from papers.savarese_thesis.pruning_runs import Setting, Way, digits, means, resnet20, sgd, side_by_side, told
+from papers.savarese_thesis.pruning_runs import (
+    Setting,
+    Way,
+    digits,
+    means,
+    resnet20,
+    sgd,
+    side_by_side,
+    sized,
+    told,
+)
 from torchlift.recipes import IterativeMagnitude, SequentialSparsification
 
 
-def setting(scale: float, data: str | None) -> tuple[Setting, float, tuple[int, ...]]:
-    """With the rate and the rounds: 20 % of ResNet-20 in 30 rounds; half of a perceptron in 6."""
-    if scale >= 1:
-        place = resnet20(85.0, data, **sgd(0.1, batch=128))
-        return place, 0.2, (1, 5, 10, 15, 20, 25, 30)
+def setting(stand_in: bool, data: str | None) -> tuple[Setting, float, tuple[int, ...]]:
+    """With the rate and the rounds: 20 % of ResNet-20 in 30 rounds; stand-in: half of a perceptron in 6."""
+    if not stand_in:
+        return resnet20(data), 0.2, (1, 5, 10, 15, 20, 25, 30)
     return digits(15.0, **sgd(0.1)), 0.5, (1, 2, 3, 4, 5, 6)
 
 
 def run(
-    out: Path = Path("runs/reproduce"), data: str | None = None, seeds: int = 3, scale: float = 0.02
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
 ) -> Row:
     """Tickets after several numbers of rounds, each trained from the weights of epoch 2."""
-    place, rate, rounds = setting(scale, data)
+    place, rate, rounds = setting(stand_in, data)
+    place = sized(place, epochs, images, device)
     ways, where = dict[str, Way](), place.where
     for count in rounds:
         ways[f"sequential CS, round {count}"] = Way(
             SequentialSparsification(count, rate, 2, where=where), count + 1
         )
         ways[f"IMP, round {count}"] = Way(IterativeMagnitude(count, rate, 2, where), count + 1)
-    trials = side_by_side(place, ways, seeds, out / "sequential-tickets.jsonl")
+    trials = side_by_side(place, ways, seeds or 3, out / "sequential-tickets.jsonl")
     return told(
-        "Sequential search", "section 4.5.5, Figure 4.13", place, scale, trials,
+        "Sequential search", "section 4.5.5, Figure 4.13", place, stand_in, trials,
         finding=finding(means(trials)), rate=rate,
         notes=[f"Each round drops {100 * rate:.0f} % of what is left; s_init = 0."],
     )  # fmt: skip

@@ -12,6 +12,8 @@ from torch.nn.functional import avg_pool2d
 import torchlift as tl
 from papers.common.arms import Row, machine, spread
 from papers.common.cells import Cells
+from papers.savarese_thesis import sharing_runs
+from papers.savarese_thesis.pruning_runs import whole
 from torchlift.data import Splits, crop_flip, load
 from torchlift.models import SHARED, swrn
 from torchlift.recipes import SoftSharing
@@ -52,25 +54,26 @@ class Plan:
     schedule: Any
 
 
-def dropping(t: float) -> float:
-    """A fifth of the rate after 60, 120 and 160 of 200 epochs."""
-    return 0.2 ** sum(t >= part for part in (0.3, 0.6, 0.8))
-
-
 SMALL = Plan(
     {"WRN-16-1": Net(16, 1), "SWRN-28-1-2": Net(28, 1, 2)},
     "WRN-16-1", "SWRN-28-1-2", 1600, 16, 8.0, 32, (0.05, 0.1), "cosine",
 )  # fmt: skip
-FULL = Plan(
-    {
-        "WRN-28-7": Net(28, 7), "SWRN-28-10-2": Net(28, 10, 2, 3.75), "SWRN-28-10-1": Net(28, 10, 1, 4.01),
-        "SWRN-28-10": Net(28, 10, 6, 3.74), "WRN-28-10": Net(28, 10, None, 4.00),
-    },
-    "WRN-28-7", "SWRN-28-10-2", 45000, 32, 200.0, 128, (0.1,), dropping,
-)  # fmt: skip
+NETS = {
+    "WRN-28-10": sharing_runs.Net(28, 10, thesis=4.00),
+    "WRN-28-10, dropout": sharing_runs.Net(28, 10, dropout=0.3, thesis=3.89),
+    "SWRN-28-10-1": sharing_runs.Net(28, 10, 1, thesis=4.01),
+    "SWRN-28-10-2, dropout": sharing_runs.Net(28, 10, 2, 0.3, 3.75),
+    "SWRN-28-10": sharing_runs.Net(28, 10, 6, thesis=3.74),
+    "SWRN-28-10, dropout": sharing_runs.Net(28, 10, 6, 0.3, 3.88),
+    "SWRN-28-14-2, dropout": sharing_runs.Net(28, 14, 2, 0.3, 3.69),
+    "SWRN-28-14, dropout": sharing_runs.Net(28, 14, 6, 0.3, 3.67),
+    "SWRN-28-18-2, dropout": sharing_runs.Net(28, 18, 2, 0.3, 3.43),
+    "SWRN-28-18, dropout": sharing_runs.Net(28, 18, 6, 0.3, 3.48),
+}
+"""Table 3.1."""
 
 
-def images(plan: Plan, folder: str | None) -> Splits:
+def halved_images(plan: Plan, folder: str | None) -> Splits:
     """The first images, at the plan's size."""
     whole = load("cifar10", folder)
 
@@ -128,21 +131,34 @@ class Bench:
         return min(tried, key=tried.__getitem__)
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Tune every network with as many trials, then train each on every seed; ``scale`` 1 is the thesis'."""
-    plan = FULL if scale is not None and scale >= 1 else SMALL
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
+) -> Row:
+    """Every network of Table 3.1 on every seed; the stand-in at equal FLOPs too."""
+    if not stand_in:
+        order = sharing_runs.Order(out, seeds or 5, epochs, images, device)
+        found = sharing_runs.side_by_side("sharing-cifar10", NETS, whole("cifar10", data), order)
+        title = "Soft sharing on CIFAR-10"
+        return sharing_runs.told(title, "Table 3.1, Figure 3.3", NETS, found, order)
+    plan = dataclasses.replace(SMALL, epochs=epochs or SMALL.epochs, images=images or SMALL.images)
     place, numbers = out / f"sharing-cifar10-{plan.images}-{plan.epochs:g}", list(range(seeds or 3))
-    bench = Bench(plan, images(plan, data), Cells(place / "cells.jsonl"), place)
+    bench = Bench(plan, halved_images(plan, data), Cells(place / "cells.jsonl"), place)
     rates = {name: bench.rate(name, net) for name, net in plan.nets.items()}
-    found: dict[str, list[Row]] = {}
+    small: dict[str, list[Row]] = {}
     for seed in numbers:
         for name, net in plan.nets.items():
-            found.setdefault(name, []).append(bench.run(name, net, rates[name], seed, plan.epochs))
-        longer = plan.epochs * found[plan.shared][0]["flops"] / found[plan.plain][0]["flops"]
+            small.setdefault(name, []).append(bench.run(name, net, rates[name], seed, plan.epochs))
+        longer = plan.epochs * small[plan.shared][0]["flops"] / small[plan.plain][0]["flops"]
         name = f"{plan.plain}, FLOPs of {plan.shared}"
         one = bench.run(name, plan.nets[plan.plain], rates[plan.plain], seed, longer)
-        found.setdefault(name, []).append(one)
-    return told(plan, found, rates, numbers)
+        small.setdefault(name, []).append(one)
+    return told(plan, small, rates, numbers)
 
 
 def told(plan: Plan, found: Mapping[str, Sequence[Row]], rates: Mapping[str, float], seeds: list[int]) -> Row:
@@ -151,14 +167,13 @@ def told(plan: Plan, found: Mapping[str, Sequence[Row]], rates: Mapping[str, flo
     rows = [row(plan, name, runs, rates[name.partition(",")[0]], first) for name, runs in found.items()]
     errors = {one["network"]: one["test error"] for one in rows}
     said = ", ".join(f"{name} {e['mean']:.2f} ± {e['sd']:.2f}" for name, e in errors.items())
-    small = "" if plan is FULL else ", small scale"
     return {
         "title": "Soft sharing on CIFAR-10 at equal parameters and equal FLOPs",
         "source": "Savarese, Principled Approximation Methods, chapter 3, Table 3.1, Figures 3.10–3.11",
         "finding": f"Test error (%): {said}.",
-        "scale": f"{plan.images} images of {plan.side}×{plan.side}, {plan.epochs:g} epochs{small}; "
+        "scale": f"{plan.images} images of {plan.side}×{plan.side}, {plan.epochs:g} epochs; "
         f"{len(plan.rates)} rates tried for every network",
-        "seeds": seeds, "machine": machine(), "columns": COLUMNS, "rows": rows,
+        "stand_in": True, "seeds": seeds, "machine": machine(), "columns": COLUMNS, "rows": rows,
         "matrices": matrices(found[plan.shared]),
         "notes": [
             "Equal epochs but for the row with another's FLOPs, whose network trained on until it had them.",

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
@@ -11,10 +11,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
+from papers.common.protocol import Drops
+from papers.savarese_thesis.pruning_runs import first
 from torchlift.data import cifar10, crop_flip, normalize, ptb, statistics, windows
-from torchlift.models import CharLSTM, wide_resnet
+from torchlift.models import AwdLSTM, CharLSTM, wide_resnet
+from torchlift.train.settings import cosine
 
-MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+MakeOptimizer = Callable[..., Optimizer]
+"""Of parameters and a weight decay."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -30,7 +34,12 @@ class Bench:
     steps: int
     measure: Callable[[Tensor, Tensor], Tensor]
     worst: float
+    decay: float
+    """Weight decay, the same for all methods."""
     augment: bool = False
+    drops: Drops | None = None
+    """How the rate falls; a cosine without it."""
+    device: str = "cpu"
 
 
 def small_cnn() -> nn.Module:
@@ -42,38 +51,51 @@ def small_cnn() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
 
 
-def images(folder: str | None, scale: float | None) -> Bench:
-    """CIFAR-10, error in %: the small CNN, or with a scale WRN-28-4 for that part of 200 epochs."""
+def images(
+    folder: str | None, stand_in: bool, epochs: float | None, count: int | None, device: str | None = None,
+    widen: int = 4,
+) -> Bench:  # fmt: skip
+    """CIFAR-10, error in %: WRN-28 for 200 epochs; the stand-in: a small CNN for 120 steps."""
     (x, y), (x_test, y_test) = cifar10(folder)
     mean, std = statistics(x)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     parts = ((x[order[5000:]], y[order[5000:]]), (x[order[:5000]], y[order[:5000]]), (x_test, y_test))
     train, valid, test = ((normalize(a, mean, std), b) for a, b in parts)
-    if scale is None:
-        return Bench("images", small_cnn, train, first(valid, 2000), test, 64, 120, error, 90.0)
-    steps = round(scale * 200 * len(train[0]) / 128)
+    train, valid, test = (first(part, count or len(part[0])) for part in (train, valid, test))
+    home = device or "cpu"
+    if stand_in:
+        steps = 120 if epochs is None else max(1, round(epochs * len(train[0]) / 64))
+        return Bench(
+            "images", small_cnn, train, first(valid, 2000), test, 64, steps, error, 90.0, 5e-4, device=home
+        )
+    steps = max(1, round((epochs or 200) * len(train[0]) / 128))
     return Bench(
-        "images", partial(wide_resnet, 28, 4), train, valid, test, 128, steps, error, 90.0, augment=True
-    )
+        "images", partial(wide_resnet, 28, widen), train, valid, test, 128, steps, error, 90.0, 5e-4,
+        augment=True, drops=Drops((0.3, 0.6, 0.8), 0.2), device=home,
+    )  # fmt: skip
 
 
-def characters(folder: str | None, scale: float | None) -> Bench:
-    """Penn Treebank, bits per character: one LSTM layer of 64, or with a scale three of 300."""
+def characters(
+    folder: str | None, stand_in: bool, epochs: float | None, count: int | None, device: str | None = None,
+    width: int = 300,
+) -> Bench:  # fmt: skip
+    """Penn Treebank, bits per character: three LSTM layers, 500 epochs; stand-in: one of 64, 100 steps."""
     text = ptb(folder)
-    symbols, length = len(text.vocabulary), 50 if scale is None else 150
+    symbols, length = len(text.vocabulary), 50 if stand_in else 150
     train, valid, test = (windows(part, length) for part in (text.train, text.valid, text.test))
-    worst = 2 * math.log2(symbols)
-    if scale is None:
+    train, valid, test = (first(part, count or len(part[0])) for part in (train, valid, test))
+    worst, home = 2 * math.log2(symbols), device or "cpu"
+    if stand_in:
         make = partial(CharLSTM, symbols, 64, 1)
-        return Bench("characters", make, train, first(valid, 500), first(test, 500), 32, 100, bits, worst)
-    steps = round(scale * 500 * len(train[0]) / 128)
-    make = partial(CharLSTM, symbols, 300, 3, dropout=0.1)
-    return Bench("characters", make, train, valid, test, 128, steps, bits, worst)
-
-
-def first(pair: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
-    """The first ``count`` samples."""
-    return pair[0][:count], pair[1][:count]
+        steps = 100 if epochs is None else max(1, round(epochs * len(train[0]) / 32))
+        small = first(valid, 500), first(test, 500)
+        return Bench("characters", make, train, *small, 32, steps, bits, worst, 1.2e-6, device=home)
+    steps = max(1, round((epochs or 500) * len(train[0]) / 128))
+    make = partial(AwdLSTM, symbols, width)
+    drops = Drops((0.6, 0.8), 0.1)
+    return Bench(
+        "characters", make, train, valid, test, 128, steps, bits, worst, 1.2e-6, drops=drops, device=home
+    )
 
 
 def error(scores: Tensor, targets: Tensor) -> Tensor:
@@ -91,17 +113,18 @@ def trained(
 ) -> float:
     """Train from scratch with a cosine schedule; the measure on validation or on test data."""
     torch.manual_seed(seed)
-    model = bench.make()
-    optimizer = make_optimizer(model.parameters())
+    model = bench.make().to(bench.device)
+    optimizer = make_optimizer(model.parameters(), weight_decay=bench.decay)
     total = bench.steps * longer
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
+    falling = cosine if bench.drops is None else bench.drops
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: falling(step / total))
     generator = torch.Generator().manual_seed(seed)
     x, y = bench.train
     for _ in range(total):
         chosen = torch.randint(len(x), (bench.batch,), generator=generator)
         batch = crop_flip(x[chosen], generator) if bench.augment else x[chosen]
-        scores = model(batch)
-        loss = cross_entropy(scores.flatten(0, -2), y[chosen].flatten())
+        scores = model(batch.to(bench.device))
+        loss = cross_entropy(scores.flatten(0, -2), y[chosen].to(bench.device).flatten())
         if not torch.isfinite(loss):
             return bench.worst
         optimizer.zero_grad()
@@ -116,7 +139,8 @@ def measured(bench: Bench, model: nn.Module, pair: tuple[Tensor, Tensor]) -> flo
     """The measure over a data set, no worse than ``bench.worst``."""
     model.eval()
     total = sum(
-        bench.measure(model(x), y).item() * len(x) for x, y in zip(*(p.split(500) for p in pair), strict=True)
+        bench.measure(model(x.to(bench.device)).cpu(), y).item() * len(x)
+        for x, y in zip(*(p.split(500) for p in pair), strict=True)
     )
     model.train()
     value = total / len(pair[0])

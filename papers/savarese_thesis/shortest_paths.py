@@ -34,9 +34,10 @@ class Size:
     held_out: int = 400
     epochs: int = 8
     batch: int = 32
+    device: str = "cpu"
 
 
-SMALL, MEDIUM, FULL = Size(), Size(12, 12, 20, epochs=12), Size(32, 32, 20, 5000, 1000, 50, 64)
+SMALL, FULL = Size(), Size(32, 32, 20, 5000, 1000, 50, 64)
 
 
 def train(problem: tl.Problem, data: Any, size: Size, optimizer: Any, seed: int) -> None:
@@ -47,7 +48,7 @@ def train(problem: tl.Problem, data: Any, size: Size, optimizer: Any, seed: int)
     for _ in range(size.epochs):
         for index in torch.randperm(len(x), generator=order).split(size.batch):
             optimizer.zero_grad()
-            problem((x[index], y[index])).backward()
+            problem((x[index].to(size.device), y[index].to(size.device))).backward()
             optimizer.step()
 
 
@@ -55,7 +56,10 @@ def train(problem: tl.Problem, data: Any, size: Size, optimizer: Any, seed: int)
 def score(problem: tl.Problem, data: Any) -> float:
     """F1 over all samples."""
     problem.eval()
-    return float(tl.data.f1(torch.cat([problem.predict(x) for x in data[0].split(100)]), data[1]))
+    home = next(problem.parameters()).device
+    return float(
+        tl.data.f1(torch.cat([problem.predict(x.to(home)).cpu() for x in data[0].split(100)]), data[1])
+    )
 
 
 def folded(lift: Templates, problem: tl.Problem) -> tuple[tl.Problem, Row]:
@@ -85,7 +89,7 @@ def trained(arm: str, seed: int, size: Size) -> Row:
     tl.models.initialize(model, "kaiming")
     lift = ARMS[arm]
     problem: tl.Problem = tl.Task(model, "bce")
-    problem = problem if lift is None else lift.lift(problem)
+    problem = (problem if lift is None else lift.lift(problem)).to(size.device)
     optimizer = torch.optim.Adam(tl.groups(problem, {"*": {}}), lr=0.01)
     rows: list[Row] = []
     for distance, data in phases.items():
@@ -103,10 +107,25 @@ def trained(arm: str, seed: int, size: Size) -> Row:
     }
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Every arm through all phases on every seed; ``scale`` 1 is the thesis', from 0.1 on a medium one."""
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
+) -> Row:
+    """Every arm through all phases on every seed; ``images`` are grids of each phase."""
     del data
-    size = FULL if (scale or 0) >= 1 else MEDIUM if (scale or 0) >= 0.1 else SMALL
+    size = SMALL if stand_in else FULL
+    size = dataclasses.replace(
+        size,
+        epochs=max(1, round(epochs or size.epochs)),
+        samples=images or size.samples,
+        held_out=min(images or size.held_out, size.held_out),
+        device=device or size.device,
+    )
     said = "-".join(str(value) for value in dataclasses.astuple(size))
     cells, numbers = Cells(out / f"shortest-paths-{said}.jsonl"), list(range(seeds or 3))
     runs = [
@@ -114,7 +133,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         for seed in numbers
         for arm in ARMS
     ]
-    return told(runs, size, numbers)
+    return told(runs, size, numbers, stand_in)
 
 
 def table(runs: Sequence[Row]) -> list[Row]:
@@ -133,7 +152,7 @@ def table(runs: Sequence[Row]) -> list[Row]:
     return rows
 
 
-def told(runs: Sequence[Row], size: Size, seeds: list[int]) -> Row:
+def told(runs: Sequence[Row], size: Size, seeds: list[int], stand_in: bool) -> Row:
     """The result as its page takes it."""
     rows = table(runs)
     last = list(rows[0])[-1]
@@ -157,12 +176,12 @@ def told(runs: Sequence[Row], size: Size, seeds: list[int]) -> Row:
         for phase in (one["phases"][0], one["phases"][-1])
         if "similarity" in phase
     ]  # fmt: skip
-    part = "full scale" if size is FULL else "small scale"
     return {
         "title": "Shortest paths: shared, plain and folded networks",
         "source": "Savarese, Principled Approximation Methods, chapter 3, Figures 3.9 and 3.12",
         "finding": f"F1 on held-out grids after the last phase: {said}.",
-        "scale": f"{part}: {size.size}×{size.size} grids, {size.layers} layers of {size.width} channels, "
+        "stand_in": stand_in,
+        "scale": f"{size.size}×{size.size} grids, {size.layers} layers of {size.width} channels, "
         f"{size.samples} samples and {size.epochs} epochs in each of five phases, equal for all",
         "seeds": seeds, "machine": machine(), "columns": list(rows[0]), "rows": rows, "curves": curves,
         "x_label": "largest distance of the query points", "y_label": "F1", "matrices": matrices,

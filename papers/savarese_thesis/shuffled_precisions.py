@@ -3,24 +3,44 @@
 from pathlib import Path
 
 from papers.common.arms import Row, difference
-from papers.savarese_thesis.precision_runs import Bench, Fixed, grids, lenet, means, resnet20, told
+from papers.savarese_thesis.precision_runs import (
+    Bench,
+    Fixed,
+    grids,
+    lenet,
+    means,
+    published,
+    sized,
+    told,
+    under_one_schedule,
+)
 from torchlift.recipes import Smol
 
 SAME, SHUFFLED = "same precisions, retrained", "shuffled precisions, retrained"
 THESIS = {"SMOL": 92.8, SAME: 91.5, SHUFFLED: 89.3}
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
+) -> Row:
     """SMOL with a precision per weight; then new weights, straight through, for half of its budget."""
-    full = scale is not None and scale >= 1
-    setting = resnet20(650.0, data) if full else lenet(10_000, 10.0, data)
-    bench, recipe = Bench.at(setting, out, "shuffled-precisions"), Smol(bits=2.0)
+    full = not stand_in
+    setting = published(data) if full else lenet(10_000, 10.0, data)
+    setting = sized(setting, epochs, images, device)
+    recipe = under_one_schedule(Smol(strength=7e-7, finetune=300 / 650)) if full else Smol(bits=2.0)
+    bench, retrained = Bench.at(setting, out, "shuffled-precisions"), 300 / 650 if full else 0.5
     rows: list[Row] = []
     for seed in range(seeds or 3):
         rows.append(bench.run("SMOL", recipe, seed))
         model = bench.model("SMOL", recipe, seed).model  # finished: it is only read
         for name, order in ((SAME, None), (SHUFFLED, seed + 1)):
-            rows.append(bench.run(name, Fixed(grids(model, order)), seed, share=0.5))
+            rows.append(bench.run(name, Fixed(grids(model, order)), seed, share=retrained))
     table = {row["method"]: row for row in means(rows)}
     lost = difference(table[SHUFFLED]["per seed"], table[SAME]["per seed"])
     for name, row in table.items():

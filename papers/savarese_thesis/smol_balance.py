@@ -2,22 +2,42 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from papers.common.arms import Row
-from papers.savarese_thesis.precision_runs import Bench, digits, means, resnet20, sgd, told
+from papers.savarese_thesis.precision_runs import (
+    Bench,
+    digits,
+    means,
+    published,
+    sgd,
+    sized,
+    told,
+    under_one_schedule,
+)
 from torchlift.recipes import Smol
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
+) -> Row:
     """SMOL at one strength with several parts of the budget for its noise; the rest fine-tunes."""
-    full = scale is not None and scale >= 1
-    setting = resnet20(650.0, data) if full else digits(40.0, **sgd(0.05, 1e-4, schedule="cosine"))
+    full = not stand_in
+    setting = published(data) if full else digits(40.0, **sgd(0.05, 1e-4, schedule="cosine"))
+    setting = sized(setting, epochs, images, device)
     bench = Bench.at(setting, out, "smol-balance")
     # s moves by Adam's rate at every step: 1e-3 is enough in 650 epochs, not in 40 of digits
     make = partial(Smol, strength=7e-7) if full else partial(Smol, strength=1e-5, logit_rate=0.02)
+    wrapped = under_one_schedule if full else unchanged
     parts = [n / 13 for n in range(1, 13)] if full else [0.1, 0.25, 0.4, 0.55, 0.7, 0.85]
     rows = [
-        bench.run(f"noise {part:.2f}", make(finetune=1 - part), seed)
+        bench.run(f"noise {part:.2f}", wrapped(make(finetune=1 - part)), seed)
         for seed in range(seeds or 3)
         for part in parts
     ]
@@ -36,3 +56,8 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         curves=curves, x_label="part of the budget for precisions",
         notes=["The thesis: bits settle from 250 of 650 epochs on; beyond that more noise changes little."],
     )  # fmt: skip
+
+
+def unchanged(recipe: Any) -> Any:
+    """A recipe as it is: each of its stages goes through the schedule."""
+    return recipe

@@ -10,9 +10,11 @@ from papers.savarese_thesis.precision_runs import (
     after_training,
     lenet,
     means,
-    resnet20,
+    published,
+    sized,
     sizes,
     told,
+    under_one_schedule,
 )
 from torchlift.lifts import DoReFa, LearnedStep
 from torchlift.recipes import Bsq, Smol
@@ -27,26 +29,50 @@ METHODS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], Callable[[Any, Any], 
 THESIS = "92.5 % at 2.1 bits (SMOL), 92.6 % at 1.7 (with zeros), 91.9 % at 2.7 (BSQ), 92.6 % in float"
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
+) -> Row:
     """Three trials for every method at its larger size, then every size on every seed, at equal cost."""
-    full = scale is not None and scale >= 1
-    setting = resnet20(650.0, data) if full else lenet(10_000, 10.0, data)
-    bench = Bench.at(setting, out, "smol-cifar10")
-    chosen = {
-        name: bench.best(name, lambda trial, make=make, large=large[-1]: make(trial, large), trials)
-        for name, (trials, large, make) in METHODS.items()
-    }
+    full = not stand_in
+    setting = sized(published(data) if full else lenet(10_000, 10.0, data), epochs, images, device)
+    bench, chosen = Bench.at(setting, out, "smol-cifar10"), dict[str, Any]()
+    ways = as_published() if full else {}
+    if not full:
+        for name, (trials, bits, make) in METHODS.items():
+            chosen[name] = bench.best(
+                name, lambda trial, make=make, large=bits[-1]: make(trial, large), trials
+            )
+            ways |= {f"{name}, {size:g}": make(chosen[name], size) for size in bits}
     rows: list[Row] = []
     for seed in range(seeds or 3):
-        rows.append(bench.run("float", None, seed))
-        for name, (_, sizes_, make) in METHODS.items():
-            rows += [bench.run(f"{name}, {size:g}", make(chosen[name], size), seed) for size in sizes_]
+        rows += [bench.run(name, way, seed) for name, way in ({"float": None} | ways).items()]
     table = means(rows)
     return told(
         "Learned precision", "Table 5.1, Figures 5.3 and 5.6", setting, full, rows,
         finding=finding(table), sizes=sizes(table), curves=layers(rows), x_label="layer", chosen=chosen,
         notes=[f"The thesis, ResNet-20, 650 epochs: {THESIS}.", "Curves: bits per weight by layer."],
     )  # fmt: skip
+
+
+def as_published() -> dict[str, Any]:
+    """SMOL by its three λ, per weight and per layer, 300 of 650 epochs to fine-tune; BSQ; LSQ."""
+    tail, prices = 300 / 650, (1e-6, 7e-7, 5e-7)
+    found: dict[str, Any] = {
+        f"SMOL, {price:g}": under_one_schedule(Smol(strength=price, finetune=tail)) for price in prices
+    }
+    found |= {
+        f"SMOL-L, {price:g}": under_one_schedule(Smol(strength=price, finetune=tail, granularity="tensor"))
+        for price in prices
+    }
+    return found | {
+        "BSQ": after_training(Bsq(strength=5e-3), 0.5), "LSQ, 2": after_training(LearnedStep(bits=2), 0.5)
+    }  # fmt: skip
 
 
 def finding(table: Sequence[Row]) -> str:

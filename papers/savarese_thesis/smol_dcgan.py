@@ -7,21 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn.functional import pad, softplus
+from torch import Tensor
+from torch.nn.functional import pad
 
 import torchlift as tl
 from papers.common.arms import Row
 from papers.common.cells import Cells
-from papers.savarese_thesis.precision_runs import Setting, bits_of, means, told, weights_of
-from papers.savarese_thesis.short_trainings import first
+from papers.savarese_thesis.precision_runs import Setting, bits_of, means, sized, told, weights_of
+from papers.savarese_thesis.pruning_runs import first
 from torchlift.data import Splits, cifar10, mnist
-from torchlift.models import LeNet5
+from torchlift.models import Gan, LeNet5
+from torchlift.models.dcgan import game
 from torchlift.recipes import Bsq, Chain, Plain, Smol
 from torchlift.report.pictures import png
 
-NOISE = 64
 WHERE = "*generator*weight"
 COLUMNS = ("method", "bits", "file bytes", "distance", "score", "thesis")
 THESIS = {
@@ -31,59 +30,6 @@ THESIS = {
     "SMOL*, 1": "FID 31.1 (5.01)", "SMOL, 1.7": "FID 34.1 (5.02)",
     "SMOL*, 3.5": "FID 29.9 (5.29)",
 }  # fmt: skip
-
-
-def up(inputs: int, outputs: int) -> list[nn.Module]:
-    """Twice the height and width."""
-    conv = nn.ConvTranspose2d(inputs, outputs, 4, 2, 1, bias=False)
-    return [conv, nn.BatchNorm2d(outputs), nn.ReLU()]
-
-
-def down(inputs: int, outputs: int) -> list[nn.Module]:
-    """Half of them."""
-    return [nn.Conv2d(inputs, outputs, 4, 2, 1, bias=False), nn.BatchNorm2d(outputs), nn.LeakyReLU(0.2)]
-
-
-class Gan(nn.Module):
-    """A generator of 32 × 32 images and the discriminator that trains it (Radford et al. 2016)."""
-
-    def __init__(self, channels: int, width: int) -> None:
-        super().__init__()
-        self.generator = nn.Sequential(
-            nn.Unflatten(1, (NOISE, 1, 1)), nn.ConvTranspose2d(NOISE, 4 * width, 4, bias=False),
-            nn.BatchNorm2d(4 * width), nn.ReLU(), *up(4 * width, 2 * width), *up(2 * width, width),
-            nn.ConvTranspose2d(width, channels, 4, 2, 1), nn.Tanh(),
-        )  # fmt: skip
-        self.discriminator = nn.Sequential(
-            nn.Conv2d(channels, width, 4, 2, 1), nn.LeakyReLU(0.2), *down(width, 2 * width),
-            *down(2 * width, 4 * width), nn.Conv2d(4 * width, 1, 4), nn.Flatten(0),
-        )  # fmt: skip
-        for part in self.modules():
-            if isinstance(part, nn.Conv2d | nn.ConvTranspose2d):
-                nn.init.normal_(part.weight, std=0.02)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """How real images look."""
-        return self.discriminator(x)
-
-    @torch.no_grad()
-    def samples(self, count: int) -> Tensor:
-        """Images of noise that is the same for all generators."""
-        noise = torch.randn(count, NOISE, generator=torch.Generator().manual_seed(1))
-        return torch.cat([self.generator.eval()(part) for part in noise.split(500)])
-
-
-def game(gan: Gan, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """Both players' losses in one number: its gradient is each one's own.
-
-    −log D(x) − log(1 − D(G(z))) for D at the images of a fixed G, −log D(G(z)) for G at a fixed D; both step
-    at once, where the source lets them take turns.
-    """
-    judge = gan.discriminator
-    made = gan.generator(torch.randn(len(batch[0]), NOISE))
-    fixed = {name: p.detach() for name, p in judge.named_parameters()}
-    fooled = softplus(-functional_call(judge, fixed, (made,))).mean()
-    return softplus(-judge(batch[0])).mean() + softplus(judge(made.detach())).mean() + fooled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,10 +158,18 @@ def grid(made: Tensor, columns: int = 10) -> str:
     return base64.b64encode(found).decode()
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
+) -> Row:
     """A float generator, and SMOL's and BSQ's at several sizes, by a small classifier's features."""
-    full = scale is not None and scale >= 1
-    place = setting(full, data)
+    full = not stand_in
+    place = sized(setting(full, data), epochs, images, device)
     home = out / f"smol-dcgan-{place.epochs:g}-{len(place.data.train[0])}"
     judge = Judge.trained(place.data, 30.0 if full else 4.0, home / "judge")
     cells = Cells(home / "cells.jsonl")
@@ -225,7 +179,9 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         for name, way in ways(full).items()
     ]
     pictures = [{"name": row["method"], "png": found} for row in rows if (found := row.pop("png"))]
-    table: list[Row] = [row | {"thesis": THESIS[row["method"]]} for row in means(rows, COLUMNS, "distance")]
+    table: list[Row] = [
+        row | {"thesis": THESIS.get(row["method"])} for row in means(rows, COLUMNS, "distance")
+    ]
     real = judge.rate(place.data.train[0])
     said = "; ".join(
         f"{row['method']}: {row['distance']['mean']:.1f} ± {row['distance']['sd']:.1f} at "

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from papers.common.arms import Row
-from papers.savarese_thesis.precision_runs import Bench, Setting, means, told
+from papers.savarese_thesis.precision_runs import Bench, Setting, means, sized, told
 from torchlift.data import Splits, multi30k
+from torchlift.models import Translator
+from torchlift.models.translator import END, PAD, START, UNKNOWN
 from torchlift.recipes import Smol
 
-PAD, START, END, UNKNOWN = range(4)
 IGNORED = -100
 """The label that losses and scores leave out."""
 COLUMNS = ("method", "bits", "file bytes", "BLEU", "token accuracy", "perplexity", "thesis")
@@ -49,49 +50,6 @@ class Vocabulary:
         """The words of a sentence up to its end."""
         found = row.tolist()
         return " ".join(self.words[n] for n in found[: found.index(END) if END in found else None] if n > END)
-
-
-class Translator(nn.Module):
-    """Encoder and decoder with attention (Vaswani et al. 2017), norms first, the head tied to the embedding.
-
-    Takes source and target side by side, ``length`` tokens of the source first, and gives scores of every
-    token's successor in the target.
-    """
-
-    def __init__(
-        self, sources: int, targets: int, length: int, width: int, depth: int, heads: int = 4
-    ) -> None:
-        super().__init__()
-        self.length = length
-        self.source, self.target = nn.Embedding(sources, width), nn.Embedding(targets, width)
-        self.places = nn.Embedding(length, width)
-        made: Any = {"dropout": 0.1, "batch_first": True, "norm_first": True}
-        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, **made)
-        encoder = nn.TransformerEncoder(layer, depth, nn.LayerNorm(width), enable_nested_tensor=False)
-        self.body = nn.Transformer(width, heads, 0, depth, 4 * width, custom_encoder=encoder, **made)
-        self.head = nn.Linear(width, targets)
-        for table in (self.source, self.target, self.places):
-            nn.init.normal_(table.weight, std=width**-0.5)
-        self.head.weight = self.target.weight
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Scores, batch × time × target words."""
-        source, target = tokens[:, : self.length], tokens[:, self.length :]
-        places = self.places(torch.arange(self.length, device=tokens.device))
-        empty, later = source == PAD, torch.ones(2 * (target.shape[1],)).triu(1).bool()
-        mixed = self.body(
-            self.source(source) + places, self.target(target) + places[: target.shape[1]], tgt_mask=later,
-            src_key_padding_mask=empty, memory_key_padding_mask=empty,
-        )  # fmt: skip
-        return self.head(mixed)
-
-    @torch.no_grad()
-    def translated(self, source: Tensor) -> Tensor:
-        """The likeliest next word, one after another."""
-        found = torch.full((len(source), 1), START)
-        for _ in range(self.length - 1):
-            found = torch.cat([found, self(torch.cat([source, found], 1))[:, -1:].argmax(-1)], 1)
-        return found
 
 
 def setting(full: bool, data: str | None) -> tuple[Setting, Vocabulary, list[str]]:
@@ -142,10 +100,19 @@ def rated(bench: Bench, english: Vocabulary, said: list[str], name: str, recipe:
     }  # fmt: skip
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
+) -> Row:
     """Float, and SMOL at the thesis' two sizes: three fifths of the steps with noise, the rest without."""
-    full = scale is not None and scale >= 1
+    full = not stand_in
     place, english, said = setting(full, data)
+    place, said = sized(place, epochs, images, device), said[:images]
     bench = Bench.at(place, out, "smol-translation")
     ways = {"float": None} | {f"SMOL, {bits}": Smol(bits=bits, finetune=0.4) for bits in BITS}
     rows: list[Row] = [
@@ -163,7 +130,7 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         for row in table
     )
     return told(
-        "Translation in few bits", "Table 5.7", place, full, rows, finding=f"{finding}.", rows=table,
+        "Translation in few bits", "Table 5.7", place, False, rows, finding=f"{finding}.", rows=table,
         columns=list(COLUMNS), y_label="BLEU",
         notes=[
             "Multi30k (captions, short) stands in for IWSLT'14 (talks): BLEU figures cannot be compared with "

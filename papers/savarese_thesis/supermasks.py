@@ -8,8 +8,17 @@ from pathlib import Path
 from torch import nn
 
 from papers.common.arms import Row
-from papers.savarese_thesis.pruning_runs import Setting, Way, digits, means, sgd, side_by_side, told
-from torchlift.data import load
+from papers.savarese_thesis.pruning_runs import (
+    Setting,
+    Way,
+    digits,
+    means,
+    sgd,
+    side_by_side,
+    sized,
+    told,
+    whole,
+)
 from torchlift.lifts import SoftMask, StochasticMask
 from torchlift.models import Conv6
 
@@ -21,11 +30,11 @@ def masks() -> dict[str, Way]:
     return {"dense": Way(fit=sgd(0.05, 0.0)), **soft, **drawn}
 
 
-def setting(scale: float, data: str | None) -> Setting:
-    """Conv-6 on CIFAR-10 for 100 epochs, or a perceptron on digits for 40."""
-    if scale >= 1:
-        return Setting("Conv-6, CIFAR-10", Conv6, load("cifar10", data), 100.0, sgd(0.5, 0.0))
-    return digits(40.0, **sgd(0.5, 0.0))
+def setting(stand_in: bool, data: str | None) -> Setting:
+    """Conv-6 on CIFAR-10 for 100 epochs; the stand-in: a perceptron on digits for 40."""
+    if stand_in:
+        return digits(40.0, **sgd(0.5, 0.0))
+    return Setting("Conv-6, CIFAR-10", Conv6, whole("cifar10", data), 100.0, sgd(0.5, 0.0))
 
 
 def without_biases(make: Callable[[], nn.Module]) -> nn.Module:
@@ -37,18 +46,24 @@ def without_biases(make: Callable[[], nn.Module]) -> nn.Module:
 
 
 def run(
-    out: Path = Path("runs/reproduce"), data: str | None = None, seeds: int = 3, scale: float = 0.02
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
 ) -> Row:
     """Learn each mask with the weights (and biases) left at their random start."""
-    place = setting(scale, data)
+    place = sized(setting(stand_in, data), epochs, images, device)
     place = dataclasses.replace(place, make=partial(without_biases, place.make))
-    trials = side_by_side(place, masks(), seeds, out / "supermasks.jsonl")
+    trials = side_by_side(place, masks(), seeds or 3, out / "supermasks.jsonl")
     listed = ", ".join(
         f"{row['method']}: {row['accuracy']['mean']:.3f} at {100 * row['sparsity']['mean']:.0f} %"
         for row in means(trials)
     )
     return told(
-        "Supermasks", "section 4.5.3, Figures 4.9–4.10", place, scale, trials,
+        "Supermasks", "section 4.5.3, Figures 4.9–4.10", place, stand_in, trials,
         finding=f"Accuracy at sparsity, random weights: {listed}.",
         notes=["Dense: the same network with its weights trained and its biases left."],
     )  # fmt: skip

@@ -6,46 +6,89 @@ from pathlib import Path
 from typing import Any
 
 from papers.common.arms import Row
-from papers.savarese_thesis.pruning_runs import Setting, Way, digits, of, resnet20, sgd, side_by_side, told
+from papers.savarese_thesis.pruning_runs import (
+    Setting,
+    Way,
+    digits,
+    of,
+    resnet20,
+    sgd,
+    side_by_side,
+    sized,
+    told,
+)
 from torchlift.recipes import IterativeMagnitude, IterativeStochastic, TicketSearch
 
 PAPER = {"IMP": 0.209, "IMP-C": 0.167, "CS": 0.123}  # Table 4.2, ResNet-20: weights left, sparsest matching
-STARTS = (-0.05, -0.02, 0.0)
-RATES = (0.3, 0.5, 0.6)
+STARTS = (-0.3, -0.24, -0.18, -0.12, -0.06, 0.0, 0.06, 0.12, 0.18, 0.24, 0.3)
+ROUNDS, REWIND = 5, 2
+MAGNITUDE_ROUNDS, MAGNITUDE_RATE = (5, 7, 8, 10, 15, 20, 30), 0.2
 
 
-def searches(rounds: int, rewind: int, where: str) -> dict[str, Way]:
-    """CS with several s_init as in the thesis; magnitude pruning with several rates."""
-    recipes: dict[str, Any] = {
-        f"CS, s_init {start}": TicketSearch(rounds, rewind, s_init=start, where=where) for start in STARTS
+def searches(where: str) -> dict[str, Way]:
+    """As in the thesis: five rounds of CS from eleven s_init, up to thirty rounds of 20 % of IMP."""
+    ways = {
+        f"CS, s_init {start:g}": Way(TicketSearch(ROUNDS, REWIND, s_init=start, where=where), ROUNDS + 1)
+        for start in STARTS
     }
-    for rate in RATES:
-        recipes[f"IMP, rate {rate}"] = IterativeMagnitude(rounds, rate, rewind, where)
+    for rounds in MAGNITUDE_ROUNDS:
+        rewound = IterativeMagnitude(rounds, MAGNITUDE_RATE, REWIND, where)
+        ways[f"IMP, round {rounds}"] = Way(rewound, rounds + 1)
+        continued = IterativeMagnitude(rounds, MAGNITUDE_RATE, where=where)
+        ways[f"IMP-C, round {rounds}"] = Way(continued, rounds + 1)
+    return ways
+
+
+def small_searches(where: str, rounds: int = 3) -> dict[str, Way]:
+    """The stand-in's: few steps move s little, and few rounds need larger rates."""
+    recipes: dict[str, Any] = {
+        f"CS, s_init {start}": TicketSearch(rounds, REWIND, s_init=start, where=where)
+        for start in (-0.05, -0.02, 0.0)
+    }
+    for rate in (0.3, 0.5, 0.6):
+        recipes[f"IMP, rate {rate}"] = IterativeMagnitude(rounds, rate, REWIND, where)
         recipes[f"IMP-C, rate {rate}"] = IterativeMagnitude(rounds, rate, where=where)
-    recipes["ISS, s_init 1"] = IterativeStochastic(rounds, rewind, where)
+    recipes["ISS, s_init 1"] = IterativeStochastic(rounds, REWIND, where)
     return {name: Way(recipe, rounds + 1) for name, recipe in recipes.items()}
 
 
-def setting(scale: float, data: str | None) -> tuple[Setting, int]:
-    """ResNet-20 on CIFAR-10, 85 epochs a round, 5 rounds; or a perceptron on digits, 15 epochs, 3 rounds."""
-    if scale >= 1:
-        return resnet20(85.0, data, **sgd(0.1, batch=128)), 5
-    return digits(15.0, **sgd(0.1)), 3
+def setting(stand_in: bool, data: str | None) -> tuple[Setting, dict[str, Way]]:
+    """ResNet-20 on CIFAR-10, 85 epochs a round; the stand-in: a perceptron on digits, 15 epochs."""
+    place = digits(15.0, **sgd(0.1)) if stand_in else resnet20(data)
+    return place, small_searches(place.where) if stand_in else searches(place.where)
 
 
 def run(
-    out: Path = Path("runs/reproduce"), data: str | None = None, seeds: int = 3, scale: float = 0.02
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    device: str | None = None,
+    stand_in: bool = False,
 ) -> Row:
     """Every search on every seed; each ticket trained as long as a round, beside the dense network."""
-    place, rounds = setting(scale, data)
-    trials = side_by_side(place, searches(rounds, 2, place.where), seeds, out / "ticket-search.jsonl")
+    place, ways = setting(stand_in, data)
+    place = sized(place, epochs, images, device)
+    trials = side_by_side(place, ways, seeds or 3, out / "ticket-search.jsonl")
+    left = {f"left, {kind}": 100 * part for kind, part in sparsest(trials).items()}
     return told(
-        "Ticket search", "Figures 4.3–4.4, Table 4.2", place, scale, trials, finding=matching(trials),
-        paper=PAPER, rounds=rounds, notes=[f"{rounds} rounds, then the ticket from the weights of epoch 2."],
+        "Ticket search", "Figures 4.3–4.4, Table 4.2", place, stand_in, trials, finding=matching(trials),
+        paper=PAPER, notes=["A ticket starts from the weights of epoch 2."], **left,
     )  # fmt: skip
 
 
 def matching(rows: Sequence[Row]) -> str:
+    """The sparsest tickets in words."""
+    dense = statistics.fmean(of(rows, "dense", "accuracy"))
+    ordered = sorted(sparsest(rows).items(), key=lambda item: item[1])
+    listed = ", ".join(f"{kind} {100 * left:.1f} %" for kind, left in ordered)
+    return (
+        f"Weights left in the sparsest matching tickets (dense {dense:.3f}): {listed or 'no search matched'}."
+    )
+
+
+def sparsest(rows: Sequence[Row]) -> dict[str, float]:
     """Of each kind of search, the sparsest setting whose mean accuracy matches the dense network's."""
     dense = statistics.fmean(of(rows, "dense", "accuracy"))
     best: dict[str, float] = {}
@@ -53,9 +96,4 @@ def matching(rows: Sequence[Row]) -> str:
         if statistics.fmean(of(rows, name, "accuracy")) >= dense:
             kind, left = name.partition(",")[0], 1 - statistics.fmean(of(rows, name, "sparsity"))
             best[kind] = min(best.get(kind, 1.0), left)
-    listed = ", ".join(
-        f"{kind} {100 * left:.1f} %" for kind, left in sorted(best.items(), key=lambda i: i[1])
-    )
-    return (
-        f"Weights left in the sparsest matching tickets (dense {dense:.3f}): {listed or 'no search matched'}."
-    )
+    return best

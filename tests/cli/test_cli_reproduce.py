@@ -116,7 +116,7 @@ def test_without_papers_the_way_out_is_named(refused, command):
 def test_folders_that_are_none_or_hold_none_are_refused(refused, tmp_path):
     refused("reproduce --papers nowhere", "nowhere", "no such folder")
     (tmp_path / "empty").mkdir()
-    refused("reproduce --papers empty", "empty", "run(out, data, seeds, scale)")
+    refused("reproduce --papers empty", "empty", "run(out, …)")
 
 
 def test_two_entries_of_one_name_are_refused(refused, papers):

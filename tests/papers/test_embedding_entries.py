@@ -38,6 +38,8 @@ def shrink(module: Any, patch: pytest.MonkeyPatch) -> None:
     if module is depth_degeneracy:
         patch.setattr(module, "descend", partial(depth_degeneracy.descend, steps=20))
         patch.setattr(module, "settle", partial(depth_degeneracy.settle, steps=3))
+    if module is depth_degeneracy:
+        patch.setattr(module, "SIMILARITIES", 1)
     if module is depth_pruning:
         patch.setattr(module, "CALLS", 5)
     if module is depth_pays:
@@ -46,23 +48,25 @@ def shrink(module: Any, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "scale"),
+    ("name", "size"),
     [
-        ("depth_plateaus", 0.002),
-        ("depth_norms", 0.02),
-        ("depth_data", 0.02),
-        ("depth_degeneracy", 0.01),
-        ("depth_pruning", 0.1),
-        ("depth_dependence", 0.002),
-        ("depth_pays", 0.2),
+        ("depth_plateaus", {"epochs": 8}),
+        ("depth_norms", {"epochs": 120}),
+        ("depth_data", {"epochs": 80}),
+        ("depth_degeneracy", {}),
+        ("depth_pruning", {"epochs": 0.5, "images": 64}),
+        ("depth_dependence", {"epochs": 0.02, "images": 64}),
+        ("depth_pays", {"epochs": 1, "images": 64}),
     ],
 )
-def test_entries_run(name: str, scale: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_entries_run(
+    name: str, size: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     module = module_of(name)
     shrink(module, monkeypatch)
     monkeypatch.setattr(module, "PER", 2, raising=False)
     seeds = 2 if name == "depth_pays" else 1
-    result = module.run(tmp_path, seeds=seeds, scale=scale)
+    result = module.run(tmp_path, seeds=seeds, **size)
     assert all(set(result["columns"]) <= set(row) for row in result["rows"])
     assert result["seeds"] == list(range(seeds))
     assert reproduction_page(result).title
@@ -75,9 +79,9 @@ def forbidden(*_: object) -> None:
 def test_a_finished_cell_is_not_measured_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = module_of("depth_norms")
     monkeypatch.setattr(module, "PER", 1)
-    first = module.run(tmp_path, seeds=1, scale=0.01)
+    first = module.run(tmp_path, seeds=1, epochs=6)
     monkeypatch.setattr(module, "trial", forbidden)
-    assert module.run(tmp_path, seeds=1, scale=0.01)["rows"] == first["rows"]
+    assert module.run(tmp_path, seeds=1, epochs=6)["rows"] == first["rows"]
 
 
 def test_figure_8d_counts_pairs_of_predictions() -> None:

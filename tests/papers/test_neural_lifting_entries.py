@@ -7,7 +7,7 @@ import torch
 from entry_modules import module_of
 
 from papers.common import arms
-from papers.neural_lifting import complexity, figure2, lenet, table2, table3
+from papers.neural_lifting import complexity, figure2, figure3, figure4, lenet, table2, table3
 from papers.our_searches import search_lenet_paper, search_text
 from torchlift.data import Splits
 from torchlift.report import reproduction_page
@@ -25,7 +25,7 @@ def images(name, folder=None, seed=0):
 
 def entry(name, monkeypatch, tmp_path, **settings):
     module = module_of(name)
-    for place in (table2, figure2, search_lenet_paper):
+    for place in (table2, figure2, figure4, search_lenet_paper):
         monkeypatch.setattr(place, "load", images)
     result = module.run(tmp_path, **settings)
     assert result["rows"]
@@ -36,15 +36,16 @@ def entry(name, monkeypatch, tmp_path, **settings):
 
 def test_table2_has_the_paper_the_controls_and_ours_at_equal_cost(monkeypatch, tmp_path):
     monkeypatch.setattr(lenet, "PATIENCE", 1000)  # a phase that ends early leaves some of its budget
-    result = entry("table2", monkeypatch, tmp_path, seeds=2, scale=12 / 249)
+    result = entry("table2", monkeypatch, tmp_path, seeds=2, epochs=12)
     rows = {row["model"]: row for row in result["rows"]}
     assert {"SGD", lenet.LIFTING, lenet.SCHEDULE, lenet.TUNED, lenet.OURS} < set(rows)
     assert rows["SGD"]["paper"] == 67.37
-    assert {row["parameters"] for row in rows.values()} == {70_346}
-    costs = [row["cost"] for row in rows.values()]
+    lenets = [row for name, row in rows.items() if name != "ResNet-20"]
+    assert {row["parameters"] for row in lenets} == {70_346}
+    costs = [row["cost"] for row in lenets]
     assert max(costs) < 1.1 * min(costs)  # less than a step is left of a phase
     assert rows[lenet.OURS]["to tuned plain"]["low"] <= rows[lenet.OURS]["to tuned plain"]["mean"]
-    again = entry("table2", monkeypatch, tmp_path, seeds=2, scale=12 / 249)
+    again = entry("table2", monkeypatch, tmp_path, seeds=2, epochs=12)
     assert [row["per seed"] for row in again["rows"]] == [row["per seed"] for row in result["rows"]]
 
 
@@ -57,7 +58,7 @@ def test_what_was_tried_is_told_best_first(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("name", "cycles"), [("figure2", 1), ("figure4", 2)])
 def test_figures_have_curves_and_a_row_per_cycle(name, cycles, monkeypatch, tmp_path):
-    result = entry(name, monkeypatch, tmp_path, seeds=1, scale=30 * cycles / 249)
+    result = entry(name, monkeypatch, tmp_path, seeds=1, epochs=30 * cycles)
     assert [row["cycle"] for row in result["rows"]] == list(range(1, cycles + 1))
     assert {line["panel"] for line in result["curves"]} == {"validation accuracy", "validation loss"}
     first = result["rows"][0]
@@ -65,29 +66,31 @@ def test_figures_have_curves_and_a_row_per_cycle(name, cycles, monkeypatch, tmp_
 
 
 def test_table3_and_complexity(monkeypatch, tmp_path):
-    small = {7: table3.PAPER[7]}
-    monkeypatch.setattr(table3, "PAPER", small)
-    monkeypatch.setattr(complexity, "PAPER", small)
-    monkeypatch.setattr(table3, "teacher_student", few)
-    monkeypatch.setattr(complexity, "teacher_student", few)
-    rows = {row["model"]: row for row in entry("table3", monkeypatch, tmp_path, seeds=2, scale=0.25)["rows"]}
-    assert rows[table3.LARGE]["ratio to 5-block"] == pytest.approx(1)
-    assert rows[table3.TUNED]["ratio to tuned 1-block"]["mean"] == pytest.approx(1)
-    logs = [
-        math.log(a / b)
-        for a, b in zip(*(rows[n]["per teacher"] for n in (table3.OURS, table3.TUNED)), strict=True)
-    ]
-    assert rows[table3.OURS]["ratio to tuned 1-block"]["mean"] == pytest.approx(math.exp(sum(logs) / 2))
-    assert rows[table3.TUNED]["better than tuned on"] is None
-    assert rows[table3.OURS]["better than tuned on"] == f"{sum(log < 0 for log in logs)} of 2"
-    (row,) = entry("complexity", monkeypatch, tmp_path, seeds=2, scale=0.25)["rows"]
+    small = {7: table3.LIFTERS[7]}
+    monkeypatch.setattr(table3, "LIFTERS", small)
+    monkeypatch.setattr(complexity, "LIFTERS", small)
+    size = {"seeds": 2, "epochs": 6, "images": 300}
+    rows = {row["model"]: row for row in entry("table3", monkeypatch, tmp_path, **size)["rows"]}
+    for column, name in (
+        ("ratio to 5-block", table3.LARGE),
+        ("ratio to tuned 5-block", table3.TUNED_LARGE),
+        ("ratio to tuned 1-block", table3.TUNED),
+    ):
+        assert rows[name][column]["mean"] == pytest.approx(1)
+    both = (rows[name]["per teacher"] for name in (table3.OURS, table3.LARGE))
+    logs = [math.log(a / b) for a, b in zip(*both, strict=True)]
+    assert rows[table3.OURS]["ratio to 5-block"]["mean"] == pytest.approx(math.exp(sum(logs) / 2))
+    (row,) = entry("complexity", monkeypatch, tmp_path, **size)["rows"]
     assert row["Γ of the target"]["mean"] > 0
 
 
-def few(blocks, seed=0):
-    from torchlift.data import teacher_student
-
-    return teacher_student(blocks, n=300, seed=seed)
+def test_teachers_along_their_inputs(tmp_path):
+    result = figure3.run(tmp_path, seeds=2, images=21)
+    assert [row["teacher"] for row in result["rows"]] == [7, 8, 9]
+    assert all(0 <= value <= 1 for line in result["curves"] for value in line["y"])
+    straight = torch.linspace(0, 1, 11).expand(5, -1)
+    assert float(figure3.bends(straight)) == pytest.approx(0, abs=1e-4)
+    assert float(figure3.bends(straight**2)) == pytest.approx(2, rel=1e-3)
 
 
 def test_differences_are_paired():

@@ -11,12 +11,12 @@ from torchlift.report import reproduction_page
 
 
 def tiny(name):
-    def make(folder=None, scale=None):
+    def make(*_, **__):
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(40, 4, generator=generator)
         pair = (x, (x.sum(1) > 0).long())
         model = partial(torch.nn.Linear, 4, 2)
-        return short_trainings.Bench(name, model, pair, pair, pair, 20, 6, short_trainings.error, 90.0)
+        return short_trainings.Bench(name, model, pair, pair, pair, 20, 6, short_trainings.error, 90.0, 0.0)
 
     return make
 
@@ -26,8 +26,8 @@ def entry(monkeypatch, tmp_path):
     def run(name, **settings):
         module = module_of(name)
         for task in ("images", "characters"):
-            monkeypatch.setattr(module, task, tiny(task), raising=False)
-        result = module.run(tmp_path, **settings)
+            monkeypatch.setattr(short_trainings, task, tiny(task))
+        result = module.run(tmp_path, stand_in=True, **settings)
         assert all(set(result["columns"]) == set(row) for row in result["rows"])
         assert reproduction_page(result).title
         return result

@@ -39,7 +39,7 @@ def test_sharing_is_measured_at_equal_parameters_and_at_equal_flops(monkeypatch,
     monkeypatch.setattr(sharing_cifar10, "load", images)
     net, calls = tiny.nets["SWRN-16-1-1"], []
     real = sharing_cifar10.measured(
-        tiny, net, sharing_cifar10.images(tiny, None), 0.1, 0, 1.0, tmp_path / "r"
+        tiny, net, sharing_cifar10.halved_images(tiny, None), 0.1, 0, 1.0, tmp_path / "r"
     )
     assert real["parameters"] < real["operations"]
 
@@ -48,7 +48,7 @@ def test_sharing_is_measured_at_equal_parameters_and_at_equal_flops(monkeypatch,
         return real | {"flops": net.depth * epochs, "valid": 50.0 + rate}
 
     monkeypatch.setattr(sharing_cifar10, "measured", measured)
-    result = shown(module_of("sharing_cifar10").run(tmp_path, seeds=2))
+    result = shown(module_of("sharing_cifar10").run(tmp_path, seeds=2, stand_in=True))
     rows = {row["network"]: row for row in result["rows"]}
     assert rows["SWRN-16-1-1"]["thesis error"] == 4.0
     assert {row["rate"] for row in rows.values()} == {0.01}  # the least error on validation data
@@ -57,14 +57,14 @@ def test_sharing_is_measured_at_equal_parameters_and_at_equal_flops(monkeypatch,
     tuned = [rate for _, rate, seed, _ in calls if seed == sharing_cifar10.TUNING_SEED]
     assert sorted(tuned) == [0.01, 0.01, 0.1, 0.1]
     count = len(calls)
-    sharing_cifar10.run(tmp_path, seeds=2)
+    sharing_cifar10.run(tmp_path, seeds=2, stand_in=True)
     assert len(calls) == count  # finished runs are read
 
 
 def test_shortest_paths_have_all_phases_folded_networks_and_similarities(monkeypatch, tmp_path):
     tiny = dataclasses.replace(shortest_paths.SMALL, layers=3, width=4, samples=16, held_out=8, epochs=1)
     monkeypatch.setattr(shortest_paths, "SMALL", tiny)
-    result = shown(module_of("shortest_paths").run(tmp_path, seeds=2))
+    result = shown(module_of("shortest_paths").run(tmp_path, seeds=2, stand_in=True))
     assert sum(column.startswith("distance") for column in result["columns"]) == 5
     rows = {row["network"]: row for row in result["rows"]}
     assert set(rows) == {name + end for name in shortest_paths.ARMS for end in ("", ", folded")} - {

@@ -2,19 +2,22 @@
 
 A folder of papers holds one folder per source. A file ``papers/<paper>/<entry>.py`` that defines
 
-    run(out, data=None, seeds=None, scale=None) -> dict
+    run(out, data=None, seeds=None, epochs=None, images=None, device=None) -> dict
 
 is an entry: its name is the file's with hyphens, its title the first line of the file's docstring. ``out``
-is the folder to work in, ``data`` the folder of data sets, ``scale`` 1 the source's own scale. The dict holds
-``title``, ``finding``, ``columns`` and ``rows``, and for its page ``source``, ``scale``, ``seeds``,
-``machine``, ``curves``, ``notes``. Files are read, not imported, until an entry runs.
+is the folder to work in, ``data`` the folder of data sets; the others make less of the source's experiment,
+and an entry names those it takes. The dict holds ``title``, ``finding``, ``columns`` and ``rows``, and for
+its page ``source``, ``scale``, ``seeds``, ``machine``, ``curves``, ``notes``; the ``command`` that made it is
+added. Files are read, not imported, until an entry runs.
 """
 
 import ast
 import dataclasses
 import importlib
+import inspect
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +39,35 @@ class Entry:
         return self.file.parent.name
 
     def run(self, out: Path, **settings: Any) -> dict[str, Any]:
-        """Import the file and measure; ``given`` are ``data``, ``seeds`` and ``scale`` where chosen."""
-        result: Any = imported(self.file).run(out=out, **settings)
+        """Import the file and measure with the settings that were chosen."""
+        run = imported(self.file).run
+        known = [name for name in inspect.signature(run).parameters if name != "out"]
+        for name in settings:
+            if name not in known:
+                taken = ", ".join(map(flag, known)) or "nothing"
+                raise ValueError(f"{self.name} does not take {flag(name)}; it takes {taken}")
+        result: Any = run(out=out, **settings)
         missing = [key for key in REQUIRED if key not in result] if isinstance(result, dict) else REQUIRED
         if missing:
             raise ValueError(f"{self.file}: run() must return a dict with {', '.join(missing)}")
-        return result
+        return result | {"command": self.command(settings)}
+
+    def command(self, settings: Mapping[str, Any]) -> str:
+        """What makes the same record again, wherever data and results are kept."""
+        words = ["torchlift", "reproduce", self.name]
+        for name, value in settings.items():
+            if name not in ("data", "device") and value is not False:
+                words += (
+                    [flag(name)]
+                    if value is True
+                    else [flag(name), f"{value:g}" if isinstance(value, float) else str(value)]
+                )
+        return shlex.join(words)
+
+
+def flag(name: str) -> str:
+    """The option of the command line that sets this argument."""
+    return f"--{name.replace('_', '-')}"
 
 
 def find_entries(papers: Path | None = None) -> dict[str, Entry]:
@@ -57,7 +83,7 @@ def find_entries(papers: Path | None = None) -> dict[str, Entry]:
         if entries := entries_of(folder.resolve()):
             return entries
     if papers is not None:
-        raise ValueError(f"--papers {papers}: no file in its folders defines run(out, data, seeds, scale)")
+        raise ValueError(f"--papers {papers}: no file in its folders defines run(out, …)")
     raise ValueError(f"no papers/ here, and the installed package holds no reproductions: {CLONE}")
 
 

@@ -14,7 +14,7 @@ from torchlift.data.cache import cached
 from torchlift.data.sources import LoadError, locate, need, read, variant
 from torchlift.data.splits import Pair
 
-RECORD = 1 + 3 * 32 * 32
+PIXELS = 3 * 32 * 32
 
 
 def cifar10(folder: str | Path | None = None) -> tuple[Pair, Pair]:
@@ -28,22 +28,35 @@ def cifar10(folder: str | Path | None = None) -> tuple[Pair, Pair]:
     return records(where, "cifar10-train", train), records(where, "cifar10-test", ["test_batch.bin"])
 
 
-def records(where: Path, name: str, files: list[str]) -> Pair:
-    """Images and labels of CIFAR's binary files, one after another."""
+def cifar100(folder: str | Path | None = None) -> tuple[Pair, Pair]:
+    """CIFAR-100: 50,000 and 10,000 images, uint8 n × 3 × 32 × 32, with their fine labels; the official order.
+
+    Reads the "binary version", plain or compressed (``cifar100/train.bin``, ``cifar100/test.bin``).
+    """
+    where = locate("cifar100", folder, ("cifar100", "cifar-100-binary"), "train.bin")
+    train, test = (
+        records(where, f"cifar100-{part}", [f"{part}.bin"], labels=2) for part in ("train", "test")
+    )
+    return train, test
+
+
+def records(where: Path, name: str, files: list[str], labels: int = 1) -> Pair:
+    """Images and the last of their labels of CIFAR's binary files, one after another."""
+    size = labels + PIXELS
 
     def decode() -> NDArray[Any]:
         with ThreadPoolExecutor() as pool:
             parts = list(pool.map(lambda file: read(where, file), files))
         for file, label in zip(files, parts, strict=True):
-            if not label or len(label) % RECORD:
+            if not label or len(label) % size:
                 raise LoadError(
-                    f"{where / file}: {len(label)} bytes are not records of {RECORD}; fetch it again"
+                    f"{where / file}: {len(label)} bytes are not records of {size}; fetch it again"
                 )
-        return np.concatenate([np.frombuffer(label, np.uint8).reshape(-1, RECORD) for label in parts])
+        return np.concatenate([np.frombuffer(label, np.uint8).reshape(-1, size) for label in parts])
 
     table = cached(name, [variant(where, file) for file in files], decode)
-    images = np.ascontiguousarray(table[:, 1:]).reshape(-1, 3, 32, 32)
-    return torch.from_numpy(images), torch.from_numpy(table[:, 0].astype(np.int64))
+    images = np.ascontiguousarray(table[:, labels:]).reshape(-1, 3, 32, 32)
+    return torch.from_numpy(images), torch.from_numpy(table[:, labels - 1].astype(np.int64))
 
 
 def mnist(folder: str | Path | None = None) -> tuple[Pair, Pair]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from torchlift.data.arrays import read_arrays
 from torchlift.data.folders import holds_pictures, pictures_schema, read_pictures
 from torchlift.data.grids import shortest_paths
-from torchlift.data.images import cifar10, fashion_mnist, mnist, normalize, statistics
+from torchlift.data.images import cifar10, cifar100, fashion_mnist, mnist, normalize, statistics
 from torchlift.data.small import digits, iris
 from torchlift.data.sources import LoadError
 from torchlift.data.splits import Kind, Pair, Splits, hold_out, split
@@ -74,6 +74,7 @@ NAMES: dict[str, Callable[[Folder, int], Splits]] = {
     "shortest-paths": lambda _, seed: split(*shortest_paths(2_000, 6, seed), "binary", seed),
     "toy-text": lambda _, seed: pieces(toy_text(seed=seed), 64),
     "cifar10": partial(images, cifar10, 0.2, "airplane automobile bird cat deer dog frog horse ship truck"),
+    "cifar100": partial(images, cifar100, 0.2, " ".join(map(str, range(100)))),
     "mnist": partial(images, mnist, 1 / 6, "0 1 2 3 4 5 6 7 8 9"),
     "fashion-mnist": partial(
         images, fashion_mnist, 1 / 6, "T-shirt trouser pullover dress coat sandal shirt sneaker bag boot"

@@ -18,8 +18,7 @@ def digits(seed: int = 0, image: bool = False) -> Splits:
 def iris(seed: int = 0) -> Splits:
     """Fisher's irises, 150 of them, four measurements standardized by the training part, three classes."""
     bunch = need("iris", "sklearn.datasets").load_iris()
-    x = torch.from_numpy(bunch.data.astype(np.float32))
-    parts = split(x, torch.from_numpy(bunch.target.astype(np.int64)), "classification", seed, (0.2, 0.2))
+    parts = split(*iris_raw(), "classification", seed, (0.2, 0.2))
     mean, std = parts.train[0].mean(0), parts.train[0].std(0)
     train, valid, test = (((x - mean) / std, y) for x, y in (parts.train, parts.valid, parts.test))
     scales = zip(bunch.feature_names, mean.tolist(), std.tolist(), strict=True)
@@ -27,3 +26,9 @@ def iris(seed: int = 0) -> Splits:
     classes = [str(name) for name in bunch.target_names]
     schema = {"kind": "table", "columns": columns, "target": "species", "classes": classes}
     return Splits(train, valid, test, "classification", schema)
+
+
+def iris_raw() -> tuple[torch.Tensor, torch.Tensor]:
+    """All 150 irises as they were measured, in centimeters, and their classes."""
+    bunch = need("iris", "sklearn.datasets").load_iris()
+    return torch.from_numpy(bunch.data.astype(np.float32)), torch.from_numpy(bunch.target.astype(np.int64))

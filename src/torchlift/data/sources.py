@@ -33,7 +33,7 @@ def locate(who: str, folder: str | Path | None, places: Sequence[str], file: str
         raise LoadError(f"{who}: no data folder; pass one or set TORCHLIFT_DATA to a folder with {layout}")
     root = Path(given).expanduser()
     for place in (*places, "."):
-        if any((root / place / (file + suffix)).is_file() for suffix in OPENERS):
+        if any((root / place / (file + suffix)).exists() for suffix in OPENERS):
             return root / place
     raise LoadError(
         f"{who}: {root} has no {layout}; pass another folder or set TORCHLIFT_DATA to one that has"

@@ -1,5 +1,7 @@
 """Regression on functions a network can express."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,21 @@ def teacher(x: Tensor, stem: Tensor, blocks: list[tuple[Tensor, Tensor]], head: 
     return h @ head.T
 
 
+def drawn_teacher(
+    blocks: int, generator: torch.Generator, inputs: int = 5, width: int = 64
+) -> Callable[[Tensor], Tensor]:
+    """A residual network with Kaiming weights, as a function of points in float64."""
+    stem = kaiming(width, inputs, generator)
+    pairs = [(kaiming(width, width, generator), kaiming(width, width, generator)) for _ in range(blocks)]
+    head = kaiming(1, width, generator)
+    return lambda x: teacher(x, stem, pairs, head)
+
+
+def random_teacher(blocks: int, seed: int = 0) -> Callable[[Tensor], Tensor]:
+    """The function behind :func:`teacher_student` with this seed, before it is brought to [0, 1]."""
+    return drawn_teacher(blocks, torch.Generator().manual_seed(seed))
+
+
 def teacher_student(
     blocks: int = 7, n: int = 10_000, seed: int = 0, inputs: int = 5, width: int = 64
 ) -> Splits:
@@ -29,10 +46,8 @@ def teacher_student(
     brought to [0, 1] by their least and largest value, the range of the paper's Figure 3.
     """
     generator = torch.Generator().manual_seed(seed)
-    stem = kaiming(width, inputs, generator)
-    pairs = [(kaiming(width, width, generator), kaiming(width, width, generator)) for _ in range(blocks)]
-    head = kaiming(1, width, generator)
+    function = drawn_teacher(blocks, generator, inputs, width)
     x = torch.rand(n, inputs, generator=generator, dtype=torch.float64)
-    y = teacher(x, stem, pairs, head)
+    y = function(x)
     y = (y - y.min()) / (y.max() - y.min())
     return split(x.float(), y.float(), "regression", seed)

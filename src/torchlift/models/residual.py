@@ -36,14 +36,16 @@ class BasicBlock(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(outputs)
+        self.relu1 = nn.ReLU()
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
         self.shortcut = shortcut_path(shortcut, inputs, outputs, stride)
+        self.relu2 = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
         """The block's output, nowhere negative."""
-        residual = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu()))
-        return (self.shortcut(x) + residual).relu()
+        residual = self.bn2(self.conv2(self.relu1(self.bn1(self.conv1(x)))))
+        return self.relu2(self.shortcut(x) + residual)
 
 
 class ResNet(nn.Module):
@@ -66,6 +68,7 @@ class ResNet(nn.Module):
             raise ValueError(f"ResNet depth {depth} is not 6n + 2; use 8, 14, 20, 32, 44, 56 or 110")
         self.conv = nn.Conv2d(channels, width, 3, padding=1, bias=False)
         self.bn = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU()
         self.stage1 = stage(width, width, (depth - 2) // 6, shortcut)
         self.stage2 = stage(width, 2 * width, (depth - 2) // 6, shortcut)
         self.stage3 = stage(2 * width, 4 * width, (depth - 2) // 6, shortcut)
@@ -74,7 +77,7 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores, batch × classes."""
-        x = self.bn(self.conv(x)).relu()
+        x = self.relu(self.bn(self.conv(x)))
         x = self.stage3(self.stage2(self.stage1(x)))
         return self.head(self.pool(x).flatten(1))
 

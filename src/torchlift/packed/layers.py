@@ -327,8 +327,12 @@ def tensor(value: Any) -> bool:
 OURS: dict[str, Ours] = {
     "torchlift.MLP": Ours("models.mlp"),
     "torchlift.LeNet5": Ours("models.lenet", ("trunk", "head")),
-    "torchlift.ResNet": Ours("models.residual", ("conv", "bn", "stage1", "stage2", "stage3", "pool", "head")),
-    "torchlift.BasicBlock": Ours("models.residual", ("conv1", "bn1", "conv2", "bn2", "shortcut")),
+    "torchlift.ResNet": Ours(
+        "models.residual", ("conv", "bn", "relu", "stage1", "stage2", "stage3", "pool", "head")
+    ),
+    "torchlift.BasicBlock": Ours(
+        "models.residual", ("conv1", "bn1", "relu1", "conv2", "bn2", "shortcut", "relu2")
+    ),
     "torchlift.Pad": Ours("models.residual", (), {"extra": natural}),
     "torchlift.Skip": Ours("methods.depth.units"),
     "torchlift.Line": Ours(

@@ -16,7 +16,8 @@ EXAMPLE = """Examples:
 
     torchlift reproduce                                    # what there is
     torchlift reproduce table3 --seeds 3 --out runs/table3
-    torchlift reproduce table2 --data ~/data --scale 0.5
+    torchlift reproduce table2 --data ~/data --epochs 20 --images 5000
+    torchlift reproduce table2 --data ~/data --device cuda # as published
     torchlift reproduce my-table --papers ~/mine           # ~/mine/SOURCE/my_table.py: run()"""
 
 
@@ -30,9 +31,23 @@ def reproduce(
     data: Annotated[str | None, Parameter(help="The folder with the data (default: TORCHLIFT_DATA).")] = None,
     out: Annotated[Path, Parameter(help="Where NAME.json and NAME.html go.")] = Path("runs/reproduce"),
     seeds: Annotated[int | None, Parameter(help="How many seeds (default: the entry's own).")] = None,
-    scale: Annotated[
+    epochs: Annotated[
         float | None,
-        Parameter(help="1 is the paper's scale (default: what ends on 2 cores within the hour)."),
+        Parameter(help="Epochs of one training (default: the paper's); schedules shrink with it."),
+    ] = None,
+    images: Annotated[
+        int | None, Parameter(help="Samples to train on, and at most to test on (default: the paper's).")
+    ] = None,
+    scale: Annotated[
+        float | None, Parameter(help="The part of its budget, for contests without a paper's epochs.")
+    ] = None,
+    stand_in: Annotated[
+        bool, Parameter(help="The small network and data that stand in for the paper's, where there are any.")
+    ] = False,
+    as_published: Annotated[bool, Parameter(help="The paper's own arms, without ours beside them.")] = False,
+    device: Annotated[str | None, Parameter(help="cpu, cuda, mps … (default: the CPU).")] = None,
+    executor: Annotated[
+        str | None, Parameter(help="package.module:factory of an executor (Dask, submitit, …) for the runs.")
     ] = None,
     jobs: JOBS = None,
     json: Json = False,
@@ -40,7 +55,8 @@ def reproduce(
 ) -> None:
     """Measure a paper's result: its number beside ours, several seeds, with controls at equal cost.
 
-    --jobs shares the runs of an entry's arms and comparisons among processes.
+    Without options an entry is what was published. --epochs, --images and --seeds make less of the same.
+    --jobs and --executor share the runs of its arms among processes.
     """
     del debug
     entries = find_entries(papers)
@@ -49,12 +65,30 @@ def reproduce(
         return
     if name not in entries:
         raise unknown("reproduce: entry", name, entries)
-    if seeds is not None and seeds < 1:
-        raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    for option, value in {"--seeds": seeds, "--images": images}.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{option} must be at least 1, got {value}")
+    for option, value in {"--epochs": epochs, "--scale": scale}.items():
+        if value is not None and not value > 0:
+            raise ValueError(f"{option} must be above 0, got {value:g}")
+    if jobs is not None and executor is not None:
+        raise ValueError("--jobs and --executor both say where the runs go: pass one of them")
+    from torchlift.cli.imports import import_object
     from torchlift.experiments.executors import using
 
-    with using("processes" if jobs == 0 else jobs):
-        run_entry(entries[name], {"data": data, "seeds": seeds, "scale": scale}, out, json)
+    chosen = {
+        "data": data, "seeds": seeds, "epochs": epochs, "images": images, "scale": scale,
+        "stand_in": stand_in or None, "as_published": as_published or None, "device": device,
+    }  # fmt: skip
+    pool = (
+        import_object("--executor", executor)()
+        if executor is not None
+        else "processes"
+        if jobs == 0
+        else jobs
+    )
+    with using(pool):
+        run_entry(entries[name], chosen, out, json)
 
 
 def listed(entries: Mapping[str, Entry]) -> str:

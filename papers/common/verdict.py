@@ -1,0 +1,157 @@
+"""Reproduced or not: what a record says of what was published, by one rule.
+
+A check compares two numbers of a record, or one with a given number. With several seeds two numbers differ if
+the difference of their means is larger than its standard error.
+
+* **reproduced**: all checks hold, in a record as long and as large as the paper's experiment, with at least
+  three seeds (or as many as the paper has, for experiments without chance).
+* **partly**: some checks hold; or all, in a record of fewer epochs, images or seeds.
+* **not reproduced**: no check holds.
+* **not run**: there is no record of this experiment. A stand-in, another network on other data, is told, and
+  decides nothing.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from papers.common.protocol import Protocol
+
+Record = Mapping[str, Any]
+ENOUGH_SEEDS = 3
+NEVER = "never"
+"""A cell of something that did not happen."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """A number of a record, its spread, and over how many seeds."""
+
+    mean: float
+    sd: float | None = None
+    seeds: int = 1
+
+    def __str__(self) -> str:
+        spread = "" if not self.sd else f" ± {self.sd:.2g}"
+        return f"{self.mean:.4g}{spread}"
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return 0.0 if self.sd is None or self.seeds < 2 else self.sd / math.sqrt(self.seeds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One claim, what was compared, and whether it holds; None: the record has no such number."""
+
+    claim: str
+    said: str
+    holds: bool | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What is to be said of a table or figure."""
+
+    word: str
+    why: str
+    checks: Sequence[Check] = ()
+
+
+def value(record: Record, where: Any) -> Value | None:
+    """A number by its place: ``column=text, … | column`` of a row, ``@key`` of the record, or itself."""
+    if isinstance(where, int | float):
+        return Value(float(where))
+    seeds = len(record.get("seeds") or [0])
+    if where.startswith("@"):
+        return number(record.get(where[1:]), seeds)
+    selected, _, column = where.rpartition(" | ")
+    wanted = dict(pair.split("=", 1) for pair in re.split(r", (?=[^,|]*=)", selected))
+    found = [
+        number(row.get(column), seeds)
+        for row in record["rows"]
+        if isinstance(row, Mapping) and all(str(row.get(key)) == text for key, text in wanted.items())
+    ]
+    known = [one for one in found if one is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    means = [one.mean for one in known]  # a row for each seed
+    middle = math.fsum(means) / len(means)
+    deviation = math.sqrt(math.fsum((one - middle) ** 2 for one in means) / (len(means) - 1))
+    return Value(middle, deviation, len(means))
+
+
+def number(cell: Any, seeds: int) -> Value | None:
+    """A cell as a number: plain, a mean with its spread, or a list over seeds."""
+    if isinstance(cell, Mapping) and isinstance(cell.get("mean"), int | float):
+        deviation = cell.get("sd")
+        if deviation is None and cell.get("high") is not None and cell.get("low") is not None:
+            deviation = (cell["high"] - cell["low"]) / 3.92 * math.sqrt(seeds)  # from a 95 % interval
+        return Value(float(cell["mean"]), deviation, seeds)
+    if cell == NEVER or (isinstance(cell, list) and None in cell):  # never reached in some run
+        return Value(math.inf, None, seeds)
+    if isinstance(cell, list) and cell and all(isinstance(one, int | float) for one in cell):
+        mean = math.fsum(cell) / len(cell)
+        spread = (
+            math.sqrt(math.fsum((v - mean) ** 2 for v in cell) / (len(cell) - 1)) if len(cell) > 1 else None
+        )
+        return Value(mean, spread, len(cell))
+    plain = isinstance(cell, int | float) and not isinstance(cell, bool)
+    return Value(float(cell)) if plain else None
+
+
+def checked(record: Record, check: Mapping[str, Any]) -> Check:
+    """One claim against a record."""
+    relation = next(key for key in ("above", "below", "at_least", "near") if key in check)
+    ours, other = value(record, check["ours"]), value(record, check[relation])
+    if ours is None or other is None:
+        return Check(check["claim"], "the record has no such number", None)
+    gap, error = ours.mean - other.mean, math.hypot(ours.error, other.error)
+    holds = {
+        "above": gap > error,
+        "below": -gap > error,
+        "at_least": gap >= 0,
+        "near": abs(gap) <= check.get("within", 0.0),
+    }[relation]
+    sign = {"above": ">", "below": "<", "at_least": "≥", "near": "≈"}[relation]
+    return Check(check["claim"], f"{ours} {sign if holds else 'not ' + sign} {other}", holds)
+
+
+def verdict(published: Protocol, record: Record | None) -> Verdict:
+    """By the rule above."""
+    if published.entry is None:
+        return Verdict("not run", published.not_run or "there is no entry")
+    if record is None:
+        return Verdict("not run", published.not_run or "no record")
+    if record.get("stand_in"):
+        return Verdict("not run", f"a stand-in only: {record['scale']}")
+    checks = [checked(record, check) for check in published.checks]
+    decided = [one.holds for one in checks if one.holds is not None]
+    if not decided:
+        return Verdict("not run", "the record holds nothing to compare", checks)
+    smaller = less(published, record)
+    if not any(decided):
+        return Verdict("not reproduced", f"0 of {len(decided)} checks hold" + smaller, checks)
+    if all(decided) and len(decided) == len(checks) and not smaller:
+        return Verdict("reproduced", f"all {len(checks)} checks hold", checks)
+    return Verdict("partly", f"{sum(decided)} of {len(checks)} checks hold" + smaller, checks)
+
+
+def less(published: Protocol, record: Record) -> str:
+    """What a record has less of than what was published; empty where nothing."""
+    told: list[str] = []
+    if record.get("partial"):
+        told.append(str(record["partial"]))
+    words = str(record.get("command", "")).split()
+    for name, own in (("epochs", published.epochs), ("images", published.images)):
+        if f"--{name}" in words and own is not None:
+            used = float(words[words.index(f"--{name}") + 1])
+            if used < own:
+                told.append(f"{used:,g} of {own:,g} {name}")
+    seeds = len(record.get("seeds") or [])
+    if seeds < min(ENOUGH_SEEDS, published.seeds or 1):
+        told.append(f"{seeds} of {published.seeds} seeds")
+    return f"; {', '.join(told)}" if told else ""

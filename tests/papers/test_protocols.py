@@ -1,0 +1,312 @@
+"""What was published is data: every table and figure has a block, and entries pass it to ``fit``."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchlift as tl
+from benchmarks.page import SOURCES, page
+from papers.common import protocol as protocols
+from papers.common.protocol import Drops, every_protocol, protocol
+from papers.common.verdict import Value, checked, value, verdict
+from papers.embedding_principle import depth_dependence
+from papers.neural_lifting import lenet, table3
+from papers.savarese_thesis import (
+    conv6_tickets,
+    one_shot_pruning,
+    precision_runs,
+    pruning_runs,
+    sharing_runs,
+    smol_mobile,
+)
+from torchlift.cli.reproduction import find_entries
+from torchlift.data import Splits
+
+ROOT = Path(__file__).parents[2]
+RECORDS = {
+    path.stem.replace("_", "-"): json.loads(path.read_text())
+    for path in (ROOT / "benchmarks" / "results").glob("*.json")
+}
+NAMES = {
+    "neural_lifting": [f"Table {n}" for n in (1, 2, 3, 4, 5)] + [f"Figure {n}" for n in (1, 2, 3, 4)],
+    "embedding_principle": [f"Figure {n}" for n in range(1, 13)],
+    "savarese_thesis": [
+        f"Table {c}.{n}" for c, m in ((3, 4), (4, 3), (5, 7), (6, 2)) for n in range(1, m + 1)
+    ]
+    + [f"Figure {c}.{n}" for c, m in ((3, 12), (4, 13), (5, 8), (6, 7)) for n in range(1, m + 1)],
+    "lifted_networks": ["Table 1", "Figure 1"],
+}
+"""What the sources number."""
+
+
+def covered(source: str) -> set[str]:
+    """Names of a source's blocks, with ranges and lists written out."""
+    names: set[str] = set()
+    for one in every_protocol():
+        if one.source != source:
+            continue
+        kind, _, numbers = one.id.partition(" ")
+        kind = kind.rstrip("s")
+        ends = [part.split("(")[0].split(",")[0] for part in numbers.replace(" and ", " to ").split(" to ")]
+        if len(ends) == 2:
+            chapter, _, first = ends[0].rpartition(".")
+            last = ends[1].rpartition(".")[2]
+            dot = "." if chapter else ""
+            names |= {f"{kind} {chapter}{dot}{n}" for n in range(int(first), int(last) + 1)}
+        else:
+            names.add(f"{kind} {ends[0]}")
+    return names
+
+
+@pytest.mark.parametrize("source", NAMES)
+def test_every_table_and_figure_of_a_source_has_a_block(source):
+    assert set(NAMES[source]) <= covered(source)
+
+
+def test_blocks_name_entries_that_exist_or_say_why_not():
+    known = find_entries(ROOT / "papers")
+    found = list(every_protocol())
+    assert {one.source for one in found} == set(SOURCES)
+    for one in found:
+        assert one.claim, one.id
+        if one.entry is None:
+            assert one.not_run, one.id
+        else:
+            assert one.entry in known, one.entry
+            assert one.checks, one.id
+            assert all((one.network, one.data)), one.id
+
+
+def test_every_check_of_a_record_finds_its_numbers():
+    """A selector that matches nothing would pass in silence: every one has to match, or to be told why."""
+    for one in every_protocol():
+        record = RECORDS.get(one.record or one.entry or "")
+        if record is None or record.get("stand_in"):
+            continue
+        said = [checked(record, check) for check in one.checks]
+        unknown = [one.claim for one in said if one.holds is None]
+        assert len(unknown) < len(said) or one.not_run or record.get("partial"), (one.source, one.id)
+
+
+def options(settings):
+    """The options of an optimizer as it is built, and the rest."""
+    made = settings["optimizer"]([torch.nn.Parameter(torch.zeros(1))])
+    return made, {key: made.defaults[key] for key in protocols.OPTIONS if key in made.defaults}
+
+
+ARMS = {
+    "Table 2, SGD": (
+        protocol("neural_lifting", "Table 2"), "SGD", lambda: lenet.paper_arms(1.0, True)[1].arm,
+    ),
+    "Table 2, lifting": (
+        protocol("neural_lifting", "Table 2"), "neural lifting", lambda: lenet.paper_arms(1.0, True)[2].arm,
+    ),
+    "Table 2, ResNet-20": (
+        protocol("neural_lifting", "Table 2"), "ResNet-20", lambda: lenet.paper_arms(1.0, True)[0].arm,
+    ),
+    "Table 3, 5-block": (
+        protocol("neural_lifting", "Table 3"), "5-block", lambda: table3.paper_arms(7, None)[0].arm,
+    ),
+    **{
+        f"Table 3, {name}, {blocks}": (
+            protocol("neural_lifting", "Table 3"), f"{name}, {blocks}",
+            lambda blocks=blocks, place=place: table3.paper_arms(blocks, None)[place].arm,
+        )
+        for blocks in (7, 8, 9)
+        for place, name in ((1, "1-block"), (2, "1-block, neural lifting"))
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_arms_are_trained_as_their_protocol_says(name):
+    published, arm, make = ARMS[name]
+    known, settings = published.arms[arm], make().merged({})
+    _, built = options(settings)
+    for key, wanted in known.items():
+        if key in built:
+            assert built[key] == wanted, key
+        elif key not in ("optimizer", "epochs", "schedule", "augment"):
+            assert settings[key] == wanted, key
+    if name.startswith("Table 3"):
+        assert settings["epochs"] == known.get("epochs", published.epochs)
+        assert published.length(arm, 7.5) == settings["epochs"] / 10
+
+
+def tiny(name, folder=None, seed=0):
+    x, y = torch.rand(24, 3, 32, 32), torch.arange(24) % 10
+    return Splits((x[:16], y[:16]), (x[:4], y[:4]), (x[16:], y[16:]), "classification")
+
+
+class Passed(Exception):
+    """What was passed to ``fit``."""
+
+
+def test_entries_pass_their_protocol_to_fit(monkeypatch, tmp_path):
+    """The settings that reach ``fit``: optimizer, schedule by epoch, batches, all images."""
+    monkeypatch.setattr(pruning_runs, "load", tiny)
+    calls = []
+
+    def fit(model, train, *rest, **settings):
+        calls.append((train, settings))
+        raise Passed
+
+    monkeypatch.setattr(tl, "fit", fit)
+    settings = {
+        "Table 4.2": (pruning_runs.resnet20(None), "ResNet-20"),
+        "Table 4.1": (pruning_runs.resnet20(None, one_shot_pruning.PUBLISHED, "SGD"), "SGD"),
+        "Table 5.1": (precision_runs.published(None), "ResNet-20"),
+        "Table 5.2": (smol_mobile.setting("MobileNetV2", True, None), "MobileNetV2"),
+    }
+    for name, (place, arm) in settings.items():
+        published = protocol("savarese_thesis", name)
+        with pytest.raises(Passed):
+            pruning_runs.trial(place, "dense", pruning_runs.Way(), 0)
+        train, passed = calls[-1]
+        assert len(train[0]) == 20  # training and validation images: nothing is held out
+        assert passed["epochs"] == published.epochs
+        known, (_, built) = published.arms[arm], options(passed)
+        assert {key: built[key] for key in ("lr", "momentum", "weight_decay")} == {
+            key: known[key] for key in ("lr", "momentum", "weight_decay")
+        }
+        assert passed["batch_size"] == known["batch_size"]
+        assert passed["augment"] is not None
+        drops = known["schedule"]
+        for at in drops["at"]:
+            before, after = (passed["schedule"]((at + d) / published.epochs) for d in (-0.5, 0.5))
+            assert after == pytest.approx(before * drops["factor"])
+    small = pruning_runs.sized(settings["Table 4.2"][0], 1.0, 8, "cpu")
+    with pytest.raises(Passed):
+        pruning_runs.trial(small, "dense", pruning_runs.Way(), 0)
+    train, passed = calls[-1]
+    assert (len(train[0]), passed["epochs"], passed["device"]) == (8, 1.0, "cpu")
+    assert passed["schedule"](56.5 / 85) == pytest.approx(0.1)  # the same schedule, shorter
+    assert small.make is settings["Table 4.2"][0].make  # the same network
+    job = sharing_runs.Job("WRN-28-10", sharing_runs.Net(10, 1), 0)
+    with pytest.raises(Passed):
+        sharing_runs.measured(job, tiny(""), 10, 200.0, None, None, tmp_path)
+    _, built = options(calls[-1][1])
+    assert built["nesterov"] is True
+    assert calls[-1][1]["schedule"](0.61) == pytest.approx(0.04)
+
+
+def test_conv6_and_fashion_mnist_have_the_settings_of_their_blocks(monkeypatch):
+    monkeypatch.setattr(pruning_runs, "load", tiny)
+    place, rounds, _, _ = conv6_tickets.setting(False, None)
+    _, built = options(place.fit)
+    assert (built["lr"], place.epochs, rounds) == (3e-4, 40.0, 4)
+    _, built = options(depth_dependence.PUBLISHED.settings("SGD"))
+    assert (built["lr"], built["momentum"]) == (0.01, 0)
+
+
+def test_drops():
+    assert [Drops((0.3, 0.6), 0.2)(t) for t in (0.0, 0.3, 0.9)] == pytest.approx([1.0, 0.2, 0.04])
+
+
+def record(**more):
+    rows = [
+        {"model": "a, b", "test": {"mean": 2.0, "sd": 0.2}, "plain": 3},
+        {"model": "c", "test": {"mean": 1.0, "sd": 0.2}, "plain": 3},
+    ]
+    return {"rows": rows, "seeds": [0, 1, 2], "scale": "all", "command": "torchlift reproduce x", **more}
+
+
+def block(*checks, **more):
+    return protocols.Protocol("s", "Table 1", "claim", entry="x", checks=checks, epochs=10, seeds=3, **more)
+
+
+ABOVE = {"claim": "above", "ours": "model=a, b | test", "above": "model=c | test"}
+BELOW = {"claim": "below", "ours": "model=a, b | test", "below": "model=c | test"}
+MISSING = {"claim": "missing", "ours": "model=d | test", "below": "model=c | test"}
+
+
+@pytest.mark.parametrize(
+    ("checks", "more", "word"),
+    [
+        ([ABOVE], {}, "reproduced"),
+        ([ABOVE, BELOW], {}, "partly"),
+        ([ABOVE, MISSING], {}, "partly"),
+        ([BELOW], {}, "not reproduced"),
+        ([MISSING], {}, "not run"),
+        ([ABOVE], {"seeds": [0]}, "partly"),
+        ([ABOVE], {"command": "torchlift reproduce x --epochs 5"}, "partly"),
+        ([ABOVE], {"partial": "half of it"}, "partly"),
+        ([ABOVE], {"stand_in": True}, "not run"),
+    ],
+)
+def test_the_rule(checks, more, word):
+    assert verdict(block(*checks), record(**more)).word == word
+
+
+def test_what_was_not_run_says_why():
+    assert verdict(block(ABOVE), None).word == "not run"
+    said = verdict(protocols.Protocol("s", "Figure 1", "claim", not_run="an illustration"), None)
+    assert (said.word, said.why) == ("not run", "an illustration")
+
+
+def test_differences_smaller_than_their_error_do_not_count():
+    noisy = record()
+    noisy["rows"][0]["test"]["sd"] = 5.0
+    assert verdict(block(ABOVE), noisy).word == "not reproduced"
+
+
+def test_numbers_are_found_by_rows_keys_and_lists():
+    assert value(record(), "model=a, b | test") == Value(2.0, 0.2, 3)
+    assert value(record(), "model=c | plain") == Value(3.0)
+    assert value(record(), "model=d | plain") is None
+    assert value(record(best=[1.0, 3.0]), "@best").mean == 2.0
+    assert value(record(steps=[None, 3]), "@steps").mean == float("inf")
+    assert value(record(), 0.5) == Value(0.5)
+    plain = {"rows": [{"seed": 0, "x": 1.0}, {"seed": 1, "x": 3.0}], "seeds": [0, 1]}
+    assert value({**plain, "rows": [{"a": 1, **row} for row in plain["rows"]]}, "a=1 | x").mean == 2.0
+
+
+def test_the_page_has_a_row_for_every_block_and_commands_that_name_entries():
+    text = page({name: one for name, one in RECORDS.items() if "finding" in one})
+    known = find_entries(ROOT / "papers")
+    for one in every_protocol():
+        assert f"| {one.id} | {one.claim} |" in text
+    for line in text.splitlines():
+        if line.startswith("- `torchlift reproduce "):
+            assert line.split()[3].strip("`") in known
+    assert (ROOT / "docs" / "results.md").read_text().startswith("# What reproduced")
+
+
+def test_pictures_are_drawn_light_and_dark(tmp_path):
+    from benchmarks.pictures import draw
+
+    curves = [{"name": "a < b", "x": [1, 2, 3], "y": [3.0, 2.0, 1.0]}]
+    names = draw({"curves": curves, "x_label": "steps", "y_label": "loss"}, "x", tmp_path)
+    light, dark = ((tmp_path / name).read_text() for name in names)
+    assert light != dark
+    assert "a &lt; b" in light
+    assert light.count("<polyline") == 1
+    assert draw({"curves": []}, "y", tmp_path) == []
+
+
+ENTRIES = sorted(find_entries(ROOT / "papers"))
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_entry_takes_less_of_the_same(name, tmp_path):
+    """``torchlift reproduce NAME --images 200 --epochs 1 --seeds 1``, for hours: in ``make nightly`` only."""
+    import inspect
+
+    from torchlift.cli.reproduction import imported
+
+    entry = find_entries(ROOT / "papers")[name]
+    taken = inspect.signature(imported(entry.file).run).parameters
+    less = {"epochs": 1, "images": 200} if "epochs" in taken else {"scale": 0.002}
+    try:
+        result = entry.run(tmp_path, seeds=1, **less)
+    except tl.data.LoadError as missing:
+        pytest.skip(str(missing))
+    assert result["command"].startswith(f"torchlift reproduce {name}")
+
+
+@pytest.mark.parametrize("name", ["figure3", "delayed-adam"])
+def test_a_sample_of_entries_takes_less_of_the_same(name, tmp_path):
+    result = find_entries(ROOT / "papers")[name].run(tmp_path, seeds=1, epochs=200, images=20)
+    assert result["command"].endswith("--seeds 1 --epochs 200 --images 20")
