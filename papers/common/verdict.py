@@ -73,7 +73,7 @@ def value(record: Record, where: Any) -> Value | None:
     found = [
         number(row.get(column), seeds)
         for row in record["rows"]
-        if isinstance(row, Mapping) and all(str(row.get(key)) == text for key, text in wanted.items())
+        if isinstance(row, Mapping) and all(same(row.get(key), text) for key, text in wanted.items())
     ]
     known = [one for one in found if one is not None]
     if len(known) < 2:
@@ -82,6 +82,13 @@ def value(record: Record, where: Any) -> Value | None:
     middle = math.fsum(means) / len(means)
     deviation = math.sqrt(math.fsum((one - middle) ** 2 for one in means) / (len(means) - 1))
     return Value(middle, deviation, len(means))
+
+
+def same(cell: Any, text: str) -> bool:
+    """Whether a cell reads like this: 5 and 5.0 do."""
+    if isinstance(cell, float) and cell.is_integer() and str(int(cell)) == text:
+        return True
+    return str(cell) == text
 
 
 def number(cell: Any, seeds: int) -> Value | None:
@@ -99,8 +106,9 @@ def number(cell: Any, seeds: int) -> Value | None:
             math.sqrt(math.fsum((v - mean) ** 2 for v in cell) / (len(cell) - 1)) if len(cell) > 1 else None
         )
         return Value(mean, spread, len(cell))
-    plain = isinstance(cell, int | float) and not isinstance(cell, bool)
-    return Value(float(cell)) if plain else None
+    if isinstance(cell, bool) or not isinstance(cell, int | float):
+        return None
+    return Value(float(cell))
 
 
 def checked(record: Record, check: Mapping[str, Any]) -> Check:

@@ -60,7 +60,8 @@ def descended(
             accuracies.append((scores.argmax(2) == y.argmax(1)).float().mean(1))
         slopes = torch.autograd.grad(loss.sum(), parameters)
         with torch.no_grad():
-            torch._foreach_add_(parameters, slopes, alpha=-lr)
+            for parameter, slope in zip(parameters, slopes, strict=True):
+                parameter.sub_(slope, alpha=lr)
     return torch.stack(losses, 1).tolist(), torch.stack(accuracies, 1).tolist()
 
 

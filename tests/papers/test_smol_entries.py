@@ -16,7 +16,7 @@ from papers.savarese_thesis import (
 )
 from papers.savarese_thesis.precision_runs import Setting
 from torchlift.data import Splits
-from torchlift.models import MLP, mobile
+from torchlift.models import MLP, dcgan, mobile
 from torchlift.report import reproduction_page
 
 
@@ -68,7 +68,7 @@ def test_each_player_has_the_gradient_of_its_own_loss():
     torch.manual_seed(1)
     smol_dcgan.game(gan, (x, x)).backward()
     torch.manual_seed(1)
-    made = twin.generator(torch.randn(6, smol_dcgan.NOISE))
+    made = twin.generator(torch.randn(6, dcgan.NOISE))
     judged = nn.functional.binary_cross_entropy_with_logits
     one, zero = torch.ones(6), torch.zeros(6)
     caught = judged(twin.discriminator(x), one) + judged(twin.discriminator(made.detach()), zero)
