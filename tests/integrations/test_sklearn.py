@@ -10,7 +10,7 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import torchlift as tl
-from torchlift.integrations.sklearn import FitClassifier, FitRegressor
+from torchlift.integrations.sklearn import Classifier, FitClassifier, FitRegressor, Regressor
 
 
 @pytest.mark.slow
@@ -40,3 +40,14 @@ def test_the_same_seed_gives_the_same_network():
     x, y = load_digits(return_X_y=True)
     one = FitClassifier(epochs=2, random_state=3)
     assert np.array_equal(one.fit(x, y).predict_proba(x), clone(one).fit(x, y).predict_proba(x))
+
+
+def test_every_estimator_is_made_of_the_one_adapter():
+    x, _ = load_digits(return_X_y=True)
+    for kind in (FitClassifier, tl.lifted.LiftedClassifier):
+        assert issubclass(kind, Classifier)
+        with pytest.raises(ValueError, match=f"{kind.__name__} needs samples of two classes"):
+            kind().fit(x[:5], [1] * 5)
+    targets = np.stack([x[:, 20], x[:, 21]], 1)
+    assert FitRegressor(epochs=1, random_state=0).fit(x, targets).predict(x).shape == targets.shape
+    assert issubclass(tl.lifted.LiftedRegressor, Regressor)

@@ -1,6 +1,7 @@
 """Lifted networks: activations as variables, trained by convex blocks."""
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import Any
 
 from torchlift.convex.functions import L1, L2, TV, Wavelets
 from torchlift.methods.lifted import activations, penalties, solvers
@@ -20,10 +21,6 @@ from torchlift.methods.lifted.splitting import Splitting
 from torchlift.methods.lifted.traced import Traced
 from torchlift.methods.lifted.train import train
 from torchlift.methods.lifted.unified import Unified, UnifiedISGM
-
-if TYPE_CHECKING:
-    from torchlift.methods.lifted.estimators import LiftedClassifier as LiftedClassifier
-    from torchlift.methods.lifted.estimators import LiftedRegressor as LiftedRegressor
 
 __all__ = [
     "BCD",
@@ -66,7 +63,7 @@ def __getattr__(name: str) -> Any:
     if name not in ("LiftedClassifier", "LiftedRegressor"):
         raise AttributeError(f"module 'torchlift.methods.lifted' has no attribute {name!r}")
     try:
-        from torchlift.methods.lifted import estimators
+        estimators = importlib.import_module("torchlift.integrations.lifted_sklearn")
     except ModuleNotFoundError as error:
         raise ImportError(f"{name} needs scikit-learn: pip install 'torchlift[data]'") from error
     return getattr(estimators, name)
