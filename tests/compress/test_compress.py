@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlift as tl
-from any_models import any_model
+from any_models import ANY, any_model
 from torchlift.channels.folding import fold_norms
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.distance import output_error
@@ -180,10 +180,7 @@ def test_a_tied_weight_is_solved_once_and_stays_tied() -> None:
     assert all(row.error is not None and not row.why for row in small.rows)
 
 
-SMALL = ["mixed", "lstm", "gpt2", *(pytest.param(name, marks=pytest.mark.fuzz) for name in ("bert", "vit"))]
-
-
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [name for name in ANY if name != "mobilenet"])
 def test_any_model(name: str) -> None:
     model, batch = any_model(name)
     batch = each(lambda t: t.repeat(2, *[1] * (t.ndim - 1)), batch)
@@ -192,7 +189,32 @@ def test_any_model(name: str) -> None:
     assert all(row.bits == 4 or row.why for row in small.rows)
     cut = compress(model.eval(), batch, ratio=0.25)
     assert cut.card["achieved"]["parameters"] < cut.card["before"]["parameters"]
-    assert cut.error < 0.25
+    assert cut.error < 0.01
+
+
+@pytest.mark.parametrize("options", [{"bits": 4}, {"ratio": 0.25}], ids=str)
+def test_a_mobile_network(options: dict[str, Any]) -> None:
+    """Random depthwise layers deep down put out hardly anything: their inputs' Gram matrices are rounding."""
+    model, batch = any_model("mobilenet")
+    small = compress(model.eval(), each(lambda t: t.repeat(2, *[1] * (t.ndim - 1)), batch), **options)
+    assert small.error < 0.15
+    assert all(row.error is not None and not row.why for row in small.rows)
+
+
+def test_attention_of_a_users_class_loses_heads_and_is_read_back() -> None:
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = nn.TransformerEncoderLayer(8, 4, 12, dropout=0.0, batch_first=True)
+            self.head = nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.block(x).mean(1))
+
+    torch.manual_seed(0)
+    small = compress(Reader().eval(), torch.randn(32, 5, 8), ratio=0.25)
+    assert small.model.block.self_attn.num_heads == 3
+    assert small.error < 0.05
 
 
 def test_norms_are_folded_where_that_changes_nothing() -> None:

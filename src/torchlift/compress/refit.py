@@ -30,7 +30,9 @@ class Quadratic:
     def of(cls, moments: Moments, prior: Tensor, *, bias: bool, damping: float = DAMPING) -> "Quadratic":
         """From moments and the weights W₀ (groups, r, n)."""
         gram, target, energy = moments.centered(bias)
-        pull = damping * gram.diagonal(dim1=1, dim2=2).mean(1).clamp(min=torch.finfo(torch.float32).tiny)
+        rounding = torch.finfo(gram.dtype).eps * gram.shape[-1] * mean_diagonal(moments.xx)
+        pull = torch.maximum(damping * mean_diagonal(gram), rounding)  # constant inputs leave rounding in G
+        pull = torch.where(pull > torch.finfo(torch.float32).tiny, pull, 1.0)  # inputs that are zero
         hessian = gram + pull[:, None, None] * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
         return cls(hessian, target + pull[:, None, None] * prior.mT.to(target), energy, gram, target)
 
@@ -48,6 +50,11 @@ class Quadratic:
         """‖Y − X̂Wᵀ‖² / ‖Y‖² over all rows."""
         total = float(self.energy.sum())
         return float(self.error(weight).sum()) / total if total > 0 else 0.0
+
+
+def mean_diagonal(gram: Tensor) -> Tensor:
+    """Of each group's matrix."""
+    return gram.diagonal(dim1=1, dim2=2).mean(1)
 
 
 def bias_for(moments: Moments, weight: Tensor) -> Tensor:

@@ -193,8 +193,10 @@ class Target:
             self.model.set_submodule(name, counted(self.model.get_submodule(name), count))
         refit_attention(self.model)
         refresh_flat_weights(self.model)
+        left = set(self.model.modules())  # attention with fewer heads is another module by now
         for module in changed:
-            agree(module)
+            if module in left:
+                agree(module)
         return self.model
 
 
