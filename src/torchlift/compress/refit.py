@@ -30,7 +30,7 @@ class Quadratic:
     def of(cls, moments: Moments, prior: Tensor, *, bias: bool, damping: float = DAMPING) -> "Quadratic":
         """From moments and the weights W₀ (groups, r, n)."""
         gram, target, energy = moments.centered(bias)
-        rounding = torch.finfo(gram.dtype).eps * gram.shape[-1] * mean_diagonal(moments.xx)
+        rounding = torch.finfo(gram.dtype).eps ** 0.5 * mean_diagonal(moments.xx)
         pull = torch.maximum(damping * mean_diagonal(gram), rounding)  # constant inputs leave rounding in G
         pull = torch.where(pull > torch.finfo(torch.float32).tiny, pull, 1.0)  # inputs that are zero
         hessian = gram + pull[:, None, None] * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
