@@ -18,8 +18,8 @@ from torchlift.methods.lifted import UnrolledNet
 
 METHODS = ("lifted", "backprop")
 RATES = (1e-3, 3e-3)
-SECONDS = {"denoising": 20.0}
-OTHERS = 10.0
+SECONDS = {"denoising": 10.0}
+OTHERS = 5.0
 TUNING_SEED, TUNING_IMAGES, SMALL = 100, 6, 3
 Seen = tuple[Tensor, Operator, Tensor]
 
@@ -142,7 +142,9 @@ def page(
     table: list[dict[str, Any]], seeds: list[int], scale: float | None, counts: dict[str, int]
 ) -> dict[str, Any]:
     """The result."""
-    trained = f"{600 * scale:g} CPU s" if scale else f"20 (denoising) and {OTHERS:g} CPU s"
+    trained = (
+        f"{600 * scale:g} CPU s" if scale else f"{SECONDS['denoising']:g} (denoising) and {OTHERS:g} CPU s"
+    )
     first = [row for row in table if row["test set"] == "Set12"]
     tasks = list(dict.fromkeys(row["task"] for row in first))
     told = [
@@ -165,6 +167,7 @@ def page(
             "Denoising: σ = 25/255. Blurs: a Gaussian of 1.6 pixels and a line of 9 pixels at 30°, noise "
             "2/255. "
             "Inpainting: half of the pixels at random, and a square of 8 × 8 in every 32 × 32, no noise.",
+            "Lifted: contrastive gradients whose states are found in one pass down (β = 0.01). "
             "Lifted training and back-propagation start from the same weights, see the same patches and "
             "have the "
             "same CPU seconds; each has the rate of two that is best on 6 training images held back. TV: "

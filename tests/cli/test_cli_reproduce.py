@@ -50,7 +50,7 @@ def from_a_wheel(monkeypatch, tmp_path):
 
 def test_the_entries_of_the_checkout_are_listed_by_paper(run):
     entries = json.loads(run("reproduce --json").out)["entries"]
-    assert {"table2", "table3", "one-shot-pruning", "lifted-table1", "search-text"} <= set(entries)
+    assert {"table2", "table3", "one-shot-pruning", "lifted-model", "search-text"} <= set(entries)
     assert all(entries.values()), "an entry without a docstring"
     shown = run("reproduce").out.splitlines()
     line = next(line for line in shown if line.split()[:1] == ["table3"])

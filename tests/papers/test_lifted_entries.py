@@ -17,9 +17,7 @@ def few_digits(folder: str | None) -> tuple[tuple[torch.Tensor, torch.Tensor], .
     return (images, torch.arange(30) % 10), (images[:10], torch.arange(10))
 
 
-@pytest.mark.parametrize(
-    "name", ["lifted_model", "lifted_table1", "lifted_deep", "lifted_denoising", "lifted_robustness"]
-)
+@pytest.mark.parametrize("name", ["lifted_model", "lifted_deep", "lifted_denoising", "lifted_robustness"])
 def test_entries_run(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(mnist_mlp, "mnist", few_digits)
     module = module_of(name)

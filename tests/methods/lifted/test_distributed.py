@@ -8,9 +8,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+import torchlift as tl
 from forked import in_two_processes
 from torchlift import lifted
 from torchlift.methods.lifted import solvers
+from torchlift.train.stepping import StepContext
 
 
 def free_port() -> int:
@@ -51,30 +53,60 @@ def work(rank: int, port: int, penalty: str, folder: str) -> None:
     dist.destroy_process_group()
 
 
-def by_layers(rank: int, port: int, order: str, folder: str) -> None:
+def by_layers(rank: int, port: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    torch.save(sweeps(order, lifted.LayerParallel()), Path(folder) / f"{rank}.pt")
+    result = {order: layer_sweeps(order, rank, 2) for order in ("red_black", "descending", "jacobi")}
+    torch.save(result, Path(folder) / f"{rank}.pt")
     dist.destroy_process_group()
 
 
-def sweeps(order: str, shard: lifted.Shard | None) -> dict[str, Tensor]:
+def layer_sweeps(order: str, rank: int = 0, world: int = 1) -> tuple[dict[str, Tensor], Tensor, list[int]]:
+    """Weights, energies and the layers whose states this process has after three sweeps."""
     torch.manual_seed(0)
     hidden = [module for _ in range(4) for module in (nn.Linear(5, 5), nn.Tanh())]
     net = nn.Sequential(*hidden, nn.Linear(5, 3)).double()
-    method = lifted.BCD(order=order, update="accelerated")  # type: ignore[arg-type]
-    lifted.train(net, task(), method=method, epochs=3, progress=False, shard=shard)
-    return net.state_dict()
+    method = lifted.BCD(order=order, update="linearized", parallel="layers")  # type: ignore[arg-type]
+    problem = method.lift(tl.Task(net, "cross_entropy"))
+    problem.prepare([])
+    x, y = task()
+    for _ in range(3):
+        problem.advance((x, y, torch.arange(len(x))), StepContext(rank=rank, world=world))
+    return method.project(problem).model.state_dict(), problem.sums, [len(s) for s in problem.kept]
 
 
-@pytest.mark.parametrize("order", ["red_black", "descending"])
 @pytest.mark.slow
-def test_layers_in_parallel_give_the_one_process_result(order: str, tmp_path: Path) -> None:
-    in_two_processes(by_layers, free_port(), order, str(tmp_path))
-    expected = sweeps(order, None)
-    for rank in range(2):
-        for name, weight in torch.load(tmp_path / f"{rank}.pt").items():
-            assert (weight - expected[name]).abs().max() < 1e-8
+def test_layers_in_parallel_give_the_one_process_result(tmp_path: Path) -> None:
+    """Five layers: one process has two states, the other two and the output."""
+    in_two_processes(by_layers, free_port(), str(tmp_path))
+    results = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+    for order in results[0]:
+        alone, energies, kept = layer_sweeps(order)
+        assert sum(len(result[order][2]) for result in results) == len(kept) == 4
+        for weights, found, own in (result[order] for result in results):
+            assert len(own) < 4
+            assert (found - energies).abs().max() < 1e-7 * float(energies.abs().max())
+            for name, weight in weights.items():
+                assert (weight - alone[name]).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("order", ["red_black", "jacobi"])
+def test_all_layers_in_one_process_give_the_result_of_all_samples(order: str) -> None:
+    torch.manual_seed(0)
+    hidden = [module for _ in range(4) for module in (nn.Linear(5, 5), nn.Tanh())]
+    net = nn.Sequential(*hidden, nn.Linear(5, 3)).double()
+    method = lifted.BCD(order=order, update="linearized")  # type: ignore[arg-type]
+    lifted.train(net, task(), method=method, epochs=3, progress=False)
+    weights = layer_sweeps(order)[0]
+    for name, weight in net.state_dict().items():
+        torch.testing.assert_close(weights[name], weight, rtol=0, atol=1e-6)
+
+
+def test_layers_in_parallel_name_what_they_cannot_do() -> None:
+    with pytest.raises(tl.TorchliftError, match="parallel='layers' goes without chunk, learn_slopes"):
+        lifted.BCD(parallel="layers", chunk=10, learn_slopes=True)
+    with pytest.raises(tl.TorchliftError, match="needs one batch"):
+        tl.fit(model(), task(), recipe=lifted.BCD(parallel="layers"), batch_size=10, epochs=1, progress=False)
 
 
 @pytest.mark.parametrize("penalty", ["bregman", "classical"])

@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from solving import KINDS, close, hard_matrix, randn
+from torch import nn
 
+import torchlift as tl
+from torchlift import lifted
 from torchlift.methods.lifted import solvers
 
 
@@ -35,6 +39,37 @@ def test_ridge_names_what_is_wrong() -> None:
         solvers.ridge(randn(3, 2), randn(3, 1), 0.0, 1.0)
     with pytest.raises(ValueError, match="rho must not be negative"):
         solvers.ridge(randn(3, 2), randn(3, 1), 1.0, -1.0)
+
+
+def test_a_sketch_is_near_the_minimum_and_refining_reaches_it() -> None:
+    a, generator = randn(3000, 8), torch.Generator().manual_seed(0)
+    u = a @ randn(8, 2, seed=1) + 0.5 * randn(3000, 2, seed=2) + 3.0
+    exact = solvers.ridge(a, u, 0.7, 1e-2)
+    excess = []
+    for rows, refine in ((80, 0), (800, 0), (80, 20)):
+        weight, bias = solvers.sketched_ridge(a, u, 0.7, 1e-2, rows, refine=refine, generator=generator)
+        excess.append(
+            float((a @ (weight - exact[0]).mT + (bias - exact[1])).norm() / (u - a @ exact[0].mT).norm())
+        )
+    assert excess[2] < 1e-3 < excess[1] < excess[0] < 1.0
+    with pytest.raises(ValueError, match="no larger than the 8 inputs"):
+        solvers.sketched_ridge(a, u, 1.0, 0.0, 8)
+
+
+def test_training_from_sketches_ends_near_training_from_all_samples() -> None:
+    x = randn(600, 6)
+    y = (x[:, :3] ** 2).argmax(1)
+    losses = []
+    for sketch in (None, 200):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 3)).double()
+        method = lifted.BCD(penalty="classical", update="accelerated", sketch=sketch)
+        lifted.train(model, (x, y), method=method, epochs=3, progress=False)
+        losses.append(float(nn.functional.cross_entropy(model(x).detach(), y)))
+    assert losses[1] < 1.15 * losses[0]
+    assert losses[1] != losses[0]
+    with pytest.raises(tl.TorchliftError, match="sketch is for penalty='classical'"):
+        lifted.BCD(sketch=100)
 
 
 def test_convolution_adjoints() -> None:

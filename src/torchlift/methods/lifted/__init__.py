@@ -14,8 +14,8 @@ from torchlift.methods.lifted.lift import StateLift
 from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.predict import predict
 from torchlift.methods.lifted.read import Act, read
-from torchlift.methods.lifted.recursive import ProximalNet, Recursive, ResidualNet
-from torchlift.methods.lifted.shard import Alone, LayerParallel, Shard, Sharded
+from torchlift.methods.lifted.recursive import ProximalNet, RecurrentNet, Recursive, ResidualNet
+from torchlift.methods.lifted.shard import Alone, Shard, Sharded
 from torchlift.methods.lifted.soft import Soft, SoftEnergy, States
 from torchlift.methods.lifted.splitting import Splitting
 from torchlift.methods.lifted.traced import Traced
@@ -31,10 +31,10 @@ __all__ = [
     "Act",
     "Alone",
     "Contrastive",
-    "LayerParallel",
     "Network",
     "ProximalConvNet",
     "ProximalNet",
+    "RecurrentNet",
     "Recursive",
     "ResidualNet",
     "Shard",

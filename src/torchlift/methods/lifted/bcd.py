@@ -5,27 +5,30 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.special import xlogy
 
 from torchlift.convex.activations import Activation, Linear, Softmax
+from torchlift.convex.solvers.sketch import sketched_ridge
 from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
 from torchlift.methods.lifted import streamed
 from torchlift.methods.lifted.blocks import BlockTask
-from torchlift.methods.lifted.layers import Conv, Layer
+from torchlift.methods.lifted.layers import Conv, Dense, Layer
 from torchlift.methods.lifted.lift import Mu, StateLift
-from torchlift.methods.lifted.network import Network
+from torchlift.methods.lifted.network import Network, States
 from torchlift.methods.lifted.penalties import Bregman, Classical, Penalty
+from torchlift.methods.lifted.recursive import RecurrentNet
 from torchlift.methods.lifted.shard import Alone, Shard, Slice
 from torchlift.methods.lifted.solvers import descent
-from torchlift.methods.lifted.solvers.descent import Exact, Rule
+from torchlift.methods.lifted.solvers.descent import Accelerated, Exact, Linearized, Rule
 from torchlift.methods.lifted.solvers.glm import WeightBlock
 from torchlift.methods.lifted.solvers.joint import joint_states
 from torchlift.methods.lifted.solvers.output import as_targets, simplex_cross_entropy
 from torchlift.methods.lifted.solvers.regularizers import Regularizer, regularized_weights
-from torchlift.methods.lifted.solvers.states import StateBlock
+from torchlift.methods.lifted.solvers.states import Above, StateBlock
 from torchlift.methods.lifted.solvers.xstep import nnls, quadratic_domain
+from torchlift.methods.lifted.stages import Stage
 from torchlift.train.stepping import StepContext
 
 Order = Literal["descending", "ascending", "red_black", "jacobi"]
@@ -62,6 +65,11 @@ class BCD(StateLift):
     batches of that many samples (in ``lifted.train``) whose states start from the forward pass and are
     forgotten.
 
+    ``parallel="layers"`` partitions the layers over the processes of ``torchrun`` instead of the samples:
+    each has the states and solves the blocks of its own layers, those of one color of ``order="red_black"``
+    at the same time as all others. All samples are one batch; a run that is resumed starts its states at
+    the forward pass.
+
     ``states="joint"`` finds all hidden states at once, where the penalty is jointly convex (classical).
     ``output`` λ makes the output a state too: loss(y, z) + λ‖z − v_{L+1}‖², with z in closed form ("mse") or
     on the simplex by its dual ("cross_entropy").
@@ -69,7 +77,8 @@ class BCD(StateLift):
     Extensions: ``state_l1`` weighs the ℓ₁ norm of all hidden states, which must not be negative;
     ``input_noise`` s makes the first layer robust to inputs that are off by noise of deviation s
     (for each sample E‖W₁·noise‖² = s²‖W₁‖² is added inside the penalty: exact for quadratics, else a bound);
-    ``learn_slopes`` fits the slope of every ``nn.LeakyReLU``.
+    ``learn_slopes`` fits the slope of every ``nn.LeakyReLU``; ``sketch`` finds the weights of least-squares
+    blocks (classical penalty) from so many random sums of samples instead of all: cheaper, not monotone.
     """
 
     order: Order = "descending"
@@ -87,11 +96,26 @@ class BCD(StateLift):
     states: Literal["layers", "joint"] = "layers"
     output: float | None = None
     state_l1: float = 0.0
+    parallel: Literal["samples", "layers"] = "samples"
+    sketch: int | None = None
 
     def __post_init__(self) -> None:
         waves(self.order, 1)
+        if self.parallel not in ("samples", "layers"):
+            raise TorchliftError(f"BCD: parallel is 'samples' or 'layers', got {self.parallel!r}.")
+        without = {
+            "states='joint'": self.states == "joint",
+            "output": self.output is not None,
+            "chunk": self.chunk is not None,
+            "learn_slopes": self.learn_slopes,
+        }
+        if self.parallel == "layers" and any(without.values()):
+            names = ", ".join(name for name, there in without.items() if there)
+            raise TorchliftError(f"BCD: parallel='layers' goes without {names}.")
         if self.states not in ("layers", "joint"):
             raise TorchliftError(f"BCD: states is 'layers' or 'joint', got {self.states!r}.")
+        if self.sketch is not None and (self.penalty != "classical" or self.regularizer is not None):
+            raise TorchliftError("BCD: sketch is for penalty='classical' without a regularizer.")
         if self.states == "joint" and self.state_l1:
             raise TorchliftError("BCD: state_l1 goes with states='layers'.")
         if self.states == "joint" and self.penalty != "classical":
@@ -109,6 +133,12 @@ class BCD(StateLift):
 
     def problem(self, task: Task, loss: Activation, shard: Shard | None = None) -> "BCDTask":
         """The task, lifted."""
+        if isinstance(task.model, RecurrentNet):
+            return RecurrentTask(task, loss, self, shard)
+        if self.parallel == "layers":
+            if shard is not None:
+                raise TorchliftError("BCD: parallel='layers' takes no shard: start it by torchrun.")
+            return LayerTask(task, loss, self)
         return BCDTask(task, loss, self, shard)
 
     def sweep_states(
@@ -120,9 +150,7 @@ class BCD(StateLift):
             return
         shard, rule = shard or Alone(), self.rule
         for wave in waves(self.order, network.hidden):
-            new = shard.each(
-                {i: states[i] for i in wave}, lambda i: state_step(network, i, x, y, states, rule, shard)
-            )
+            new = {i: state_step(network, i, x, y, states, rule, shard) for i in wave}
             for i, state in new.items():
                 states[i] = torch.lerp(states[i], state, 0.5) if self.order == "jacobi" else state
 
@@ -138,14 +166,11 @@ class BCD(StateLift):
         """Update the weights of every layer that is trained: they are independent given the states."""
         below, above, shard = [x, *states], [*states, y], shard or Alone()
 
-        def work(i: int) -> Tensor:
-            noise = self.input_noise if i == 0 else 0.0
-            layer, penalty, mu = network.layers[i], network.penalties[i], network.mus[i]
-            return self.weight_step(layer, penalty, mu, below[i], above[i], shard, noise)
-
-        thetas = {i: layer.theta for i, layer in enumerate(network.layers) if trained is None or trained[i]}
-        for i, theta in shard.each(thetas, work).items():
-            network.layers[i].theta = theta
+        for i, layer in enumerate(network.layers):
+            if trained is None or trained[i]:
+                noise = self.input_noise if i == 0 else 0.0
+                penalty, mu = network.penalties[i], network.mus[i]
+                layer.theta = self.weight_step(layer, penalty, mu, below[i], above[i], shard, noise)
 
     def weight_step(
         self,
@@ -174,8 +199,13 @@ class BCD(StateLift):
                 rule=rule,
                 shard=shard,
             )
+        least_squares = isinstance(penalty, Classical)
+        if self.sketch is not None and least_squares and rows.shape[1] < self.sketch < len(rows):
+            if shard.processes > 1 or not layer.bias:
+                raise TorchliftError("BCD: sketch is for one process and layers with a bias.")
+            return theta_of(*sketched_ridge(rows, target, mu / 2, rho, self.sketch))
         block = WeightBlock(rows, target, penalty, mu, rho, layer.bias, shard)
-        if isinstance(penalty, Classical) and isinstance(rule, Exact):
+        if least_squares and isinstance(rule, Exact | Linearized | Accelerated):
             return block.step(layer.theta)  # the majorant is the problem itself: one ridge solve
         return rule(block.block(), layer.theta)
 
@@ -350,11 +380,175 @@ class BCDTask(BlockTask):
         return total / max(samples, 1.0)
 
 
+class LayerTask(BCDTask):
+    """A sweep per epoch, the layers partitioned over the processes; after it all have all weights."""
+
+    def memory(self) -> dict[str, Any]:
+        """Without states: a checkpoint is written by one process, which has its own."""
+        return {"last": self.last, "sweeps": self.sweeps}
+
+    def prepare(self, batches: Iterable[Batch]) -> None:
+        """States are found in the first step, by all processes together."""
+        del batches
+        self.indexed = True
+
+    @torch.no_grad()
+    def start(self, context: StepContext) -> None:
+        """All processes start from the first one's weights."""
+        BlockTask.start(self, context)
+
+    def step(self, batch: Batch, context: StepContext) -> None:
+        """Own states, then own weights."""
+        network = self.network
+        if context.batches > 1:
+            raise TorchliftError("BCD: parallel='layers' needs one batch: batch_size=len(train), or more.")
+        if context.world > len(network.layers):
+            raise TorchliftError(
+                f"BCD: {context.world} processes for {len(network.layers)} layers: start fewer processes."
+            )
+        x, y = self.pair(batch)
+        y = self.targets(y, x)
+        self.grow()
+        shapes = [state.shape[1:] for state in network.states(x[:1])]
+        stage = Stage(network, shapes, context.rank, context.world)
+        states = dict(zip(stage.hidden, self.recall(batch), strict=False)) or stage.forward(x)
+        self.sweep(stage, x, y, states)
+        self.note(stage.parts(x, states, y), len(x))
+        stage.share_weights(whole=True)
+        self.kept = self.kept or [torch.empty_like(states[i]) for i in stage.hidden]
+        self.keep(batch, [states[i] for i in stage.hidden])
+        self.check_convergence()
+
+    def sweep(self, stage: Stage, x: Tensor, y: Tensor, states: dict[int, Tensor]) -> None:
+        """States wave by wave, then weights."""
+        network, method = self.network, self.method
+        for wave in waves(method.order, network.hidden):
+            stage.exchange(x, states)
+            own = [i for i in wave if i in stage.own]
+            new = {i: state_step(network, i, x, y, states, method.rule) for i in own}
+            damp = 0.5 if method.order == "jacobi" else 1.0
+            states |= {i: torch.lerp(states[i], state, damp) for i, state in new.items()}
+        stage.exchange(x, states)
+        for i in stage.own:
+            if self.trained[i]:
+                below, above = states[i - 1] if i else x, y if i == network.hidden else states[i]
+                noise = method.input_noise if i == 0 else 0.0
+                layer, penalty, mu = network.layers[i], network.penalties[i], network.mus[i]
+                layer.theta = method.weight_step(layer, penalty, mu, below, above, Alone(), noise)
+        stage.share_weights(whole=False)
+
+
+class RecurrentTask(BCDTask):
+    """A sweep over the states of all time steps, last first; then the cell, which all of them share."""
+
+    def __init__(self, task: Task, loss: Activation, method: BCD, shard: Shard | None = None) -> None:
+        assert isinstance(task.model, RecurrentNet)
+        layers = cell_and_head(task.model)
+        BlockTask.__init__(self, task, loss, method.penalty, method.mu, shard, method.state_l1, layers)
+        self.method, self.sweeps = method, 0
+        self.kept, self.last, self.equations = [], None, []
+        without = {
+            "states='joint'": method.states == "joint",
+            "parallel='layers'": method.parallel == "layers",
+            "shard": shard is not None,
+            "output": method.output is not None,
+            "chunk": method.chunk is not None,
+            "learn_slopes": method.learn_slopes,
+            "order": method.order != "descending",
+        }
+        if any(without.values()):
+            names = ", ".join(name for name, there in without.items() if there)
+            raise TorchliftError(f"BCD: recurrent networks go without {names}.")
+
+    @torch.no_grad()
+    def prepare(self, batches: Iterable[Batch]) -> None:
+        """States of the forward pass, time step by time step."""
+        found = [self.unrolled.states(self.pair(batch)[0]) for batch in batches]
+        self.kept = [torch.cat(parts) for parts in zip(*found, strict=True)]
+        self.indexed = True
+
+    @property
+    def unrolled(self) -> RecurrentNet:
+        """The network."""
+        assert isinstance(self.task.model, RecurrentNet)
+        return self.task.model
+
+    def step(self, batch: Batch, context: StepContext) -> None:
+        """States from the last time step to the first, then both layers."""
+        if context.batches > 1 or context.world > 1:
+            raise TorchliftError("BCD: recurrent networks need one process and one batch of all samples.")
+        (cell, head), method = self.network.layers, self.method
+        x, labels = self.pair(batch)
+        self.grow()
+        states = self.recall(batch)
+        y = as_targets(labels, head.forward(states[-1]), self.output)
+        for t in reversed(range(len(states))):
+            block = self.block(t, x, y, states)
+            states[t] = method.rule(block.block(), states[t])
+        below = torch.cat([joined(x, states, t) for t in range(len(states))])
+        penalty, mu = self.network.penalties[0], self.network.mus[0]
+        if self.trained[0]:
+            cell.theta = method.weight_step(cell, penalty, mu, below, torch.cat(states), Alone())
+        if self.trained[1]:
+            head.theta = method.weight_step(head, self.network.penalties[1], 1.0, states[-1], y, Alone())
+        tied = penalty.value(torch.cat(states), cell.forward(below)).sum()
+        loss = self.network.penalties[1].value(y, head.forward(states[-1])).sum()
+        self.note(torch.stack([tied, loss]), len(x))
+        self.keep(batch, states)
+        self.check_convergence()
+
+    def block(self, t: int, x: Tensor, y: Tensor, states: list[Tensor]) -> StateBlock:
+        """The states of time t between their neighbors in time."""
+        cell, head = self.network.layers
+        penalty, mu = self.network.penalties[0], self.network.mus[0]
+        v = cell.forward(joined(x, states, t))
+        if t + 1 == len(states):
+            last = self.network.penalties[1]
+            above = Above(last, 1.0, y, head.forward, lambda out: out @ head.weight, head.norm_of(states[t]))
+            return StateBlock(penalty, mu, v, above)
+        inputs = x.shape[2]
+        recurrent, entering = (
+            cell.weight[:, inputs:],
+            x[:, t + 1] @ cell.weight[:, :inputs].mT + cell.theta[:, -1],
+        )
+        norm = float(torch.linalg.matrix_norm(recurrent, 2))
+
+        def seen(state: Tensor, entering: Tensor) -> Above:
+            return Above(
+                penalty,
+                mu,
+                state,
+                lambda u: u @ recurrent.mT + entering,
+                lambda out: out @ recurrent,
+                norm,
+                lambda some: seen(state[some], entering[some]),
+            )
+
+        return StateBlock(penalty, mu, v, seen(states[t + 1], entering))
+
+
+def cell_and_head(model: RecurrentNet) -> list[Layer]:
+    """The two layers of a recurrent network; the first is used at every time step."""
+    cell = Dense("cell", model.cell, nn.Sequential(), None)
+    cell.activation = model.activations[0]
+    return [cell, Dense("head", model.head, nn.Sequential(), None)]
+
+
+def joined(x: Tensor, states: list[Tensor], t: int) -> Tensor:
+    """[x_t, u_{t−1}], u₀ = 0."""
+    return torch.cat([x[:, t], states[t - 1] if t else torch.zeros_like(states[0])], 1)
+
+
 def lift_output(network: Network, loss: Activation, lam: float) -> None:
     """The output is tied to its pre-activation by λ‖z − v‖² = 2λ·½‖z − v‖²."""
     if not isinstance(loss, Linear | Softmax) or isinstance(network.layers[-1], Conv):
         raise TorchliftError("BCD: output is for a Linear last layer and loss 'mse' or 'cross_entropy'.")
     network.penalties[-1], network.mus[-1] = Bregman(Linear()), 2 * lam
+
+
+def theta_of(weight: Tensor, bias: Tensor) -> Tensor:
+    """[W | b]."""
+    return torch.cat([weight, bias[:, None]], 1)
 
 
 def places(batch: Batch) -> Tensor:
@@ -367,7 +561,7 @@ def state_step(
     index: int,
     x: Tensor,
     y: Tensor,
-    states: list[Tensor],
+    states: States,
     rule: Rule,
     shard: Shard | None = None,
 ) -> Tensor:

@@ -36,11 +36,12 @@ class BlockTask(LiftedProblem, Stepper):
         mu: float | Sequence[float],
         shard: Shard | None = None,
         state_l1: float = 0.0,
+        layers: list[Layer] | None = None,
     ) -> None:
         super().__init__(task, loss)
         if state_l1 < 0:
             raise TorchliftError(f"lifted: state_l1 is a weight of at least 0, got {state_l1}.")
-        self.network = Network.of(task.model, penalty, mu, loss, state_l1)
+        self.network = Network.of(task.model, penalty, mu, loss, state_l1, layers)
         self.trained = [trains(layer) for layer in self.network.layers]
         self.shard = shard
         self.sums = torch.zeros(len(self.network.layers) + 1, dtype=torch.float64)

@@ -4,7 +4,7 @@ The loss is one more penalty: cross-entropy is the softmax's, half the squared e
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,9 @@ from torchlift.methods.lifted.shard import Shard
 from torchlift.methods.lifted.solvers.output import as_targets
 from torchlift.methods.lifted.solvers.robust import golden_section, leaky_slope, leaky_slopes
 from torchlift.methods.lifted.solvers.states import Above
+
+States = Sequence[Tensor] | Mapping[int, Tensor]
+"""By the layer they belong to."""
 
 _LOSSES: dict[str, Activation] = {"cross_entropy": Softmax(), "mse": Linear(), "bce": Sigmoid()}
 
@@ -58,12 +61,13 @@ class Network:
         mu: float | Sequence[float],
         loss: str | Activation,
         state_l1: float = 0.0,
+        layers: list[Layer] | None = None,
     ) -> "Network":
         """Read a model: ``mu`` is one weight for all hidden layers, or one for each.
 
         ``state_l1`` weighs the ℓ₁ norm of every hidden state; its part in the energies is state_l1/μ.
         """
-        layers = read(model)
+        layers = layers or read(model)
         hidden = len(layers) - 1
         mus = [float(mu)] * hidden if isinstance(mu, int | float) else [float(m) for m in mu]
         if len(mus) != hidden or min(mus, default=1.0) <= 0:
@@ -105,11 +109,11 @@ class Network:
             states.append(x)
         return states
 
-    def preactivation(self, index: int, x: Tensor, states: Sequence[Tensor]) -> Tensor:
+    def preactivation(self, index: int, x: Tensor, states: States) -> Tensor:
         """v of layer ``index`` (0 is the first)."""
         return self.layers[index].forward(states[index - 1] if index else x)
 
-    def above(self, index: int, states: Sequence[Tensor], y: Tensor) -> Above:
+    def above(self, index: int, states: States, y: Tensor) -> Above:
         """What layer ``index`` sees of the next one."""
         layer, like = self.layers[index + 1], states[index]
         target = y if index + 1 == self.hidden else states[index + 1]

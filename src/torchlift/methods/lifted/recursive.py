@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.convex.activations import Activation, Clip
 from torchlift.convex.activations import get as get_activation
+from torchlift.errors import DataError
 from torchlift.methods.lifted.unified import Unified
 
 
@@ -124,3 +125,38 @@ class ProximalNet(Recursive):
     def readout(self, u: Tensor, x: Tensor) -> Tensor:
         """x − Lᵀu."""
         return x - u @ self.operators[-1]
+
+
+class RecurrentNet(Recursive):
+    """u_t = σ(W [x_t, u_{t−1}] + b), u₀ = 0, output K u_T + c: one cell for all ``steps`` of a sequence.
+
+    Inputs are samples × steps × features. ``lifted.BCD`` finds W by one exact block over all time steps.
+    """
+
+    def __init__(
+        self, inputs: int, width: int, outputs: int, steps: int, activation: str | Activation = "tanh"
+    ) -> None:
+        super().__init__()
+        self.activations = [get_activation(activation)] * steps
+        self.cell, self.head = nn.Linear(inputs + width, width), nn.Linear(width, outputs)
+
+    def start(self, x: Tensor) -> Tensor:
+        """0."""
+        if x.ndim != 3 or x.shape[1] != len(self.activations):
+            raise DataError(
+                f"RecurrentNet: inputs are samples × {len(self.activations)} steps × features, "
+                f"got {tuple(x.shape)}"
+            )
+        return x.new_zeros(len(x), self.head.in_features)
+
+    def preactivation(self, index: int, u: Tensor, x: Tensor) -> Tensor:
+        """W [x_t, u] + b."""
+        return self.cell(torch.cat([x[:, index], u], 1))
+
+    def following(self, index: int, u: Tensor, z: Tensor) -> Tensor:
+        """z."""
+        return z
+
+    def readout(self, u: Tensor, x: Tensor) -> Tensor:
+        """K u + c."""
+        return self.head(u)

@@ -1,10 +1,8 @@
-"""Samples or layers spread over processes: the exchanges that make every block solver distributed."""
+"""Samples spread over processes: the sums that make every block solver distributed."""
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -28,10 +26,6 @@ class Shard(abc.ABC):
     def first(self, local: Tensor) -> Tensor:
         """The tensor of the first process."""
         return local
-
-    def each(self, like: Mapping[int, Tensor], work: Callable[[int], Tensor]) -> dict[int, Tensor]:
-        """``work(i)`` for every layer i, a tensor like the one given: blocks that do not see one another."""
-        return {i: work(i) for i in like}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,31 +73,6 @@ class Sharded(Shard):
     def first(self, local: Tensor) -> Tensor:
         """Broadcast."""
         return _from_first(local, self.group)
-
-
-@dataclasses.dataclass(frozen=True)
-class LayerParallel(Alone):
-    """Every process holds all samples and takes its share of the layers that are updated together.
-
-    These are the layers of one color in red-black sweeps (all in Jacobi's), and all weights given states.
-    """
-
-    group: dist.ProcessGroup | None = None
-
-    def first(self, local: Tensor) -> Tensor:
-        """Broadcast."""
-        return _from_first(local, self.group)
-
-    def each(self, like: Mapping[int, Tensor], work: Callable[[int], Tensor]) -> dict[int, Tensor]:
-        """Layers are dealt out in turn; every process sends its own results to all others."""
-        rank, processes = dist.get_rank(self.group), dist.get_world_size(self.group)
-        found: dict[int, Tensor] = {}
-        for turn, (i, tensor) in enumerate(like.items()):
-            mine = turn % processes == rank
-            found[i] = work(i).contiguous() if mine else torch.empty_like(tensor).contiguous()
-        for turn, result in enumerate(found.values()):
-            dist.broadcast(result, group=self.group, group_src=turn % processes)
-        return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,7 @@ from torchlift.convex.solvers import Bounds as Bounds
 from torchlift.convex.solvers import Ridge as Ridge
 from torchlift.convex.solvers import StoppedShortWarning as StoppedShortWarning
 from torchlift.convex.solvers import quadratic, ridge
+from torchlift.convex.solvers.sketch import sketched_ridge
 from torchlift.methods.lifted.solvers.conv import Convolution
 from torchlift.methods.lifted.solvers.descent import (
     Accelerated,
@@ -58,4 +59,5 @@ __all__ = [
     "ridge",
     "robust_weights",
     "simplex_cross_entropy",
+    "sketched_ridge",
 ]
