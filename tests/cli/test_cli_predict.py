@@ -145,3 +145,49 @@ def test_each_of_several_labels_has_its_probability():
     said = tl.predict(model, torch.tensor([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0]]), card=card)
     assert said.labels == ["wet, cold", "cold", ""]
     assert list(said.rows()[0]) == ["sample", "probability of wet", "probability of cold"]
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(3, 2), nn.Linear(2, 2)
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return self.left(left) + self.right(right)
+
+
+def test_a_model_of_two_inputs_predicts_from_two(tmp_path):
+    x = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
+    parts, y = (x[:, :3], x[:, 3:]), (x[:, 0] > 0).long()
+    model = tl.fit(Two(), (parts, y), epochs=1, progress=False, out=tmp_path / "run").model.eval()
+    said = tl.predict(tmp_path / "run", parts, into=Two())
+    torch.testing.assert_close(said.outputs, model(*parts).softmax(1).detach())
+    with pytest.raises(TorchliftError, match="a tuple of 2 arrays"):
+        tl.predict(tmp_path / "run", parts[0], into=Two())
+    with pytest.raises(ValueError, match=r"\(2,\), the model takes \(3,\)"):
+        tl.predict(tmp_path / "run", parts[::-1], into=Two())
+
+
+class Named:
+    """A column of classes with names, as ``datasets.ClassLabel`` is."""
+
+    names = ("low", "high")
+
+
+class Dataset:
+    """Columns by name, and what they are, as ``datasets.Dataset`` has them."""
+
+    column_names = ("input", "label")
+    features = {"input": object(), "label": Named()}  # noqa: RUF012
+
+    def __getitem__(self, name: str) -> list[object]:
+        return {"input": [[k / 20 - 1.0] for k in range(40)], "label": [int(k > 20) for k in range(40)]}[name]
+
+    def __len__(self) -> int:
+        return 40
+
+
+def test_a_dataset_that_names_its_classes_is_believed():
+    result = tl.fit(nn.Linear(1, 2), Dataset(), epochs=1, progress=False)
+    assert result.card["output"] == {"kind": "classes", "classes": ["low", "high"], "target": "label"}
+    assert set(tl.predict(result.model, [[0.3]], card=result.card).labels) <= {"low", "high"}

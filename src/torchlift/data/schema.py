@@ -5,7 +5,7 @@ Readers write a schema beside the data they read; :func:`encode` reads new data 
     table:     {"kind": "table", "columns": [{"name", "words"?, "mean", "std"}, …], "target",
                 "classes" of the target or the "scale": {"mean", "std"} of its values}
     pictures:  {"kind": "pictures", "shape": [channels, height, width], "mean", "std", "classes"}
-    arrays:    {"kind": "arrays", "shape": […], "dtype"}
+    arrays:    {"kind": "arrays", "shape": […], "dtype"}, or "shapes" of several inputs
 """
 
 from collections.abc import Mapping

@@ -16,7 +16,7 @@ from torchlift.deploy.measuring import count_bits, sizes
 if TYPE_CHECKING:
     from torchlift.train.run.result import Result
 
-INPUTS = ("kind", "columns", "shape", "dtype", "mean", "std")
+INPUTS = ("kind", "columns", "shape", "shapes", "dtype", "mean", "std")
 
 
 SLACK = 12
@@ -75,6 +75,8 @@ def input_of(schema: Mapping[str, Any], example: Any) -> dict[str, Any]:
     if len(tensors) == 1 and "columns" not in known:
         known.setdefault("shape", list(tensors[0].shape[1:]))
         known.setdefault("dtype", str(tensors[0].dtype).removeprefix("torch."))
+    elif len(tensors) > 1:
+        known.setdefault("shapes", [list(tensor.shape[1:]) for tensor in tensors])
     return {"kind": "arrays", **known}
 
 

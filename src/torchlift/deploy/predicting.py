@@ -110,20 +110,22 @@ def predict(
     """What a delivered model says of new data.
 
     ``source``: a run's folder, a packed file, or a model (with its ``card``). ``data``: a .csv file, a folder
-    of pictures, an .npz file, an array or a tensor; columns, words, sizes and scales are those of the card.
-    ``into``: a fresh instance, where the file holds weights alone.
+    of pictures, an .npz file, an array or a tensor, or a tuple of them where a model takes several; columns,
+    words, sizes and scales are those of the card. ``into``: a fresh instance, where the file holds weights
+    alone.
     """
     if isinstance(source, nn.Module):
         model, card = source, card or {}
     else:
         card = load_card(source) if card is None else card
         model = load_run(source, into=into, limit=limit)
-    x, samples = encode(card.get("input", {}), data)
+    inputs, samples = inputs_of(card.get("input", {}), data)
     model = model.eval()
     first = next(model.parameters(), None)
     if first is not None:
-        x = x.to(first.device, first.dtype if x.is_floating_point() else None)
-    made = torch.cat([output(model(part)) for part in x.split(batch_size)]).float().cpu()
+        inputs = [x.to(first.device, first.dtype if x.is_floating_point() else None) for x in inputs]
+    batches = zip(*(x.split(batch_size) for x in inputs), strict=True)
+    made = torch.cat([output(model(*batch)) for batch in batches]).float().cpu()
     said = card.get("output", {})
     if said.get("kind", "classes") == "values":
         values = in_units(made.flatten(1), said.get("scale"))
@@ -141,6 +143,20 @@ def predict(
         str(said.get("target", "label")),
         several,
     )
+
+
+def inputs_of(schema: Mapping[str, Any], data: Any) -> tuple[list[Tensor], list[str]]:
+    """The inputs of a model from new data, and a name for each sample."""
+    shapes = schema.get("shapes")
+    if shapes is None:
+        x, samples = encode(schema, data)
+        return [x], samples
+    if not isinstance(data, tuple) or len(data) != len(shapes):
+        raise TorchliftError(f"the model takes {len(shapes)} inputs: give a tuple of {len(shapes)} arrays.")
+    parts = [encode({"shape": shape}, part) for shape, part in zip(shapes, data, strict=True)]
+    if len({len(samples) for _, samples in parts}) > 1:
+        raise TorchliftError("the inputs have different numbers of samples: give as many of each.")
+    return [x for x, _ in parts], parts[0][1]
 
 
 def in_units(values: Tensor, scale: Mapping[str, Any] | None) -> Tensor:

@@ -42,6 +42,15 @@ def names_of(table: Any) -> list[str]:
     return [str(name) for name in names] if isinstance(names, Iterable) else []
 
 
+def known_classes(table: Any) -> dict[str, Any]:
+    """The names of the classes and of their column, where a table's features say them, as ``datasets`` do."""
+    features = getattr(table, "features", None)
+    if not is_table(table) or not isinstance(features, Mapping):
+        return {}
+    named = {str(column): getattr(kind, "names", None) for column, kind in features.items()}
+    return next(({"classes": list(names), "target": column} for column, names in named.items() if names), {})
+
+
 def is_samples(data: Any) -> bool:
     """Whether it is a list of samples: dicts, or tuples (x, y)."""
     if not isinstance(data, list) or not data:

@@ -11,6 +11,7 @@ from torch import nn
 import torchlift as tl
 from torchlift.errors import DataError, TorchliftError
 from torchlift.train.columns import as_tensors
+from torchlift.train.engines import best_device
 from torchlift.train.run import arguments
 from torchlift.train.run.names import named_optimizer, optimizers, recipe_names
 from train.run.runs import same
@@ -211,3 +212,11 @@ def test_shrink_with_a_wrong_example_says_so() -> None:
 def test_partial_factories_keep_their_options() -> None:
     factory = partial(torch.optim.SGD, lr=0.25)
     assert named_optimizer(factory) is factory
+
+
+def test_auto_takes_a_gpu_of_either_kind(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert best_device() == "mps"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert best_device() == "cuda"

@@ -22,6 +22,7 @@ from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Sto
 from torchlift.train.batches import Accumulated, Augment, Parts, Source, Tensors, source
 from torchlift.train.callbacks import Callback, check_callbacks, listeners
 from torchlift.train.checkpoint import disk_errors, save, write
+from torchlift.train.columns import known_classes
 from torchlift.train.cost import probe
 from torchlift.train.engines import Engine, connected
 from torchlift.train.evaluation import Score, evaluate
@@ -163,6 +164,7 @@ def fit(
     if all(hasattr(train, name) for name in ("train", "valid", "test", "schema")):  # Splits
         valid, test = (train.valid if valid is None else valid), (train.test if test is None else test)
         train, schema = train.train, train.schema if schema is None else schema
+    schema = known_classes(train) if schema is None else schema
     recipe, optimizer = as_recipe(named_recipe(recipe)), named_optimizer(optimizer)
     check_options(arguments := dict(locals()))
     check_callbacks(callbacks)
@@ -199,7 +201,7 @@ def fit(
         facts["data"] = describe_data(data)[:-20]  # 12 digits of the digest
     parts = [name for name, part in (("valid", held_out), ("test", tested)) if part is not None]
     empty = Result(Task(before, task.loss), before, [], 0.0, 0.0, 0.0, "", facts, [], example, {}, runner)
-    empty = dataclasses.replace(empty, schema=schema or {})
+    empty = dataclasses.replace(empty, schema=schema)
     draft = functools.cache(functools.partial(card_size, empty, parts))
     with rng.scope(seed), graceful(folder is not None) as interrupted, counting_card(draft):
         run = new_run(task, data, held_out, runner, store, interrupted, arguments)
@@ -207,7 +209,7 @@ def fit(
         check_delivered(before, answer, first_batch(data, runner), recipe.name)
     drop_stale(answer)  # whatever the recipe did to weights that came on a grid
     result = new_result(answer, before, example, fitter, tested, facts)
-    result = dataclasses.replace(result, schema=schema or {})
+    result = dataclasses.replace(result, schema=schema)
     if folder is not None and runner.rank == 0:
         save(folder / "model.safetensors", answer.model.state_dict())
         with disk_errors(folder):
