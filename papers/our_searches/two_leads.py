@@ -18,7 +18,7 @@ from papers.common.arms import Row, difference, machine, spread
 from papers.common.cells import Cells
 from papers.our_searches.held_out import minus_loss, warm_cosine
 from papers.our_searches.held_out_tasks import Convolutions, ViT, images
-from torchlift.core import chain
+from torchlift.core import Lift, chain
 from torchlift.experiments.arm import Setup
 from torchlift.experiments.step_times import step_times
 from torchlift.lifts import Normalize, Whitened
@@ -31,7 +31,7 @@ from torchlift.train.run.checks import DryRun
 SEEDS, FIRST, TUNING, BATCH = 3, 10, 110, 32
 """Seeds from ``FIRST`` on: not those of the held-out contest, which has these data too."""
 RATES = (1e-2, 2e-2)
-Recipes = Mapping[str, RecipeLike | tl.lifts.Lift | None]
+Recipes = Mapping[str, RecipeLike | Lift | None]
 
 
 @dataclasses.dataclass(frozen=True)

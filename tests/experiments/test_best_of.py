@@ -220,6 +220,15 @@ def test_a_step_that_does_more_takes_longer() -> None:
     assert seconds["soap"] > 2 * seconds["plain"] > 0
 
 
+def test_arms_that_differ_in_rates_alone_have_one_price() -> None:
+    rates = {f"muon {lr}": tl.Arm(optimizer=partial(Muon, lr=lr)) for lr in (0.01, 0.03)}
+    arms = {"plain": tl.Arm(), "fast": tl.Arm(rate=3.0), **rates, "normed": tl.Arm(Normalize())}
+    seconds = step_times(arms, tl.Task(net()), DryRun(data(), 16), rounds=2)
+    assert seconds["plain"] == seconds["fast"]
+    assert seconds["muon 0.01"] == seconds["muon 0.03"]
+    assert len(set(seconds.values())) == 3
+
+
 def test_without_warm_the_last_run_starts_from_the_first_weights() -> None:
     seen: list[Tensor] = []
 

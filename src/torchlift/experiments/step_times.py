@@ -1,6 +1,7 @@
 """What a step of each arm costs: seconds on this machine, measured in turn, or FLOPs."""
 
 import copy
+import functools
 import math
 import time
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from torchlift.experiments.arm import Arm
 from torchlift.methods.recipe import as_recipe
 from torchlift.train import rng
 from torchlift.train.cost import probe
-from torchlift.train.settings import Settings
+from torchlift.train.settings import OptimizerFactory, Settings
 from torchlift.train.stepping import Stepper
 
 
@@ -30,15 +31,17 @@ def arm_settings(arm: Arm, **more: Any) -> dict[str, Any]:
 def step_times(arms: Mapping[str, Arm], task: Task, fit: Fit, rounds: int) -> dict[str, float]:
     """CPU seconds of one step of every arm, the least of ``rounds``; 0 for problems with steps of their own.
 
-    Steps are taken on copies, in turn, so that a busy machine slows all of them down alike. An optimizer that
-    works harder every few steps is measured over whole periods.
+    Steps are taken on copies, in turn, so that a busy machine slows all of them down alike. Arms that differ
+    in their rates alone are measured once: noise must not tell them apart. An optimizer that works harder
+    every few steps is measured over whole periods.
     """
     batch = next(iter(fit.batches()))
-    steps: list[tuple[str, float, GradientStep, int]] = []
+    measured: list[tuple[str, float, GradientStep, int]] = []
+    same = {name: next(other for other in arms if alike(arms[other], arms[name])) for name in arms}
     with rng.scope(), _disable_current_modes():
-        for name, arm in arms.items():
-            settings: Settings = fit.settings.changed(arm_settings(arm))
-            for problem, part in as_recipe(arm.recipe).trained_problems(copy.deepcopy(task), fit):
+        for name in dict.fromkeys(same.values()):
+            settings: Settings = fit.settings.changed(arm_settings(arms[name]))
+            for problem, part in as_recipe(arms[name].recipe).trained_problems(copy.deepcopy(task), fit):
                 if isinstance(problem, Stepper):
                     continue
                 problem.train()
@@ -46,16 +49,33 @@ def step_times(arms: Mapping[str, Arm], task: Task, fit: Fit, rounds: int) -> di
                 period = math.lcm(*(int(group.get("every", 1)) for group in optimizer.param_groups))
                 step = GradientStep(problem, optimizer, settings.clip)
                 _ = one_step(step, batch)  # states are made
-                steps.append((name, part, step, period))
-        least = [math.inf] * len(steps)
+                measured.append((name, part, step, period))
+        least = [math.inf] * len(measured)
         for _ in range(rounds):
-            for number, (_, _, step, period) in enumerate(steps):
+            for number, (_, _, step, period) in enumerate(measured):
                 seconds = sum(one_step(step, batch) for _ in range(period)) / period
                 least[number] = min(least[number], seconds)
     spent = dict.fromkeys(arms, 0.0)
-    for (name, part, _, _), seconds in zip(steps, least, strict=True):
+    for (name, part, _, _), seconds in zip(measured, least, strict=True):
         spent[name] += part * seconds
-    return together(spent)
+    return together({name: spent[same[name]] for name in arms})
+
+
+def alike(one: Arm, other: Arm) -> bool:
+    """Whether two arms differ in their rates alone."""
+    return (one.recipe, rateless(one.optimizer), one.settings) == (
+        other.recipe,
+        rateless(other.optimizer),
+        other.settings,
+    )
+
+
+def rateless(optimizer: OptimizerFactory | None) -> Any:
+    """An optimizer without its rate."""
+    if not isinstance(optimizer, functools.partial):
+        return optimizer
+    options = {name: value for name, value in optimizer.keywords.items() if name != "lr"}
+    return optimizer.func, optimizer.args, options
 
 
 def together(spent: dict[str, float]) -> dict[str, float]:

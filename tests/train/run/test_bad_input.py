@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import torchlift as tl
 from forked import python
 from torchlift.errors import CheckpointError, DataError, DivergedError, SelectionError, TorchliftError
+from torchlift.train import batches
 from torchlift.train.checkpoint import load
 from torchlift.train.workers import watched
 
@@ -150,3 +151,15 @@ def test_an_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="choose another folder"):
         tl.fit(net(), (X, Y), out=tmp_path / "file" / "run", progress=False)
+
+
+def test_large_numbers_whose_sum_overflows_are_data() -> None:
+    assert batches.check((torch.full((8, 4), 1e38), torch.zeros(8))) == 8
+
+
+def test_data_in_memory_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    check = batches.check
+    monkeypatch.setattr(batches, "check", lambda tree: looked.append(1) or check(tree))
+    tl.fit(nn.Linear(3, 2), (torch.randn(16, 3), torch.arange(16) % 2), epochs=1, progress=False)
+    assert looked == [1]

@@ -113,13 +113,18 @@ def check(problem: Problem, lift: Precision, target: Target) -> float:
                 "allow more, widen where=, or shrink the model first."
             )
         return max(low, bits_of_bytes(problem, lift, target))
-    if target.value < low:
-        how = "" if lift.zero else "with zero=True, "
+    if target.value < low and not zeroes(lift):
+        how = "with zero=True" if lift.levels is None else "without levels="
         raise TorchliftError(
             f"{target} is not possible: one bit where a weight is not zero is {low:.2f} on average; "
-            f"allow more, {how}or prune first (Chain of ContinuousSparsification and Smol)."
+            f"allow more, or ask {how}, which zeroes the smallest weights."
         )
-    return target.value
+    return max(low, target.value)
+
+
+def zeroes(lift: Precision) -> bool:
+    """Whether single weights may become zero, as many as a target needs."""
+    return lift.zero and lift.levels is None
 
 
 def bits_of_bytes(problem: Problem, lift: Precision, target: Target) -> float:
@@ -134,6 +139,7 @@ def bits_of_bytes(problem: Problem, lift: Precision, target: Target) -> float:
 def meet(problem: Problem, lift: Precision, target: Target) -> None:
     """Shift all precisions by one number of bits until the target is met, never exceeded.
 
+    A target that one bit each exceeds is met by zeros: the weights that are smallest in their tensor's scale.
     Where a whole tensor has one precision that leaves gaps: tensors then get one more bit, those first that
     were nearest to it, as long as the target allows it. Shifts that give the same whole bits are measured
     once: a file takes its time to write.
@@ -142,10 +148,15 @@ def meet(problem: Problem, lift: Precision, target: Target) -> None:
     known: dict[tuple[bytes, ...], float] = {}
 
     def achieved() -> float:
-        whole = tuple(node.whole_bits().cpu().numpy().tobytes() for node in nodes)
+        whole = tuple(node.precision().cpu().numpy().tobytes() for node in nodes)
         if whole not in known:
             known[whole] = average(nodes) if target.name == "bits" else float(size(problem, lift))
         return known[whole]
+
+    def measure_zeros(dead_zone: float) -> float:
+        for node in nodes:
+            node.dead_zone = dead_zone
+        return achieved()
 
     def measure(shift: float) -> float:
         for node in nodes:
@@ -155,10 +166,16 @@ def meet(problem: Problem, lift: Precision, target: Target) -> None:
     steps = 30 if target.name == "bits" else 18
     found = solve_for_target(measure, target.value, -64.0, 16.0, steps=steps, at_most=True)
     _ = measure(found.at)
+    if found.achieved > target.value and zeroes(lift):
+        largest = max(float((node.weight.detach() / node.scale).abs().max()) for node in nodes)
+        found = solve_for_target(measure_zeros, target.value, 0.0, largest, steps=steps, at_most=True)
+        _ = measure_zeros(found.at)
     if found.achieved > target.value and target.missed_by(found.achieved):
         warnings.warn(
             f"the target is {target}; {found.achieved:.4g} is the least these weights have.", stacklevel=3
         )
+        return
+    if any(node.dead_zone for node in nodes):
         return
     for node in sorted(filter(lambda node: node.logit.numel() == 1, nodes), key=missing)[:MOST_TRIED]:
         node.shift = found.at + missing(node)

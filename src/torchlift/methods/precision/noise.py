@@ -73,6 +73,8 @@ class Noisy(Node):
         self.register_buffer("scale", weight.new_tensor(scale))
         self.register_buffer("count", gates.gather(torch.ones_like(weight), grain))
         self.grain, self.strength, self.whole, self.shift = grain, strength, whole, 0.0
+        self.dead_zone = 0.0
+        """Entries up to so many scales are zero, whatever their bits: how a target below one bit is met."""
         self.price: list[Dial] = []  # a list: of the nodes that share a price, the first registers it
 
     def over(self, values: Tensor) -> Tensor:
@@ -132,7 +134,7 @@ class Noisy(Node):
                 return found.masked_fill(self.over(self.count == 0), 0)
             unit = self.weight / self.scale
             if self.whole.levels is None:
-                return allocate(unit, found)
+                return allocate(unit, found).masked_fill(unit.abs() <= self.dead_zone, 0)
             lost = gates.gather((unit - to_grid(unit, found)).square(), self.grain)
             gone = gates.gather(unit.square(), self.grain) <= lost
             return found.masked_fill(self.over(gone), 0)

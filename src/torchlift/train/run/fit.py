@@ -391,7 +391,7 @@ def samples(data: Source) -> dict[str, int]:
 
 def on_device(data: Source, runner: Engine) -> Source:
     """Data in memory move once; a loader's batches move one by one."""
-    if isinstance(data, Tensors):
+    if isinstance(data, Tensors) and data.device != runner.device:
         return Tensors(move(data.tree, runner.device), data.batch_size, data.augment)
     return data
 
