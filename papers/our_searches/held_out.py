@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import os
+import re
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -41,12 +42,26 @@ RIVALS: dict[str, tuple[OptimizerFactory, tuple[float, ...], bool]] = {
 }
 """Optimizer, rates, and whether the network has norms."""
 WITHOUT_NORM = ("AdamW", "Muon", "SOAP")
+CANDIDATES: dict[str, tuple[str, float]] = {
+    "plain": ("AdamW", 3e-3),
+    "rate × 3": ("AdamW", 1e-2),
+    "rate / 3": ("AdamW", 1e-3),
+    "Muon": ("Muon", 1e-2),
+    "Muon, rate × 3": ("Muon", 3e-2),
+    "Muon, rate / 3": ("Muon", 3e-3),
+    "SOAP": ("SOAP", 3e-3),
+    "norm": ("norm + AdamW", 3e-3),
+    "norm, rate × 3": ("norm + AdamW", 1e-2),
+    "norm, Muon": ("norm + Muon", 1e-2),
+}
+"""The chooser's candidates that are runs of rivals too: what a trial says can be held against a whole run."""
 COLUMNS = (
     "to the best arm",
     "to AdamW",
     "to the best without norms",
     "within noise of it",
     "time to AdamW's",
+    "rank correlation",
 )
 PAID, FREE = "BestOf, trials paid", "BestOf, free trials"
 
@@ -158,8 +173,38 @@ class Contest:
         }
         return rows | {name: [self.chooser(name, seed) for seed in seeds] for name in choosers}
 
+    def rows(self, seeds: Sequence[int], choosers: Sequence[str]) -> list[Row]:
+        """A row per chooser."""
+        found = self.table(seeds, choosers)
+        return [
+            {"price": self.price, "chooser": way}
+            | told(self.name, found, way, rank_correlation(self, found[way]))
+            for way in choosers
+        ]
 
-def told(name: str, found: Mapping[str, list[Row]], chooser: str) -> Row:
+
+def ranks(values: Sequence[float]) -> list[int]:
+    """How many are smaller, of each."""
+    return [sum(other < value for other in values) for value in values]
+
+
+def rank_correlation(contest: Contest, runs: Sequence[Row]) -> float | None:
+    """Spearman's, of the first rung's losses with those of whole runs of the same candidates; their mean."""
+    found: list[float] = []
+    for run in runs:
+        rung = re.search(r"losses of rung 1: (.*?)(;|$)", run.get("words", ""))
+        trials = dict(re.findall(r"(.+?) ([0-9.e+-]+)(?:, |$)", rung[1])) if rung else {}
+        pairs = [
+            (float(loss), contest.rival(*CANDIDATES[name], TUNING)["valid"])
+            for name, loss in trials.items()
+            if name in CANDIDATES and CANDIDATES[name][0] in rivals(contest.job)
+        ]
+        if len(pairs) > 2:
+            found.append(statistics.correlation(*(ranks(values) for values in zip(*pairs, strict=True))))
+    return statistics.fmean(found) if found else None
+
+
+def told(name: str, found: Mapping[str, list[Row]], chooser: str, correlation: float | None = None) -> Row:
     """A task's row: losses, and the chooser against the best arm, AdamW and the best arm without norms."""
     losses = {way: [row["test"] for row in rows] for way, rows in found.items()}
     means = {way: statistics.fmean(values) for way, values in losses.items()}
@@ -177,6 +222,7 @@ def told(name: str, found: Mapping[str, list[Row]], chooser: str) -> Row:
         "to AdamW": means[chooser] / means["AdamW"],
         "to the best without norms": means[chooser] / means[plain],
         "time to AdamW's": total(found[chooser], "seconds") / total(found["AdamW"], "seconds"),
+        "rank correlation": correlation,
         "choices": [row.get("words", row.get("reason", "")) for row in found[chooser]],
     }
 
@@ -193,8 +239,8 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
     rows: list[Row] = []
     for price in ("time", "FLOPs"):
         for name in TASKS:
-            found = Contest(name, price, out, data, scale or 1.0).table(numbers, (PAID, FREE))
-            rows += [{"price": price, "chooser": way} | told(name, found, way) for way in (PAID, FREE)]
+            contest = Contest(name, price, out, data, scale or 1.0)
+            rows += contest.rows(numbers, (PAID, FREE))
     return entry(rows, numbers, scale or 1.0)
 
 
@@ -218,6 +264,8 @@ def entry(rows: list[Row], seeds: Sequence[int], scale: float) -> Row:
             "of a seed outside the table, and the time (CPU, one thread) or FLOPs of plain AdamW's steps.",
             f"{PAID!r}: all its trials are inside that price. {FREE!r}: it has {TRIALS} times the price for "
             "trials, what each rival spends on its rates, then one price for a run from the first weights.",
+            "Rank correlation: Spearman's, between losses of the first rung and of whole runs of the same "
+            "candidates (on the tuning seed), the mean over seeds.",
             "Within noise: the 95 % interval of the paired logarithm to the best arm reaches 0.",
         ],
     }
@@ -258,7 +306,7 @@ def main() -> None:
             found = contest.table(range(given.seeds), choosers)
             for way, runs in found.items():
                 print(name, "|", way, "|", *(f"{row['test']:.4g}" for row in runs), flush=True)
-            rows += [{"price": price, "chooser": way} | told(name, found, way) for way in choosers]
+            rows += contest.rows(range(given.seeds), choosers)
     if given.result is not None:
         given.result.write_text(json.dumps(entry(rows, range(given.seeds), 1.0), indent=1) + "\n")
 

@@ -72,6 +72,19 @@ def test_a_row_compares_with_the_right_arms() -> None:
     assert row["to the best without norms"] == pytest.approx(0.75)
 
 
+def test_ranks_of_trials_are_held_against_whole_runs(
+    contest: held_out.Contest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = {("AdamW", 3e-3): 3.0, ("AdamW", 1e-2): 1.0, ("Muon", 1e-2): 2.0, ("norm + Muon", 1e-2): 4.0}
+    monkeypatch.setattr(contest, "rival", lambda name, rate, seed: {"valid": whole[name, rate]})
+    words = "goes on with x; validation losses of rung 1: rate × 3 1e-05, Muon 0.2, plain 0.3, norm, Muon 7"
+    assert held_out.rank_correlation(contest, [{"words": words}]) == pytest.approx(1.0)
+    words = words.replace("1e-05", "9")
+    found = held_out.rank_correlation(contest, [{"words": words + "; validation losses of rung 2: plain 1"}])
+    assert found == pytest.approx(-0.2)
+    assert held_out.rank_correlation(contest, [{}]) is None
+
+
 def test_a_partial_table_says_so() -> None:
     row = {"price": "time", "chooser": held_out.PAID, "task": "x", "within noise of it": True}
     row |= {"to AdamW": 0.9, "to the best without norms": 0.95}
