@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Chain, Lift, Task, chain
+from torchlift.core import Lift, LiftChain, Task, chain
 from torchlift.lifts import (
     ActivationPrecision,
     Auxiliary,
@@ -249,7 +249,7 @@ def with_data(lift: Lift, batch: Batch) -> Lift:
         return dataclasses.replace(lift, batches=(batch,))
     if isinstance(lift, CriticalLayer):
         return dataclasses.replace(lift, x=batch[0])
-    return chain(*(with_data(part, batch) for part in lift.lifts)) if isinstance(lift, Chain) else lift
+    return chain(*(with_data(part, batch) for part in lift.lifts)) if isinstance(lift, LiftChain) else lift
 
 
 class Stages(nn.Module):

@@ -80,9 +80,10 @@ def packages_in(source: str) -> set[str]:
 
 
 def files(room: str) -> list[Path]:
-    return [path for path in sorted(ROOT.rglob("*.py")) if room_of(path.relative_to(ROOT).parts) == room]
+    return [path for path in FILES if room_of(path.relative_to(ROOT).parts) == room]
 
 
+FILES = sorted(ROOT.rglob("*.py"))
 ROOMS = table()
 
 
@@ -115,7 +116,7 @@ def test_small_rooms_need_few_packages() -> None:
 
 def test_the_package_imports_nothing_of_the_repository_around_it() -> None:
     around = {"papers", "benchmarks", "tests"}
-    guilty = [str(path) for path in ROOT.rglob("*.py") if packages_in(path.read_text()) & around]
+    guilty = [str(path) for path in FILES if packages_in(path.read_text()) & around]
     assert not guilty, "\n".join(guilty)
 
 

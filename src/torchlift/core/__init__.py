@@ -16,7 +16,7 @@ from torchlift.core.node import (
     refer,
 )
 from torchlift.core.problem import Problem, Task
-from torchlift.core.protocol import Chain, Fit, Lift, Span, chain, needs_fit
+from torchlift.core.protocol import Fit, Lift, LiftChain, Span, chain, needs_fit
 from torchlift.core.pruned import record_pruned
 from torchlift.core.selection import Name, groups, matches, named, select
 from torchlift.core.stored import Stored, masked_weights, masks_of, store, stored
@@ -36,7 +36,6 @@ from torchlift.loss import Batch, Loss, Supervised
 __all__ = [
     "Batch",
     "BudgetError",
-    "Chain",
     "CheckpointError",
     "DataError",
     "Dial",
@@ -44,6 +43,7 @@ __all__ = [
     "Fit",
     "Frozen",
     "Lift",
+    "LiftChain",
     "Loss",
     "ModuleLift",
     "Name",

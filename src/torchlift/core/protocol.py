@@ -141,7 +141,7 @@ class Lift(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Chain(Lift):
+class LiftChain(Lift):
     """Lifts applied in order, projected in reverse: F = f ∘ φ₁ ∘ φ₂, with the penalties of each."""
 
     lifts: tuple[Lift, ...]
@@ -184,10 +184,10 @@ class Chain(Lift):
         return any(step.reshapes for step in self.lifts)
 
 
-def chain(*lifts: Lift) -> Chain:
+def chain(*lifts: Lift) -> LiftChain:
     """Several lifts as one. Order: those of the objective, then of modules, then of weights."""
-    flat = tuple(step for lift in lifts for step in (lift.lifts if isinstance(lift, Chain) else (lift,)))
+    flat = tuple(step for lift in lifts for step in (lift.lifts if isinstance(lift, LiftChain) else (lift,)))
     strangers = [step for step in flat if not isinstance(step, Lift)]
     if strangers or not flat:
         raise TorchliftError(f"chain takes one or more lifts, got {strangers or 'none'}.")
-    return Chain(flat)
+    return LiftChain(flat)

@@ -12,7 +12,7 @@ from torchlift.errors import TorchliftError
 from torchlift.methods.inside import delivered
 from torchlift.methods.recipe import Recipe, RecipeLike, all_lifts, as_recipe
 
-Step = RecipeLike | Lift
+Stage = RecipeLike | Lift
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -27,14 +27,14 @@ class Chain(Recipe):
     (Lifts at the same time, not one after another, are ``torchlift.chain``.)
     """
 
-    recipes: Mapping[str, Step]
+    recipes: Mapping[str, Stage]
     shares: Mapping[str, float] | None
     restart: bool
 
     def __init__(
         self,
-        recipes: Mapping[str, Step] | Sequence[Step] | Step = (),
-        *more: Step | Mapping[str, float],
+        recipes: Mapping[str, Stage] | Sequence[Stage] | Stage = (),
+        *more: Stage | Mapping[str, float],
         shares: Mapping[str, float] | Sequence[float] | None = None,
         restart: bool = True,
     ) -> None:
@@ -45,7 +45,7 @@ class Chain(Recipe):
                 raise TorchliftError("Chain takes recipes one by one, or one mapping or list of them.")
             named = dict(recipes) if isinstance(recipes, Mapping) else by_kind(recipes)
         else:
-            named = by_kind([recipes, *cast(tuple[Step, ...], more)])
+            named = by_kind([recipes, *cast(tuple[Stage, ...], more)])
         if not named:
             raise TorchliftError("Chain needs at least one recipe: Chain(pruning, polishing).")
         by_name = shares if shares is None or isinstance(shares, Mapping) else in_order(shares, named)
@@ -98,9 +98,9 @@ def nonzero(model: nn.Module) -> int:
     return sum(int(p.count_nonzero()) for p in model.parameters())
 
 
-def by_kind(steps: Sequence[Step]) -> dict[str, Step]:
+def by_kind(steps: Sequence[Stage]) -> dict[str, Stage]:
     """Stages under the names of their kinds; a second one of a kind is ``…-2``."""
-    named: dict[str, Step] = {}
+    named: dict[str, Stage] = {}
     for step in steps:
         kind = getattr(step, "__name__", type(step).__name__)
         again = sum(name == kind or name.startswith(f"{kind}-") for name in named)
@@ -108,7 +108,7 @@ def by_kind(steps: Sequence[Step]) -> dict[str, Step]:
     return named
 
 
-def in_order(shares: Sequence[float], named: Mapping[str, Step]) -> dict[str, float]:
+def in_order(shares: Sequence[float], named: Mapping[str, Stage]) -> dict[str, float]:
     """Shares by position as shares by name."""
     if len(shares) != len(named):
         raise TorchliftError(

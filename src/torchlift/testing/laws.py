@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from torchlift.core import (
     Batch,
-    Chain,
     Lift,
+    LiftChain,
     Node,
     Problem,
     Reparametrized,
@@ -191,7 +191,7 @@ def records_what_it_projects(lift: Lift, task: Task, batch: Batch) -> None:
     lifted = raised(lift, task, batch)
     descend(lifted, batch)
     problem: Problem = lifted
-    for step in reversed(lift.lifts if isinstance(lift, Chain) else (lift,)):
+    for step in reversed(lift.lifts if isinstance(lift, LiftChain) else (lift,)):
         before, problem = problem, step.project(problem, Steps(batch))
         if isinstance(before, Reparametrized):
             assert_recorded(before, problem)

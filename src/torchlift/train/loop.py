@@ -23,7 +23,7 @@ from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate, gradient_norm
 from torchlift.train.history import Row
 from torchlift.train.settings import Settings
-from torchlift.train.stepping import StepContext, Stepper, make_optimizer
+from torchlift.train.stepping import StepContext, Stepper, optimizer_of
 from torchlift.train.together import Together
 from torchlift.train.until import Rule
 from torchlift.tree import leaves, move
@@ -137,7 +137,7 @@ class Loop:
         self.at.stopped = "" if self.total else "budget"
         annealed = any(dial.moves for dial in dials(problem))
         self.keep = "last" if annealed else settings.keep  # an annealed problem is itself at t = 1
-        self.optimizer = make_optimizer(problem, settings)
+        self.optimizer = optimizer_of(problem, settings)
         if settings.warm is not None:
             self.optimizer.load_state_dict(copy.deepcopy(settings.warm.optimizer))
 

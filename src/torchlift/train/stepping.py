@@ -68,7 +68,7 @@ class Idle(Optimizer):
         """Nothing."""
 
 
-def make_optimizer(problem: Problem, settings: Settings) -> Optimizer:
+def optimizer_of(problem: Problem, settings: Settings) -> Optimizer:
     """The settings' optimizer, or none for a problem without use for it; what it leaves out is said."""
     if not isinstance(problem, Stepper):
         return settings.make_optimizer(problem)

@@ -72,7 +72,7 @@ class Bsq(Recipe):
         lift = lift_from_fields(BitPlanes, self)
         lifted = fit.lift(lift, task)
         groups = {f"*{sign}": {"lr_factor": self.plane_rate} for sign in ("positive", "negative")}
-        fit(lifted, name="planes", share=1 - self.finetune, groups=groups, log=account)
+        fit(lifted, name="planes", share=1 - self.finetune, groups=groups, log=bits_per_weight)
         levels = at_its_levels(lifted)
         fit(levels, name="finetune", share=self.finetune, rate=self.finetune_rate)
         small = lift.project(levels)
@@ -100,7 +100,7 @@ def at_its_levels(problem: Problem) -> Problem:
     return problem.train(problem.training)
 
 
-def account(problem: Problem) -> dict[str, float]:
+def bits_per_weight(problem: Problem) -> dict[str, float]:
     """For the history: bits per weight, signs left out as in the source."""
     planes = [module for module in problem.modules() if isinstance(module, Planes)]
     total = sum(node.positive[0].numel() for node in planes)

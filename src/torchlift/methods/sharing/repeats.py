@@ -67,7 +67,7 @@ def title(parent: str, name: str, shapes: Mapping[str, tuple[int, ...]], several
     return f"{where} {'x'.join(map(str, shapes[name]))}" if several else where
 
 
-def chosen(
+def groups_by_glob(
     weights: Mapping[str, Tensor], groups: Mapping[str, Iterable[str]], who: str
 ) -> dict[str, list[str]]:
     """Groups by the user's globs: each weight in one group, all of a group of one shape."""

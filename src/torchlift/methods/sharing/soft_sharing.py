@@ -17,7 +17,7 @@ from torchlift.methods.recipe import Recipe, lift_from_fields
 from torchlift.methods.sharing.banks import banks
 from torchlift.methods.sharing.folding import Fold
 from torchlift.methods.sharing.mixing import joins
-from torchlift.methods.sharing.templates import Groups, Store
+from torchlift.methods.sharing.templates import SharingGroups, Store
 from torchlift.targets import Target, solve_for_target
 
 LOG = logging.getLogger("torchlift")
@@ -36,7 +36,7 @@ class SoftSharing(Recipe):
 
     k: int | None = 2
     where: str = "*weight"
-    groups: Groups = "auto"
+    groups: SharingGroups = "auto"
     recurrence: float = 0.0
     fold: float | None = 0.95
     parameters: int | None = None
@@ -78,7 +78,7 @@ class SoftSharing(Recipe):
         fit(lifted, name="shared", share=1 - self.finetune, preview=preview, log=cast(Any, self.seen))
         small, rows = self.way(lifted).folded(lifted)
         assert isinstance(small, Task)
-        told(rows)
+        log_folds(rows)
         if self.finetune:
             fit(small, name="finetune", share=self.finetune, rate=self.finetune_rate, log=self.account)
         return small
@@ -132,7 +132,7 @@ class SoftSharing(Recipe):
         return {"parameters" if self.bytes is None else "bytes": float(self.size(problem)), **row}
 
 
-def told(rows: list[Fold]) -> None:
+def log_folds(rows: list[Fold]) -> None:
     """What was folded, and what was not although it could have been."""
     for row in rows:
         if row.why:

@@ -13,9 +13,9 @@ from torchlift.errors import OrderError, TorchliftError
 from torchlift.methods.sharing import mixing as math
 from torchlift.methods.sharing.banks import Bank, Mixed, banks
 from torchlift.methods.sharing.folding import Fold, blend, fold, unblended
-from torchlift.methods.sharing.repeats import chosen, groups_alike, label
+from torchlift.methods.sharing.repeats import groups_alike, groups_by_glob, label
 
-Groups = Literal["auto"] | Mapping[str, Sequence[str]]
+SharingGroups = Literal["auto"] | Mapping[str, Sequence[str]]
 
 Store = Literal["weights", "templates"]
 
@@ -37,7 +37,7 @@ class Templates(WeightLift):
 
     k: int | None = 2
     where: str = "*weight"
-    groups: Groups = "auto"
+    groups: SharingGroups = "auto"
     recurrence: float = 0.0
     # The way back is not part of the problem: what one threshold lifted, another may project.
     fold: float | None = dataclasses.field(default=None, compare=False)
@@ -78,7 +78,7 @@ class Templates(WeightLift):
         groups = (
             groups_alike(weights)
             if isinstance(self.groups, str)
-            else chosen(weights, self.groups, repr(self))
+            else groups_by_glob(weights, self.groups, repr(self))
         )
         mixtures: dict[str, Node] = {}
         for group, names in groups.items():

@@ -14,7 +14,7 @@ from torchlift.methods.sparsity.accounts import account
 from torchlift.methods.sparsity.mask_options import Masking
 from torchlift.methods.sparsity.pruned_weights import dropped, logger, rewound, sparsity, weights
 from torchlift.methods.sparsity.switches import switches as all_switches
-from torchlift.methods.sparsity.tickets import load_weights
+from torchlift.methods.sparsity.tickets import load_early_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,5 +64,5 @@ def opened(mask: SoftMask, lifted: Problem) -> Task:
 def early_weights(mask: SoftMask, lifted: Problem, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """The state of the plain task in a lifted problem's early state."""
     copied = copy.deepcopy(lifted)
-    load_weights(copied, state)
+    load_early_weights(copied, state)
     return copy.deepcopy(opened(mask, copied).state_dict())

@@ -13,9 +13,9 @@ from torchlift.errors import TorchliftError
 from torchlift.methods.sparsity import gates
 from torchlift.methods.sparsity.switches import Gate, Ranked, Stairs, Switches, aimed, rounded, spared
 
-Groups = Mapping[str, Mapping[str, int | tuple[int, tuple[int, ...]]]]
+MaskGroups = Mapping[str, Mapping[str, int | tuple[int, tuple[int, ...]]]]
 
-Granularity = Literal["weight", "channel", "head", "block"] | Groups
+Granularity = Literal["weight", "channel", "head", "block"] | MaskGroups
 
 Variant = Literal["thesis", "published"]
 
@@ -189,7 +189,7 @@ class SoftMask(WeightLift):
         return super().project(problem if self.granularity == "weight" else spared(problem), fit)
 
 
-def group_of(groups: Groups, name: str) -> tuple[str, int | tuple[int, tuple[int, ...]]] | None:
+def group_of(groups: MaskGroups, name: str) -> tuple[str, int | tuple[int, tuple[int, ...]]] | None:
     """The first group, and the dimension, whose globs fit the name."""
     return next(
         ((g, dim) for g, members in groups.items() for where, dim in members.items() if matches(name, where)),

@@ -67,7 +67,7 @@ class TicketSearch(Masking):
             remember = (self.rewind,) if number == 1 and self.rewind else ()
             fitted = fit(lifted, name=f"round {number}", share=share, remember=remember, warm=fitted, log=log)
             early = remembered(fitted.remembered, self.rewind) if remember else early
-        load_weights(lifted, early)
+        load_early_weights(lifted, early)
         ticket = mask.project(spared(lifted))
         assert isinstance(ticket, Task)
         fit(ticket, name="ticket", share=share, log=logger(self.where, self.skip))
@@ -80,10 +80,10 @@ class TicketSearch(Masking):
             for switch in all_switches(lifted).values():
                 switch.logit.copy_(rule(switch.logit, self.beta_final, self.s_init))
         if self.restart:
-            load_weights(lifted, early)
+            load_early_weights(lifted, early)
 
 
-def load_weights(lifted: Problem, early: Mapping[str, Any]) -> None:
+def load_early_weights(lifted: Problem, early: Mapping[str, Any]) -> None:
     """Early weights and statistics under today's gates."""
     gates = {f"{name}." for name, module in lifted.named_modules() if isinstance(module, Switches)}
     today = lifted.state_dict()

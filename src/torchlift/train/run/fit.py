@@ -196,7 +196,7 @@ def fit(
         full = functools.partial(fit_record, task, recipe, data, held_out, shaping, step)
         store = Store(folder, open_fit(folder, runner, full, resume=resume, overwrite=overwrite))
     before = copy.deepcopy(task).model
-    facts = in_words(task, recipe, shaping) | {"steps_per_epoch": data.steps()} | samples(data)
+    facts = facts_of(task, recipe, shaping) | {"steps_per_epoch": data.steps()} | samples(data)
     if folder is not None:
         facts["data"] = describe_data(data)[:-20]  # 12 digits of the digest
     parts = [name for name, part in (("valid", held_out), ("test", tested)) if part is not None]
@@ -328,7 +328,7 @@ def settings_of(arguments: Mapping[str, Any]) -> Settings:
     return Settings(**own, groups=() if arguments["groups"] is None else (arguments["groups"],))
 
 
-def in_words(task: Task, recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, str | int | float]:
+def facts_of(task: Task, recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, str | int | float]:
     """The settings of a run, for its report."""
     names = {"recipe": recipe, "in short": brief(recipe), "method": recipe.title}
     head = {**names, "model": type(task.model).__name__, "loss": task.loss, **settings}

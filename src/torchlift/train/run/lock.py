@@ -147,13 +147,13 @@ def signature() -> bytes:
     return json.dumps(dataclasses.asdict(me())).encode().ljust(LENGTH)
 
 
-def forget() -> None:
+def forget_locks() -> None:
     """In a forked child: no lock is ours."""
     for lock in list(Lock.held):
         lock.close()
 
 
-os.register_at_fork(after_in_child=forget)
+os.register_at_fork(after_in_child=forget_locks)
 
 OPEN: contextvars.ContextVar[contextlib.ExitStack | None] = contextvars.ContextVar("claims", default=None)
 

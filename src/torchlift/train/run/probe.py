@@ -24,7 +24,7 @@ CLOSE = {"loss": 1e-3, "gradient": 1e-3, "along": 1e-3, "update": 1e-2}
 """How far the numbers of two probes may be apart, relative to their size: another number of threads, or
 another machine, rounds in another way, and optimizers that divide by the gradient's size amplify it."""
 
-Record = dict[str, Any]
+ProbeRecord = dict[str, Any]
 
 
 def probe_step(
@@ -34,7 +34,7 @@ def probe_step(
     seed: int,
     device: torch.device,
     optimizer: Callable[[Problem], Optimizer],
-) -> Record:
+) -> ProbeRecord:
     """The first batches and what a step on them does; data that never come twice alike are named as such."""
     batches, again = (first_batches(train, valid, seed) for _ in range(2))
     if digest(*map(tensors, batches)) != digest(*map(tensors, again)):
@@ -75,7 +75,7 @@ def reseeded(data: Source, seed: int) -> Generator[None]:
 
 def step_numbers(
     task: Task, batch: Any, seed: int, device: torch.device, optimizer: Callable[[Problem], Optimizer]
-) -> Record:
+) -> ProbeRecord:
     """The loss, the gradient's norm and its part along a fixed direction, and the norm of the update."""
     trial = copy.deepcopy(task).train()
     trainable = [p for p in trial.parameters() if p.requires_grad]
