@@ -10,9 +10,9 @@ from torch import nn
 
 from cases import build
 from torchlift.core import (
-    Chain,
     Dial,
     Frozen,
+    LiftChain,
     Node,
     Task,
     WeightLift,
@@ -73,7 +73,7 @@ def test_a_chain_is_the_composition_with_both_penalties() -> None:
 
 
 def test_chains_are_flat_and_need_lifts() -> None:
-    assert chain(chain(SoftMask(), Expand()), SoftMask()) == Chain((SoftMask(), Expand(), SoftMask()))
+    assert chain(chain(SoftMask(), Expand()), SoftMask()) == LiftChain((SoftMask(), Expand(), SoftMask()))
     with pytest.raises(TorchliftError, match="one or more lifts"):
         chain()
 
