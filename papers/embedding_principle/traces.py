@@ -126,25 +126,9 @@ def trained(
     return Trace(losses, lines, kept, result.model)
 
 
-def plateaus(losses: list[float], factor: float = 1.3) -> list[tuple[int, float]]:
-    """(epoch, loss) in the middle of each stall that ends.
-
-    The loss falls by less than 2 % while the time grows by ``factor``, and later by a fifth or more.
-    """
-    found: list[tuple[int, float]] = []
-    start = 2
-    while start < len(losses) * 0.9:
-        end = int(start * factor) + 1
-        if end < len(losses) and losses[end] > 0.98 * losses[start]:
-            while end + 1 < len(losses) and losses[end + 1] > 0.98 * losses[start]:
-                end += 1
-            middle = (start + end) // 2
-            if losses[-1] < 0.8 * losses[middle]:
-                found.append((middle, losses[middle]))
-            start = end + 1
-        else:
-            start += 1
-    return found
+def plateaus(losses: list[float]) -> list[tuple[int, float]]:
+    """(epoch, loss) in the middle of each stall that ends."""
+    return [((one.start + one.end) // 2, one.loss) for one in tl.analyze.stalls(losses)]
 
 
 def reached(losses: list[float], level: float) -> int | None:

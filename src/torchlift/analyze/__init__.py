@@ -1,5 +1,7 @@
 """Looking at what was learnt: functions, layers, phases, curvature."""
 
+from typing import TYPE_CHECKING
+
 from torchlift.analyze.alignment import cka
 from torchlift.analyze.curvature import Inertia, Spectrum, inertia, spectrum
 from torchlift.analyze.energy import Arithmetic, arithmetic
@@ -10,9 +12,16 @@ from torchlift.analyze.phases import Cycle, cycles
 from torchlift.analyze.sharing import reuse, route, similarity
 from torchlift.analyze.smoothness import complexity, critical_sample_ratio, rkhs_norm
 from torchlift.analyze.tracking import Depth
+from torchlift.lazy import lazy
+
+if TYPE_CHECKING:
+    from torchlift.methods.depth.criticality import Criticality as Criticality
+    from torchlift.methods.depth.criticality import critical as critical
+    from torchlift.methods.depth.criticality import stalls as stalls
 
 __all__ = [
     "Arithmetic",
+    "Criticality",
     "Cycle",
     "Depth",
     "Inertia",
@@ -22,6 +31,7 @@ __all__ = [
     "arithmetic",
     "cka",
     "complexity",
+    "critical",
     "critical_sample_ratio",
     "cycles",
     "inertia",
@@ -35,4 +45,10 @@ __all__ = [
     "route",
     "similarity",
     "spectrum",
+    "stalls",
 ]
+
+HOMES = dict.fromkeys(("Criticality", "critical", "stalls"), "methods.depth.criticality")
+"""What merges layers to judge a point lives with the method, and is imported when first used."""
+
+__getattr__, _ = lazy(__name__, HOMES)

@@ -97,8 +97,8 @@ def test_factors_multiply_to_the_weight(m: int, n: int, extra: int, seed: int | 
     outer, inner = factors(weight, min(m, n) + extra, generator)
     torch.testing.assert_close(outer @ inner, weight)
     rank = min(m, n)
-    assert not outer[:, rank:].any(), "more neurons are zero neurons"
-    assert not inner[rank:].any()
+    assert not outer[:, rank:].any(), "nothing comes out of more neurons"
+    assert inner[rank:].any() == (seed is not None and extra > 0)
 
 
 @given(
@@ -238,9 +238,9 @@ def test_without_data_it_says_what_it_needs() -> None:
 @pytest.mark.parametrize(
     ("layer", "options", "reason"),
     [
-        (nn.Linear(4, 4, bias=False), {}, "without a bias"),
-        (nn.Bilinear(4, 4, 4), {}, "not a Linear or Conv2d"),
-        (nn.Conv2d(4, 4, 3, groups=2), {}, "groups=2"),
+        (nn.Bilinear(4, 4, 4), {}, "not a Linear or a convolution"),
+        (nn.Conv2d(4, 4, 3, groups=2), {"residual": True}, "groups=2"),
+        (nn.Conv1d(4, 4, 3, padding="same"), {"residual": True}, "border"),
         (nn.Conv2d(4, 4, 3, padding=1), {"residual": True}, "border"),
         (nn.Linear(4, 4), {"residual": True, "width": 9}, "as wide as its input"),
     ],
@@ -290,3 +290,62 @@ def test_a_layer_nobody_calls_is_named() -> None:
 
     with pytest.raises(SelectionError, match="'idle' is never called"):
         CriticalLayer("idle", torch.randn(2, 4)).lift(Task(Idle(), "mse"))
+
+
+LAYERS = {
+    "linear": (lambda: nn.Linear(4, 6, bias=False), (4,)),
+    "1-D": (lambda: nn.Conv1d(4, 6, 3, padding=1), (4, 7)),
+    "2-D, no bias, groups": (lambda: nn.Conv2d(4, 6, 3, stride=2, groups=2, bias=False), (4, 7, 7)),
+    "2-D, depthwise": (lambda: nn.Conv2d(4, 4, 3, padding=1, groups=4), (4, 5, 5)),
+    "3-D": (lambda: nn.Conv3d(4, 3, 2, bias=False), (4, 3, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers_without_bias_in_groups_and_of_any_dimension_are_lifted(kind: str, seed: int | None) -> None:
+    make, shape = LAYERS[kind]
+    torch.manual_seed(0)
+    layer = make().double()
+    task = Task(nn.Sequential(layer, nn.ReLU()), "mse")
+    x = torch.randn(40, *shape, dtype=torch.float64)
+    lift = CriticalLayer("0", x, seed=seed)
+    deep = lift.lift(task)
+    assert lift.gap(task, deep) < 1e-9
+    assert sum(1 for _ in deep.parameters()) == 4
+    back = lift.project(deep)
+    assert lift.gap(task, back) < 1e-9
+    merged = back.model[0]
+    assert type(merged) is type(layer)
+    assert (merged.bias is None) == (layer.bias is None)
+    with torch.no_grad():  # a bias that was learnt is kept
+        deep.get_submodule("model.0.outer").bias.add_(0.5)
+    moved = lift.project(deep).model[0]
+    torch.testing.assert_close(moved(x), layer(x) + 0.5)
+
+
+def test_a_bias_free_convolution_before_a_norm_stays_critical() -> None:
+    """A constant before batch norm changes nothing: the gradient of the new bias vanishes."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv1d(2, 2, 1, bias=False), nn.BatchNorm1d(2), nn.ReLU(), nn.Flatten(), nn.Linear(6, 1)
+    )
+    task = Task(model.double(), "mse")
+    x, y = torch.randn(30, 2, 3, dtype=torch.float64), torch.randn(30, 1, dtype=torch.float64)
+    deep = CriticalLayer("0", x, activation=nn.ReLU()).lift(task)
+    loss = deep.train()((x, y))
+    (slope,) = torch.autograd.grad(loss, [deep.get_submodule("model.0.outer").bias])
+    assert float(slope.abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_general_members_are_critical_too(seed: int) -> None:
+    task, batch = critical(nn.ReLU())
+    lift = CriticalLayer("2", batch[0], width=4, seed=seed)
+    deep = lift.lift(task)
+    assert gradient(task, batch) < 1e-9
+    assert gradient(deep, batch) < 1e-8
+    inner = deep.get_submodule("model.2.inner").weight
+    assert not torch.allclose(
+        inner @ inner.T, torch.eye(len(inner), dtype=inner.dtype) * (inner @ inner.T)[0, 0]
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from torchlift.core import Fit, ModuleLift, Node, Problem, masks_of, needs_fit, nodes
 from torchlift.errors import SelectionError, TorchliftError
@@ -15,6 +15,7 @@ from torchlift.flow.trace import chunks, flow
 from torchlift.loss import output, split
 from torchlift.methods.depth.deeper import Deeper, Gather
 from torchlift.methods.depth.segments import near, segments
+from torchlift.methods.depth.spots import CONVOLUTIONS
 from torchlift.methods.neural_lifting.lifter import BYPASSING
 from torchlift.tree import like
 
@@ -28,16 +29,19 @@ class CriticalLayer(ModuleLift):
 
     Bai et al. (2024), Definition 4.2 and the construction of Lemma A.1: the deeper network gives the same
     outputs on the inputs ``x``, and if the weights were a critical point of the loss there, so are the new
-    ones. ``after`` is a glob on Linear and Conv2d layers (channel by channel); ``x`` are the training inputs,
-    or without them those of ``fit``. Several layers: a glob, or a chain (``"2"``, then ``"2.outer"``).
+    ones. ``after`` is a glob on Linear layers and convolutions (channel by channel, in their groups); ``x``
+    are the training inputs, or without them those of ``fit``. Several layers: a glob, or a chain (``"2"``,
+    then ``"2.outer"``).
 
     ``width``: neurons of the new layer, at least min(in, out); more are zero neurons. ``residual``: the new
-    layer has a skip connection, σ(W′ h + b′) + h (Definition A.2). ``seed`` picks a member of the manifold of
-    lifted points by a random rotation between the factors; None is the proof's own point. ``activation``: by
-    default that of the network near the layer. Smooth activations are straight only nearly: ``tolerance`` is
-    how nearly, relative to the range of the neurons (None: as the precision allows; larger is easier to
-    train); :meth:`gap` measures what comes of it. ``margin``: how far from the ends of a piece, in lengths of
-    the inputs' range.
+    layer has a skip connection, σ(W′ h + b′) + h (Definition A.2). ``seed`` picks a general member of the
+    manifold of lifted points: a random invertible matrix between the factors; None is the proof's own point.
+    A layer without a bias keeps the function too, but a critical point only where a constant added to its
+    output changes nothing, as before a norm; merged after training, it has the bias that was learnt.
+    ``activation``: by default that of the network near the layer. Smooth activations are straight only
+    nearly: ``tolerance`` is how nearly, relative to the range of the neurons (None: as the precision allows;
+    larger is easier to train); :meth:`gap` measures what comes of it. ``margin``: how far from the ends of a
+    piece, in lengths of the inputs' range.
 
     The way back multiplies the layers with λ, μ fitted by least squares on the data: exact while the layer is
     linear there. ``fade=True`` makes it exact for good: σ turns into its straight pieces as t goes to 1.
@@ -75,16 +79,15 @@ class CriticalLayer(ModuleLift):
 
     def refuses(self, module: nn.Module) -> str | None:
         """Why a layer cannot be two."""
-        if type(module) not in (nn.Linear, nn.Conv2d):
-            return "not a Linear or Conv2d layer"
-        if not isinstance(module.bias, Tensor):
-            return "without a bias to take the shift"
-        if isinstance(module, nn.Conv2d) and module.groups != 1:
-            return f"a convolution with groups={module.groups} does not mix channels"
+        if type(module) not in (nn.Linear, *CONVOLUTIONS):
+            return "not a Linear or a convolution"
         if not self.residual:
             return None
-        if isinstance(module, nn.Conv2d) and module.padding not in (0, (0, 0)):
-            return "a residual layer before padding would change the border"
+        if isinstance(module, CONVOLUTIONS):
+            if module.groups != 1:
+                return f"a residual layer mixes channels, groups={module.groups} do not"
+            if isinstance(module.padding, str) or any(module.padding):
+                return "a residual layer before padding would change the border"
         square = self.width in (None, module.get_parameter("weight").shape[1])
         return None if square else "a residual layer is as wide as its input: leave width out"
 

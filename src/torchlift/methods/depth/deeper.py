@@ -7,8 +7,18 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Dial, Node
-from torchlift.flow.affine import Moments, by_row, compose, rows, through
-from torchlift.methods.depth.factor import exact, factors, fill, orthogonal, place, pointwise, resized
+from torchlift.flow.affine import Moments, by_row, compose, rows
+from torchlift.methods.depth.factor import (
+    carried,
+    composed,
+    exact,
+    fill,
+    grouped_factors,
+    orthogonal,
+    place,
+    pointwise,
+    resized,
+)
 from torchlift.methods.depth.segments import Segment
 
 
@@ -31,6 +41,7 @@ class Deeper(Node):
         flat = weight.detach().flatten(1).double().cpu()
         self.axis = -1 if isinstance(layer, nn.Linear) else 1
         self.residual, self.seed = residual, seed
+        self.groups: int = getattr(layer, "groups", 1)
         self.options = {"inner" if residual else "outer": {}}  # the layer is the other one
         if residual:
             features = weight.shape[1]
@@ -38,10 +49,11 @@ class Deeper(Node):
             self.outer = copy.deepcopy(layer)
             start = orthogonal(features, generator, flat) / 2
         else:
-            features = min(flat.shape) if width is None else width
+            each = len(flat) // self.groups
+            features = self.groups * min(each, flat.shape[1]) if width is None else width
+            second, start = grouped_factors(flat, self.groups, features, generator)
             self.inner = resized(layer, features)
             self.outer = pointwise(layer, features, len(weight))
-            second, start = factors(flat, features, generator)
             fill(self.outer.get_parameter("weight"), second)
         fill(self.inner.get_parameter("weight"), start)
         self.activation: nn.Module = nn.Identity()
@@ -90,19 +102,21 @@ class Deeper(Node):
         slope, offset = of("slope"), of("offset")
         scale, shift = place(seen.low.cpu(), seen.high.cpu(), of("low"), of("high"), margin)
         inner = by_row(scale, exact(self.inner.get_parameter("weight")))
-        weight, bias = exact(layer.get_parameter("weight")), exact(layer.get_parameter("bias"))
+        weight, given = exact(layer.get_parameter("weight")), layer.bias
+        bias = exact(given) if isinstance(given, Tensor) else weight.new_zeros(len(weight))
         if self.residual:
             back = torch.linalg.inv(
                 slope[:, None] * inner.flatten(1) + torch.eye(features, dtype=torch.float64)
             )
             outer = compose(weight, back.view_as(inner))
         else:
-            each = (slope * scale).view(1, -1, *[1] * (weight.ndim - 2))
-            outer = exact(self.outer.get_parameter("weight")) / each
+            parts = exact(self.outer.get_parameter("weight")).chunk(self.groups)
+            sizes = (slope * scale).view(self.groups, 1, -1, *[1] * (weight.ndim - 2))
+            outer = torch.cat([part / size for part, size in zip(parts, sizes, strict=True)])
         fill(self.inner.get_parameter("weight"), inner)
         fill(self.inner.get_parameter("bias"), shift)
         fill(self.outer.get_parameter("weight"), outer)
-        fill(self.outer.get_parameter("bias"), bias - through(outer, slope * shift + offset))
+        fill(self.outer.get_parameter("bias"), bias - carried(outer, slope * shift + offset, self.groups))
         fill(self.slope, slope)
         fill(self.offset, offset)
 
@@ -113,10 +127,14 @@ class Deeper(Node):
         inner, outer = exact(self.inner.get_parameter("weight")), exact(self.outer.get_parameter("weight"))
         shift = slope * exact(self.inner.get_parameter("bias")) + offset
         with torch.no_grad():
-            weight = compose(outer, by_row(slope, inner))
+            weight = composed(outer, by_row(slope, inner), self.groups)
             weight = weight + outer if self.residual else weight
             fill(layer.get_parameter("weight"), weight)
-            fill(layer.get_parameter("bias"), through(outer, shift) + exact(self.outer.get_parameter("bias")))
+            moved, back = carried(outer, shift, self.groups), exact(self.outer.get_parameter("bias"))
+            if layer.bias is None and not vanishes(moved + back, moved, self.slope.dtype):
+                layer.register_parameter("bias", nn.Parameter(self.slope.new_empty(len(weight))))
+            if layer.bias is not None:
+                fill(layer.get_parameter("bias"), moved + back)
         return layer
 
     @torch.no_grad()
@@ -125,6 +143,11 @@ class Deeper(Node):
         slope, offset = seen.fit(self.slope.to(seen.x))
         self.slope.copy_(slope)
         self.offset.copy_(offset)
+
+
+def vanishes(total: Tensor, summand: Tensor, dtype: torch.dtype) -> bool:
+    """Whether a sum that cancels is rounding: a layer without a bias, not trained since it was lifted."""
+    return float(total.abs().max()) <= 1000 * torch.finfo(dtype).eps * (1 + float(summand.abs().max()))
 
 
 class Gather:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.errors import TorchliftError
+from torchlift.flow.affine import compose, through
 
 
 def orthogonal(size: int, generator: torch.Generator | None, like: Tensor) -> Tensor:
@@ -16,11 +17,21 @@ def orthogonal(size: int, generator: torch.Generator | None, like: Tensor) -> Te
     return drawn.to(like)
 
 
+def invertible(size: int, generator: torch.Generator | None, like: Tensor) -> tuple[Tensor, Tensor]:
+    """A random matrix with singular values in [1/2, 2], and its inverse; the identity without a generator."""
+    left, right = orthogonal(size, generator, like), orthogonal(size, generator, like)
+    if generator is None:
+        return left, right
+    sizes = 4 ** (torch.rand(size, generator=generator, dtype=torch.float64).to(like) - 0.5)
+    return left * sizes @ right, right.T / sizes @ left.T
+
+
 def factors(weight: Tensor, width: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
     """A, B with A B = W (m × n) and ``width`` ≥ min(m, n) neurons between them (Lemma A.1, both cases).
 
-    Without a generator the proof's own: B = W, A = I if m ≤ n, B = I, A = W otherwise. With one, B is rotated
-    and A turned back. More neurons than min(m, n) are zero neurons, with no weights in or out.
+    Without a generator the proof's own: B = W, A = I if m ≤ n, B = I, A = W otherwise; more neurons than
+    min(m, n) are zero neurons. With one, a general member of the manifold: B is multiplied by a random
+    invertible matrix, A by its inverse, and more neurons have random weights in and none out.
     """
     m, n = weight.shape
     rank = min(m, n)
@@ -29,13 +40,35 @@ def factors(weight: Tensor, width: int, generator: torch.Generator | None) -> tu
             f"an inserted layer needs at least min({m}, {n}) = {rank} neurons to keep the function, "
             f"got width={width}."
         )
-    mix = orthogonal(rank, generator, weight)
-    inner, outer = (mix @ weight, mix.T) if m <= n else (mix, weight @ mix.T)
-    extra = width - rank
-    return (
-        torch.cat([outer, outer.new_zeros(m, extra)], 1),
-        torch.cat([inner, inner.new_zeros(extra, n)]),
-    )
+    mix, back = invertible(rank, generator, weight)
+    inner, outer = (mix @ weight, back) if m <= n else (mix, weight @ back)
+    extra = inner.new_zeros(width - rank, n)
+    if generator is not None:
+        drawn = torch.randn(extra.shape, generator=generator, dtype=torch.float64)
+        extra = drawn.to(weight) * inner.abs().mean()
+    return torch.cat([outer, outer.new_zeros(m, width - rank)], 1), torch.cat([inner, extra])
+
+
+def grouped_factors(
+    weight: Tensor, groups: int, width: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """:func:`factors` of every group of a convolution, ``width`` neurons in all, one group above another."""
+    if width % groups:
+        raise TorchliftError(
+            f"an inserted layer of {groups} groups has a multiple of that, got width={width}."
+        )
+    pairs = [factors(part, width // groups, generator) for part in weight.chunk(groups)]
+    return torch.cat([outer for outer, _ in pairs]), torch.cat([inner for _, inner in pairs])
+
+
+def composed(second: Tensor, first: Tensor, groups: int) -> Tensor:
+    """:func:`torchlift.flow.affine.compose`, group by group."""
+    return torch.cat([compose(a, b) for a, b in zip(second.chunk(groups), first.chunk(groups), strict=True)])
+
+
+def carried(weight: Tensor, value: Tensor, groups: int) -> Tensor:
+    """:func:`torchlift.flow.affine.through`, group by group."""
+    return torch.cat([through(a, v) for a, v in zip(weight.chunk(groups), value.chunk(groups), strict=True)])
 
 
 def place(low: Tensor, high: Tensor, lower: Tensor, upper: Tensor, margin: float) -> tuple[Tensor, Tensor]:
@@ -60,7 +93,7 @@ def place(low: Tensor, high: Tensor, lower: Tensor, upper: Tensor, margin: float
 
 def resized(layer: nn.Module, features: int) -> nn.Module:
     """The layer with another number of outputs, all zero."""
-    assert isinstance(layer, nn.Linear | nn.Conv2d)
+    assert isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
     weight = layer.weight.new_zeros(features, *layer.weight.shape[1:])
     bias = weight.new_zeros(features)
     new = copy.copy(layer)
@@ -70,10 +103,13 @@ def resized(layer: nn.Module, features: int) -> nn.Module:
 
 
 def pointwise(layer: nn.Module, inputs: int, outputs: int) -> nn.Module:
-    """A Linear, or a 1×1 convolution, of the layer's kind, all zero."""
+    """A Linear, or a convolution of one position with as many groups, of the layer's kind, all zero."""
     like = layer.get_parameter("weight")
     with torch.random.fork_rng(devices=[]):
-        kind = nn.Linear(inputs, outputs) if isinstance(layer, nn.Linear) else nn.Conv2d(inputs, outputs, 1)
+        if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            kind = type(layer)(inputs, outputs, 1, groups=layer.groups)
+        else:
+            kind = nn.Linear(inputs, outputs)
     for parameter in kind.parameters():
         nn.init.zeros_(parameter)
     return kind.to(like)
