@@ -1,4 +1,4 @@
-"""What learned precision adds to a training step: noisy over dense, interleaved, medians.
+"""What learned precision, and the mean of the steps, add to a training step: over dense, interleaved.
 
 python benchmarks/precision_step.py --out benchmarks/results/precision_step.json
 """
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Problem, Task, constrained
-from torchlift.lifts import KeepGrid, Precision
+from torchlift.lifts import Average, KeepGrid, Precision
 from torchlift.methods.precision.keep_grid import settle
-from torchlift.models import LeNet5, resnet
+from torchlift.models import MLP, LeNet5, resnet
 from torchlift.train import Settings
 
 Step = Callable[[], None]
@@ -51,10 +51,12 @@ def interleaved(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
     return times
 
 
-def measure(model: nn.Module, batch: int, rounds: int) -> dict[str, object]:
+def measure(
+    model: nn.Module, batch: int, rounds: int, shape: tuple[int, ...] = (3, 32, 32)
+) -> dict[str, object]:
     """Ratios to dense steps: of medians, and the quartiles of paired ratios."""
     torch.manual_seed(0)
-    data = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
+    data = torch.randn(batch, *shape), torch.randint(10, (batch,))
     task, lift = Task(model), Precision()
     problems = {
         "precision": lift.lift(task),
@@ -62,6 +64,8 @@ def measure(model: nn.Module, batch: int, rounds: int) -> dict[str, object]:
     }
     problems["on the grid"] = KeepGrid().lift(lift.project(problems["precision"]))
     problems["on a moving grid"] = settle(problems["precision"], lift, moving=True)
+    if not any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules()):
+        problems["average"] = Average().lift(task)
     steps = {"dense": stepper(task, data)} | {name: stepper(p, data) for name, p in problems.items()}
     times = interleaved(steps, rounds)
     dense = times["dense"]
@@ -87,6 +91,8 @@ def main() -> None:
     result = {
         "what": "process time of a training step with learned precision over a dense one",
         "batch": args.batch, "rounds": args.rounds, "threads": 1, "torch": torch.__version__,
+        "MLP 64-100-50-10": measure(MLP(64, 100, 50, 10), args.batch, 5 * args.rounds, (64,)),
+        "MLP 784-300-100-10": measure(MLP(784, 300, 100, 10), args.batch, 2 * args.rounds, (784,)),
         "LeNet-5": measure(LeNet5(), args.batch, args.rounds),
         "ResNet-20": measure(resnet(20), args.batch, max(5, args.rounds // 6)),
     }  # fmt: skip

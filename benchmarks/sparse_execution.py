@@ -12,6 +12,9 @@ from torch import nn
 
 from torchlift.deploy.sparse_layers import SparseLinear, timed
 
+SHAPES = ((256, 256), (1024, 1024), (768, 3072))
+"""Inputs and outputs; the last is the wide layer of a transformer."""
+
 
 def main() -> None:
     """Measure and write."""
@@ -21,17 +24,17 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    rows: list[dict[str, float]] = []
-    for size in (256, 1024):
+    rows: list[dict[str, float | str]] = []
+    for inputs, outputs in SHAPES:
         for sparsity in (0.8, 0.9, 0.95, 0.98, 0.99):
-            layer = nn.Linear(size, size)
+            layer = nn.Linear(inputs, outputs)
             with torch.no_grad():
-                layer.weight[torch.rand(size, size) < sparsity] = 0
+                layer.weight[torch.rand(outputs, inputs) < sparsity] = 0
             for batch in (1, 32):
-                dense, sparse = timed([layer, SparseLinear(layer)], torch.randn(batch, size), args.rounds)
+                dense, sparse = timed([layer, SparseLinear(layer)], torch.randn(batch, inputs), args.rounds)
                 rows.append(
                     {
-                        "size": size,
+                        "size": f"{inputs}×{outputs}",
                         "sparsity": sparsity,
                         "batch": batch,
                         "dense_ms": round(dense, 4),

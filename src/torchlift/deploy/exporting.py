@@ -47,7 +47,7 @@ def export(
     tolerance: float = 1e-4,
     opset: int | None = None,
 ) -> Exported:
-    """Write the model, for any batch size where it can be had; the largest error against torch.
+    """Write the model, for any batch size where that is possible; the largest error against torch.
 
     The path's ending says what is written: ``.onnx`` is ONNX, ``.pt2`` a program that ``torch.export.load``
     reads. The file is run on the example (ONNX in ONNX Runtime, where that is installed) and refused if its
@@ -148,8 +148,14 @@ def attempts(example: Example) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]
     yield *arguments_of(example), None
 
 
+def untraceable(error: Exception | None) -> TorchliftError:
+    """One line of what torch's tracing says."""
+    message = next(iter(str(error).splitlines()), "")
+    return TorchliftError(f"export: the model cannot be traced ({type(error).__name__}: {message}).")
+
+
 def exported_program(model: nn.Module, example: Example) -> torch.export.ExportedProgram:
-    """torch's exported program in evaluation mode, for any batch size where it can be had."""
+    """torch's exported program in evaluation mode, for any batch size where that is possible."""
     error: Exception | None = None
     for args, kwargs, shapes in attempts(example):
         try:
@@ -157,8 +163,7 @@ def exported_program(model: nn.Module, example: Example) -> torch.export.Exporte
                 return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
         except Exception as failure:  # tracing a user's model may raise anything; the last one is told
             error = failure
-    said = next(iter(str(error).splitlines()), "")
-    raise TorchliftError(f"export: the model cannot be traced ({type(error).__name__}: {said}).") from error
+    raise untraceable(error) from error
 
 
 def convert_onnx(
@@ -185,8 +190,7 @@ def convert_onnx(
             return
         except Exception as failure:  # tracing a user's model may raise anything; the last one is told
             error = failure
-    said = next(iter(str(error).splitlines()), "")
-    raise TorchliftError(f"export: the model cannot be traced ({type(error).__name__}: {said}).") from error
+    raise untraceable(error) from error
 
 
 def convert_program(
@@ -221,8 +225,8 @@ def run_onnx(path: str | os.PathLike[str], example: Example) -> list[Tensor] | N
     except ImportError:
         return None
     session: Any = onnxruntime.InferenceSession(os.fspath(path), providers=["CPUExecutionProvider"])
-    given = {node.name: x.numpy() for node, x in zip(session.get_inputs(), tensors(example), strict=True)}
-    return [torch.from_numpy(result) for result in session.run(None, given)]
+    feed = {node.name: x.numpy() for node, x in zip(session.get_inputs(), tensors(example), strict=True)}
+    return [torch.from_numpy(result) for result in session.run(None, feed)]
 
 
 def run_program(path: str | os.PathLike[str], example: Example) -> list[Tensor]:
@@ -231,12 +235,12 @@ def run_program(path: str | os.PathLike[str], example: Example) -> list[Tensor]:
         return outputs(torch.export.load(os.fspath(path)).module(), [example])
 
 
-def deviation(expected: list[Tensor], found: list[Tensor] | None) -> float:
+def deviation(expected: list[Tensor], actual: list[Tensor] | None) -> float:
     """The largest difference between outputs, relative to the largest of them."""
-    if found is None:
+    if actual is None:
         return 0.0
     scale = max(1.0, max(float(x.abs().max()) for x in expected))
-    return max(float((a - b).abs().max()) for a, b in zip(expected, found, strict=True)) / scale
+    return max(float((a - b).abs().max()) for a, b in zip(expected, actual, strict=True)) / scale
 
 
 WRITERS = {".onnx": (convert_onnx, run_onnx), ".pt2": (convert_program, run_program)}

@@ -33,7 +33,7 @@ def export_integer(
         if importlib.util.find_spec(package) is None:
             raise TorchliftError(f"export needs {package}: pip install 'torchlift[export]'.")
     from torchlift.deploy.integer_file import File  # which import onnx
-    from torchlift.deploy.integer_graph import Choice
+    from torchlift.deploy.integer_graph import IntegerChoice
 
     batches = checked(example, calibration)
     with evaluating(model):
@@ -48,7 +48,7 @@ def export_integer(
             scratch.unlink(missing_ok=True)
         file.calibrate(batches)
         expected = [outputs_of(model, batch) for batch in batches]
-    choice, reasons = (Choice(), {}) if everything else file.best(expected, example)
+    choice, reasons = (IntegerChoice(), {}) if everything else file.best(expected, example)
     return file.deliver(path, choice, reasons, expected, example)
 
 

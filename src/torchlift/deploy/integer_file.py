@@ -19,8 +19,8 @@ from torchlift.channels.example_inputs import Example, tensors
 from torchlift.deploy.exporting import Exported
 from torchlift.deploy.integer_graph import (
     LAYERS,
-    Choice,
     Graph,
+    IntegerChoice,
     Plan,
     Range,
     layers_of,
@@ -45,7 +45,7 @@ FAR = 0.1
 """Part of the outputs' variance above which a file is of doubtful use."""
 SECONDS, ROUNDS = 0.4, 41
 """The most that timing one file takes."""
-SAID = ("integer", "ratio", "output_error", "float", "calibration", "runtime")
+IN_FILE = ("integer", "ratio", "output_error", "float", "calibration", "runtime")
 """What of a card stands in the file itself."""
 
 
@@ -74,7 +74,7 @@ class File:
         self.feeds = [
             dict(zip(names, (t.cpu().numpy() for t in tensors(batch)), strict=True)) for batch in batches
         ]
-        plan = planned(self.whole, Choice())
+        plan = planned(self.whole, IntegerChoice())
         if not layers_of(self.whole, plan.integer):
             raise TorchliftError(
                 "export: the model has no layer with an integer kernel; leave out integer=True."
@@ -99,16 +99,18 @@ class File:
         grid = self.ranges[name]
         return float(grid.scale) * (255 - int(grid.zero)) > 0.5 * high
 
-    def variant(self, choice: Choice) -> tuple[Any, dict[str, str], Plan]:
+    def variant(self, choice: IntegerChoice) -> tuple[Any, dict[str, str], Plan]:
         """The model with these operations left in float."""
         plan = planned(self.whole, choice)
         return *written(self.whole, plan, self.ranges, self.records), plan
 
-    def best(self, expected: list[list[Array]], example: Example) -> tuple[Choice | None, dict[str, str]]:
+    def best(
+        self, expected: list[list[Array]], example: Example
+    ) -> tuple[IntegerChoice | None, dict[str, str]]:
         """The fastest choice of operations; None: the float file; and why the rest stays float."""
-        classes = sorted({k for k in planned(self.whole, Choice()).integer.values() if k != "pass"})
+        classes = sorted({k for k in planned(self.whole, IntegerChoice()).integer.values() if k != "pass"})
         reasons: dict[str, str] = {}
-        choice = Choice()
+        choice = IntegerChoice()
         for name in self.sensitive(expected):
             choice = choice.without(nodes=[name])
             reasons[name] = "float: the outputs move much less"
@@ -133,7 +135,7 @@ class File:
             return choice, reasons
         return None, {"model": f"float: integers take {full / plain:.2f} of the time"}
 
-    def as_close(self, coarse: Choice, fine: Choice, expected: list[list[Array]]) -> bool:
+    def as_close(self, coarse: IntegerChoice, fine: IntegerChoice, expected: list[list[Array]]) -> bool:
         """Whether fewer steps leave the outputs within twice the squared error."""
         few = self.feeds[:2]
         errors = [squared_error(run(self.variant(one)[0], few), expected) for one in (coarse, fine)]
@@ -141,13 +143,13 @@ class File:
 
     def sensitive(self, expected: list[list[Array]]) -> list[str]:
         """The first or the last layer, if float arithmetic there at least halves the error of the outputs."""
-        layers = layers_of(self.whole, planned(self.whole, Choice()).integer)
+        layers = layers_of(self.whole, planned(self.whole, IntegerChoice()).integer)
         ends = dict.fromkeys((layers[0], layers[-1])) if len(layers) > 2 else {}
         few = self.feeds[:2]
-        error = squared_error(run(self.variant(Choice())[0], few), expected)
+        error = squared_error(run(self.variant(IntegerChoice())[0], few), expected)
         if error < SENSITIVE:
             return []
-        without = {name: self.variant(Choice().without(nodes=[name]))[0] for name in ends}
+        without = {name: self.variant(IntegerChoice().without(nodes=[name]))[0] for name in ends}
         return [name for name, m in without.items() if squared_error(run(m, few), expected) < error / 2]
 
     def feed(self, example: Example) -> Feed:
@@ -158,7 +160,7 @@ class File:
     def deliver(
         self,
         path: str | os.PathLike[str],
-        choice: Choice | None,
+        choice: IntegerChoice | None,
         reasons: Mapping[str, str],
         expected: list[list[Array]],
         example: Example,
@@ -169,11 +171,11 @@ class File:
         if choice is not None:
             model, kinds, integer = self.variant(choice)
             weights |= kinds
-        found = run(model, self.feeds)
-        if not all(np.isfinite(y).all() for batch in found for y in batch):
+        outputs = run(model, self.feeds)
+        if not all(np.isfinite(y).all() for batch in outputs for y in batch):
             raise TorchliftError(f"export: {path} gives values that are not finite on the calibration data.")
         plain, own = cpu_seconds([self.plain, model], self.feed(example)) if choice else (1.0, 1.0)
-        error = squared_error(found, expected)
+        error = squared_error(outputs, expected)
         card = {
             "integer": choice is not None,
             "ratio": round(own / plain, 3),
@@ -190,8 +192,8 @@ class File:
             "runtime": f"onnxruntime {onnxruntime.__version__}",
         }
         del model.metadata_props[:]
-        said = model.metadata_props.add()
-        said.key, said.value = "torchlift", json.dumps({k: card[k] for k in SAID})
+        metadata = model.metadata_props.add()
+        metadata.key, metadata.value = "torchlift", json.dumps({k: card[k] for k in IN_FILE})
         data = model.SerializeToString()
         card["bytes"] = len(data)
         files.write(Path(path), data)
@@ -201,10 +203,10 @@ class File:
                 "data, or train with recipes.Smol(bits=8, activations=True).",
                 stacklevel=3,
             )
-        return Exported.of(largest(found, expected), card)
+        return Exported.of(largest_difference(outputs, expected), card)
 
 
-def layers_left(whole: Graph, choice: Choice) -> bool:
+def layers_left(whole: Graph, choice: IntegerChoice) -> bool:
     """Whether any layer with a weight is integers."""
     return bool(layers_of(whole, planned(whole, choice).integer))
 
@@ -250,19 +252,19 @@ def cpu_seconds(models: list[Any], feed: Feed) -> list[float]:
     return [statistics.median(mine) for mine in found]
 
 
-def squared_error(found: list[list[Array]], expected: list[list[Array]]) -> float:
+def squared_error(actual: list[list[Array]], expected: list[list[Array]]) -> float:
     """Σ (y − ŷ)² / Σ (y − ȳ)² over all outputs of the batches that were run."""
     off = spread = 0.0
-    for place in range(len(found[0])):
-        y = np.concatenate([batch[place].astype(np.float64) for batch in expected[: len(found)]])
-        z = np.concatenate([batch[place].astype(np.float64) for batch in found])
+    for index in range(len(actual[0])):
+        y = np.concatenate([batch[index].astype(np.float64) for batch in expected[: len(actual)]])
+        z = np.concatenate([batch[index].astype(np.float64) for batch in actual])
         off += float(np.square(y - z).sum())
         spread += float(np.square(y - y.mean(0)).sum())
     return off / spread if spread else float(off > 0)
 
 
-def largest(found: list[list[Array]], expected: list[list[Array]]) -> float:
+def largest_difference(actual: list[list[Array]], expected: list[list[Array]]) -> float:
     """The largest difference between outputs, relative to the largest of them."""
-    pairs = [pair for both in zip(found, expected, strict=True) for pair in zip(*both, strict=True)]
+    pairs = [pair for both in zip(actual, expected, strict=True) for pair in zip(*both, strict=True)]
     scale = max(1.0, max(float(np.abs(y).max()) for _, y in pairs))
     return max(float(np.abs(z - y).max()) for z, y in pairs) / scale

@@ -192,7 +192,7 @@ def pool_mean(whole: Graph, node: Node) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class IntegerChoice:
     """Which operations are integers: not those of these classes, nor these nodes (by their first output)."""
 
     classes: frozenset[str] = frozenset()
@@ -200,7 +200,7 @@ class Choice:
     one_step: bool = False
     """One step for each weight of a linear layer instead of one for each of its outputs."""
 
-    def without(self, *, classes: Iterable[str] = (), nodes: Iterable[str] = ()) -> "Choice":
+    def without(self, *, classes: Iterable[str] = (), nodes: Iterable[str] = ()) -> "IntegerChoice":
         """More of them left in float."""
         return dataclasses.replace(self, classes=self.classes | set(classes), nodes=self.nodes | set(nodes))
 
@@ -216,10 +216,10 @@ class Plan:
     tensors: dict[str, str]
     """The activations on a grid → the tensor whose grid it is."""
     one_step: bool = False
-    """See :class:`Choice`."""
+    """See :class:`IntegerChoice`."""
 
 
-def planned(whole: Graph, choice: Choice) -> Plan:
+def planned(whole: Graph, choice: IntegerChoice) -> Plan:
     """All operations with an integer kernel that are not left in float."""
     anchors = {*LAYERS, "product"}
     kinds = {

@@ -128,13 +128,15 @@ def choose(name: str, layer: nn.Module, x: Tensor) -> Choice:
 
 
 def timed(layers: list[nn.Module], x: Tensor, rounds: int = 15) -> list[float]:
-    """Median milliseconds of each layer, taking turns."""
+    """Median milliseconds of each layer, taking turns; of the processor, where there is one thread: other
+    processes would interrupt long calls more than short ones."""
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     times: list[list[float]] = [[] for _ in layers]
     with torch.inference_mode():
         for number in range(rounds + 2):
             for layer, own in zip(layers, times, strict=True):
-                start = time.perf_counter()
+                start = clock()
                 layer(x)
                 if number >= 2:
-                    own.append(1e3 * (time.perf_counter() - start))
+                    own.append(1e3 * (clock() - start))
     return [statistics.median(own) for own in times]
