@@ -116,6 +116,38 @@ def width(module: nn.Module) -> int:
     return len(module.state_dict()["0.bias"])
 
 
+def test_zeros_of_a_grid_are_free_when_the_winner_is_trained_on(
+    found: tl.AutoResult, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They would stay zero for good: the recipe finds its own again."""
+    asked: list[dict[str, object]] = []
+    monkeypatch.setattr(Setup, "run", lambda *_, **own: asked.append(own))
+    row, arm = found.rows[0], tl.Arm()
+    one = Delivery(row, found.setup, arm, 0, tmp_path, tmp_path / "m.tl")
+    one.trained()
+    dataclasses.replace(one, start=tmp_path / "weights").trained()
+    assert [own.get("keep_zeros", True) for own in asked] == [True, False]
+
+
+def test_splits_give_all_parts_and_the_names_of_classes(tmp_path: Path) -> None:
+    splits = tl.data.iris(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    found = tl.auto(net, splits, candidates={}, budget=4, batch_size=32, out=tmp_path)
+    assert found.chosen.test is not None
+    assert set(tl.predict(tmp_path, splits.test[0].numpy(), card=card_of(tmp_path)).labels) <= set(
+        splits.schema["classes"]
+    )
+    with pytest.raises(TorchliftError, match="validation data"):
+        tl.auto(net, splits.train, budget=4)
+
+
+def card_of(folder: Path) -> dict[str, object]:
+    """The card, for inputs that are standardized already."""
+    card = json.loads((folder / "card.json").read_text())
+    assert card["output"]["classes"] == ["setosa", "versicolor", "virginica"]
+    return card | {"input": {}}
+
+
 def test_what_is_left_of_a_recipe_after_its_cut() -> None:
     r = tl.recipes
     bits = r.Smol(bits=2.0)
@@ -217,6 +249,8 @@ def test_the_page_explains_the_choice_and_the_table_names_it(found: tl.AutoResul
     page = found.report(tmp_path / "page.html").read_text()
     for words in (found.chosen.name, "broken", "what is this", "Front"):
         assert words in page
+    if found.chosen.name != "plain":
+        assert "At the same cost" in page
     assert f"▸ {found.chosen.key}" in found.table()
     assert json.loads((found.folder / "auto.json").read_text())["why"] == found.why
 

@@ -74,6 +74,7 @@ def test_a_fitted_axis_starts_at_a_zero_nearby_and_widens_a_constant():
     assert fit_axis([1.9, 2.0]).low > 1.8
     assert fit_axis([3.0, 3.0]) == Axis(3.0 - 0.3, 3.0 + 0.3)
     assert fit_axis([0.0]) == Axis(-1.0, 1.0)
+    assert fit_axis([1.0, 1.0]).high == 1.0
 
 
 @settings(deadline=None, max_examples=30)

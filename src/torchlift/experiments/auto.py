@@ -38,7 +38,7 @@ from torchlift.train.run.values import encode
 def auto(
     model: nn.Module,
     train: Any,
-    valid: Any,
+    valid: Any = None,
     *,
     test: Any = None,
     bytes: float | None = None,
@@ -64,7 +64,7 @@ def auto(
     Args:
         model: the model, or a :class:`Task` with its loss; it is left alone, all trials start from its
             weights.
-        train: as for :func:`torchlift.fit`.
+        train: as for :func:`torchlift.fit`; ``Splits`` of :mod:`torchlift.data` are all three parts at once.
         valid: what promotes, and what the choice goes by.
         test: scored for every model that is delivered; nothing goes by it.
         bytes: the largest packed file wanted.
@@ -83,6 +83,12 @@ def auto(
         settings: further settings of :func:`torchlift.fit` (``schedule="cosine"``, ``keep="best"`` unless
             given).
     """
+    if all(hasattr(train, part) for part in ("train", "valid", "test", "schema")):  # Splits
+        settings.setdefault("schema", train.schema)
+        valid, test = (train.valid if valid is None else valid), (train.test if test is None else test)
+        train = train.train
+    if valid is None:
+        raise TorchliftError("auto chooses by validation data: pass valid=, or Splits of tl.data.")
     if processes_of_run() > 1:
         raise TorchliftError("auto shares its trials by executor=: start it without torchrun.")
     if minutes is not None and budget is not None:
@@ -110,7 +116,7 @@ def auto(
     try:
         open_run(folder, "auto", record, resume=resume, overwrite=overwrite)
         setup = Setup(CopyOf(task), (train, valid, test), chosen | {"equal_cost": True})
-        held_out = source(train if valid is None else valid, batch, shuffle=False)
+        held_out = source(valid, batch, shuffle=False)
         samples = predictions(held_out, batch) if rate else 0
         with opened(current(executor)) as pool:
             workers = processes(executor) if isinstance(executor, str | int) else 1
@@ -170,5 +176,5 @@ def describe_auto(
         "data": {name: describe_data(None if part is None else source(part, batch)) for name, part in parts},
         "loss": describe(task.loss),
         "candidates": {name: describe(arm) for name, arm in kept.items()},
-        "settings": encode({k: v for k, v in sorted(settings.items()) if k != "progress"}),
+        "settings": encode({k: v for k, v in sorted(settings.items()) if k not in ("progress", "schema")}),
     }

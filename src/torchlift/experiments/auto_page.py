@@ -32,13 +32,14 @@ def auto_page(found: Data) -> report.Page:
 
 def said(found: Data) -> str:
     """The choice in words, held against plain training."""
-    chosen, plain = found["chosen"], found.get("plain")
-    if plain is None or plain["key"] == chosen["key"]:
+    chosen, plain, trial = found["chosen"], found.get("plain"), found.get("trial")
+    if plain is None or trial is None or chosen["name"] == plain["name"]:
         return str(found["why"])
     smaller, faster = plain["bytes"] / chosen["bytes"], plain["latency_ms"] / chosen["latency_ms"]
     held = (
         f"Against plain training ({plain['key']}): file {ratio(smaller, 'smaller', 'larger')}, latency "
-        f"{ratio(faster, 'faster', 'slower')}, validation metric {chosen['metric'] - plain['metric']:+.3g}."
+        f"{ratio(faster, 'faster', 'slower')}. At the same cost, {trial['cost']:.3g} plain epochs each, its "
+        f"trial had a validation metric of {trial['metric']:.3g}, plain training {plain['metric']:.3g}."
     )
     return f"{found['why']}\n\n{held}"
 
@@ -49,16 +50,12 @@ def ratio(factor: float, better: str, worse: str) -> str:
 
 
 def cards(chosen: Data, plain: Data | None) -> report.Cards:
-    """The choice's numbers, beside plain's."""
+    """The choice's numbers; sizes and times beside plain's."""
     other = plain or {}
     return report.Cards(
         [
-            report.Card("validation metric", chosen["metric"], other=other.get("metric")),
-            *(
-                []
-                if chosen.get("test") is None
-                else [report.Card("test metric", chosen["test"], other=other.get("test"))]
-            ),
+            report.Card("validation metric", chosen["metric"]),
+            *([] if chosen.get("test") is None else [report.Card("test metric", chosen["test"])]),
             report.Card("packed file", chosen["bytes"], "bytes", other=other.get("bytes"), better="lower"),
             report.Card("multiply–adds", chosen["macs"], "count", other=other.get("macs"), better="lower"),
             report.Card("latency", chosen["latency_ms"], "ms", other=other.get("latency_ms"), better="lower"),

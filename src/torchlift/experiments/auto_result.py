@@ -99,7 +99,7 @@ class AutoResult:
 
     def data(self) -> dict[str, Any]:
         """The search as plain data."""
-        plain = self.plain
+        plain, trial = self.plain, self.trial
         task = self.setup.make_model()
         model = getattr(task, "model", task)
         return {
@@ -112,6 +112,7 @@ class AutoResult:
             "higher_is_better": self.constraints.higher_is_better,
             "chosen": dataclasses.asdict(self.chosen),
             "plain": None if plain is None else dataclasses.asdict(plain),
+            "trial": None if trial is None else dataclasses.asdict(trial),
             "front": [dataclasses.asdict(row) for row in self.front],
             "rows": [dataclasses.asdict(row) for row in self.rows],
             "dropped": self.dropped,

@@ -77,7 +77,7 @@ class Delivery:
         """The run's model as a file, and what that is worth."""
         small = shrunk(result)
         model, packed = written(small, self.file, result.card)
-        train, valid, test = self.setup.data
+        _, valid, test = self.setup.data
         batch = int(self.setup.settings.get("batch_size", 128))
 
         def score(data: Any) -> float:
@@ -89,7 +89,7 @@ class Delivery:
             self.row,
             cost=result.cost,
             fit_seconds=result.seconds,
-            metric=score(train if valid is None else valid),
+            metric=score(valid),
             test=None if test is None else score(test),
             bytes=self.file.stat().st_size,
             macs=count_macs(model.eval(), result.example),

@@ -54,7 +54,7 @@ def fit_axis(values: Iterable[float], *, log: bool = False, pad: float = 0.04) -
         return Axis(min(low, below), max(high, above), log=True)
     if high - low <= 1e-9 * max(abs(low), abs(high)):
         margin = abs(low) / 10 or 1.0
-        return Axis(low - margin, high + margin)
+        return Axis(low - margin, high if high == 1.0 else high + margin)  # no share is above 1
     margin = pad * (high - low)
     near_zero = 0 <= low < 0.25 * (high - low)
     return Axis(0.0 if near_zero else low - margin, high + margin)

@@ -40,7 +40,7 @@ def auto(
     Every trial ends in a packed file that is read back and measured. --recipe
     names candidates, as often as you like; without it, all that suit the model.
     --budget: plain epochs by FLOPs in place of minutes. In --out: model.tl,
-    auto.json, report.html.
+    card.json, auto.json, report.html.
     """
     from torchlift.cli.config import read_config
 
@@ -73,6 +73,7 @@ def auto(
         candidates=several_recipes(config) if config.recipe else None,
         executor=executor_of(config),
         out=out,
+        schema=data.schema,
         **settings,
     )
     places = {"out": out, "model": result.file, "report": try_rebuild(out)}
