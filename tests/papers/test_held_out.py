@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from papers.our_searches import held_out
+from papers.our_searches import held_out, trial_ranks, two_leads
 from papers.our_searches.held_out_tasks import TASKS, HeldOut, friedman, oscillator, table
 from torchlift.data import Splits
 
@@ -101,3 +101,31 @@ def test_generated_tasks_fit_their_models(name: str) -> None:
     assert out.shape == (4, 8) if job.loss == "cross_entropy" else out.shape == y[:4].shape
     assert all(math.isfinite(value) for value in out.flatten().tolist())
     assert not job.norms or any(isinstance(m, nn.BatchNorm1d) for m in job.make(norm=True))
+
+
+def test_the_leads_are_paired_with_their_controls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rate of a way is the better one on the tuning seed; a dear way takes fewer steps."""
+    x = torch.randn(96, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    few = Splits(*(((x[i::3], (x[i::3].mean((1, 2, 3)) > 0).long())) for i in range(3)), "classification")
+    monkeypatch.setattr(two_leads, "images", lambda *_: few)
+    measure = two_leads.Measure("CNN 12-24-48", tmp_path, None, 0.01)
+    prices = dict.fromkeys(measure.lead.recipes, 1.0) | {"whitened, norm": 2.0}
+    measure.cells.get("seconds of a step", lambda: prices)
+    (row, *_) = measure.rows("CNN", [0, 1])
+    assert (row["control"], row["lead"]) == ("norm", "whitened, norm")
+    assert row["time of a step"] == 2
+    assert measure.run("whitened, norm", row["rates"]["whitened, norm"], 0)["steps"] == pytest.approx(2)
+    tried = {rate: measure.run("norm", rate, two_leads.TUNING)["valid"] for rate in two_leads.RATES}
+    assert row["rates"]["norm"] == min(tried, key=lambda rate: tried[rate])
+    assert "whitened, norm" in two_leads.finding(row)
+
+
+def test_trials_are_ranked_against_whole_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = (lambda: net(), lambda: little(None), "mse")
+    monkeypatch.setattr(trial_ranks, "TASKS", {"little": job})
+    monkeypatch.setattr(trial_ranks, "PARTS", (0.5, 1.0))
+    told = trial_ranks.run(tmp_path, seeds=1, scale=0.05)
+    half, whole = told["rows"]
+    assert whole["rank correlation"] == pytest.approx(1.0)
+    assert whole["loss of its choice to the best"] == 1
+    assert half["loss of its choice to the best"] >= 1
