@@ -67,7 +67,7 @@ def test_the_value_is_the_validation_metric_of_what_was_drawn():
 
 
 def test_it_finds_the_optimum():
-    tuned = quick(trials=40)
+    tuned = quick(trials=16)
     assert abs(tuned.best["weight"] - 3) < 0.3
 
 
