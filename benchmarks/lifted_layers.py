@@ -23,7 +23,7 @@ import torchlift as tl
 from torchlift import lifted
 from torchlift.train.stepping import StepContext
 
-WIDTH, SAMPLES, SWEEPS = 64, 1_000, 3
+WIDTH, SAMPLES, SWEEPS = 64, 1_000, 2
 BYTES = {"sent": 0}
 
 

@@ -38,7 +38,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("inversion_noise", 1.0),
         ("inversion_example", 1.0),
-        ("inversion_layer", 0.01),
+        ("inversion_layer", 0.001),
         ("inversion_autoencoder", 0.01),
         ("imaging", 1e-4),
     ],
@@ -48,6 +48,10 @@ def test_entries_run(name: str, scale: float, tmp_path: Path) -> None:
     assert all(set(result["columns"]) <= set(row) for row in result["rows"])
     assert result["seeds"] == [0]
     assert reproduction_page(result).title
+    if name == "inversion_layer":
+        assert (
+            len(list(tmp_path.glob("inversion-layer-*.html"))) == len(result["rows"]) == len(result["curves"])
+        )
     if name == "inversion_noise":
         on, off = result["rows"]
         assert on["error ~ δ to the"]["mean"] >= 1

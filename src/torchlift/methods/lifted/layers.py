@@ -133,7 +133,7 @@ class Layer(abc.ABC):
         if self.flat:
             w = self.weight
             gram = w @ w.mT if len(w) < w.shape[1] else w.mT @ w
-            return float(torch.linalg.eigvalsh(gram)[-1].clamp(min=0).sqrt())
+            return float(torch.linalg.eigvalsh(gram.double())[-1].clamp(min=0).sqrt())
         if self.pooled:
             windows = 1
             for pool in [m for m in self.before if isinstance(m, nn.MaxPool2d)]:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from torchlift.convex.activations import Activation, Clip
 from torchlift.convex.activations import get as get_activation
@@ -111,12 +112,12 @@ class ProximalNet(Recursive):
 
     def start(self, x: Tensor) -> Tensor:
         """z₀."""
-        return self.first.expand(len(x), -1)
+        return self.first.expand(x.size(0), -1)
 
     def preactivation(self, index: int, u: Tensor, x: Tensor) -> Tensor:
         """u − τL(Lᵀu − x)."""
         operator = self.operators[index]
-        return u - self.tau * (u @ operator - x) @ operator.mT
+        return u - self.tau * linear(u @ operator - x, operator)
 
     def following(self, index: int, u: Tensor, z: Tensor) -> Tensor:
         """z."""
