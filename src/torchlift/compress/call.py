@@ -87,7 +87,9 @@ def compress(
     place = torch.device(
         "cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu")
     )
-    given = copied(model).to(place).eval()
+    foldable = where == "*" and not keep and self_contained(model)
+    there = all(p.device == place for p in model.parameters())
+    given = model if foldable and there else copied(model).to(place).eval()
     data = Calibration.of(given, calibration, place)
     chosen = selection(given, where, keep)
     folder = None if out is None else Path(out)
@@ -100,7 +102,6 @@ def compress(
     }
     identity = "" if folder is None else identity_of(model, iter(data), settings)
     bar = Bar(progress)
-    foldable = where == "*" and not keep and self_contained(given)
     original = fold_norms(given, data.first(2)) if foldable else given
     score = None if valid is None else Score(valid, metric, place)
     sweep = Sweep(original, data, Journal(folder, identity, resume=resume), bar, chosen)

@@ -64,7 +64,7 @@ class Sweep:
         never = next((m.weight for m in maps if m.weight not in ran), None)
         if never is not None:
             raise TorchliftError(NEVER.format(never, never))
-        return State(copy.deepcopy(self.original))
+        return State(self.original)
 
     def stream(self, state: State, previous: nn.Module | None = None) -> tuple[Stream, list[LinearMap]]:
         """Both networks, and the maps of the one at work; targets move by a ``previous`` sweep's network."""
@@ -136,7 +136,7 @@ class Sweep:
 
     def options(self, state: State, forms: Form) -> tuple[dict[str, list[Option]], dict[str, float]]:
         """For each weight its sizes and costs at every number of bits, and its sensitivity."""
-        stream, maps = self.stream(state)
+        stream, maps = self.stream(State(copy.deepcopy(state.work), state.cuts))  # layers are tried in it
         found: dict[str, list[Option]] = {}
         sensitivity: dict[str, float] = {}
         base = self.output_error(state.work, brief=True)
