@@ -23,11 +23,11 @@ def test_lifting_walks_over_the_model_a_few_times_however_many_weights(
 
 
 def test_all_names_of_a_tied_weight_are_found() -> None:
-    from torchlift.core.weights import aliases
+    from torchlift.core.weights import aliases_by_name
 
     layer = nn.Linear(3, 3)
     model = nn.Sequential(layer, nn.Linear(3, 3), layer)
-    assert aliases(model, ["0.weight", "1.weight"]) == {
+    assert aliases_by_name(model, ["0.weight", "1.weight"]) == {
         "0.weight": ["0.weight", "2.weight"],
         "1.weight": ["1.weight"],
     }

@@ -41,7 +41,7 @@ class ModuleLift(Lift):
         body = self.body(problem)
         if any(node.way_back == self for _, node in nodes(body)):
             raise OrderError(f"{self!r} has lifted this problem already: project it first.")
-        names = aliases(body)
+        names = module_aliases(body)
         replacements = self.nodes(self.chosen(body, names))
         if not replacements:
             raise SelectionError(f"{self!r} lifts none of the modules it found. {near('', names)}")
@@ -84,7 +84,7 @@ class ModuleLift(Lift):
         mine = [(name, node) for name, node in nodes(body) if node.way_back == self]
         if not mine:
             raise OrderError(f"{self!r} has no node in this problem: lift it first, and project only once.")
-        names = aliases(body)
+        names = module_aliases(body)
         for name, node in reversed(mine):
             plain = node.project()
             assert isinstance(plain, nn.Module)
@@ -105,7 +105,7 @@ class ModuleLift(Lift):
         return body
 
 
-def aliases(body: nn.Module) -> dict[str, list[str]]:
+def module_aliases(body: nn.Module) -> dict[str, list[str]]:
     """All dotted names of each module, by the first of them: shared modules have several."""
     first: dict[int, str] = {}
     names: dict[str, list[str]] = {}

@@ -48,7 +48,7 @@ class Reparametrized(Problem):
         added = lift_coordinates(base)
         slots = {name: base.get_parameter(name) for name in nodes}
         self.relifted = {key(name): added[p] for name, p in slots.items() if p in added}
-        self.slots = {key(name): slots for name, slots in aliases(base, nodes).items()}
+        self.slots = {key(name): slots for name, slots in aliases_by_name(base, nodes).items()}
         for slots in self.slots.values():
             fill(base, slots, None)  # a hole: any use of base past this wrapper fails loudly
         self.train(base.training)
@@ -267,7 +267,7 @@ def key(name: str) -> str:
     return name.replace(".", "/")
 
 
-def aliases(module: nn.Module, names: Iterable[str]) -> dict[str, list[str]]:
+def aliases_by_name(module: nn.Module, names: Iterable[str]) -> dict[str, list[str]]:
     """All names of each of the parameters: tied ones have several."""
     by_identity: dict[int, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from torchlift.errors import TorchliftError
+from torchlift.train.history import Row
 
-Row = dict[str, Any]
 Listener = Callable[[Row], object]
 
 

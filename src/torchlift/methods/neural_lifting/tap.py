@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from torchlift.core import Node, Problem, Task
-from torchlift.core.modules import aliases
+from torchlift.core.modules import module_aliases
 from torchlift.core.outputs import pick
 from torchlift.errors import TorchliftError
 from torchlift.loss import output as prediction
@@ -48,14 +48,14 @@ def tap(problem: Problem, name: str, index: int | str | None) -> Tap:
     if not name:
         problem.model = new
     else:
-        for alias in aliases(body)[name]:
+        for alias in module_aliases(body)[name]:
             body.set_submodule(alias, new)
     return new
 
 
 def put(root: nn.Module, name: str, module: nn.Module) -> None:
     """Set a module under all of its names."""
-    for alias in aliases(root)[name]:
+    for alias in module_aliases(root)[name]:
         root.set_submodule(alias, module)
 
 

@@ -17,7 +17,7 @@ from torchlift.methods.recipe import Recipe, lift_from_fields
 from torchlift.methods.sharing.banks import banks
 from torchlift.methods.sharing.folding import Fold
 from torchlift.methods.sharing.mixing import joins
-from torchlift.methods.sharing.templates import SharingGroups, Store
+from torchlift.methods.sharing.templates import SharingGroups, StoredForm
 from torchlift.targets import Target, solve_for_target
 
 LOG = logging.getLogger("torchlift")
@@ -41,7 +41,7 @@ class SoftSharing(Recipe):
     fold: float | None = 0.95
     parameters: int | None = None
     bytes: int | None = None
-    store: Store = "templates"
+    store: StoredForm = "templates"
     finetune: float = 0.25
     finetune_rate: float = 1.0
 

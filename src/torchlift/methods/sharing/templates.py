@@ -17,7 +17,7 @@ from torchlift.methods.sharing.repeats import groups_alike, groups_by_glob, labe
 
 SharingGroups = Literal["auto"] | Mapping[str, Sequence[str]]
 
-Store = Literal["weights", "templates"]
+StoredForm = Literal["weights", "templates"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Templates(WeightLift):
     recurrence: float = 0.0
     # The way back is not part of the problem: what one threshold lifted, another may project.
     fold: float | None = dataclasses.field(default=None, compare=False)
-    store: Store = dataclasses.field(default="weights", compare=False)
+    store: StoredForm = dataclasses.field(default="weights", compare=False)
 
     def __post_init__(self) -> None:
         if self.k is not None and self.k < 1:

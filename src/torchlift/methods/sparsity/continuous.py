@@ -17,7 +17,7 @@ from torchlift.methods.sparsity.accounts import account, closed, itself, quietly
 from torchlift.methods.sparsity.channel_targets import ShrunkTarget, groups_of, shrunk_target
 from torchlift.methods.sparsity.mask_options import Masking
 from torchlift.methods.sparsity.pruned_weights import logger
-from torchlift.methods.sparsity.switches import spared
+from torchlift.methods.sparsity.switches import with_one_open
 from torchlift.methods.sparsity.targets import MaskTarget, mask_target, meet
 from torchlift.targets import Target
 
@@ -97,7 +97,7 @@ class ContinuousSparsification(Masking):
         fit(lifted, name="lifted", share=1 - self.finetune, groups=groups, preview=plain, log=log)
         if goal is not None and (isinstance(goal, ShrunkTarget) or goal.name == "bytes"):
             meet(lifted, mask, goal)
-        small = mask.project(lifted if goal else checked(lifted, mask.s_init))
+        small = mask.project(lifted if goal else warned_of_extremes(lifted, mask.s_init))
         assert isinstance(small, Task)
         return self.tuned(small, fit, goal) if self.finetune else small
 
@@ -168,7 +168,7 @@ class ContinuousSparsification(Masking):
         return {"where": "*", "granularity": groups, "skip": None}
 
 
-def checked(lifted: Problem, s_init: float) -> Problem:
+def warned_of_extremes(lifted: Problem, s_init: float) -> Problem:
     """Say which knob to turn where nothing, or everything, was dropped; leave no layer without a weight."""
     achieved = closed(lifted)
     knobs = {
@@ -181,4 +181,4 @@ def checked(lifted: Problem, s_init: float) -> Problem:
     with warnings.catch_warnings():
         if achieved > 0.999:
             warnings.simplefilter("ignore")
-        return spared(lifted)
+        return with_one_open(lifted)

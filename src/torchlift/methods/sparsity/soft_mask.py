@@ -11,7 +11,15 @@ from torch import Tensor
 from torchlift.core import Dial, Fit, Node, Problem, Reparametrized, WeightLift, liftable, matches, refer
 from torchlift.errors import TorchliftError
 from torchlift.methods.sparsity import gates
-from torchlift.methods.sparsity.switches import Gate, Ranked, Stairs, Switches, aimed, rounded, spared
+from torchlift.methods.sparsity.switches import (
+    Gate,
+    Ranked,
+    Stairs,
+    Switches,
+    with_one_open,
+    with_round_widths,
+    with_target_sparsity,
+)
 
 MaskGroups = Mapping[str, Mapping[str, int | tuple[int, tuple[int, ...]]]]
 
@@ -183,10 +191,10 @@ class SoftMask(WeightLift):
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The masked problem; of a layer whose channels all closed the best is kept, with a warning."""
         if self.sparsity is not None and isinstance(problem, Reparametrized) and problem.way_back == self:
-            problem = aimed(problem, self.round_to)
+            problem = with_target_sparsity(problem, self.round_to)
         elif self.round_to > 1:
-            problem = rounded(problem, self.round_to)
-        return super().project(problem if self.granularity == "weight" else spared(problem), fit)
+            problem = with_round_widths(problem, self.round_to)
+        return super().project(problem if self.granularity == "weight" else with_one_open(problem), fit)
 
 
 def group_of(groups: MaskGroups, name: str) -> tuple[str, int | tuple[int, tuple[int, ...]]] | None:

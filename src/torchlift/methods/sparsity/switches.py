@@ -176,7 +176,7 @@ def switches(problem: nn.Module) -> dict[str, Switches]:
     return dict(by_identity.values())
 
 
-def aimed(problem: Problem, multiple: int = 1) -> Problem:
+def with_target_sparsity(problem: Problem, multiple: int = 1) -> Problem:
     """A copy of the problem whose closed gates are worth the target; of equal logits, small weights go.
 
     ``multiple``: of each set of gates a multiple of it stays open.
@@ -204,7 +204,7 @@ def aimed(problem: Problem, multiple: int = 1) -> Problem:
     return problem
 
 
-def rounded(problem: Problem, multiple: int) -> Problem:
+def with_round_widths(problem: Problem, multiple: int) -> Problem:
     """A copy of the problem in which the open gates of each set are a multiple, the nearest there is."""
     problem = copy.deepcopy(problem)
     for switch in switches(problem).values():
@@ -214,7 +214,7 @@ def rounded(problem: Problem, multiple: int) -> Problem:
     return problem
 
 
-def spared(problem: Problem) -> Problem:
+def with_one_open(problem: Problem) -> Problem:
     """A copy of the problem in which no set of gates is closed altogether: the best one is kept."""
     problem = copy.deepcopy(problem)
     for name, switch in switches(problem).items():

@@ -15,7 +15,7 @@ from torchlift.methods.sparsity.accounts import account
 from torchlift.methods.sparsity.mask_options import Masking
 from torchlift.methods.sparsity.pruned_weights import logger
 from torchlift.methods.sparsity.soft_mask import Variant
-from torchlift.methods.sparsity.switches import Switches, spared
+from torchlift.methods.sparsity.switches import Switches, with_one_open
 from torchlift.methods.sparsity.switches import switches as all_switches
 
 
@@ -68,7 +68,7 @@ class TicketSearch(Masking):
             fitted = fit(lifted, name=f"round {number}", share=share, remember=remember, warm=fitted, log=log)
             early = remembered(fitted.remembered, self.rewind) if remember else early
         load_early_weights(lifted, early)
-        ticket = mask.project(spared(lifted))
+        ticket = mask.project(with_one_open(lifted))
         assert isinstance(ticket, Task)
         fit(ticket, name="ticket", share=share, log=logger(self.where, self.skip))
         return ticket

@@ -62,7 +62,7 @@ def release(package: str) -> str | None:
     return f"{package} {version}" if installed and isinstance(version, str) else None
 
 
-def name_of(value: Any) -> str:
+def qualified_name(value: Any) -> str:
     """``module:qualified.name`` of a class or function."""
     return f"{getattr(value, '__module__', None) or 'builtins'}:{getattr(value, '__qualname__', value)}"
 
@@ -91,7 +91,7 @@ class Digest:
         elif id(value) in self.seen:
             self.update("again", self.seen[id(value)][0])
         elif self.depth > DEEPEST:
-            self.update("deep", name_of(type(value)))
+            self.update("deep", qualified_name(type(value)))
             note_opaque(type(value))
         else:
             self.seen[id(value)] = (len(self.seen), value)
@@ -117,9 +117,9 @@ class Digest:
         elif isinstance(value, types.FunctionType):
             self.add_function(value)
         elif isinstance(value, type | types.BuiltinFunctionType):
-            self.update("named", name_of(value))
+            self.update("named", qualified_name(value))
         elif isinstance(value, nn.Module):
-            self.update("module", name_of(type(value)), value.extra_repr())
+            self.update("module", qualified_name(type(value)), value.extra_repr())
             self.add(public(value))
             self.add(
                 {**dict(value.named_parameters(recurse=False)), **dict(value.named_buffers(recurse=False))}
@@ -137,10 +137,10 @@ class Digest:
     def add_function(self, function: types.FunctionType) -> None:
         """What a function does: a library's by its name, any other's by its code and all it closes over."""
         if from_library(function) and "<" not in function.__qualname__:
-            self.update("named", name_of(function))
+            self.update("named", qualified_name(function))
             return
         if release_of(function) is not None and "<" not in function.__qualname__:
-            self.update("installed", name_of(function), release_of(function))
+            self.update("installed", qualified_name(function), release_of(function))
             return
         self.update("function")
         self.add_code(function.__code__)
@@ -166,7 +166,7 @@ class Digest:
     def add_instance(self, value: Any) -> None:
         """An object: its type, the code of its call, its fields or public attributes."""
         kind = type(value)
-        self.update("object", name_of(kind))
+        self.update("object", qualified_name(kind))
         self.add_class(kind)
         if dataclasses.is_dataclass(value):
             self.add_all("fields", [getattr(value, field.name) for field in dataclasses.fields(value)])
@@ -181,7 +181,7 @@ class Digest:
             if from_library(base) or base is object:
                 continue
             if release_of(base) is not None:
-                self.update("installed", name_of(base), release_of(base))
+                self.update("installed", qualified_name(base), release_of(base))
                 continue
             for name, member in sorted(vars(base).items()):
                 function = getattr(member, "__func__", getattr(member, "fget", member))
@@ -213,7 +213,7 @@ def note_opaque(kind: type) -> None:
     """Say that something counts by its type alone."""
     noted = OPAQUE.get()
     if noted is not None:
-        noted.add(name_of(kind))
+        noted.add(qualified_name(kind))
 
 
 @contextlib.contextmanager

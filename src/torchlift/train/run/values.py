@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from torchlift.errors import CheckpointError
-from torchlift.train.run.digest import digest, from_library, name_of
+from torchlift.train.run.digest import digest, from_library, qualified_name
 from torchlift.train.until import Rule
 
 Value = Any
@@ -53,14 +53,14 @@ def encode(value: Any) -> Value:
         options = {name: encode(item) for name, item in value.keywords.items()}
         return {"call": encode(value.func), "arguments": encode(tuple(value.args)), "options": options}
     if isinstance(value, Rule):
-        return {"class": name_of(type(value)), "arguments": encode(tuple(value.settings().values()))}
+        return {"class": qualified_name(type(value)), "arguments": encode(tuple(value.settings().values()))}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"class": name_of(type(value)), "fields": fields} | code_of(type(value))
+        return {"class": qualified_name(type(value)), "fields": fields} | code_of(type(value))
     if isinstance(value, torch.dtype):
         return {"import": str(value).replace(".", ":", 1)}
     if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType) and importable(value):
-        return {"import": name_of(value)} | code_of(value)
+        return {"import": qualified_name(value)} | code_of(value)
     return {"opaque": f"{words(value)}, which cannot be written as a value", "digest": digest(value)}
 
 
@@ -81,7 +81,7 @@ def code_of(value: Any) -> dict[str, str]:
 def importable(value: Any) -> bool:
     """Whether the name of a class or function leads back to it."""
     try:
-        return find(name_of(value)) is value
+        return find(qualified_name(value)) is value
     except (ImportError, AttributeError, ValueError):
         return False
 
@@ -91,7 +91,7 @@ def words(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a {value.dtype} tensor of shape {tuple(value.shape)}"
     named = value if hasattr(value, "__qualname__") else type(value)
-    return f"{'' if named is value else 'an instance of '}{name_of(named)}"
+    return f"{'' if named is value else 'an instance of '}{qualified_name(named)}"
 
 
 def find(name: str) -> Any:
@@ -122,12 +122,12 @@ def decode(value: Value, allow: Iterable[str] = ()) -> Any:
         "none": lambda: None,
         "list": lambda: list(recurse(value["list"])),
         "dict": lambda: dict(recurse(value["dict"])),
-        "import": lambda: load(value["import"], allow),
+        "import": lambda: load_named(value["import"], allow),
     }
     return readers[kind]()
 
 
-def load(name: str, allow: Iterable[str]) -> Any:
+def load_named(name: str, allow: Iterable[str]) -> Any:
     """A class, function or dtype by name, from packages that are trusted, defined where the name says."""
     module = name.partition(":")[0]
     if module == "torch" and isinstance(value := getattr(torch, name.partition(":")[2], None), torch.dtype):
@@ -141,14 +141,14 @@ def load(name: str, allow: Iterable[str]) -> Any:
         value = find(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise CheckpointError(f"{name} is not there ({error}).") from error
-    if not isinstance(value, type | types.FunctionType) or name_of(cast(Any, value)) != name:
+    if not isinstance(value, type | types.FunctionType) or qualified_name(cast(Any, value)) != name:
         raise CheckpointError(f"{name} is not a class or function of that module.")
     return value
 
 
 def load_class(name: str, allow: Iterable[str]) -> Any:
     """A dataclass or a stopping rule by name."""
-    kind = load(name, allow)
+    kind = load_named(name, allow)
     if not (isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, Rule))):
         raise CheckpointError(f"{name} is neither a dataclass nor a stopping rule.")
     return kind
