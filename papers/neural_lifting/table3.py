@@ -100,7 +100,9 @@ def run(
         arms = paper_arms(blocks, epochs)
         arms += [] if as_published else at_equal_cost(blocks, budget)
         jobs = [(arm, seed) for arm in arms for seed in teachers]
-        work = partial(one_run, blocks=blocks, samples=images or 10_000, device=device, out=out / "table3")
+        work = partial(
+            one_run, blocks=blocks, samples=images or 10_000, device=device, out=out / f"table3-{budget:g}"
+        )
         runs = iter(run_all(work, jobs))
         found = {arm.name: [next(runs) for _ in teachers] for arm in arms}
         rates = [found.pop(f"1-block, lr {lr:g}") for lr in TUNING if f"1-block, lr {lr:g}" in found]
