@@ -81,7 +81,7 @@ def recipes(model: str) -> dict[str, Recipe | Lift]:
         "lift then tune": r.LiftThenTune(tl.lifts.SoftMask(s_init=0.1)),
         "lifted": r.Lifted(),
         "chain": Chain({"norm": tl.lifts.Normalize(), "cut": r.MagnitudePruning(sparsity=0.3)}),
-        "auto": r.BestOf(trials=0.4),
+        "auto": r.BestOf(trials=0.4, price="FLOPs"),
     }
 
 
