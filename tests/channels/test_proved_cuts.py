@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import torchlift as tl
 from torchlift.core.stored import store, stored
@@ -193,6 +195,54 @@ def test_long_inputs_are_cropped_where_the_model_takes_shorter_ones():
 
     shrink(Speech(), torch.randn(2, 144_160))
     assert max(seen) <= 2**14
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+def test_long_inputs_of_one_length_take_little_more_than_a_forward_pass():
+    class Speech(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.maps = nn.Sequential(
+                nn.Conv1d(1, 128, 10, 5), nn.ReLU(), nn.Conv1d(128, 64, 8, 4), nn.ReLU()
+            )
+            self.head = nn.Linear(64, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.maps(x.view(-1, 1, 144_160)).mean(2))
+
+    model, x = Speech().eval(), torch.randn(2, 144_160)
+    once = torch.no_grad()(model)
+    shrink(nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU()), torch.randn(2, 1, 9))  # what is loaded once
+    assert peak(shrink, model, x) <= 4 * 4 * size(model) + peak(once, x) + 2**25
+
+
+class Work(TorchDispatchMode):
+    """How many operations are made, and entries computed."""
+
+    operations = entries = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **kwargs or {})
+        self.operations += 1
+        self.entries += sum(t.numel() for t in tree_leaves(out) if isinstance(t, Tensor))
+        return out
+
+
+def work(layers: int) -> tuple[int, int]:
+    """What shrinking a network of so many layers takes."""
+    model = nn.Sequential(*(m for _ in range(layers) for m in (nn.Linear(8, 8), nn.ReLU()))).eval()
+    with torch.no_grad():
+        for layer in model[:-2:2]:
+            layer.weight[:2] = layer.bias[:2] = 0
+    with Work() as seen:
+        assert shrink(model, torch.randn(2, 8))[0].out_features == 6
+    return seen.operations, seen.entries
+
+
+def test_twice_the_layers_are_twice_the_work():
+    few, many = work(8), work(16)
+    assert many[0] <= 2.2 * few[0]
+    assert many[1] <= 3 * few[1]
 
 
 @pytest.mark.parametrize("kind", ["cnn", "transformer"])

@@ -147,6 +147,7 @@ def test_expanded_tensors_are_measured():
             self.register_buffer("one", torch.ones(3)[:1].expand(1))
             self.register_buffer("many", torch.ones(1, 1).expand(4, 5))
             self.register_buffer("part", torch.arange(12.0)[::5][:1].as_strided((1,), (7,)))
+            self.register_buffer("none", torch.ones(1).as_strided((0,), (0,)))
 
         def forward(self, x):
             return x * self.one + self.many.sum()

@@ -23,12 +23,8 @@ DTYPES: dict[str, torch.dtype] = {
 def bits_of(tensor: Tensor) -> Array:
     """The entries as unsigned integers of their own width (complex128 as pairs)."""
     flat = tensor.detach().cpu().contiguous().flatten()
-    if flat.numel() and flat.stride(0) != 1:  # one entry of an expanded tensor counts as contiguous
-        flat = (
-            torch.empty_like(flat, memory_format=torch.contiguous_format)
-            .copy_(flat)
-            .as_strided(flat.shape, (1,))
-        )
+    if flat.stride(0) != 1:  # expanded tensors of one entry, or of none, count as contiguous
+        flat = torch.empty(flat.shape, dtype=flat.dtype).copy_(flat)
     return flat.view(torch.uint8).numpy().view(BITS[flat.element_size()])
 
 
