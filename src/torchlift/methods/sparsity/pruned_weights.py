@@ -53,14 +53,12 @@ def dropped(task: Task, scores: Mapping[str, Tensor], goal: float, scope: Scope 
     with torch.no_grad():
         for names in [list(scores)] if scope == "global" else [[name] for name in scores]:
             tensors = [task.get_parameter(name) for name in names]
-            flat = torch.cat(
-                [
-                    torch.where(w == 0, -torch.inf, scores[n]).flatten()
-                    for n, w in zip(names, tensors, strict=True)
-                ]
-            )
+            counts = [w.numel() for w in tensors]
+            flat = scores[names[0]].new_empty(sum(counts))  # one copy of the scores: models may be large
+            for name, w, own in zip(names, tensors, flat.split(counts), strict=True):
+                own.copy_(scores[name].flatten()).masked_fill_((w == 0).flatten(), -torch.inf)
             gone = smallest(flat, int(goal * flat.numel() + 0.5))
-            for name, w, cut in zip(names, tensors, gone.split([w.numel() for w in tensors]), strict=True):
+            for name, w, cut in zip(names, tensors, gone.split(counts), strict=True):
                 if bool(cut.all()):
                     warnings.warn(f"all of {name} would go; its largest weight is kept.", stacklevel=2)
                 store(task, name, kept=(w != 0) & ~gates.spared(cut.view_as(w), w.abs()))
