@@ -211,9 +211,19 @@ def test_long_inputs_of_one_length_take_little_more_than_a_forward_pass():
             return self.head(self.maps(x.view(-1, 1, 144_160)).mean(2))
 
     model, x = Speech().eval(), torch.randn(2, 144_160)
-    once = torch.no_grad()(model)
+    maps = 0
+
+    def count(_layer: nn.Module, _given: object, out: Tensor) -> None:
+        nonlocal maps
+        maps += 4 * out.numel()
+
+    with torch.no_grad():
+        handles = [layer.register_forward_hook(count) for layer in model.maps]
+        model(x)
+    for handle in handles:
+        handle.remove()
     shrink(nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU()), torch.randn(2, 1, 9))  # what is loaded once
-    assert peak(shrink, model, x) <= 4 * 4 * size(model) + peak(once, x) + 2**25
+    assert peak(shrink, model, x) <= 4 * 4 * size(model) + 1.5 * maps + 2**24
 
 
 class Work(TorchDispatchMode):
