@@ -49,14 +49,14 @@ def dropped(task: Task, scores: Mapping[str, Tensor], goal: float, scope: Scope 
     """
     if not 0 <= goal < 1:
         raise TorchliftError(f"sparsity must lie in [0, 1), got {goal}: 0.95 leaves 5 % of the weights.")
-    task = copy.deepcopy(task)
+    task, scores = copy.deepcopy(task), dict(scores)
     with torch.no_grad():
         for names in [list(scores)] if scope == "global" else [[name] for name in scores]:
             tensors = [task.get_parameter(name) for name in names]
             counts = [w.numel() for w in tensors]
-            flat = scores[names[0]].new_empty(sum(counts))  # one copy of the scores: models may be large
+            flat = scores[names[0]].new_empty(sum(counts))  # in place of the scores: models may be large
             for name, w, own in zip(names, tensors, flat.split(counts), strict=True):
-                own.copy_(scores[name].flatten()).masked_fill_((w == 0).flatten(), -torch.inf)
+                own.copy_(scores.pop(name).flatten()).masked_fill_((w == 0).flatten(), -torch.inf)
             gone = smallest(flat, int(goal * flat.numel() + 0.5))
             for name, w, cut in zip(names, tensors, gone.split(counts), strict=True):
                 if bool(cut.all()):
