@@ -52,7 +52,7 @@ def test_other_targets_and_their_limits():
 def test_a_target_in_bytes_is_met_by_the_file(tmp_path):
     wide = nn.Sequential(nn.Linear(8, 400), nn.ReLU(), nn.Linear(400, 40), nn.ReLU(), nn.Linear(40, 2))
     result = run(ContinuousSparsification(bytes=16_000), epochs=2, net=wide)
-    size = save(result.model, tmp_path / "m.tl")
+    size = save(result, tmp_path / "m.tl")
     assert size == pytest.approx(16_000, rel=0.02)
     assert result.history[-1]["bytes_target"] == 16_000
     assert result.history[-1]["bytes"] == pytest.approx(size, abs=16)
