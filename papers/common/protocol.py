@@ -50,6 +50,9 @@ class Protocol:
     epochs: float | None = None
     images: int | None = None
     seeds: int | None = None
+    """0 where nothing is random."""
+    differs: str = ""
+    """What our entry has to do differently."""
     arms: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict[str, Mapping[str, Any]])
     printed: Sequence[Mapping[str, Any]] = ()
     """Numbers of the source: ``what``, ``value``, and ``ours``, the cell of the record beside it."""

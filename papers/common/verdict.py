@@ -3,9 +3,10 @@
 A check compares two numbers of a record, or one with a given number. With several seeds two numbers differ if
 the difference of their means is larger than its standard error.
 
-* **reproduced**: all checks hold, in a record as long and as large as the paper's experiment, with at least
-  three seeds (or as many as the paper has, for experiments without chance).
-* **partly**: some checks hold; or all, in a record of fewer epochs, images or seeds.
+* **reproduced**: all checks hold, in a record as long and as large as the paper's experiment, with its
+  settings and at least three seeds (one, where nothing is random).
+* **partly**: some checks hold; or all, in a record of fewer epochs, images or seeds, or of settings that the
+  paper does not print.
 * **not reproduced**: no check holds.
 * **not run**: there is no record of this experiment. A stand-in, another network on other data, is told, and
   decides nothing.
@@ -158,8 +159,10 @@ def less(published: Protocol, record: Record) -> str:
         if f"--{name}" in words and own is not None:
             used = float(words[words.index(f"--{name}") + 1])
             if used < own:
-                told.append(f"{used:,g} of {own:,g} {name}")
+                told.append(f"{used:,.10g} of {own:,.0f} {name}")
     seeds = len(record.get("seeds") or [])
-    if seeds < min(ENOUGH_SEEDS, published.seeds or 1):
-        told.append(f"{seeds} of {published.seeds} seeds")
+    if published.seeds and seeds < ENOUGH_SEEDS:
+        told.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
+    if published.differs:
+        told.append(published.differs)
     return f"; {', '.join(told)}" if told else ""

@@ -158,9 +158,10 @@ def row(blocks: int, name: str, found: dict[str, list[Measured]]) -> Row:
 def ratio(mine: list[float], other: list[float] | None) -> dict[str, float] | None:
     """The geometric mean of the ratios, teacher by teacher, with its 95 % interval."""
     if other is None or mine == other:
-        return None if other is None else {"mean": 1.0, "low": 1.0, "high": 1.0}
+        return None if other is None else {"mean": 1.0, "low": 1.0, "high": 1.0, "sd": 0.0}
     gap = difference([math.log(value) for value in mine], [math.log(value) for value in other])
-    return {key: math.exp(min(gap[key], 700.0)) for key in ("mean", "low", "high")}
+    each = spread([a / b for a, b in zip(mine, other, strict=True)])
+    return {key: math.exp(min(gap[key], 700.0)) for key in ("mean", "low", "high")} | {"sd": each["sd"]}
 
 
 def finding(rows: list[Row]) -> str:

@@ -234,10 +234,15 @@ MISSING = {"claim": "missing", "ours": "model=d | test", "below": "model=c | tes
         ([ABOVE], {"command": "torchlift reproduce x --epochs 5"}, "partly"),
         ([ABOVE], {"partial": "half of it"}, "partly"),
         ([ABOVE], {"stand_in": True}, "not run"),
+        ([ABOVE], {"seeds": [0, 1]}, "partly"),
     ],
 )
 def test_the_rule(checks, more, word):
     assert verdict(block(*checks), record(**more)).word == word
+
+
+def test_settings_that_are_not_the_papers_are_partly_at_most():
+    assert verdict(block(ABOVE, differs="our data"), record()).word == "partly"
 
 
 def test_what_was_not_run_says_why():
