@@ -125,22 +125,26 @@ def predict(
     if first is not None:
         inputs = [x.to(first.device, first.dtype if x.is_floating_point() else None) for x in inputs]
     batches = zip(*(x.split(batch_size) for x in inputs), strict=True)
-    made = torch.cat([output(model(*batch)) for batch in batches]).float().cpu()
-    said = card.get("output", {})
-    if said.get("kind", "classes") == "values":
-        values = in_units(made.flatten(1), said.get("scale"))
-        return Predictions(samples, values, None, str(said.get("target", "value")))
-    if made.ndim != 2:
-        raise TorchliftError(f"predict: the model gives outputs of shape {tuple(made.shape)}, not classes.")
-    several = said.get("kind") == "labels"
-    names = said.get("classes") or [str(place) for place in range(made.shape[1])]
-    if len(names) != made.shape[1]:
-        raise TorchliftError(f"the card names {len(names)} classes, the model gives {made.shape[1]} outputs.")
+    outputs = torch.cat([output(model(*batch)) for batch in batches]).float().cpu()
+    output_schema = card.get("output", {})
+    if output_schema.get("kind", "classes") == "values":
+        values = in_units(outputs.flatten(1), output_schema.get("scale"))
+        return Predictions(samples, values, None, str(output_schema.get("target", "value")))
+    if outputs.ndim != 2:
+        raise TorchliftError(
+            f"predict: the model gives outputs of shape {tuple(outputs.shape)}, not classes."
+        )
+    several = output_schema.get("kind") == "labels"
+    names = output_schema.get("classes") or [str(place) for place in range(outputs.shape[1])]
+    if len(names) != outputs.shape[1]:
+        raise TorchliftError(
+            f"the card names {len(names)} classes, the model gives {outputs.shape[1]} outputs."
+        )
     return Predictions(
         samples,
-        made.sigmoid() if several else made.softmax(1),
+        outputs.sigmoid() if several else outputs.softmax(1),
         [str(name) for name in names],
-        str(said.get("target", "label")),
+        str(output_schema.get("target", "label")),
         several,
     )
 
