@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from torchlift.channels.follow import Place, Trace
+from torchlift.channels.follow import Axis, Trace
 from torchlift.channels.follow.labels import Labels, compressed, varying
 
 
@@ -16,7 +16,7 @@ class Costs:
     """Sizes of all weights and products, with the channels that lie along them."""
 
     sizes: Mapping[str, tuple[int, ...]]
-    places: Mapping[str, tuple[tuple[Place, Tensor], ...]]
+    places: Mapping[str, tuple[tuple[Axis, Tensor], ...]]
     products: tuple[tuple[tuple[int, Tensor | None], ...], ...]
     samples: int
 
@@ -77,7 +77,7 @@ def sizes_by_count(
 
 def costs_of(model: nn.Module, found: Trace) -> Costs:
     """The costs of a model that was followed."""
-    places: dict[str, list[tuple[Place, Tensor]]] = {}
+    places: dict[str, list[tuple[Axis, Tensor]]] = {}
     for place in found.labels.places:
         places.setdefault(place.name, []).append((place, found.labels.roots(place.labels)))
     products = tuple(

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from torchlift.channels.follow import Place, Trace
+from torchlift.channels.follow import Axis, Trace
 
 Role = Literal["writes", "reads"]
 
@@ -119,12 +119,12 @@ def coupling(members: list[Member], own: Tensor, why: str, *, read: bool) -> Cou
     return Coupling(writer.name.rpartition(".")[0] or writer.name, own, tuple(members), blocked)
 
 
-def within(places: list[Place], mask: Tensor) -> list[bool]:
+def within(places: list[Axis], mask: Tensor) -> list[bool]:
     """Whether a mask of labels holds anywhere in each place."""
     return (torch.zeros(len(places)).index_add_(0, owners(places), mask[1:].float()) > 0).tolist()
 
 
-def owners(places: list[Place]) -> Tensor:
+def owners(places: list[Axis]) -> Tensor:
     """The number of the place of each label, but for label 0."""
     return torch.arange(len(places)).repeat_interleave(whole(place.size for place in places))
 

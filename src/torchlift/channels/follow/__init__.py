@@ -1,8 +1,8 @@
 """Following channels through a model: which slices of which weights belong together, and what reads them."""
 
 from torchlift.channels.follow.follower import Follower
-from torchlift.channels.follow.labels import Labels, Place
+from torchlift.channels.follow.labels import Axis, Labels
 from torchlift.channels.follow.rules import Norm, Shape
 from torchlift.channels.follow.trace import Trace, trace, traced
 
-__all__ = ["Follower", "Labels", "Norm", "Place", "Shape", "Trace", "trace", "traced"]
+__all__ = ["Axis", "Follower", "Labels", "Norm", "Shape", "Trace", "trace", "traced"]

@@ -67,7 +67,7 @@ def reduce(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     )
     known = f.look(source)
     why = f"{func.overloadpacket.__name__} mixes the channels"
-    kept = [core for c in known.cores if (core := f.settle(c, over, why)) is not None]
+    kept = [core for c in known.cores if (core := f.unmixed(c, over, why)) is not None]
     if not given.get("keepdim", False):
         kept = [core.reshape([s for d, s in enumerate(core.shape) if d not in over]) for core in kept]
     for tensor in tensors_in([out]):
@@ -80,7 +80,7 @@ def scan(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
     known = f.look(args[0])
     dim = int(arguments(func, args, kwargs).get("dim", -1)) % args[0].ndim
     why = f"{func.overloadpacket.__name__.strip('_')} mixes the channels"
-    kept = [core for c in known.cores if (core := f.settle(c, {dim}, why)) is not None]
+    kept = [core for c in known.cores if (core := f.unmixed(c, {dim}, why)) is not None]
     for tensor in tensors_in([out]):
         f.put(tensor, kept, pure=known.pure)
 
@@ -93,7 +93,7 @@ def spatial(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
     known, n = f.look(args[0]), args[0].ndim
     over = set(range(n - places, n))
     why = f"{name} mixes the channels"
-    kept = [core for c in known.cores if (core := f.settle(c, over, why)) is not None]
+    kept = [core for c in known.cores if (core := f.unmixed(c, over, why)) is not None]
     for tensor in tensors_in([out]):
         f.put(tensor, kept, pure=known.pure)
 

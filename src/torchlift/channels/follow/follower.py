@@ -98,7 +98,7 @@ class Follower(TorchDispatchMode):
             for core in self.look(tensor).cores:
                 self.labels.freeze(core, why)
 
-    def settle(self, core: Tensor, mixed: Set[int], why: str) -> Tensor | None:
+    def unmixed(self, core: Tensor, mixed: Set[int], why: str) -> Tensor | None:
         """A core at an operation that mixes along some dimensions: what differs along others too goes as a
         whole; what differs along these alone stays. None: it stays."""
         own = varying(core)
@@ -125,7 +125,7 @@ class Follower(TorchDispatchMode):
                 blocked |= {d for d in range(n) if own[d] > 1 and d not in followed}
         cores = [core for cores, _, _ in padded for core in cores]
         why = "meets channels that cannot be cut (the model's input, or a constant)"
-        kept = [c for core in cores if (c := self.settle(core, blocked, why)) is not None]
+        kept = [c for core in cores if (c := self.unmixed(core, blocked, why)) is not None]
         return self.joined(kept)
 
     def joined(self, cores: list[Tensor]) -> list[Tensor]:

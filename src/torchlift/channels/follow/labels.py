@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class Axis:
     """A dimension of a parameter or buffer; slice i has the label ``start`` + i."""
 
     name: str
@@ -34,7 +34,7 @@ class Labels:
 
     def __init__(self) -> None:
         self.size = 1
-        self.places: list[Place] = []
+        self.places: list[Axis] = []
         self.known = torch.zeros(1, dtype=torch.int64)
         self.why: dict[int, str] = {}
         self.notes: list[tuple[Tensor, Tensor, str]] = []
@@ -45,7 +45,7 @@ class Labels:
         found: list[Tensor] = []
         for dim, size in enumerate(tensor.shape):
             if size > 1:
-                place = Place(name, dim, self.size, size)
+                place = Axis(name, dim, self.size, size)
                 self.places.append(place)
                 self.size += size
                 shape = [size if d == dim else 1 for d in range(tensor.ndim)]
@@ -55,13 +55,13 @@ class Labels:
     @property
     def parent(self) -> Tensor:
         """The representative of every label's class."""
-        self.settle()
+        self.work_in()
         return self.known
 
     @property
     def reasons(self) -> dict[int, str]:
         """Why a class may not be cut, by one of its labels; the first reason given stands."""
-        self.settle()
+        self.work_in()
         return self.why
 
     def roots(self, labels: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class Labels:
         flat = labels.reshape(-1)
         self.notes.append((flat, NONE.expand_as(flat), why))
 
-    def settle(self) -> None:
+    def work_in(self) -> None:
         """Work in what was noted."""
         if len(self.known) < self.size:
             self.known = torch.cat([self.known, torch.arange(len(self.known), self.size)])

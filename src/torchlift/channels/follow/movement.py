@@ -147,7 +147,7 @@ def pick(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
     known = f.look(source)
     cores: list[Tensor] = []
     for core in known.cores:
-        kept = f.settle(core, picked, LOOKED_UP)
+        kept = f.unmixed(core, picked, LOOKED_UP)
         if kept is not None:
             if name == "embedding":
                 f.readers.looked_up[kept] = True

@@ -26,7 +26,7 @@ def by_channel(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str,
     shape = [1, x.shape[1], *(1,) * (x.ndim - 2)]
     known = f.look(x)
     why = "differs from place to place in a map"
-    cores = [c for core in known.cores if (c := f.settle(core, {0, *range(2, x.ndim)}, why)) is not None]
+    cores = [c for core in known.cores if (c := f.unmixed(core, {0, *range(2, x.ndim)}, why)) is not None]
     held = [f.look(tensor) for tensor in tensors_in(args[1:5])]
     own = [[core.reshape(shape) for core in one.cores] for one in held]
     f.put_all(out)
@@ -46,7 +46,7 @@ def by_group(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
     shape = [1, x.shape[1], *(1,) * (x.ndim - 2)]
     known = f.look(x)
     why = "GroupNorm mixes the places of a map"
-    cores = [c for core in known.cores if (c := f.settle(core, set(range(2, x.ndim)), why)) is not None]
+    cores = [c for core in known.cores if (c := f.unmixed(core, set(range(2, x.ndim)), why)) is not None]
     parts = [(cores, shape, known.wild)]
     for tensor in tensors_in(args[1:3]):
         parts.append(([core.reshape(shape) for core in f.look(tensor).cores], shape, False))
@@ -101,8 +101,8 @@ def averaged(
             f.readers.averages(f, labels, x, -1)
             kept.append(core)
         else:
-            settled = f.settle(core, last, f"a norm over {count} dimensions mixes the channels")
-            kept += [] if settled is None else [settled]
+            kept_core = f.unmixed(core, last, f"a norm over {count} dimensions mixes the channels")
+            kept += [] if kept_core is None else [kept_core]
     parts: list[tuple[list[Tensor], Sequence[int], bool]] = [(kept, x.shape, known.wild)]
     for tensor in affine:
         if tensor is not None:

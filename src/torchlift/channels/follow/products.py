@@ -120,7 +120,7 @@ def convolve(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
     x, kernel = f.look(args[0]), f.look(args[1])
     padding, transposed, groups = args[4], bool(args[6]), int(args[8])
     why = "differs from place to place in a map"
-    cores = [c for core in x.cores if (c := f.settle(core, set(range(2, out.ndim)), why)) is not None]
+    cores = [c for core in x.cores if (c := f.unmixed(core, set(range(2, out.ndim)), why)) is not None]
     rest, channels, _ = parted(f, cores, 1)
     rows = directions(f, kernel)
     narrowed = groups > 1 and f.equal_groups and args[1].shape[1] > 1
