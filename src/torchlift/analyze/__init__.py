@@ -48,7 +48,11 @@ __all__ = [
     "stalls",
 ]
 
-HOMES = dict.fromkeys(("Criticality", "critical", "stalls"), "methods.depth.criticality")
+HOMES: dict[str, str] = {
+    "Criticality": "methods.depth.criticality",
+    "critical": "methods.depth.criticality",
+    "stalls": "methods.depth.criticality",
+}
 """What merges layers to judge a point lives with the method, and is imported when first used."""
 
 __getattr__, _ = lazy(__name__, HOMES)

@@ -131,9 +131,9 @@ class Deeper(Node):
             weight = weight + outer if self.residual else weight
             fill(layer.get_parameter("weight"), weight)
             moved, back = carried(outer, shift, self.groups), exact(self.outer.get_parameter("bias"))
-            if layer.bias is None and not vanishes(moved + back, moved, self.slope.dtype):
+            if not isinstance(layer.bias, Tensor) and not vanishes(moved + back, moved, self.slope.dtype):
                 layer.register_parameter("bias", nn.Parameter(self.slope.new_empty(len(weight))))
-            if layer.bias is not None:
+            if isinstance(layer.bias, Tensor):
                 fill(layer.get_parameter("bias"), moved + back)
         return layer
 
