@@ -1,4 +1,4 @@
-"""The files in examples/ are right, to the last field; the commands of the README run as printed."""
+"""The files in examples/ are right, to the last field."""
 
 from pathlib import Path
 
@@ -14,11 +14,6 @@ from torchlift.experiments.tune.space import sort_values
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
-README = [
-    line.removeprefix("torchlift ")
-    for line in (ROOT / "README.md").read_text().splitlines()
-    if line.startswith("torchlift ")
-]
 
 
 def config(name):
@@ -43,17 +38,6 @@ def test_they_run(run, command):
     pytest.importorskip("sklearn")
     ran = run(f"{command} --config {EXAMPLES / command.split()[0]}.toml --out x")
     assert ran.code == 0, ran.err
-
-
-@pytest.mark.parametrize("command", README)
-def test_commands_of_the_readme(run, command):
-    pytest.importorskip("sklearn")
-    ran = run(command)
-    assert ran.code == 0, ran.err
-
-
-def test_the_readme_has_commands():
-    assert {command.split()[0] for command in README} >= {"compare", "fit", "doctor"}
 
 
 @pytest.mark.slow

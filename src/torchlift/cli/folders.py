@@ -8,7 +8,7 @@ from torchlift.cli.health import Look
 from torchlift.errors import CheckpointError
 from torchlift.train.checkpoint import load
 from torchlift.train.history import read
-from torchlift.train.run.folder import ASIDE, parts
+from torchlift.train.run.folder import ASIDE, run_folders
 from torchlift.train.run.holder import read_holder
 from torchlift.train.run.leftovers import OWNED, leftovers
 from torchlift.train.run.lock import NAME as LOCK
@@ -38,7 +38,7 @@ def examine_folder(folder: Path) -> Iterator[Look]:
     yield Look("record", "ok", detail)
     if kind == "fit":
         yield from checkpoint_looks(folder, record)
-    for piece in parts(folder, record):
+    for piece in run_folders(folder, record):
         bad = [look for look in examine_folder(piece) if look.state not in ("ok", "missing")]
         yield from (Look(piece.name, look.state, f"{look.name}: {look.detail}", look.fix) for look in bad)
     left = leftovers(folder, kind)
