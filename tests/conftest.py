@@ -4,7 +4,7 @@ import torch
 
 from nightly import NIGHTLY
 
-hypothesis.settings.register_profile("test", deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("test", deadline=None, derandomize=True, database=None, max_examples=40)
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=500, print_blob=True)
 hypothesis.settings.load_profile("test")  # make fuzz: --hypothesis-profile=fuzz, fresh examples in every run
 
