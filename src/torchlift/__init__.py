@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from torchlift.train import until
     from torchlift.train.run import Result, fit
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Arm",
