@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import torchlift as tl
+from torchlift.core import nodes
 from torchlift.errors import SelectionError
 from torchlift.methods.precision.activation_precision import GridActivation
 from torchlift.methods.precision.called_activations import with_activation_modules
@@ -32,16 +33,64 @@ class Branching(Net):
         return self.head(F.relu(self.first(x)) if x.sum() > 0 else self.second(self.first(x)))
 
 
-@pytest.mark.parametrize("make", [Net, lambda: tl.models.ResNet(20)])
-def test_the_same_function_and_names_with_activations_as_modules(make):
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 3, 3, padding=1, bias=False), nn.BatchNorm2d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x + F.relu(self.norm(self.conv(x))))
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks, self.head = nn.Sequential(Block(), Block()), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.blocks(x).mean((2, 3)))
+
+
+class TanhGELU(nn.Module):
+    """A smooth activation that is written with another."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 0.5 * x * (1 + torch.tanh(0.8 * (x + 0.045 * x**3)))
+
+
+class OwnReLU(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x)
+
+
+@pytest.mark.parametrize(("kind", "shape"), [(Net, (3, 4)), (Residual, (2, 3, 8, 8))])
+def test_the_same_function_and_names_with_activations_as_modules(kind, shape):
     torch.manual_seed(0)
-    model = make().eval()
-    x = torch.randn(3, 4) if isinstance(model, Net) else torch.randn(2, 3, 32, 32)
+    model, x = kind().eval(), torch.randn(*shape)
     made = with_activation_modules(tl.Task(model)).model
     torch.testing.assert_close(made(x), model(x), rtol=0, atol=0)
     assert set(made.state_dict()) == set(model.state_dict())
     assert sum(isinstance(part, nn.ReLU | nn.Tanh) for part in made.modules()) >= 3
     assert not any(isinstance(part, nn.ReLU) for part in model.modules())
+
+
+def test_activations_that_are_modules_stay_as_they_are():
+    model = tl.models.ResNet(20)
+    made = with_activation_modules(tl.Task(model)).model
+    assert [name for name, _ in made.named_modules()] == [name for name, _ in model.named_modules()]
+    lifted = tl.lifts.ActivationPrecision().lift(tl.Task(model))
+    found = [name for name, _ in nodes(lifted.model)]
+    assert found == [name for name, part in model.named_modules() if isinstance(part, nn.ReLU)]
+    assert len(found) == 19
+
+
+def test_what_an_activation_is_made_of_is_no_activation():
+    model = nn.Sequential(nn.Linear(4, 4), TanhGELU(), nn.Linear(4, 4), OwnReLU())
+    made = with_activation_modules(tl.Task(model)).model
+    assert [type(part) for part in made[:3]] == [nn.Linear, TanhGELU, nn.Linear]
+    assert isinstance(made[3].act1, nn.ReLU)
+    with pytest.raises(SelectionError, match="TanhGELU: is not a ReLU"):
+        tl.lifts.ActivationPrecision().lift(tl.Task(model[:3]))
 
 
 @pytest.mark.parametrize("lift", [tl.lifts.ActivationPrecision(), tl.lifts.Pact()])

@@ -36,7 +36,8 @@ class OwnForward(fx.Tracer):
 
 def with_activation_modules(problem: Problem) -> Problem:
     """A copy of the problem in which activations are modules, as far as the forwards can be read; weights
-    keep their names. A forward that branches on values, or on the mode of training, stays as it is."""
+    keep their names. A forward that branches on values, or on the mode of training, stays as it is; so does a
+    function of its own, as a GELU that calls tanh."""
     problem = copy.deepcopy(problem)
     body = problem.body()
     if body is None:
@@ -63,9 +64,11 @@ def read(module: nn.Module) -> nn.Module | None:
     assert graph is not None
     assert other is not None
     called = [node for node in graph.nodes if kind_of(node) is not None]
+    children = dict(module.named_children())
+    if not children and not tensors(module):  # a function: only what it gives is an activation's value
+        called = [node for node in called if any(user.op == "output" for user in node.users)]
     if not called or str(graph) != str(other):
         return None
-    children = dict(module.named_children())
     for node in called:
         kind = kind_of(node)
         assert kind is not None
