@@ -75,13 +75,13 @@ REFUSED = {
     **{
         (lift, model): "is not a ReLU"
         for lift in ("activation precision", "pact")
-        for model in ("mixed", "lstm", "vit", "gpt2")
+        for model in ("lstm", "vit", "gpt2")
     },
     **dict.fromkeys(
         [("templates", "mixed"), ("templates", "lstm"), ("templates", "gpt2")], "finds no weight to lift"
     ),
     ("critical layer", "lstm"): "found no activation",
-    ("critical layer", "gpt2"): "not a Linear or Conv2d layer",
+    ("critical layer", "gpt2"): "Conv1D: not a Linear or a convolution",
 }
 """What cannot be done right, and the reason that must be given."""
 

@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from cases import case
 from torchlift import analyze
 from torchlift.core import Task, anneal, chain
 from torchlift.errors import NeedsFitError, OrderError, SelectionError, TorchliftError
 from torchlift.lifts import CriticalLayer
 from torchlift.methods.depth.factor import factors, place
 from torchlift.methods.depth.segments import exact, nearly
+from torchlift.testing.steps import count, projected
 
 STRAIGHT = [
     nn.ReLU(), nn.LeakyReLU(0.1), nn.ELU(), nn.CELU(), nn.SELU(), nn.Hardtanh(), nn.ReLU6(), nn.Hardsigmoid(),
@@ -322,6 +324,16 @@ def test_layers_without_bias_in_groups_and_of_any_dimension_are_lifted(kind: str
         deep.get_submodule("model.0.outer").bias.add_(0.5)
     moved = lift.project(deep).model[0]
     torch.testing.assert_close(moved(x), layer(x) + 0.5)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "conv", "tied", "vit", "attention"])
+def test_layers_with_a_bias_come_back_as_they_were(kind: str) -> None:
+    lift, task, batch = case("critical layer", kind)
+    small = projected(lift, task, batch)
+    assert [type(part) for part in small.modules()] == [type(part) for part in task.modules()]
+    shapes = [[(n, p.shape) for n, p in one.state_dict().items()] for one in (small, task)]
+    assert shapes[0] == shapes[1]
+    assert count(small) == count(task)
 
 
 def test_a_bias_free_convolution_before_a_norm_stays_critical() -> None:

@@ -207,12 +207,29 @@ def test_someone_else_who_reads_between_is_found_out() -> None:
     assert "needs the module" in done.kept["one"]
 
 
+def test_an_activation_that_a_forward_calls_is_named() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(torch.relu(self.first(x)))
+
+    model = Functional()
+    lift_off(model.first)
+    done = merging(model, torch.randn(20, 4))
+    assert not done.merged
+    assert "relu is called inside Functional.forward" in done.kept["first"]
+
+
 def test_resnet20_says_why_nothing_merges(caplog: pytest.LogCaptureFixture) -> None:
     model, x = resnet(20), torch.randn(4, 3, 32, 32)
     with caplog.at_level(logging.WARNING, "torchlift"):
         small = merge_linear(model, x)
     assert layers(small) == layers(model)
-    assert "relu is called inside BasicBlock.forward" in caplog.text
+    assert caplog.text.count("the next convolution pads what it gets") == 9
+    assert caplog.text.count("relu: it bends what is not a layer's own output") == 9
     assert caplog.text.count("kept") == 19
 
 

@@ -73,6 +73,11 @@ class CriticalLayer(ModuleLift):
         return self.tolerance is None or self.tolerance <= TOLERANCE[torch.float32]
 
     @property
+    def reshapes(self) -> bool:
+        """A layer without a bias may come back with one that it learnt."""
+        return True
+
+    @property
     def where(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  (its name here is ``after``)
         """The glob."""
         return self.after
