@@ -15,6 +15,7 @@ from torchlift.models import GPT
 from torchlift.optim import Muon, Soap
 from torchlift.optim.muon import COEFFICIENTS, iterated, orthogonalized
 from torchlift.optim.soap import steadied
+from torchlift.train.checkpoint import load, save
 from torchlift.train.cost import probe
 from torchlift.train.optimizers import make_optimizer
 
@@ -93,6 +94,42 @@ def test_fit_hands_blocks_to_the_weights_a_glob_names() -> None:
         if any(p is one for one in group["params"])
     }
     assert {name for name, count in counts.items() if count == 6} == {"model.blocks.0.attention.qkv.weight"}
+
+
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("blocks", [1, 3])
+@BOTH
+def test_a_stored_state_continues_bit_for_bit(kind, blocks: int, order, tmp_path) -> None:
+    """A checkpoint keeps no strides and no alignment. Shapes that come once and twice, and a rest."""
+    shapes = [(6, 4, 3, 3), (12, 6), (12, 6), (9, 20), (66, 70), (150, 140), (7,), (6, 4, 3, 3)]
+    options = {"lr": 0.1, "weight_decay": 0.1} | ({"every": 3} if kind is Soap else {})
+    random = torch.Generator().manual_seed(0)
+    draws = [[torch.randn(shape, generator=random) for shape in shapes] for _ in range(11)]
+
+    def laid(tensor: Tensor) -> Tensor:
+        return tensor.clone(memory_format=order if tensor.ndim == 4 else torch.contiguous_format)
+
+    def made(weights: list[Tensor]) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
+        params = [nn.Parameter(laid(weight)) for weight in weights]
+        rest = {"params": params[-1:], "matrices": False}
+        return params, kind([{"params": params[:-1], "blocks": blocks}, rest], **options)
+
+    def walk(params: list[nn.Parameter], optimizer: torch.optim.Optimizer, grads: list[list[Tensor]]) -> None:
+        for some in grads:
+            for param, grad in zip(params, some, strict=True):
+                param.grad = laid(grad)
+            optimizer.step()
+
+    for stop in (1, 2, 5):
+        params, optimizer = made(draws[0])
+        walk(params, optimizer, draws[1 : 1 + stop])
+        others, resumed = made([param.detach() for param in params])
+        save(tmp_path / "state", optimizer.state_dict())
+        resumed.load_state_dict(load(tmp_path / "state"))
+        for one, two in ((params, optimizer), (others, resumed)):
+            walk(one, two, draws[1 + stop :])
+        for one, two in zip(params, others, strict=True):
+            assert torch.equal(one, two), (stop, tuple(one.shape))
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")

@@ -21,6 +21,9 @@ from .moments import check
 
 Group = dict[str, Any]
 
+MOMENTS = {"momentum_buffer", "exp_avg", "exp_avg_sq"}
+"""What a state holds in the shape of its weight."""
+
 
 class MatrixOptimizer(Optimizer, abc.ABC):
     """A method says in :meth:`advance` how matrices move; AdamW moves the rest."""
@@ -40,6 +43,14 @@ class MatrixOptimizer(Optimizer, abc.ABC):
         super().add_param_group(param_group)
         check(type(self).__name__, self.param_groups[-1])
         check_blocks(type(self).__name__, self.param_groups[-1])
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a state, its moments laid out in memory as the weights are: AdamW goes by memory."""
+        super().load_state_dict(state_dict)
+        for param, state in self.state.items():
+            for name in MOMENTS & state.keys():
+                if state[name].stride() != param.stride():
+                    state[name] = torch.empty_like(param, requires_grad=False).copy_(state[name])
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

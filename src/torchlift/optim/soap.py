@@ -75,7 +75,8 @@ class Soap(MatrixOptimizer):
             if own.shape[1] <= group["largest"]:
                 moment = own @ own.mT
                 state[f"{side}_moment"] = (1 - group["basis_beta"]) * moment
-                state[side] = torch.linalg.eigh(steadied(moment.double()))[1].to(param)
+                vectors = torch.linalg.eigh(steadied(moment.double()))[1].to(param)
+                state[side] = vectors.contiguous()  # as a checkpoint holds it: strides are part of the bits
 
     def move(self, group: Group, params: list[Tensor], grads: Sequence[Tensor], count: int) -> None:
         """One step of Adam in the present bases; then, now and then, new bases."""
