@@ -234,3 +234,26 @@ def test_loaders_resume_at_the_epoch_with_their_own_generator(tmp_path: Path) ->
     with pytest.raises(Interrupted):
         go(tmp_path, listener=stop)
     assert_same(go(tmp_path, resume=True).model, reference.model)
+
+
+def test_channels_last_weights_resume_bit_for_bit(tmp_path: Path) -> None:
+    """Fused steps go by memory: moments of a checkpoint must lie as the weights do."""
+    x = torch.randn(48, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    data = (x, (x.mean((1, 2, 3)) > 0).long())
+
+    def go(**changes: object) -> tl.Result:
+        torch.manual_seed(0)
+        layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(64, 2)
+        model = nn.Sequential(*layers).to(memory_format=torch.channels_last)
+        return tl.fit(model, data, data, epochs=4, batch_size=16, progress=False, **changes)
+
+    rows: list[object] = []
+
+    def stop(row: object) -> None:
+        rows.append(row)
+        if len(rows) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        go(out=tmp_path, listener=stop)
+    assert_same(go(out=tmp_path, resume=True).model, go().model)

@@ -22,6 +22,7 @@ from torchlift.train.cost import Probe, count, probe
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate, gradient_norm
 from torchlift.train.history import Row
+from torchlift.train.optimizers import restore_optimizer
 from torchlift.train.settings import Settings
 from torchlift.train.stepping import StepContext, Stepper, optimizer_of
 from torchlift.train.together import Together
@@ -380,7 +381,7 @@ class Loop:
         """Continue from :meth:`state`."""
         self.problem.load_state_dict(state["problem"])
         load_record_state(self.problem, state["stored"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        restore_optimizer(self.optimizer, state["optimizer"])
         self.rule.restore(state["rule"])
         position = dict(state["position"])
         position["score"] = None if position["score"] is None else Score(**position["score"])

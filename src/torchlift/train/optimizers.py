@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from torchlift.core import Reparametrized
@@ -50,6 +50,24 @@ class Several(Optimizer):
         for optimizer, state in zip(self.optimizers, state_dict["optimizers"], strict=True):
             optimizer.load_state_dict(state)
         self.join()
+
+
+def restore_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    """Continue from a state; what has a weight's shape is laid out in memory as that weight is.
+
+    Checkpoints hold contiguous tensors, and fused steps go by memory, not by index: on a channels_last weight
+    they would pair entries of moments with others of the weight.
+    """
+    optimizer.load_state_dict(state)
+    for single in optimizer.optimizers if isinstance(optimizer, Several) else [optimizer]:
+        for param, own in single.state.items():
+            for name, value in own.items():
+                if (
+                    isinstance(value, Tensor)
+                    and value.shape == param.shape
+                    and value.stride() != param.stride()
+                ):
+                    own[name] = torch.empty_like(param, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
 def make_optimizer(
