@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 import torchlift as tl
 from any_models import ANY, any_model
@@ -288,6 +289,7 @@ class Idle(nn.Module):
         ({"data": torch.full((16, 3, 8, 8), torch.nan)}, "NaN"),
         ({"data": torch.randn(16, 5)}, "does not take the calibration inputs of shape"),
         ({"model": image_net().train()}, "training mode"),
+        ({"model": weight_norm(nn.Conv2d(3, 4, 3)).eval()}, "remove_parametrizations"),
         ({"model": Idle().eval(), "data": torch.randn(16, 4)}, "'idle.weight' never ran"),
         ({"bits": 1}, "from 2 to 8"),
         ({"ratio": 1.5}, r"ratio lies in \[0, 1\)"),

@@ -13,6 +13,7 @@ from torchlift.channels.folding import fold_norms
 from torchlift.core import Task, store, stored
 from torchlift.deploy.integer import checked
 from torchlift.deploy.integer_graph import weight_grid
+from torchlift.errors import TorchliftError
 from torchlift.lifts import LearnedStep
 
 runtime = pytest.importorskip("onnxruntime")
@@ -281,3 +282,21 @@ def test_what_compress_makes_fast_ends_in_integers(tmp_path):
     done.export(tmp_path / "m.onnx", integer="all")
     assert set(done.card["integer"]["weights"].values()) == {"int8, levels as trained"}
     assert done.card["integer"]["output_error"] < 0.05
+
+
+class Counts(nn.Module):
+    """Its samples are counted in Python, which an exporter takes for a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 4, 3), nn.Linear(144, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.conv(x)).reshape(len(x), -1))
+
+
+def test_a_batch_size_that_export_fixes_is_one_line(tmp_path):
+    x = torch.randn(64, 1, 8, 8)
+    with pytest.raises(TorchliftError, match=r"x\.shape\[0\] or x\.flatten"):
+        tl.deploy.export(Counts(), x[:1], tmp_path / "m.onnx", integer=True, calibration=x)
+    assert not list(tmp_path.iterdir())

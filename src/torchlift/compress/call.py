@@ -25,6 +25,7 @@ from torchlift.compress.result import Compressed, said
 from torchlift.compress.scoring import Score
 from torchlift.compress.sweep import Sweep
 from torchlift.core import matches, select
+from torchlift.core.weights import computed
 from torchlift.deploy.card import schema_card
 from torchlift.errors import TorchliftError
 from torchlift.train.progress import Progress
@@ -126,6 +127,13 @@ def beside(about: Mapping[str, Any], targets: Targets) -> Targets:
 def check(model: nn.Module, polish: float, sweeps: int, group: int | None) -> None:
     """One line for what no call can mean."""
     check_plain(model)
+    names = [name for name, module in model.named_modules() if computed(module)]
+    if names:
+        raise TorchliftError(
+            f"weights of {names[0] or 'the model'} are computed in every call (weight norm or another "
+            "parametrization): write them into the layer first (torch.nn.utils.parametrize."
+            "remove_parametrizations, or remove_weight_norm)."
+        )
     if model.training:
         raise TorchliftError(
             "the model is in training mode: call model.eval() first, so that it runs as it will."

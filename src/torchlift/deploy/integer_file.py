@@ -74,6 +74,7 @@ class File:
         self.feeds = [
             dict(zip(names, (t.cpu().numpy() for t in tensors(batch)), strict=True)) for batch in batches
         ]
+        self.check_batch()
         plan = planned(self.whole, IntegerChoice())
         if not layers_of(self.whole, plan.integer):
             raise TorchliftError(
@@ -151,6 +152,18 @@ class File:
             return []
         without = {name: self.variant(IntegerChoice().without(nodes=[name]))[0] for name in ends}
         return [name for name, m in without.items() if squared_error(run(m, few), expected) < error / 2]
+
+    def check_batch(self) -> None:
+        """One line where the exporter has fixed a size that the calibration data have otherwise."""
+        for info in self.plain.graph.input:
+            dims = info.type.tensor_type.shape.dim
+            for feed in self.feeds:
+                sizes = zip(dims, feed[info.name].shape, strict=True)
+                if any(dim.HasField("dim_value") and dim.dim_value != size for dim, size in sizes):
+                    raise TorchliftError(
+                        f"export: the model fixes the shape of {info.name!r} when it is exported (a forward "
+                        "that counts its samples, such as len(x)): write x.shape[0] or x.flatten(1) there."
+                    )
 
     def feed(self, example: Example) -> Feed:
         """The example under the names of the file."""
