@@ -19,7 +19,7 @@ from torchlift.models import GPT, MLP
 from torchlift.packed.budget import Budget, PackedError
 from torchlift.packed.file import COMMON, FRONT, MAGIC, Opened, packed
 from torchlift.packed.into import sizes_of
-from torchlift.packed.layers import LAYERS, made
+from torchlift.packed.layers import LAYERS, build
 from torchlift.packed.sealing import SIZE, seal
 from torchlift.packed.tensors import Item, write
 from torchlift.packed.trees import slots
@@ -475,7 +475,7 @@ def walk(tree: Any) -> list[tuple[Any, Any]]:
 def buildable(kind: str, arguments: dict[str, Any]) -> bool:
     """Whether a module of this kind can be made so."""
     try:
-        made(kind, arguments)
+        build(kind, arguments)
     except PackedError:
         return False
     return True

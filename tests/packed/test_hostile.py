@@ -10,7 +10,7 @@ from torch import nn
 from forging import assembled, plant, replanned, rewritten
 from torchlift.packed.budget import Budget, PackedError, default_limit, product
 from torchlift.packed.file import FRONT, Opened, load, packed
-from torchlift.packed.layers import made
+from torchlift.packed.layers import build
 from torchlift.packed.sealing import SIZE, seal
 from torchlift.packed.tensors import Item
 
@@ -114,7 +114,7 @@ def test_layers_are_made_without_memory(kind):
     sizes = {"input_size": 2**20, "hidden_size": 2**20}
     if kind == "TransformerEncoderLayer":
         sizes = {"d_model": 2**20, "nhead": 2}
-    assert all(tensor.is_meta for tensor in made(kind, sizes).parameters())
+    assert all(tensor.is_meta for tensor in build(kind, sizes).parameters())
 
 
 LARGE = {

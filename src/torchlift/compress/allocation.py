@@ -42,11 +42,11 @@ def knapsack(layers: Sequence[Sequence[Option]], budget: float) -> list[Option] 
         taken.append(pick)
     if not bool(torch.isfinite(best[UNITS])):
         return least
-    place, chosen = UNITS, list[Option]()
+    position, chosen = UNITS, list[Option]()
     for options, pick in zip(reversed(layers), reversed(taken), strict=True):
-        option = options[int(pick[place])]
+        option = options[int(pick[position])]
         chosen.append(option)
-        place -= units(option.size, unit)
+        position -= units(option.size, unit)
     return chosen[::-1]
 
 
@@ -72,28 +72,28 @@ def allocate_cuts(
     ``costs[name][k]`` is the cost of k channels less. Exchanges, as long as one pays: some channels of one
     coupling come back, some of another go where sizes ask for it.
     """
-    found = dict(counts)
+    best = dict(counts)
     limits = sizes(counts)
     steps = {name: max(1, len(own) // PARTS) for name, own in costs.items()}
     farthest = {name: max(counts[name], int(FARTHEST * len(own))) for name, own in costs.items()}
     while True:
         moves: list[tuple[float, str, int, str, int]] = []
         for back, least in steps.items():
-            fewer = found[back] - least
+            fewer = best[back] - least
             if fewer < 0:
                 continue
-            gain = costs[back][found[back]] - costs[back][fewer]
+            gain = costs[back][best[back]] - costs[back][fewer]
             if gain > 0:
                 moves.append((-gain, back, fewer, back, fewer))
             for other, step in steps.items():
-                for more in range(found[other] + step, farthest[other] + 1, step) if other != back else ():
-                    paid = costs[other][more] - costs[other][found[other]]
+                for more in range(best[other] + step, farthest[other] + 1, step) if other != back else ():
+                    paid = costs[other][more] - costs[other][best[other]]
                     if paid < gain:
                         moves.append((paid - gain, back, fewer, other, more))
         for _, back, fewer, other, more in sorted(moves):
-            trial = found | {back: fewer, other: more}
+            trial = best | {back: fewer, other: more}
             if all(size <= limit for size, limit in zip(sizes(trial), limits, strict=True)):
-                found = trial
+                best = trial
                 break
         else:
-            return found
+            return best

@@ -35,20 +35,20 @@ class Calibration:
         """The user's data, checked: there are enough, they are finite, and the model takes them."""
         if data is None:
             raise DataError("compress needs calibration data: pass 64 to 1,024 inputs, without labels.")
-        found = cls(source(data, batch_size, shuffle=False), device, False, 0)
-        samples, first = counted(found)
+        calibration = cls(source(data, batch_size, shuffle=False), device, False, 0)
+        samples, first = counted(calibration)
         if samples < LEAST:
             raise DataError(
                 f"compress needs {LEAST} calibration samples or more, got {samples}: 64 to 1,024 are best."
             )
-        return dataclasses.replace(found, samples=samples, positional=takes_all(model, first, device))
+        return dataclasses.replace(calibration, samples=samples, positional=takes_all(model, first, device))
 
     def raw(self) -> Iterator[Any]:
         """The batches as they come, this process's part of each."""
         ranks = (dist.get_rank(), dist.get_world_size()) if distributed() else (0, 1)
         for batch in self.batches.ordered():
-            for part in smaller(batch, getattr(self.batches, "batch_size", BATCH)):
-                yield share(part, *ranks)[0] if ranks[1] > 1 else part
+            for piece in smaller(batch, getattr(self.batches, "batch_size", BATCH)):
+                yield share(piece, *ranks)[0] if ranks[1] > 1 else piece
 
     def __iter__(self) -> Iterator[Any]:
         """Inputs on the model's device."""
@@ -76,7 +76,7 @@ def smaller(batch: Any, size: int) -> Iterator[Any]:
 def inputs_of(batch: Any, positional: bool) -> Any:
     """What a model takes of a batch: labels are left out."""
     if isinstance(batch, Mapping):
-        return {name: part for name, part in batch.items() if name not in TARGETS}
+        return {name: value for name, value in batch.items() if name not in TARGETS}
     if isinstance(batch, tuple | list):
         return tuple(batch) if positional else (batch[0],)
     return (batch,)

@@ -79,20 +79,20 @@ def compress(
     """
     check(model, polish, sweeps, group)
     about = said(card or {})
-    if all(hasattr(calibration, part) for part in ("train", "loss", "schema")):  # Splits
+    if all(hasattr(calibration, attribute) for attribute in ("train", "loss", "schema")):  # Splits
         about = about or schema_card(calibration.schema, calibration.loss)
         calibration = calibration.train
     if accuracy is not None and valid is None:
         raise TorchliftError("accuracy= is measured on validation data: pass valid=(inputs, labels), too.")
     targets = Targets(bytes, macs, latency, bits, ratio, sparsity or 0.0, group, accuracy, allocate)
-    place = torch.device(
+    target_device = torch.device(
         "cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu")
     )
     foldable = where == "*" and not keep and self_contained(model)
-    there = all(p.device == place for p in model.parameters())
-    given = model if foldable and there else copied(model).to(place).eval()
-    data = Calibration.of(given, calibration, place)
-    chosen = selection(given, where, keep)
+    there = all(p.device == target_device for p in model.parameters())
+    source_model = model if foldable and there else copied(model).to(target_device).eval()
+    data = Calibration.of(source_model, calibration, target_device)
+    chosen = selection(source_model, where, keep)
     folder = None if out is None else Path(out)
     settings = {
         **dataclasses.asdict(targets),
@@ -103,8 +103,8 @@ def compress(
     }
     identity = "" if folder is None else identity_of(model, iter(data), settings)
     bar = Bar(progress)
-    original = fold_norms(given, data.first(2)) if foldable else given
-    score = None if valid is None else Score(valid, metric, place)
+    original = fold_norms(source_model, data.first(2)) if foldable else source_model
+    score = None if valid is None else Score(valid, metric, target_device)
     sweep = Sweep(original, data, Journal(folder, identity, resume=resume), bar, chosen)
     try:
         state, sensitivity = compressed(sweep, beside(about, targets), sweeps, score)
@@ -113,7 +113,7 @@ def compress(
     finally:
         bar.stop()
     example = data.first(2) if example is None else example
-    return deliver(sweep, given, state, targets, sensitivity, example, score, folder, about)
+    return deliver(sweep, source_model, state, targets, sensitivity, example, score, folder, about)
 
 
 def beside(about: Mapping[str, Any], targets: Targets) -> Targets:
@@ -149,10 +149,10 @@ def check(model: nn.Module, polish: float, sweeps: int, group: int | None) -> No
 def selection(model: nn.Module, where: str, keep: str | Sequence[str]) -> Callable[[str], bool]:
     """Which weights are compressed; globs that fit nothing are an error."""
     names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
-    known = {*names, *(name.rpartition(".")[0] for name in names)}
+    candidates = {*names, *(name.rpartition(".")[0] for name in names)}
     globs = (keep,) if isinstance(keep, str) else tuple(keep)
     for glob in (where, *globs):
-        select(sorted(known), glob, "compress")
+        select(sorted(candidates), glob, "compress")
 
     def fits(name: str, glob: str) -> bool:
         return matches(name, glob) or matches(name.rpartition(".")[0], glob)

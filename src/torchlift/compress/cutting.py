@@ -44,15 +44,17 @@ class Channels:
         """Follow the network."""
         example = stream.calibration.first(2)
         trace, _ = traced(stream.work, example, values=False)
-        known = usable(stream.work, trace, example)
+        couplings = usable(stream.work, trace, example)
         kept = {
-            c.name: "left alone as asked" for c in known if any(left_alone(m.name) for m in c.of("writes"))
+            c.name: "left alone as asked"
+            for c in couplings
+            if any(left_alone(m.name) for m in c.of("writes"))
         }
-        blocked = {c.name: c.blocked for c in known if c.blocked} | kept
-        free = [c for c in known if not c.blocked and c.name not in kept]
-        place = {m.weight: stream.ran[m.weight].place for m in maps}
+        blocked = {c.name: c.blocked for c in couplings if c.blocked} | kept
+        free = [c for c in couplings if not c.blocked and c.name not in kept]
+        order = {m.weight: stream.ran[m.weight].order for m in maps}
         first = {
-            id(c): min((place[m.name] for m in c.of("reads") if m.name in place), default=0) for c in free
+            id(c): min((order[m.name] for m in c.of("reads") if m.name in order), default=0) for c in free
         }
         return cls(trace, sorted(free, key=lambda c: first[id(c)]), blocked)
 
@@ -68,7 +70,7 @@ class Reader:
 
 def readers_of(coupling: Coupling, maps: Mapping[str, LinearMap], work: nn.Module) -> list[Reader]:
     """The layers that read the channels of a coupling and can be refit."""
-    found: list[Reader] = []
+    readers: list[Reader] = []
     for member in coupling.of("reads"):
         one = maps.get(member.name)
         if one is None or isinstance(one, Table) or member.dim != one.columns_dim:
@@ -77,10 +79,10 @@ def readers_of(coupling: Coupling, maps: Mapping[str, LinearMap], work: nn.Modul
         groups, _, inputs = one.matrix(layer, one.weight_of(work)).shape
         if groups > 1 and not isinstance(one, Projections | Blocks):
             continue
-        found.append(
+        readers.append(
             Reader(one, columns_of(member, coupling.channels, groups, inputs, isinstance(one, Blocks)))
         )
-    return found
+    return readers
 
 
 def columns_of(member: Member, channels: int, groups: int, inputs: int, split: bool) -> Tensor:
@@ -137,7 +139,7 @@ def rank_channels(
     are in units of it.
     """
     by_name = {m.weight: m for m in maps}
-    found: dict[str, Ranking] = {}
+    rankings: dict[str, Ranking] = {}
     gone: dict[str, Tensor] = {}
     for coupling in reversed(channels.free):
         count = min(counts.get(coupling.name, 0), coupling.channels - 1)
@@ -154,9 +156,9 @@ def rank_channels(
         ) -> dict[str, Tensor]:
             return ranked(stream, coupling, readers, left, count, change, whole=whole)
 
-        found[coupling.name] = Ranking(**journal(rank))
-        gone[coupling.name] = found[coupling.name].gone(coupling.channels, count)
-    return found
+        rankings[coupling.name] = Ranking(**journal(rank))
+        gone[coupling.name] = rankings[coupling.name].gone(coupling.channels, count)
+    return rankings
 
 
 def left_rows(
@@ -221,18 +223,18 @@ def surgeons_of(stream: Stream, reader: Reader, moments: Moments, left: Tensor) 
     what the whole layer puts out."""
     problem = problem_of(stream, reader, moments)
     energy = float(problem.energy[left].sum())
-    made: list[Surgeon] = []
+    surgeons: list[Surgeon] = []
     for group, own in enumerate(reader.columns):
         rows = left[group]
-        part = dataclasses.replace(
+        quadratic = dataclasses.replace(
             problem,
             hessian=problem.hessian[group : group + 1],
             linear=problem.linear[group : group + 1, :, rows],
             energy=problem.energy[group : group + 1, rows],
         )
-        made.append(Surgeon.of(part, own))
-        made[-1].scale = 1 / energy if energy > 0 else 1.0
-    return made
+        surgeons.append(Surgeon.of(quadratic, own))
+        surgeons[-1].scale = 1 / energy if energy > 0 else 1.0
+    return surgeons
 
 
 def problem_of(stream: Stream, reader: Reader, moments: Moments) -> Quadratic:
@@ -264,12 +266,12 @@ def overwrite(model: nn.Module, written: Mapping[str, Tensor]) -> None:
 def refit(work: nn.Module, one: LinearMap, moments: Moments, matrix: Tensor) -> dict[str, Tensor]:
     """A layer's new weight and bias, by name."""
     layer, weight, bias = work.get_submodule(one.module), one.weight_of(work), one.bias_of(work)
-    found = {one.weight: one.tensor(layer, matrix.to(weight), weight.shape)}
+    tensors = {one.weight: one.tensor(layer, matrix.to(weight), weight.shape)}
     if bias is not None:
-        found[f"{one.module}.{one.bias_leaf}".removeprefix(".")] = (
+        tensors[f"{one.module}.{one.bias_leaf}".removeprefix(".")] = (
             bias_for(moments, matrix).reshape(bias.shape).to(bias)
         )
-    return found
+    return tensors
 
 
 def cut_channels(
@@ -354,11 +356,11 @@ def self_contained(model: nn.Module) -> bool:
 
 def kept_rows(maps: Sequence[LinearMap], original: nn.Module, cuts: Cuts) -> dict[str, Tensor]:
     """The outputs of each layer that are left, for layers that lost some."""
-    found: dict[str, Tensor] = {}
+    kept: dict[str, Tensor] = {}
     for one in maps:
         lost = cuts.get((one.weight, one.rows_dim))
         if lost is not None and not isinstance(one, Blocks):
             keep = torch.ones(one.weight_of(original).shape[one.rows_dim], dtype=torch.bool)
             keep[lost] = False
-            found[one.weight] = keep.nonzero().flatten()
-    return found
+            kept[one.weight] = keep.nonzero().flatten()
+    return kept

@@ -25,7 +25,7 @@ from torchlift.tree import leaves
 
 
 def read_back(
-    model: nn.Module, given: nn.Module, folder: Path | None, card: Mapping[str, Any]
+    model: nn.Module, source_model: nn.Module, folder: Path | None, card: Mapping[str, Any]
 ) -> tuple[nn.Module, int]:
     """The model as it is read from its file, and the file's size."""
     from torchlift.deploy import load, save
@@ -33,12 +33,12 @@ def read_back(
     with tempfile.TemporaryDirectory() as scratch:
         path = (Path(scratch) if folder is None else folder) / "model.tl"
         saved = save(model, path, card=card or None)
-        return load(path, into=copied(given) if saved.needs_model else None).eval(), int(saved)
+        return load(path, into=copied(source_model) if saved.needs_model else None).eval(), int(saved)
 
 
 def deliver(
     sweep: Sweep,
-    given: nn.Module,
+    source_model: nn.Module,
     state: State,
     targets: Targets,
     sensitivity: Sensitivity,
@@ -49,21 +49,21 @@ def deliver(
 ) -> Compressed:
     """The result, with all figures taken from the file that holds it; ``said``: of inputs and outputs."""
     model = state.work.eval()
-    back, size = read_back(model, given, folder, said)
+    back, size = read_back(model, source_model, folder, said)
     inputs = sweep.calibration.first(2)
-    outputs = rows(run(given, inputs)), rows(run(back, inputs))
+    outputs = rows(run(source_model, inputs)), rows(run(back, inputs))
     achieved: dict[str, Any] = {
         "bytes": size,
         "parameters": sum(p.numel() for p in model.parameters()),
         "macs": count_macs(back, sweep.calibration.first(1)),
-        "output_error": output_error(given, back, sweep.calibration),
+        "output_error": output_error(source_model, back, sweep.calibration),
     }
     before: dict[str, Any] = {
-        "bytes": file_size(given),
-        "parameters": sum(p.numel() for p in given.parameters()),
+        "bytes": file_size(source_model),
+        "parameters": sum(p.numel() for p in source_model.parameters()),
     }
     if score is not None:
-        before["metric"], achieved["metric"] = score(given), score(back)
+        before["metric"], achieved["metric"] = score(source_model), score(back)
     card = {
         **said,
         "targets": {k: v for k, v in vars(targets).items() if v and k != "allocate"},
@@ -77,23 +77,23 @@ def deliver(
     if folder is not None:
         files.write(folder / "card.json", json.dumps(card, indent=2).encode())
     return Compressed(
-        model, table(sweep, given, state, sensitivity), card, example, outputs, sweep.calibration
+        model, table(sweep, source_model, state, sensitivity), card, example, outputs, sweep.calibration
     )
 
 
-def table(sweep: Sweep, given: nn.Module, state: State, sensitivity: Sensitivity) -> list[LayerRow]:
+def table(sweep: Sweep, source_model: nn.Module, state: State, sensitivity: Sensitivity) -> list[LayerRow]:
     """What became of each weight."""
-    known = stored(state.work)
-    before = dict(given.named_parameters())
+    records = stored(state.work)
+    before = dict(source_model.named_parameters())
     _, reasons = maps_of(state.work)
-    found: list[LayerRow] = []
+    rows: list[LayerRow] = []
     for name, weight in state.work.named_parameters():
         if weight.ndim < 2:
             continue
-        record, own = known.get(name), before.get(name, weight)
+        record, own = records.get(name), before.get(name, weight)
         why = "" if name in state.errors else reasons.get(name, "left alone as asked")
         form = state.forms.get(name)
-        found.append(
+        rows.append(
             LayerRow(
                 name,
                 tuple(weight.shape),
@@ -105,4 +105,4 @@ def table(sweep: Sweep, given: nn.Module, state: State, sensitivity: Sensitivity
                 why,
             )
         )
-    return found
+    return rows

@@ -18,10 +18,10 @@ def prediction(result: Any) -> Tensor:
     logits = getattr(result, "logits", None)
     if isinstance(logits, Tensor):
         return logits
-    found = next((t for t in tensors(result) if t.is_floating_point()), None)
-    if found is None:
+    output = next((t for t in tensors(result) if t.is_floating_point()), None)
+    if output is None:
         raise TorchliftError(f"no floating-point tensor in a model output of type {type(result).__name__}.")
-    return found
+    return output
 
 
 def rows(result: Any) -> Tensor:
@@ -36,8 +36,8 @@ def output_error(original: nn.Module, other: nn.Module, batches: Iterable[Any]) 
     for inputs in batches:
         y, z = rows(run(original, inputs)), rows(run(other, inputs))
         parts = [y.sum(0), y.square().sum()[None], (y - z).square().sum()[None], y.new_full((1,), len(y))]
-        found = torch.cat(parts)
-        total = found if total is None else total + found
+        batch_sums = torch.cat(parts)
+        total = batch_sums if total is None else total + batch_sums
     if total is None:
         return 0.0
     if distributed():

@@ -32,8 +32,8 @@ def rows(x: Tensor) -> Tensor:
 def border_gram(x: Tensor) -> Tensor:
     """Σ over samples of all products of a border's entries."""
     flat = x.flatten(2)
-    found = flat.mT @ flat
-    return found.reshape(len(x), *x.shape[2:], *x.shape[2:])
+    gram = flat.mT @ flat
+    return gram.reshape(len(x), *x.shape[2:], *x.shape[2:])
 
 
 def line_of(x: Tensor, layer_kernel: tuple[int, ...]) -> Tensor:

@@ -28,7 +28,7 @@ LONG = 8
 PIECE = 2**24
 """Entries of one piece of rows: patches of a convolution are laid out piece by piece."""
 
-Given = tuple[tuple[Any, ...], dict[str, Any]]
+LayerCall = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a call."""
 
 
@@ -85,12 +85,12 @@ class LinearMap(abc.ABC):
         return step.reshape(step.shape[0] * step.shape[1], -1, *[1] * (len(shape) - 2))
 
     @abc.abstractmethod
-    def rows(self, layer: nn.Module, given: Given, thin: Tensor | None) -> Iterator[Tensor]:
+    def rows(self, layer: nn.Module, call: LayerCall, thin: Tensor | None) -> Iterator[Tensor]:
         """x (groups, rows, n) of a call, piece by piece; ``thin``: these positions of every sample alone."""
 
-    def gram(self, layer: nn.Module, given: Given) -> Tensor | None:
+    def gram(self, layer: nn.Module, call: LayerCall) -> Tensor | None:
         """Σ x xᵀ of a call where there is a cheaper way than by its rows."""
-        del layer, given
+        del layer, call
         return None
 
     def has_lags(self, layer: nn.Module) -> bool:
@@ -98,17 +98,17 @@ class LinearMap(abc.ABC):
         del layer
         return False
 
-    def positions(self, layer: nn.Module, given: Given) -> int:
+    def positions(self, layer: nn.Module, call: LayerCall) -> int:
         """Rows of one sample of a call, where there may be too many."""
-        del layer, given
+        del layer, call
         return 1
 
-    def targets(self, layer: nn.Module, given: Given, output: Any, thin: Tensor | None) -> Tensor:
+    def targets(self, layer: nn.Module, call: LayerCall, output: Any, thin: Tensor | None) -> Tensor:
         """y (rows, all outputs) of a call."""
         del output
         weight = self.matrix(layer, layer.get_parameter(self.leaf))
-        made = torch.cat([piece @ weight.mT.to(piece) for piece in self.rows(layer, given, thin)], 1)
-        flat = made.movedim(0, 1).flatten(1)
+        products = torch.cat([piece @ weight.mT.to(piece) for piece in self.rows(layer, call, thin)], 1)
+        flat = products.movedim(0, 1).flatten(1)
         bias = None if self.bias_leaf is None else dict(layer.named_parameters()).get(self.bias_leaf)
         return flat if bias is None else flat + bias.detach().to(flat)
 
@@ -118,15 +118,15 @@ class Dense(LinearMap):
 
     rows_are_outputs = True
 
-    def rows(self, layer: nn.Module, given: Given, thin: Tensor | None) -> Iterator[Tensor]:
+    def rows(self, layer: nn.Module, call: LayerCall, thin: Tensor | None) -> Iterator[Tensor]:
         """All positions of the input."""
         del layer, thin
-        x = first(given)
+        x = first(call)
         yield x.reshape(1, -1, x.shape[-1])
 
-    def targets(self, layer: nn.Module, given: Given, output: Any, thin: Tensor | None) -> Tensor:
+    def targets(self, layer: nn.Module, call: LayerCall, output: Any, thin: Tensor | None) -> Tensor:
         """The output itself."""
-        del layer, given, thin
+        del layer, call, thin
         return output.reshape(-1, output.shape[-1])
 
 
@@ -168,9 +168,9 @@ class Convolution(LinearMap):
             x, border(layer), mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode
         )
 
-    def batched(self, layer: Any, given: Given) -> Tensor:
+    def batched(self, layer: Any, call: LayerCall) -> Tensor:
         """The input with a batch dimension."""
-        x = first(given)
+        x = first(call)
         return x[None] if x.ndim == len(layer.kernel_size) + 1 else x
 
     def strides(self, layer: Any) -> tuple[int, ...]:
@@ -185,16 +185,16 @@ class Convolution(LinearMap):
         long = taps == max(kernel) and taps >= LONG and self.strides(conv)[along] == conv.dilation[along] == 1
         return long and conv.groups == 1 and conv.in_channels % blocks == 0
 
-    def gram(self, layer: nn.Module, given: Given) -> Tensor | None:
+    def gram(self, layer: nn.Module, call: LayerCall) -> Tensor | None:
         """By lags."""
-        return self.grams(layer, given, 1)
+        return self.grams(layer, call, 1)
 
-    def grams(self, layer: Any, given: Given, blocks: int) -> Tensor | None:
+    def grams(self, layer: Any, call: LayerCall, blocks: int) -> Tensor | None:
         """The Gram matrices of so many blocks of channels, by lags."""
         kernel = layer.kernel_size
         if not self.has_lags(layer, blocks):
             return None
-        x = self.padded(layer, self.batched(layer, given))
+        x = self.padded(layer, self.batched(layer, call))
         for k, step in enumerate(self.strides(layer)):
             x = (
                 x.index_select(2 + k, torch.arange(0, x.shape[2 + k], step, device=x.device))
@@ -204,15 +204,15 @@ class Convolution(LinearMap):
         line = line_of(x.float(), kernel)
         return lagged_gram(line.unflatten(1, (blocks, -1)).movedim(1, 0), max(kernel))
 
-    def positions(self, layer: nn.Module, given: Given) -> int:
+    def positions(self, layer: nn.Module, call: LayerCall) -> int:
         """Patches of a sample."""
-        return windows(self.padded(layer, self.batched(layer, given)[:1]), layer, self.strides(layer))[
+        return windows(self.padded(layer, self.batched(layer, call)[:1]), layer, self.strides(layer))[
             0, 0
         ].numel() // math.prod(cast(Any, layer).kernel_size)
 
-    def rows(self, layer: nn.Module, given: Given, thin: Tensor | None) -> Iterator[Tensor]:
+    def rows(self, layer: nn.Module, call: LayerCall, thin: Tensor | None) -> Iterator[Tensor]:
         """Patches: (groups, samples · positions, channels · kernel)."""
-        x = self.batched(layer, given)
+        x = self.batched(layer, call)
         kernel = math.prod(cast(Any, layer).kernel_size)
         groups, dims = self.groups(layer), x.ndim - 2
         whole = windows(self.padded(layer, x[:1]), layer, self.strides(layer))
@@ -225,7 +225,7 @@ class Convolution(LinearMap):
             flat = flat.reshape(flat.shape[0] * flat.shape[1], groups, -1)
             yield flat.movedim(1, 0)
 
-    def targets(self, layer: nn.Module, given: Given, output: Any, thin: Tensor | None) -> Tensor:
+    def targets(self, layer: nn.Module, call: LayerCall, output: Any, thin: Tensor | None) -> Tensor:
         """The output itself."""
         dims = len(cast(Any, layer).kernel_size)
         y = (output[None] if output.ndim == dims + 1 else output).flatten(2).movedim(1, 2)
@@ -284,10 +284,10 @@ class Projections(LinearMap):
         del layer
         return 3
 
-    def rows(self, layer: nn.Module, given: Given, thin: Tensor | None) -> Iterator[Tensor]:
+    def rows(self, layer: nn.Module, call: LayerCall, thin: Tensor | None) -> Iterator[Tensor]:
         """Query, key and value; the shorter ones are filled up with NaN rows, which count as none."""
         del layer, thin
-        parts = [x.reshape(-1, x.shape[-1]) for x in attended(given)]
+        parts = [x.reshape(-1, x.shape[-1]) for x in attended(call)]
         longest = max(len(x) for x in parts)
         yield torch.stack([functional.pad(x, (0, 0, 0, longest - len(x)), value=math.nan) for x in parts])
 
@@ -299,7 +299,7 @@ class Heads(LinearMap):
     leaf: str = "out_proj.weight"
     bias_leaf: str | None = "out_proj.bias"
 
-    def rows(self, layer: nn.Module, given: Given, thin: Tensor | None) -> Iterator[Tensor]:
+    def rows(self, layer: nn.Module, call: LayerCall, thin: Tensor | None) -> Iterator[Tensor]:
         """What the heads put out: the layer's output with the identity as its projection."""
         del thin
         weight = layer.get_parameter("out_proj.weight")
@@ -308,7 +308,7 @@ class Heads(LinearMap):
         size = weight.shape[1]
         identity.weight = nn.Parameter(torch.eye(size, dtype=weight.dtype, device=weight.device), False)
         twin.__dict__["_modules"] = {**dict(layer.named_children()), "out_proj": identity}
-        args, kwargs = given
+        args, kwargs = call
         out = twin(*args, **kwargs)[0]
         yield out.reshape(1, -1, out.shape[-1])
 
@@ -317,12 +317,12 @@ class Heads(LinearMap):
 class Recurrence(LinearMap):
     """One weight of an LSTM, a GRU or a plain recurrent layer; rows are time steps."""
 
-    def rows(self, layer: nn.Module, given: Given, thin: Tensor | None) -> Iterator[Tensor]:
+    def rows(self, layer: nn.Module, call: LayerCall, thin: Tensor | None) -> Iterator[Tensor]:
         """What comes in, or the state before."""
         del thin
         rnn = cast(nn.RNNBase, layer)
         level, backward, hidden = place_of(self.leaf)
-        entered, before = states_of(rnn, given, level, backward)
+        entered, before = states_of(rnn, call, level, backward)
         x = before if hidden else entered
         yield x.reshape(1, -1, x.shape[-1])
 
@@ -331,11 +331,11 @@ class Recurrence(LinearMap):
 class Cell(LinearMap):
     """One weight of a recurrent cell."""
 
-    def rows(self, layer: nn.Module, given: Given, thin: Tensor | None) -> Iterator[Tensor]:
+    def rows(self, layer: nn.Module, call: LayerCall, thin: Tensor | None) -> Iterator[Tensor]:
         """The input, or the state."""
         del thin
-        args, kwargs = given
-        x, hx = first(given), args[1] if len(args) > 1 else kwargs.get("hx")
+        args, kwargs = call
+        x, hx = first(call), args[1] if len(args) > 1 else kwargs.get("hx")
         if self.leaf == "weight_hh":
             state = hx[0] if isinstance(hx, tuple) else hx
             x = x.new_zeros(*x.shape[:-1], cast(Any, layer).hidden_size) if state is None else state
@@ -349,9 +349,9 @@ class Table(LinearMap):
 
     bias_leaf: str | None = None
 
-    def rows(self, layer: nn.Module, given: Given, thin: Tensor | None) -> Iterator[Tensor]:
+    def rows(self, layer: nn.Module, call: LayerCall, thin: Tensor | None) -> Iterator[Tensor]:
         """None: see :func:`identity_moments`."""
-        del layer, given, thin
+        del layer, call, thin
         yield from ()
 
 
@@ -391,22 +391,22 @@ class Blocks(LinearMap):
         """One step for each row of each block."""
         return self.whole.step_tensor(layer, step.transpose(0, 1).flatten(1)[None], shape)
 
-    def positions(self, layer: nn.Module, given: Given) -> int:
+    def positions(self, layer: nn.Module, call: LayerCall) -> int:
         """As of the whole."""
-        return self.whole.positions(layer, given)
+        return self.whole.positions(layer, call)
 
     def has_lags(self, layer: nn.Module) -> bool:
         """As of the whole, where a block holds whole channels."""
         return isinstance(self.whole, Convolution) and self.whole.has_lags(layer, self.groups(layer))
 
-    def gram(self, layer: nn.Module, given: Given) -> Tensor | None:
+    def gram(self, layer: nn.Module, call: LayerCall) -> Tensor | None:
         """By lags, where the whole has it and a block holds whole channels."""
         whole = self.whole
-        return whole.grams(layer, given, self.groups(layer)) if isinstance(whole, Convolution) else None
+        return whole.grams(layer, call, self.groups(layer)) if isinstance(whole, Convolution) else None
 
-    def rows(self, layer: nn.Module, given: Given, thin: Tensor | None) -> Iterator[Tensor]:
+    def rows(self, layer: nn.Module, call: LayerCall, thin: Tensor | None) -> Iterator[Tensor]:
         """The rows of the whole in blocks."""
-        for x in self.whole.rows(layer, given, thin):
+        for x in self.whole.rows(layer, call, thin):
             yield x[0].unflatten(1, (-1, even(x.shape[2], self.block))).transpose(0, 1)
 
 
@@ -415,15 +415,15 @@ def even(columns: int, most: int) -> int:
     return next(size for size in range(min(most, columns), 0, -1) if columns % size == 0)
 
 
-def first(given: Given) -> Tensor:
+def first(call: LayerCall) -> Tensor:
     """The first argument of a call."""
-    args, kwargs = given
+    args, kwargs = call
     return args[0] if args else next(iter(kwargs.values()))
 
 
-def attended(given: Given) -> list[Tensor]:
+def attended(call: LayerCall) -> list[Tensor]:
     """Query, key and value of a call."""
-    args, kwargs = given
+    args, kwargs = call
     return [args[k] if k < len(args) else kwargs[name] for k, name in enumerate(("query", "key", "value"))]
 
 
@@ -460,10 +460,10 @@ def place_of(leaf: str) -> tuple[int, bool, bool]:
     return int(parts[2][1:]), parts[-1] == "reverse", parts[1] == "hh"
 
 
-def states_of(rnn: nn.RNNBase, given: Given, level: int, backward: bool) -> tuple[Tensor, Tensor]:
+def states_of(rnn: nn.RNNBase, call: LayerCall, level: int, backward: bool) -> tuple[Tensor, Tensor]:
     """What enters a layer of a stacked recurrent network, and its state before each step; time first."""
-    args, kwargs = given
-    x, hx = first(given), args[1] if len(args) > 1 else kwargs.get("hx")
+    args, kwargs = call
+    x, hx = first(call), args[1] if len(args) > 1 else kwargs.get("hx")
     x = x[:, None] if x.ndim == 2 else x.transpose(0, 1) if rnn.batch_first else x
     directions = 2 if rnn.bidirectional else 1
     start = [None, None] if hx is None else list(hx) if isinstance(hx, tuple) else [hx, None]
@@ -471,9 +471,9 @@ def states_of(rnn: nn.RNNBase, given: Given, level: int, backward: bool) -> tupl
     for number in range(level + 1):
         outputs: list[Tensor] = []
         for direction in range(directions):
-            place = number * directions + direction
+            index = number * directions + direction
             zero = x.new_zeros(1, x.shape[1], rnn.hidden_size)
-            h, c = (zero if s is None else s[place : place + 1] for s in start)
+            h, c = (zero if s is None else s[index : index + 1] for s in start)
             turned = x.flip(0) if direction else x
             out = one_layer(rnn, turned, h, c, number, bool(direction))
             if number == level and bool(direction) == backward:
@@ -497,16 +497,16 @@ def one_layer(rnn: nn.RNNBase, x: Tensor, h: Tensor, c: Tensor, level: int, back
 
 def maps_of(model: nn.Module) -> tuple[list[LinearMap], dict[str, str]]:
     """All linear maps of a model, and why other weights stay: {name: reason}."""
-    found: list[LinearMap] = []
+    maps: list[LinearMap] = []
     for name, layer in model.named_modules():
-        found += [in_blocks(layer, one) for one in maps_in(name, layer)]
-    known = {id(m.weight_of(model)) for m in found}
+        maps += [in_blocks(layer, one) for one in maps_in(name, layer)]
+    mapped = {id(m.weight_of(model)) for m in maps}
     reasons = {
         name: f"{kind_of(model, name)} is not a layer that compress knows"
         for name, p in model.named_parameters()
-        if p.ndim > 1 and id(p) not in known
+        if p.ndim > 1 and id(p) not in mapped
     }
-    return found, reasons
+    return maps, reasons
 
 
 def kind_of(model: nn.Module, name: str) -> str:

@@ -23,7 +23,7 @@ from torchlift.compress.running import Hook, listening, plain_attention, run
 class Pull:
     """What a layer of the compressed network gave at a batch, and where the rest of the network wants it."""
 
-    given: Tensor
+    output: Tensor
     slope: Tensor
     curvature: float
 
@@ -31,7 +31,7 @@ class Pull:
         """The target z of a layer's output y, along whose dimension ``dim`` the outputs ``left`` are left."""
         own = target if left is None else target.index_select(dim, left.to(target.device))
         energy = float((own - own.mean()).square().sum()) or 1.0
-        pulled = 2 / energy * (own + self.given) + self.curvature * self.given - self.slope
+        pulled = 2 / energy * (own + self.output) + self.curvature * self.output - self.slope
         z = pulled / (4 / energy + self.curvature)
         return z if left is None else target.index_copy(dim, left.to(target.device), z)
 
@@ -60,9 +60,9 @@ def pulls_of(
         if once
         else ()
     )
-    found: dict[str, Pull] = {}
+    pulls: dict[str, Pull] = {}
     for (name, output), slope in zip(once.items(), slopes, strict=True):
         steep = float(slope.square().sum())
         if steep > 0 and height > 0:
-            found[name] = Pull(output.detach(), slope, steep / (2 * height))
-    return found
+            pulls[name] = Pull(output.detach(), slope, steep / (2 * height))
+    return pulls

@@ -27,7 +27,7 @@ def correct_norms(original: nn.Module, work: nn.Module, calibration: Calibration
     for name in names:
         keep = torch.ones(len(ours[name][0]), dtype=torch.bool)
         keep[cuts.get((f"{name}.running_mean", 0), torch.zeros(0, dtype=torch.long))] = False
-        norm, (mean, var) = norm_of(work, name), (part[keep] for part in ours[name])
+        norm, (mean, var) = norm_of(work, name), (moment[keep] for moment in ours[name])
         if len(mean) == len(norm.running_mean):
             norm.running_mean += (theirs[name][0] - mean).to(norm.running_mean)
             norm.running_var *= (theirs[name][1] / var.clamp(min=1e-12)).clamp(0.1, 10).to(norm.running_var)
@@ -52,8 +52,8 @@ def statistics(
         def seen(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             del layer, kwargs, output
             x = args[0].double().transpose(0, 1).flatten(1)
-            found = torch.stack([x.sum(1), x.square().sum(1), torch.full_like(x[:, 0], x.shape[1])])
-            sums[name] = sums[name] + found if name in sums else found
+            totals = torch.stack([x.sum(1), x.square().sum(1), torch.full_like(x[:, 0], x.shape[1])])
+            sums[name] = sums[name] + totals if name in sums else totals
 
         return seen
 

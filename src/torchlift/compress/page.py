@@ -46,8 +46,10 @@ def sizes(rows: list[LayerRow]) -> Bars:
 
 def errors(rows: list[LayerRow]) -> Bars:
     """The relative squared error of each layer's outputs."""
-    known = [row for row in rows if row.error is not None]
-    return Bars([row.layer for row in known], {"relative squared error": [row.error or 0.0 for row in known]})
+    measured = [row for row in rows if row.error is not None]
+    return Bars(
+        [row.layer for row in measured], {"relative squared error": [row.error or 0.0 for row in measured]}
+    )
 
 
 def outputs(done: Compressed) -> list[Chart]:

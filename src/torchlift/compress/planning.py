@@ -62,8 +62,8 @@ class Targets:
     @property
     def none(self) -> bool:
         """Whether nothing is asked for."""
-        asked = (self.bytes, self.macs, self.latency, self.bits, self.ratio, self.accuracy)
-        return all(value is None for value in asked) and not self.sparsity
+        targets = (self.bytes, self.macs, self.latency, self.bits, self.ratio, self.accuracy)
+        return all(value is None for value in targets) and not self.sparsity
 
     @property
     def form(self) -> Form:
@@ -139,8 +139,8 @@ def allocated(sweep: Sweep, state: State, targets: Targets, limit: int) -> tuple
     budget = float(limit)
     best: State | None = None
     for _ in range(CORRECTIONS):
-        found = knapsack(list(options.values()), budget)
-        picked = least if found is None else dict(zip(options, found, strict=True))
+        allocation = knapsack(list(options.values()), budget)
+        picked = least if allocation is None else dict(zip(options, allocation, strict=True))
         done = finished(sweep, state, forms_of(picked, targets))
         size = file_size(done.work)
         if size <= limit:
@@ -258,8 +258,8 @@ def ratios_for(sweep: Sweep, state: State, limit: int, targets: Targets) -> list
         return [0.0]
     left = {r: costs.parameters(first_roots(channels.free, r)) for r in RATIOS}
     wanted = [targets.bits] if targets.bits else [1.5, 2.0, 3.0]
-    found = [min((r for r in RATIOS if 8 * limit / left[r] >= bits), default=RATIOS[-1]) for bits in wanted]
-    return list(dict.fromkeys(found))
+    ratios = [min((r for r in RATIOS if 8 * limit / left[r] >= bits), default=RATIOS[-1]) for bits in wanted]
+    return list(dict.fromkeys(ratios))
 
 
 def first_roots(free: list[Coupling], ratio: float) -> Tensor:

@@ -68,8 +68,8 @@ class HoldRecords(WeightLift):
 
     def eligible(self, problem: Problem) -> dict[str, Tensor]:
         """The weights with a record."""
-        known = stored(problem)
-        return {name: w for name, w in super().eligible(problem).items() if name in known}
+        records = stored(problem)
+        return {name: w for name, w in super().eligible(problem).items() if name in records}
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """See :func:`polished`, which knows the records."""
@@ -119,7 +119,7 @@ def polished(sweep: Sweep, work: nn.Module, data: Any, epochs: float) -> nn.Modu
 def relative_adam(gridded: bool) -> Callable[..., torch.optim.Optimizer]:
     """Adam with rates relative to the size of each parameter: the network is near its best already."""
 
-    def made(groups: Any) -> torch.optim.Optimizer:
+    def adam(groups: Any) -> torch.optim.Optimizer:
         parameters = [
             p for group in groups for p in (group["params"] if isinstance(group, dict) else [group])
         ]
@@ -128,7 +128,7 @@ def relative_adam(gridded: bool) -> Callable[..., torch.optim.Optimizer]:
         every = zip(parameters, rates, sizes, strict=True)
         return torch.optim.Adam([{"params": [p], "lr": rate * size} for p, rate, size in every])
 
-    return made
+    return adam
 
 
 def warm_cosine(t: float) -> float:

@@ -78,10 +78,10 @@ class Layer:
         prior = one.matrix(module, one.weight_of(work))
         bias = one.bias_of(work) is not None
         problem = Quadratic.of(moments, prior, bias=bias, damping=damping)
-        held = prior.to(problem.gram)
+        weight = prior.to(problem.gram)
         if not refit:
-            problem = dataclasses.replace(problem, linear=problem.hessian @ held.mT)
-        return cls(one, module, moments, problem, problem.solve() if refit else held, bias)
+            problem = dataclasses.replace(problem, linear=problem.hessian @ weight.mT)
+        return cls(one, module, moments, problem, problem.solve() if refit else weight, bias)
 
     def solve(self, *forms: Form) -> list[Solved]:
         """The best weights of each form that the passes find."""
@@ -97,11 +97,11 @@ class Layer:
             weight, kept = masked(self.best, factored, self.problem.linear, form.sparsity)
             return self.finished(weight, kept=kept)
         group = group_width(self.one, self.module, self.best.shape[-1], form.group)
-        made, kept = on_grid(
+        quantized, kept = on_grid(
             self.best, factored, self.problem.linear, form.bits, group=group, sparsity=form.sparsity
         )
         mask = kept if form.sparsity else None
-        return self.finished(made.weight, levels=made.levels, step=made.step, kept=mask)
+        return self.finished(quantized.weight, levels=quantized.levels, step=quantized.step, kept=mask)
 
     def finished(self, weight: Tensor, **record: Tensor | None) -> Solved:
         """With its error and its bias."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.compress.calibration import Calibration
-from torchlift.compress.linear_maps import Given, LinearMap, Table
+from torchlift.compress.linear_maps import LayerCall, LinearMap, Table
 from torchlift.compress.moments import Moments
 from torchlift.compress.moving import pulls_of
 from torchlift.compress.running import Enough, Hook, listening, run
@@ -30,11 +30,11 @@ WAVES = 64
 class Ran:
     """How a layer ran on the first batch."""
 
-    place: int
+    order: int
     """Its number in the order of first calls."""
     calls: int
-    given: int
-    """Which tensor it was given: layers with the same one are solved in one pass."""
+    tensor: int
+    """Which tensor it reads: layers with the same one are solved in one pass."""
     positions: int
     lags: bool
     """Whether its Gram matrix is had from lags, however many positions there are."""
@@ -43,7 +43,7 @@ class Ran:
 def first_calls(model: nn.Module, maps: Sequence[LinearMap], calibration: Calibration) -> dict[str, Ran]:
     """How each layer runs on the first batch, by the weight's name; one that does not run is left out."""
     ran: dict[str, Ran] = {}
-    held: list[Any] = []  # tensors are told apart by their numbers while they are alive
+    alive: list[Any] = []  # tensors are told apart by their numbers while they are alive
     by_module: dict[str, list[LinearMap]] = {}
     for one in maps:
         by_module.setdefault(one.module, []).append(one)
@@ -51,14 +51,14 @@ def first_calls(model: nn.Module, maps: Sequence[LinearMap], calibration: Calibr
     def hook(name: str) -> Hook:
         def seen(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             del output
-            held.append((args, kwargs))
-            given = args[0] if args else next(iter(kwargs.values()))
+            alive.append((args, kwargs))
+            tensor = args[0] if args else next(iter(kwargs.values()))
             for one in by_module[name]:
                 old = ran.get(one.weight)
                 if old is None:
                     call = args, kwargs
                     ran[one.weight] = Ran(
-                        len(ran), 1, id(given), one.positions(layer, call), one.has_lags(layer)
+                        len(ran), 1, id(tensor), one.positions(layer, call), one.has_lags(layer)
                     )
                 else:
                     ran[one.weight] = dataclasses.replace(old, calls=old.calls + 1)
@@ -75,15 +75,15 @@ def waves(
 ) -> list[list[LinearMap]]:
     """Layers in the order of their first calls, those that are given the same tensor and tied ones
     together."""
-    place = {key: min(ran[m.weight].place for m in maps if names[m.weight] == key) for key in names.values()}
-    ordered = sorted(maps, key=lambda m: (place[names[m.weight]], ran[m.weight].place))
-    made: list[list[LinearMap]] = []
+    order = {key: min(ran[m.weight].order for m in maps if names[m.weight] == key) for key in names.values()}
+    ordered = sorted(maps, key=lambda m: (order[names[m.weight]], ran[m.weight].order))
+    grouped: list[list[LinearMap]] = []
     for one in ordered:
-        same = made and ran[made[-1][0].weight].given == ran[one.weight].given
-        twin = made and any(names[m.weight] == names[one.weight] for m in made[-1])
-        made[-1].append(one) if same or twin else made.append([one])
-    size = -(-len(made) // limit)
-    return [[m for wave in made[k : k + size] for m in wave] for k in range(0, len(made), size)]
+        same = grouped and ran[grouped[-1][0].weight].tensor == ran[one.weight].tensor
+        twin = grouped and any(names[m.weight] == names[one.weight] for m in grouped[-1])
+        grouped[-1].append(one) if same or twin else grouped.append([one])
+    size = -(-len(grouped) // limit)
+    return [[m for wave in grouped[k : k + size] for m in wave] for k in range(0, len(grouped), size)]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -103,54 +103,54 @@ class Stream:
 
     def moments(self, maps: Sequence[LinearMap]) -> dict[str, Moments]:
         """The moments of these layers over all batches and processes, by weight; tied weights summed."""
-        found: dict[str, Moments] = {}
+        totals: dict[str, Moments] = {}
         looked_up = [m for m in maps if isinstance(m, Table)]
         read = [m for m in maps if not isinstance(m, Table)]
         for inputs in self.calibration if read else ():
-            self.add(found, read, inputs)
-        for moments in found.values():
+            self.add(totals, read, inputs)
+        for moments in totals.values():
             moments.reduce()
         for one in looked_up:
-            add_lookup(found, self.key(one), one.weight_of(self.work).detach(), self.calibration.samples)
-        never = [m.weight for m in read if self.key(m) not in found]
+            add_lookup(totals, self.key(one), one.weight_of(self.work).detach(), self.calibration.samples)
+        never = [m.weight for m in read if self.key(m) not in totals]
         if never:
             raise TorchliftError(NEVER.format(never[0], never[0]))
-        return found
+        return totals
 
-    def add(self, found: dict[str, Moments], maps: Sequence[LinearMap], inputs: Any) -> None:
+    def add(self, totals: dict[str, Moments], maps: Sequence[LinearMap], inputs: Any) -> None:
         """One batch through both networks."""
         targets: dict[str, list[Tensor]] = {}
         thin = {m.weight: self.thinned(m) for m in maps}
         plain = [m.module for m in maps if m.rows_are_outputs]
         pulls = {} if self.previous is None else pulls_of(self.original, self.previous, plain, inputs)
 
-        def keep(one: LinearMap, layer: nn.Module, given: Given, output: Any) -> None:
+        def keep(one: LinearMap, layer: nn.Module, call: LayerCall, output: Any) -> None:
             if one.module in pulls:
                 output = pulls[one.module].moved(output, one.channel_dim, self.rows.get(self.key(one)))
-            y = one.targets(layer, given, output, thin[one.weight])
+            y = one.targets(layer, call, output, thin[one.weight])
             rows = self.rows.get(self.key(one))
             targets.setdefault(one.weight, []).append(y if rows is None else y[:, rows.to(y.device)])
 
-        def total(one: LinearMap, layer: nn.Module, given: Given, output: Any) -> None:
+        def total(one: LinearMap, layer: nn.Module, call: LayerCall, output: Any) -> None:
             del output
             weight = one.matrix(layer, one.weight_of(self.work))
             y = None if one.own_targets else targets[one.weight].pop(0)
             y = None if y is None else y.reshape(len(y), len(weight), -1).movedim(1, 0)
-            if self.key(one) not in found:
+            if self.key(one) not in totals:
                 groups, outputs, wide = weight.shape
-                found[self.key(one)] = Moments.zeros(groups, wide, outputs, weight.device)
-            moments, done = found[self.key(one)], 0
-            gram = one.gram(layer, given) if thin[one.weight] is None else None
-            for x in one.rows(layer, given, thin[one.weight]):
+                totals[self.key(one)] = Moments.zeros(groups, wide, outputs, weight.device)
+            moments, done = totals[self.key(one)], 0
+            gram = one.gram(layer, call) if thin[one.weight] is None else None
+            for x in one.rows(layer, call, thin[one.weight]):
                 own = x @ weight.mT if y is None else y[:, done : done + x.shape[1]]
                 moments.add(x, own, gram=gram is None)
                 done += x.shape[1]
             if gram is not None:
                 moments.xx += gram.to(moments.xx)
 
-        held = [m for m in maps if not m.own_targets]
-        if held:
-            self.through(self.original, held, inputs, keep)
+        outer = [m for m in maps if not m.own_targets]
+        if outer:
+            self.through(self.original, outer, inputs, keep)
         self.through(self.work, maps, inputs, total)
 
     def key(self, one: LinearMap) -> str:
@@ -162,7 +162,7 @@ class Stream:
         model: nn.Module,
         maps: Sequence[LinearMap],
         inputs: Any,
-        visit: Callable[[LinearMap, nn.Module, Given, Any], None],
+        visit: Callable[[LinearMap, nn.Module, LayerCall, Any], None],
     ) -> None:
         """Run a model up to the last of these layers, and visit each when it has run."""
         by_module: dict[str, list[LinearMap]] = {}
@@ -204,13 +204,13 @@ class Stream:
 NEVER = "{!r} never ran on the calibration data: pass inputs that reach it, or leave it out with keep={!r}."
 
 
-def add_lookup(found: dict[str, Moments], key: str, weight: Tensor, samples: int) -> None:
+def add_lookup(totals: dict[str, Moments], key: str, weight: Tensor, samples: int) -> None:
     """An embedding's moments: each entry of its weight counts for itself, as often as a row is looked up."""
     rows, features = weight.shape
     each = samples / rows
-    if key not in found:
-        found[key] = Moments.zeros(1, features, rows, weight.device)
-    moments = found[key]
+    if key not in totals:
+        totals[key] = Moments.zeros(1, features, rows, weight.device)
+    moments = totals[key]
     moments.xx += each * torch.eye(features, device=weight.device)[None].to(moments.xx)
     moments.xy += each * weight.mT[None].to(moments.xy)
     moments.yy += each * weight.square().sum(1)[None].to(moments.yy)

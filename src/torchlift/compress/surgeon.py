@@ -22,13 +22,13 @@ from torchlift.compress.refit import Quadratic
 class Surgeon:
     """One reader's weights W (r, n), and the columns of each channel (channels, width), −1: none.
 
-    The inverse of H is kept for the columns that are left alone; ``place`` says where each of them is in it.
+    The inverse of H is kept for the columns that are left alone; ``position``: where each is in it.
     """
 
     weight: Tensor
     inverse: Tensor
     columns: Tensor
-    place: Tensor
+    position: Tensor
     scale: float = 1.0
 
     @classmethod
@@ -37,20 +37,20 @@ class Surgeon:
         factor = torch.linalg.cholesky(problem.hessian[0])
         weight = torch.cholesky_solve(problem.linear[0], factor).mT
         energy = float(problem.energy.sum())
-        place = torch.arange(weight.shape[1])
+        position = torch.arange(weight.shape[1])
         inverse = torch.cholesky_inverse(factor)
-        return cls(weight, inverse, columns, place, 1 / energy if energy > 0 else 1.0)
+        return cls(weight, inverse, columns, position, 1 / energy if energy > 0 else 1.0)
 
     def costs(self, channels: Tensor) -> Tensor:
         """ε of each of the channels."""
-        found = torch.zeros(len(channels), dtype=self.weight.dtype, device=self.weight.device)
+        costs = torch.zeros(len(channels), dtype=self.weight.dtype, device=self.weight.device)
         for width, rows in by_width(self.columns[channels]):
             index = self.columns[channels[rows]][:, :width]
-            place = self.place[index]
-            block = self.inverse[place[:, :, None], place[:, None, :]]
+            position = self.position[index]
+            block = self.inverse[position[:, :, None], position[:, None, :]]
             weight = self.weight[:, index].movedim(1, 0)  # (channels, r, width)
-            found[rows] = (weight * torch.linalg.solve(block, weight.mT).mT).sum((1, 2))
-        return self.scale * found
+            costs[rows] = (weight * torch.linalg.solve(block, weight.mT).mT).sum((1, 2))
+        return self.scale * costs
 
     def remove(self, channels: Tensor) -> None:
         """Take channels out: their columns become zero, the others make up for it."""
@@ -58,18 +58,18 @@ class Surgeon:
         index = index[index >= 0]
         if not len(index):
             return
-        gone = torch.zeros(len(self.place), dtype=torch.bool)
+        gone = torch.zeros(len(self.position), dtype=torch.bool)
         gone[index] = True
-        known = (self.place >= 0).nonzero().flatten()
-        left = known[~gone[known]]
-        here, others = self.place[index], self.place[left]
+        present = (self.position >= 0).nonzero().flatten()
+        left = present[~gone[present]]
+        here, others = self.position[index], self.position[left]
         across = self.inverse[here][:, others]
         moved = torch.linalg.solve(self.inverse[here][:, here], across)  # ([H⁻¹]_SS)⁻¹ [H⁻¹]_S·
         self.weight[:, left] -= self.weight[:, index] @ moved
         self.weight[:, index] = 0
         self.inverse = self.inverse[others][:, others].addmm_(across.mT, moved, alpha=-1)
-        self.place = torch.full_like(self.place, -1)
-        self.place[left] = torch.arange(len(left))
+        self.position = torch.full_like(self.position, -1)
+        self.position[left] = torch.arange(len(left))
 
 
 def by_width(columns: Tensor) -> list[tuple[int, Tensor]]:
@@ -79,12 +79,12 @@ def by_width(columns: Tensor) -> list[tuple[int, Tensor]]:
 
 
 def removal_order(
-    readers: Sequence[Surgeon], known: Tensor, count: int, *, rounds: int = 24
+    readers: Sequence[Surgeon], candidates: Tensor, count: int, *, rounds: int = 24
 ) -> tuple[Tensor, Tensor]:
-    """Of the channels ``known`` those to remove, greedily, and the cost ε of each when it went; the readers
+    """Of the ``candidates`` those to remove, greedily, and the cost ε of each when it went; the readers
     are left without them.
 
-    Cheapest first, a few at a time where there are many: then costs are taken anew.
+    Cheapest first, a few at a time where there are many: then costs are taken again.
     """
     order: list[Tensor] = []
     paid: list[Tensor] = []
@@ -92,16 +92,17 @@ def removal_order(
     left = count
     while left > 0:
         total = sum(
-            (reader.costs(known).cpu().double() for reader in readers), torch.zeros(len(known)).double()
+            (reader.costs(candidates).cpu().double() for reader in readers),
+            torch.zeros(len(candidates)).double(),
         )
         cheapest = total.argsort(stable=True)[: min(together, left)]
         for reader in readers:
-            reader.remove(known[cheapest])
-        order.append(known[cheapest])
+            reader.remove(candidates[cheapest])
+        order.append(candidates[cheapest])
         paid.append(total[cheapest])
-        stays = torch.ones(len(known), dtype=torch.bool)
+        stays = torch.ones(len(candidates), dtype=torch.bool)
         stays[cheapest] = False
-        known = known[stays]
+        candidates = candidates[stays]
         left -= len(cheapest)
     none = torch.zeros(0)
     return torch.cat(order) if order else none.long(), torch.cat(paid) if paid else none.double()

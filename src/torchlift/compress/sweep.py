@@ -49,7 +49,7 @@ class Sweep:
     chosen: Callable[[str], bool]
     """Whether a weight, by its name, is to be compressed."""
     refit: bool = True
-    """Whether layers are solved anew for what reaches them."""
+    """Whether layers are solved again for what reaches them."""
     surgeon: bool = True
     """Whether channels are chosen by what their readers miss; otherwise by the size of their weights."""
 
@@ -79,14 +79,14 @@ class Sweep:
         every, _ = maps_of(state.work)
         ran = first_calls(state.work, every, self.calibration)
         stream = Stream(self.original, state.work, self.calibration, ran)
-        known = [m for m in every if m.weight in ran]
-        found = Channels.of(stream, known, lambda name: not self.chosen(name))
-        return found, costs_of(state.work, found.trace)
+        maps = [m for m in every if m.weight in ran]
+        channels = Channels.of(stream, maps, lambda name: not self.chosen(name))
+        return channels, costs_of(state.work, channels.trace)
 
     def cut(self, state: State, ratio: float, *, allocate: bool = True) -> State:
         """Without so many of the channels, those worth least; every reader refit."""
-        found, costs = self.channels(state)
-        groups = {c.name: c for c in found.free if round(ratio * c.channels)}
+        channels, costs = self.channels(state)
+        groups = {c.name: c for c in channels.free if round(ratio * c.channels)}
         counts = {name: min(round(ratio * c.channels), c.channels - 1) for name, c in groups.items()}
         stream, maps = self.stream(State(copy.deepcopy(state.work), state.cuts))
 
@@ -94,14 +94,14 @@ class Sweep:
             return self.output_error(stream.work, brief=True)
 
         ranks = rank_channels(
-            stream, found, maps, counts, self.journal, change, whole=allocate, surgeon=self.surgeon
+            stream, channels, maps, counts, self.journal, change, whole=allocate, surgeon=self.surgeon
         )
         if allocate:
-            known = {name: rank.costs.tolist() for name, rank in ranks.items() if len(rank.costs)}
+            costs_by_count = {name: rank.costs.tolist() for name, rank in ranks.items() if len(rank.costs)}
             sizes = sizes_by_count(costs, {name: c.roots for name, c in groups.items()})
-            counts = allocate_cuts(counts, known, sizes)
+            counts = allocate_cuts(counts, costs_by_count, sizes)
         gone = {name: rank.gone(groups[name].channels, counts[name]) for name, rank in ranks.items()}
-        small, cuts = cut_channels(stream, found, maps, gone, self.journal, self.tell, repair=self.refit)
+        small, cuts = cut_channels(stream, channels, maps, gone, self.journal, self.tell, repair=self.refit)
         after = State(small, cuts)
         correct_norms(self.original, small, self.calibration, cuts)
         return after
@@ -130,14 +130,14 @@ class Sweep:
         moments = stream.moments(wave)
         for one in leading(stream, wave):
             layer = Layer.of(one, stream.work, moments.pop(stream.key(one)), refit=self.refit)
-            (found,) = layer.solve(forms.get(stream.key(one), Form()))
-            step |= {f"{stream.key(one)}|{name}": value for name, value in found.tensors().items()}
+            (solution,) = layer.solve(forms.get(stream.key(one), Form()))
+            step |= {f"{stream.key(one)}|{name}": value for name, value in solution.tensors().items()}
         return step
 
     def options(self, state: State, forms: Form) -> tuple[dict[str, list[Option]], dict[str, float]]:
         """For each weight its sizes and costs at every number of bits, and its sensitivity."""
         stream, maps = self.stream(State(copy.deepcopy(state.work), state.cuts))  # layers are tried in it
-        found: dict[str, list[Option]] = {}
+        options: dict[str, list[Option]] = {}
         sensitivity: dict[str, float] = {}
         base = self.output_error(state.work, brief=True)
         for wave in waves(maps, stream.ran, stream.names):
@@ -148,8 +148,8 @@ class Sweep:
                 size, error, moved = step[key].tolist()
                 sensitivity[key] = max(moved[0] - base, 1e-12)
                 scale = sensitivity[key] / max(error[BITS.index(SENSED)], 1e-30)
-                found[key] = [Option(b, s, scale * e) for b, s, e in zip(BITS, size, error, strict=True)]
-        return found, sensitivity
+                options[key] = [Option(b, s, scale * e) for b, s, e in zip(BITS, size, error, strict=True)]
+        return options, sensitivity
 
     def measured(self, stream: Stream, wave: list[LinearMap], form: Form) -> Step:
         """Sizes, errors and the output's change for each layer of a wave: (3, levels)."""

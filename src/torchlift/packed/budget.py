@@ -22,7 +22,7 @@ class Budget:
     """A ceiling in bytes and what is held under it; steps of the decoder are counted too, a byte each."""
 
     def __init__(self, limit: int, steps: int = STEPS) -> None:
-        self.limit, self.held, self.steps = limit, 0, steps
+        self.limit, self.used, self.steps = limit, 0, steps
 
     def step(self, count: int) -> None:
         """Allow the decoder so many more steps, or refuse: code of an honest writer has fewer than bytes."""
@@ -32,12 +32,12 @@ class Budget:
 
     def take(self, size: int, what: str) -> None:
         """Hold ``size`` more bytes from now on, or refuse."""
-        if size > self.limit - self.held:
+        if size > self.limit - self.used:
             raise PackedError(
-                f"{what} would take {printed(size)} where {printed(self.limit - self.held)} of the limit are "
+                f"{what} would take {printed(size)} where {printed(self.limit - self.used)} of the limit are "
                 "left; raise limit= if you trust the file."
             )
-        self.held += size
+        self.used += size
 
     @contextlib.contextmanager
     def lend(self, size: int, what: str) -> Generator[None]:
@@ -46,7 +46,7 @@ class Budget:
         try:
             yield
         finally:
-            self.held -= size
+            self.used -= size
 
 
 def default_limit(size: int) -> int:

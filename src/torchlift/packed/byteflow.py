@@ -77,19 +77,19 @@ class Source:
         length = ends - begins
         if int(length.max()) >= LONGEST:
             raise PackedError("a number runs past the end.")
-        found = (window[begins] & 127).astype(np.int64)
-        for place in range(1, int(length.max()) + 1):
-            more = np.flatnonzero(length >= place)
-            found[more] |= (window[begins[more] + place] & 127).astype(np.int64) << (7 * place)
-        if int(found.max()) > most:
-            raise PackedError(f"a number is {int(found.max())} where at most {most} makes sense.")
+        numbers = (window[begins] & 127).astype(np.int64)
+        for digit in range(1, int(length.max()) + 1):
+            more = np.flatnonzero(length >= digit)
+            numbers[more] |= (window[begins[more] + digit] & 127).astype(np.int64) << (7 * digit)
+        if int(numbers.max()) > most:
+            raise PackedError(f"a number is {int(numbers.max())} where at most {most} makes sense.")
         self.at += int(ends[-1]) + 1
-        return found
+        return numbers
 
     def signs(self, count: int) -> Array:
         """The next ``count`` numbers of either sign."""
-        found = self.numbers(count)
-        return np.where(found & 1, -(found >> 1) - 1, found >> 1)
+        numbers = self.numbers(count)
+        return np.where(numbers & 1, -(numbers >> 1) - 1, numbers >> 1)
 
     def bytes(self, count: int) -> bytes | memoryview:
         """The next ``count`` bytes."""

@@ -86,21 +86,21 @@ class DeflatedEntries:
 
     def read(self, count: int) -> Array:
         """The next bytes of the stream; after the last ones it must end."""
-        size, made = count * self.unit.itemsize, bytearray()
+        size, content = count * self.unit.itemsize, bytearray()
         try:
-            while len(made) < size:
-                more = self.engine.decompress(self.rest, size - len(made))
+            while len(content) < size:
+                more = self.engine.decompress(self.rest, size - len(content))
                 self.rest = self.engine.unconsumed_tail
                 if not more:
                     break
-                made += more
+                content += more
             self.left -= count
             over = b"" if self.left else self.engine.decompress(self.rest, 1)
         except zlib.error as error:
             raise PackedError(f"a compressed stream is damaged ({error}).") from error
-        if len(made) != size or over or (not self.left and not self.engine.eof) or self.engine.unused_data:
+        if len(content) != size or over or (not self.left and not self.engine.eof) or self.engine.unused_data:
             raise PackedError("a compressed stream has another length than its tensor.")
-        return np.frombuffer(bytes(made), self.unit)
+        return np.frombuffer(bytes(content), self.unit)
 
 
 class PlaneEntries:
@@ -145,10 +145,10 @@ def read_values(reading: Reading, count: int, unit: np.dtype, kind: torch.dtype)
         form = reading.plan.number(PLANES)
         return read_all(dense_entries(reading, form, unit, kind, count), count)
     numbers = np.cumsum(reading.plan.signs(count).clip(-FAR, FAR))
-    found = numbers.astype(WHOLE[kind])
-    if np.any(found != numbers):
+    values = numbers.astype(WHOLE[kind])
+    if np.any(values != numbers):
         raise PackedError("a palette of whole numbers has others.")
-    return found.view(unit)
+    return values.view(unit)
 
 
 class SparseEntries:
@@ -246,11 +246,11 @@ def dense_entries(
     return SparseEntries(reading, unit, kind, count)
 
 
-def read_all(found: Entries, count: int) -> Array:
+def read_all(entries: Entries, count: int) -> Array:
     """All entries, stretch by stretch into their place."""
     out: Array | None = None
     for begin, end in pieces(count):
-        bits = found.read(end - begin)
+        bits = entries.read(end - begin)
         out = np.empty(count, bits.dtype) if out is None else out
         out[begin:end] = bits
     return np.empty(0, np.uint8) if out is None else out

@@ -160,7 +160,7 @@ def describe(
         named = [getattr(module, name) for module, name, _ in slots(model)]
     except UnlistedError as error:
         why, named = str(error), list(state.values())
-        refuse_hooks(model, into)
+        check_hooks(model, into)
         header |= {"names": list(state), "why": why}
         if sizes := sizes_of(model):
             header["sizes"] = sizes
@@ -174,25 +174,25 @@ def describe(
     return Content(header, with_records(model, unique), why)
 
 
-def refuse_hooks(model: nn.Module, into: nn.Module | None) -> None:
+def check_hooks(model: nn.Module, into: nn.Module | None) -> None:
     """A hook is code: it is in a given model, or the file would compute something else."""
     for name, module in model.named_modules():
-        if into is None and (found := hooks(module, FORWARD)):
+        if into is None and (names := hooks(module, FORWARD)):
             raise TorchliftError(
-                f"save: {name or 'the model'} has a {found[0]}, which no file can hold: remove it, or pass "
+                f"save: {name or 'the model'} has a {names[0]}, which no file can hold: remove it, or pass "
                 "save(model, path, into=fresh) and load(path, into=fresh) with an instance that has it."
             )
 
 
 def numbered(named: list[Tensor]) -> tuple[list[int], list[Tensor]]:
     """A number for each tensor, and the tensors by number; those that share their memory whole have one."""
-    known: dict[Any, int] = {}
+    number_of: dict[Any, int] = {}
     unique: list[Tensor] = []
     numbers: list[int] = []
     for tensor in named:
-        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
-        mark = (place, isinstance(tensor, nn.Parameter)) if tensor.numel() else id(tensor)
-        number = known.setdefault(mark, len(unique))
+        memory = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+        key = (memory, isinstance(tensor, nn.Parameter)) if tensor.numel() else id(tensor)
+        number = number_of.setdefault(key, len(unique))
         if number == len(unique):
             unique.append(tensor)
         numbers.append(number)
@@ -349,7 +349,7 @@ class Opened:
 
     def parsed(self, text: bytes) -> dict[str, Any]:
         """The header, if it is of a size that headers have."""
-        most = min(HEADER, (self.budget.limit - self.budget.held) // (OBJECTS + 1))
+        most = min(HEADER, (self.budget.limit - self.budget.used) // (OBJECTS + 1))
         content = inflated(text, max(most, 1), zlib.decompressobj(zdict=COMMON), "the header")
         self.budget.take(OBJECTS * len(content), "the header")
         header = json.loads(content)
@@ -382,10 +382,10 @@ class Opened:
 
     def marks(self, key: str, count: int) -> set[int]:
         """The items that a list of the header names."""
-        found = self.header.get(key, [])
-        if type(found) is not list or any(type(n) is not int or not 0 <= n < count for n in found):
+        numbers = self.header.get(key, [])
+        if type(numbers) is not list or any(type(n) is not int or not 0 <= n < count for n in numbers):
             raise PackedError(f"{key} names tensors that there are not.")
-        return set(found)
+        return set(numbers)
 
     def tree(self) -> nn.Module:
         """The model without memory."""
@@ -456,7 +456,7 @@ class Opened:
             check(number, head)
         with self.budget.lend(sum(head.bytes for head in reader.heads), "the model"):
             pass  # all of it fits before any of it is made
-        last, found = self.marks("last", count), list[Item]()
+        last, items = self.marks("last", count), list[Item]()
         for number in range(count):
             item = reader.read(number)
             if number in last:
@@ -465,19 +465,19 @@ class Opened:
                 with self.budget.lend(item.value.numel() * item.value.element_size(), "a tensor"):
                     value = item.value.contiguous(memory_format=torch.channels_last)
                 item = Item(value, item.step, item.kept)
-            found.append(item)
-        return found
+            items.append(item)
+        return items
 
 
 def inflated(text: bytes, most: int, engine: Any, what: str) -> bytes:
     """A deflated part of at most so many bytes."""
     try:
-        found = engine.decompress(text, most)
+        content = engine.decompress(text, most)
     except zlib.error as error:
         raise PackedError(f"{what} is damaged ({error}).") from error
     if not engine.eof or engine.unused_data:
         raise PackedError(f"{what} is larger than {most} bytes, or is damaged.")
-    return found
+    return content
 
 
 def fits(expected: Tensor, head: tensors.Head) -> None:
@@ -495,8 +495,8 @@ def check_types(model: nn.Module) -> None:
     for module in model.modules():
         name = name_of(module)
         if name is not None and not layer_of(name).container:
-            held = [t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()]
-            if len({tensor.dtype for tensor in held}) > 1:
+            tensors = [t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()]
+            if len({tensor.dtype for tensor in tensors}) > 1:
                 raise PackedError(f"a {name} has tensors of several number types.")
 
 

@@ -45,7 +45,7 @@ def smallest(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Form:
     """The smallest form of a tensor without a record; grids are looked for where it has floats."""
     if kind not in DIGITS or bits.size < 2 * FEW:
         return whole_form(bits, kind)
-    forms = (on_grid(found, bits, kind) for found in candidates(bits, kind, shape))
+    forms = (on_grid(candidate, bits, kind) for candidate in candidates(bits, kind, shape))
     form = next((form for form in forms if form is not None), None)
     if form is not None and bits.size > SMALL and form.size < bits.nbytes / 2:
         return form  # nothing else comes near, and to try takes longer than to write
@@ -53,14 +53,14 @@ def smallest(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Form:
     if form is None:
         return plain
     least = min(form.ideal, plain.ideal)
-    found = form if form.size < plain.size else plain
-    found.ideal = least
-    return found
+    candidate = form if form.size < plain.size else plain
+    candidate.ideal = least
+    return candidate
 
 
-def on_grid(found: Candidate, bits: Array, kind: torch.dtype) -> Form | None:
+def on_grid(candidate: Candidate, bits: Array, kind: torch.dtype) -> Form | None:
     """The form of levels under a grid, with what is missing to the bits; None where that is much."""
-    grid, levels = found
+    grid, levels = candidate
     levels = levels.reshape(-1).astype("<i2")
     missing = (bits - grid.values(levels, 0, kind)).view(f"<i{bits.itemsize}")
     if missing.max() > NEAR or missing.min() < -NEAR:
@@ -72,14 +72,14 @@ def on_grid(found: Candidate, bits: Array, kind: torch.dtype) -> Form | None:
 def kinds(grid: Grid, kind: torch.dtype) -> dict[str, str]:
     """The narrowest number types that hold steps, offsets and columns exactly."""
     own = str(kind).removeprefix("torch.")
-    found: dict[str, str] = {}
+    narrowest: dict[str, str] = {}
     for name in ("steps", "offsets", "columns"):
         numbers = getattr(grid, name)
         if numbers is not None:
             exact = torch.from_numpy(numbers)
             fits = torch.equal(exact.to(kind).to(exact.dtype), exact)
-            found[name] = own if fits else str(exact.dtype).removeprefix("torch.")
-    return found
+            narrowest[name] = own if fits else str(exact.dtype).removeprefix("torch.")
+    return narrowest
 
 
 def candidates(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Iterator[Candidate]:
@@ -93,14 +93,14 @@ def candidates(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Iterat
         blocks += [[shape[0], shape[1] // g] for g in GROUPS if shape[1] > g and shape[1] % g == 0]
     for way in (split, split_shifted):
         for steps in blocks:
-            found = way(bits, kind, math.prod(steps))
-            if found is not None:
-                offsets = None if len(found) == 2 else found[2].reshape(steps)
-                yield Grid(shape, found[0].reshape(steps), offsets), found[1]
+            candidate = way(bits, kind, math.prod(steps))
+            if candidate is not None:
+                offsets = None if len(candidate) == 2 else candidate[2].reshape(steps)
+                yield Grid(shape, candidate[0].reshape(steps), offsets), candidate[1]
     if len(shape) == 2 and kind == torch.float32:
-        found = split_columns(bits.view("<f4").reshape(shape))
-        if found is not None:
-            yield found
+        candidate = split_columns(bits.view("<f4").reshape(shape))
+        if candidate is not None:
+            yield candidate
 
 
 def split_shifted(bits: Array, kind: torch.dtype, rows: int) -> tuple[Array, Array, Array] | None:
@@ -138,10 +138,10 @@ def shifted_piece(table: Array, offsets: Array, steps: Array, whole: Array) -> b
         if not rows.size:
             break
         step = ((span[rows] / np.float32(count)).view("<i4") + units).view("<f4")
-        found = np.rint(far[rows] / step[:, None].astype(np.float64)).astype(np.int16)
-        again = np.multiply(found, step[:, None], dtype=np.float32) + offsets[rows][:, None]
+        levels = np.rint(far[rows] / step[:, None].astype(np.float64)).astype(np.int16)
+        again = np.multiply(levels, step[:, None], dtype=np.float32) + offsets[rows][:, None]
         fine = (again.view("<u4") == table[rows].view("<u4")).all(1)
-        steps[rows[fine]], whole[rows[fine]] = step[fine], found[fine]
+        steps[rows[fine]], whole[rows[fine]] = step[fine], levels[fine]
         todo[rows[fine]] = False
     return not todo.any()
 
@@ -159,10 +159,10 @@ def split_columns(table: Array) -> Candidate | None:
         return None
     levels, steps = np.zeros(table.shape, np.int16), np.zeros(rows)
     for row in range(rows):
-        found = rough_levels(table[row] / scale)
-        if found is None:
+        rough = rough_levels(table[row] / scale)
+        if rough is None:
             return None
-        steps[row], levels[row] = found
+        steps[row], levels[row] = rough
     for _ in range(3):  # alternating least squares: roundings average out
         model = levels * steps[:, None]
         scale = (model * table).sum(0) / np.maximum((model * model).sum(0), 1e-300)
@@ -172,8 +172,8 @@ def split_columns(table: Array) -> Candidate | None:
         return None
     grid = Grid(table.shape, steps[:, None], None, scale)
     levels[np.signbit(table) & (table == 0)] = negative_zero(levels)
-    made = grid.values(levels.reshape(-1), 0, torch.float32)
-    missing = table.reshape(-1).view("<i4").astype(np.int64) - made.view("<i4")
+    values = grid.values(levels.reshape(-1), 0, torch.float32)
+    missing = table.reshape(-1).view("<i4").astype(np.int64) - values.view("<i4")
     if np.abs(missing).max() > NEAR or entropy(missing) > missing.size / 4:
         return None
     return grid, levels
@@ -217,10 +217,10 @@ def split(bits: Array, kind: torch.dtype, rows: int, most: int = MOST) -> tuple[
     begin, count = 0, 2  # two rows tell nearly always
     while begin < rows:
         piece = slice(begin, begin + count)
-        found = split_piece(table[piece], kind, most)
-        if found is None:
+        steps_and_levels = split_piece(table[piece], kind, most)
+        if steps_and_levels is None:
             return None
-        steps[piece], whole[piece] = found
+        steps[piece], whole[piece] = steps_and_levels
         begin, count = begin + count, max(1, PIECE // table.shape[1])
     return steps, whole
 
@@ -232,10 +232,10 @@ def split_piece(table: Array, kind: torch.dtype, most: int) -> tuple[Array, Arra
     if sizes.max() >= infinity(kind):
         return None
     with np.errstate(all="ignore"):
-        found = steps_of(distinct_sizes(sizes), kind, most)
-        if found is None:
+        exact = steps_of(distinct_sizes(sizes), kind, most)
+        if exact is None:
             return None
-        steps = found.astype(np.float64 if kind == torch.float64 else np.float32)
+        steps = exact.astype(np.float64 if kind == torch.float64 else np.float32)
         whole = np.rint(numbers(table, kind) / np.where(steps == 0, 1, steps)[:, None])
         if not np.abs(whole).max() <= most:
             return None
@@ -267,9 +267,9 @@ def distinct_sizes(sizes: Array) -> Array:
     first[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
     counts = first.sum(1)
     row, column = np.nonzero(first)
-    found = np.repeat(ordered[:, -1:], max(1, int(counts.max())), 1)
-    found[row, np.arange(row.size) - np.repeat(np.cumsum(counts) - counts, counts)] = ordered[row, column]
-    return found
+    distinct = np.repeat(ordered[:, -1:], max(1, int(counts.max())), 1)
+    distinct[row, np.arange(row.size) - np.repeat(np.cumsum(counts) - counts, counts)] = ordered[row, column]
+    return distinct
 
 
 def steps_of(sizes: Array, kind: torch.dtype, most: int) -> Array | None:
@@ -313,12 +313,12 @@ def divisors(values: Array, half: Array, most: int) -> Array | None:
         whole = np.rint(values / step[:, None])
         rest, doubt = np.abs(values - whole * step[:, None]), half + whole * error[:, None]
         rest[rest <= 1.01 * doubt] = np.inf
-        place = rest.argmin(1)
-        least = rest[each, place]
+        position = rest.argmin(1)
+        least = rest[each, position]
         more = least < np.inf
         if not more.any():
             return step
-        step[more], error[more] = least[more], doubt[each, place][more]
+        step[more], error[more] = least[more], doubt[each, position][more]
     return None
 
 
@@ -344,14 +344,14 @@ def ranges(values: Array, below: Array, above: Array, step: Array) -> tuple[Arra
 def shortest(low: Array, high: Array, kind: torch.dtype) -> Array:
     """The number of fewest significant bits in each range: multiples of 2^(e − b) for b = 1, 2, …; the middle
     where none has as few as a step has."""
-    exponent, found = np.frexp(high)[1], ((low + high) / 2).astype(np.float64)
-    todo = np.ones(found.size, bool)
+    exponent, numbers = np.frexp(high)[1], ((low + high) / 2).astype(np.float64)
+    todo = np.ones(numbers.size, bool)
     for digits in range(1, max(DIGITS[kind], 24) + 1):
         unit = np.ldexp(np.ones_like(high), exponent - digits)
         candidate = np.ceil(low / unit) * unit
         fits = todo & (candidate <= high)
-        found[fits] = candidate[fits]
+        numbers[fits] = candidate[fits]
         todo &= ~fits
         if not todo.any():
             break
-    return found
+    return numbers

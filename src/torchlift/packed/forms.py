@@ -261,18 +261,18 @@ def best(forms: list[Form]) -> Form:
     """The form with the fewest symbols among those within a hundredth of the smallest; its ideal is the least
     of all."""
     least = min(form.size for form in forms)
-    found = min(
+    smallest = min(
         (form for form in forms if form.size <= WORTH * least), key=lambda form: (form.symbols, form.size)
     )
-    found.ideal = min(form.ideal for form in forms)
-    return found
+    smallest.ideal = min(form.ideal for form in forms)
+    return smallest
 
 
 def whole_form(bits: Array, kind: torch.dtype) -> Form:
     """The smallest form that knows nothing of grids."""
-    found = entries_form(bits, kind)
-    small = deflated(bits, found.size)
-    return found if small is None else best([small, found]) if small.size < found.size else found
+    form = entries_form(bits, kind)
+    small = deflated(bits, form.size)
+    return form if small is None else best([small, form]) if small.size < form.size else form
 
 
 def entries_form(bits: Array, kind: torch.dtype) -> Form:
@@ -299,9 +299,9 @@ def dense_forms(bits: Array, kind: torch.dtype, cuts: Cuts | None = None) -> lis
     forms: list[Form] = [Stored(bits)]
     if bits.size < 2:
         return forms
-    found = distinct(bits, MOST)
-    if found is not None and found[0].size < bits.size:
-        forms.append(Palette(*found, kind, cuts))
+    palette = distinct(bits, MOST)
+    if palette is not None and palette[0].size < bits.size:
+        forms.append(Palette(*palette, kind, cuts))
     if len(forms) == 1 or forms[1].size > 0.5 * bits.nbytes:
         forms.append(Planes(bits))
     return forms

@@ -80,12 +80,12 @@ def scaled(weight: Array, bits: int) -> Array:
 
 def shared_out(weight: Array, symbols: int, scales: Array) -> Array:
     """The frequencies of ``symbols`` weights above zero at each of some scales, a row for each."""
-    found = (weight << scales[:, None]) - symbols * weight
-    found //= weight.sum()
-    found += weight > 0
+    frequencies = (weight << scales[:, None]) - symbols * weight
+    frequencies //= weight.sum()
+    frequencies += weight > 0
     each = np.arange(len(scales))
-    found[each, found.argmax(1)] += (1 << scales) - found.sum(1)
-    return found
+    frequencies[each, frequencies.argmax(1)] += (1 << scales) - frequencies.sum(1)
+    return frequencies
 
 
 def entropy_bits(counts: Array) -> float:
@@ -111,9 +111,9 @@ def fit(counts: Array) -> tuple[Table, float]:
         weight = weights(codes_of(present, mantissa), mantissa)
         frequencies = shared_out(weight, present.size, scales)
         sizes = total((scales * present.sum() - np.log2(frequencies) @ present) / 8 + table, scales)
-        place = int(sizes.argmin())
-        if sizes[place] < least:
-            best, least = (mantissa, int(scales[place])), float(sizes[place])
+        position = int(sizes.argmin())
+        if sizes[position] < least:
+            best, least = (mantissa, int(scales[position])), float(sizes[position])
     return Table(codes_of(counts, best[0]), *best), least
 
 

@@ -46,11 +46,11 @@ class Grid:
 
     def products(self, levels: Array, begin: int, kind: torch.dtype) -> Array:
         """The numbers themselves, in the type they are computed in."""
-        place = places(self.shape, self.steps.shape, begin, levels.size)
-        step = self.steps.reshape(-1)[place]
+        block = block_numbers(self.shape, self.steps.shape, begin, levels.size)
+        step = self.steps.reshape(-1)[block]
         if self.offsets is not None:
             wide = np.float64 if kind == torch.float64 else np.float32
-            return np.multiply(levels, step, dtype=wide) + self.offsets.reshape(-1).astype(wide)[place]
+            return np.multiply(levels, step, dtype=wide) + self.offsets.reshape(-1).astype(wide)[block]
         if self.columns is not None:
             column = self.columns[columns_of(self.shape, begin, levels.size)]
             return np.multiply(levels, step, dtype=np.float64) * column + 0.0
@@ -66,7 +66,7 @@ def as_bits(numbers: Array, kind: torch.dtype) -> Array:
     return bits_of(torch.from_numpy(numbers).to(kind))
 
 
-def places(shape: Sequence[int], blocks: Sequence[int], begin: int, count: int) -> Array:
+def block_numbers(shape: Sequence[int], blocks: Sequence[int], begin: int, count: int) -> Array:
     """Which step each of ``count`` entries from ``begin`` on has."""
     if math.prod(blocks) == 1:
         return np.zeros(count, np.intp)
@@ -74,12 +74,12 @@ def places(shape: Sequence[int], blocks: Sequence[int], begin: int, count: int) 
     run = math.prod(shape[last:]) // blocks[last]  # entries one after the other that have one step
     first, end = begin // run, -(-(begin + count) // run)
     flat = np.arange(first * run, end * run, run)
-    found, inner = np.zeros(flat.size, np.intp), math.prod(shape)
+    block, inner = np.zeros(flat.size, np.intp), math.prod(shape)
     for size, parts in zip(shape, blocks, strict=True):
         inner //= size
         if parts > 1:
-            found = found * parts + flat // inner % size // (size // parts)
-    return found.repeat(run)[begin - first * run :][:count]
+            block = block * parts + flat // inner % size // (size // parts)
+    return block.repeat(run)[begin - first * run :][:count]
 
 
 def columns_of(shape: Sequence[int], begin: int, count: int) -> Array:

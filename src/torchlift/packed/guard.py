@@ -37,9 +37,9 @@ class Guard(Guardian):
         """Before a call: try it, then go."""
         if torch.compiler.is_compiling() or torch.compiler.is_exporting():
             return
-        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        if given and all(type(leaf) in (Tensor, nn.Parameter) for leaf in given):
-            try_without_memory(module, args, kwargs, given, self.limit)
+        leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if leaves and all(type(leaf) in (Tensor, nn.Parameter) for leaf in leaves):
+            try_without_memory(module, args, kwargs, leaves, self.limit)
             release(module)
 
 
@@ -59,22 +59,22 @@ def release(module: nn.Module) -> None:
 
 def without_memory(module: nn.Module) -> nn.Module:
     """A copy of a model on the meta device; its weights are not copied."""
-    held: dict[int, Any] = {}
+    twins: dict[int, Any] = {}
     for tensor in (*module.parameters(), *module.buffers()):
         twin = torch.empty_like(tensor, device="meta")
-        held[id(tensor)] = nn.Parameter(twin, False) if isinstance(tensor, nn.Parameter) else twin
-    flat = {id(part): part.__dict__.get("_flat_weights") for part in module.modules()}
+        twins[id(tensor)] = nn.Parameter(twin, False) if isinstance(tensor, nn.Parameter) else twin
+    flat = {id(layer): layer.__dict__.get("_flat_weights") for layer in module.modules()}
     for weights in flat.values():
         if weights is not None:
-            held[id(weights)] = [held.get(id(weight)) for weight in weights]
-    twin = copy.deepcopy(module, held)
-    for part in twin.modules():
-        for hook in list(part._forward_pre_hooks):
-            if isinstance(part._forward_pre_hooks[hook], Guard):
-                del part._forward_pre_hooks[hook]
-                part._forward_pre_hooks_with_kwargs.pop(hook, None)
-        if isinstance(part, nn.RNNBase):
-            part.forward = Recurrent(part)
+            twins[id(weights)] = [twins.get(id(weight)) for weight in weights]
+    twin = copy.deepcopy(module, twins)
+    for layer in twin.modules():
+        for hook in list(layer._forward_pre_hooks):
+            if isinstance(layer._forward_pre_hooks[hook], Guard):
+                del layer._forward_pre_hooks[hook]
+                layer._forward_pre_hooks_with_kwargs.pop(hook, None)
+        if isinstance(layer, nn.RNNBase):
+            layer.forward = Recurrent(layer)
     return twin
 
 
@@ -123,12 +123,12 @@ class Meter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """One operation on tensors without memory."""
-        made = func(*args, **(kwargs or {}))
-        size = sum(size_of(leaf) for leaf in tree_leaves(made) if isinstance(leaf, Tensor))
-        size += workspace(func, args, made)
+        result = func(*args, **(kwargs or {}))
+        size = sum(size_of(leaf) for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
+        size += workspace(func, args, result)
         self.left, self.calls = self.left - size, self.calls - 1
-        given = sum(size_of(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
-        if size + given > self.most or self.left < 0:
+        inputs = sum(size_of(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
+        if size + inputs > self.most or self.left < 0:
             raise PackedError(
                 f"its first call would take more than {printed(self.most)}; raise limit= in load."
             )
@@ -136,9 +136,9 @@ class Meter(TorchDispatchMode):
             raise PackedError("its first call would take too many operations; raise limit= in load.")
         packet = func._overloadpacket
         if packet in flop_registry:
-            self.count(int(flop_registry[packet](*args, **(kwargs or {}), out_val=made)))
-        self.count(size + windows(func, args, made))
-        return made
+            self.count(int(flop_registry[packet](*args, **(kwargs or {}), out_val=result)))
+        self.count(size + windows(func, args, result))
+        return result
 
 
 def size_of(tensor: Tensor) -> int:
@@ -146,28 +146,28 @@ def size_of(tensor: Tensor) -> int:
     return math.prod(max(n, 1) for n in tensor.shape) * tensor.element_size()
 
 
-def windows(func: Any, args: Any, made: Any) -> int:
+def windows(func: Any, args: Any, result: Any) -> int:
     """Entries that pooling looks at: each of its results has a window."""
     if "pool" not in func.__name__ or "adaptive" in func.__name__ or len(args) < 2:
         return 0
-    out = next((leaf for leaf in tree_leaves(made) if isinstance(leaf, Tensor)), None)
+    out = next((leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)), None)
     window = args[1] if isinstance(args[1], list | tuple) else [args[1]]
     return 0 if out is None else out.numel() * math.prod(int(n) for n in window if isinstance(n, int))
 
 
-def workspace(func: Any, args: Any, made: Any) -> int:
+def workspace(func: Any, args: Any, result: Any) -> int:
     """Bytes that a convolution may lay its input out in: one column of the kernel's size for each result."""
-    if func._overloadpacket is not torch.ops.aten.convolution or not isinstance(made, Tensor):
+    if func._overloadpacket is not torch.ops.aten.convolution or not isinstance(result, Tensor):
         return 0
-    weight, out, given = args[1], made, args[0]
-    positions = math.prod(given.shape[2:]) if args[6] else math.prod(out.shape[2:])
+    weight, out, x = args[1], result, args[0]
+    positions = math.prod(x.shape[2:]) if args[6] else math.prod(out.shape[2:])
     return math.prod(weight.shape[1:]) * positions * out.element_size()
 
 
-def try_without_memory(module: nn.Module, args: Any, kwargs: Any, given: list[Tensor], limit: int) -> None:
+def try_without_memory(module: nn.Module, args: Any, kwargs: Any, leaves: list[Tensor], limit: int) -> None:
     """Run a call on shapes alone, within what the limit allows."""
-    most = limit + INPUTS * sum(size_of(leaf) for leaf in given)
-    samples = max(1, *(leaf.shape[0] if leaf.ndim else 1 for leaf in given))
+    most = limit + INPUTS * sum(size_of(leaf) for leaf in leaves)
+    samples = max(1, *(leaf.shape[0] if leaf.ndim else 1 for leaf in leaves))
     args, kwargs = tree_map(
         lambda leaf: torch.empty_like(leaf, device="meta") if isinstance(leaf, Tensor) else leaf,
         (args, kwargs),

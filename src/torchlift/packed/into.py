@@ -17,7 +17,7 @@ from torchlift.channels.resizing import CONV, TRANSPOSED, countable, refit_atten
 from torchlift.channels.surgery import counted
 from torchlift.core.weights import refresh_flat_weights
 from torchlift.packed.budget import PackedError
-from torchlift.packed.layers import arguments_of, made, name_of
+from torchlift.packed.layers import arguments_of, build, name_of
 from torchlift.packed.tensors import Head
 
 SOME = 3
@@ -40,7 +40,7 @@ COUNT, GROUPS = "count", "groups"
 def sizes_of(model: nn.Module) -> dict[str, dict[str, int | float]]:
     """Numbers that a cut may change: heads, widths and the sizes of parts in a user's own modules; how many
     features a norm still counts; the groups of a convolution; the ε of a root-mean-square norm."""
-    found: dict[str, dict[str, int | float]] = {}
+    sizes: dict[str, dict[str, int | float]] = {}
     for name, module in model.named_modules():
         own: dict[str, int | float] = {}
         if isinstance(module, COUNTED):
@@ -52,8 +52,8 @@ def sizes_of(model: nn.Module) -> dict[str, dict[str, int | float]]:
             if (form := rms_form(module)) is not None and type(eps := getattr(module, form.eps)) is float:
                 own[form.eps] = eps
         if own:
-            found[name] = own
-    return found
+            sizes[name] = own
+    return sizes
 
 
 def features(norm: nn.Module) -> int:
@@ -111,31 +111,31 @@ class Target:
 
     def check_counts(self, sizes: Any) -> dict[str, int]:
         """Norms that lost features may go on counting as many as they have here, and no more."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for name, module in self.model.named_modules():
             own = sizes.get(name) if type(sizes) is dict else None
             count = own.get(COUNT) if type(own) is dict and not isinstance(module, COUNTED) else None
             if name and type(count) is int and (now := features(module)):
                 if not 0 < count <= now:
                     raise PackedError(f"{name} counts {count} features in the file and has {now} in into=.")
-                found[name] = count
-        return found
+                counts[name] = count
+        return counts
 
     def check_groups(self, sizes: Any) -> dict[nn.Module, int]:
         """Convolutions may have fewer groups."""
-        found: dict[nn.Module, int] = {}
+        groups_by_module: dict[nn.Module, int] = {}
         for name, module in self.model.named_modules():
             own = sizes.get(name) if type(sizes) is dict else None
             groups = own.get(GROUPS) if type(own) is dict else None
             if isinstance(module, (*CONV, *TRANSPOSED)) and type(groups) is int:
                 if not 0 < groups <= module.groups:
                     raise PackedError(f"{name} has {groups} groups in the file and {module.groups} in into=.")
-                found[module] = groups
-        return found
+                groups_by_module[module] = groups
+        return groups_by_module
 
     def check_sizes(self, sizes: Any) -> list[tuple[nn.Module, str, int | float]]:
         """Whole numbers of modules may become smaller, the ε of a norm another one, nothing else."""
-        modules, found = dict(self.model.named_modules()), list[tuple[nn.Module, str, int | float]]()
+        modules, changes = dict(self.model.named_modules()), list[tuple[nn.Module, str, int | float]]()
         for name, own in sizes.items() if type(sizes) is dict else ():
             for key, value in own.items() if type(own) is dict and name in modules else ():
                 now = vars(modules[name]).get(key)
@@ -143,14 +143,14 @@ class Target:
                 if form is not None and key == form.eps and type(now) is float and type(value) is float:
                     if not (value >= 0 and math.isfinite(value)):
                         raise PackedError(f"{key} of {name} is {value} in the file.")
-                    found.append((modules[name], key, value))
+                    changes.append((modules[name], key, value))
                 if type(now) is int and countable(key) and type(value) is int and value != now:
                     if not 0 < value <= now:
                         raise PackedError(
                             f"{key} is {value} in the file and {now} in into=: at least as wide."
                         )
-                    found.append((modules[name], key, value))
-        return found
+                    changes.append((modules[name], key, value))
+        return changes
 
     def check(self, number: int, head: Head) -> None:
         """A tensor of the file must fit where it goes: as many dimensions, none of them longer."""
@@ -205,7 +205,7 @@ def agree(module: nn.Module) -> None:
     name = name_of(module)
     if name is None:
         return
-    twin = made(name, arguments_of(module, name))
+    twin = build(name, arguments_of(module, name))
     for (key, tensor), (_, other) in zip(module.named_parameters(), twin.named_parameters(), strict=True):
         if tensor.shape != other.shape:
             raise PackedError(f"{key} of a {name} has a shape that does not fit its other weights.")

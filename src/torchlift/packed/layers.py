@@ -70,7 +70,7 @@ def none(value: Any) -> bool:
 
 
 size, small, natural = whole(1, LARGE), whole(1, WIDE), whole(0, WIDE)
-place, margin = whole(-64, 64), whole(-WIDE, WIDE)
+position, margin = whole(-64, 64), whole(-WIDE, WIDE)
 real, share, tiny = number(-1e6, 1e6), number(0, 1), number(0, 1)
 
 
@@ -96,7 +96,7 @@ class Layer:
 
 def convolutions() -> dict[str, Layer]:
     """Convolutions of one, two and three dimensions and their transposes."""
-    found: dict[str, Layer] = {}
+    layers: dict[str, Layer] = {}
     for d in (1, 2, 3):
         common = {
             "in_channels": size, "out_channels": size, "kernel_size": spatial(d, small),
@@ -104,40 +104,40 @@ def convolutions() -> dict[str, Layer]:
         }  # fmt: skip
         modes = word("zeros", "reflect", "replicate", "circular")
         padding = either(spatial(d, natural), word("same", "valid"))
-        found[f"Conv{d}d"] = Layer(
+        layers[f"Conv{d}d"] = Layer(
             getattr(nn, f"Conv{d}d"), {**common, "padding": padding, "padding_mode": modes}
         )
         padding = {"padding": spatial(d, natural), "output_padding": spatial(d, natural)}
-        found[f"ConvTranspose{d}d"] = Layer(getattr(nn, f"ConvTranspose{d}d"), {**common, **padding})
-    return found
+        layers[f"ConvTranspose{d}d"] = Layer(getattr(nn, f"ConvTranspose{d}d"), {**common, **padding})
+    return layers
 
 
 def by_dimension() -> dict[str, Layer]:
     """Norms, pooling, padding and dropout of one, two and three dimensions."""
-    found: dict[str, dict[str, Check]] = {}
+    checks_of: dict[str, dict[str, Check]] = {}
     norm = {"num_features": size, "eps": tiny, "momentum": either(share, none), "affine": flag}
     for d in (1, 2, 3):
-        found[f"BatchNorm{d}d"] = {**norm, "track_running_stats": flag}
-        found[f"InstanceNorm{d}d"] = {**norm, "track_running_stats": flag}
+        checks_of[f"BatchNorm{d}d"] = {**norm, "track_running_stats": flag}
+        checks_of[f"InstanceNorm{d}d"] = {**norm, "track_running_stats": flag}
         window = {
             "kernel_size": spatial(d, small),
             "stride": spatial(d, small),
             "padding": spatial(d, natural),
         }
-        found[f"MaxPool{d}d"] = {
+        checks_of[f"MaxPool{d}d"] = {
             **window, "dilation": spatial(d, small), "return_indices": no, "ceil_mode": flag,
         }  # fmt: skip
-        found[f"AvgPool{d}d"] = {**window, "ceil_mode": flag, "count_include_pad": flag}
+        checks_of[f"AvgPool{d}d"] = {**window, "ceil_mode": flag, "count_include_pad": flag}
         if d > 1:
-            found[f"AvgPool{d}d"]["divisor_override"] = either(none, small)
+            checks_of[f"AvgPool{d}d"]["divisor_override"] = either(none, small)
         out = either(small, none, several(either(small, none), d))
-        found[f"AdaptiveAvgPool{d}d"] = {"output_size": out}
-        found[f"AdaptiveMaxPool{d}d"] = {"output_size": out, "return_indices": no}
-        found[f"ConstantPad{d}d"] = {"padding": several(margin, 2 * d), "value": real}
+        checks_of[f"AdaptiveAvgPool{d}d"] = {"output_size": out}
+        checks_of[f"AdaptiveMaxPool{d}d"] = {"output_size": out, "return_indices": no}
+        checks_of[f"ConstantPad{d}d"] = {"padding": several(margin, 2 * d), "value": real}
         for name in ("ZeroPad", "ReflectionPad", "ReplicationPad"):
-            found[f"{name}{d}d"] = {"padding": several(margin, 2 * d)}
-        found[f"Dropout{d}d"] = {"p": share, "inplace": flag}
-    return {name: Layer(getattr(nn, name), checks) for name, checks in found.items()}
+            checks_of[f"{name}{d}d"] = {"padding": several(margin, 2 * d)}
+        checks_of[f"Dropout{d}d"] = {"p": share, "inplace": flag}
+    return {name: Layer(getattr(nn, name), checks) for name, checks in checks_of.items()}
 
 
 def plain() -> dict[str, Layer]:
@@ -153,8 +153,11 @@ def plain() -> dict[str, Layer]:
             "num_embeddings": size, "embedding_dim": size, "padding_idx": either(none, whole(0, LARGE)),
         },
         "PReLU": {"num_parameters": size},
-        "Flatten": {"start_dim": place, "end_dim": place},
-        "Unflatten": {"dim": place, "unflattened_size": several(either(small, whole(-1, -1)), *range(1, 9))},
+        "Flatten": {"start_dim": position, "end_dim": position},
+        "Unflatten": {
+            "dim": position,
+            "unflattened_size": several(either(small, whole(-1, -1)), *range(1, 9)),
+        },
         "Upsample": {
             "size": either(none, small, several(small, 1, 2, 3)),
             "scale_factor": either(none, number(1e-3, WIDE), several(number(1e-3, WIDE), 1, 2, 3)),
@@ -173,8 +176,8 @@ def plain() -> dict[str, Layer]:
         "Softplus": {"beta": real, "threshold": real},
         "Softshrink": {"lambd": number(0, 1e6)}, "Hardshrink": {"lambd": real},
         "ELU": {"alpha": real, "inplace": flag}, "CELU": {"alpha": number(1e-6, 1e6), "inplace": flag},
-        "Softmax": {"dim": either(none, place)}, "LogSoftmax": {"dim": either(none, place)},
-        "Softmin": {"dim": either(none, place)}, "GLU": {"dim": place}, "Softmax2d": {},
+        "Softmax": {"dim": either(none, position)}, "LogSoftmax": {"dim": either(none, position)},
+        "Softmin": {"dim": either(none, position)}, "GLU": {"dim": position}, "Softmax2d": {},
         "Sigmoid": {}, "Tanh": {}, "LogSigmoid": {}, "Softsign": {}, "Tanhshrink": {},
         **{name: {"inplace": flag} for name in (
             "ReLU", "ReLU6", "SELU", "SiLU", "Mish", "Hardsigmoid", "Hardswish")},
@@ -214,7 +217,7 @@ ACTIVATIONS = {"relu": functional.relu, "gelu": functional.gelu}
 
 def encoder_layer_arguments(layer: Any) -> Arguments:
     """What ``nn.TransformerEncoderLayer`` was made from."""
-    activation = next((name for name, made in ACTIVATIONS.items() if layer.activation is made), "")
+    activation = next((name for name, function in ACTIVATIONS.items() if layer.activation is function), "")
     return {
         "d_model": layer.linear1.in_features, "nhead": layer.self_attn.num_heads,
         "dim_feedforward": layer.linear1.out_features, "dropout": layer.dropout.p,
@@ -280,36 +283,36 @@ class Ours:
     checks: Mapping[str, Check] = dataclasses.field(default_factory=dict[str, Check])
     tensors: tuple[str, ...] = ()
 
-    def make(self, kind: type[nn.Module], **given: Any) -> nn.Module:
+    def make(self, kind: type[nn.Module], **arguments: Any) -> nn.Module:
         """The module without its children, which its own constructor would make."""
         module = kind.__new__(kind)
         nn.Module.__init__(module)
         for key in self.checks:
-            value = given.get(key)
+            value = arguments.get(key)
             if key not in self.tensors:
                 setattr(module, key, value)
             elif value is None:
                 if key in ("weight", "bias"):
                     module.register_parameter(key, None)
             else:
-                made = torch.empty(value[:-2], dtype=DTYPES[value[-2]], device="meta")
+                empty = torch.empty(value[:-2], dtype=DTYPES[value[-2]], device="meta")
                 if value[-1]:
-                    module.register_parameter(key, nn.Parameter(made))
+                    module.register_parameter(key, nn.Parameter(empty))
                 else:
-                    module.register_buffer(key, made)
+                    module.register_buffer(key, empty)
         return module
 
     def read(self, module: nn.Module) -> Arguments:
         """The arguments of a module."""
-        found: Arguments = {}
+        arguments: Arguments = {}
         for key in self.checks:
             value = getattr(module, key, None)
             if isinstance(value, Tensor):
                 name, learns = str(value.dtype).removeprefix("torch."), isinstance(value, nn.Parameter)
                 value = [*value.shape, name, learns]
             if value is not None:
-                found[key] = value
-        return found
+                arguments[key] = value
+        return arguments
 
 
 def tensor(value: Any) -> bool:
@@ -380,7 +383,7 @@ def name_of(module: nn.Module) -> str | None:
     return None
 
 
-def made(name: Any, arguments: Any) -> nn.Module:
+def build(name: Any, arguments: Any) -> nn.Module:
     """A module without memory, from checked arguments."""
     layer = layer_of(name)
     if type(arguments) is not dict or not set(arguments) <= set(layer.checks):
@@ -388,12 +391,14 @@ def made(name: Any, arguments: Any) -> nn.Module:
     for key, value in arguments.items():
         if not layer.checks[key](value):
             raise PackedError(f"{name} cannot have {key} = {value!r:.80}.")
-    given = {key: tuple(value) if type(value) is list else value for key, value in arguments.items()}
+    arguments_as_tuples = {
+        key: tuple(value) if type(value) is list else value for key, value in arguments.items()
+    }
     maker = layer.make or layer.kind
     try:
         with warnings.catch_warnings(), torch.device("meta"):
             warnings.simplefilter("ignore")
-            return maker(**given).eval()
+            return maker(**arguments_as_tuples).eval()
     except Exception as error:
         raise PackedError(f"{name} cannot be made so ({str(error)[:150]}).") from error
 
@@ -401,17 +406,17 @@ def made(name: Any, arguments: Any) -> nn.Module:
 def arguments_of(module: nn.Module, name: str) -> Arguments:
     """The arguments that a module of the list was made from, but for the defaults."""
     layer = layer_of(name)
-    found = layer.read(module) if layer.read is not None else {}
+    arguments = layer.read(module) if layer.read is not None else {}
     for key in layer.checks if layer.read is None else ():
         value = getattr(module, key)
-        found[key] = (
+        arguments[key] = (
             value is not None if isinstance(value, Tensor) or (value is None and key == "bias") else value
         )
     signature = inspect.signature(layer.make or layer.kind).parameters
     defaults = {key: parameter.default for key, parameter in signature.items()}
     return {
         key: list(value) if isinstance(value, tuple) else value
-        for key, value in found.items()
+        for key, value in arguments.items()
         if key not in defaults or not same(value, defaults[key])
     }
 

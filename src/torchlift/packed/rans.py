@@ -81,15 +81,15 @@ class Stream:
 
     def rows(self, begin: int, end: int) -> Array:
         """What each lane codes in these steps: numbers in the tables of all streams, 0 for nothing."""
-        found, at = np.zeros((end - begin, self.lanes), np.uint32), 0
+        rows, at = np.zeros((end - begin, self.lanes), np.uint32), 0
         for segment, first in zip(self.segments, self.first, strict=True):
             count = -(-segment.symbols.size // self.lanes)
             low, high = max(begin, at), min(end, at + count)
             if low < high:
-                part = segment.symbols[(low - at) * self.lanes : (high - at) * self.lanes]
-                found[low - begin : high - begin].reshape(-1)[: part.size] = part + np.uint32(first)
+                symbols = segment.symbols[(low - at) * self.lanes : (high - at) * self.lanes]
+                rows[low - begin : high - begin].reshape(-1)[: symbols.size] = symbols + np.uint32(first)
             at += count
-        return found
+        return rows
 
 
 def encode(streams: Sequence[tuple[Sequence[Segment], int]]) -> list[tuple[Array, Array]]:
@@ -142,24 +142,24 @@ def parted(
 ) -> list[tuple[Array, Array]]:
     """States and words by stream, what was handed out last first."""
     every = np.concatenate([np.empty(0, np.uint16), *reversed(words)])
-    found: list[tuple[Array, Array]] = [(state, every)] * len(order)
+    streams: list[tuple[Array, Array]] = [(state, every)] * len(order)
     if len(order) > 1:
         owner = np.searchsorted(ends, np.concatenate([np.empty(0, np.intp), *reversed(places)]), "right")
         counts = np.cumsum(np.bincount(owner, minlength=len(order)))
         every = every[owner.argsort(kind="stable")]
         parts = zip(np.split(state, ends[:-1]), np.split(every, counts[:-1]), strict=True)
-        for number, part in zip(order, parts, strict=True):
-            found[number] = part
-    return found
+        for number, stream in zip(order, parts, strict=True):
+            streams[number] = stream
+    return streams
 
 
 def steps(frequencies: Array, bits: int) -> Array:
     """For each slot its symbol's frequency, and how far into the symbol's range it lies."""
     pairs = np.empty((frequencies.size, 2), np.uint32)
     pairs[:, 0], pairs[:, 1] = frequencies, -starts(frequencies)
-    found = pairs.repeat(frequencies, 0)
-    found[:, 1] += PLACES[: 1 << bits]
-    return found
+    table = pairs.repeat(frequencies, 0)
+    table[:, 1] += PLACES[: 1 << bits]
+    return table
 
 
 class Decoder:

@@ -47,6 +47,6 @@ def check_seal(file: BinaryIO, size: int, kind: int, key: bytes | None) -> None:
 
 def check_digest(content: bytes, digest: str) -> None:
     """Refuse content with another SHA-256 than the one expected."""
-    found = hashlib.sha256(content).hexdigest()
-    if not hmac.compare_digest(found, digest.strip().lower()):
-        raise PackedError(f"the digest is {found}, not the one given: this is another file.")
+    actual = hashlib.sha256(content).hexdigest()
+    if not hmac.compare_digest(actual, digest.strip().lower()):
+        raise PackedError(f"the digest is {actual}, not the one given: this is another file.")

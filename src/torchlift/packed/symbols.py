@@ -94,10 +94,10 @@ class Names:
             counts = np.zeros(letters**group, np.int64)
             for begin, end in cuts or pieces(names.size):
                 counts += np.bincount(joined(names[begin:end], letters, group), minlength=counts.size)
-            found = Coded(counts)
-            self.ideal = min(self.ideal, found.ideal)
-            if found.size <= WORTH * self.first.size:
-                self.first, self.group = found, group
+            coded = Coded(counts)
+            self.ideal = min(self.ideal, coded.ideal)
+            if coded.size <= WORTH * self.first.size:
+                self.first, self.group = coded, group
                 break
         self.size, self.count = self.first.size, -(-names.size // self.group)
 
@@ -107,8 +107,8 @@ class Names:
         blocks = [every[begin : begin + BLOCK] for begin in range(0, self.letters, BLOCK)]
         self.first = Coded(np.array([counts.sum() for counts in blocks]))
         self.inner = [Coded(counts) if counts.size > 1 and counts.any() else None for counts in blocks]
-        every = [self.first, *(part for part in self.inner if part is not None)]
-        self.size, self.ideal = sum(part.size for part in every), sum(part.ideal for part in every)
+        every = [self.first, *(coded for coded in self.inner if coded is not None)]
+        self.size, self.ideal = sum(coded.size for coded in every), sum(coded.ideal for coded in every)
         self.count = 2 * self.names.size
 
     def describe(self, sink: Sink) -> None:
@@ -118,11 +118,11 @@ class Names:
         if together(self.letters) > 1:
             sink.number(self.group)
         self.first.table.write(sink)
-        for number, part in enumerate(self.inner):
+        for number, coded in enumerate(self.inner):
             if self.letters - number * BLOCK > 1:
-                sink.number(int(part is not None))
-                if part is not None:
-                    part.table.write(sink)
+                sink.number(int(coded is not None))
+                if coded is not None:
+                    coded.table.write(sink)
 
     def segments(self, begin: int, end: int) -> Iterator[Segment]:
         """A stretch of the names."""
@@ -134,9 +134,9 @@ class Names:
             return
         block, rest = np.divmod(names, BLOCK)
         yield self.first.segment(block)
-        for number, part in enumerate(self.inner):
-            if part is not None:
-                yield part.segment(rest[block == number])
+        for number, coded in enumerate(self.inner):
+            if coded is not None:
+                yield coded.segment(rest[block == number])
 
 
 class NamedValues:
@@ -169,9 +169,9 @@ class NamedValues:
         bits = self.first.bits
         if self.group == 1:
             return decoder.symbols(count, self.frequencies, bits, self.values)
-        found = decoder.symbols(-(-count // self.group), self.frequencies, bits)
+        symbols = decoder.symbols(-(-count // self.group), self.frequencies, bits)
         rows = self.values[spread(self.values.size, self.group)]
-        return looked_up(rows, found).reshape(-1)[:count]
+        return looked_up(rows, symbols).reshape(-1)[:count]
 
     def read_blocks(self, count: int, decoder: Decoder) -> Array:
         """Names of a large alphabet: which block each lies in, then which of the block."""

@@ -84,11 +84,11 @@ def write(items: Sequence[Item]) -> Written:
 
 def batches(items: Sequence[Item]) -> Iterator[list["Draft | int"]]:
     """Items ready to be coded together, in order; in place of one that came before, how far back that is."""
-    known: dict[bytes, int] = {}
+    first_of: dict[bytes, int] = {}
     batch: list[Draft | int] = []
     symbols = 0
     for number, item in enumerate(items):
-        earlier = known.setdefault(identity(item), number)
+        earlier = first_of.setdefault(identity(item), number)
         draft = number - earlier if earlier != number else draft_of(item)
         symbols += 0 if isinstance(draft, int) else sum(s.symbols.size for s in draft.segments)
         batch.append(draft)
@@ -102,12 +102,12 @@ def identity(item: Item) -> bytes:
     """A digest of content, type, shape and record."""
     if item.name not in DTYPES:
         raise TorchliftError(f"save: tensors of {item.value.dtype} have no packed form.")
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for tensor in (item.value, item.step, item.kept):
-        found.update(b"-" if tensor is None else f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+        digest.update(b"-" if tensor is None else f"{tensor.dtype}{tuple(tensor.shape)}".encode())
         if tensor is not None and tensor.numel():
-            found.update(bits_of(tensor).data)
-    return found.digest()
+            digest.update(bits_of(tensor).data)
+    return digest.digest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,8 +133,8 @@ class Draft:
         if self.apart is not None:
             self.apart.describe(said)
         sizes = (len(self.raw), len(code), self.lanes, len(said.data))
-        for part in (NAMES.index(item.name), item.value.ndim, *item.value.shape, self.record, *sizes):
-            plan.number(part)
+        for number in (NAMES.index(item.name), item.value.ndim, *item.value.shape, self.record, *sizes):
+            plan.number(number)
         plan.bytes(bytes(said.data))
         return self.raw + code
 
@@ -260,10 +260,10 @@ class Plan:
         reading = Reading(Source(head.said), Cursor(self.file, head.at, head.raw), decoder, self.budget)
         dimensions = reading.plan.number(len(head.shape)) if head.record & WITH_STEP else 0
         count = product(head.shape)
-        found = entries(reading, head.kind, head.shape)
-        kept = self.collected(found, head.record)
+        tensor_entries = entries(reading, head.kind, head.shape)
+        kept = self.collected(tensor_entries, head.record)
         units = count * max(1, head.kind.itemsize // 8)
-        value = tensor_of(read_all(found, units), head.kind, head.shape)
+        value = tensor_of(read_all(tensor_entries, units), head.kind, head.shape)
         mask: Tensor | None = None
         if head.record & MASK_APART:
             mask = tensor_of(
@@ -272,31 +272,31 @@ class Plan:
         elif kept is not None:
             mask = tensor_of(np.concatenate(kept) if kept else np.empty(0, bool), torch.bool, head.shape)
         reading.close()
-        return Item(value, recorded_step(found, head.record, dimensions), mask)
+        return Item(value, recorded_step(tensor_entries, head.record, dimensions), mask)
 
-    def collected(self, found: Entries, record: int) -> list[Array] | None:
+    def collected(self, tensor_entries: Entries, record: int) -> list[Array] | None:
         """Where the mask will be collected, if a record says that the entries have one."""
         if not record & WITH_MASK and record & MASK_APART:
             raise PackedError("a tensor has a mask that it does not have.")
         if not record & WITH_MASK or record & MASK_APART:
             return None
-        inner = found.levels if isinstance(found, GridEntries) else found
+        inner = tensor_entries.levels if isinstance(tensor_entries, GridEntries) else tensor_entries
         if not isinstance(inner, SparseEntries):
             raise PackedError("a tensor has no mask where it says so.")
         inner.kept = []
         return inner.kept
 
 
-def recorded_step(found: Entries, record: int, dimensions: int) -> Tensor | None:
+def recorded_step(tensor_entries: Entries, record: int, dimensions: int) -> Tensor | None:
     """The step that a record says the tensor has, in the shape it had."""
     if not record & WITH_STEP:
         return None
-    if not isinstance(found, GridEntries) or found.inexact:
+    if not isinstance(tensor_entries, GridEntries) or tensor_entries.inexact:
         raise PackedError("a tensor has no step where it says so.")
-    numbers = found.grid.steps
+    numbers = tensor_entries.grid.steps
     if any(size != 1 for size in numbers.shape[dimensions:]):
         raise PackedError("the step of a tensor has more dimensions than it says.")
-    return torch.from_numpy(numbers.reshape(numbers.shape[:dimensions]).copy()).to(found.step_kind)
+    return torch.from_numpy(numbers.reshape(numbers.shape[:dimensions]).copy()).to(tensor_entries.step_kind)
 
 
 def read(plan: bytes, streams: BinaryIO, begin: int, end: int, budget: Budget) -> Iterator[Item]:

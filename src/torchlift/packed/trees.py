@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from torchlift.packed.budget import Budget, PackedError
-from torchlift.packed.layers import arguments_of, layer_of, made, name_of, same
+from torchlift.packed.layers import arguments_of, build, layer_of, name_of, same
 
 MODULE = 8192
 """What an empty module takes, about."""
@@ -57,17 +57,17 @@ class Describer:
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}
 
-    def describe(self, module: nn.Module, place: str = "") -> Tree:
+    def describe(self, module: nn.Module, path: str = "") -> Tree:
         """A module and all below it."""
         if id(module) in self.numbers:
             return {"same": self.numbers[id(module)]}
-        where = f"{place or 'the model'} ({type(module).__name__})"
+        where = f"{path or 'the model'} ({type(module).__name__})"
         name = name_of(module)
         if name is None:
             raise UnlistedError(f"{where} is not one of the layers a file may hold")
         try:
             arguments = arguments_of(module, name)
-            twin = made(name, arguments)
+            twin = build(name, arguments)
         except (PackedError, AttributeError, IndexError) as error:
             raise UnlistedError(f"{where}: {error}") from error
         container = layer_of(name).container
@@ -80,7 +80,7 @@ class Describer:
             children = module._modules
             if any(child is None for child in children.values()):
                 raise UnlistedError(f"{where} has a child that is None")
-            dot = f"{place}." if place else ""
+            dot = f"{path}." if path else ""
             tree["children"] = {
                 key: self.describe(child, f"{dot}{key}")
                 for key, child in children.items()
@@ -93,17 +93,17 @@ def compare(module: nn.Module, twin: nn.Module, where: str, *, deep: bool) -> No
     """Refuse a module that is not in all its attributes what its kind and arguments make."""
     if type(module) is not type(twin):
         raise UnlistedError(f"{where} has a {type(module).__name__} where there is a {type(twin).__name__}")
-    if found := hooks(module):
-        raise UnlistedError(f"{where} has a {found[0]}")
-    own, made_so = vars(module), vars(twin)
-    for key in sorted(set(own) | set(made_so)):
+    if names := hooks(module):
+        raise UnlistedError(f"{where} has a {names[0]}")
+    own, expected = vars(module), vars(twin)
+    for key in sorted(set(own) | set(expected)):
         if key in UNSEEN:
             continue
-        if key not in own or key not in made_so or not same(own[key], made_so[key]):
+        if key not in own or key not in expected or not same(own[key], expected[key]):
             raise UnlistedError(f"{where} has an attribute {key!r} of its own")
     dtypes = set()
-    for held, shapes in ((module._parameters, twin._parameters), (module._buffers, twin._buffers)):
-        mine = {key: tensor for key, tensor in held.items() if not key.startswith(RECORDS)}
+    for tensors, shapes in ((module._parameters, twin._parameters), (module._buffers, twin._buffers)):
+        mine = {key: tensor for key, tensor in tensors.items() if not key.startswith(RECORDS)}
         if set(mine) != set(shapes):
             raise UnlistedError(f"{where} has other tensors than its kind")
         for key, tensor in mine.items():
@@ -149,7 +149,7 @@ class Builder:
         if not {"kind"} <= set(tree) <= {"kind", "args", "children"}:
             raise PackedError("a module is described by something else than kind, args and children.")
         self.budget.take(MODULE, "a module")
-        module = made(tree["kind"], tree.get("args", {}))
+        module = build(tree["kind"], tree.get("args", {}))
         layer, number = layer_of(tree["kind"]), len(self.modules)
         self.modules.append(module)
         self.calls.append(0)
