@@ -51,7 +51,7 @@ def bound(model: nn.Module, trace: Trace) -> float:
     """The part of the parameters that is left if half of every dimension that can go does."""
     frozen, parent = trace.labels.frozen(), trace.labels.parent
     left = {name: float(p.numel()) for name, p in model.named_parameters()}
-    for place in trace.labels.places:
+    for place in trace.labels.axes:
         if place.name in left:
             roots = parent[place.start : place.start + place.size].tolist()
             stays = sum(frozen.get(root) in STAYS for root in roots) / place.size

@@ -137,7 +137,7 @@ def test_couplings_are_the_classes_of_channels_that_touch_the_same_places(draw, 
     found = traced(*draw(seed), values=False)[0]
     parent, frozen = found.labels.parent.tolist(), found.labels.frozen()
     slices: dict[int, list[tuple[str, int, int]]] = {}
-    for place in found.labels.places:
+    for place in found.labels.axes:
         for index in range(place.size):
             slices.setdefault(parent[place.start + index], []).append((place.name, place.dim, index))
     made = couplings(found)

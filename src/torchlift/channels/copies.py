@@ -23,13 +23,13 @@ def sharing(model: nn.Module) -> nn.Module:
 def copied(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
     """A deep copy; ``memo`` as of ``copy.deepcopy``."""
     memo = {id(buffer): buffer.clone() for buffer in lone_buffers(model)} | (memo or {})
-    parts = [part for part in model.modules() if plain(type(part))]
-    for part in parts:
-        memo[id(part)] = object.__new__(type(part))
-    for part in parts:
-        made = vars(memo[id(part)])
-        for key, value in vars(part).items():
-            made[key] = value if type(value) in SIMPLE else duplicate(value, memo)
+    layers = [layer for layer in model.modules() if plain(type(layer))]
+    for layer in layers:
+        memo[id(layer)] = object.__new__(type(layer))
+    for layer in layers:
+        attributes = vars(memo[id(layer)])
+        for key, value in vars(layer).items():
+            attributes[key] = value if type(value) in SIMPLE else duplicate(value, memo)
     return copy.deepcopy(model, memo)
 
 
@@ -40,10 +40,10 @@ def duplicate(value: Any, memo: dict[int, Any]) -> Any:
         return value
     if kind not in (dict, OrderedDict) or id(value) in memo or not SIMPLE.issuperset(map(type, value)):
         return copy.deepcopy(value, memo)
-    memo[id(value)] = made = kind()
-    for key, held in value.items():
-        made[key] = held if type(held) in SIMPLE else copy.deepcopy(held, memo)
-    return made
+    memo[id(value)] = twin = kind()
+    for key, entry in value.items():
+        twin[key] = entry if type(entry) in SIMPLE else copy.deepcopy(entry, memo)
+    return twin
 
 
 @functools.cache
@@ -56,13 +56,13 @@ def plain(kind: type[nn.Module]) -> bool:
 
 def lone_buffers(model: nn.Module) -> list[Tensor]:
     """Buffers that share their memory with no other and carry nothing."""
-    found = [
+    buffers = [
         b for b in model.buffers() if type(b) is Tensor and b.layout is torch.strided and not b.requires_grad
     ]
-    users = Counter(b.untyped_storage().data_ptr() for b in found)
+    users = Counter(b.untyped_storage().data_ptr() for b in buffers)
     return [
         b
-        for b in found
+        for b in buffers
         if users[(memory := b.untyped_storage()).data_ptr()] == 1
         and memory.nbytes() == b.nbytes
         and not vars(b)

@@ -25,8 +25,8 @@ class Costs:
         total = 0
         for name, shape in self.sizes.items():
             left = list(shape)
-            for place, roots in self.places.get(name, ()):
-                left[place.dim] -= int(torch.isin(roots, gone).sum())
+            for axis, roots in self.places.get(name, ()):
+                left[axis.dim] -= int(torch.isin(roots, gone).sum())
             total += math.prod(left)
         return float(total)
 
@@ -55,7 +55,7 @@ def sizes_by_count(
     for name, shape in costs.sizes.items():
         along = costs.places.get(name, ())
         weights.append(
-            [extent(n, [roots for place, roots in along if place.dim == dim]) for dim, n in enumerate(shape)]
+            [extent(n, [roots for axis, roots in along if axis.dim == dim]) for dim, n in enumerate(shape)]
         )
     products = [
         [extent(size, [] if roots is None else [roots]) for size, roots in extents]
@@ -75,17 +75,17 @@ def sizes_by_count(
     return sizes
 
 
-def costs_of(model: nn.Module, found: Trace) -> Costs:
+def costs_of(model: nn.Module, trace: Trace) -> Costs:
     """The costs of a model that was followed."""
     places: dict[str, list[tuple[Axis, Tensor]]] = {}
-    for place in found.labels.places:
-        places.setdefault(place.name, []).append((place, found.labels.roots(place.labels)))
+    for axis in trace.labels.axes:
+        places.setdefault(axis.name, []).append((axis, trace.labels.roots(axis.labels)))
     products = tuple(
-        tuple((size, line(found.labels, core, dim)) for size, core, dim in extents)
-        for extents in found.readers.products
+        tuple((size, line(trace.labels, core, dim)) for size, core, dim in extents)
+        for extents in trace.readers.products
     )
     sizes = {name: tuple(p.shape) for name, p in model.named_parameters()}
-    return Costs(sizes, {n: tuple(own) for n, own in places.items()}, products, found.samples)
+    return Costs(sizes, {n: tuple(own) for n, own in places.items()}, products, trace.samples)
 
 
 def line(labels: Labels, core: Tensor | None, dim: int) -> Tensor | None:

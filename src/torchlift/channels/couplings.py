@@ -51,10 +51,10 @@ class Coupling:
         return (member for member in self.members if member.role == role)
 
 
-def couplings(found: Trace) -> list[Coupling]:
+def couplings(trace: Trace) -> list[Coupling]:
     """The couplings of a trace: channels that touch the same dimensions of the same weights."""
-    parent, places = found.labels.parent, found.labels.places
-    kinds = alike(found)
+    parent, places = trace.labels.parent, trace.labels.axes
+    kinds = alike(trace)
     every = torch.cat([whole([]), *(own for _, _, own in kinds)])
     sizes = whole(len(own) for _, _, own in kinds)
     kind, number = torch.zeros_like(parent), torch.zeros_like(parent)
@@ -64,39 +64,39 @@ def couplings(found: Trace) -> list[Coupling]:
     shared = Counter(k for touched, _, _ in kinds for k in touched)
     read, summed = (
         within(places, mask)
-        for mask in (found.readers.reader, found.readers.reader & ~found.readers.looked_up)
+        for mask in (trace.readers.reader, trace.readers.reader & ~trace.readers.looked_up)
     )
 
     def member(k: int, count: int) -> Member:
-        place, role = places[k], "reads" if summed[k] else "writes"
-        mine = slice(place.start, place.start + place.size)
-        index, channel = torch.arange(place.size), number[mine]
+        axis, role = places[k], "reads" if summed[k] else "writes"
+        mine = slice(axis.start, axis.start + axis.size)
+        index, channel = torch.arange(axis.size), number[mine]
         if shared[k] > 1:
             index = (kind[mine] == count).nonzero().flatten()
             channel = channel[index]
-        return Member(place.name, place.dim, place.size, role, index, channel)
+        return Member(axis.name, axis.dim, axis.size, role, index, channel)
 
-    made = [
+    gathered = [
         coupling([member(k, count) for k in touched], own, why, read=any(read[k] for k in touched))
         for count, (touched, why, own) in enumerate(kinds)
         if why not in HIDDEN
     ]
-    written = [c for c in made if any(True for _ in c.of("writes"))]
-    return [c if c.blocked or learned(c, found) else dataclasses.replace(c, blocked=TABLE) for c in written]
+    written = [c for c in gathered if any(True for _ in c.of("writes"))]
+    return [c if c.blocked or learned(c, trace) else dataclasses.replace(c, blocked=TABLE) for c in written]
 
 
-def learned(coupling: Coupling, found: Trace) -> bool:
+def learned(coupling: Coupling, trace: Trace) -> bool:
     """Whether weights write the channels, not a table of numbers alone."""
-    return any(member.name in found.weights for member in coupling.of("writes"))
+    return any(member.name in trace.weights for member in coupling.of("writes"))
 
 
-def alike(found: Trace) -> list[tuple[tuple[int, ...], str, Tensor]]:
+def alike(trace: Trace) -> list[tuple[tuple[int, ...], str, Tensor]]:
     """All channels, alike ones together: (numbers of the places they touch, why they stay, their labels)."""
-    places, frozen = found.labels.places, found.labels.frozen()
+    places, frozen = trace.labels.axes, trace.labels.frozen()
     reasons = ["", *dict.fromkeys(frozen.values())]
-    why = torch.zeros_like(found.labels.parent)
+    why = torch.zeros_like(trace.labels.parent)
     why[whole(frozen)] = whole(reasons.index(reason) for reason in frozen.values())
-    pairs = (found.labels.parent[1:] * len(places) + owners(places)).unique()
+    pairs = (trace.labels.parent[1:] * len(places) + owners(places)).unique()
     touched = pairs % len(places)
     roots, counts = (pairs // len(places)).unique_consecutive(return_counts=True)
     first, why = counts.cumsum(0) - counts, why[roots]
@@ -126,7 +126,7 @@ def within(places: list[Axis], mask: Tensor) -> list[bool]:
 
 def owners(places: list[Axis]) -> Tensor:
     """The number of the place of each label, but for label 0."""
-    return torch.arange(len(places)).repeat_interleave(whole(place.size for place in places))
+    return torch.arange(len(places)).repeat_interleave(whole(axis.size for axis in places))
 
 
 def whole(numbers: Iterable[int]) -> Tensor:

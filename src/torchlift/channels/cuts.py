@@ -25,11 +25,11 @@ def cuts_of(members: Iterable[Member], dead: Tensor) -> Cuts:
 def merged(cuts: Iterable[Cuts]) -> Cuts:
     """All cuts together; a dimension cut by several couplings (a concatenation) loses the union."""
     total: Cuts = {}
-    for part in cuts:
-        for place, index in part.items():
-            known = total.get(place)
-            total[place] = index if known is None else torch.cat([known, index]).unique()
-    return {place: index for place, index in total.items() if len(index)}
+    for own in cuts:
+        for dimension, index in own.items():
+            before = total.get(dimension)
+            total[dimension] = index if before is None else torch.cat([before, index]).unique()
+    return {dimension: index for dimension, index in total.items() if len(index)}
 
 
 @torch.no_grad()
@@ -90,19 +90,19 @@ def cut(model: nn.Module, cuts: Cuts) -> nn.Module:
     for (name, dim), index in cuts.items():
         lost.setdefault(name, {})[dim] = index
     modules = dict(model.named_modules(remove_duplicate=False))
-    made: dict[int, tuple[Tensor, dict[int, Tensor]]] = {}
+    replaced: dict[int, tuple[Tensor, dict[int, Tensor]]] = {}
     both = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
     for name, old in [pair for tensors in both for pair in tensors]:
-        if name in lost and id(old) not in made:
+        if name in lost and id(old) not in replaced:
             new = old.detach()
             for dim, index in lost[name].items():
                 new = without(new, dim, index)
             new = new.contiguous()
             new = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
-            made[id(old)] = new, lost[name]
-        if id(old) in made:  # a tied weight stays tied
+            replaced[id(old)] = new, lost[name]
+        if id(old) in replaced:  # a tied weight stays tied
             owner, _, leaf = name.rpartition(".")
-            new, dims = made[id(old)]
+            new, dims = replaced[id(old)]
             setattr(modules[owner], leaf, new)
             cut_record(modules[owner], leaf, old.shape, dims)
     for name, module in model.named_modules():
@@ -152,7 +152,7 @@ def carry(optimizer: Optimizer, before: nn.Module, after: nn.Module, cuts: Cuts)
     """Point the optimizer at the parameters of the cut model, its state cut alike; new biases join."""
     names = {parameter: name for name, parameter in before.named_parameters()}
     new = dict(after.named_parameters())
-    held: dict[str, dict[str, object]] = {}
+    group_of: dict[str, dict[str, object]] = {}
     for group in optimizer.param_groups:
         moved: list[nn.Parameter] = []
         for parameter in group["params"]:
@@ -160,7 +160,7 @@ def carry(optimizer: Optimizer, before: nn.Module, after: nn.Module, cuts: Cuts)
                 moved.append(parameter)
                 continue
             name = names[parameter]
-            held[name] = group
+            group_of[name] = group
             moved.append(new[name])
             state = optimizer.state.pop(parameter, None)
             if state is not None:
@@ -168,18 +168,18 @@ def carry(optimizer: Optimizer, before: nn.Module, after: nn.Module, cuts: Cuts)
         group["params"] = moved
     for name, parameter in new.items():
         if name not in set(names.values()):  # a bias made by folding trains with the weight beside it
-            group = held.get(f"{name.rpartition('.')[0]}.weight".removeprefix("."))
+            group = group_of.get(f"{name.rpartition('.')[0]}.weight".removeprefix("."))
             if group is not None:
                 group["params"].append(parameter)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def cut_state(state: Mapping[str, object], parameter: Tensor, name: str, cuts: Cuts) -> dict[str, object]:
     """One parameter's state with the tensors of its shape cut."""
-    made: dict[str, object] = {}
+    small: dict[str, object] = {}
     for key, value in state.items():
         if isinstance(value, Tensor) and value.ndim and value.shape == parameter.shape:
             for (owner, dim), index in cuts.items():
                 if owner == name:
                     value = without(value, dim, index)
-        made[key] = value
-    return made
+        small[key] = value
+    return small

@@ -16,8 +16,8 @@ def same(model: nn.Module, other: nn.Module, example: Example) -> bool:
     gap = apart(tried(model, example), tried(other, example))
     if gap <= TOLERANCE[torch.float64] or gap == float("inf"):
         return gap < float("inf")
-    found = both(model, other, [example])
-    return found is not None and apart(*found[:2]) <= TOLERANCE[found[2]]
+    results = both(model, other, [example])
+    return results is not None and apart(*results[:2]) <= TOLERANCE[results[2]]
 
 
 def agree(model: nn.Module, other: nn.Module, example: Example, seen: tuple[Example, list[Tensor]]) -> bool:
@@ -31,13 +31,13 @@ def agree(model: nn.Module, other: nn.Module, example: Example, seen: tuple[Exam
     first = apart(tried(model, as_type(there, own)), theirs)
     for dtype, tolerance in TOLERANCE.items():
         model, other = (precise(one, dtype, own=True) for one in (model, other))
-        for given in sizes(changed(example, noise(1.0))):
-            given = as_type(given, dtype)
-            if (ours := tried(model, given)) is None:
+        for inputs in sizes(changed(example, noise(1.0))):
+            inputs = as_type(inputs, dtype)
+            if (ours := tried(model, inputs)) is None:
                 continue
             if first > TOLERANCE[torch.float64]:
                 first = apart(*(tried(one, as_type(there, dtype)) for one in (model, other)))
-            return max(first, apart(ours, tried(other, given))) <= tolerance
+            return max(first, apart(ours, tried(other, inputs))) <= tolerance
     return False
 
 
@@ -54,16 +54,16 @@ def apart(ours: list[Tensor] | None, theirs: list[Tensor] | None) -> float:
     if ours is None or theirs is None or [a.shape for a in ours] != [b.shape for b in theirs]:
         return float("inf")
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.numel()]
-    found = [distance(a, b) / max(1.0, float(a.abs().max())) for a, b in pairs]
-    return float("inf") if any(map(math.isnan, found)) else max(found, default=0.0)
+    distances = [distance(a, b) / max(1.0, float(a.abs().max())) for a, b in pairs]
+    return float("inf") if any(map(math.isnan, distances)) else max(distances, default=0.0)
 
 
 def difference(model: nn.Module, other: nn.Module, examples: list[Example]) -> float:
     """The largest difference of any output; infinite where shapes differ or the second model fails."""
-    found = both(model, other, examples)
-    if found is None or [a.shape for a in found[0]] != [b.shape for b in found[1]]:
+    results = both(model, other, examples)
+    if results is None or [a.shape for a in results[0]] != [b.shape for b in results[1]]:
         return float("inf")
-    return max((distance(a, b) for a, b in zip(*found[:2], strict=True) if a.numel()), default=0.0)
+    return max((distance(a, b) for a, b in zip(*results[:2], strict=True) if a.numel()), default=0.0)
 
 
 def both(
@@ -71,13 +71,13 @@ def both(
 ) -> tuple[list[Tensor], list[Tensor], torch.dtype] | None:
     """The outputs of two models; in single precision where a model casts; None where the second fails."""
     for dtype in TOLERANCE:
-        given = [as_type(e, dtype) for e in examples]
+        inputs = [as_type(e, dtype) for e in examples]
         try:
-            ours = outputs(precise(model, dtype), given)
+            ours = outputs(precise(model, dtype), inputs)
         except (RuntimeError, ValueError, IndexError, TypeError):
             continue
         try:
-            theirs = outputs(precise(other, dtype), given)
+            theirs = outputs(precise(other, dtype), inputs)
         except Exception:  # a cut that the model's own code does not support may raise anything
             return None
         return ours, theirs, dtype

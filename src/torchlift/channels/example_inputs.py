@@ -45,12 +45,12 @@ def taken(model: nn.Module, example: Example) -> nn.Module:
 
 def remedy(model: nn.Module, example: Example) -> str:
     """What to pass in place of an example that a model does not take."""
-    if isinstance(example, tuple | list) and example and all(isinstance(part, int) for part in example):
+    if isinstance(example, tuple | list) and example and all(isinstance(size, int) for size in example):
         return f"pass a tensor of that shape, torch.zeros({', '.join(map(str, example))})"
-    found, weight = next(tensors(example), None), next(model.parameters(), None)
-    if found is None:
+    tensor, weight = next(tensors(example), None), next(model.parameters(), None)
+    if tensor is None:
         return "pass a tensor, a tuple of arguments or a dict of keyword arguments"
-    if weight is not None and found.dtype != weight.dtype and found.ndim > 2:
+    if weight is not None and tensor.dtype != weight.dtype and tensor.ndim > 2:
         return f"convert it with x.to({weight.dtype})"
     return "pass a batch as the model gets it in training"
 
@@ -60,11 +60,11 @@ def tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from tensors(part)
+        for entry in value.values():
+            yield from tensors(entry)
     elif isinstance(value, tuple | list):
-        for part in value:
-            yield from tensors(part)
+        for entry in value:
+            yield from tensors(entry)
 
 
 Output = str | int | Sequence[str | int] | None
@@ -82,10 +82,12 @@ def pinned(out: Any, output: Output = None) -> list[Tensor]:
         try:
             return [tensor for key in output for tensor in tensors(out[key])]
         except (KeyError, IndexError, TypeError) as error:
-            known = f"it has {', '.join(map(str, out))}" if isinstance(out, Mapping) else type(out).__name__
-            raise TorchliftError(f"output={output!r} is not in what the model gives: {known}.") from error
+            contents = (
+                f"it has {', '.join(map(str, out))}" if isinstance(out, Mapping) else type(out).__name__
+            )
+            raise TorchliftError(f"output={output!r} is not in what the model gives: {contents}.") from error
     if isinstance(out, Mapping) and any(str(key).startswith("logits") for key in out):
-        out = {key: part for key, part in out.items() if not any(word in str(key) for word in INSIDE)}
+        out = {key: entry for key, entry in out.items() if not any(word in str(key) for word in INSIDE)}
     return list(tensors(out))
 
 
@@ -106,9 +108,9 @@ def changed(example: Example, function: Callable[[Tensor], Tensor]) -> Example:
     if isinstance(example, Tensor):
         return function(example)
     if isinstance(example, Mapping):
-        return {key: changed(part, function) for key, part in example.items()}
+        return {key: changed(entry, function) for key, entry in example.items()}
     if isinstance(example, tuple | list):
-        return tuple(changed(part, function) for part in example)
+        return tuple(changed(entry, function) for entry in example)
     return example
 
 
@@ -123,10 +125,10 @@ def precise(model: nn.Module, dtype: torch.dtype, *, own: bool = False) -> nn.Mo
     ``own``: the model itself, where nobody else needs it.
     """
     twin = (model if own else copied(model)).eval()
-    for part in twin.modules():
-        if isinstance(part, nn.RMSNorm) and part.eps is None:  # pyright: ignore[reportUnnecessaryComparison]
-            like = next(part.parameters(), torch.zeros(()))
-            part.eps = torch.finfo(like.dtype).eps
+    for layer in twin.modules():
+        if isinstance(layer, nn.RMSNorm) and layer.eps is None:  # pyright: ignore[reportUnnecessaryComparison]
+            like = next(layer.parameters(), torch.zeros(()))
+            layer.eps = torch.finfo(like.dtype).eps
     other = any(x.is_floating_point() and x.dtype != dtype for x in [*twin.parameters(), *twin.buffers()])
     return twin.to(dtype) if other else twin
 
@@ -236,7 +238,7 @@ def inputs_of(model: nn.Module, names: set[str], examples: list[Example]) -> dic
     seen: dict[str, list[Tensor]] = {name: [] for name in names}
 
     def keep(name: str) -> Any:
-        return lambda _module, given: seen[name].append(next(tensors(given)).detach())
+        return lambda _module, args: seen[name].append(next(tensors(args)).detach())
 
     hooks = [model.get_submodule(name).register_forward_pre_hook(keep(name)) for name in names]
     try:
@@ -252,4 +254,4 @@ def inputs_of(model: nn.Module, names: set[str], examples: list[Example]) -> dic
 def outputs(model: nn.Module, examples: list[Example]) -> list[Tensor]:
     """All tensors the model returns on the examples."""
     with torch.no_grad():
-        return [part for example in examples for part in tensors(call(model, example))]
+        return [tensor for example in examples for tensor in tensors(call(model, example))]

@@ -46,19 +46,19 @@ def same_outputs(model: nn.Module, other: nn.Module, inputs: Example) -> bool:
 
 def neighbours(model: nn.Module, inputs: Example) -> list[tuple[str, str]]:
     """(layer, batch norm) where the norm is given what the layer returns; each runs once."""
-    made: dict[int, str] = {}
-    held: list[Any] = []  # tensors are told apart by their numbers while they are alive
+    written_by: dict[int, str] = {}
+    alive: list[Any] = []  # tensors are told apart by their numbers while they are alive
     pairs: list[tuple[str, str]] = []
     calls: dict[str, int] = {}
 
     def hook(name: str) -> Any:
         def seen(layer: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            held.append((args, output))
+            alive.append((args, output))
             calls[name] = calls.get(name, 0) + 1
             if isinstance(layer, LAYERS):
-                made[id(output)] = name
-            elif args and id(args[0]) in made:
-                pairs.append((made[id(args[0])], name))
+                written_by[id(output)] = name
+            elif args and id(args[0]) in written_by:
+                pairs.append((written_by[id(args[0])], name))
 
         return seen
 

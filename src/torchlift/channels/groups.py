@@ -36,29 +36,29 @@ class Plan:
 
     def closed(self, model: nn.Module) -> dict[str, Tensor]:
         """The channels of each group that are zero in all its weights; of a whole group the first stays."""
-        known = dict(model.named_parameters())
-        found: dict[str, Tensor] = {}
+        parameters = dict(model.named_parameters())
+        closed: dict[str, Tensor] = {}
         for name, coupling in self.couplings.items():
             gone = torch.ones(coupling.channels, dtype=torch.bool)
             for member in coupling.of("writes"):
                 if member.name in self.groups[name]:
-                    rows = slices(known[member.name].detach(), member.dim)
+                    rows = slices(parameters[member.name].detach(), member.dim)
                     zero = (rows == 0).all(1).cpu()[member.index]
                     gone[member.channel[~zero]] = False
             if bool(gone.all()):
                 gone[0] = False
-            found[name] = gone
-        return found
+            closed[name] = gone
+        return closed
 
 
 def plan(model: nn.Module, example: Example) -> Plan:
     """Follow a model and gather its groups of channels."""
-    trace, given = traced(model, example, values=False)
+    trace, inputs = traced(model, example, values=False)
     parameters = dict(model.named_parameters())
     groups: dict[str, dict[str, Slices]] = {}
     couplings: dict[str, Coupling] = {}
     taken: set[str] = set()
-    for coupling in usable(model, trace, given):
+    for coupling in usable(model, trace, inputs):
         members = [m for m in coupling.of("writes") if m.name in parameters and m.name not in taken]
         whole = [m for m in members if len(m.index) == m.size]
         matrices = [m for m in members if parameters[m.name].ndim > 1]

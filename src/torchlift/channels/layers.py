@@ -31,9 +31,9 @@ class CountedLayerNorm(nn.Module):
     def of(cls, norm: nn.LayerNorm, count: int) -> "CountedLayerNorm":
         """The same norm, remembering its count; Hugging Face's may be of maps with their channels first."""
         first = getattr(norm, "data_format", "") == "channels_first"
-        made = cls(None, None, norm.eps, count, first)
-        made.weight, made.bias = norm.weight, norm.bias
-        return made.train(norm.training)
+        counted = cls(None, None, norm.eps, count, first)
+        counted.weight, counted.bias = norm.weight, norm.bias
+        return counted.train(norm.training)
 
     def forward(self, x: Tensor) -> Tensor:
         """The norm over the last dimension, or the second."""
@@ -62,9 +62,9 @@ class CountedGroupNorm(nn.Module):
     @classmethod
     def of(cls, norm: nn.GroupNorm, count: int) -> "CountedGroupNorm":
         """The same norm, remembering its count."""
-        made = cls(None, None, norm.eps, count)
-        made.weight, made.bias = norm.weight, norm.bias
-        return made.train(norm.training)
+        counted = cls(None, None, norm.eps, count)
+        counted.weight, counted.bias = norm.weight, norm.bias
+        return counted.train(norm.training)
 
     def forward(self, x: Tensor) -> Tensor:
         """The norm over channels and places."""
@@ -96,9 +96,9 @@ class CountedResponseNorm(nn.Module):
     def of(cls, norm: nn.Module, count: int) -> "CountedResponseNorm":
         """The same norm, remembering its count."""
         weight, bias = norm.get_parameter("weight"), norm.get_parameter("bias")
-        made = cls(weight.detach(), bias.detach(), count)
-        made.weight, made.bias = weight, bias
-        return made.train(norm.training)
+        counted = cls(weight.detach(), bias.detach(), count)
+        counted.weight, counted.bias = weight, bias
+        return counted.train(norm.training)
 
     def forward(self, x: Tensor) -> Tensor:
         """The norm of maps (samples, height, width, channels)."""
@@ -175,8 +175,8 @@ class FewerHeads(nn.Module):
             if packed is not None
             else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         )
-        given = zip((query, key, value), weights, biases, strict=True)
-        return [functional.linear(x, w, b) for x, w, b in given]
+        projections = zip((query, key, value), weights, biases, strict=True)
+        return [functional.linear(x, w, b) for x, w, b in projections]
 
     def heads(self, x: Tensor) -> Tensor:
         """(…, places, heads · features) → (…, heads, places, features)."""

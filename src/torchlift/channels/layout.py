@@ -25,19 +25,19 @@ def faster(twin: nn.Module, example: Example) -> tuple[torch.memory_format | Non
     layers = convolutions(twin)
     orders = [torch.contiguous_format, torch.channels_last] * ROUNDS if layers else [torch.contiguous_format]
     least: dict[torch.memory_format, float] = {}
-    made: dict[torch.memory_format, list[Tensor]] = {}
+    outputs_of: dict[torch.memory_format, list[Tensor]] = {}
     for order in orders:
         turn(layers, order)
         try:
-            spent, made[order] = timed(twin, example)
+            spent, outputs_of[order] = timed(twin, example)
         except Exception:  # a view() that asks for channels first, or whatever a cut model's own code raises
             break
         least[order] = min(least.get(order, spent), spent)
-    both = [made[order] for order in dict.fromkeys(orders) if order in made]
+    both = [outputs_of[order] for order in dict.fromkeys(orders) if order in outputs_of]
     fine = len(both) == len(set(orders)) and all(near(a, b) for a, b in zip(both[0], both[-1], strict=True))
     best = min(least, key=least.__getitem__) if fine else None
     turn(layers, best or torch.contiguous_format)
-    return best, made.get(best or torch.contiguous_format, [])
+    return best, outputs_of.get(best or torch.contiguous_format, [])
 
 
 def lay(model: nn.Module, order: torch.memory_format | None) -> nn.Module:

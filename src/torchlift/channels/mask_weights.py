@@ -35,22 +35,22 @@ def mask_weights(
     if not 0 <= ratio < 1:
         raise TorchliftError(f"a ratio lies in [0, 1), got {ratio}: 0.5 drops half of the weights.")
     model = copy.deepcopy(model)
-    known = {n: p for n, p in model.named_parameters() if p.ndim > 1 and p.is_floating_point()}
+    parameters = {n: p for n, p in model.named_parameters() if p.ndim > 1 and p.is_floating_point()}
     if masks is not None:
         apply(model, dict(model.named_parameters()), masks)
         return model
-    chosen = [n for n in select(known, where, "mask_weights") if not (skip and matches(n, skip))]
+    chosen = [n for n in select(parameters, where, "mask_weights") if not (skip and matches(n, skip))]
     if criterion == "taylor" and loss is None:
         raise TorchliftError("criterion='taylor' needs loss=, a function of the model that gives a number.")
     grads = gradients(model, loss) if criterion == "taylor" and loss is not None else {}
-    scores = (worth(known[name].detach(), criterion, grads.get(name)) for name in chosen)
+    scores = (worth(parameters[name].detach(), criterion, grads.get(name)) for name in chosen)
     if pattern is not None:
         keep = [n_of_m(score, *pattern) for score in scores]
     elif scope == "local":
         keep = [~smallest(score, round(ratio * score.numel())) for score in scores]
     else:
-        keep = kept_globally(scores, [known[name].shape for name in chosen], ratio)
-    apply(model, known, dict(zip(chosen, keep, strict=True)))
+        keep = kept_globally(scores, [parameters[name].shape for name in chosen], ratio)
+    apply(model, parameters, dict(zip(chosen, keep, strict=True)))
     return model
 
 
@@ -71,17 +71,17 @@ def kept_globally(scores: Iterable[Tensor], shapes: Sequence[torch.Size], ratio:
     """Boolean: all but the lowest scores of all weights together. One score is held twice at a time."""
     sizes = [shape.numel() for shape in shapes]
     flat = torch.empty(sum(sizes), dtype=torch.float32)
-    for part, score in zip(flat.split(sizes), scores, strict=True):
-        part.copy_(score.flatten())
+    for piece, score in zip(flat.split(sizes), scores, strict=True):
+        piece.copy_(score.flatten())
     keep = ~smallest(flat, round(ratio * len(flat)))
-    return [part.view(shape) for part, shape in zip(keep.split(sizes), shapes, strict=True)]
+    return [piece.view(shape) for piece, shape in zip(keep.split(sizes), shapes, strict=True)]
 
 
-def apply(model: nn.Module, known: Mapping[str, nn.Parameter], masks: Mapping[str, Tensor]) -> None:
+def apply(model: nn.Module, parameters: Mapping[str, nn.Parameter], masks: Mapping[str, Tensor]) -> None:
     """Set to zero what masks do not keep, and record it."""
     for where, keep in masks.items():
-        for name in select(known, where, "mask_weights"):
-            weight = known[name]
+        for name in select(parameters, where, "mask_weights"):
+            weight = parameters[name]
             if keep.shape != weight.shape:
                 raise TorchliftError(
                     f"the mask for {name} has shape {tuple(keep.shape)}, the weight {tuple(weight.shape)}."

@@ -95,8 +95,8 @@ def rewrite_config(small: nn.Module, example: Example, output: Output) -> None:
             name,
         )
         return
-    for held in {id(c): c for m in small.modules() if (c := getattr(m, "config", None)) is not None}.values():
-        change(held, {key: value for key, value in fields.items() if hasattr(held, key)})
+    for own in {id(c): c for m in small.modules() if (c := getattr(m, "config", None)) is not None}.values():
+        change(own, {key: value for key, value in fields.items() if hasattr(own, key)})
 
 
 def change(config: Any, fields: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ def new_fields(small: nn.Module) -> dict[str, Any]:
         )
     if any(isinstance(module, COUNTED) for module in small.modules()):
         raise NotUniform("its layer norms still divide by the old width, which exact=False lets them forget")
-    sizes = {field: size_of(small, field, *place) for field, place in widths.items()}
+    sizes = {field: size_of(small, field, *axis) for field, axis in widths.items()}
     stream = next(iter(widths))
     heads = [field for field in widths if "head" in field]
     own = next((field for field in HEAD_SIZE if getattr(config, field, None)), None)
@@ -134,30 +134,30 @@ def new_fields(small: nn.Module) -> dict[str, Any]:
 
 def size_of(small: nn.Module, field: str, glob: str, dim: int) -> int:
     """The one size that all weights of a field have."""
-    found = {name: weight.shape[dim] for name, weight in small.named_parameters() if matches(name, glob)}
-    if not found:
+    sizes = {name: weight.shape[dim] for name, weight in small.named_parameters() if matches(name, glob)}
+    if not sizes:
         raise NotUniform(f"no weight is named {glob}, which {field} would say")
-    least, most = min(found, key=lambda name: found[name]), max(found, key=lambda name: found[name])
-    if found[least] != found[most]:
+    least, most = min(sizes, key=lambda name: sizes[name]), max(sizes, key=lambda name: sizes[name])
+    if sizes[least] != sizes[most]:
         alike = "*" + ".".join(least.split(".")[-3:-1]) + "*"
         raise NotUniform(
-            f"{field} is one number, {least} has size {found[least]} and {most} {found[most]}: "
+            f"{field} is one number, {least} has size {sizes[least]} and {most} {sizes[most]}: "
             f'prune with one ratio and scope="local", or leave the narrow ones with skip="{alike}"'
         )
-    return found[least]
+    return sizes[least]
 
 
 def new_eps(small: nn.Module) -> dict[str, float]:
     """The ε of RMS norms, which a cut changes, under the name that the configuration has for it."""
-    found = {
+    values = {
         getattr(module, form.eps) for module in small.modules() if (form := rms_form(module)) is not None
     }
     field = next((field for field in EPS if hasattr(small.config, field)), None)
-    if field is None or not found:
+    if field is None or not values:
         return {}
-    if len(found) > 1:
+    if len(values) > 1:
         raise NotUniform(f"its RMS norms were cut differently, {field} is one number")
-    return {field: found.pop()}
+    return {field: values.pop()}
 
 
 def rescale_output(small: nn.Module, fields: dict[str, Any]) -> None:
@@ -179,8 +179,8 @@ def compare(small: nn.Module, config: Any, example: Example, output: Output) -> 
         raise NotUniform(f"{name} is in one of the two, the cut model or one of its class")
     for name, tensor in state.items():
         if tensor.shape != theirs[name].shape:
-            ours, told = tuple(tensor.shape), tuple(theirs[name].shape)
-            raise NotUniform(f"{name} is {ours}, and the widths of the other layers make it {told}")
+            ours, expected = tuple(tensor.shape), tuple(theirs[name].shape)
+            raise NotUniform(f"{name} is {ours}, and the widths of the other layers make it {expected}")
     twin.load_state_dict(state, assign=True)
     modules, buffers = dict(twin.named_modules()), dict(small.named_buffers())
     for name in [name for name, buffer in twin.named_buffers() if buffer.is_meta]:

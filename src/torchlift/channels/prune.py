@@ -69,24 +69,24 @@ def prune(
     ratio = 0.5 if ratio is None else ratio
     multiple = 1 if round_to == "auto" else round_to
     choice = Choice(ratio=ratio, criterion=criterion, scope=scope, loss=loss, skip=skip, round_to=multiple)
-    found, given = followed(model, example, output, ratio)
+    trace, inputs = followed(model, example, output, ratio)
     for glob in [*(ratio if isinstance(ratio, Mapping) else ()), *([skip] if skip else ())]:
         select([name for name, _ in model.named_modules() if name], glob, "prune")
-    every = [c for c in couplings(found) if c.channels > 1]
+    every = [c for c in couplings(trace) if c.channels > 1]
     free: list[Coupling] = []
     gone: list[Tensor] = []
-    for known in (every, None):  # most models support all cuts: where one does not, it is looked for
-        known = usable(model, found, given, output) if known is None else known
-        free = [c for c in known if not c.blocked and not left_out(c, choice)]
+    for candidates in (every, None):  # most models support all cuts: where one does not, it is looked for
+        candidates = usable(model, trace, inputs, output) if candidates is None else candidates
+        free = [c for c in candidates if not c.blocked and not left_out(c, choice)]
         if round_to == "auto" and parameters is None and macs is None:
-            choice = widths(model, found, free, choice, example, exact=exact)
-        gone = picked(model, found, free, choice, parameters, macs)
-        small = operate(model, found, surgery(verdicts(free, gone)), exact=exact)
-        if exact and checked(small, masked(model, free, gone, found.scaled).eval(), given, output):
-            say_what_stays(known)
+            choice = widths(model, trace, free, choice, example, exact=exact)
+        gone = picked(model, trace, free, choice, parameters, macs)
+        small = operate(model, trace, surgery(verdicts(free, gone)), exact=exact)
+        if exact and checked(small, masked(model, free, gone, trace.scaled).eval(), inputs, output):
+            say_what_stays(candidates)
             rewrite_config(small, example, output)
             return small
-    zeroed = masked(model, free, gone, found.scaled)  # constants to fold, or a cut refused
+    zeroed = masked(model, free, gone, trace.scaled)  # constants to fold, or a cut refused
     return shrunk(zeroed, example, exact=exact, output=output)[0]
 
 
@@ -116,10 +116,10 @@ def verdicts(free: list[Coupling], gone: list[Tensor]) -> list[Verdict]:
     return [Verdict(c, dead, dead) for c, dead in zip(free, gone, strict=True) if bool(dead.any())]
 
 
-def say_what_stays(known: list[Coupling]) -> None:
+def say_what_stays(every: list[Coupling]) -> None:
     """One line for each reason why channels stay, but for those that no tool could cut."""
     layers: dict[str, list[str]] = {}
-    for coupling in known:
+    for coupling in every:
         if coupling.blocked and coupling.blocked not in INHERENT:
             layers.setdefault(coupling.blocked, []).append(coupling.name)
     for reason, names in layers.items():
@@ -128,7 +128,7 @@ def say_what_stays(known: list[Coupling]) -> None:
 
 
 def widths(
-    model: nn.Module, found: Trace, free: list[Coupling], choice: Choice, example: Example, *, exact: bool
+    model: nn.Module, trace: Trace, free: list[Coupling], choice: Choice, example: Example, *, exact: bool
 ) -> Choice:
     """The choice with the multiple of widths at which the cut model runs fastest on the example.
 
@@ -142,7 +142,7 @@ def widths(
         gone = chosen(free, scores, rounded)
         counts = tuple(int(dead.sum()) for dead in gone)
         if counts not in options:
-            small = operate(model, found, surgery(verdicts(free, gone)), exact=exact).eval()
+            small = operate(model, trace, surgery(verdicts(free, gone)), exact=exact).eval()
             options[counts] = rounded, small
     if len(options) == 1:
         return next(iter(options.values()))[0]
@@ -164,8 +164,8 @@ def widths(
 def checked(small: nn.Module, reference: nn.Module, example: Example, output: Output) -> bool:
     """Whether a cut model does what the reference (spent) does; if so, it is laid out to be fast."""
     trial, reference = (Pinned(model, output).eval() for model in (copied(small), reference))
-    for given in (changed(example, batch_of(1)), example):
-        noisy = changed(given, noise(10.0))
+    for inputs in (changed(example, batch_of(1)), example):
+        noisy = changed(inputs, noise(10.0))
         order, seen = faster(trial, noisy)
         if seen:
             lay(small, order)
@@ -175,7 +175,7 @@ def checked(small: nn.Module, reference: nn.Module, example: Example, output: Ou
 
 def picked(
     model: nn.Module,
-    found: Trace,
+    trace: Trace,
     free: list[Coupling],
     choice: Choice,
     parameters: float | None,
@@ -185,7 +185,7 @@ def picked(
     scores = scores_of(model, free, choice)
     if parameters is None and macs is None:
         return chosen(free, scores, choice)
-    costs = costs_of(model, found)
+    costs = costs_of(model, trace)
 
     def left(gone: list[Tensor]) -> float:
         roots = torch.cat([c.roots[g] for c, g in zip(free, gone, strict=True)])
@@ -215,9 +215,9 @@ def aimed(
 
     most = 0.999999
     target.check(left(at(most)), left(at(0.0)), "these cuts")
-    found = solve_for_target(lambda ratio: left(at(ratio)), target.value, 0.0, most, steps=60)
-    few = at(found.low)
-    steps = between(few, at(found.high), scores, choice.round_to)
+    bracket = solve_for_target(lambda ratio: left(at(ratio)), target.value, 0.0, most, steps=60)
+    few = at(bracket.low)
+    steps = between(few, at(bracket.high), scores, choice.round_to)
 
     def after(count: int) -> list[Tensor]:
         gone = [dead.clone() for dead in few]

@@ -29,9 +29,9 @@ def resize(layer: nn.Module, *, groups: int | None = None) -> None:
     elif isinstance(layer, nn.Embedding):
         layer.embedding_dim = layer.weight.shape[1]
     elif isinstance(layer, NORM):
-        known = layer.weight if layer.affine else layer.running_mean
-        if known is not None:
-            layer.num_features = len(known)
+        tensor = layer.weight if layer.affine else layer.running_mean
+        if tensor is not None:
+            layer.num_features = len(tensor)
     elif isinstance(layer, nn.GroupNorm):
         if layer.affine:
             each = layer.num_channels // layer.num_groups
@@ -122,5 +122,5 @@ def countable(key: str) -> bool:
         "d_model",
     )
     return key == "all_head_size" or (
-        not any(part in key for part in inner) and any(part in key for part in outer)
+        not any(word in key for word in inner) and any(word in key for word in outer)
     )

@@ -83,13 +83,13 @@ def scores_of(model: nn.Module, some: Sequence[Coupling], choice: Choice) -> lis
     """What each channel of each coupling is worth."""
     taylor = choice.criterion == "taylor" and choice.loss is not None
     grads = gradients(model, choice.loss) if taylor and choice.loss else {}
-    known = dict(model.named_parameters())
+    parameters = dict(model.named_parameters())
     owners = {n: type(p).__name__ for n, p in model.named_modules()}
-    return [score(known, owners, coupling, choice, grads) for coupling in some]
+    return [score(parameters, owners, coupling, choice, grads) for coupling in some]
 
 
 def score(
-    known: Mapping[str, Tensor],
+    parameters: Mapping[str, Tensor],
     owners: Mapping[str, str],
     coupling: Coupling,
     choice: Choice,
@@ -99,13 +99,13 @@ def score(
     if choice.criterion == "random":
         generator = torch.Generator().manual_seed(choice.seed + int(coupling.roots[0]))
         return torch.rand(coupling.channels, generator=generator, dtype=torch.float64)
-    members = [m for m in coupling.of("writes") if m.name in known]
+    members = [m for m in coupling.of("writes") if m.name in parameters]
     if choice.criterion == "norm":
         norms = [m for m in members if "BatchNorm" in owners[m.name.rpartition(".")[0]]]
         members = [m for m in norms if m.name.endswith("weight")] or members
     total = torch.zeros(coupling.channels, dtype=torch.float64)
     for member in members:
-        weight = known[member.name].detach()
+        weight = parameters[member.name].detach()
         if choice.criterion == "taylor":
             worth = taylor(weight, grads[member.name], member.dim)
         else:
@@ -117,9 +117,11 @@ def score(
 def gradients(model: nn.Module, loss: Loss) -> dict[str, Tensor]:
     """∂f/∂w of every parameter."""
     named = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    found = torch.autograd.grad(loss(model), list(named.values()), allow_unused=True, materialize_grads=True)
+    computed = torch.autograd.grad(
+        loss(model), list(named.values()), allow_unused=True, materialize_grads=True
+    )
     every = {n: torch.zeros_like(p) for n, p in model.named_parameters()}
-    return every | dict(zip(named, found, strict=True))
+    return every | dict(zip(named, computed, strict=True))
 
 
 def slices(entries: Tensor, dim: int) -> Tensor:

@@ -73,7 +73,7 @@ def shrunk(
 ) -> tuple[nn.Module, list[Row]]:
     """As :func:`shrink`, with a row for each group of channels; ``output`` as of :func:`prune`, or all."""
     check_optimizer(optimizer)
-    small, done, rows, given = decided(model, example, exact=exact, round_to=round_to, output=output)
+    small, done, rows, inputs = decided(model, example, exact=exact, round_to=round_to, output=output)
     small = copy.deepcopy(model) if small is None else small.train(model.training)
     if optimizer is not None:
         carry(optimizer, model, small, done.cuts)
@@ -81,9 +81,9 @@ def shrunk(
         return small, rows
     if not exact:
         pair = counting(sharing(model), output), counting(sharing(small), output)
-        log.warning("inexact by request: outputs move by up to %.2g", difference(*pair, [given]))
-    rewrite_config(small, given, None if output == "all" else output)
-    return laid_out(small, given), rows
+        log.warning("inexact by request: outputs move by up to %.2g", difference(*pair, [inputs]))
+    rewrite_config(small, inputs, None if output == "all" else output)
+    return laid_out(small, inputs), rows
 
 
 def shrinkable(model: nn.Module, example: Example, *, exact: bool = True) -> list[Row]:
@@ -105,9 +105,9 @@ def decided(
     A cut rests on its proof. The numbers are compared afterwards, on the example and in another size that the
     model takes, because a model's own code may compute with sizes; what does not pass is left as it is.
     """
-    trace, given = traced(model, example, output=output)
+    trace, inputs = traced(model, example, output=output)
     twin = counting(sharing(model), output)
-    others = other_sizes(twin, given) if bool((trace.readers.grade == FIXED).any()) else iter(())
+    others = other_sizes(twin, inputs) if bool((trace.readers.grade == FIXED).any()) else iter(())
     sizes = list(itertools.islice(others, 1))
     proof = Proof(model, trace, one_size=not sizes, exact=exact)
     groups = couplings(trace)
@@ -116,24 +116,26 @@ def decided(
         small = operate(model, trace, surgery(some, proof), exact=exact)
         running = counting(sharing(small), output)
         if exact:
-            return small if all(same(twin, running, x) for x in (given, *sizes)) else None
-        return small if difference(twin, running, [given]) < float("inf") else None
+            return small if all(same(twin, running, x) for x in (inputs, *sizes)) else None
+        return small if difference(twin, running, [inputs]) < float("inf") else None
 
     refused: dict[int, str] = {}
     while True:
-        held = [dataclasses.replace(c, blocked=refused.get(k, c.blocked)) for k, c in enumerate(groups)]
-        verdicts = proof.verdicts(held, round_to)
+        blocked_groups = [
+            dataclasses.replace(c, blocked=refused.get(k, c.blocked)) for k, c in enumerate(groups)
+        ]
+        verdicts = proof.verdicts(blocked_groups, round_to)
         active = [k for k, verdict in enumerate(verdicts) if verdict.cut]
         small = attempt([verdicts[k] for k in active]) if active else None
         if small is not None or not active:
             done = surgery([verdicts[k] for k in active], proof)
-            return small, done, [row(verdict) for verdict in verdicts], given
+            return small, done, [row(verdict) for verdict in verdicts], inputs
 
         def fine(some: list[int], verdicts: list[Verdict] = verdicts) -> bool:
             return attempt([verdicts[k] for k in some]) is not None
 
         for k in culprits(active, fine):
-            refused[k] = REFUSED if runs(model, trace, [groups[k]], given, output) else FIXED_SIZE
+            refused[k] = REFUSED if runs(model, trace, [groups[k]], inputs, output) else FIXED_SIZE
 
 
 def counting(model: nn.Module, output: Output | Literal["all"]) -> nn.Module:

@@ -51,17 +51,17 @@ def surgery(verdicts: list[Verdict], proof: Proof | None = None) -> Surgery:
     return Surgery(cuts, folds, torch.cat([torch.zeros(0, dtype=torch.int64), *roots]))
 
 
-def operate(model: nn.Module, found: Trace, done: Surgery, *, exact: bool = True) -> nn.Module:
+def operate(model: nn.Module, trace: Trace, done: Surgery, *, exact: bool = True) -> nn.Module:
     """A copy of the model after the surgery."""
     folded = copied(model)
     fold_in(folded, done.folds)
-    adjust_norms(folded, found, done.roots, exact=exact)
-    before = {scaled: slice_norms(folded, scaled) for scaled in found.scaled}
+    adjust_norms(folded, trace, done.roots, exact=exact)
+    before = {scaled: slice_norms(folded, scaled) for scaled in trace.scaled}
     small = cut(folded, done.cuts | made_biases(model, done))
     for scaled, norms in before.items():
         gone = done.cuts.get((scaled.v, scaled.dim))
         rescale(small, scaled, norms if gone is None else without(norms, 0, gone))
-    recount(small, found, done.roots)
+    recount(small, trace, done.roots)
     return small
 
 
@@ -78,20 +78,20 @@ def fold_in(model: nn.Module, folds: Folds) -> None:
 
 def made_biases(model: nn.Module, done: Surgery) -> Cuts:
     """The cuts of biases that folding made: those of the rows beside them."""
-    found: Cuts = {}
+    cuts: Cuts = {}
     for name in done.folds:
         layer = model.get_submodule(name)
         rows = f"{name}.weight".removeprefix("."), int(is_conv1d(layer))
         if dict(layer.named_parameters()).get("bias") is None and rows in done.cuts:
-            found[f"{name}.bias".removeprefix("."), 0] = done.cuts[rows]
-    return found
+            cuts[f"{name}.bias".removeprefix("."), 0] = done.cuts[rows]
+    return cuts
 
 
-def adjust_norms(model: nn.Module, found: Trace, gone: Tensor, *, exact: bool) -> None:
+def adjust_norms(model: nn.Module, trace: Trace, gone: Tensor, *, exact: bool) -> None:
     """Norms over all channels go on as if the channels that go were there, as zeros."""
-    for name, (kind, labels) in {n.module: (n.kind, n.labels) for n in found.norms}.items():
+    for name, (kind, labels) in {n.module: (n.kind, n.labels) for n in trace.norms}.items():
         before = len(labels)
-        after = before - int(torch.isin(found.labels.roots(labels), gone).sum())
+        after = before - int(torch.isin(trace.labels.roots(labels), gone).sum())
         norm = model.get_submodule(name)
         if after == before:
             continue
@@ -119,23 +119,25 @@ def counted(norm: nn.Module, count: int) -> nn.Module:
     return CountedResponseNorm.of(norm, count) if is_response_norm(norm) else norm
 
 
-def recount(model: nn.Module, found: Trace, gone: Tensor) -> None:
+def recount(model: nn.Module, trace: Trace, gone: Tensor) -> None:
     """Numbers of heads and of channels that the model's own code uses, wherever it asked for such a size."""
-    asked: dict[str, dict[int, set[int]]] = {}
-    dead = torch.zeros(found.labels.size, dtype=torch.bool)
+    changes: dict[str, dict[int, set[int]]] = {}
+    dead = torch.zeros(trace.labels.size, dtype=torch.bool)
     dead[gone] = True
-    held = {name: countables(model.get_submodule(name)) for name in {shape.module for shape in found.shapes}}
-    for shape in found.shapes:
-        for old, new in sizes(shape, found, dead) if held[shape.module] & set(shape.sizes) else ():
-            asked.setdefault(shape.module, {}).setdefault(old, set()).add(new)
-    for name, pairs in asked.items():
+    numbers_of = {
+        name: countables(model.get_submodule(name)) for name in {shape.module for shape in trace.shapes}
+    }
+    for shape in trace.shapes:
+        for old, new in sizes(shape, trace, dead) if numbers_of[shape.module] & set(shape.sizes) else ():
+            changes.setdefault(shape.module, {}).setdefault(old, set()).add(new)
+    for name, pairs in changes.items():
         clear = {old: min(new - {old}) for old, new in pairs.items() if len(new - {old}) == 1}
         count_again(model.get_submodule(name), clear)
 
 
-def sizes(shape: Shape, found: Trace, dead: Tensor) -> list[tuple[int, int]]:
+def sizes(shape: Shape, trace: Trace, dead: Tensor) -> list[tuple[int, int]]:
     """(old, new) size of each dimension along which channels lie."""
-    core = compressed(found.labels.roots(shape.core))
+    core = compressed(trace.labels.roots(shape.core))
     result: list[tuple[int, int]] = []
     for dim in varying(core):
         flat = core.transpose(0, dim).reshape(core.shape[dim], -1)[:, 0]
@@ -146,7 +148,7 @@ def sizes(shape: Shape, found: Trace, dead: Tensor) -> list[tuple[int, int]]:
 
 def runs(
     model: nn.Module,
-    found: Trace,
+    trace: Trace,
     some: list[Coupling],
     example: Example,
     output: Output | Literal["all"] = "all",
@@ -157,7 +159,7 @@ def runs(
         last = torch.zeros(coupling.channels, dtype=torch.bool)
         last[-1] = True
         verdicts.append(Verdict(coupling, last, last))
-    pair = sharing(model).eval(), operate(model, found, surgery(verdicts)).eval()
+    pair = sharing(model).eval(), operate(model, trace, surgery(verdicts)).eval()
     pair = pair if output == "all" else tuple(Pinned(one, output) for one in pair)
     try:
         theirs = outputs(pair[1], [example])
@@ -168,12 +170,12 @@ def runs(
 
 
 def usable(
-    model: nn.Module, found: Trace, example: Example, output: Output | Literal["all"] = "all"
+    model: nn.Module, trace: Trace, example: Example, output: Output | Literal["all"] = "all"
 ) -> list[Coupling]:
     """The couplings of two channels or more, blocked where no channel can be cut out of the running model."""
-    every = [c for c in couplings(found) if c.channels > 1]
+    every = [c for c in couplings(trace) if c.channels > 1]
     free = [c for c in every if not c.blocked]
-    fine = {id(c) for c in together(free, lambda some: runs(model, found, some, example, output))}
+    fine = {id(c) for c in together(free, lambda some: runs(model, trace, some, example, output))}
     return [c if c.blocked or id(c) in fine else dataclasses.replace(c, blocked=FIXED_SIZE) for c in every]
 
 

@@ -112,8 +112,8 @@ class Constants:
 
     def grade(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Find the rule of an operation and apply it."""
-        given = tensors_in([*args, *kwargs.values()])
-        if func is NUMBER and given[0].is_floating_point() and not bool(self.of(given[0])):
+        operands = tensors_in([*args, *kwargs.values()])
+        if func is NUMBER and operands[0].is_floating_point() and not bool(self.of(operands[0])):
             self.escaped = True
         rule = GRADES.get(func.overloadpacket)
         if rule is None and torch.Tag.pointwise in func.tags:
@@ -122,8 +122,8 @@ class Constants:
             self.put_all(out, VARIES)
         elif rule is not None:
             rule(self, func, args, kwargs, out)
-        elif all(self.pure(tensor) for tensor in given):
-            self.put_all(out, min([int(self.of(tensor).min()) for tensor in given], default=FIXED))
+        elif all(self.pure(tensor) for tensor in operands):
+            self.put_all(out, min([int(self.of(tensor).min()) for tensor in operands], default=FIXED))
         else:
             self.put_all(out, VARIES)
 
@@ -150,10 +150,10 @@ def capped(grade: Grade, where: Tensor) -> Grade:
 
 def least(grades: Sequence[Grade], ndim: int) -> Grade:
     """The least of some grades, broadcast."""
-    found = whole(CONSTANT, ndim)
+    lowest_grade = whole(CONSTANT, ndim)
     for grade in grades:
-        found = torch.minimum(found, pad(grade, ndim))
-    return found
+        lowest_grade = torch.minimum(lowest_grade, pad(grade, ndim))
+    return lowest_grade
 
 
 def lowest(grade: Grade, dims: Sequence[int]) -> Grade:
@@ -194,10 +194,10 @@ def filled(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
 )
 def entry_by_entry(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """The least of all operands."""
-    given = tensors_in([*args, *kwargs.values()])
+    operands = tensors_in([*args, *kwargs.values()])
     for tensor in tensors_in([out]):
-        c.put(tensor, least([c.of(t) for t in given], tensor.ndim))
-        if func.overloadpacket.__name__ in COPIES and given[0] in c.averages:
+        c.put(tensor, least([c.of(t) for t in operands], tensor.ndim))
+        if func.overloadpacket.__name__ in COPIES and operands[0] in c.averages:
             c.averages[tensor] = True
 
 
@@ -253,13 +253,13 @@ def terms(ga: Grade, za: Tensor, gb: Grade, zb: Tensor, k: int) -> Grade:
 
     A term is below a level where a is and b is no such zero, or the other way round.
     """
-    found = whole(VARIES, ga.ndim)
+    grade = whole(VARIES, ga.ndim)
     for level in {*ga.unique().tolist(), *gb.unique().tolist()} - {VARIES}:
         low_a, low_b = (ga < level), (gb < level)
         live_a, live_b = ~(za & ~low_a), ~(zb & ~low_b)
         below = meet(low_a, live_b, k) + meet(live_a, low_b, k)
-        found = torch.maximum(found, (below == 0).to(torch.uint8) * level)
-    return found
+        grade = torch.maximum(grade, (below == 0).to(torch.uint8) * level)
+    return grade
 
 
 def meet(a: Tensor, b: Tensor, k: int) -> Tensor:
@@ -303,8 +303,8 @@ def convolved(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str,
 def reduced(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Zeros stay, means of one number too; what else is made of many numbers depends on how many they are."""
     x, n = args[0], args[0].ndim
-    given = arguments(func, args, kwargs)
-    dims = given.get("dim")
+    options = arguments(func, args, kwargs)
+    dims = options.get("dim")
     if isinstance(dims, bool) or (dims is None and len(tensors_in(args)) > 1):
         return entry_by_entry(c, func, args, kwargs, out)
     grade = c.of(x)
@@ -317,7 +317,7 @@ def reduced(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
         same = uniform(x, over) if func.overloadpacket.__name__ in MEANS else (x == 0).all(over, keepdim=True)
         grade = capped(lowest(grade, over), ~same)
     grade = lowest(grade, over)
-    if not given.get("keepdim", False):
+    if not options.get("keepdim", False):
         grade = grade.reshape([s for d, s in enumerate(grade.shape) if d not in over])
     for tensor in tensors_in([out]):
         c.put(tensor, grade)
@@ -355,8 +355,8 @@ def pooled(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
     grade = lowest(c.of(x), places)
     if bool(grade.any()):
         zero = (x == 0).all(list(places), keepdim=True)
-        given = arguments(func, args, kwargs)
-        pads = name.startswith("avg_pool") and (any(given["padding"]) or given["ceil_mode"])
+        options = arguments(func, args, kwargs)
+        pads = name.startswith("avg_pool") and (any(options["padding"]) or options["ceil_mode"])
         mixed = torch.ones_like(zero) if pads else ~uniform(x, list(places))
         grade = capped(grade, mixed & ~zero)
     c.put(tensors_in([out])[0], grade)
@@ -368,18 +368,18 @@ def pooled(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
 )
 def normed(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """A weight of zero leaves the bias; else all that is averaged over decides."""
-    given, x, made = arguments(func, args, kwargs), args[0], tensors_in([out])[0]
-    weight, bias = given.get("weight"), given.get("bias")
-    features = "normalized_shape" in given
+    options, x, result = arguments(func, args, kwargs), args[0], tensors_in([out])[0]
+    weight, bias = options.get("weight"), options.get("bias")
+    features = "normalized_shape" in options
     shape = [1] * x.ndim if features else [1, -1, *[1] * (x.ndim - 2)]
 
     def shaped(tensor: Tensor) -> Tensor:
         return tensor if features else tensor.reshape(shape)
 
-    held = [shaped(c.of(t)) for t in (weight, bias) if isinstance(t, Tensor)]
-    affine_grade = least(held, x.ndim)
+    grades = [shaped(c.of(t)) for t in (weight, bias) if isinstance(t, Tensor)]
+    affine_grade = least(grades, x.ndim)
     grade = c.of(x)
-    if features or "group" in given or given.get("training", False):
+    if features or "group" in options or options.get("training", False):
         grade = whole(min(int(grade.min()), FIXED), x.ndim)
     else:
         grade = least([grade, *(shaped(c.of(t)) for t in tensors_in(args[3:5]))], x.ndim)
@@ -387,7 +387,7 @@ def normed(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
     if isinstance(weight, Tensor):
         off = shaped(weight == 0)
         grade = torch.maximum(grade, torch.where(pad(off, x.ndim), affine_grade, VARIES))
-    c.put(made, grade)
+    c.put(result, grade)
 
 
 @graded("glu")
@@ -425,8 +425,8 @@ def moved(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     full = grade.expand(x.shape)
     views = func.overloadpacket.__name__ in ("view", "_unsafe_view", "_reshape_alias")
     parts = [full.reshape(out.shape)] if views else tensors_in([func(full, *args[1:], **kwargs)])
-    for tensor, part in zip(results, parts, strict=True):
-        c.put(tensor, part)
+    for tensor, piece in zip(results, parts, strict=True):
+        c.put(tensor, piece)
 
 
 @graded("transpose_ t_ unsqueeze_ squeeze_")
@@ -450,15 +450,17 @@ def picked(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
     grade = c.of(x)
     if not bool(grade.any()) or not x.ndim:
         return c.put(out, VARIES)
-    given = arguments(func, args, kwargs)
+    options = arguments(func, args, kwargs)
     if name == "embedding":
         dims, move = [0], lambda full: full[args[1]]
     elif name == "index":
         dims = [d for d, index in enumerate(args[1]) if index is not None]
         move = lambda full: func(full, *args[1:])
     else:
-        dims, move = [int(given["dim"]) % x.ndim], lambda full: func(full, *args[1:], **kwargs)
-    if (name == "select" and args[2] >= 0) or (name == "slice" and from_the_start(given, c.pure(x), out, x)):
+        dims, move = [int(options["dim"]) % x.ndim], lambda full: func(full, *args[1:], **kwargs)
+    if (name == "select" and args[2] >= 0) or (
+        name == "slice" and from_the_start(options, c.pure(x), out, x)
+    ):
         return c.put(out, move(grade.expand(x.shape)))
     numbers = [c.of(t) for t in tensors_in([*args[1:], *kwargs.values()])]
     cap = min([FIXED, *(int(g.min()) for g in numbers)])
@@ -467,10 +469,10 @@ def picked(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
     return c.put(out, move(grade.expand(x.shape)))
 
 
-def from_the_start(given: Mapping[str, Any], pure: bool, out: Tensor, x: Tensor) -> bool:
+def from_the_start(options: Mapping[str, Any], pure: bool, out: Tensor, x: Tensor) -> bool:
     """Whether a slice is the same whatever the shape: counted from the start, and not the first positions of
     a table that may be longer than this input."""
-    return (given["start"] or 0) >= 0 and (not pure or out.shape == x.shape)
+    return (options["start"] or 0) >= 0 and (not pure or out.shape == x.shape)
 
 
 @graded("cat stack")

@@ -42,13 +42,13 @@ def constant(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
 @rule(*POINTWISE)
 def entry_by_entry(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """What is combined entry by entry stays or goes together."""
-    given = [t for t in tensors_in([*args, *kwargs.values()]) if t.numel() > 1]
-    known = [f.look(t) for t in given]
+    operands = [t for t in tensors_in([*args, *kwargs.values()]) if t.numel() > 1]
+    labeled = [f.look(t) for t in operands]
     results = tensors_in([out])
     shape = results[0].shape
-    cores = f.merge(shape, [(k.cores, k.shape, k.wild) for k in known])
-    pure = bool(known) and all(k.pure for k in known)
-    wild = bool(known) and all(k.wild for k in known)
+    cores = f.merge(shape, [(k.cores, k.shape, k.wild) for k in labeled])
+    pure = bool(labeled) and all(k.pure for k in labeled)
+    wild = bool(labeled) and all(k.wild for k in labeled)
     for tensor in results:
         f.put(tensor, cores if tensor.shape == shape else [], wild=wild, pure=pure)
 
@@ -57,32 +57,32 @@ def entry_by_entry(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[
 def reduce(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Sums, means, maxima: channels over which they run stay."""
     source, n = args[0], args[0].ndim
-    given = arguments(func, args, kwargs)
-    dims = given.get("dim")
+    options = arguments(func, args, kwargs)
+    dims = options.get("dim")
     if isinstance(dims, bool) or (dims is None and len(tensors_in(args)) > 1):
         entry_by_entry(f, func, args, kwargs, out)  # max of two tensors
         return
     over = (
         set(range(n)) if dims in (None, []) else {d % n for d in ([dims] if isinstance(dims, int) else dims)}
     )
-    known = f.look(source)
+    labeled = f.look(source)
     why = f"{func.overloadpacket.__name__} mixes the channels"
-    kept = [core for c in known.cores if (core := f.unmixed(c, over, why)) is not None]
-    if not given.get("keepdim", False):
+    kept = [core for c in labeled.cores if (core := f.unmixed(c, over, why)) is not None]
+    if not options.get("keepdim", False):
         kept = [core.reshape([s for d, s in enumerate(core.shape) if d not in over]) for core in kept]
     for tensor in tensors_in([out]):
-        f.put(tensor, kept, pure=known.pure)
+        f.put(tensor, kept, pure=labeled.pure)
 
 
 @rule(*SCAN)
 def scan(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Softmax and the like along one dimension."""
-    known = f.look(args[0])
+    labeled = f.look(args[0])
     dim = int(arguments(func, args, kwargs).get("dim", -1)) % args[0].ndim
     why = f"{func.overloadpacket.__name__.strip('_')} mixes the channels"
-    kept = [core for c in known.cores if (core := f.unmixed(c, {dim}, why)) is not None]
+    kept = [core for c in labeled.cores if (core := f.unmixed(c, {dim}, why)) is not None]
     for tensor in tensors_in([out]):
-        f.put(tensor, kept, pure=known.pure)
+        f.put(tensor, kept, pure=labeled.pure)
 
 
 @rule(*(name.format(n=n) for n in (1, 2, 3) for name in SPATIAL))
@@ -90,24 +90,24 @@ def spatial(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
     """Pools, paddings and resizing of maps."""
     name = func.overloadpacket.__name__
     places = int(next(c for c in name if c.isdigit()))
-    known, n = f.look(args[0]), args[0].ndim
+    labeled, n = f.look(args[0]), args[0].ndim
     over = set(range(n - places, n))
     why = f"{name} mixes the channels"
-    kept = [core for c in known.cores if (core := f.unmixed(c, over, why)) is not None]
+    kept = [core for c in labeled.cores if (core := f.unmixed(c, over, why)) is not None]
     for tensor in tensors_in([out]):
-        f.put(tensor, kept, pure=known.pure)
+        f.put(tensor, kept, pure=labeled.pure)
 
 
 @rule("glu")
 def gated(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """a · σ(b) of two halves: each channel with its gate."""
-    known = f.look(args[0])
+    labeled = f.look(args[0])
     dim = (args[1] if len(args) > 1 else -1) % out.ndim
     cores: list[Tensor] = []
-    for core in known.cores:
+    for core in labeled.cores:
         if dim in varying(core):
             left, right = core.chunk(2, dim)
             f.labels.unite(left, right)
             core = left
         cores.append(core)
-    f.put(out, f.joined(cores), pure=known.pure)
+    f.put(out, f.joined(cores), pure=labeled.pure)

@@ -11,7 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchlift.channels.follow.constants import Constants
 from torchlift.channels.follow.labels import Labels, varying
-from torchlift.channels.follow.rules import RULES, Known, Norm, Scaled, Shape, pad, tensors_in
+from torchlift.channels.follow.rules import RULES, Labeled, Norm, Scaled, Shape, pad, tensors_in
 
 CONVOLUTION = torch.ops.aten.convolution.default
 
@@ -24,7 +24,7 @@ class Follower(TorchDispatchMode):
         self.labels, self.readers, self.equal_groups = labels, readers, equal_groups
         self.constants = Constants()
         self.constants.pure = lambda tensor: self.look(tensor).pure
-        self.known: Any = WeakTensorKeyDictionary()
+        self.labeled: Any = WeakTensorKeyDictionary()
         """What is known of the tensors that are alive."""
         self.stack: list[str] = []
         self.silent = 0
@@ -63,28 +63,28 @@ class Follower(TorchDispatchMode):
 
     def follow(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Find the rule of an operation and apply it."""
-        given = list(tensors_in([*args, *kwargs.values()]))
+        operands = list(tensors_in([*args, *kwargs.values()]))
         if not any(True for _ in tensors_in([out])):
             return
-        if not given or all(self.look(t).wild for t in given):
+        if not operands or all(self.look(t).wild for t in operands):
             self.put_all(out, wild=True, pure=True)
             return
-        found = RULES.get(func.overloadpacket)
-        if found is None and torch.Tag.pointwise in func.tags:
-            found = RULES[torch.ops.aten.add]
-        if found is None:
-            self.give_up(given, f"{func.overloadpacket.__name__} is not an operation that can be followed")
+        rule = RULES.get(func.overloadpacket)
+        if rule is None and torch.Tag.pointwise in func.tags:
+            rule = RULES[torch.ops.aten.add]
+        if rule is None:
+            self.give_up(operands, f"{func.overloadpacket.__name__} is not an operation that can be followed")
             self.put_all(out)
         else:
-            found(self, func, args, kwargs, out)
+            rule(self, func, args, kwargs, out)
 
-    def look(self, tensor: Tensor) -> Known:
+    def look(self, tensor: Tensor) -> Labeled:
         """What is known of a tensor; of a stranger (an input), nothing."""
-        return self.known.get(tensor) or Known(tensor.shape, [])
+        return self.labeled.get(tensor) or Labeled(tensor.shape, [])
 
     def put(self, tensor: Tensor, cores: Sequence[Tensor], *, wild: bool = False, pure: bool = False) -> None:
         """Remember a tensor's labels."""
-        self.known[tensor] = Known(tensor.shape, list(cores), wild, pure)
+        self.labeled[tensor] = Labeled(tensor.shape, list(cores), wild, pure)
         self.spread += [core for core in cores if len(varying(core)) > 1]
 
     def put_all(self, out: Any, *, wild: bool = False, pure: bool = False) -> None:
@@ -92,9 +92,9 @@ class Follower(TorchDispatchMode):
         for tensor in tensors_in([out]):
             self.put(tensor, [], wild=wild, pure=pure)
 
-    def give_up(self, given: Sequence[Tensor], why: str) -> None:
+    def give_up(self, operands: Sequence[Tensor], why: str) -> None:
         """Keep whatever these tensors carry."""
-        for tensor in given:
+        for tensor in operands:
             for core in self.look(tensor).cores:
                 self.labels.freeze(core, why)
 

@@ -34,29 +34,29 @@ class Labels:
 
     def __init__(self) -> None:
         self.size = 1
-        self.places: list[Axis] = []
-        self.known = torch.zeros(1, dtype=torch.int64)
+        self.axes: list[Axis] = []
+        self.root = torch.zeros(1, dtype=torch.int64)
         self.why: dict[int, str] = {}
         self.notes: list[tuple[Tensor, Tensor, str]] = []
         """(labels, labels they stay or go with, reason where one of the two is 0), in order."""
 
     def add(self, name: str, tensor: Tensor) -> list[Tensor]:
         """Labels for each dimension of a tensor, shaped so that they broadcast over it."""
-        found: list[Tensor] = []
+        labels: list[Tensor] = []
         for dim, size in enumerate(tensor.shape):
             if size > 1:
-                place = Axis(name, dim, self.size, size)
-                self.places.append(place)
+                axis = Axis(name, dim, self.size, size)
+                self.axes.append(axis)
                 self.size += size
                 shape = [size if d == dim else 1 for d in range(tensor.ndim)]
-                found.append(place.labels.reshape(shape))
-        return found
+                labels.append(axis.labels.reshape(shape))
+        return labels
 
     @property
     def parent(self) -> Tensor:
         """The representative of every label's class."""
         self.work_in()
-        return self.known
+        return self.root
 
     @property
     def reasons(self) -> dict[int, str]:
@@ -81,8 +81,8 @@ class Labels:
 
     def work_in(self) -> None:
         """Work in what was noted."""
-        if len(self.known) < self.size:
-            self.known = torch.cat([self.known, torch.arange(len(self.known), self.size)])
+        if len(self.root) < self.size:
+            self.root = torch.cat([self.root, torch.arange(len(self.root), self.size)])
         if not self.notes:
             return
         notes, self.notes = self.notes, []
@@ -98,23 +98,23 @@ class Labels:
     def merge(self, a: Tensor, b: Tensor) -> None:
         """Every class takes the least label it meets, until none meets another."""
         while True:
-            a, b = self.known[a], self.known[b]
+            a, b = self.root[a], self.root[b]
             differ = a != b
             if not bool(differ.any()):
                 return
             a, b = a[differ], b[differ]
-            self.known.scatter_reduce_(0, torch.maximum(a, b), torch.minimum(a, b), "amin")
-            while not torch.equal(up := self.known[self.known], self.known):
-                self.known = up
+            self.root.scatter_reduce_(0, torch.maximum(a, b), torch.minimum(a, b), "amin")
+            while not torch.equal(up := self.root[self.root], self.root):
+                self.root = up
 
     def frozen(self) -> dict[int, str]:
         """The reasons by representative."""
-        found: dict[int, str] = {}
+        by_root: dict[int, str] = {}
         reasons = self.reasons
         labels = torch.tensor(list(reasons), dtype=torch.int64)
         for root, why in zip(self.roots(labels).tolist(), reasons.values(), strict=True):
-            found.setdefault(root, why)
-        return found
+            by_root.setdefault(root, why)
+        return by_root
 
     def along(self, core: Tensor, dims: Set[int]) -> Tensor:
         """The core with all entries along some dimensions united, and these dimensions of size 1."""

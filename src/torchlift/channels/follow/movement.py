@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchlift.channels.follow.follower import Follower
 from torchlift.channels.follow.labels import varying
-from torchlift.channels.follow.rules import Known, Shape, pad, replayed, rule, tensors_in, words
+from torchlift.channels.follow.rules import Labeled, Shape, pad, replayed, rule, tensors_in, words
 
 PLAIN = words(
     """view _unsafe_view reshape _reshape_alias permute transpose t expand squeeze unsqueeze slice select
@@ -25,7 +25,7 @@ SIZED = {"view", "_unsafe_view", "reshape", "split", "unsafe_split", "split_with
 @rule(*PLAIN)
 def move(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Anything that only reorders, repeats or picks."""
-    known = f.look(args[0])
+    labeled = f.look(args[0])
     results = tensors_in([out])
     moved: list[list[Tensor]] = [[] for _ in results]
     name = func.overloadpacket.__name__
@@ -34,13 +34,13 @@ def move(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
     def again(full: Tensor) -> Any:
         return full.reshape(out.shape) if views else func(full, *args[1:], **kwargs)
 
-    for core in known.cores:
+    for core in labeled.cores:
         cores = replayed(core, args[0].shape, again)
         for mine, core in zip(moved, cores, strict=True):
             mine.append(core)
     for tensor, cores in zip(results, moved, strict=True):
         cores = f.joined(apart(f, cores))
-        f.put(tensor, cores, wild=known.wild, pure=known.pure)
+        f.put(tensor, cores, wild=labeled.wild, pure=labeled.pure)
         if name in SIZED:
             f.shapes += [Shape(f.module, tuple(tensor.shape), core) for core in cores]
 
@@ -48,15 +48,17 @@ def move(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
 @rule("transpose_", "t_", "unsqueeze_", "squeeze_")
 def turn(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """A tensor turned in place: its shape is new already, its labels follow."""
-    known = f.look(args[0])
-    f.put(out, [func(core.clone(), *args[1:]) for core in known.cores], wild=known.wild, pure=known.pure)
+    labeled = f.look(args[0])
+    f.put(
+        out, [func(core.clone(), *args[1:]) for core in labeled.cores], wild=labeled.wild, pure=labeled.pure
+    )
 
 
 @rule("as_strided_")
 def restride(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """Another order in memory; of another shape it cannot be followed."""
-    known = f.look(args[0])
-    if known.shape != out.shape:
+    labeled = f.look(args[0])
+    if labeled.shape != out.shape:
         f.give_up([args[0]], "as_strided_ to another shape cannot be followed")
         f.put(out, [])
 
@@ -77,31 +79,31 @@ def apart(f: Follower, cores: list[Tensor]) -> list[Tensor]:
 @rule("cat")
 def join(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """Concatenation: along its dimension labels stand side by side, across it they are united."""
-    given = [t for t in args[0] if t.numel()]
+    inputs = [t for t in args[0] if t.numel()]
     dim = (args[1] if len(args) > 1 else kwargs.get("dim", 0)) % out.ndim
     along: list[Tensor] = []
     across: list[tuple[list[Tensor], Sequence[int], bool]] = []
-    found = {id(tensor): f.look(tensor).cores for tensor in given}
-    if not all(any(dim in varying(core) for core in cores) for cores in found.values()):
-        found = {  # features of heads beside others that are not followed: heads as a whole
+    cores_of = {id(tensor): f.look(tensor).cores for tensor in inputs}
+    if not all(any(dim in varying(core) for core in cores) for cores in cores_of.values()):
+        cores_of = {  # features of heads beside others that are not followed: heads as a whole
             key: [f.labels.along(c, {dim}) if len(varying(c)) > 1 else c for c in cores]
-            for key, cores in found.items()
+            for key, cores in cores_of.items()
         }
-    for tensor in given:
-        known = Known(tensor.shape, found[id(tensor)], f.look(tensor).wild)
-        mine = [core for core in known.cores if dim in varying(core)]
+    for tensor in inputs:
+        labeled = Labeled(tensor.shape, cores_of[id(tensor)], f.look(tensor).wild)
+        mine = [core for core in labeled.cores if dim in varying(core)]
         if len(mine) != 1:
             for core in mine:
                 f.labels.freeze(core, "two kinds of channels were concatenated")
             mine = [torch.zeros((1,) * out.ndim, dtype=torch.int64)]
         along.append(mine[0].expand(tensor.shape))
-        rest = [core for core in known.cores if dim not in varying(core)]
-        across.append((rest, [1 if d == dim else n for d, n in enumerate(tensor.shape)], known.wild))
+        rest = [core for core in labeled.cores if dim not in varying(core)]
+        across.append((rest, [1 if d == dim else n for d, n in enumerate(tensor.shape)], labeled.wild))
     cores = f.merge([1 if d == dim else n for d, n in enumerate(out.shape)], across)
-    if any(bool(part.any()) for part in along):
+    if any(bool(piece.any()) for piece in along):
         (core,) = replayed(torch.cat(along, dim), out.shape, lambda full: full)
         cores = f.joined([*cores, core])
-    f.put(out, cores, pure=all(f.look(t).pure for t in given))
+    f.put(out, cores, pure=all(f.look(t).pure for t in inputs))
 
 
 @rule("stack")
@@ -110,10 +112,10 @@ def pile(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
     dim = (args[1] if len(args) > 1 else kwargs.get("dim", 0)) % out.ndim
     parts: list[tuple[list[Tensor], Sequence[int], bool]] = []
     for tensor in args[0]:
-        known = f.look(tensor)
+        labeled = f.look(tensor)
         shape = list(tensor.shape)
         shape.insert(dim, 1)
-        parts.append(([core.unsqueeze(dim) for core in known.cores], shape, known.wild))
+        parts.append(([core.unsqueeze(dim) for core in labeled.cores], shape, labeled.wild))
     shape = [1 if d == dim else n for d, n in enumerate(out.shape)]
     f.put(out, f.merge(shape, parts), pure=all(f.look(t).pure for t in args[0]))
 
@@ -121,16 +123,16 @@ def pile(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
 @rule("constant_pad_nd")
 def fill(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """Padding: of channels themselves, with what is not followed."""
-    known = f.look(args[0])
+    labeled = f.look(args[0])
     n = out.ndim
     padded = {n - 1 - i for i in range(len(args[1]) // 2) if args[1][2 * i] or args[1][2 * i + 1]}
     cores = [
         core
         if not varying(core) & padded
         else replayed(core, args[0].shape, lambda full: func(full, args[1], 0))[0]
-        for core in known.cores
+        for core in labeled.cores
     ]
-    f.put(out, cores, pure=known.pure)
+    f.put(out, cores, pure=labeled.pure)
 
 
 @rule("index_select", "gather", "index", "take_along_dim", "embedding")
@@ -144,9 +146,9 @@ def pick(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
         move_ = lambda full: func(full, *args[1:])
     else:
         picked, move_ = {args[1] % max(source.ndim, 1)}, lambda full: func(full, *args[1:])
-    known = f.look(source)
+    labeled = f.look(source)
     cores: list[Tensor] = []
-    for core in known.cores:
+    for core in labeled.cores:
         kept = f.unmixed(core, picked, LOOKED_UP)
         if kept is not None:
             if name == "embedding":

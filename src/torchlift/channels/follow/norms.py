@@ -24,19 +24,19 @@ def by_channel(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str,
     """Each channel by itself: weight, bias and statistics go with it."""
     x = args[0]
     shape = [1, x.shape[1], *(1,) * (x.ndim - 2)]
-    known = f.look(x)
+    labeled = f.look(x)
     why = "differs from place to place in a map"
-    cores = [c for core in known.cores if (c := f.unmixed(core, {0, *range(2, x.ndim)}, why)) is not None]
-    held = [f.look(tensor) for tensor in tensors_in(args[1:5])]
-    own = [[core.reshape(shape) for core in one.cores] for one in held]
+    cores = [c for core in labeled.cores if (c := f.unmixed(core, {0, *range(2, x.ndim)}, why)) is not None]
+    affine = [f.look(tensor) for tensor in tensors_in(args[1:5])]
+    own = [[core.reshape(shape) for core in one.cores] for one in affine]
     f.put_all(out)
     if all(len(each) == 1 for each in (cores, *own)) and varying(cores[0]) == {1}:
         for each in own:
             f.labels.unite(cores[0], each[0])
         f.put(out[0], own[0] if own else cores)  # labels of weights are never 0
         return
-    parts = [(each, shape, one.wild) for each, one in zip(own, held, strict=True)]
-    f.put(out[0], f.merge(shape, [(cores, shape, known.wild), *parts]))
+    parts = [(each, shape, one.wild) for each, one in zip(own, affine, strict=True)]
+    f.put(out[0], f.merge(shape, [(cores, shape, labeled.wild), *parts]))
 
 
 @rule("native_group_norm")
@@ -44,14 +44,14 @@ def by_group(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
     """Channels of a group are averaged together: whole groups go; of one group, channels that are zero."""
     x, groups = args[0], int(args[6])
     shape = [1, x.shape[1], *(1,) * (x.ndim - 2)]
-    known = f.look(x)
+    labeled = f.look(x)
     why = "GroupNorm mixes the places of a map"
-    cores = [c for core in known.cores if (c := f.unmixed(core, set(range(2, x.ndim)), why)) is not None]
-    parts = [(cores, shape, known.wild)]
+    cores = [c for core in labeled.cores if (c := f.unmixed(core, set(range(2, x.ndim)), why)) is not None]
+    parts = [(cores, shape, labeled.wild)]
     for tensor in tensors_in(args[1:3]):
         parts.append(([core.reshape(shape) for core in f.look(tensor).cores], shape, False))
-    made = f.merge(shape, parts)
-    for core in made:
+    merged = f.merge(shape, parts)
+    for core in merged:
         if varying(core) == {1}:
             rows = core.reshape(groups, -1)
             if groups > 1:
@@ -61,7 +61,7 @@ def by_group(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
                 f.norms.append(Norm(f.module, kind, core.flatten()))
                 f.readers.averages(f, core.flatten(), x, 1)
     f.put_all(out)
-    f.put(out[0], made)
+    f.put(out[0], merged)
 
 
 @rule("_weight_norm_interface")
@@ -74,7 +74,7 @@ def by_slice(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
         return
     f.scaled.append(Scaled(f.names[id(g)], f.names[id(v)], dim))
     ours, theirs = (
-        [core for core in f.look(t).cores if varying(core) == {place}] for t, place in ((v, dim), (g, dim))
+        [core for core in f.look(t).cores if varying(core) == {axis}] for t, axis in ((v, dim), (g, dim))
     )
     for core, other in zip(ours, theirs, strict=False):
         f.labels.unite(core.flatten(), other.flatten())
@@ -92,9 +92,9 @@ def averaged(
     f: Follower, kind: str, x: Tensor, affine: Sequence[Tensor | None], count: int = 1
 ) -> list[Tensor]:
     """A norm over the last dimensions; channels go with its weight and bias if what they carry is zero."""
-    known, last = f.look(x), set(range(x.ndim - count, x.ndim))
+    labeled, last = f.look(x), set(range(x.ndim - count, x.ndim))
     kept: list[Tensor] = []
-    for core in known.cores:
+    for core in labeled.cores:
         if varying(core) == {x.ndim - 1} and count == 1:
             labels = core.flatten()
             f.norms.append(Norm(f.module, kind, labels))
@@ -103,7 +103,7 @@ def averaged(
         else:
             kept_core = f.unmixed(core, last, f"a norm over {count} dimensions mixes the channels")
             kept += [] if kept_core is None else [kept_core]
-    parts: list[tuple[list[Tensor], Sequence[int], bool]] = [(kept, x.shape, known.wild)]
+    parts: list[tuple[list[Tensor], Sequence[int], bool]] = [(kept, x.shape, labeled.wild)]
     for tensor in affine:
         if tensor is not None:
             parts.append((f.look(tensor).cores, tensor.shape, False))
@@ -123,8 +123,8 @@ class Form:
 
     def value(self, module: nn.Module, like: Tensor) -> float:
         """ε; torch takes that of the number type where none is given."""
-        given = getattr(module, self.eps)
-        return torch.finfo(like.dtype).eps if given is None else float(given)
+        eps = getattr(module, self.eps)
+        return torch.finfo(like.dtype).eps if eps is None else float(eps)
 
     def kind(self, module: Any, x: Tensor, out: Tensor) -> Kind | None:
         """``"rms"`` for x̂ w, ``"rms+1"`` for x̂ (1 + w) with x̂ = x / √(mean x² + ε); None for neither."""
@@ -155,8 +155,8 @@ def counts(module: nn.Module) -> bool:
 def rms_form(module: nn.Module) -> Form | None:
     """The form of a module that may be such a norm: one vector ``weight``, an ε, no children."""
     own = dict(module.named_parameters(recurse=False))
-    known = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)  # pyright: ignore[reportPrivateUsage]
-    if isinstance(module, known) or set(own) != {"weight"} or own["weight"].ndim != 1:
+    others = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)  # pyright: ignore[reportPrivateUsage]
+    if isinstance(module, others) or set(own) != {"weight"} or own["weight"].ndim != 1:
         return None
     if any(True for _ in module.children()):
         return None
@@ -181,13 +181,13 @@ def through_norm(f: Follower, module: Any, x: Tensor, out: Tensor) -> None:
         by_group(f, None, [x, module.weight, module.bias, 0, 0, 0, 1], {}, [out])
         return
     if is_response_norm(module):
-        known = isinstance(module, CountedResponseNorm)
-        count = module.count if known else x.shape[-1]
+        counted = isinstance(module, CountedResponseNorm)
+        count = module.count if counted else x.shape[-1]
         if not torch.allclose(CountedResponseNorm.of(module, count)(x), out, rtol=1e-4, atol=1e-5):
             f.give_up([x, module.weight, module.bias], f"{type(module).__name__} is a norm of unknown form")
             f.put(out, [])
         else:
-            f.put(out, averaged(f, "counted" if known else "response", x, [module.weight, module.bias]))
+            f.put(out, averaged(f, "counted" if counted else "response", x, [module.weight, module.bias]))
         return
     form = rms_form(module)
     if form is None:

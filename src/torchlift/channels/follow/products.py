@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchlift.channels.follow.follower import Follower
 from torchlift.channels.follow.labels import varying
-from torchlift.channels.follow.rules import Known, pad, rule
+from torchlift.channels.follow.rules import Labeled, pad, rule
 
 UNFOLLOWED = "reads the model's input, or what cannot be followed"
 WHOLE = "features that are multiplied with each other inside a head go only with the head"
@@ -28,10 +28,10 @@ def matrices(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
 @rule("addmm", "baddbmm", "addbmm")
 def affine(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """c + A B."""
-    made = product(f, args[1], args[2])
-    made = [c.squeeze(0) if out.ndim == 2 else c for c in made]
+    product_cores = product(f, args[1], args[2])
+    product_cores = [c.squeeze(0) if out.ndim == 2 else c for c in product_cores]
     added = f.look(args[0])
-    cores = f.merge(out.shape, [(made, out.shape, False), (added.cores, args[0].shape, added.wild)])
+    cores = f.merge(out.shape, [(product_cores, out.shape, False), (added.cores, args[0].shape, added.wild)])
     f.put(out, cores, pure=pure(f, args))
 
 
@@ -124,13 +124,13 @@ def convolve(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
     rest, channels, _ = parted(f, cores, 1)
     rows = directions(f, kernel)
     narrowed = groups > 1 and f.equal_groups and args[1].shape[1] > 1
-    made = None
+    writes = None
     if narrowed:
-        made = narrowed_groups(f, channels, rows, groups, transposed)
+        writes = narrowed_groups(f, channels, rows, groups, transposed)
     elif groups > 1:
-        made = grouped(f, x, channels, rows, args[1], groups, transposed)
-    if made is None:
-        reads, made = (rows[0], rows[1]) if transposed else (rows[1], rows[0])
+        writes = grouped(f, x, channels, rows, args[1], groups, transposed)
+    if writes is None:
+        reads, writes = (rows[0], rows[1]) if transposed else (rows[1], rows[0])
         if channels is not None and reads is not None:
             f.labels.unite(channels, reads, UNFOLLOWED)
             dim = 0 if transposed else 1
@@ -142,8 +142,8 @@ def convolve(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
         elif channels is not None:
             f.labels.freeze(channels, UNFOLLOWED)
     within = rows[0 if transposed else 1] if narrowed else channels if groups == 1 else None
-    f.readers.count_maps(out, args[1], made, within, groups, transposed)
-    cores = [] if made is None else [made.reshape(1, -1, *(1,) * (out.ndim - 2))]
+    f.readers.count_maps(out, args[1], writes, within, groups, transposed)
+    cores = [] if writes is None else [writes.reshape(1, -1, *(1,) * (out.ndim - 2))]
     bias = args[2]
     if isinstance(bias, Tensor):
         own = [core.reshape(1, -1, *(1,) * (out.ndim - 2)) for core in f.look(bias).cores]
@@ -152,16 +152,16 @@ def convolve(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
     f.put(out, f.joined([*rest, *cores]))
 
 
-def directions(f: Follower, kernel: Known) -> tuple[Tensor | None, Tensor | None]:
+def directions(f: Follower, kernel: Labeled) -> tuple[Tensor | None, Tensor | None]:
     """The labels of a kernel's first two dimensions; its places stay."""
-    found: list[Tensor | None] = [None, None]
+    labels: list[Tensor | None] = [None, None]
     for core in kernel.cores:
         dims = varying(core)
         if dims in ({0}, {1}):
-            found[min(dims)] = core.flatten()
+            labels[min(dims)] = core.flatten()
         else:
             f.labels.freeze(core, "the places of a kernel stay")
-    return found[0], found[1]
+    return labels[0], labels[1]
 
 
 def narrowed_groups(
@@ -192,7 +192,7 @@ def narrowed_groups(
 
 def grouped(
     f: Follower,
-    x: Known,
+    x: Labeled,
     channels: Tensor | None,
     rows: tuple[Tensor | None, Tensor | None],
     kernel: Tensor,

@@ -57,12 +57,12 @@ class Readers:
         """An embedding's features: written, even where the same weight is read elsewhere."""
         self.products: list[tuple[Extent, ...]] = []
 
-    def reads(self, f: Any, labels: Tensor, given: Slabs, weight: Slabs, *, foldable: bool) -> None:
+    def reads(self, f: Any, labels: Tensor, inputs: Slabs, weight: Slabs, *, foldable: bool) -> None:
         """A reader at work: the slabs of what it is given meet those of its weight, one by one."""
         self.reader[labels] = True
         if not self.values:
             return
-        grade, low, high = extremes(f, *given)
+        grade, low, high = extremes(f, *inputs)
         self.grade.scatter_reduce_(0, labels, grade, "amin")
         self.low.scatter_reduce_(0, labels, low, "amin")
         self.high.scatter_reduce_(0, labels, high, "amax")
@@ -107,7 +107,7 @@ class Readers:
         self,
         out: Tensor,
         kernel: Tensor,
-        made: Tensor | None,
+        writes: Tensor | None,
         channels: Tensor | None,
         groups: int,
         transposed: bool,
@@ -118,7 +118,7 @@ class Readers:
         self.products.append(
             (
                 (places, None, 0),
-                (out.shape[1], made, 0),
+                (out.shape[1], writes, 0),
                 (inputs, channels, 0),
             )
         )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(eq=False)
-class Known:
+class Labeled:
     """What is known of a tensor: labels of its entries, one core (see ``compressed``) for each direction."""
 
     shape: torch.Size
@@ -82,23 +82,23 @@ def pad(core: Tensor, n: int) -> Tensor:
 def replayed(core: Tensor, shape: Sequence[int], move: Callable[[Tensor], Any]) -> list[Tensor]:
     """What a movement of entries does to labels: for each result, its core."""
     moved = move(core.expand(tuple(shape)))
-    return [compressed(part) for part in ([moved] if isinstance(moved, Tensor) else list(moved))]
+    return [compressed(piece) for piece in ([moved] if isinstance(moved, Tensor) else list(moved))]
 
 
 def tensors_in(values: Sequence[Any]) -> list[Tensor]:
     """The tensors among arguments, lists of them included."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, list | tuple):
-            found += tensors_in(value)
-    return found
+            tensors += tensors_in(value)
+    return tensors
 
 
 def arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of an operation by name, defaults included."""
     schema = func._schema.arguments
-    found = {a.name: a.default_value for a in schema if a.has_default_value()}
-    found |= {a.name: value for a, value in zip(schema, args, strict=False)}
-    return found | dict(kwargs)
+    by_name = {a.name: a.default_value for a in schema if a.has_default_value()}
+    by_name |= {a.name: value for a, value in zip(schema, args, strict=False)}
+    return by_name | dict(kwargs)

@@ -29,7 +29,7 @@ from torchlift.channels.follow.follower import Follower
 from torchlift.channels.follow.labels import Labels, compressed, varying
 from torchlift.channels.follow.norms import counts, through_norm
 from torchlift.channels.follow.readers import Readers
-from torchlift.channels.follow.rules import Known, Norm, Scaled, Shape
+from torchlift.channels.follow.rules import Labeled, Norm, Scaled, Shape
 from torchlift.core.stored import KEPT, STEP
 from torchlift.errors import TorchliftError
 
@@ -55,7 +55,7 @@ class Trace:
     @functools.cached_property
     def starts(self) -> dict[tuple[str, int], int]:
         """The first label of each dimension of each weight."""
-        return {(place.name, place.dim): place.start for place in self.labels.places}
+        return {(axis.name, axis.dim): axis.start for axis in self.labels.axes}
 
 
 def traced(
@@ -74,9 +74,9 @@ def traced(
     check_plain(model)
     twin = sharing(model).eval()
     failed: Exception | None = None
-    for given in smaller(example) if values else (few(example), example):
+    for inputs in smaller(example) if values else (few(example), example):
         try:
-            return trace(twin, given, values=values, output=output, equal_groups=equal_groups), given
+            return trace(twin, inputs, values=values, output=output, equal_groups=equal_groups), inputs
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             failed = error
     taken(model, example)
@@ -98,11 +98,13 @@ def trace(
     in groups lose whole groups, or, with ``equal_groups``, as many channels of each.
     """
     labels = Labels()
-    cores = {name: labels.add(name, tensor) for name, tensor in held(model) if tensor.is_floating_point()}
+    cores = {
+        name: labels.add(name, tensor) for name, tensor in named_tensors(model) if tensor.is_floating_point()
+    }
     unite_recurrent(model, labels)
     f = Follower(model, labels, Readers(labels.size, values=values), equal_groups=equal_groups)
-    for name, tensor in held(model):
-        f.known[tensor] = Known(tensor.shape, cores.get(name, []), pure=True)
+    for name, tensor in named_tensors(model):
+        f.labeled[tensor] = Labeled(tensor.shape, cores.get(name, []), pure=True)
         f.names[id(tensor)] = name
         f.constants.put(tensor, CONSTANT)
     with hooked(f), plainly(), f:
@@ -116,7 +118,7 @@ def trace(
     return Trace(labels, f.readers, tuple(f.norms), tuple(f.scaled), tuple(f.shapes), samples, weights)
 
 
-def held(model: nn.Module) -> list[tuple[str, Tensor]]:
+def named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
     """Parameters and buffers by name; what is recorded of a weight beside it goes with the weight."""
     records = tuple(form.format("") for form in (STEP, KEPT))
     buffers = [(n, b) for n, b in model.named_buffers() if not n.rpartition(".")[2].startswith(records)]
@@ -134,12 +136,12 @@ def hooked(f: Follower) -> Generator[None]:
             f.stack.append(name)
             f.silent += inner
 
-        def leave(module: Any, given: Any, out: Any, inner: bool = inner) -> None:
+        def leave(module: Any, args: Any, out: Any, inner: bool = inner) -> None:
             f.silent -= inner
             if inner and isinstance(out, Tensor) and not f.silent:
                 f.silent += 1  # what is computed here is not the model's
                 with torch.no_grad():
-                    through_norm(f, module, given[0], out)
+                    through_norm(f, module, args[0], out)
                 f.silent -= 1
             f.stack.pop()
 
@@ -168,7 +170,7 @@ def plainly() -> Generator[None]:
 
 def unite_recurrent(model: nn.Module, labels: Labels) -> None:
     """All layers and directions of a torch RNN have one size: unit j of one goes with those of the others."""
-    places = {(place.name, place.dim): place for place in labels.places}
+    places = {(axis.name, axis.dim): axis for axis in labels.axes}
     for name, layer in model.named_modules():
         if isinstance(layer, nn.RNNBase):
             prefix = f"{name}." if name else ""
