@@ -12,7 +12,7 @@ WHERE = Group("Where", sort_key=2)
 Json = Annotated[bool, Parameter(group=WHERE, help="Print the result as JSON, and nothing else, on stdout.")]
 Debug = Annotated[bool, Parameter(group=WHERE, help="Show tracebacks (also: TORCHLIFT_DEBUG=1).")]
 Pairs = tuple[str, ...]
-Place = Annotated[str | None, Parameter(help="A run's folder or a packed file, in place of --model.")]
+ModelPath = Annotated[str | None, Parameter(help="A run's folder or a packed file, instead of --model.")]
 JOBS = Annotated[
     int | None, Parameter(group=HOW, help="Processes that share the runs; 0: one per core (default: none).")
 ]

@@ -82,7 +82,7 @@ def version(package: str) -> str | None:
 
 def writable(out: Path) -> Look:
     """Whether runs can be written, and how much room there is."""
-    above = next(place for place in (out, *out.absolute().parents) if place.exists())
+    above = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     try:
         with tempfile.TemporaryFile(dir=above):
             free = shutil.disk_usage(above).free / 1e9

@@ -22,10 +22,10 @@ def make_optimizer(
     kind = by_name.get((name or "adamw").lower())
     if kind is None:
         raise unknown("--optimizer", str(name), sorted(by_name))
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-    given |= {} if lr is None else {"lr": lr}
-    check_keywords(f"--opt for {kind.__name__}", kind, given)
-    factory = functools.partial(kind, **given)
+    keywords = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    keywords |= {} if lr is None else {"lr": lr}
+    check_keywords(f"--opt for {kind.__name__}", kind, keywords)
+    factory = functools.partial(kind, **keywords)
     try:
         factory([torch.nn.Parameter(torch.zeros(1))])
     except (TypeError, ValueError) as error:

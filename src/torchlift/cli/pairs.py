@@ -44,9 +44,9 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
     return merged
 
 
-def unknown(what: str, name: str, known: Iterable[str], listed: str | None = None) -> ValueError:
+def unknown(what: str, name: str, choices: Iterable[str], listed: str | None = None) -> ValueError:
     """An error that gives near matches first, then all there are (as ``listed`` puts it)."""
-    names = list(known)
+    names = list(choices)
     near = difflib.get_close_matches(name, names, 2)
     hint = f"did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
     have = f"there are: {listed or ', '.join(names)}" if names else "there are none"

@@ -48,8 +48,8 @@ def build() -> App:
     )
     modules = (demo, fit, compress, compare, auto, tune, invert, deploy, report, reproduce, doctor)
     verbs = [verb for module in modules for verb in module.VERBS]
-    for place, (function, name, example) in enumerate(verbs):
-        app.command(function, name=name, help_epilogue=example, sort_key=place)
+    for order, (function, name, example) in enumerate(verbs):
+        app.command(function, name=name, help_epilogue=example, sort_key=order)
     return app
 
 

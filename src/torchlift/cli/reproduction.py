@@ -41,10 +41,10 @@ class Entry:
     def run(self, out: Path, **settings: Any) -> dict[str, Any]:
         """Import the file and measure with the settings that were chosen."""
         run = imported(self.file).run
-        known = [name for name in inspect.signature(run).parameters if name != "out"]
+        accepted = [name for name in inspect.signature(run).parameters if name != "out"]
         for name in settings:
-            if name not in known:
-                taken = ", ".join(map(flag, known)) or "nothing"
+            if name not in accepted:
+                taken = ", ".join(map(flag, accepted)) or "nothing"
                 raise ValueError(f"{self.name} does not take {flag(name)}; it takes {taken}")
         result: Any = run(out=out, **settings)
         missing = [key for key in REQUIRED if key not in result] if isinstance(result, dict) else REQUIRED
@@ -125,7 +125,7 @@ def imported(file: Path) -> Any:
     if str(papers.parent) not in sys.path:
         sys.path.insert(0, str(papers.parent))
     root: Any = importlib.import_module(papers.name)
-    homes = [Path(place).resolve() for place in getattr(root, "__path__", ())]
+    homes = [Path(home).resolve() for home in getattr(root, "__path__", ())]
     if homes[:1] != [papers.resolve()]:
         raise ValueError(f"{papers}: the name {papers.name} is taken by {root}; rename the folder")
     return importlib.import_module(name)

@@ -19,14 +19,14 @@ from torchlift.train import checkpoint
 
 
 def open_model(
-    flags: ModelFlags, place: str | None = None, data: Data | None = None
+    flags: ModelFlags, path: str | None = None, data: Data | None = None
 ) -> tuple[nn.Module, Tensor]:
     """The model with its weights, and an example of one sample; of a run's folder or a packed file where one
     is given. ``data``: those that the flags name, where they are read already."""
-    if place is not None:
-        card = load_card(place)
-        example = parse_example(flags.example) if flags.example else example_by(card, place)
-        return open_run(flags, place, card).eval(), example
+    if path is not None:
+        card = load_card(path)
+        example = parse_example(flags.example) if flags.example else example_by(card, path)
+        return open_run(flags, path, card).eval(), example
     if data is None and flags.data is not None:
         data = load_data(flags.data, flags.data_folder, 0)
     example = parse_example(flags.example) if flags.example else example_of(data)
@@ -36,30 +36,30 @@ def open_model(
     return model.eval(), example
 
 
-def open_run(flags: ModelFlags, place: str, card: Mapping[str, Any]) -> nn.Module:
+def open_run(flags: ModelFlags, path: str, card: Mapping[str, Any]) -> nn.Module:
     """The model of a run's folder or packed file; with ``--model`` it goes into one of that class."""
-    given = None
+    fresh = None
     if flags.model is not None:
         shape = card.get("input", {}).get("shape")
         outputs = len(card.get("output", {}).get("classes", ())) or None
         options = parse_pairs("--arg", flags.arg)
-        given = build_model(flags.model, options, None if shape is None else tuple(shape), outputs)
+        fresh = build_model(flags.model, options, None if shape is None else tuple(shape), outputs)
     try:
-        return load_run(place, into=given)
+        return load_run(path, into=fresh)
     except TorchliftError as error:
-        if "into=" in str(error) and given is None:
-            raise ValueError(f"{place} holds weights alone: pass --model file.py:factory as well") from error
+        if "into=" in str(error) and fresh is None:
+            raise ValueError(f"{path} holds weights alone: pass --model file.py:factory as well") from error
         raise
 
 
-def example_by(card: Mapping[str, Any], place: str) -> Tensor:
+def example_by(card: Mapping[str, Any], path: str) -> Tensor:
     """One sample of the shape that a card says."""
-    given = card.get("input", {})
-    width = sum(len(column["mean"]) for column in given.get("columns", ()))
-    shape = [width] if width else given.get("shape")
+    schema = card.get("input", {})
+    width = sum(len(column["mean"]) for column in schema.get("columns", ()))
+    shape = [width] if width else schema.get("shape")
     if shape is None:
-        raise ValueError(f"{place} does not say what its inputs are: pass --example 1,3,32,32")
-    whole = str(given.get("dtype", "float32")).startswith("int")
+        raise ValueError(f"{path} does not say what its inputs are: pass --example 1,3,32,32")
+    whole = str(schema.get("dtype", "float32")).startswith("int")
     return parse_example(",".join(map(str, [1, *shape])) + (":int" if whole else ""))
 
 
@@ -159,4 +159,4 @@ def read_archive(path: Path) -> Any:
             f"--weights: {path} holds more than tensors: write torch.save(model.state_dict(), path)"
         ) from error
     inner = [state[key] for key in ("state_dict", "model") if isinstance(state, dict) and key in state]
-    return next((part for part in inner if isinstance(part, dict)), state)
+    return next((entry for entry in inner if isinstance(entry, dict)), state)

@@ -70,14 +70,14 @@ def finite(value: float) -> float | None:
 
 def input_of(schema: Mapping[str, Any], example: Any) -> dict[str, Any]:
     """What the data's reader knows of the inputs; their shape alone where nobody said more."""
-    known = {key: schema[key] for key in INPUTS if key in schema}
+    inputs = {key: schema[key] for key in INPUTS if key in schema}
     tensors = [leaf for leaf in tree_leaves(example) if isinstance(leaf, Tensor) and leaf.ndim]
-    if len(tensors) == 1 and "columns" not in known:
-        known.setdefault("shape", list(tensors[0].shape[1:]))
-        known.setdefault("dtype", str(tensors[0].dtype).removeprefix("torch."))
+    if len(tensors) == 1 and "columns" not in inputs:
+        inputs.setdefault("shape", list(tensors[0].shape[1:]))
+        inputs.setdefault("dtype", str(tensors[0].dtype).removeprefix("torch."))
     elif len(tensors) > 1:
-        known.setdefault("shapes", [list(tensor.shape[1:]) for tensor in tensors])
-    return {"kind": "arrays", **known}
+        inputs.setdefault("shapes", [list(tensor.shape[1:]) for tensor in tensors])
+    return {"kind": "arrays", **inputs}
 
 
 def loss_of(result: "Result") -> str:
@@ -95,5 +95,5 @@ def schema_card(schema: Mapping[str, Any], loss: str) -> dict[str, Any]:
     """What a card says of inputs and outputs, by what the data's reader knows; empty if that is nothing."""
     if not schema:
         return {}
-    known = {key: schema[key] for key in INPUTS if key in schema}
-    return {"input": {"kind": "arrays", **known}, "output": output_by(schema, loss)}
+    inputs = {key: schema[key] for key in INPUTS if key in schema}
+    return {"input": {"kind": "arrays", **inputs}, "output": output_by(schema, loss)}

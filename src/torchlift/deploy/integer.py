@@ -55,8 +55,8 @@ def export_integer(
 def outputs_of(model: nn.Module, batch: Example) -> list[Array]:
     """The floating-point outputs of a model."""
     with torch.no_grad():
-        found = tensors(call(model, batch))
-        return [t.float().cpu().numpy() for t in found if t.is_floating_point()]
+        outputs = tensors(call(model, batch))
+        return [t.float().cpu().numpy() for t in outputs if t.is_floating_point()]
 
 
 def checked(example: Example, calibration: Any) -> list[Example]:
@@ -65,7 +65,7 @@ def checked(example: Example, calibration: Any) -> list[Example]:
         raise DataError(
             "export(integer=True) needs calibration data: pass calibration=x, 64 to 1,024 inputs."
         )
-    batches = [part for batch in in_batches(calibration, example) for part in parts(batch)]
+    batches = [piece for batch in in_batches(calibration, example) for piece in parts(batch)]
     count = sum(samples(batch) for batch in batches)
     if count < SAMPLES:
         raise DataError(
@@ -88,7 +88,7 @@ def in_batches(calibration: Any, example: Example) -> Iterator[Example]:
     """Batches of inputs, from one example with many samples or anything that yields batches."""
     several = isinstance(calibration, list) and isinstance(example, tuple | list)
     if isinstance(calibration, Tensor | Mapping | np.ndarray | tuple) or (
-        several and all(isinstance(part, Tensor) for part in calibration)
+        several and all(isinstance(entry, Tensor) for entry in calibration)
     ):
         yield fitted(calibration, example)
     elif hasattr(calibration, "__iter__"):

@@ -226,10 +226,10 @@ def layers_left(whole: Graph, choice: IntegerChoice) -> bool:
 
 def counted(kinds: Iterable[str]) -> dict[str, int]:
     """How many operations of each class."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for kind in kinds:
-        found[kind] = found.get(kind, 0) + 1
-    return found
+        counts[kind] = counts.get(kind, 0) + 1
+    return counts
 
 
 def session(model: Any) -> Any:
@@ -251,10 +251,10 @@ def run(model: Any, feeds: list[Feed]) -> list[list[Array]]:
 def cpu_seconds(models: list[Any], feed: Feed) -> list[float]:
     """Processor seconds of a call of each model on one thread, medians; they take turns."""
     opened = [session(model) for model in models]
-    found: list[list[float]] = [[] for _ in models]
+    seconds: list[list[float]] = [[] for _ in models]
     spent, number = 0.0, 0
     while number < 5 or (number < ROUNDS and spent < SECONDS * len(models)):
-        for one, mine in zip(opened, found, strict=True):
+        for one, mine in zip(opened, seconds, strict=True):
             start = time.process_time()
             one.run(None, feed)
             took = time.process_time() - start
@@ -262,7 +262,7 @@ def cpu_seconds(models: list[Any], feed: Feed) -> list[float]:
             if number >= 2:
                 mine.append(took)
         number += 1
-    return [statistics.median(mine) for mine in found]
+    return [statistics.median(mine) for mine in seconds]
 
 
 def squared_error(actual: list[list[Array]], expected: list[list[Array]]) -> float:

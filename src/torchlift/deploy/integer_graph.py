@@ -321,9 +321,9 @@ class Writer:
         twin = onnx.NodeProto()
         twin.CopyFrom(node)
         kind = self.plan.integer.get(name)
-        for place, one in enumerate(node.input):
+        for position, one in enumerate(node.input):
             if one in self.dequantized and (kind is not None or self.fused(one)):
-                twin.input[place] = self.dequantized[one]
+                twin.input[position] = self.dequantized[one]
         if kind in LAYERS:
             self.weigh(node, twin)
         elif kind is not None and kind != "pass":
@@ -363,7 +363,7 @@ class Writer:
 
     def constant_inputs(self, twin: Node) -> None:
         """Constants that an operation on integers reads are integers too."""
-        for place, name in enumerate(twin.input):
+        for position, name in enumerate(twin.input):
             if name in self.whole.constants:
                 values = self.whole.constants[name]
                 grid = Range.of(float(values.min()), float(values.max()))
@@ -374,17 +374,17 @@ class Writer:
                     self.constant(f"{name}.zero", np.asarray(grid.zero)),
                 ]
                 self.nodes.append(helper.make_node("DequantizeLinear", parts, [f"{name}.grid"]))
-                twin.input[place] = f"{name}.grid"
+                twin.input[position] = f"{name}.grid"
 
     def weigh(self, node: Node, twin: Node) -> None:
         """The weight of a layer as int8, its bias as int32."""
         name = node.input[1]
         values = self.whole.constants[name]
         axis = 0 if node.op_type == "Conv" or attribute(node, "transB", 0) else 1
-        given = self.ranges[self.plan.tensors[node.input[0]]].scale
+        input_step = self.ranges[self.plan.tensors[node.input[0]]].scale
         bias = self.whole.constants[node.input[2]] if len(node.input) > 2 and node.input[2] else None
         one_step = self.plan.one_step and self.plan.integer[node.output[0]] == "linear"
-        step, levels, origin = weight_grid(values, axis, self.records, given, bias, one_step)
+        step, levels, origin = weight_grid(values, axis, self.records, input_step, bias, one_step)
         stem = f"{node.output[0]}.{name}"
         parts = [
             self.constant(f"{stem}.levels", levels),
@@ -398,7 +398,7 @@ class Writer:
         twin.input[1] = f"{stem}.grid"
         self.kinds[name] = origin
         if bias is not None:
-            unit = (given * step).astype(np.float32)
+            unit = (input_step * step).astype(np.float32)
             whole = np.rint(bias.astype(np.float64) / unit).astype(np.int32)
             parts = [
                 self.constant(f"{stem}.bias", whole),
@@ -411,7 +411,12 @@ class Writer:
 
 
 def weight_grid(
-    values: Array, axis: int, records: list[Recorded], given: np.float32, bias: Array | None, one_step: bool
+    values: Array,
+    axis: int,
+    records: list[Recorded],
+    input_step: np.float32,
+    bias: Array | None,
+    one_step: bool,
 ) -> tuple[Array, Array, str]:
     """Steps, levels, and where they are from: trained, or the largest entries of each output channel (of all
     of them with ``one_step``)."""
@@ -420,7 +425,7 @@ def weight_grid(
     if isinstance(grid, ChannelGrid) and (grid.axis in (None, axis)):
         several = grid.axis is not None or not one_step
         step = np.broadcast_to(grid.step, (size,) if several else ()).astype(np.float32)
-        if bias is None or np.abs(bias / (given * step)).max(initial=0) < 2**30:
+        if bias is None or np.abs(bias / (input_step * step)).max(initial=0) < 2**30:
             if largest_pair(channels(grid.whole, axis)).max(initial=0) <= PAIR:
                 return step, grid.whole.astype(np.int8), "int8, levels as trained"
             return step, (grid.whole + 128).astype(np.uint8), "uint8, levels as trained"
@@ -428,7 +433,7 @@ def weight_grid(
     # rounding adds at most one to a sum of two
     step = np.maximum(np.abs(rows).max(1, initial=0) / 127, largest_pair(rows) / (PAIR - 1))
     if bias is not None:  # which must fit 32 bits
-        step = np.maximum(step, np.abs(bias) / (given * 2.0**30))
+        step = np.maximum(step, np.abs(bias) / (input_step * 2.0**30))
     if one_step:
         step = np.asarray(step.max(initial=0))
     step = np.where(step > 0, step, 1).astype(np.float32)

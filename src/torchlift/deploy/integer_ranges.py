@@ -34,8 +34,8 @@ def observed(
     """The grid of each named tensor of a float model."""
     watched = onnx.ModelProto()
     watched.CopyFrom(model)
-    known = {info.name for info in [*model.graph.output, *model.graph.input]}
-    inside = [name for name in names if name not in known]
+    outside = {info.name for info in [*model.graph.output, *model.graph.input]}
+    inside = [name for name in names if name not in outside]
     for name in inside:
         watched.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
     session = open_session(watched)
@@ -43,8 +43,8 @@ def observed(
 
     def values() -> Iterable[tuple[str, Array]]:
         for feed in feeds:
-            found = dict(zip(outputs, session.run(outputs, dict(feed)), strict=True)) | dict(feed)
-            yield from ((name, found[name]) for name in names)
+            tensors = dict(zip(outputs, session.run(outputs, dict(feed)), strict=True)) | dict(feed)
+            yield from ((name, tensors[name]) for name in names)
 
     extents: dict[str, Extent] = {}
     for name, x in values():

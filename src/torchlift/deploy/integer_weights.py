@@ -53,8 +53,8 @@ class Recorded:
 
 def recorded_weights(model: nn.Module) -> list[Recorded]:
     """The grids of a model's weights."""
-    found = (Recorded.of(model.get_parameter(name), record) for name, record in stored(model).items())
-    return [one for one in found if one is not None]
+    grids = (Recorded.of(model.get_parameter(name), record) for name, record in stored(model).items())
+    return [one for one in grids if one is not None]
 
 
 def grid_of(values: Array, records: list[Recorded]) -> ChannelGrid | str:

@@ -122,8 +122,8 @@ def contents(model: nn.Module, card: Mapping[str, Any] | None = None) -> Content
     try:
         return describe(model, card=card)
     except TorchliftError:
-        held = {id(t): t.detach() for t in model.state_dict().values() if isinstance(t, Tensor)}
-        dense = [t for t in held.values() if t.layout == torch.strided and not t.is_quantized]
+        unique = {id(t): t.detach() for t in model.state_dict().values() if isinstance(t, Tensor)}
+        dense = [t for t in unique.values() if t.layout == torch.strided and not t.is_quantized]
         return Content({}, [tensors.Item(t) for t in dense], "")
 
 

@@ -43,7 +43,7 @@ class Predictions:
         if self.several:
             likely = (self.outputs > 0.5).tolist()
             return [", ".join(itertools.compress(self.classes, row)) for row in likely]
-        return [self.classes[int(place)] for place in self.outputs.argmax(1)]
+        return [self.classes[int(index)] for index in self.outputs.argmax(1)]
 
     def rows(self) -> list[dict[str, Any]]:
         """A table: sample, label and probability, or sample and a number for each label or value."""
@@ -52,7 +52,7 @@ class Predictions:
             named = zip(self.samples, self.labels, best, strict=True)
             return [{"sample": s, self.target: label, "probability": p} for s, label, p in named]
         width = self.outputs.shape[1]
-        names = [self.target] if width == 1 else [f"{self.target}_{place}" for place in range(width)]
+        names = [self.target] if width == 1 else [f"{self.target}_{column}" for column in range(width)]
         names = names if self.classes is None else [f"probability of {name}" for name in self.classes]
         return [
             {"sample": sample, **dict(zip(names, values, strict=True))}
@@ -71,15 +71,15 @@ class Predictions:
 
 def packed_of(path: Where) -> Path:
     """The packed file: the path itself, or that of a run's folder."""
-    place = Path(path)
-    if not place.is_dir():
-        return place
-    if (place / MODEL).is_file():
-        return place / MODEL
-    history = place / "history.jsonl"
+    file = Path(path)
+    if not file.is_dir():
+        return file
+    if (file / MODEL).is_file():
+        return file / MODEL
+    history = file / "history.jsonl"
     rows = history.read_text().count("\n") if history.is_file() else 0
     far = f"the run stopped after {rows} epochs: go on with resume=True" if rows else "no run ended there"
-    raise TorchliftError(f"{place} has no {MODEL}: {far}.")
+    raise TorchliftError(f"{file} has no {MODEL}: {far}.")
 
 
 def load_run(path: Where, *, into: nn.Module | None = None, limit: int | None = None) -> nn.Module:
@@ -135,7 +135,7 @@ def predict(
             f"predict: the model gives outputs of shape {tuple(outputs.shape)}, not classes."
         )
     several = output_schema.get("kind") == "labels"
-    names = output_schema.get("classes") or [str(place) for place in range(outputs.shape[1])]
+    names = output_schema.get("classes") or [str(number) for number in range(outputs.shape[1])]
     if len(names) != outputs.shape[1]:
         raise TorchliftError(
             f"the card names {len(names)} classes, the model gives {outputs.shape[1]} outputs."
@@ -157,7 +157,7 @@ def inputs_of(schema: Mapping[str, Any], data: Any) -> tuple[list[Tensor], list[
         return [x], samples
     if not isinstance(data, tuple) or len(data) != len(shapes):
         raise TorchliftError(f"the model takes {len(shapes)} inputs: give a tuple of {len(shapes)} arrays.")
-    parts = [encode({"shape": shape}, part) for shape, part in zip(shapes, data, strict=True)]
+    parts = [encode({"shape": shape}, array) for shape, array in zip(shapes, data, strict=True)]
     if len({len(samples) for _, samples in parts}) > 1:
         raise TorchliftError("the inputs have different numbers of samples: give as many of each.")
     return [x for x, _ in parts], parts[0][1]

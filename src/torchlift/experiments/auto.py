@@ -83,7 +83,7 @@ def auto(
         settings: further settings of :func:`torchlift.fit` (``schedule="cosine"``, ``keep="best"`` unless
             given).
     """
-    if all(hasattr(train, part) for part in ("train", "valid", "test", "schema")):  # Splits
+    if all(hasattr(train, attribute) for attribute in ("train", "valid", "test", "schema")):  # Splits
         settings.setdefault("schema", train.schema)
         valid, test = (train.valid if valid is None else valid), (train.test if test is None else test)
         train = train.train
@@ -173,7 +173,10 @@ def describe_auto(
     parts = zip(("train", "valid"), data, strict=True)
     return names | {
         "model": describe_model(task.model),
-        "data": {name: describe_data(None if part is None else source(part, batch)) for name, part in parts},
+        "data": {
+            name: describe_data(None if samples is None else source(samples, batch))
+            for name, samples in parts
+        },
         "loss": describe(task.loss),
         "candidates": {name: describe(arm) for name, arm in kept.items()},
         "settings": encode({k: v for k, v in sorted(settings.items()) if k not in ("progress", "schema")}),

@@ -8,40 +8,42 @@ from torchlift import report
 Data = Mapping[str, Any]
 
 
-def auto_page(found: Data) -> report.Page:
+def auto_page(search: Data) -> report.Page:
     """One search."""
-    chosen, plain = found["chosen"], found.get("plain")
-    rows = [row for row in found["rows"] if not row["reason"] and row["rung"] >= 0]
+    chosen, plain = search["chosen"], search.get("plain")
+    rows = [row for row in search["rows"] if not row["reason"] and row["rung"] >= 0]
     sections = [
-        report.Section("Choice", [report.Note(said(found), "finding", chosen["key"]), cards(chosen, plain)]),
-        report.Section("Front", [scatter(rows, found), table(found["front"], found, "Delivered models that "
-                       "no other beats in metric, file and operations at once.")]),
+        report.Section("Choice", [report.Note(said(search), "finding", chosen["key"]), cards(chosen, plain)]),
+        report.Section("Front", [scatter(rows, search), table(search["front"], search, "Delivered models "
+                       "that no other beats in metric, file and operations at once.")]),
         report.Section("Stages", stages(chosen)),
-        report.Section("Trials", [table(rows, found, "All delivered models, in the order they were tried.")]),
-        report.Section("Dropped", dropped(found)),
+        report.Section("Trials", [table(rows, search, "Delivered models in the order of their trials.")]),
+        report.Section("Dropped", dropped(search)),
     ]  # fmt: skip
-    spent = f"{found['spent']:.3g} of {found['budget']:.3g} {found['unit']}"
+    spent = f"{search['spent']:.3g} of {search['budget']:.3g} {search['unit']}"
     facts = (
-        f"constraints: {found['constraints']}",
+        f"constraints: {search['constraints']}",
         spent,
-        f"{len(found['rows'])} trials",
-        f"seed {found['seed']}",
+        f"{len(search['rows'])} trials",
+        f"seed {search['seed']}",
     )
-    return report.Page(str(found["title"]), " · ".join(facts), [part for part in sections if part.blocks])
+    return report.Page(
+        str(search["title"]), " · ".join(facts), [section for section in sections if section.blocks]
+    )
 
 
-def said(found: Data) -> str:
+def said(search: Data) -> str:
     """The choice in words, held against plain training."""
-    chosen, plain, trial = found["chosen"], found.get("plain"), found.get("trial")
+    chosen, plain, trial = search["chosen"], search.get("plain"), search.get("trial")
     if plain is None or trial is None or chosen["name"] == plain["name"]:
-        return str(found["why"])
+        return str(search["why"])
     smaller, faster = plain["bytes"] / chosen["bytes"], plain["latency_ms"] / chosen["latency_ms"]
-    held = (
+    verdict = (
         f"Against plain training ({plain['key']}): file {ratio(smaller, 'smaller', 'larger')}, latency "
         f"{ratio(faster, 'faster', 'slower')}. At the same cost, {trial['cost']:.3g} plain epochs each, its "
         f"trial had a validation metric of {trial['metric']:.3g}, plain training {plain['metric']:.3g}."
     )
-    return f"{found['why']}\n\n{held}"
+    return f"{search['why']}\n\n{verdict}"
 
 
 def ratio(factor: float, better: str, worse: str) -> str:
@@ -64,13 +66,13 @@ def cards(chosen: Data, plain: Data | None) -> report.Cards:
     )
 
 
-def scatter(rows: Sequence[Data], found: Data) -> report.Scatter:
+def scatter(rows: Sequence[Data], search: Data) -> report.Scatter:
     """Metric against file: all trials, the front, the choice."""
-    keys = {row["key"] for row in found["front"]}
+    keys = {row["key"] for row in search["front"]}
     parts = {
         "other trials": [r for r in rows if r["key"] not in keys],
-        "front": [r for r in rows if r["key"] in keys and r["key"] != found["chosen"]["key"]],
-        "choice": [found["chosen"]],
+        "front": [r for r in rows if r["key"] in keys and r["key"] != search["chosen"]["key"]],
+        "choice": [search["chosen"]],
     }
     points = [
         report.Points(
@@ -87,9 +89,9 @@ def scatter(rows: Sequence[Data], found: Data) -> report.Scatter:
     return report.Scatter(points, "Metric against size", "packed file (kB)", "validation metric", log_x=log)
 
 
-def table(rows: Sequence[Data], found: Data, caption: str) -> report.Table:
+def table(rows: Sequence[Data], search: Data, caption: str) -> report.Table:
     """Delivered models."""
-    best: Any = "high" if found["higher_is_better"] else "low"
+    best: Any = "high" if search["higher_is_better"] else "low"
     columns = [
         report.Column("model", align="left"),
         report.Column("valid metric", best=best),
@@ -101,7 +103,7 @@ def table(rows: Sequence[Data], found: Data, caption: str) -> report.Table:
         report.Column("time", "seconds"),
     ]
     names = ("metric", "test", "bytes", "macs", "latency_ms", "cost", "seconds")
-    mark = {found["chosen"]["key"]: "▸ "}
+    mark = {search["chosen"]["key"]: "▸ "}
     cells = [[mark.get(row["key"], "") + row["key"], *(row[name] for name in names)] for row in rows]
     return report.Table(columns, cells, f"{caption} ▸: the choice.")
 
@@ -112,8 +114,8 @@ def stages(chosen: Data) -> list[Any]:
     return [report.stage_table(rows)] if rows else []
 
 
-def dropped(found: Data) -> list[Any]:
+def dropped(search: Data) -> list[Any]:
     """Candidates without a model."""
     columns = [report.Column("candidate", align="left"), report.Column("reason", align="left")]
-    rows = [[name, reason] for name, reason in found["dropped"].items()]
+    rows = [[name, reason] for name, reason in search["dropped"].items()]
     return [report.Table(columns, rows)] if rows else []

@@ -238,12 +238,12 @@ def suggestions(model: nn.Module) -> dict[str, Arm]:
 
     rates = {"rate × 3": Arm(rate=3.0), "rate / 3": Arm(rate=1 / 3)}
     other = {"SOAP": Arm(optimizer=functools.partial(Soap, lr=3e-3)), **rates}
-    parts = list(model.modules())
-    if any(isinstance(part, RECURRENT) for part in parts):
+    layers = list(model.modules())
+    if any(isinstance(layer, RECURRENT) for layer in layers):
         turned = {"rotated": Arm(Rotated(), rate=2.0)}
         return {"Muon": muon(), "Muon, rate × 3": muon(rate=3e-2), **other, **turned}
-    convolutional = any(isinstance(part, _ConvNd) for part in parts)
-    if any(isinstance(part, FEATURES) for part in parts):
+    convolutional = any(isinstance(layer, _ConvNd) for layer in layers)
+    if any(isinstance(layer, FEATURES) for layer in layers):
         sized = {"coarse to fine, Muon": muon(CoarseToFine())}
         return {
             "Muon": muon(),
@@ -251,7 +251,7 @@ def suggestions(model: nn.Module) -> dict[str, Arm]:
             "Muon, rate × 3": muon(rate=3e-2),
             **other,
         }
-    if any(isinstance(part, BATCHES) for part in parts):
+    if any(isinstance(layer, BATCHES) for layer in layers):
         white = {"whitened, Muon": muon(Whitened()), "coarse to fine, Muon": muon(CoarseToFine())}
         return {
             "Muon": muon(),

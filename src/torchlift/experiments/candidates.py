@@ -63,7 +63,7 @@ def halves(first: Recipe, bits: Recipe) -> Chain:
 
 
 def accepted(
-    given: Mapping[str, AnyRecipe | Arm] | None,
+    recipes: Mapping[str, AnyRecipe | Arm] | None,
     task: Task,
     constraints: Constraints,
     train: Any,
@@ -71,10 +71,10 @@ def accepted(
     seed: int,
 ) -> tuple[dict[str, Arm], dict[str, str]]:
     """The candidates that are for this model, and the reasons of the others."""
-    if given is None:
+    if recipes is None:
         candidates = portfolio(task, constraints)
     else:
-        candidates = {PLAIN: Arm()} | {name: Arm.of(recipe) for name, recipe in given.items()}
+        candidates = {PLAIN: Arm()} | {name: Arm.of(recipe) for name, recipe in recipes.items()}
     look = DryRun(train, batch_size)
     reasons = {name: refused(as_recipe(arm.recipe), task, look, seed) for name, arm in candidates.items()}
     kept = {name: arm for name, arm in candidates.items() if name == PLAIN or reasons[name] is None}

@@ -102,7 +102,7 @@ def compare(
             for name, arm in arms.items()
         ]
         runs = run_all(call, jobs, pool)
-    results = {name: runs[place :: len(arms)] for place, name in enumerate(arms)}
+    results = {name: runs[first :: len(arms)] for first, name in enumerate(arms)}
     plain = results[PLAIN][0]
     tuning = {name: summary(search, trials.seed) for name, search in searches.items()}
     notes = ("one given model: all seeds start from its weights",) if isinstance(make, CopyOf) else ()

@@ -62,7 +62,7 @@ class Remake:
         return dataclasses.replace(self.recipe, **values) if values else self.recipe  # pyright: ignore
 
 
-def search_arm(setup: Setup, arm: Arm, trials: int, seed: int, budget: float, **place: Any) -> Tuned | None:
+def search_arm(setup: Setup, arm: Arm, trials: int, seed: int, budget: float, **options: Any) -> Tuned | None:
     """The search of one arm, from its settings on; None where there is nothing to search."""
     settings = arm.merged({**setup.settings, "epochs": budget})
     recipe, optimizer = as_recipe(settings.pop("recipe")), settings.pop("optimizer")
@@ -82,7 +82,7 @@ def search_arm(setup: Setup, arm: Arm, trials: int, seed: int, budget: float, **
         first={RATE: rate} if rate is not None else None,
         seed=seed,
         **settings,
-        **place,
+        **options,
     )
 
 

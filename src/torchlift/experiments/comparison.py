@@ -58,9 +58,9 @@ class Comparison:
     """The time each run was to take, where time was the price and not FLOPs."""
     notes: tuple[str, ...] = ()
 
-    def scores(self, name: str, part: str = "test") -> list[float]:
+    def scores(self, name: str, split: str = "test") -> list[float]:
         """The metric per seed, of the checkpoint chosen on validation."""
-        return [result.scores[part].metric for result in self.results[name]]
+        return [result.scores[split].metric for result in self.results[name]]
 
     def paired(self, name: str) -> Paired:
         """This recipe against plain on the same seeds."""
@@ -97,10 +97,10 @@ class Comparison:
             f"{cost:.1f}",
             f"{seconds:.3g} s",
             f"{params:,}",
-            self.settled(name),
+            self.tuned_settings(name),
         ]
 
-    def settled(self, name: str) -> str:
+    def tuned_settings(self, name: str) -> str:
         """The settings that tuning gave a recipe, or that there was none."""
         tuning = self.tuning.get(name)
         if tuning is None:
@@ -145,7 +145,7 @@ class Comparison:
             "bytes": summary["after"]["file_bytes"],
             "latency_ms": 1000 * seconds,
             "tuning": None if tuning is None else dataclasses.asdict(tuning),
-            "tuned": self.settled(name),
+            "tuned": self.tuned_settings(name),
             "stages": summary["stages"],
             "history": [run.history for run in runs],
             "settings": runs[0].settings,
@@ -196,8 +196,8 @@ def student_cdf(t: float, freedom: int) -> float:
     for k in range(freedom % 2, freedom - 1, 2):
         total += term
         term *= (k + 1) / (k + 2) * math.cos(angle) ** 2
-    part = math.sin(angle) * total
-    return 0.5 + (part / 2 if freedom % 2 == 0 else (angle + part) / math.pi)
+    tail = math.sin(angle) * total
+    return 0.5 + (tail / 2 if freedom % 2 == 0 else (angle + tail) / math.pi)
 
 
 def student_quantile(p: float, freedom: int) -> float:

@@ -98,7 +98,7 @@ class Constraints:
             self.latency and f"latency ≤ {self.latency:g} ms",
             self.accuracy is not None and f"metric {sign} {self.accuracy:g}",
         ]
-        return ", ".join(str(part) for part in parts if part) or "none"
+        return ", ".join(str(limit) for limit in parts if limit) or "none"
 
 
 def dominates(one: Delivered, other: Delivered, constraints: Constraints) -> bool:

@@ -119,14 +119,14 @@ class Continued:
 
     def __call__(self) -> nn.Module:
         """The model, or the task, with these weights."""
-        made = self.make_model()
-        (made.model if isinstance(made, Task) else made).load_state_dict(load(self.weights))
-        return made
+        fresh = self.make_model()
+        (fresh.model if isinstance(fresh, Task) else fresh).load_state_dict(load(self.weights))
+        return fresh
 
 
-def fits(state: dict[str, Tensor], made: nn.Module) -> bool:
+def fits(state: dict[str, Tensor], fresh: nn.Module) -> bool:
     """Whether a model, or a task's, has tensors of these names and shapes."""
-    own = (made.model if isinstance(made, Task) else made).state_dict()
+    own = (fresh.model if isinstance(fresh, Task) else fresh).state_dict()
     return {n: t.shape for n, t in state.items()} == {n: t.shape for n, t in own.items()}
 
 
@@ -171,5 +171,5 @@ def read_model(file: Path, setup: Setup) -> nn.Module:
     try:
         return deploy.load(file)
     except TorchliftError:
-        made = setup.make_model()
-        return deploy.load(file, into=made.model if isinstance(made, Task) else made)
+        fresh = setup.make_model()
+        return deploy.load(file, into=fresh.model if isinstance(fresh, Task) else fresh)

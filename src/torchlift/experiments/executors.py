@@ -126,8 +126,8 @@ def blame(error: BaseException, futures: Iterable[Any]) -> str:
 def last_line(traceback: str) -> str:
     """What a traceback says at its end, before what submitit adds about its logs."""
     lines = [line.strip() for line in traceback.splitlines() if line.strip() and not set(line) <= {"-", " "}]
-    told = [number for number, line in enumerate(lines) if line.startswith("You can check full logs")]
-    return lines[(told[0] if told else len(lines)) - 1]
+    notes = [number for number, line in enumerate(lines) if line.startswith("You can check full logs")]
+    return lines[(notes[0] if notes else len(lines)) - 1]
 
 
 def invoke(payload: bytes) -> bytes:

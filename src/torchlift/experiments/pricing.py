@@ -40,8 +40,8 @@ def priced(
     journal = None if folder is None else Journal(folder / FILE, run_id(folder))
     speeds = {} if journal is None else {row["recipe"]: row["seconds"] for row in journal.read()}
     new = [name for name in arms if name not in speeds]
-    part = min(budget, max(1.0, PART * budget))
-    jobs = [partial(setup.run, arms[name], seed, epochs=part, progress=False) for name in new]
+    epochs = min(budget, max(1.0, PART * budget))
+    jobs = [partial(setup.run, arms[name], seed, epochs=epochs, progress=False) for name in new]
     measured = dict(zip(new, run_all(speed, jobs, executor), strict=True))
     if journal is not None and measured and first_process():
         journal.append(*({"recipe": name, "seconds": seconds} for name, seconds in measured.items()))

@@ -41,7 +41,7 @@ def step_times(arms: Mapping[str, Arm], task: Task, fit: Fit, rounds: int) -> di
     with rng.scope(), _disable_current_modes():
         for name in dict.fromkeys(same.values()):
             settings: Settings = fit.settings.changed(arm_settings(arms[name]))
-            for problem, part in as_recipe(arms[name].recipe).trained_problems(copy.deepcopy(task), fit):
+            for problem, portion in as_recipe(arms[name].recipe).trained_problems(copy.deepcopy(task), fit):
                 if isinstance(problem, Stepper):
                     continue
                 problem.train()
@@ -49,15 +49,15 @@ def step_times(arms: Mapping[str, Arm], task: Task, fit: Fit, rounds: int) -> di
                 period = math.lcm(*(int(group.get("every", 1)) for group in optimizer.param_groups))
                 step = GradientStep(problem, optimizer, settings.clip)
                 _ = one_step(step, batch)  # states are made
-                measured.append((name, part, step, period))
+                measured.append((name, portion, step, period))
         least = [math.inf] * len(measured)
         for _ in range(rounds):
             for number, (_, _, step, period) in enumerate(measured):
                 seconds = sum(one_step(step, batch) for _ in range(period)) / period
                 least[number] = min(least[number], seconds)
     spent = dict.fromkeys(arms, 0.0)
-    for (name, part, _, _), seconds in zip(measured, least, strict=True):
-        spent[name] += part * seconds
+    for (name, portion, _, _), seconds in zip(measured, least, strict=True):
+        spent[name] += portion * seconds
     return together({name: spent[same[name]] for name in arms})
 
 
@@ -93,8 +93,8 @@ def step_flops(arms: Mapping[str, Arm], task: Task, fit: Fit) -> dict[str, float
     spent = dict.fromkeys(arms, 0.0)
     for name, arm in arms.items():
         settings: Settings = fit.settings.changed(arm_settings(arm))
-        for problem, part in as_recipe(arm.recipe).trained_problems(copy.deepcopy(task), fit):
-            spent[name] += part * probe(problem, batch, settings.make_optimizer).flops
+        for problem, portion in as_recipe(arm.recipe).trained_problems(copy.deepcopy(task), fit):
+            spent[name] += portion * probe(problem, batch, settings.make_optimizer).flops
     return spent
 
 

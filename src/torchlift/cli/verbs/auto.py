@@ -44,8 +44,8 @@ def auto(
     """
     from torchlift.cli.config import read_config
 
-    given = {"bytes": bytes, "latency": latency, "accuracy": accuracy, "minutes": minutes, "jobs": jobs}
-    config = read_config(flags, **given)
+    limits = {"bytes": bytes, "latency": latency, "accuracy": accuracy, "minutes": minutes, "jobs": jobs}
+    config = read_config(flags, **limits)
 
     from torchlift.cli.output import show
     from torchlift.cli.pages import read_json, try_rebuild

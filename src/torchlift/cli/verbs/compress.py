@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from torchlift.cli.flags import WHAT, WHERE, ModelFlags, Place
+from torchlift.cli.flags import WHAT, WHERE, ModelFlags, ModelPath
 
 COMPRESS = """Examples:
 
@@ -16,7 +16,7 @@ COMPRESS = """Examples:
 
 
 def compress(
-    place: Place = None,
+    path: ModelPath = None,
     /,
     flags: Annotated[ModelFlags, Parameter(name="*")] = ModelFlags(),
     *,
@@ -47,8 +47,8 @@ def compress(
             "compress needs calibration inputs: pass --data NAME, a file, or package.module:function"
         )
     data = load_data(flags.data, flags.data_folder, 0)
-    model, _ = open_model(flags, place, data)
-    card = schema_card(data.schema or {}, data.loss) if place is None else load_card(place)
+    model, _ = open_model(flags, path, data)
+    card = schema_card(data.schema or {}, data.loss) if path is None else load_card(path)
     some = each(lambda t: t[:samples], data.train) if isinstance(data.train, tuple | dict) else data.train
     valid = data.valid if data.loss == "cross_entropy" else None
     small = run(

@@ -84,10 +84,10 @@ def demo(
     use = f"torchlift predict {file} {images}"
     report = try_write(out, rows, f"The delivered file names the digits of new images:\n\n`{use}`")
     where = f"\n\nThe whole story: {report}" if report else ""
-    told = f"{comparison.table()}\n\n{story.text(rows)}{where}\n\nUse the delivered file: {use}"
+    summary = f"{comparison.table()}\n\n{story.text(rows)}{where}\n\nUse the delivered file: {use}"
     places = {"out": out, "report": report, "delivered": story.as_data(rows), "file": file, "use": use}
     places["picture"] = picture
-    show(json, results | places, told)
+    show(json, results | places, summary)
 
 
 def try_write(out: Path, rows: "list[Delivered]", use: str) -> Path | None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from torchlift.cli.flags import WHAT, WHERE, ModelFlags, Place
+from torchlift.cli.flags import WHAT, WHERE, ModelFlags, ModelPath
 
 MEASURE = """Examples:
 
@@ -34,15 +34,17 @@ PREDICT = """Examples:
     torchlift predict runs/digits x.npz --json"""
 
 
-def measure(place: Place = None, /, flags: Annotated[ModelFlags, Parameter(name="*")] = ModelFlags()) -> None:
+def measure(
+    path: ModelPath = None, /, flags: Annotated[ModelFlags, Parameter(name="*")] = ModelFlags()
+) -> None:
     """Count a model's parameters, bytes and multiply-adds, and time it on this machine."""
     from torchlift import deploy
     from torchlift.cli.output import lines, show
     from torchlift.cli.weights import open_model
     from torchlift.deploy.predicting import load_card
 
-    model, example = open_model(flags, place)
-    card = None if place is None else load_card(place)
+    model, example = open_model(flags, path)
+    card = None if path is None else load_card(path)
     try:
         measured = deploy.measure(model, example, card=card)
     except (RuntimeError, TypeError, IndexError) as error:
@@ -63,7 +65,7 @@ def measure(place: Place = None, /, flags: Annotated[ModelFlags, Parameter(name=
 
 
 def export(
-    place: Place = None,
+    path: ModelPath = None,
     /,
     flags: Annotated[ModelFlags, Parameter(name="*")] = ModelFlags(),
     *,
@@ -81,12 +83,12 @@ def export(
     from torchlift.files import write
     from torchlift.packed.file import card_path
 
-    model, example = open_model(flags, place)
+    model, example = open_model(flags, path)
     data = calibration_of(flags, samples) if integer else None
-    made = deploy.export(model, example, to, integer=integer, calibration=data)
-    size, said = to.stat().st_size, made.card
-    if place is not None:
-        card = load_card(place) | ({"export": said} if said else {})
+    exported = deploy.export(model, example, to, integer=integer, calibration=data)
+    size, said = to.stat().st_size, exported.card
+    if path is not None:
+        card = load_card(path) | ({"export": said} if said else {})
         write(card_path(to), json.dumps(card, indent=1).encode())
     speed = (
         f"; {said['ratio']:.2f} of the float time, output error {said['output_error']:.2g}" if integer else ""
@@ -95,7 +97,7 @@ def export(
 
 
 def predict(
-    place: Annotated[str, Parameter(help="A run's folder or a packed file.")],
+    path: Annotated[str, Parameter(help="A run's folder or a packed file.")],
     data: Annotated[str, Parameter(help="A .csv file, a folder of pictures, or an .npz file.")],
     /,
     flags: Annotated[ModelFlags, Parameter(name="*")] = ModelFlags(),
@@ -108,11 +110,11 @@ def predict(
     from torchlift.deploy.predicting import load_card
     from torchlift.deploy.predicting import predict as run
 
-    card = load_card(place)
-    made = run(open_run(flags, place, card), data, card=card)
-    rows = made.rows()
+    card = load_card(path)
+    predictions = run(open_run(flags, path, card), data, card=card)
+    rows = predictions.rows()
     if out is not None:
-        made.save(out)
+        predictions.save(out)
     shown = [", ".join(f"{key} {value}" for key, value in row.items()) for row in rows[:20]]
     more = [f"… {len(rows)} samples"] if len(rows) > 20 else []
     show(flags.json, {"rows": rows, "out": out}, "\n".join([*shown, *more, *([str(out)] if out else [])]))

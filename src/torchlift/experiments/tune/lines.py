@@ -21,10 +21,10 @@ depends on ε, so that 7 + 6 runs do the work of 49."""
 def along_lines(study: Any, objective: Objective, trials: int | None, higher_is_better: bool) -> None:
     """Try each axis in turn, the others held; points the study has seen before cost nothing."""
     space = objective.space
-    if callable(space) or not all(isinstance(part, Choice) for part in space.values()):
+    if callable(space) or not all(isinstance(axis, Choice) for axis in space.values()):
         raise TorchliftError("line searches need a grid: give every parameter as a choice a,b,c.")
     names = list(space)
-    grid = [part.values for part in space.values() if isinstance(part, Choice)]
+    grid = [axis.values for axis in space.values() if isinstance(axis, Choice)]
     sign = -1.0 if higher_is_better else 1.0
 
     def value(*point: float) -> float:

@@ -98,16 +98,20 @@ def k_folds(train: Any, valid: Any, folds: int, seed: int) -> Iterator[tuple[Pai
         raise DataError(f"folds must lie between 2 and the {len(x)} samples, got {folds}.")
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     chunks = order.tensor_split(folds)
-    for number, held in enumerate(chunks):
+    for number, fold in enumerate(chunks):
         rest = torch.cat([chunk for other, chunk in enumerate(chunks) if other != number])
-        yield (x[rest], y[rest]), (x[held], y[held])
+        yield (x[rest], y[rest]), (x[fold], y[fold])
 
 
 def joined(train: Any, valid: Any) -> Pair:
     """Training and validation samples together."""
-    parts = [part for part in (train, valid) if part is not None]
-    for part in parts:
-        pair = isinstance(part, tuple) and len(part) == 2 and all(isinstance(t, Tensor) for t in part)
+    parts = [samples for samples in (train, valid) if samples is not None]
+    for samples in parts:
+        pair = (
+            isinstance(samples, tuple) and len(samples) == 2 and all(isinstance(t, Tensor) for t in samples)
+        )
         if not pair:
-            raise DataError(f"cross-validation needs (x, y) tensors in memory, got a {type(part).__name__}.")
-    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+            raise DataError(
+                f"cross-validation needs (x, y) tensors in memory, got a {type(samples).__name__}."
+            )
+    return torch.cat([samples[0] for samples in parts]), torch.cat([samples[1] for samples in parts])

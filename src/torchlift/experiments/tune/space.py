@@ -67,7 +67,7 @@ def parse_one(name: str, text: str) -> Range | Choice:
     """One range or choice."""
     ends = text.split(":")
     if len(ends) == 1:
-        return Choice(tuple(read(part) for part in text.split(",")))
+        return Choice(tuple(read(word) for word in text.split(",")))
     low, high = read(ends[0]), read(ends[1])
     if isinstance(low, str | bool) or isinstance(high, str | bool) or ends[2:] not in ([], ["log"]):
         raise TorchliftError(f"the space of {name} reads low:high, low:high:log or a,b,c; got {text!r}.")
@@ -132,14 +132,14 @@ def own_space(recipe: Any, rate: float | None) -> Space:
     """The rate, and the declared fields that the recipe at hand leaves at their defaults."""
     declared = DECLARED.get(type(recipe), {})
     defaults = {field.name: field.default for field in dataclasses.fields(recipe)} if declared else {}
-    free = {name: part for name, part in declared.items() if getattr(recipe, name) == defaults[name]}
+    free = {name: axis for name, axis in declared.items() if getattr(recipe, name) == defaults[name]}
     return ({} if rate is None else {RATE: Range(rate / SPAN, rate * SPAN, log=True)}) | free
 
 
 def draw(space: Space | SpaceFunction, trial: Any) -> dict[str, Any]:
     """The values a trial takes."""
     if isinstance(space, Mapping):
-        return {name: part.suggest(trial, name) for name, part in space.items()}
+        return {name: axis.suggest(trial, name) for name, axis in space.items()}
     return dict(space(trial))
 
 

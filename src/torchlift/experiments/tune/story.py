@@ -11,35 +11,35 @@ HIDDEN = ("none", "import", "class", "call", "opaque", "digest", "code", "progre
 OPTIONS = "optimizer.options."
 
 
-def tuning_page(found: Data) -> report.Page:
+def tuning_page(search: Data) -> report.Page:
     """One search."""
-    trials: list[Data] = list(found.get("trials") or [])
+    trials: list[Data] = list(search.get("trials") or [])
     done = [trial for trial in trials if trial.get("state") == "complete"]
     metric, better = (
-        str(found.get("metric", "metric")),
-        "high" if found.get("higher_is_better", True) else "low",
+        str(search.get("metric", "metric")),
+        "high" if search.get("higher_is_better", True) else "low",
     )
     names = list(dict.fromkeys(name for trial in trials for name in trial["params"]))
     sections = [
         report.Section(
-            "Best", [report.Cards([report.Card(f"valid {metric}", found.get("value"))]), best(found)]
+            "Best", [report.Cards([report.Card(f"valid {metric}", search.get("value"))]), best(search)]
         ),
         report.Section(
             "Along each parameter",
-            [scatter(done, name, metric, is_log(found, name)) for name in names if numeric(done, name)],
+            [scatter(done, name, metric, is_log(search, name)) for name in names if numeric(done, name)],
         ),
         report.Section("Trials", [table(trials, names, metric, better)]),
-        report.Section("Settings", [report.KeyValues(settings(found.get("about") or {}))]),
+        report.Section("Settings", [report.KeyValues(settings(search.get("about") or {}))]),
     ]
     subtitle = f"{len(done)} of {len(trials)} trials complete"
     return report.Page(
-        title(found.get("about") or {}), subtitle, [section for section in sections if section.blocks]
+        title(search.get("about") or {}), subtitle, [section for section in sections if section.blocks]
     )
 
 
-def best(found: Data) -> report.KeyValues:
+def best(search: Data) -> report.KeyValues:
     """What was drawn, at its best; what was fixed stands among the settings."""
-    return report.KeyValues(found.get("best") or {})
+    return report.KeyValues(search.get("best") or {})
 
 
 def title(about: Data) -> str:
@@ -128,9 +128,9 @@ def numeric(trials: list[Data], name: str) -> bool:
     return len(trials) > 1 and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
-def is_log(found: Data, name: str) -> bool | None:
+def is_log(search: Data, name: str) -> bool | None:
     """Whether a parameter was searched on a logarithmic scale; None where the space does not say."""
-    said = (found.get("about") or {}).get(f"space.{name}.fields.log")
+    said = (search.get("about") or {}).get(f"space.{name}.fields.log")
     return None if said is None else bool(said)
 
 
