@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 WORKERS ?= 2
+unexport PYTHONDONTWRITEBYTECODE # every process would compile the library anew
 
 .PHONY: demo test nightly fuzz lint format docs wheel bench clean
 

@@ -1,7 +1,10 @@
+import gc
+
 import hypothesis
 import pytest
 import torch
 
+import no_waiting  # noqa: F401
 from nightly import NIGHTLY
 
 hypothesis.settings.register_profile("test", deadline=None, derandomize=True, database=None, max_examples=40)
@@ -16,6 +19,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("nightly")
 
 
+def pytest_collection_finish() -> None:
+    """Modules stay to the end: the collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed keeps a traceback for every kind of device

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from torch import multiprocessing as torch_processes
+
+import no_waiting  # noqa: F401
 
 LOADED = [
     "torch",
@@ -99,6 +102,20 @@ def wait_until(path: Path, process: Python) -> None:
     while not path.exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
+
+
+def torchrun(*arguments: str) -> None:
+    """``torchrun --nproc-per-node=2 arguments``, both forked."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1]), "WORLD_SIZE": "2"}
+    ranks = [
+        Python(arguments, Path.cwd(), meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(2)
+    ]
+    for process in ranks:
+        out, err = process.communicate()
+        assert process.returncode == 0, out + err
 
 
 def in_two_processes(work: Callable[..., None], *arguments: Any) -> None:

@@ -6,6 +6,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from forked import in_two_processes
 from torchlift.optim import AvaGrad
 
 
@@ -34,7 +35,7 @@ def worker(rank: int, file: str, folder: str) -> None:
 
 @pytest.mark.slow
 def test_two_processes_do_what_one_does(tmp_path):
-    torch.multiprocessing.spawn(worker, (str(tmp_path / "meeting"), str(tmp_path)), nprocs=2)
+    in_two_processes(worker, str(tmp_path / "meeting"), str(tmp_path))
     model, x, y = problem()
     train(model, x, y)
     for rank in range(2):

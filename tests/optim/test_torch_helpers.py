@@ -4,6 +4,8 @@
 combinations. The test bodies themselves are not part of the wheel, so the comparisons are written out here.
 """
 
+import functools
+import types
 import unittest
 import warnings
 
@@ -13,10 +15,6 @@ import torch
 from torchlift.optim import AdamEps, AvaGrad, DelayedAdam
 
 pytest.importorskip("expecttest", reason="torch's testing helpers import it")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from torch.testing._internal import common_optimizers as helpers
-
 INPUTS = [
     {},
     {"lr": 0.01},
@@ -28,13 +26,21 @@ INPUTS = [
 every = pytest.mark.parametrize("kind", [AvaGrad, DelayedAdam, AdamEps])
 
 
-def described(kind: type[torch.optim.Optimizer]) -> "helpers.OptimizerInfo":
-    return helpers.OptimizerInfo(
+@functools.cache
+def helpers() -> types.ModuleType:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal import common_optimizers
+    return common_optimizers
+
+
+def described(kind: type[torch.optim.Optimizer]) -> object:
+    return helpers().OptimizerInfo(
         kind,
         optim_inputs_func=lambda device, dtype=None: [
-            helpers.OptimizerInput(params=None, kwargs=dict(kwargs), desc=str(kwargs)) for kwargs in INPUTS
+            helpers().OptimizerInput(params=None, kwargs=dict(kwargs), desc=str(kwargs)) for kwargs in INPUTS
         ],
-        optim_error_inputs_func=helpers.get_error_inputs_for_all_optims,
+        optim_error_inputs_func=helpers().get_error_inputs_for_all_optims,
         supported_impls=("foreach", "differentiable"),
         supports_sparse=True,
         has_capturable_arg=True,
@@ -45,7 +51,7 @@ def adam_errors_that_concern_all() -> list:
     """Adam's error inputs but for tensor betas and tensor rates with foreach, which torch alone has."""
     return [
         case
-        for case in helpers.optim_error_inputs_func_adam("cpu", torch.float32)
+        for case in helpers().optim_error_inputs_func_adam("cpu", torch.float32)
         if "Tensor" not in case.error_regex
     ]
 
@@ -67,13 +73,13 @@ def test_error_inputs(kind):
 def test_every_flag_combination_takes_the_same_steps(kind):
     """TensorTracker holds the states of the plain loop, and each other implementation must meet them."""
     info = described(kind)
-    configs = helpers._get_optim_inputs_including_global_cliquey_kwargs(
+    configs = helpers()._get_optim_inputs_including_global_cliquey_kwargs(
         "cuda", torch.float64, info
     )  # for the sake of foreach
     assert len(configs) == 3 * len(INPUTS)
     for reference, *others in (configs[i : i + 3] for i in range(0, len(configs), 3)):
         for other in others:
-            tracker = helpers.TensorTracker()
+            tracker = helpers().TensorTracker()
             follow(kind, reference, tracker.add)
             follow(kind, other, lambda tensor, tracker=tracker: tracker.pop_check_set(tensor, Equal()))
             assert tracker.all_popped()

@@ -72,8 +72,7 @@ def alone_and_by_two(root: Path, *which: str) -> dict[str, float]:
     """The largest difference of weights and of losses in the history, for each run of ranks.py."""
     script = str(HERE / "ranks.py")
     python(script, str(root / "one"), *which)
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    python(*launch, script, str(root / "two"), *which)
+    forked.torchrun(script, str(root / "two"), *which)
     apart: dict[str, float] = {}
     for folder in sorted((root / "one").iterdir()):
         places = (folder, root / "two" / folder.name)

@@ -1,8 +1,5 @@
 """Lifted training in the one loop: it goes on where it stopped, stands in compare, drops no option."""
 
-import os
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import forked
 import torchlift as tl
 from torchlift import lifted
 from torchlift.errors import TorchliftError
@@ -117,17 +115,10 @@ def test_lifted_training_stands_in_compare() -> None:
 @pytest.mark.slow
 def test_two_processes_train_lifted_as_one_does(tmp_path: Path) -> None:
     """Ranks ended 0.36 apart, from different seeds 0.69."""
-    script, launch = str(HERE / "lifted_ranks.py"), ["-m", "torch.distributed.run", "--standalone"]
-    for folder, command in (("one", [script]), ("two", [*launch, "--nproc-per-node=2", script])):
+    script = str(HERE / "lifted_ranks.py")
+    for folder, run in (("one", forked.python), ("two", forked.torchrun)):
         (tmp_path / folder).mkdir()
-        done = subprocess.run(
-            [sys.executable, *command, str(tmp_path / folder)],
-            capture_output=True,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        run(script, str(tmp_path / folder))
     for place in sorted((tmp_path / "one").iterdir()):
         other = tmp_path / "two" / place.name
         if place.suffix == ".pt":

@@ -1,13 +1,12 @@
 """Masks agree across processes, drawn ones too."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+
+from forked import torchrun
 
 NAMES = ("continuous", "tickets", "stochastic")
 
@@ -15,12 +14,7 @@ NAMES = ("continuous", "tickets", "stochastic")
 @pytest.mark.slow
 def test_two_processes_prune_the_same_weights(tmp_path):
     script = Path(__file__).parent / "mask_ranks.py"
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*launch, str(script), str(tmp_path)],
-        capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    torchrun(str(script), str(tmp_path))
     for name in NAMES:
         one, two = (load_file(tmp_path / f"{name}-{rank}.safetensors") for rank in (0, 1))
         assert all(torch.equal(one[key], two[key]) for key in one), name
