@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Problem, Task, constrained
 from torchlift.lifts import Average, KeepGrid, Precision
-from torchlift.methods.precision.keep_grid import settle
+from torchlift.methods.precision.keep_grid import finalize
 from torchlift.models import MLP, LeNet5, resnet
 from torchlift.train import Settings
 
@@ -63,7 +63,7 @@ def measure(
         "precision per channel": Precision(granularity="channel").lift(task),
     }
     problems["on the grid"] = KeepGrid().lift(lift.project(problems["precision"]))
-    problems["on a moving grid"] = settle(problems["precision"], lift, moving=True)
+    problems["on a moving grid"] = finalize(problems["precision"], lift, moving=True)
     if not any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules()):
         problems["average"] = Average().lift(task)
     steps = {"dense": stepper(task, data)} | {name: stepper(p, data) for name, p in problems.items()}

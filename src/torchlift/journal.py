@@ -37,11 +37,11 @@ class Journal:
 
     def numbered(self, first: int) -> Iterator[tuple[int, bytes]]:
         """The whole lines from a number on."""
-        known = min(first, len(self.offsets) - 1)
+        start = min(first, len(self.offsets) - 1)
         try:
             with self.path.open("rb") as file:
-                file.seek(self.offsets[known])
-                for number, line in enumerate(file, known):
+                file.seek(self.offsets[start])
+                for number, line in enumerate(file, start):
                     if not line.endswith(b"\n"):
                         return
                     if number + 1 == len(self.offsets):
@@ -117,11 +117,11 @@ class Journal:
             os.close(handle)
 
 
-def write_at(handle: int, content: bytes, place: int) -> None:
+def write_at(handle: int, content: bytes, offset: int) -> None:
     """All of the bytes at a place."""
     done = 0
     while done < len(content):
-        done += os.pwrite(handle, content[done:], place + done)
+        done += os.pwrite(handle, content[done:], offset + done)
 
 
 def drop_torn(handle: int) -> int:

@@ -36,9 +36,9 @@ class Target:
     value: float
 
     @classmethod
-    def one_of(cls, **given: float | None) -> "Target | None":
+    def one_of(cls, **targets: float | None) -> "Target | None":
         """The one that was given, or None; two are an error."""
-        named = {name: float(value) for name, value in given.items() if value is not None}
+        named = {name: float(value) for name, value in targets.items() if value is not None}
         if len(named) > 1:
             raise TorchliftError(f"give one target, not {len(named)}: {', '.join(named)}.")
         return next((cls(name, value) for name, value in named.items()), None)

@@ -104,7 +104,7 @@ def spectrum(
         again = torch.autograd.grad(
             gradient, parameters, vector, retain_graph=True, materialize_grads=True, allow_unused=True
         )
-        return torch.cat([part.reshape(-1) for part in again])
+        return torch.cat([piece.reshape(-1) for piece in again])
 
     if not gradient.requires_grad:
         raise TorchliftError("the loss has no second derivative: its gradient is constant.")
@@ -150,9 +150,9 @@ def range_eigenvalues(product: Product, size: int, rank: int, seed: int, gradien
         while len(images) < width:
             images.append(product(torch.randn(size, generator=generator, dtype=torch.float64).to(gradient)))
         basis, sizes, _ = torch.linalg.svd(torch.stack(images, 1), full_matrices=False)
-        held = int((sizes > 1e-10 * sizes[0]).sum())
-        if held < width:
-            basis = basis[:, :held]
+        kept = int((sizes > 1e-10 * sizes[0]).sum())
+        if kept < width:
+            basis = basis[:, :kept]
             small = basis.T @ torch.stack([product(column) for column in basis.T], 1)
             return torch.linalg.eigvalsh((small + small.T) / 2)
         if width >= min(rank, size):

@@ -54,10 +54,10 @@ def arithmetic(bits: nn.Module | Tensor | Mapping[int, float], *, overhead: floa
 def counted(bits: nn.Module | Tensor | Mapping[int, float]) -> dict[int, float]:
     """How many weights have each precision."""
     if isinstance(bits, nn.Module):
-        known = [r.precision.flatten() for r in stored(bits).values() if r.precision is not None]
-        if not known:
+        precisions = [r.precision.flatten() for r in stored(bits).values() if r.precision is not None]
+        if not precisions:
             raise TorchliftError("no weight of the model has a grid (tl.stored): quantize first.")
-        bits = torch.cat(known)
+        bits = torch.cat(precisions)
     if not isinstance(bits, Tensor):
         return dict(bits)
     values, counts = bits.unique(return_counts=True)

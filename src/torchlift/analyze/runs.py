@@ -28,12 +28,12 @@ def straightness(model: nn.Module, x: Any) -> dict[str, Slopes]:
 
     def see(_: str, op: Op, z: Tensor, a: Tensor) -> None:
         assert op.bend is not None
-        place = axis(op, model, z)
+        dim = axis(op, model, z)
         with torch.enable_grad():
             at = z.detach().requires_grad_()
             slope = torch.autograd.grad(op.bend(at).sum(), at)[0]
-        s = rows(slope, place).double()
-        offset = (rows(a, place).double() - s * rows(z, place).double()).mean(0)
+        s = rows(slope, dim).double()
+        offset = (rows(a, dim).double() - s * rows(z, dim).double()).mean(0)
         old = slopes.get(label(op), Slopes(s.amin(0), s.amax(0), offset))
         slopes[label(op)] = Slopes(
             torch.minimum(old.low, s.amin(0)), torch.maximum(old.high, s.amax(0)), offset

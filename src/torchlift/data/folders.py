@@ -20,8 +20,8 @@ HELD_OUT = {"test": 0.2, "valid": 0.125}
 
 def holds_pictures(folder: Path) -> bool:
     """Whether there are pictures in folders inside."""
-    places = [below for part in subfolders(folder) for below in (part, *subfolders(part))]
-    return any(next(pictures(place), None) for place in places)
+    places = [below for inner in subfolders(folder) for below in (inner, *subfolders(inner))]
+    return any(next(pictures(folder_inside), None) for folder_inside in places)
 
 
 def subfolders(folder: Path) -> list[Path]:
@@ -42,12 +42,12 @@ def read_pictures(folder: str | Path, seed: int = 0) -> Splits:
     """
     root = Path(folder).expanduser()
     inside = {path.name.lower(): path for path in subfolders(root)}
-    found = {split: inside[name] for split, names in PARTS.items() for name in names if name in inside}
-    places = found if "train" in found else {"train": root}
+    splits = {split: inside[name] for split, names in PARTS.items() for name in names if name in inside}
+    places = splits if "train" in splits else {"train": root}
     classes = [path.name for path in subfolders(places["train"]) if next(pictures(path), None)]
     if len(classes) < 2:
         raise LoadError(f"{places['train']} needs a folder of pictures for each of two or more classes")
-    parts = {split: read_part(place, classes) for split, place in places.items()}
+    parts = {split: read_part(directory, classes) for split, directory in places.items()}
     colors = any(x.shape[1] == 3 for x, _ in parts.values())
     parts = {split: (x.expand(-1, 3, -1, -1) if colors else x, y) for split, (x, y) in parts.items()}
     sizes = {split: tuple(x.shape[1:]) for split, (x, _) in parts.items()}

@@ -94,7 +94,7 @@ def curriculum(
     Savarese, thesis, section 3.3.1. ``options`` are those of :func:`shortest_paths`.
     """
     return {
-        d: shortest_paths(n, d, seed * len(DISTANCES) + place, **options) for place, d in enumerate(distances)
+        d: shortest_paths(n, d, seed * len(DISTANCES) + phase, **options) for phase, d in enumerate(distances)
     }
 
 

@@ -44,11 +44,11 @@ class Pictures(Dataset[tuple[Tensor, int]]):
         """A picture and its class; what is random comes from torch's stream."""
         path, label = self.files[index]
         image = need("pictures", "PIL.Image").open(path).convert("RGB")
-        x = self.part(image) if self.augment else self.middle(image)
+        x = self.random_crop(image) if self.augment else self.middle(image)
         x = flipped(lit(colored(x))) if self.augment else x
         return (x - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None], label
 
-    def part(self, image: Any) -> Tensor:
+    def random_crop(self, image: Any) -> Tensor:
         """A random part, resized."""
         width, height = image.size
         for _ in range(10):

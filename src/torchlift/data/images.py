@@ -35,7 +35,7 @@ def cifar100(folder: str | Path | None = None) -> tuple[Pair, Pair]:
     """
     where = locate("cifar100", folder, ("cifar100", "cifar-100-binary"), "train.bin")
     train, test = (
-        records(where, f"cifar100-{part}", [f"{part}.bin"], labels=2) for part in ("train", "test")
+        records(where, f"cifar100-{split}", [f"{split}.bin"], labels=2) for split in ("train", "test")
     )
     return train, test
 

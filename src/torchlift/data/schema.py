@@ -56,10 +56,10 @@ def encode_table(schema: Schema, path: Path) -> tuple[Tensor, list[str]]:
         if "words" in column:
             strange = sorted(set(cells) - set(column["words"]))
             if strange:
-                known = ", ".join(column["words"][:8])
+                words = ", ".join(column["words"][:8])
                 raise LoadError(
                     f"{path.name}, column {column['name']!r}: {strange[0]!r} is not one of the words the "
-                    f"model knows ({known}); write one of these, or train on data that have it"
+                    f"model knows ({words}); write one of these, or train on data that have it"
                 )
             values = np.asarray([[cell == word for word in column["words"]] for cell in cells], np.float32)
         else:
@@ -75,20 +75,20 @@ def encode_pictures(schema: Schema, path: Path) -> tuple[Tensor, list[str]]:
     from torchlift.data.images import normalize
 
     places = [path, *subfolders(path)] if path.is_dir() else []
-    files = [file for place in places for file in pictures(place)] if places else [path]
+    files = [file for directory in places for file in pictures(directory)] if places else [path]
     if not files:
         raise LoadError(f"{path} holds no pictures; give a folder of them, or one file")
     channels, height, width = schema["shape"]
-    found: list[Tensor] = []
+    images: list[Tensor] = []
     for file in files:
         picture = read_picture(file)
         if tuple(picture.shape[1:]) != (height, width):
             raise LoadError(
                 f"{file}: {tuple(picture.shape[1:])} pixels, the model takes {(height, width)}: resize it"
             )
-        found.append(picture.expand(channels, -1, -1) if len(picture) == 1 else picture[:channels])
+        images.append(picture.expand(channels, -1, -1) if len(picture) == 1 else picture[:channels])
     mean, std = (torch.tensor(schema[key], dtype=torch.float64) for key in ("mean", "std"))
-    return normalize(torch.stack(found), mean, std), [
+    return normalize(torch.stack(images), mean, std), [
         str(file.relative_to(path) if places else file.name) for file in files
     ]
 

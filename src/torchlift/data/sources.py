@@ -27,14 +27,14 @@ def locate(who: str, folder: str | Path | None, places: Sequence[str], file: str
 
     The data folder is the argument, else the environment variable ``TORCHLIFT_DATA``.
     """
-    given = folder or os.environ.get("TORCHLIFT_DATA")
+    data_folder = folder or os.environ.get("TORCHLIFT_DATA")
     layout = f"{places[0]}/{file}"
-    if not given:
+    if not data_folder:
         raise LoadError(f"{who}: no data folder; pass one or set TORCHLIFT_DATA to a folder with {layout}")
-    root = Path(given).expanduser()
-    for place in (*places, "."):
-        if any((root / place / (file + suffix)).exists() for suffix in OPENERS):
-            return root / place
+    root = Path(data_folder).expanduser()
+    for subfolder in (*places, "."):
+        if any((root / subfolder / (file + suffix)).exists() for suffix in OPENERS):
+            return root / subfolder
     raise LoadError(
         f"{who}: {root} has no {layout}; pass another folder or set TORCHLIFT_DATA to one that has"
     )

@@ -59,6 +59,6 @@ def hold_out(pair: Pair, fraction: float, seed: int) -> tuple[Pair, Pair]:
     """Shuffle by ``seed`` and set a fraction aside."""
     x, y = pair
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-    held = max(1, round(fraction * len(x)))
-    rest, part = order[held:], order[:held]
-    return (x[rest], y[rest]), (x[part], y[part])
+    count = max(1, round(fraction * len(x)))
+    rest, aside = order[count:], order[:count]
+    return (x[rest], y[rest]), (x[aside], y[aside])

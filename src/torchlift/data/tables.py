@@ -30,7 +30,7 @@ def read_table(path: str | Path, seed: int = 0, kind: Kind | None = None) -> Spl
     names, columns = read_columns(path)
     target = next((name for name in names if name.lower() in TARGETS), names[-1])
     inputs = [column_inputs(path, name, columns[name]) for name in names if name != target]
-    widths = [part.shape[1] for part in inputs]
+    widths = [block.shape[1] for block in inputs]
     x = torch.from_numpy(np.concatenate(inputs, 1, dtype=np.float32))
     y, kind = column_target(path, target, columns[target], kind)
     parts = split(x, y, kind, seed)
@@ -83,7 +83,7 @@ def read_columns(path: Path, least: int = 10) -> tuple[list[str], dict[str, list
     for line, row in enumerate(rows[1:], 2):
         if len(row) != len(names):
             raise LoadError(f"{path.name}, row {line}: {len(row)} cells for {len(names)} columns")
-    return names, {name: [row[place].strip() for row in rows[1:]] for place, name in enumerate(names)}
+    return names, {name: [row[column].strip() for row in rows[1:]] for column, name in enumerate(names)}
 
 
 def number(cell: str) -> float | None:
@@ -124,8 +124,8 @@ def column_target(path: Path, name: str, cells: list[str], kind: Kind | None) ->
             f"{path.name}, column {name!r}: {len(words)} different whole numbers or words are not classes; "
             'for a regression pass kind="regression" (--loss mse)'
         )
-    place = {word: index for index, word in enumerate(words)}
-    return torch.tensor([place[cell] for cell in cells]), "classification"
+    index_of = {word: index for index, word in enumerate(words)}
+    return torch.tensor([index_of[cell] for cell in cells]), "classification"
 
 
 def class_names(cells: list[str]) -> list[str]:

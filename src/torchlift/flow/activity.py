@@ -17,11 +17,11 @@ from torchlift.tree import like
 def pieces(x: Any, model: nn.Module) -> Iterator[Any]:
     """Inputs, piece by piece, in the model's precision: tensors in memory, or a loader of batches."""
     example = next(model.parameters(), torch.zeros(()))
-    held = isinstance(x, Tensor | Mapping)
+    in_memory = isinstance(x, Tensor | Mapping)
     any_piece = False
-    for piece in chunks(x) if held else x:
+    for piece in chunks(x) if in_memory else x:
         any_piece = True
-        yield like(piece if held or isinstance(piece, Tensor) else piece[0], example)
+        yield like(piece if in_memory or isinstance(piece, Tensor) else piece[0], example)
     if not any_piece:
         raise DataError("there are no inputs to look at.")
 
@@ -60,8 +60,8 @@ def moments(model: nn.Module, x: Any) -> dict[str, Moments]:
     by_layer: dict[str, Moments] = {}
 
     def see(name: str, op: Op, z: Tensor, a: Tensor) -> None:
-        place = axis(op, model, z)
-        seen = Moments.of(rows(z, place), rows(a, place))
+        dim = axis(op, model, z)
+        seen = Moments.of(rows(z, dim), rows(a, dim))
         by_layer[name] = by_layer[name] + seen if name in by_layer else seen
 
     visit(model, x, see)

@@ -65,8 +65,8 @@ class Moments:
     def fit(self, slope: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """λ, μ of least squares; where x is constant, the given slope (or none) through the mean."""
         fallback = torch.zeros_like(self.x) if slope is None else slope.double()
-        found = torch.where(self.still(self.xx, self.x), fallback, self.xy / self.xx)
-        return found, self.y - found * self.x
+        slopes = torch.where(self.still(self.xx, self.x), fallback, self.xy / self.xx)
+        return slopes, self.y - slopes * self.x
 
     @property
     def residual(self) -> Tensor:

@@ -253,15 +253,15 @@ class _Reader:
     def call(self, node: torch.fx.Node, inputs: list[torch.fx.Node]) -> Call:
         """The function itself, with places for its inputs."""
 
-        def place(item: torch.fx.Node) -> Any:
+        def argument(item: torch.fx.Node) -> Any:
             if item.op != "get_attr":
                 return Value(inputs.index(item))
             path, _, name = str(item.target).rpartition(".")
             return Attribute(self.model.get_submodule(path), name)
 
         function = IN_PLACE.get(named(node.target), node.target)
-        args: Any = map_arg(node.args, place)
-        kwargs: Any = map_arg(node.kwargs, place)
+        args: Any = map_arg(node.args, argument)
+        kwargs: Any = map_arg(node.kwargs, argument)
         return Call(function, tuple(args), dict(kwargs))
 
 
@@ -272,9 +272,9 @@ def needed(steps: Sequence[Step], output: int) -> tuple[Step, ...]:
         if number in wanted:
             wanted.update(steps[number - 1].inputs)
     order = sorted(wanted | {0})
-    place = {old: new for new, old in enumerate(order)}
+    new_number = {old: new for new, old in enumerate(order)}
     kept = [steps[number - 1] for number in order if number]
-    return tuple(dataclasses.replace(s, inputs=tuple(place[i] for i in s.inputs)) for s in kept)
+    return tuple(dataclasses.replace(s, inputs=tuple(new_number[i] for i in s.inputs)) for s in kept)
 
 
 def named(target: Any) -> str:

@@ -48,11 +48,11 @@ class Recorder(TorchFunctionMode):
         self.guards: dict[int, weakref.ref[Tensor]] = {}
         self.count = 0
         self.calls: dict[str, int] = {}
-        self.made: dict[int, Op] = {}
+        self.op_of: dict[int, Op] = {}
 
-    def number(self, tensor: Tensor, anew: bool = False) -> int:
+    def number(self, tensor: Tensor, fresh: bool = False) -> int:
         """The value a tensor holds now."""
-        if anew or id(tensor) not in self.numbers:
+        if fresh or id(tensor) not in self.numbers:
             self.count += 1
             self.remember(tensor, self.count)
         return self.numbers[id(tensor)]
@@ -84,9 +84,9 @@ class Recorder(TorchFunctionMode):
             if isinstance(t, Tensor) and versions.get(id(t)) != t._version  # pyright: ignore[reportPrivateUsage]
         ]
         for tensor in fresh:
-            done = dataclasses.replace(op, output=self.number(tensor, anew=True))
+            done = dataclasses.replace(op, output=self.number(tensor, fresh=True))
             self.ops.append(done)
-            self.made[done.output] = done
+            self.op_of[done.output] = done
         return result
 
     def passed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -106,12 +106,12 @@ class Recorder(TorchFunctionMode):
         inputs: tuple[int, ...],
     ) -> Op:
         """What an operation is."""
-        place = next((self.owners[id(t)] for t in tensors[1:] if id(t) in self.owners), None)
-        if name in LAYERS and place is not None:
-            self.calls[place] = self.calls.get(place, 0) + 1
-            return Op("layer", name, place, inputs, 0, place)
-        if name == "batch_norm" and place is not None and isinstance(args[1], Tensor):  # running statistics
-            return Op("norm", name, place, inputs, 0, self.source(inputs[:1]))
+        owner = next((self.owners[id(t)] for t in tensors[1:] if id(t) in self.owners), None)
+        if name in LAYERS and owner is not None:
+            self.calls[owner] = self.calls.get(owner, 0) + 1
+            return Op("layer", name, owner, inputs, 0, owner)
+        if name == "batch_norm" and owner is not None and isinstance(args[1], Tensor):  # running statistics
+            return Op("norm", name, owner, inputs, 0, self.source(inputs[:1]))
         if name in ACTIVATIONS:
             return Op(
                 "activation", name, self.stack[-1], inputs, 0, self.source(inputs), pure(func, args, kwargs)
@@ -122,7 +122,7 @@ class Recorder(TorchFunctionMode):
 
     def source(self, inputs: tuple[int, ...]) -> str:
         """The layer that made a value, through norms."""
-        op = self.made.get(inputs[0]) if inputs else None
+        op = self.op_of.get(inputs[0]) if inputs else None
         return op.layer if op is not None and op.kind in ("layer", "norm") else ""
 
 

@@ -88,25 +88,25 @@ def invert(
         with bar(progress, limit) as report:
             watch = Watch(tol, limit, 10, seconds, report)
             weighted = weigh(problem, function, y, noise, alpha, start, watch)
-            found = problem.solve(weighted, start, watch)
-        return told(problem, weighted, found, y, begun)
+            solution = problem.solve(weighted, start, watch)
+        return inversion_of(problem, weighted, solution, y, begun)
 
 
-def told(problem: Problem, reg: Function, found: Descent, y: Tensor, begun: float) -> Inversion:
+def inversion_of(problem: Problem, reg: Function, solution: Descent, y: Tensor, begun: float) -> Inversion:
     """What the solver found, in numbers."""
-    output = problem.output(found.x)
+    output = problem.output(solution.x)
     return Inversion(
-        x=found.x,
-        objective=float(found.objective.sum()),
-        fidelity=float(problem.fidelity(found.x).sum()),
+        x=solution.x,
+        objective=float(solution.objective.sum()),
+        fidelity=float(problem.fidelity(solution.x).sum()),
         residual=float((output - y).norm()),
-        iterations=found.iterations,
+        iterations=solution.iterations,
         alpha=None if isinstance(reg, Zero) else float(getattr(reg, "alpha", 1.0)),
-        gap=None if found.gap is None else float(found.gap.sum()),
-        converged=found.converged,
+        gap=None if solution.gap is None else float(solution.gap.sum()),
+        converged=solution.converged,
         method=problem.method(reg),
         seconds=time.perf_counter() - begun,
-        history=found.history,
+        history=solution.history,
         y=y,
         output=output,
     )
@@ -254,10 +254,10 @@ def weigh(
     rough = dataclasses.replace(watch, tol=max(watch.tol, 1e-4), max_iter=min(watch.max_iter, 2000))
 
     def solver(weighted: Function, warm: Tensor | None) -> choosing.Point:
-        found = problem.solve(weighted, start if warm is None else warm, rough)
+        solution = problem.solve(weighted, start if warm is None else warm, rough)
         weight = float(getattr(weighted, "alpha", 1.0))
-        size = float(weighted.fn(found.x).sum()) / weight
-        return choosing.Point(weight, found.x, float(problem.fidelity(found.x).sum()), size)
+        size = float(weighted.fn(solution.x).sum()) / weight
+        return choosing.Point(weight, solution.x, float(problem.fidelity(solution.x).sum()), size)
 
     first = float(getattr(reg, "alpha", 1.0))
     if noise is not None:

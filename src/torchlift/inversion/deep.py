@@ -177,8 +177,8 @@ def descend(
     done, converged = 0, False
     for decade in range(blocks.decades, -1, -1):
         weighted = reweighted(reg, alpha * 10**decade)
-        part = 1.0 if decade == 0 else blocks.share * (blocks.decades - decade + 1)
-        while done < part * watch.max_iter and not _late(begun, watch, part):
+        portion = 1.0 if decade == 0 else blocks.share * (blocks.decades - decade + 1)
+        while done < portion * watch.max_iter and not _late(begun, watch, portion):
             last = [sweeps.u, *sweeps.z[:-1]]
             sweeps(weighted)
             done += 1
@@ -195,8 +195,8 @@ def descend(
     return Descent(sweeps.u, value, done, converged, None, sweeps.dual, tuple(rows))
 
 
-def _late(begun: float, watch: Watch, part: float) -> bool:
-    return watch.seconds is not None and time.perf_counter() - begun >= part * watch.seconds
+def _late(begun: float, watch: Watch, portion: float) -> bool:
+    return watch.seconds is not None and time.perf_counter() - begun >= portion * watch.seconds
 
 
 def _change(old: Sequence[Tensor], new: Sequence[Tensor]) -> float:

@@ -49,9 +49,9 @@ class Forward:
 
     def lower(self, start: Tensor, watch: Watch) -> Descent:
         """Quasi-Newton, sample by sample."""
-        found = lbfgs(self.slope, start, watch=watch)
-        x = found.x if self.box is None else self.box.prox(found.x)
-        return dataclasses.replace(found, x=x, objective=self.value(x))
+        solution = lbfgs(self.slope, start, watch=watch)
+        x = solution.x if self.box is None else self.box.prox(solution.x)
+        return dataclasses.replace(solution, x=x, objective=self.value(x))
 
 
 def of_stages(stages: Sequence[Stage], y: Tensor, reg: Function, box: Box | None) -> Forward:
@@ -87,9 +87,9 @@ def descend(
     start = torch.where((a <= b).reshape(-1, *[1] * (x.ndim - 1)), x, other)
     left = None if watch.seconds is None else max(1e-3, watch.seconds - (time.perf_counter() - begun))
     rest = max(1, watch.max_iter - lifted.iterations)
-    found = of_stages(stages, y, reg, box).lower(
+    solution = of_stages(stages, y, reg, box).lower(
         start, dataclasses.replace(watch, max_iter=rest, seconds=left)
     )
     done = lifted.iterations
-    rows = (*lifted.history, *((k + done, value, gap) for k, value, gap in found.history))
-    return dataclasses.replace(found, iterations=found.iterations + done, history=rows)
+    rows = (*lifted.history, *((k + done, value, gap) for k, value, gap in solution.history))
+    return dataclasses.replace(solution, iterations=solution.iterations + done, history=rows)

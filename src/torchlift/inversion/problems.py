@@ -145,8 +145,8 @@ class Residual:
                 (energy.value(x) + states.fn(x)).clamp(min=0), 64 * torch.finfo(x.dtype).eps * scale
             )
 
-        found = fista(energy, states, torch.cat([u, *z], 1), gap=gap if exact else None, watch=watch)
-        return dataclasses.replace(found, x=found.x[:, : u.shape[1]].reshape(len(u), *self.shape))
+        solution = fista(energy, states, torch.cat([u, *z], 1), gap=gap if exact else None, watch=watch)
+        return dataclasses.replace(solution, x=solution.x[:, : u.shape[1]].reshape(len(u), *self.shape))
 
     def output(self, x: Tensor) -> Tensor:
         """The forward pass."""

@@ -117,15 +117,15 @@ def segment(steps: Sequence[Step], start: int, shape: Shape, like: Tensor) -> Af
 def _tried(step: Step, size: Shape, work: Callable[[], Affine | None]) -> Affine:
     kind = type(step.module).__name__
     try:
-        found = work()
+        affine = work()
     except (RuntimeError, ValueError, IndexError) as error:
         reason = str(error).splitlines()[0]
         raise InversionError(
             f"tl.invert: {step.name!r} ({kind}) does not take samples of {size}: {reason}"
         ) from None
-    if found is None:
+    if affine is None:
         raise InversionError(f"tl.invert: {step.name!r} ({kind}) cannot be run backward: it is not affine")
-    return found
+    return affine
 
 
 def _check(name: str, activation: Activation, size: Shape) -> None:
@@ -151,9 +151,9 @@ def agree(
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, *shape, generator=generator, dtype=torch.float64).to(like)
     with torch.no_grad():
-        wanted, found = model(x.flatten(1) if flat else x), network(x)
+        wanted, output = model(x.flatten(1) if flat else x), network(x)
     rounding = 1e4 * torch.finfo(like.dtype).eps * (1 + float(wanted.abs().max()))
-    if found.shape != wanted.shape or float((found - wanted).abs().max()) > rounding:
+    if output.shape != wanted.shape or float((output - wanted).abs().max()) > rounding:
         raise InversionError(
             f"tl.invert: {type(model).__name__} does something besides its modules (hooks, own forward): "
             "it was read as another network; use method='adam' or 'lbfgs'"

@@ -108,13 +108,15 @@ def _with_inner_steps(
         nonlocal share, before
         del dual
         assert gap is not None
-        found = gap(x, warm.q)
-        if bool(torch.isfinite(found.gap).all()):
-            size = float(found.gap.sum())
+        certificate = gap(x, warm.q)
+        if bool(torch.isfinite(certificate.gap).all()):
+            size = float(certificate.gap.sum())
             share = max(share / 4, _LEAST) if size > 0.8 * before else share
             before = size
-            warm.allowed = share * found.gap.clamp(min=found.rounding) / max(fidelity.lipschitz, 1e-30)
-        return found
+            warm.allowed = (
+                share * certificate.gap.clamp(min=certificate.rounding) / max(fidelity.lipschitz, 1e-30)
+            )
+        return certificate
 
-    found = fista(fidelity, warm, start, gap=None if gap is None else watched, watch=watch)
-    return dataclasses.replace(found, dual=warm.q)
+    solution = fista(fidelity, warm, start, gap=None if gap is None else watched, watch=watch)
+    return dataclasses.replace(solution, dual=warm.q)

@@ -33,9 +33,9 @@ class Gan(nn.Module):
             nn.Conv2d(channels, width, 4, 2, 1), nn.LeakyReLU(0.2), *down(width, 2 * width),
             *down(2 * width, 4 * width), nn.Conv2d(4 * width, 1, 4), nn.Flatten(0),
         )  # fmt: skip
-        for part in self.modules():
-            if isinstance(part, nn.Conv2d | nn.ConvTranspose2d):
-                nn.init.normal_(part.weight, std=0.02)
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+                nn.init.normal_(layer.weight, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
         """How real images look."""
@@ -46,7 +46,7 @@ class Gan(nn.Module):
         """Images of noise that is the same for all generators."""
         noise = torch.randn(count, NOISE, generator=torch.Generator().manual_seed(1))
         home = next(self.generator.parameters()).device
-        return torch.cat([self.generator.eval()(part.to(home)) for part in noise.split(500)]).cpu()
+        return torch.cat([self.generator.eval()(batch.to(home)) for batch in noise.split(500)]).cpu()
 
 
 def game(gan: Gan, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -56,7 +56,7 @@ def game(gan: Gan, batch: tuple[Tensor, Tensor]) -> Tensor:
     at once, where the source lets them take turns.
     """
     judge = gan.discriminator
-    made = gan.generator(torch.randn(len(batch[0]), NOISE, device=batch[0].device))
+    fakes = gan.generator(torch.randn(len(batch[0]), NOISE, device=batch[0].device))
     fixed = {name: p.detach() for name, p in judge.named_parameters()}
-    fooled = softplus(-functional_call(judge, fixed, (made,))).mean()
-    return softplus(-judge(batch[0])).mean() + softplus(judge(made.detach())).mean() + fooled
+    fooled = softplus(-functional_call(judge, fixed, (fakes,))).mean()
+    return softplus(-judge(batch[0])).mean() + softplus(judge(fakes.detach())).mean() + fooled

@@ -23,10 +23,10 @@ class Translator(nn.Module):
         self.length = length
         self.source, self.target = nn.Embedding(sources, width), nn.Embedding(targets, width)
         self.places = nn.Embedding(length, width)
-        made: Any = {"dropout": 0.1, "batch_first": True, "norm_first": True}
-        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, **made)
+        options: Any = {"dropout": 0.1, "batch_first": True, "norm_first": True}
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, **options)
         encoder = nn.TransformerEncoder(layer, depth, nn.LayerNorm(width), enable_nested_tensor=False)
-        self.body = nn.Transformer(width, heads, 0, depth, 4 * width, custom_encoder=encoder, **made)
+        self.body = nn.Transformer(width, heads, 0, depth, 4 * width, custom_encoder=encoder, **options)
         self.head = nn.Linear(width, targets)
         for table in (self.source, self.target, self.places):
             nn.init.normal_(table.weight, std=width**-0.5)
@@ -46,7 +46,7 @@ class Translator(nn.Module):
     @torch.no_grad()
     def translated(self, source: Tensor) -> Tensor:
         """The likeliest next word, one after another."""
-        found = torch.full((len(source), 1), START, device=source.device)
+        words = torch.full((len(source), 1), START, device=source.device)
         for _ in range(self.length - 1):
-            found = torch.cat([found, self(torch.cat([source, found], 1))[:, -1:].argmax(-1)], 1)
-        return found
+            words = torch.cat([words, self(torch.cat([source, words], 1))[:, -1:].argmax(-1)], 1)
+        return words

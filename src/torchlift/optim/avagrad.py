@@ -91,8 +91,8 @@ class AvaGrad(MomentOptimizer):
         """Take over a state; what follows is bit for bit what would have followed."""
         places = [group["gamma"] for group in self.param_groups]
         super().load_state_dict(state_dict)
-        for group, place in zip(self.param_groups, places, strict=True):
-            group["gamma"] = torch.full_like(place, group["gamma"])
+        for group, template in zip(self.param_groups, places, strict=True):
+            group["gamma"] = torch.full_like(template, group["gamma"])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A state, perhaps of a time when groups knew less."""

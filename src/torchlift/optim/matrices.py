@@ -143,7 +143,7 @@ def stacked(tensors: Sequence[Tensor], blocks: int = 1) -> Tensor:
 def unstacked(batch: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """A batch of matrices in the shapes of the weights."""
     blocks = len(batch) // len(like)
-    return [part.reshape(tensor.shape) for part, tensor in zip(batch.split(blocks), like, strict=True)]
+    return [matrix.reshape(tensor.shape) for matrix, tensor in zip(batch.split(blocks), like, strict=True)]
 
 
 def gradients(params: list[Tensor]) -> list[Tensor]:

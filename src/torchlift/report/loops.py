@@ -36,19 +36,19 @@ def loops_view(loops: Loops) -> dict[str, Any]:
     return {
         "figure": loops,
         "circles": [
-            {"x": place(n), "name": name, "uses": list(loops.path).count(n)}
+            {"x": center(n), "name": name, "uses": list(loops.path).count(n)}
             for n, name in enumerate(loops.names)
         ],
         "arrows": [curve(a, b, numbers, middle) for (a, b), numbers in steps.items()],
         "middle": middle,
         "radius": RADIUS,
-        "width": place(len(loops.names) - 1) + place(0),
+        "width": center(len(loops.names) - 1) + center(0),
         "height": 2 * middle,
         "summary": " → ".join(loops.names[number] for number in loops.path),
     }
 
 
-def place(number: int) -> int:
+def center(number: int) -> int:
     """Where the center of a weight is, from the left."""
     return MARGIN + RADIUS + STEP * number
 
@@ -56,7 +56,7 @@ def place(number: int) -> int:
 def curve(a: int, b: int, numbers: list[int], middle: int) -> dict[str, Any]:
     """A step from one weight to another: straight to the next, above where it skips, below where it loops."""
     label = ", ".join(map(str, numbers[:4])) + (" …" if len(numbers) > 4 else "")
-    x0, x1 = place(a), place(b)
+    x0, x1 = center(a), center(b)
     if b == a + 1:
         path = f"M{x0 + RADIUS},{middle}H{x1 - RADIUS - 5}"
         return {"path": path, "back": False, "x": (x0 + x1) / 2, "y": middle - 6, "label": label}

@@ -43,10 +43,10 @@ def variables(dark: bool) -> dict[str, str]:
 
 def heat(fraction: float) -> tuple[str, str]:
     """Cividis at ``fraction`` ∈ [0, 1], and the ink (black or white) that reads best on it."""
-    place = min(max(fraction, 0.0), 1.0) * (len(CIVIDIS) - 1)
-    index = min(int(place), len(CIVIDIS) - 2)
+    position = min(max(fraction, 0.0), 1.0) * (len(CIVIDIS) - 1)
+    index = min(int(position), len(CIVIDIS) - 2)
     low, high = list(pairwise(CIVIDIS))[index]
-    mixed = tuple(round(a + (place - index) * (b - a)) for a, b in zip(rgb(low), rgb(high), strict=True))
+    mixed = tuple(round(a + (position - index) * (b - a)) for a, b in zip(rgb(low), rgb(high), strict=True))
     color = "#{:02x}{:02x}{:02x}".format(*mixed)
     return color, max("#000000", "#ffffff", key=lambda ink: contrast(ink, color))
 

@@ -62,7 +62,7 @@ def chart_view(chart: Chart) -> Json:
 def _line_view(line: Line, index: int, x: Axis, y: Axis) -> Json:
     keep = decimate(line.y)
     across = [x.at(line.x[k]) for k in keep]
-    rising = [(place, y.at(line.y[k])) for place, k in zip(across, keep, strict=True)]
+    rising = [(position, y.at(line.y[k])) for position, k in zip(across, keep, strict=True)]
     band, low, high = "", None, None
     if line.low is not None and line.high is not None:
         low, high = [line.low[k] for k in keep], [line.high[k] for k in keep]
@@ -113,7 +113,7 @@ def _heights(line: Line) -> Iterable[float]:
 
 
 def _over(across: Iterable[float], heights: Iterable[float], y: Axis) -> list[tuple[float, float]]:
-    return [(place, y.at(height)) for place, height in zip(across, heights, strict=True)]
+    return [(position, y.at(height)) for position, height in zip(across, heights, strict=True)]
 
 
 def as_json(values: Sequence[float] | None) -> list[float | None] | None:

@@ -44,15 +44,15 @@ def _row_view(row: DotRow, index: int, axis: Axis, labels: Sequence[str]) -> Jso
     names = [labels[k] if k < len(labels) else str(k) for k in range(len(row.values))]
     alike = [sum(w == v for w in row.values[:k]) for k, v in enumerate(row.values)]
     spots = [
-        (axis.at(v), n, show(v), TIE * (place - (row.values.count(v) - 1) / 2))
-        for v, n, place in zip(row.values, names, alike, strict=True)
+        (axis.at(v), n, show(v), TIE * (position - (row.values.count(v) - 1) / 2))
+        for v, n, position in zip(row.values, names, alike, strict=True)
         if math.isfinite(v)
     ]
     has_range = row.low is not None and row.high is not None
     label = interval(mean, row.low, row.high) if row.low is not None and row.high is not None else show(mean)
     whisker = (axis.at(row.low or 0.0), axis.at(row.high or 0.0)) if has_range else None
-    place = {"mean": axis.at(mean) if finite else None, "whisker": whisker, "spots": spots}
-    return {"name": row.name, "label": label, **place, **style(index, row.style)}
+    position = {"mean": axis.at(mean) if finite else None, "whisker": whisker, "spots": spots}
+    return {"name": row.name, "label": label, **position, **style(index, row.style)}
 
 
 def _points_view(points: Points, index: int, x: Axis, y: Axis) -> Json:

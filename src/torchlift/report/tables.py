@@ -61,10 +61,10 @@ def _column_view(column: Column, cells: Sequence[Cell]) -> list[Json]:
     keys = [_key(cell) for cell in cells]
     numbers = [key for key in keys if isinstance(key, float) and math.isfinite(key)]
     best = {"high": max, "low": min}.get(column.best, lambda _, default: default)(numbers, default=None)
-    marked = best is not None and len(numbers) > 1
+    has_best = best is not None and len(numbers) > 1
     texts = _texts(column, cells)
     return [
-        {"text": text, "key": _sortable(key), "best": marked and key == best, "head": False}
+        {"text": text, "key": _sortable(key), "best": has_best and key == best, "head": False}
         for text, key in zip(texts, keys, strict=True)
     ]
 
@@ -136,12 +136,12 @@ def bars_view(bars: Bars) -> Json:
     return {"figure": bars, "rows": rows, "legend": list(bars.series) if len(bars.series) > 1 else []}
 
 
-def _bar(value: float, place: float, zero: float, bars: Bars) -> Json:
-    drawn = math.isfinite(place)
+def _bar(value: float, position: float, zero: float, bars: Bars) -> Json:
+    drawn = math.isfinite(position)
     return {
         "text": show(value, bars.form),
-        "at": min(zero, place) if drawn else 0.0,
-        "length": abs(place - zero) if drawn else 0.0,
+        "at": min(zero, position) if drawn else 0.0,
+        "length": abs(position - zero) if drawn else 0.0,
     }
 
 

@@ -32,7 +32,7 @@ class History:
         self.path, self.writes = path, writes and path is not None
         self.journal = Journal(Path() if path is None else path)
         self.rows: list[Row] = []
-        self.told, self.bytes, self.digest = 0, 0, hashlib.blake2b(digest_size=16)
+        self.count, self.bytes, self.digest = 0, 0, hashlib.blake2b(digest_size=16)
         self.stored: list[bytes] | None = None
         self.waiting, self.written = bytearray(), -WAIT
 
@@ -44,7 +44,7 @@ class History:
 
     def catch_up(self, flush: bool = False) -> None:
         """Count the rows that wait, and write them as lines; ``flush`` takes them to the disk."""
-        for row in self.rows[self.told :]:
+        for row in self.rows[self.count :]:
             line = self.journal.encode(row)
             self.advance(line)
             self.waiting += line
@@ -55,7 +55,7 @@ class History:
 
     def advance(self, line: bytes) -> None:
         """Count a line."""
-        self.told += 1
+        self.count += 1
         self.bytes += len(line)
         self.digest.update(line)
 
@@ -67,7 +67,7 @@ class History:
 
     def rewind(self, mark: Mark, cut: bool = True) -> None:
         """Make the rows those before a mark; ``cut`` the file there too."""
-        self.rows, self.told, self.bytes, self.digest = [], 0, 0, hashlib.blake2b(digest_size=16)
+        self.rows, self.count, self.bytes, self.digest = [], 0, 0, hashlib.blake2b(digest_size=16)
         for number, line in enumerate(self.lines()[: mark["rows"]]):
             self.rows.append(self.journal.decode(line, number))
             self.advance(line)

@@ -13,7 +13,7 @@ from torchlift import analyze
 from torchlift.core import Task, anneal, chain
 from torchlift.errors import NeedsFitError, OrderError, SelectionError, TorchliftError
 from torchlift.lifts import CriticalLayer
-from torchlift.methods.depth.factor import factors, place
+from torchlift.methods.depth.factor import factors, fit_inside
 from torchlift.methods.depth.segments import exact, nearly
 from torchlift.testing.steps import count, projected
 
@@ -110,7 +110,7 @@ def test_factors_multiply_to_the_weight(m: int, n: int, extra: int, seed: int | 
 )
 def test_every_input_lands_inside_its_piece(low: float, length: float, piece: tuple[float, float]) -> None:
     ends = [torch.tensor([v], dtype=torch.float64) for v in (low, low + length, *piece)]
-    scale, shift = place(*ends, margin=0.5)
+    scale, shift = fit_inside(*ends, margin=0.5)
     for z in (low, low + length / 2, low + length):
         assert piece[0] < float(scale * z + shift) < piece[1]
 

@@ -14,7 +14,7 @@ from torchlift.core.stored import scale_rows, weight_of
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
 from torchlift.methods.precision.grids import as_levels, odd_levels, on_grid, units_of
-from torchlift.methods.precision.keep_grid import OnGrid, settle
+from torchlift.methods.precision.keep_grid import OnGrid, finalize
 from torchlift.testing.laws import LAWS
 
 
@@ -87,7 +87,7 @@ def test_forward_is_on_the_grid_to_the_bit_and_the_gradient_is_straight_through(
 def test_settling_keeps_where_between_two_values_a_weight_was():
     lift = Precision(p_init=2)
     lifted = lift.lift(task())
-    held = settle(lifted, lift)
+    held = finalize(lifted, lift)
     small, again = lift.project(lifted), KeepGrid().project(held)
     for (name, a), b in zip(small.named_parameters(), again.parameters(), strict=True):
         assert torch.equal(a, b), name

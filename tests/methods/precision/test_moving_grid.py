@@ -12,7 +12,7 @@ from torch import nn
 from torchlift.core import Task, store, stored
 from torchlift.lifts import KeepGrid, Precision
 from torchlift.methods.precision.grids import on_grid
-from torchlift.methods.precision.keep_grid import settle
+from torchlift.methods.precision.keep_grid import finalize
 from torchlift.methods.precision.moving_grid import OnMovingGrid
 
 
@@ -67,7 +67,7 @@ def moved(zeros_before: bool = False):
             start.model[0].weight[::2] = 0.0
         store(start, "model.0.weight", kept=start.model[0].weight != 0)
     lift = Precision(p_init=2, granularity="tensor")
-    problem = settle(lift.lift(start), lift, moving=True)
+    problem = finalize(lift.lift(start), lift, moving=True)
     optimizer = torch.optim.AdamW(problem.parameters(), lr=0.05)
     for _ in range(30):
         optimizer.zero_grad()
@@ -89,7 +89,7 @@ def test_zeros_move_but_what_was_cut_before_stays():
     node = problem.nodes["model/0/weight"]
     assert bool((node.weight[cut] == 0).all())
     lift = Precision(p_init=2, granularity="tensor")
-    before = settle(lift.lift(start), lift, moving=True)
+    before = finalize(lift.lift(start), lift, moving=True)
     first = before.nodes["model/0/weight"].project() == 0
     now = node.project() == 0
     assert int(first.sum()) == int(now.sum())
@@ -103,7 +103,7 @@ def test_copies_and_state_dicts_are_the_problem():
     again = copy.deepcopy(problem)
     assert torch.equal(again.predict(batch()[0]), problem.predict(batch()[0]))
     lift = Precision(p_init=2, granularity="tensor")
-    other = settle(lift.lift(task()), lift, moving=True)
+    other = finalize(lift.lift(task()), lift, moving=True)
     other.load_state_dict(problem.state_dict())
     assert torch.equal(other.predict(batch()[0]), problem.predict(batch()[0]))
 

@@ -160,7 +160,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     here.wait()
     os.close(lock.handle)  # as the kernel does when the parent is killed
     lock.handle = -1
-    Lock.held.discard(lock)
+    Lock.open_locks.discard(lock)
     try:
         Lock(tmp_path).release()
     finally:

@@ -45,12 +45,12 @@ def projected_gradient(
     *,
     tolerance: float,
     steps: int,
-    settle: bool = False,
+    early: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """x ← P(y − (Hy − g)/L), y extrapolated by min(k/(k + 5), (√κ − 1)/(√κ + 1)); x and which rows are done.
 
     A row is done when its projected gradient step moves it by less than tolerance·(m/L): then it is
-    within the tolerance of the solution. With ``settle`` it is enough that the bounds it touches were the
+    within the tolerance of the solution. With ``early`` it is enough that the bounds it touches were the
     same at the last two looks. Rows that are done leave the computation.
     """
     beta = constant_momentum(spectrum.condition)
@@ -58,7 +58,7 @@ def projected_gradient(
     contraction = torch.eye(len(h), dtype=h.dtype, device=h.device) - h / spectrum.high
 
     def solve(shift: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        return _rows(contraction, shift, bounds, x, beta, least, steps, settle)
+        return _rows(contraction, shift, bounds, x, beta, least, steps, early)
 
     return in_cache(solve, g / spectrum.high, start)
 
@@ -71,7 +71,7 @@ def _rows(
     beta: float,
     least: float,
     steps: int,
-    settle: bool,
+    early: bool,
 ) -> tuple[Tensor, Tensor]:
     """x ← P(y(I − H/L) + g/L): one product a step."""
     result, done = start.clone(), torch.zeros(len(shift), dtype=torch.bool, device=shift.device)
@@ -83,7 +83,7 @@ def _rows(
             scale = new.abs().amax(1).clamp(min=torch.finfo(shift.dtype).tiny)
             left = (new - point).abs().amax(1) / scale > least
             before, side = side, sides(new, bounds)
-            if settle:
+            if early:
                 left &= (side != before).any(1)
             done[rows[~left]] = True
             result[rows] = new

@@ -96,7 +96,7 @@ def _near(h: Tensor, g: Tensor, bounds: Bounds, x: Tensor, spectrum: Spectrum, s
     """The bounds that hold, most likely, in single precision; the start where that overflows."""
     single = bounds.to(torch.float32)
     near, _ = projected_gradient(
-        h.float(), g.float(), single, x.float(), spectrum, tolerance=1e-3, steps=steps, settle=True
+        h.float(), g.float(), single, x.float(), spectrum, tolerance=1e-3, steps=steps, early=True
     )
     near = torch.where(near.isfinite().all(1, keepdim=True), near, x.float())
     return _snap(near.to(x), sides(near, single), bounds)

@@ -175,9 +175,9 @@ class _Units:
         stale = (change.abs() > relative * torch.maximum(bend, old)) & (
             change.abs() > absolute * self.activation.lipschitz
         )
-        for place, unit in enumerate(left.tolist()):
-            index = stale[:, place].nonzero()[:, 0]
-            self.hessian[unit] += self.sums.sum(_gram(self.a[index], change[index, place]))
+        for column, unit in enumerate(left.tolist()):
+            index = stale[:, column].nonzero()[:, 0]
+            self.hessian[unit] += self.sums.sum(_gram(self.a[index], change[index, column]))
         new = torch.where(stale, bend, old)
         self.weights[:, left] = new
         return float(self.sums.sum((new - bend).abs().sum())) == 0

@@ -146,12 +146,12 @@ class CoarseToFine(Recipe):
         parts = [share / total for share in self.shares]
         problems = self.trained_problems(task, fit)
         before = None
-        for (problem, passes), size, part, end in zip(problems, self.sizes, parts, ends, strict=True):
+        for (problem, passes), size, portion, end in zip(problems, self.sizes, parts, ends, strict=True):
             before = fit(
                 problem,
                 name="full size" if problem is task else f"size {size:g}",
-                share=part if paid else passes,
-                span=(end - part, end),
+                share=portion if paid else passes,
+                span=(end - portion, end),
                 keep=None if problem is task else "last",
                 warm=before,
             )
@@ -162,7 +162,7 @@ class CoarseToFine(Recipe):
         small: list[Problem] = [Coarse(task, size, self.positions) for size in self.sizes[:-1]]
         problems = [*small, task]
         batch = next(iter(fit.batches()))
-        steps = [part / probe(one, batch).flops for one, part in zip(problems, self.shares, strict=True)]
+        steps = [share / probe(one, batch).flops for one, share in zip(problems, self.shares, strict=True)]
         return [(problem, count / sum(steps)) for problem, count in zip(problems, steps, strict=True)]
 
     def start(self, task: Task, fit: Fit) -> Started:

@@ -132,7 +132,7 @@ def stalls(
 
     What does not fall by ``later`` afterwards is an end, not a stall.
     """
-    found: list[Stall] = []
+    stretches: list[Stall] = []
     start = 2
     while start < 0.9 * len(losses):
         end = start
@@ -141,7 +141,7 @@ def stalls(
         if end >= int(start * factor) + 1:
             middle = losses[(start + end) // 2]
             if losses[-1] < (1 - later) * middle:
-                found.append(Stall(start, end, middle))
+                stretches.append(Stall(start, end, middle))
             start = end
         start += 1
-    return tuple(found)
+    return tuple(stretches)

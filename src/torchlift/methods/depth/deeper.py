@@ -13,9 +13,9 @@ from torchlift.methods.depth.factor import (
     composed,
     exact,
     fill,
+    fit_inside,
     grouped_factors,
     orthogonal,
-    place,
     pointwise,
     resized,
 )
@@ -100,10 +100,10 @@ class Deeper(Node):
             return torch.tensor([getattr(pieces[k], name) for k in chosen], dtype=torch.float64)
 
         slope, offset = of("slope"), of("offset")
-        scale, shift = place(seen.low.cpu(), seen.high.cpu(), of("low"), of("high"), margin)
+        scale, shift = fit_inside(seen.low.cpu(), seen.high.cpu(), of("low"), of("high"), margin)
         inner = by_row(scale, exact(self.inner.get_parameter("weight")))
-        weight, given = exact(layer.get_parameter("weight")), layer.bias
-        bias = exact(given) if isinstance(given, Tensor) else weight.new_zeros(len(weight))
+        weight, own = exact(layer.get_parameter("weight")), layer.bias
+        bias = exact(own) if isinstance(own, Tensor) else weight.new_zeros(len(weight))
         if self.residual:
             back = torch.linalg.inv(
                 slope[:, None] * inner.flatten(1) + torch.eye(features, dtype=torch.float64)
@@ -112,7 +112,7 @@ class Deeper(Node):
         else:
             parts = exact(self.outer.get_parameter("weight")).chunk(self.groups)
             sizes = (slope * scale).view(self.groups, 1, -1, *[1] * (weight.ndim - 2))
-            outer = torch.cat([part / size for part, size in zip(parts, sizes, strict=True)])
+            outer = torch.cat([block / size for block, size in zip(parts, sizes, strict=True)])
         fill(self.inner.get_parameter("weight"), inner)
         fill(self.inner.get_parameter("bias"), shift)
         fill(self.outer.get_parameter("weight"), outer)

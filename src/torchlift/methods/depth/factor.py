@@ -57,7 +57,7 @@ def grouped_factors(
         raise TorchliftError(
             f"an inserted layer of {groups} groups has a multiple of that, got width={width}."
         )
-    pairs = [factors(part, width // groups, generator) for part in weight.chunk(groups)]
+    pairs = [factors(block, width // groups, generator) for block in weight.chunk(groups)]
     return torch.cat([outer for outer, _ in pairs]), torch.cat([inner for _, inner in pairs])
 
 
@@ -71,7 +71,9 @@ def carried(weight: Tensor, value: Tensor, groups: int) -> Tensor:
     return torch.cat([through(a, v) for a, v in zip(weight.chunk(groups), value.chunk(groups), strict=True)])
 
 
-def place(low: Tensor, high: Tensor, lower: Tensor, upper: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+def fit_inside(
+    low: Tensor, high: Tensor, lower: Tensor, upper: Tensor, margin: float
+) -> tuple[Tensor, Tensor]:
     """ζ, β with ζ z + β inside (lower, upper) for all z in [low, high], ``margin`` times their length apart.
 
     Inputs are shrunk (ζ < 1) only where a piece is too short for them, moved to the middle of a bounded piece

@@ -118,11 +118,11 @@ def segments(module: nn.Module, tolerance: float, who: str) -> tuple[Segment, ..
 
 def near(body: nn.Module, shape: Flow, name: str, who: str) -> nn.Module:
     """The activation after the named layer, or else the last one before it, or the first after it."""
-    places = [place for place, op in enumerate(shape.ops) if op.kind == "layer" and op.name == name]
+    places = [position for position, op in enumerate(shape.ops) if op.kind == "layer" and op.name == name]
     here = places[0] if places else 0
-    bends = [(place, op) for place, op in enumerate(shape.ops) if op.kind == "activation"]
+    bends = [(position, op) for position, op in enumerate(shape.ops) if op.kind == "activation"]
     own = [op for _, op in bends if op.layer == name]
-    before = [op for place, op in reversed(bends) if place < here]
+    before = [op for position, op in reversed(bends) if position < here]
     activation = next(iter([*own, *before, *(op for _, op in bends)]), None)
     if activation is not None:
         module = body.get_submodule(activation.name)

@@ -41,7 +41,7 @@ class Thinning:
         """The task without so many layers; with −1, without those whose linearity reaches the threshold."""
         if number < 0:
             return Task(reduced(task.model, self.x, threshold, grow=self.grow).model, task.loss)
-        return next(small for place, small in enumerate(self.sequence(task)) if place == number)
+        return next(small for removed, small in enumerate(self.sequence(task)) if removed == number)
 
     def one_less(self, task: Task) -> Task | None:
         """Without the layer that the criterion names; None if none can go."""

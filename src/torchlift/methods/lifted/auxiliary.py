@@ -98,9 +98,9 @@ class Auxiliary(Lift):
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The split problem."""
         if type(problem) is not Task or not isinstance(problem.model, nn.Sequential):
-            got = type(problem.model).__name__ if isinstance(problem, Task) else type(problem).__name__
+            kind = type(problem.model).__name__ if isinstance(problem, Task) else type(problem).__name__
             raise OrderError(
-                f"{self!r} cuts an nn.Sequential between its children, first in a chain; got {got}."
+                f"{self!r} cuts an nn.Sequential between its children, first in a chain; got {kind}."
             )
         if self.inputs is None and fit is None:
             raise needs_fit(self, "keeps a latent for every sample: pass inputs=, or")
@@ -120,11 +120,11 @@ class Auxiliary(Lift):
 
 def activations(blocks: list[nn.Module], x: Tensor) -> Iterable[Tensor]:
     """The outputs of all but the last block, in evaluation mode."""
-    found: list[Tensor] = []
+    outputs: list[Tensor] = []
     with torch.no_grad():
         for block in blocks[:-1]:
             training, _ = block.training, block.eval()
             x = block(x)
             block.train(training)
-            found.append(x.clone())
-    return found
+            outputs.append(x.clone())
+    return outputs

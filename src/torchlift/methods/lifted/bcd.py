@@ -252,8 +252,8 @@ class BCDTask(BlockTask):
         """States of the forward pass, to be kept from sweep to sweep."""
         if self.method.chunk is not None or not self.network.hidden:
             return
-        found = [self.network.states(self.checked(batch)) for batch in batches]
-        self.kept = [torch.cat(parts) for parts in zip(*found, strict=True)]
+        states = [self.network.states(self.checked(batch)) for batch in batches]
+        self.kept = [torch.cat(parts) for parts in zip(*states, strict=True)]
         self.indexed = True
 
     @torch.no_grad()
@@ -312,11 +312,11 @@ class BCDTask(BlockTask):
 
     def parts(self, x: Tensor, states: list[Tensor], target: Tensor, labels: Tensor) -> Tensor:
         """Every layer's energy, the loss last: that of an output state with its tie."""
-        found = self.network.parts(x, states, target)
+        energies = self.network.parts(x, states, target)
         if self.method.output is None:
-            return found
+            return energies
         loss = (target - labels).square() / 2 if isinstance(self.output, Linear) else -xlogy(labels, target)
-        return torch.cat([found[:-1], loss.sum()[None] + 2 * self.method.output * found[-1:]])
+        return torch.cat([energies[:-1], loss.sum()[None] + 2 * self.method.output * energies[-1:]])
 
     def grow(self) -> None:
         """μ of a new sweep."""
@@ -344,19 +344,19 @@ class BCDTask(BlockTask):
         layers = zip(self.equations, network.layers, network.penalties, strict=True)
         pairs = zip([x, *states], [*states, y], strict=True)
         self.equations = [
-            streamed.added(found, layer, penalty, below, above, shard)
-            for (found, layer, penalty), (below, above) in zip(layers, pairs, strict=True)
+            streamed.added(equations, layer, penalty, below, above, shard)
+            for (equations, layer, penalty), (below, above) in zip(layers, pairs, strict=True)
         ]
 
     def solve(self) -> None:
         """New weights from what was gathered; callers' own shards are summed up only here."""
         network, shard = self.network, self.shard or Alone()
         self.sums = shard.sum(self.sums)
-        for i, (found, layer) in enumerate(zip(self.equations, network.layers, strict=True)):
+        for i, (equations, layer) in enumerate(zip(self.equations, network.layers, strict=True)):
             penalty, mu = network.penalties[i], network.mus[i]
             noise = self.method.input_noise if i == 0 else 0.0
-            rho = self.method.ridge(penalty, mu, float(shard.sum(found["rows"])), noise)
-            theta = streamed.solution(found, layer, 2 * rho / (mu * penalty.lipschitz_v), shard)
+            rho = self.method.ridge(penalty, mu, float(shard.sum(equations["rows"])), noise)
+            theta = streamed.solution(equations, layer, 2 * rho / (mu * penalty.lipschitz_v), shard)
             layer.theta = theta if self.trained[i] else layer.theta
         self.equations = []
 
@@ -463,8 +463,8 @@ class RecurrentTask(BCDTask):
     @torch.no_grad()
     def prepare(self, batches: Iterable[Batch]) -> None:
         """States of the forward pass, time step by time step."""
-        found = [self.unrolled.states(self.pair(batch)[0]) for batch in batches]
-        self.kept = [torch.cat(parts) for parts in zip(*found, strict=True)]
+        states = [self.unrolled.states(self.pair(batch)[0]) for batch in batches]
+        self.kept = [torch.cat(parts) for parts in zip(*states, strict=True)]
         self.indexed = True
 
     @property
@@ -590,8 +590,8 @@ def _is_quadratic(network: Network, index: int, v: Tensor) -> bool:
     square = isinstance(above, Classical) or _square(above)
     here = network.penalties[index]
     plain = network.layers[index + 1].flat and len(network.layers[index + 1].before) == 0
-    known = isinstance(here, Classical | Bregman) and quadratic_domain(here.activation, v) is not None
-    return square and plain and known and v.ndim == 2
+    quadratic = isinstance(here, Classical | Bregman) and quadratic_domain(here.activation, v) is not None
+    return square and plain and quadratic and v.ndim == 2
 
 
 def _square(penalty: Penalty) -> bool:

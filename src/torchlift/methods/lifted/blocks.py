@@ -124,9 +124,9 @@ class BlockTask(LiftedProblem, Stepper):
         for i, (theta, slope) in enumerate(zip(state["theta"], (*state["slopes"], None), strict=True)):
             self.network.layers[i].theta = theta.to(self.network.layers[i].theta)
             if slope is not None:
-                made = PReLU(slope) if isinstance(slope, Tensor) else LeakyReLU(slope)
-                self.network.layers[i].activation = made
-                self.network.penalties[i] = type(self.network.penalties[i])(made)
+                activation = PReLU(slope) if isinstance(slope, Tensor) else LeakyReLU(slope)
+                self.network.layers[i].activation = activation
+                self.network.penalties[i] = type(self.network.penalties[i])(activation)
         for name in self.memory():
             value = state[name]
             setattr(self, name, list(value) if isinstance(value, tuple) else value)

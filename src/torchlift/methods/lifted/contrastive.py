@@ -92,7 +92,7 @@ class NudgedTask(LiftedProblem):
     def __init__(self, task: Task, loss: Activation, beta: float, mu: float | Sequence[float]) -> None:
         super().__init__(task, loss)
         self.beta, self.graph = beta, Reading(partial(nudged, task.model))
-        hidden = len(self.graph().places)
+        hidden = len(self.graph().activations)
         self.mus = [float(mu)] * hidden if isinstance(mu, int | float) else [float(m) for m in mu]
         if len(self.mus) != hidden or min(self.mus, default=1.0) <= 0:
             raise TorchliftError(f"lifted: mu needs one positive number or {hidden} of them, got {mu!r}")
@@ -114,8 +114,12 @@ class NudgedTask(LiftedProblem):
     def row(self) -> Mapping[str, float]:
         """Energies of the last batch's states."""
         graph, (samples, loss) = self.graph(), self.seen
-        found = [*(place.energy() for place in graph.places), samples * float(loss), samples]
-        values = self.means(torch.tensor(found, dtype=torch.float64))
+        energies = [
+            *(activation.energy() for activation in graph.activations),
+            samples * float(loss),
+            samples,
+        ]
+        values = self.means(torch.tensor(energies, dtype=torch.float64))
         return energy_row(graph.names, values[:-1], values[-1], self.mus)
 
 

@@ -23,19 +23,19 @@ def as_pair(data: Any) -> tuple[Tensor, Tensor] | None:
     """(x, y) as tensors if the data are two of them, or two NumPy arrays; checked."""
     if not isinstance(data, tuple | list) or len(data) != 2:
         return None
-    if not all(isinstance(part, Tensor) or hasattr(part, "__array__") for part in data):
+    if not all(isinstance(array, Tensor) or hasattr(array, "__array__") for array in data):
         return None
     return checked(torch.as_tensor(data[0]), torch.as_tensor(data[1]))
 
 
 def checked(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """(x, y), or one line on why nothing can be learnt from them."""
-    for name, part in (("x", x), ("y", y)):
-        if part.ndim == 0 or len(part) == 0:
-            raise DataError(f"lifted: {name} holds no samples (shape {tuple(part.shape)})")
-        if part.is_complex():
+    for name, tensor in (("x", x), ("y", y)):
+        if tensor.ndim == 0 or len(tensor) == 0:
+            raise DataError(f"lifted: {name} holds no samples (shape {tuple(tensor.shape)})")
+        if tensor.is_complex():
             raise DataError(f"lifted: {name} is complex; give real numbers")
-        if part.is_floating_point() and not bool(torch.isfinite(part).all()):
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise DataError(f"lifted: {name} holds NaN or infinite values; clean the data first")
     if len(x) != len(y):
         raise DataError(f"lifted: x has {len(x)} samples, y has {len(y)}")
@@ -59,10 +59,10 @@ def pairs(data: Any, size: int, generator: torch.Generator | None) -> Iterator[t
     if not isinstance(data, Iterable):
         raise DataError(f"lifted: data are (x, y), a Dataset or a loader of pairs, not {type(data).__name__}")
     empty = True
-    for part in data:
-        pair = as_pair(part)
+    for batch in data:
+        pair = as_pair(batch)
         if pair is None:
-            raise DataError(f"lifted: a batch must be a pair (x, y), got {type(part).__name__}")
+            raise DataError(f"lifted: a batch must be a pair (x, y), got {type(batch).__name__}")
         empty = False
         yield pair
     if empty:
@@ -77,7 +77,7 @@ def metric(model: nn.Module, data: tuple[Tensor, Tensor]) -> float:
     x, y = data
     training = model.training
     model.eval()
-    out = torch.cat([model(like_model(model, part)) for part in x.split(4096)]).to(y.device)
+    out = torch.cat([model(like_model(model, batch)) for batch in x.split(4096)]).to(y.device)
     model.train(training)
     if y.is_floating_point() or out.shape[1] == 1:
         return float((out - y.reshape(out.shape)).square().mean())

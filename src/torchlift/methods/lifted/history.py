@@ -27,13 +27,13 @@ class Trained:
 
         epochs, last = [float(row["epoch"]) for row in self.history], self.history[-1]
         names = self.layers or tuple(str(k + 1) for k in range(len(last["penalties"])))
-        known = [name for name in ("objective", "loss", "metric") if name in last]
-        whole = [report.Line(name, epochs, [float(row[name]) for row in self.history]) for name in known]
+        logged = [name for name in ("objective", "loss", "metric") if name in last]
+        whole = [report.Line(name, epochs, [float(row[name]) for row in self.history]) for name in logged]
         energies = [
             report.Line(name, epochs, [float(row["penalties"][k]) for row in self.history])
             for k, name in enumerate(names)
         ]
-        cards = [report.Card(name, float(last[name])) for name in known]
+        cards = [report.Card(name, float(last[name])) for name in logged]
         charts = [report.Chart(whole, "Objective", "epoch", "mean per sample")]
         if energies:
             charts.append(report.Chart(energies, "Energy of each layer", "epoch", "penalty per sample"))
@@ -44,9 +44,9 @@ class Trained:
         return report.write(report.Page("Lifted training", type(self.model).__name__, sections), Path(path))
 
 
-def told(row: dict[str, Any]) -> dict[str, Any]:
+def lifted_row(row: dict[str, Any]) -> dict[str, Any]:
     """A row of the one loop's history, as lifted training tells it."""
-    found = {
+    values = {
         "epoch": row["epoch"],
         "objective": row["objective"],
         "loss": row["lifted_loss"],
@@ -54,4 +54,4 @@ def told(row: dict[str, Any]) -> dict[str, Any]:
         "mu": [value for name, value in row.items() if name.startswith("mu ")],
         "seconds": row["seconds"],
     }
-    return found if row["metric"] is None else found | {"metric": row["metric"]}
+    return values if row["metric"] is None else values | {"metric": row["metric"]}

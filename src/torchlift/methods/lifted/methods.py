@@ -42,12 +42,12 @@ def as_method(
             "method 'splitting' has penalties of its own: set gamma and beta, leave penalty and mu out."
         )
     options = shared | dict(options)
-    known = [field.name for field in dataclasses.fields(kind)]
-    unknown = [name for name in options if name not in known]
+    fields = [field.name for field in dataclasses.fields(kind)]
+    unknown = [name for name in options if name not in fields]
     if unknown:
         name = method if isinstance(method, str) else kind.__name__
         raise TorchliftError(
-            f"lifted: method {name!r} has no option {unknown[0]!r}; it has {', '.join(known)}"
+            f"lifted: method {name!r} has no option {unknown[0]!r}; it has {', '.join(fields)}"
         )
     return kind(**options) if isinstance(method, str) else dataclasses.replace(method, **options)
 

@@ -148,11 +148,11 @@ class Network:
             v = self.preactivation(i, x, states)
             match layer.activation:
                 case LeakyReLU(slope=slope):
-                    found = self._searched(i, y, v, states, states[i].new_tensor([slope]), shard)
-                    self._set(i, found or LeakyReLU(leaky_slope(states[i], v, shard=shard)))
+                    searched = self._searched(i, y, v, states, states[i].new_tensor([slope]), shard)
+                    self._set(i, searched or LeakyReLU(leaky_slope(states[i], v, shard=shard)))
                 case PReLU(slopes=slopes):
-                    found = self._searched(i, y, v, states, slopes, shard)
-                    self._set(i, found or PReLU(leaky_slopes(states[i], v, slopes, shard=shard)))
+                    searched = self._searched(i, y, v, states, slopes, shard)
+                    self._set(i, searched or PReLU(leaky_slopes(states[i], v, slopes, shard=shard)))
                 case _:
                     pass
 

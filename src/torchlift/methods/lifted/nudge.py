@@ -19,17 +19,17 @@ from torchlift.methods.lifted.unified import Unified
 
 class _Nudge(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, v: Tensor, place: "Nudged") -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        u = place.activation(v)
+    def forward(ctx: Any, v: Tensor, nudged: "Nudged") -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        u = nudged.activation(v)
         ctx.save_for_backward(v, u)
-        ctx.place, ctx.step = place, place.step
+        ctx.node, ctx.step = nudged, nudged.step
         return u
 
     @staticmethod
     def backward(ctx: Any, signal: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         v, u = ctx.saved_tensors
-        nudged = ctx.place.activation(torch.sub(v, signal, alpha=ctx.step))
-        ctx.place.last = nudged, v.detach()
+        nudged = ctx.node.activation(torch.sub(v, signal, alpha=ctx.step))
+        ctx.node.last = nudged, v.detach()
         return (u - nudged).div_(ctx.step), None
 
 
@@ -56,10 +56,10 @@ class NudgedNetwork:
 
     def __init__(self, network: Unified) -> None:
         self.network, self.names = network, network.labels()
-        self.places = [Nudged(activation) for activation in network.activations]
+        self.activations = [Nudged(activation) for activation in network.activations]
 
     def __call__(self, x: Tensor, steps: Sequence[float]) -> Tensor:
         """The network's output; a step is β/μ times the number of samples the mean is over."""
-        for place, step in zip(self.places, steps, strict=True):
-            place.step = step
-        return self.network.run(x, self.places)
+        for activation, step in zip(self.activations, steps, strict=True):
+            activation.step = step
+        return self.network.run(x, self.activations)

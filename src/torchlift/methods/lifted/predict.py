@@ -47,7 +47,7 @@ def predict(
     weights, biases = [n.weight for n in network.layers], [n.theta[:, -1] for n in network.layers]
     acts = [p.activation for p in network.penalties[:-1]]
     solve = _regress if loss == "mse" else _classify
-    parts = [solve(weights, biases, part.flatten(1), network.mus[:-1], acts) for part in x.split(_CHUNK)]
+    parts = [solve(weights, biases, batch.flatten(1), network.mus[:-1], acts) for batch in x.split(_CHUNK)]
     return torch.cat(parts)
 
 

@@ -21,13 +21,13 @@ class Reading(Generic[T]):
     """What was read from a model: read once, and again in a copy (``read``, a partial, is copied too)."""
 
     def __init__(self, read: Callable[[], T]) -> None:
-        self.read, self.found = read, list[T]()
+        self.read, self.cached = read, list[T]()
 
     def __call__(self) -> T:
         """The reading."""
-        if not self.found:
-            self.found.append(self.read())
-        return self.found[0]
+        if not self.cached:
+            self.cached.append(self.read())
+        return self.cached[0]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Reading[T]":
         return Reading(copy.deepcopy(self.read, memo))

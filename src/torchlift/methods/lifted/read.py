@@ -139,18 +139,18 @@ def _refuse_ties(layers: Sequence[Layer]) -> None:
     """Weights that two layers share would be two variables here, and the last one written back would win."""
     seen: dict[int, str] = {}
     for layer in layers:
-        for part in ("weight", "bias"):
-            tensor = getattr(layer.module, part)
+        for leaf in ("weight", "bias"):
+            tensor = getattr(layer.module, leaf)
             if tensor is None:
                 continue
-            if part not in vars(layer.module)["_parameters"]:
+            if leaf not in vars(layer.module)["_parameters"]:
                 raise ReadError(
-                    f"lifted: {part} of {layer.name!r} is computed (weight norm, parametrization), not "
+                    f"lifted: {leaf} of {layer.name!r} is computed (weight norm, parametrization), not "
                     "stored; remove the parametrization first"
                 )
             start = tensor.data_ptr()
             if start in seen:
-                how = f"shares its {part} with {seen[start]!r}"
+                how = f"shares its {leaf} with {seen[start]!r}"
                 how = "is used twice" if seen[start] == layer.name else how
                 raise ReadError(
                     f"lifted: {layer.name!r} {how}: one weight in two layers has no block of its own; "
@@ -159,12 +159,12 @@ def _refuse_ties(layers: Sequence[Layer]) -> None:
             seen[start] = layer.name
 
 
-def agree(model: nn.Module, found: Callable[[Tensor], Tensor], x: Tensor) -> None:
+def agree(model: nn.Module, network: Callable[[Tensor], Tensor], x: Tensor) -> None:
     """Refuse to go on if what was read does not compute what the model computes on the first samples."""
     some = x[:_COMPARED]
     try:
         with torch.no_grad(), uncounted():
-            wanted, read_as = model(some), found(some)
+            wanted, read_as = model(some), network(some)
     except (RuntimeError, IndexError, TypeError, AttributeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ReadError(
@@ -189,8 +189,8 @@ def _suspects(model: nn.Module) -> str:
     names: list[str] = []
     for name, module in model.named_modules():
         hooked = vars(module)["_forward_hooks"] or vars(module)["_forward_pre_hooks"]
-        known = next((c for c in type(module).__mro__ if c.__module__.startswith("torch.nn")), nn.Module)
-        own = known is not nn.Module and type(module).forward is not known.forward
+        ancestor = next((c for c in type(module).__mro__ if c.__module__.startswith("torch.nn")), nn.Module)
+        own = ancestor is not nn.Module and type(module).forward is not ancestor.forward
         if hooked or own:
             names.append(f"{name or 'the model'} ({'hooks' if hooked else 'its own forward'})")
     return ", ".join(names) or "inputs and modules outside the chain"

@@ -96,16 +96,16 @@ class Slice:
         """This process's rows."""
         return whole if self.world == 1 else whole.tensor_split(self.world)[self.rank]
 
-    def join(self, part: Tensor, samples: int) -> Tensor:
+    def join(self, rows: Tensor, samples: int) -> Tensor:
         """All rows, from the parts of all processes."""
         if self.world == 1:
-            return part
-        whole = part.new_zeros(samples, *part.shape[1:])
-        self.take(whole).copy_(part)
+            return rows
+        whole = rows.new_zeros(samples, *rows.shape[1:])
+        self.take(whole).copy_(rows)
         return self.shard.sum(whole)
 
 
 def _from_first(local: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-    found = local.detach().clone().contiguous()
-    dist.broadcast(found, group=group, group_src=0)
-    return found
+    shared = local.detach().clone().contiguous()
+    dist.broadcast(shared, group=group, group_src=0)
+    return shared

@@ -150,9 +150,9 @@ class SoftTask(LiftedProblem):
     def __init__(self, task: Task, loss: Activation, method: Soft, mu: float) -> None:
         super().__init__(task, loss)
         if not isinstance(task.model, Recursive):
-            got = type(task.model).__name__
+            kind = type(task.model).__name__
             raise TorchliftError(
-                f"method 'soft' needs a lifted.Recursive network (ResidualNet, …), got {got}."
+                f"method 'soft' needs a lifted.Recursive network (ResidualNet, …), got {kind}."
             )
         self.method, self.mu = method, mu
         self.sums = torch.zeros(2 * len(self.net.activations) + 2, dtype=torch.float64)
@@ -173,8 +173,8 @@ class SoftTask(LiftedProblem):
                 energy.sweep(states, self.method.inner)
         states.u[0] = self.net.start(x)  # its weights are trained too
         gaps, ties, loss = energy.parts(states)
-        found = torch.cat([gaps, ties, loss[None], loss.new_tensor([float(len(x))])])
-        self.sums = found.detach().double()
+        sums = torch.cat([gaps, ties, loss[None], loss.new_tensor([float(len(x))])])
+        self.sums = sums.detach().double()
         return (loss + self.mu * gaps.sum() + self.method.rho * ties.sum()) / len(x)
 
     def row(self) -> Mapping[str, float]:

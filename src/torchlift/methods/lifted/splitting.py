@@ -94,8 +94,8 @@ class SplittingTask(BlockTask):
     @torch.no_grad()
     def prepare(self, batches: Iterable[Batch]) -> None:
         """Variables of the forward pass."""
-        found = [Variables.start(self.network, self.checked(batch)).tensors() for batch in batches]
-        self.kept = [torch.cat(parts) for parts in zip(*found, strict=True)]
+        variables = [Variables.start(self.network, self.checked(batch)).tensors() for batch in batches]
+        self.kept = [torch.cat(parts) for parts in zip(*variables, strict=True)]
         self.indexed = True
 
     @torch.no_grad()
@@ -138,11 +138,11 @@ class SplittingTask(BlockTask):
         gamma, beta = self.method.gamma, self.method.beta
         maps = [self.network.preactivation(i, x, now.states) for i in range(self.network.hidden)]
         triples = zip(now.states, now.pre, maps, strict=True)
-        found = [
+        energies = [
             (gamma * (u - v.clamp(min=0)).square().sum() + beta * (v - m).square().sum()) / 2
             for u, v, m in triples
         ]
-        return torch.stack([*found, (now.out - y).square().sum() / 2])
+        return torch.stack([*energies, (now.out - y).square().sum() / 2])
 
     def _output(self, x: Tensor, y: Tensor, now: Variables, shard: Shard) -> None:
         """The output state between labels and pre-activation, then the last weights."""

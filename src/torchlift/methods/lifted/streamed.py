@@ -23,7 +23,7 @@ def none_yet(layer: Layer) -> Equations:
 
 
 def added(
-    found: Equations, layer: Layer, penalty: Penalty, below: Tensor, above: Tensor, shard: Shard
+    equations: Equations, layer: Layer, penalty: Penalty, below: Tensor, above: Tensor, shard: Shard
 ) -> Equations:
     """With the samples of one more batch, of all processes."""
     rows = layer.rows(below)
@@ -32,12 +32,12 @@ def added(
     v, target = a @ layer.theta.mT, layer.rows_of(above)
     pull = v - penalty.grad_v(target, v) / penalty.lipschitz_v
     new = {"gram": a.mT @ a, "right": a.mT @ pull, "rows": rows.new_tensor(float(len(rows)))}
-    return {name: found[name] + shard.sum(part) for name, part in new.items()}
+    return {name: equations[name] + shard.sum(term) for name, term in new.items()}
 
 
-def solution(found: Equations, layer: Layer, weight: float, shard: Shard) -> Tensor:
+def solution(equations: Equations, layer: Layer, weight: float, shard: Shard) -> Tensor:
     """θ for the equations of all processes, ``weight`` = 2ρ/(μℓ)."""
-    gram = shard.sum(found["gram"]).clone()
+    gram = shard.sum(equations["gram"]).clone()
     gram.diagonal()[:-1].add_(weight)
     gram.diagonal()[-1:].add_(0.0 if layer.bias else 1.0)
-    return torch.linalg.solve(gram, shard.sum(found["right"])).mT.contiguous()
+    return torch.linalg.solve(gram, shard.sum(equations["right"])).mT.contiguous()

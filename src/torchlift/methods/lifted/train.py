@@ -15,7 +15,7 @@ from torchlift.errors import TorchliftError
 from torchlift.loss import split
 from torchlift.methods.lifted.bcd import BCD
 from torchlift.methods.lifted.data import Data, as_pair, like_model, metric, pairs, whole
-from torchlift.methods.lifted.history import Trained, told
+from torchlift.methods.lifted.history import Trained, lifted_row
 from torchlift.methods.lifted.isgm import ISGM
 from torchlift.methods.lifted.lift import OutputLoss, output_activation
 from torchlift.methods.lifted.methods import Method, as_method, named_loss
@@ -66,7 +66,7 @@ def train(
         fitted = fitter(lifted, name="lifted", **default_rate(lifted) | dict(chosen.settings))
     take_weights(model, chosen.project(lifted).model)
     names = tuple(key.removeprefix("energy ") for key in lifted.row() if key.startswith("energy "))
-    return Trained(model, [told(row) for row in fitted.rows], fitter.account.seconds, names)
+    return Trained(model, [lifted_row(row) for row in fitted.rows], fitter.account.seconds, names)
 
 
 def shared_problem(method: Method, task: Task, shard: Shard) -> LiftedProblem:
@@ -133,10 +133,10 @@ def run_of(
     check_precision(model)
     device = next(model.parameters()).device
     runner = engine(device) if shard is None else Engine(device)
-    held = None if valid is None else source((like_model(model, valid[0]), valid[1]), 4096)
+    held_out = None if valid is None else source((like_model(model, valid[0]), valid[1]), 4096)
     return Run(
         train=batches_of(model, data, method, size),
-        valid=held,
+        valid=held_out,
         engine=runner,
         settings=Settings(optimizer=torch.optim.Adam),
         epochs=epochs,

@@ -39,23 +39,23 @@ class Unified(nn.Module, abc.ABC):
 
     def preactivations(self, x: Tensor, z: Sequence[Tensor]) -> list[Tensor]:
         """v₁, …, v_L and the output, for given activations."""
-        found: list[Tensor] = []
+        preactivations: list[Tensor] = []
 
-        def given(state: Tensor) -> Callable[[Tensor], Tensor]:
-            return lambda v: (found.append(v), state)[1]
+        def returning(state: Tensor) -> Callable[[Tensor], Tensor]:
+            return lambda v: (preactivations.append(v), state)[1]
 
-        output = self.run(x, [given(state) for state in z])
-        return [*found, output]
+        output = self.run(x, [returning(state) for state in z])
+        return [*preactivations, output]
 
     def states(self, x: Tensor) -> list[Tensor]:
         """z of the forward pass."""
-        found: list[Tensor] = []
+        states: list[Tensor] = []
 
         def kept(activation: Activation) -> Callable[[Tensor], Tensor]:
-            return lambda v: (found.append(activation(v)), found[-1])[1]
+            return lambda v: (states.append(activation(v)), states[-1])[1]
 
         self.run(x, [kept(activation) for activation in self.activations])
-        return found
+        return states
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the forward pass."""

@@ -117,7 +117,7 @@ class Distil(Problem):
         size = 0
         for batch in batches:
             parts.append(self.latents(batch))
-            size += sum(part.nbytes for part in parts[-1])
+            size += sum(target.nbytes for target in parts[-1])
             if size > CACHE:
                 return
         self.targets = [torch.cat(column) for column in zip(*parts, strict=True)]

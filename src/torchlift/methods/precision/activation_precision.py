@@ -35,11 +35,11 @@ class Ranged(nn.Module):
     def __init__(self, inner: nn.Module, clip: float) -> None:
         super().__init__()
         self.inner = inner
-        known = RANGES.get(type(inner))
-        if known is None:
+        bounds = RANGES.get(type(inner))
+        if bounds is None:
             weight = next((p for p in inner.parameters()), None)
             self.alpha = nn.Parameter(torch.tensor(clip) if weight is None else weight.new_tensor(clip))
-        self.low, self.high = known or (0.0, clip)
+        self.low, self.high = bounds or (0.0, clip)
 
     def forward(self, x: Tensor) -> Tensor:
         """u in its range; ∂u/∂α = 1 where it is clipped."""
@@ -135,8 +135,8 @@ class ActivationPrecision(ModuleLift):
 
     def refuses(self, module: nn.Module) -> str | None:
         """Only activations with a range."""
-        known = (nn.ReLU, *RANGES)
-        return None if type(module) in known else "is not a ReLU, ReLU6, sigmoid or tanh"
+        kinds = (nn.ReLU, *RANGES)
+        return None if type(module) in kinds else "is not a ReLU, ReLU6, sigmoid or tanh"
 
     def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
         """Noise for each activation."""

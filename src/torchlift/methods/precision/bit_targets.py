@@ -54,7 +54,7 @@ class Steered(Dial):
 
 def noisy(problem: Problem) -> list[Noisy]:
     """The weights of a lifted problem."""
-    return [part for part in problem.modules() if isinstance(part, Noisy)]
+    return [node for node in problem.modules() if isinstance(node, Noisy)]
 
 
 def average(nodes: list[Noisy]) -> float:
@@ -81,11 +81,11 @@ def steer(problem: Problem, strength: float, goal: float) -> None:
 def least(nodes: list[Noisy], zero: bool) -> float:
     """The average at one bit each, less what is zero: no shift of precisions gives fewer."""
     ones = [torch.ones_like(node.weight, dtype=torch.int16) for node in nodes]
-    found = [
+    bits = [
         allocate(n.weight.detach() / n.scale, one) if zero else one
         for n, one in zip(nodes, ones, strict=True)
     ]
-    return sum(float(p.sum(dtype=torch.float64)) for p in found) / sum(p.numel() for p in found)
+    return sum(float(p.sum(dtype=torch.float64)) for p in bits) / sum(p.numel() for p in bits)
 
 
 def fixed_bytes(problem: Problem, lift: Precision) -> int:
@@ -145,13 +145,13 @@ def meet(problem: Problem, lift: Precision, target: Target) -> None:
     once: a file takes its time to write.
     """
     nodes = noisy(problem)
-    known: dict[tuple[bytes, ...], float] = {}
+    measured: dict[tuple[bytes, ...], float] = {}
 
     def achieved() -> float:
         whole = tuple(node.precision().cpu().numpy().tobytes() for node in nodes)
-        if whole not in known:
-            known[whole] = average(nodes) if target.name == "bits" else float(size(problem, lift))
-        return known[whole]
+        if whole not in measured:
+            measured[whole] = average(nodes) if target.name == "bits" else float(size(problem, lift))
+        return measured[whole]
 
     def measure_zeros(dead_zone: float) -> float:
         for node in nodes:
@@ -164,23 +164,23 @@ def meet(problem: Problem, lift: Precision, target: Target) -> None:
         return achieved()
 
     steps = 30 if target.name == "bits" else 18
-    found = solve_for_target(measure, target.value, -64.0, 16.0, steps=steps, at_most=True)
-    _ = measure(found.at)
-    if found.achieved > target.value and zeroes(lift):
+    solution = solve_for_target(measure, target.value, -64.0, 16.0, steps=steps, at_most=True)
+    _ = measure(solution.at)
+    if solution.achieved > target.value and zeroes(lift):
         largest = max(float((node.weight.detach() / node.scale).abs().max()) for node in nodes)
-        found = solve_for_target(measure_zeros, target.value, 0.0, largest, steps=steps, at_most=True)
-        _ = measure_zeros(found.at)
-    if found.achieved > target.value and target.missed_by(found.achieved):
+        solution = solve_for_target(measure_zeros, target.value, 0.0, largest, steps=steps, at_most=True)
+        _ = measure_zeros(solution.at)
+    if solution.achieved > target.value and target.missed_by(solution.achieved):
         warnings.warn(
-            f"the target is {target}; {found.achieved:.4g} is the least these weights have.", stacklevel=3
+            f"the target is {target}; {solution.achieved:.4g} is the least these weights have.", stacklevel=3
         )
         return
     if any(node.dead_zone for node in nodes):
         return
     for node in sorted(filter(lambda node: node.logit.numel() == 1, nodes), key=missing)[:MOST_TRIED]:
-        node.shift = found.at + missing(node)
+        node.shift = solution.at + missing(node)
         if achieved() > target.value:
-            node.shift = found.at
+            node.shift = solution.at
 
 
 def missing(node: Noisy) -> float:

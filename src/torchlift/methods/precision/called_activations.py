@@ -79,8 +79,8 @@ def read(module: nn.Module) -> nn.Module | None:
         node.replace_all_uses_with(new)
         graph.erase_node(node)
     own = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
-    made = fx.GraphModule({**own, **children}, graph, type(module).__name__)
-    return made.train(module.training) if tensors(made) == tensors(module) else None
+    graph_module = fx.GraphModule({**own, **children}, graph, type(module).__name__)
+    return graph_module.train(module.training) if tensors(graph_module) == tensors(module) else None
 
 
 def tensors(module: nn.Module) -> set[str]:

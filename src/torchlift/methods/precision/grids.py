@@ -83,15 +83,15 @@ def allocate(w: Tensor, p: Bits) -> Tensor:
 def integer(p: Tensor, rounding: Literal["floor", "round"], levels: tuple[int, ...] | None = None) -> Tensor:
     """Whole bits, at least one: the floor (of 8 less a rounding error it is 8) or the nearest; of ``levels``
     the largest within it, or the nearest."""
-    found = torch.floor(p + 1e-4) if rounding == "floor" else torch.round(p)
-    found = found.clamp(1, MOST).to(torch.int16)
+    bits = torch.floor(p + 1e-4) if rounding == "floor" else torch.round(p)
+    bits = bits.clamp(1, MOST).to(torch.int16)
     if levels is None:
-        return found
+        return bits
     steps = torch.tensor(sorted(levels), device=p.device)
     if rounding == "round":
         return steps[(p[..., None] - steps).abs().argmin(-1)].to(torch.int16)
-    place = torch.searchsorted(steps.to(found.dtype), found, right=True) - 1
-    return steps[place.clamp(0)].to(torch.int16)
+    position = torch.searchsorted(steps.to(bits.dtype), bits, right=True) - 1
+    return steps[position.clamp(0)].to(torch.int16)
 
 
 def most_bits(dtype: torch.dtype) -> int:

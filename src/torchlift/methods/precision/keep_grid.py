@@ -86,14 +86,14 @@ class KeepGrid(WeightLift):
 
     def eligible(self, problem: Problem) -> dict[str, Tensor]:
         """The weights that have a grid."""
-        known = {n: w for n, w in super().eligible(problem).items() if matches(n, self.where)}
+        selected = {n: w for n, w in super().eligible(problem).items() if matches(n, self.where)}
         gridded = {name for name, record in stored(problem).items() if record.step is not None}
-        if known and not known.keys() & gridded:
+        if selected and not selected.keys() & gridded:
             raise TorchliftError(
                 f"no weight that {self.where!r} picks has a grid (tl.stored): "
                 "quantize first (recipes.Smol, lifts.Precision)."
             )
-        return {name: weight for name, weight in known.items() if name in gridded}
+        return {name: weight for name, weight in selected.items() if name in gridded}
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """Needs the records: see :meth:`nodes_in`."""
@@ -111,7 +111,7 @@ class KeepGrid(WeightLift):
         return OnGrid(weight, record.precision, record.step)
 
 
-def settle(problem: Problem, lift: Precision, *, moving: bool = False) -> Problem:
+def finalize(problem: Problem, lift: Precision, *, moving: bool = False) -> Problem:
     """A copy of a problem lifted by ``Precision`` with whole bits: v goes on, on its grid, straight through.
 
     ``KeepGrid().project`` takes it down. (Lifting the projected weights by ``KeepGrid`` would forget where
@@ -125,10 +125,10 @@ def settle(problem: Problem, lift: Precision, *, moving: bool = False) -> Proble
         noisy = cast(Noisy, node)
         weight, bits, scale = noisy.weight.detach(), noisy.precision(), float(noisy.scale)
         if moving:
-            made = OnMovingGrid(weight, noisy.whole_bits(), int((bits == 0).sum()), scale)
+            replacement = OnMovingGrid(weight, noisy.whole_bits(), int((bits == 0).sum()), scale)
         else:
-            made = OnGrid(weight, bits, weight.new_tensor(scale) * 2.0 ** (1 - units_of(bits)[2]))
-        made.way_back = KeepGrid()
-        problem.nodes[name] = made
+            replacement = OnGrid(weight, bits, weight.new_tensor(scale) * 2.0 ** (1 - units_of(bits)[2]))
+        replacement.way_back = KeepGrid()
+        problem.nodes[name] = replacement
     problem.way_back = KeepGrid()
     return problem.train(problem.training)

@@ -36,8 +36,8 @@ class OnMovingGrid(Node):
 
     def size(self, v: Tensor) -> Tensor:
         """ρ(v), over the entries that were not cut before; 1 for a weight of zeros."""
-        found = (v.square().sum() / self.alive).sqrt()
-        return torch.where(found > 0, found, 1.0)
+        size = (v.square().sum() / self.alive).sqrt()
+        return torch.where(size > 0, size, 1.0)
 
     def scale(self) -> Tensor:
         """c, now."""

@@ -129,15 +129,15 @@ class Noisy(Node):
     def precision(self) -> Tensor:
         """The integer bits of every entry, as the projection would allocate them; 0 where it is zero."""
         with torch.no_grad():
-            found = self.whole_bits().expand(self.weight.shape)
+            bits = self.whole_bits().expand(self.weight.shape)
             if not self.whole.zero:
-                return found.masked_fill(self.over(self.count == 0), 0)
+                return bits.masked_fill(self.over(self.count == 0), 0)
             unit = self.weight / self.scale
             if self.whole.levels is None:
-                return allocate(unit, found).masked_fill(unit.abs() <= self.dead_zone, 0)
-            lost = gates.gather((unit - to_grid(unit, found)).square(), self.grain)
+                return allocate(unit, bits).masked_fill(unit.abs() <= self.dead_zone, 0)
+            lost = gates.gather((unit - to_grid(unit, bits)).square(), self.grain)
             gone = gates.gather(unit.square(), self.grain) <= lost
-            return found.masked_fill(self.over(gone), 0)
+            return bits.masked_fill(self.over(gone), 0)
 
     def stored(self) -> Stored:
         """c Q(v/c, p) as step and levels."""

@@ -96,13 +96,13 @@ class Precision(WeightLift):
                 raise TorchliftError(
                     f"{name.label} is not finite: mend or retrain it before it is quantized."
                 )
-        known = {n: w for n, w in super().eligible(problem).items() if not matches(n, self.skip or "")}
-        if not known:
+        selected = {n: w for n, w in super().eligible(problem).items() if not matches(n, self.skip or "")}
+        if not selected:
             raise SelectionError(
                 "the model has nothing to quantize: no trainable matrix or kernel "
                 "(vectors such as biases and norms stay as they are); widen where= or skip=."
             )
-        return known
+        return selected
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """Noise for each weight."""

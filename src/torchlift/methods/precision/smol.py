@@ -10,7 +10,7 @@ from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
 from torchlift.methods.inside import delivered
 from torchlift.methods.precision.bit_targets import average, check, meet, noisy, steer
-from torchlift.methods.precision.keep_grid import OnGrid, settle
+from torchlift.methods.precision.keep_grid import OnGrid, finalize
 from torchlift.methods.precision.moving_grid import OnMovingGrid
 from torchlift.methods.precision.precision import Granularity
 from torchlift.methods.recipe import Recipe, lift_from_fields
@@ -88,7 +88,7 @@ class Smol(Recipe):
         )
         if target is not None:
             meet(lifted, lift, target)
-        on_grid = settle(lifted, lift, moving=self.zeros == "moving")
+        on_grid = finalize(lifted, lift, moving=self.zeros == "moving")
         if self.finetune:
             fit(on_grid, name="finetune", share=self.finetune, rate=self.finetune_rate, log=self.account)
         small = KeepGrid().project(on_grid)
@@ -109,12 +109,12 @@ class Smol(Recipe):
     def account(self, problem: Problem) -> dict[str, float]:
         """For the history: bits per weight, and the bytes if they are the target."""
         row = {} if self.target is None else self.target.row()
-        found = noisy(problem)
-        if found:
-            return {"bits": average(found), **row}
-        held = [part for part in problem.modules() if isinstance(part, OnGrid | OnMovingGrid)]
-        total = sum(node.weight.numel() for node in held)
-        numbers = {"bits": sum(float(node.bits().sum()) for node in held) / total}
+        nodes = noisy(problem)
+        if nodes:
+            return {"bits": average(nodes), **row}
+        gridded = [module for module in problem.modules() if isinstance(module, OnGrid | OnMovingGrid)]
+        total = sum(node.weight.numel() for node in gridded)
+        numbers = {"bits": sum(float(node.bits().sum()) for node in gridded) / total}
         if self.bytes is not None:
             numbers["bytes"] = float(file_size(delivered(KeepGrid().project(problem)).model))
         return numbers | row

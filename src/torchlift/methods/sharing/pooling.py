@@ -40,7 +40,7 @@ class ReaderTrace(TorchFunctionMode):
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
         self.flat: list[tuple[Tensor, tuple[int, ...]]] = []
-        self.found: dict[str, Reader] = {}
+        self.readers: dict[str, Reader] = {}
         modules = body.named_modules()
         self.names: dict[nn.Module, str] = {
             module: name for name, module in modules if type(module) is nn.Linear
@@ -63,7 +63,7 @@ class ReaderTrace(TorchFunctionMode):
         for out, shape in self.flat:
             if args and out is args[0]:
                 name = self.names[layer]
-                self.found[name] = Reader(name, (shape[1], shape[2], shape[3]))
+                self.readers[name] = Reader(name, (shape[1], shape[2], shape[3]))
 
 
 def readers(problem: Problem, x: Any) -> list[Reader]:
@@ -79,7 +79,7 @@ def readers(problem: Problem, x: Any) -> list[Reader]:
             handle.remove()
         for module in training:
             module.training = True
-    return list(watch.found.values())
+    return list(watch.readers.values())
 
 
 def refused(problem: Problem, reader: Reader, size: int) -> str | None:

@@ -130,7 +130,7 @@ class SoftMask(WeightLift):
         switches: dict[str, Switches] = {}
         nodes: dict[str, Node] = {}
         for name, weight in weights.items():
-            group, grain = self.place(name, weight)
+            group, grain = self.group_and_grain(name, weight)
             fresh = group not in switches
             if fresh:
                 switches[group] = self.switches(
@@ -173,7 +173,7 @@ class SoftMask(WeightLift):
             scale = 1.0 / float(gates.soft(self.gate, torch.ones(()).double(), first))
         return Switches(logit, beta, self.gate, inclusive=self.variant == "thesis", scale=scale)
 
-    def place(self, name: str, weight: Tensor) -> tuple[str, gates.Grain]:
+    def group_and_grain(self, name: str, weight: Tensor) -> tuple[str, gates.Grain]:
         """The group a weight's gates belong to, and how many entries of each dimension share one."""
         if not isinstance(self.granularity, str):
             group_and_dim = group_of(self.granularity, name)

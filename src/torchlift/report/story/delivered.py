@@ -10,14 +10,14 @@ from torchlift.report.story.rows import Data, number
 
 def score_table(summary: Data, metric: str) -> list[Block]:
     """The metric of the given model, of the one before its layers were cut, and of the delivered one."""
-    results, given = dict(summary.get("results") or {}), dict(summary.get("given") or {})
-    if not given:
+    results, initial = dict(summary.get("results") or {}), dict(summary.get("given") or {})
+    if not initial:
         return []
     counts, uncut = dict(summary.get("counts") or {}), summary.get("uncut")
     rows: list[tuple[Cell, ...]] = [
         (
             split,
-            given.get(split),
+            initial.get(split),
             uncut if split == "valid" else None,
             scored(value, metric, counts.get(split)),
         )

@@ -54,7 +54,7 @@ def measured_table(entry: Data) -> list[Block]:
         return []
     listed = [[row.get(name) for name in names] if isinstance(row, Mapping) else list(row) for row in rows]
     cells = [[cell(value) for value in row] for row in listed]
-    wordy = [any(isinstance(row[place], str) for row in cells) for place in range(len(names))]
+    wordy = [any(isinstance(row[column], str) for row in cells) for column in range(len(names))]
     heads = [
         Column(name, align="left" if words else "right") for name, words in zip(names, wordy, strict=True)
     ]
@@ -86,7 +86,7 @@ def matrices(entry: Data) -> list[Block]:
     """``matrices``: a ``name`` and square ``values`` between 0 and 1 each, as heat maps."""
     drawn: list[Block] = []
     for one in entry.get("matrices") or []:
-        names = [str(place + 1) for place in range(len(one["values"]))]
+        names = [str(number + 1) for number in range(len(one["values"]))]
         drawn.append(Heatmap(names, names, one["values"], "layer", "layer", str(one["name"])))
     return drawn
 
@@ -101,7 +101,7 @@ def curve_charts(entry: Data) -> list[Block]:
     """One chart per ``panel`` of the curves (all in one when none is named), in their order."""
     curves: Sequence[Data] = entry.get("curves") or []
     panels = groupby(curves, key=lambda one: str(one.get("panel") or ""))
-    return [_panel(entry, panel, [_line(one) for one in found]) for panel, found in panels]
+    return [_panel(entry, panel, [_line(one) for one in lines]) for panel, lines in panels]
 
 
 def _panel(entry: Data, panel: str, lines: list[Line]) -> Chart:

@@ -145,9 +145,11 @@ def run_charts(history: Rows, metric: str) -> list[Block]:
     layers = [curve(history, key, key.removeprefix(ENERGY)) for key in energies]
     charts += [_chart(history, "Energy of each layer", "per sample", _present(*layers))]
     others = [key for key in extras(history) if key not in energies]
-    for place, key in enumerate([*others, "lr"]):
+    for number, key in enumerate([*others, "lr"]):
         title = "Learning rate" if key == "lr" else sentence(key)
-        charts.append(_chart(history, title, "", _present(curve(history, key, title.lower(), 3 + place % 4))))
+        charts.append(
+            _chart(history, title, "", _present(curve(history, key, title.lower(), 3 + number % 4)))
+        )
     return [chart for chart in charts if chart.lines]
 
 

@@ -43,8 +43,8 @@ def _target(history: Rows, name: str) -> Table | None:
 
 def last(rows: Rows, key: str) -> float | None:
     """The last finite value of a key."""
-    found = [value for row in rows if math.isfinite(value := number(row.get(key)))]
-    return found[-1] if found else None
+    values = [value for row in rows if math.isfinite(value := number(row.get(key)))]
+    return values[-1] if values else None
 
 
 def layer_bars(summary: Data) -> list[Block]:
@@ -65,9 +65,11 @@ def trade_off(history: Rows, metric: str) -> list[Block]:
             (100 * number(row.get("sparsity")), number(row.get("projected_metric", row.get("metric"))))
             for row in rows
         ]
-        known = [(x, y) for x, y in pairs if math.isfinite(x) and math.isfinite(y)]
-        if known:
-            points.append(Points(str(rows[0].get("phase", "")), [x for x, _ in known], [y for _, y in known]))
+        finite = [(x, y) for x, y in pairs if math.isfinite(x) and math.isfinite(y)]
+        if finite:
+            points.append(
+                Points(str(rows[0].get("phase", "")), [x for x, _ in finite], [y for _, y in finite])
+            )
     if len({x for one in points for x in one.x}) < 2:
         return []
     title = f"{sentence(metric)} against sparsity"

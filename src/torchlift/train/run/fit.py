@@ -199,7 +199,7 @@ def fit(
     facts = facts_of(task, recipe, shaping) | {"steps_per_epoch": data.steps()} | samples(data)
     if folder is not None:
         facts["data"] = describe_data(data)[:-20]  # 12 digits of the digest
-    parts = [name for name, part in (("valid", held_out), ("test", tested)) if part is not None]
+    parts = [name for name, held_aside in (("valid", held_out), ("test", tested)) if held_aside is not None]
     empty = Result(Task(before, task.loss), before, [], 0.0, 0.0, 0.0, "", facts, [], example, {}, runner)
     empty = dataclasses.replace(empty, schema=schema)
     draft = functools.cache(functools.partial(card_size, empty, parts))
@@ -278,7 +278,7 @@ def new_result(
         phases=run.phases,
         example=example,
         scores=scored(answer),
-        given=scored(Task(copy.deepcopy(before), answer.loss)),
+        initial_scores=scored(Task(copy.deepcopy(before), answer.loss)),
         counts={name: labels(data) for name, data in sources.items() if isinstance(data, Tensors)},
         engine=run.engine,
         measure_with=run.metric,

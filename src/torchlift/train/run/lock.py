@@ -32,11 +32,11 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 class Lock:
     """A claimed folder. Forked children let go of it at once: their parent alone decides."""
 
-    held: ClassVar[set["Lock"]] = set()
+    open_locks: ClassVar[set["Lock"]] = set()
 
     def __init__(self, folder: Path, shared: bool = False) -> None:
         self.folder, self.path, self.handle = folder, folder / NAME, -1
-        self.made, self.created, self.removable = not folder.exists(), False, False
+        self.new_folder, self.created, self.removable = not folder.exists(), False, False
         try:
             folder.mkdir(parents=True, exist_ok=True)
             patience = time.monotonic() + (PATIENCE if shared else 0.0)
@@ -50,7 +50,7 @@ class Lock:
             raise CheckpointError(
                 f"cannot write {self.path} ({error.strerror}): free space there or choose another folder."
             ) from error
-        Lock.held.add(self)
+        Lock.open_locks.add(self)
 
     def taken(self, shared: bool, patient: bool) -> bool:
         """Try once; False where the holder can be waited for, or has removed the file meanwhile."""
@@ -131,13 +131,13 @@ class Lock:
             elif os.path.samestat(os.fstat(self.handle), os.lstat(self.path)):
                 os.unlink(self.path)
         self.close()
-        if self.made and self.folder.is_dir() and not any(self.folder.iterdir()):
+        if self.new_folder and self.folder.is_dir() and not any(self.folder.iterdir()):
             with contextlib.suppress(OSError):
                 self.folder.rmdir()
 
     def close(self) -> None:
         """Close the file, and with it the lock."""
-        Lock.held.discard(self)
+        Lock.open_locks.discard(self)
         os.close(self.handle)
         self.handle = -1
 
@@ -149,7 +149,7 @@ def signature() -> bytes:
 
 def forget_locks() -> None:
     """In a forked child: no lock is ours."""
-    for lock in list(Lock.held):
+    for lock in list(Lock.open_locks):
         lock.close()
 
 

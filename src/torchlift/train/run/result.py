@@ -73,7 +73,7 @@ class Result:
     scores: dict[str, Score]
     engine: Engine
     measure_with: Metric | None = None
-    given: dict[str, Score] = dataclasses.field(default_factory=dict[str, Score])
+    initial_scores: dict[str, Score] = dataclasses.field(default_factory=dict[str, Score])
     """The scores of the model as it was given."""
     counts: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
     """How many labels there are of what was scored, where they can be counted."""
@@ -110,7 +110,7 @@ class Result:
             "seed": self.settings["seed"],
             "cost": {"epochs": self.cost, "flops": self.flops, "seconds": self.seconds},
             "results": {name: score.metric for name, score in self.scores.items()},
-            "given": {name: score.metric for name, score in self.given.items()},
+            "given": {name: score.metric for name, score in self.initial_scores.items()},
             "uncut": self.uncut(),
             "counts": self.counts,
             "widths": widths(self.before, self.model),

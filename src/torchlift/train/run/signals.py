@@ -18,7 +18,7 @@ class Stop:
     """Whether a stop was asked for. A second signal acts at once; so does the first, where a loader hangs."""
 
     def __init__(self) -> None:
-        self.asked = threading.Event()
+        self.requested = threading.Event()
         self.timer: threading.Timer | None = None
         self.ours = False
         """Whether the signal on its way is our own reminder."""
@@ -32,9 +32,9 @@ class Stop:
             self.ours = False
             if waiting():
                 raise Interrupted(f"{signal.Signals(number).name} while waiting for data")
-        elif self.asked.is_set():
+        elif self.requested.is_set():
             raise KeyboardInterrupt(f"second {signal.Signals(number).name}")
-        self.asked.set()
+        self.requested.set()
         self.timer = threading.Timer(PATIENCE, self.remind, [number])
         self.timer.daemon = True
         self.timer.start()
@@ -59,13 +59,13 @@ def graceful(enabled: bool) -> Generator[Callable[[], bool]]:
     """Hand out "was a stop asked for?"."""
     stop = Stop()
     if not enabled or threading.current_thread() is not threading.main_thread():
-        yield stop.asked.is_set
+        yield stop.requested.is_set
         return
     before = {number: signal.getsignal(number) for number in CAUGHT}
     try:
         for number in CAUGHT:
             signal.signal(number, stop)
-        yield stop.asked.is_set
+        yield stop.requested.is_set
     finally:
         stop.end()
         for number, handler in before.items():

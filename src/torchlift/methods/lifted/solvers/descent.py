@@ -118,10 +118,10 @@ class Exact(Rule):
     def solve(self, block: Block, z: Tensor) -> Solved:
         """The minimizer, and whether it is one."""
         if block.newton is not None:
-            found = block.newton(z, _GRADIENT if self.tolerance is None else self.tolerance, self.steps)
+            solved = block.newton(z, _GRADIENT if self.tolerance is None else self.tolerance, self.steps)
         else:
-            found = self._nesterov(block, z)
-        return found if not block.value(found.x) > block.value(z) else found._replace(x=z)
+            solved = self._nesterov(block, z)
+        return solved if not block.value(solved.x) > block.value(z) else solved._replace(x=z)
 
     def _nesterov(self, block: Block, z: Tensor) -> Solved:
         tolerance = self.tolerance

@@ -189,8 +189,8 @@ class _Joint(Pulled):
         """The minimizer, layer by layer."""
         tolerance = 1e-9 if self.x.dtype == torch.float64 else 1e-5
         start = torch.cat([u.flatten(1) for u in states], 1)
-        found = tell("joint states", newton_states(self, start, tolerance=tolerance), _FIX)
-        return self.stacked.split(found)
+        solution = tell("joint states", newton_states(self, start, tolerance=tolerance), _FIX)
+        return self.stacked.split(solution)
 
     def _curvature(self) -> float:
         """A bound on the curvature of the smooth part, by blocks."""
@@ -270,11 +270,11 @@ class _Stacked(Activation):
     def split(self, x: Tensor) -> list[Tensor]:
         """Layer by layer, in the layers' shapes."""
         parts = x.split([torch.Size(shape).numel() for shape in self.shapes], 1)
-        return [part.reshape(len(x), *shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return [piece.reshape(len(x), *shape) for piece, shape in zip(parts, self.shapes, strict=True)]
 
     def _each(self, do: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
         parts = zip(self.acts, *[self.split(t) for t in tensors], strict=True)
-        return torch.cat([do(*part).flatten(1) for part in parts], 1)
+        return torch.cat([do(*piece).flatten(1) for piece in parts], 1)
 
     def _sum(self, do: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
         return self._each(do, *tensors).sum(1)
@@ -286,15 +286,15 @@ class _Stacked(Activation):
 
     def __call__(self, v: Tensor) -> Tensor:
         """σ(v)."""
-        return self._each(lambda act, part: act(part), v)
+        return self._each(lambda act, piece: act(piece), v)
 
     def potential(self, u: Tensor) -> Tensor:
         """Σ f."""
-        return self._sum(lambda act, part: act.potential(part), u)
+        return self._sum(lambda act, piece: act.potential(piece), u)
 
     def conjugate(self, v: Tensor) -> Tensor:
         """Σ f*."""
-        return self._sum(lambda act, part: act.conjugate(part), v)
+        return self._sum(lambda act, piece: act.conjugate(piece), v)
 
     def penalty(self, u: Tensor, v: Tensor) -> Tensor:
         """Σ B."""
@@ -302,27 +302,27 @@ class _Stacked(Activation):
 
     def grad_potential(self, u: Tensor) -> Tensor:
         """f'."""
-        return self._each(lambda act, part: act.grad_potential(part), u)
+        return self._each(lambda act, piece: act.grad_potential(piece), u)
 
     def prox(self, w: Tensor, mu: Scalar) -> Tensor:
         """P_μ, μ given entry by entry and constant in each layer."""
         steps = torch.as_tensor(mu, dtype=w.dtype, device=w.device).expand(w.shape)
-        return self._each(lambda act, part, step: act.prox(part, step.flatten()[0]), w, steps)
+        return self._each(lambda act, piece, step: act.prox(piece, step.flatten()[0]), w, steps)
 
     def project(self, u: Tensor) -> Tensor:
         """Onto the domains."""
-        return self._each(lambda act, part: act.project(part), u)
+        return self._each(lambda act, piece: act.project(piece), u)
 
     def jacobian(self, v: Tensor) -> Callable[[Tensor], Tensor]:
         """Layer by layer."""
-        each = [act.jacobian(part) for act, part in zip(self.acts, self.split(v), strict=True)]
+        each = [act.jacobian(piece) for act, piece in zip(self.acts, self.split(v), strict=True)]
 
         def product(direction: Tensor) -> Tensor:
             parts = zip(each, self.split(direction), strict=True)
-            return torch.cat([jacobian(part).flatten(1) for jacobian, part in parts], 1)
+            return torch.cat([jacobian(piece).flatten(1) for jacobian, piece in parts], 1)
 
         return product
 
     def diagonal(self, v: Tensor) -> Tensor:
         """The diagonal of J."""
-        return self._each(lambda act, part: act.diagonal(part), v)
+        return self._each(lambda act, piece: act.diagonal(piece), v)

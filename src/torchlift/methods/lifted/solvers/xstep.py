@@ -49,13 +49,13 @@ def nnls(
         raise ValueError(
             f"nnls: {activation!r} has no box or simplex domain; use linear, relu, clip or simplex"
         )
-    found = _solve(W, b, u_next, v, mu_next, mu, bounds, method, start)
-    if not found.converged and v.dtype != torch.float64:  # H is too badly conditioned for single precision
+    solved = _solve(W, b, u_next, v, mu_next, mu, bounds, method, start)
+    if not solved.converged and v.dtype != torch.float64:  # H is too badly conditioned for single precision
         first, wide = None if start is None else start.double(), bounds.to(torch.float64)
         pair = u_next.double(), v.double()
-        found = _solve(W.double(), b.double(), *pair, mu_next, mu, wide, method, first)
-        found = found._replace(x=found.x.to(v))
-    return tell("nnls", found, "raise mu, or give float64")
+        solved = _solve(W.double(), b.double(), *pair, mu_next, mu, wide, method, first)
+        solved = solved._replace(x=solved.x.to(v))
+    return tell("nnls", solved, "raise mu, or give float64")
 
 
 def _solve(
