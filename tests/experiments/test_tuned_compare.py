@@ -48,7 +48,8 @@ def test_the_table_and_the_page_say_who_was_tuned(tuned: tuple[tl.Comparison, Pa
     assert "tuned on validation data, seed 2, outside the table: 3 trials each; untuned: masked" in table
     assert next(line for line in table.splitlines() if line.startswith("masked")).endswith("untuned")
     assert "lr " in next(line for line in table.splitlines() if line.startswith("smol"))
-    page = made.report(out / "page.html").read_text()
+    assert repr(made) == table
+    page = (out / "report.html").read_text()
     assert "untuned" in page
     assert "finetune_rate" in page
 
@@ -103,6 +104,8 @@ def test_wrong_arguments_are_one_line_each() -> None:
         ({"recipes": ["smol"], "tune": -1}, "number of trials"),
         ({"recipes": ["smol"], "tune": {"smal": 3}}, "tune names smal; there are: plain, smol"),
         ({"recipes": ["smol"], "time": "fast"}, "seconds for each run, or '1x'"),
+        ({"recipes": ["smol"], "epochs": 3}, "pass that in place of epochs="),
+        ({"recipes": ["smol"], "batchsize": 3}, "did you mean 'batch_size'"),
         ({"recipes": {"lift": tl.recipes.NeuralLifting("nothing")}}, "'lift' is not for this model"),
     ):
         with pytest.raises(TorchliftError, match=message):

@@ -27,7 +27,7 @@ class LayerRow:
     """Why it stays as it is, if it does."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Compressed:
     """A compressed network. All figures are those of the model as it is read back from its file."""
 
@@ -37,10 +37,13 @@ class Compressed:
     card: dict[str, Any]
     """Targets, what was achieved, input and output shapes, provenance."""
     example: Any
-    samples: tuple[Tensor, Tensor] = dataclasses.field(repr=False)
+    samples: tuple[Tensor, Tensor]
     """Outputs before and after on the first calibration samples."""
-    calibration: Any = dataclasses.field(default=None, repr=False)
+    calibration: Any = None
     """Batches of the calibration inputs, for the ranges of integers."""
+
+    def __repr__(self) -> str:
+        return f"{self.table()}\n{self.bytes:,} bytes, output error {self.error:.3g}"
 
     @property
     def bytes(self) -> int:

@@ -117,6 +117,16 @@ class CopyOf:
         return copy.deepcopy(self.model)
 
 
+def check_settings(settings: Mapping[str, Any], what: str, length: str = "") -> None:
+    """Raise on what ``fit`` does not take, and on ``epochs`` where ``length`` says how long runs are."""
+    if length and "epochs" in settings:
+        raise TorchliftError(f"{what}'s runs are as long as {length} says: pass that in place of epochs=.")
+    allowed = inspect.signature(fit).parameters
+    for name in settings:
+        if name not in allowed:
+            raise TorchliftError(unknown(f"setting of {what}", name, allowed))
+
+
 def call(job: Callable[[], R]) -> R:
     """A job, in this process or another."""
     return job()

@@ -13,7 +13,7 @@ from torch import nn
 
 from torchlift.core import Supervised, Task
 from torchlift.errors import TorchliftError
-from torchlift.experiments.arm import AnyRecipe, Arm, CopyOf, Setup
+from torchlift.experiments.arm import AnyRecipe, Arm, CopyOf, Setup, check_settings
 from torchlift.experiments.auto_result import AutoResult
 from torchlift.experiments.auto_search import Search
 from torchlift.experiments.candidates import accepted
@@ -97,6 +97,7 @@ def auto(
         minutes = 10.0 if minutes is None else minutes
     if not (minutes or budget or 0) > 0:
         raise TorchliftError(f"the budget is above 0, got {minutes if budget is None else budget!r}.")
+    check_settings(settings, "auto", "budget= or minutes=")
     started = time.time()
     optimizer = named_optimizer(settings.get("optimizer", ADAMW))
     chosen: dict[str, Any] = (

@@ -20,7 +20,7 @@ from torchlift.train.checkpoint import write
 MODEL, RESULT = f"model{SUFFIX}", "auto.json"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class AutoResult:
     """Delivered models that no other beats in metric, file and operations at once, and the one to take."""
 
@@ -39,6 +39,9 @@ class AutoResult:
     """Where the files are; without ``out`` it goes with this object."""
     setup: Setup
     seed: int
+
+    def __repr__(self) -> str:
+        return self.table()
 
     @property
     def file(self) -> Path:

@@ -1,48 +1,73 @@
 """What is worth a trial on a model under its constraints: plain training, better training, smaller models."""
 
+import itertools
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from torchlift.core import Task
+from torchlift.core import Lift, Task
 from torchlift.errors import machine_fault, one_line
 from torchlift.experiments.arm import AnyRecipe, Arm
 from torchlift.experiments.best_of import suggestions
 from torchlift.experiments.compressing import Compressing
 from torchlift.experiments.constraints import Constraints
 from torchlift.lifts import Normalize
-from torchlift.methods.recipe import Recipe, as_recipe
+from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.recipes import Chain, ChannelPruning, LayerPruning, MagnitudePruning, Smol
 from torchlift.train import rng
 from torchlift.train.run.checks import DryRun
 
 PLAIN = "plain"
+BETTER = 3
+"""So many ways of better training, the likeliest to win."""
+PACKED, CUT, SPARSE = 0.85, 0.2, 0.1
+"""Of the bytes of all float weights, the least of a file: of all, of half of the channels, of a tenth."""
 MARGIN = 0.97
 """Of the bytes allowed, the target of a recipe: fine-tuning moves the size a little after it is met."""
 
 
 def portfolio(task: Task, constraints: Constraints) -> dict[str, Arm]:
-    """Candidates by name, those that serve the constraints first; plain always first of all."""
-    better = {
-        name: arm for name, arm in suggestions(task.model).items() if arm.recipe and arm.optimizer is None
-    }
+    """Candidates by name: plain, then the likeliest winners under the constraints, for not all may be tried.
+
+    Under ``bytes`` only those whose file can be so small: a search has few trials, and they should be long.
+    """
     size = target(constraints)
     bits = Smol(bits=3.0) if size is None else Smol(bytes=size)
-    channels = ChannelPruning(ratio=0.5)
-    firsts = {"norm": as_recipe(Normalize()), "channels": channels}
-    firsts |= {name: as_recipe(arm.recipe) for name, arm in better.items() if name != "folded norm"}
-    small: dict[str, Recipe] = {"bits": bits}
-    small["compressed"] = compressing(constraints)
-    small |= {f"{name} → bits": halves(first, bits) for name, first in firsts.items()}
-    fast: dict[str, Recipe] = {"channels": channels, "layers": LayerPruning()}
+    channels, sparse = ChannelPruning(ratio=0.5), MagnitudePruning(sparsity=0.9, steps=4)
+    arms = {name: arm for name, arm in suggestions(task.model).items() if arm.recipe or arm.optimizer}
+    better = dict(itertools.islice(arms.items(), BETTER))
+    small = {
+        "compressed": Arm(compressing(constraints)),
+        "norm → bits": Arm(halves(Normalize(), bits)),
+        "channels → bits": Arm(halves(channels, bits)),
+        "bits": Arm(bits),
+        **{f"{name} → bits": before(arm, bits) for name, arm in better.items() if name != "norm"},
+    }
+    fast = {"channels": Arm(channels)}
     if constraints.latency is not None:
-        fast |= {"more channels": ChannelPruning(ratio=0.75), "fewer channels": ChannelPruning(ratio=0.25)}
-    sparse: dict[str, Recipe] = {"sparse": MagnitudePruning(sparsity=0.9, steps=4)}
-    if constraints.bytes is None:
-        sparse |= {"fewer bits": Smol(bits=2.0), "sparse → bits": halves(sparse["sparse"], bits)}
-    smaller, faster, sparser = ({n: Arm(r) for n, r in some.items()} for some in (small, fast, sparse))
-    wanted = (smaller | better | faster) if constraints.latency is None else (faster | smaller | better)
-    return {PLAIN: Arm()} | wanted | sparser
+        fast |= {
+            n: Arm(ChannelPruning(ratio=r)) for n, r in (("more channels", 0.75), ("fewer channels", 0.25))
+        }
+    if size is None:
+        rest = {
+            "layers": Arm(LayerPruning()),
+            "sparse": Arm(sparse),
+            "fewer bits": Arm(Smol(bits=2.0)),
+            "sparse → bits": Arm(halves(sparse, bits)),
+        }
+    else:
+        floats = sum(weight.numel() * weight.element_size() for weight in task.model.parameters())
+        better = better if size > PACKED * floats else {}
+        fast = fast if size > CUT * floats else {}
+        rest = {"sparse": Arm(sparse)} if size > SPARSE * floats else {}
+    first = dict(itertools.islice(better.items(), 1))
+    wanted = first | small | better | fast if constraints.latency is None else fast | first | small | better
+    return {PLAIN: Arm()} | wanted | rest
+
+
+def before(arm: Arm, bits: Recipe) -> Arm:
+    """A way of training, then bits, with its optimizer and rate."""
+    return Arm(bits if arm.recipe is None else halves(arm.recipe, bits), arm.optimizer, arm.rate)
 
 
 def target(constraints: Constraints) -> int | None:
@@ -57,9 +82,9 @@ def compressing(constraints: Constraints) -> Compressing:
     return Compressing(allowed, constraints.latency, 4 if open_ else None)
 
 
-def halves(first: Recipe, bits: Recipe) -> Chain:
+def halves(first: RecipeLike | Lift, bits: Recipe) -> Chain:
     """One recipe after the other, half of the budget each."""
-    return Chain({"first": first, "bits": bits}, {"first": 0.5, "bits": 0.5})
+    return Chain({"first": as_recipe(first), "bits": bits}, {"first": 0.5, "bits": 0.5})
 
 
 def accepted(

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from torchlift.errors import TorchliftError
-from torchlift.experiments.arm import AnyRecipe, Arm, CopyOf, Setup, call
+from torchlift.experiments.arm import AnyRecipe, Arm, CopyOf, Setup, call, check_settings
 from torchlift.experiments.compare_trials import Trials, summary, tuned
 from torchlift.experiments.comparison import PLAIN, Comparison
 from torchlift.experiments.executors import Executor, current, opened, run_all
@@ -75,6 +75,7 @@ def compare(
     numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not numbers:
         raise TorchliftError("compare needs at least one seed.")
+    check_settings(settings, "compare", "budget=")
     make = CopyOf(make_model) if isinstance(make_model, nn.Module) else make_model
     settings = {"keep": "best"} | settings | {"optimizer": named_optimizer(settings.get("optimizer", ADAMW))}
     setup = Setup(make, (train, valid, test), settings | {"equal_cost": True})

@@ -43,7 +43,7 @@ class Tuning:
     """The names of what was searched."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Comparison:
     """All runs, by recipe and seed, and what they say."""
 
@@ -57,6 +57,9 @@ class Comparison:
     seconds: float | None = None
     """The time each run was to take, where time was the price and not FLOPs."""
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return self.table()
 
     def scores(self, name: str, split: str = "test") -> list[float]:
         """The metric per seed, of the checkpoint chosen on validation."""
@@ -152,8 +155,9 @@ class Comparison:
         }
 
     def write(self, folder: Path) -> None:
-        """``comparison.json``."""
+        """``comparison.json`` and ``report.html``."""
         write(folder / "comparison.json", json.dumps(self.data(), default=str).encode())
+        self.report(folder / "report.html")
 
     def report(self, path: str | Path) -> Path:
         """Write one self-contained HTML file."""

@@ -14,7 +14,11 @@ from torchlift.experiments.tune.optuna_extra import optuna
 ETA = 3
 EXTRA = 4
 """Points beyond one for each candidate."""
+SHORTEST = 1 / 20
+"""No trial has less than this part of the budget: shorter ones say little of what a whole run reaches."""
 SPAN = (0.1, 10.0)
+LIKELY = 4
+"""So many candidates are tried first."""
 LAST = 2
 """At least so many in a rung after the first: plain and its best rival."""
 
@@ -31,16 +35,16 @@ def plan(budget: float, points: int, least: float = 1.0, overhead: float = 0.0) 
     """Rungs that spend the budget, each three times as long as the one before and a third as many.
 
     ``overhead``: what a run costs beside its epochs. As many rungs, then as many points, as leave the
-    shortest runs ``least`` epochs and half their overhead: Σₖ nₖ (3ᵏ b + overhead) = budget, b ≥ least.
-    Two runs of that length are the least. Where less than half of the points could be tried, a rung less.
+    shortest runs ``least`` epochs, a twentieth of the budget and half their overhead:
+    Σₖ nₖ (3ᵏ b + overhead) = budget, b ≥ least. Two runs of that length are the least.
     """
-    least = max(least, overhead / 2)  # else most of the time goes into what is not training
+    least = max(least, SHORTEST * budget, overhead / 2)  # else trials do not rank, or hardly train
     for rungs in (3, 2, 1):
         for first in range(max(points, LAST), LAST - 1, -1):
             counts = [first] + [max(LAST, math.ceil(first / ETA**k)) for k in range(1, rungs)]
             units = sum(n * ETA**k for k, n in enumerate(counts))
             shortest = (budget - overhead * sum(counts)) / units
-            if shortest >= least and (rungs == 1 or first >= max(ETA * LAST, points / 2)):
+            if shortest >= least and (rungs == 1 or first >= ETA * LAST):
                 return [Rung(n, shortest * ETA**k) for k, n in enumerate(counts)]
     return [Rung(LAST, least)]
 
@@ -77,9 +81,11 @@ def suggest(
 
 
 def start(candidates: Sequence[str]) -> list[Point]:
-    """Plain, every other candidate, then plain at other rates."""
-    first, *others = candidates
-    return [(first, 1.0), *((name, 1.0) for name in others), (first, 3.0), (first, 0.3)]
+    """Plain and the likeliest candidates, these again at a larger rate, then the others, then plain."""
+    plain, *others = candidates
+    likely, rest = others[:LIKELY], others[LIKELY:]
+    points = [(plain, 1.0), *((name, 1.0) for name in likely), *((name, 3.0) for name in likely[:-1])]
+    return [*points, *((name, 1.0) for name in rest), (plain, 3.0), (plain, 0.3)]
 
 
 def promoted(

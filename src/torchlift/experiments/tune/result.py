@@ -21,7 +21,7 @@ class Trial:
     seconds: float | None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Tuned:
     """The best point, ready to use, and all others."""
 
@@ -37,6 +37,9 @@ class Tuned:
     trials: list[Trial]
     about: dict[str, Any]
     """What was searched, in words."""
+
+    def __repr__(self) -> str:
+        return self.table()
 
     @property
     def recipe(self) -> Any:

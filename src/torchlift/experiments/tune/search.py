@@ -11,6 +11,7 @@ from torch import nn
 from torchlift import loss as losses
 from torchlift.core import Supervised
 from torchlift.errors import TorchliftError
+from torchlift.experiments.arm import check_settings
 from torchlift.experiments.executors import Executor, run_all
 from torchlift.experiments.tune.journal import open_journal, try_one
 from torchlift.experiments.tune.lines import along_lines
@@ -71,6 +72,7 @@ def search(
     refuse_torchrun()
     if valid is None and folds is None:
         raise TorchliftError("search needs validation data, or folds=K to set them aside in turn.")
+    check_settings(settings, "tune")
     pairs = ((train, valid),) if folds is None else tuple(k_folds(train, valid, folds, seed))
     chosen = default_space(recipe) if space is None else space
     twice = sorted(set(fixed or {}) & set(chosen)) if isinstance(chosen, Mapping) else []

@@ -53,7 +53,7 @@ def bits_of(record: Stored) -> dict[int, int] | None:
     return dict(zip(bits.tolist(), counts.tolist(), strict=True))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Result:
     """A plain model, and the honest account of how it was found."""
 
@@ -79,6 +79,16 @@ class Result:
     """How many labels there are of what was scored, where they can be counted."""
     schema: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     """What the data's reader knows of inputs and targets."""
+
+    def __repr__(self) -> str:
+        scores = "".join(
+            f", {self.metric} {score.metric:.4g} ({name})" for name, score in self.scores.items()
+        )
+        weights = sum(weight.numel() for weight in self.model.parameters())
+        return (
+            f"Result({self.settings['method']} of {self.settings['model']}{scores}, "
+            f"{weights:,} parameters, cost {self.cost:.3g} plain epochs)"
+        )
 
     @property
     def model(self) -> nn.Module:
