@@ -108,6 +108,7 @@ def search(
     )
     if folder is not None:
         tuned.to_json(folder / RESULT)
+        tuned.report(folder / "report.html")
     return tuned
 
 
