@@ -1,8 +1,8 @@
 """The page of a compressed network: where the bytes went, errors by layer, outputs before and after."""
 
-from math import prod
-
 from torchlift.compress.result import Compressed, LayerRow
+from torchlift.core.stored import Stored, stored
+from torchlift.packed.tensors import Item, write
 from torchlift.report.figures import Bars, Chart, Line
 from torchlift.report.page import Card, Cards, Column, Page, Section, Table
 
@@ -11,13 +11,14 @@ SHOWN = 4
 
 def page(done: Compressed) -> Page:
     """All of it."""
+    targets = ", ".join(f"{name} {value:,}" for name, value in done.card["targets"].items())
     return Page(
-        "Compressed network",
-        f"{done.card['calibration']['samples']} calibration samples, no labels, no training",
+        f"{type(done.model).__name__}: compressed" + (f" ({targets})" if targets else ""),
+        f"{done.card['calibration']['samples']} calibration samples, no labels",
         [
             Section("In short", [figures(done)]),
-            Section("Where the bytes went", [sizes(done.rows)]),
-            Section("Error by layer", [errors(done.rows)]),
+            Section("Where the bytes went", [sizes(done)]),
+            Section("Error by layer, in percent", [errors(done.rows)]),
             Section("Outputs before and after", outputs(done)),
             Section("Layer by layer", [layers(done.rows)]),
         ],
@@ -38,18 +39,21 @@ def figures(done: Compressed) -> Cards:
     return Cards(cards)
 
 
-def sizes(rows: list[LayerRow]) -> Bars:
-    """Bytes of each weight at the bits it has."""
-    bytes_at_most = [prod(row.shape) * (row.bits or 32) / 8 for row in rows]
-    return Bars([row.layer for row in rows], {"bytes at most": bytes_at_most})
+def sizes(done: Compressed) -> Bars:
+    """Bytes of each weight in the file, and of all the rest: biases, norms, names, card."""
+    records, weights = stored(done.model), dict(done.model.named_parameters())
+    shown = [row.layer for row in done.rows if row.layer in weights]
+    recorded = [records.get(name, Stored()) for name in shown]
+    items = [Item(weights[n].detach(), r.step, r.kept) for n, r in zip(shown, recorded, strict=True)]
+    streams = [sum(map(len, write([item]).streams)) for item in items]
+    return Bars([*shown, "all else"], {"bytes": [*map(float, streams), float(done.bytes - sum(streams))]})
 
 
 def errors(rows: list[LayerRow]) -> Bars:
     """The relative squared error of each layer's outputs."""
     measured = [row for row in rows if row.error is not None]
-    return Bars(
-        [row.layer for row in measured], {"relative squared error": [row.error or 0.0 for row in measured]}
-    )
+    percents = [float(f"{100 * (row.error or 0.0):.2g}") for row in measured]
+    return Bars([row.layer for row in measured], {"relative squared error, %": percents})
 
 
 def outputs(done: Compressed) -> list[Chart]:
@@ -65,15 +69,11 @@ def outputs(done: Compressed) -> list[Chart]:
 
 def layers(rows: list[LayerRow]) -> Table:
     """The table."""
-    columns = [
-        Column("layer", align="left"),
-        Column("shape"),
-        Column("bits"),
-        Column("zeros"),
-        Column("error"),
-    ]
-    columns += [Column("sensitivity"), Column("why", align="left")]
+    numbers = map(Column, ("shape", "bits", "zeros", "error", "sensitivity"))
+    columns = [Column("layer", align="left"), *numbers, Column("why", align="left")]
     cells = [
-        (r.layer, "×".join(map(str, r.shape)), r.bits, r.zeros, r.error, r.sensitivity, r.why) for r in rows
+        (r.layer, "×".join(map(str, r.shape)), r.bits, f"{r.zeros:.0%}", r.error, r.sensitivity, r.why)
+        for r in rows
     ]
-    return Table(columns, cells)
+    filled = [k for k in range(len(columns)) if any(row[k] not in (None, "") for row in cells)]
+    return Table([columns[k] for k in filled], [tuple(row[k] for k in filled) for row in cells])
