@@ -42,13 +42,15 @@ def test_the_asked_bits_are_got_and_told(bits):
     assert result.cost == pytest.approx(6.0, rel=0.01)
 
 
-def test_the_asked_bytes_are_got(tmp_path):
+def test_the_file_is_not_above_its_bytes(tmp_path):
     target = 0.85 * saved_bytes(run(None), tmp_path / "dense.tl")
     result = run(Smol(bytes=target))
     row = result.history[-1]
     assert row["bytes_target"] == target
     assert row["bytes"] == pytest.approx(target, rel=0.05)
-    assert row["bytes"] == pytest.approx(saved_bytes(result, tmp_path / "small.tl"), rel=0.02)
+    saved = saved_bytes(result, tmp_path / "small.tl")
+    assert row["bytes"] == pytest.approx(saved, rel=0.05)
+    assert saved <= target
 
 
 def saved_bytes(result, path) -> int:
@@ -68,7 +70,7 @@ def test_targets_below_one_bit_are_met_by_zeros(granularity, zeros, tmp_path):
         warnings.simplefilter("error")
         small = run(Smol(bytes=target, granularity=granularity, zeros=zeros))
     found = saved_bytes(small, tmp_path / "other.tl")
-    assert found <= 1.05 * target  # biases and norms move while weights are fine-tuned
+    assert found <= (target if zeros == "held" else 1.05 * target)  # moving: as many zeros as before
 
 
 def test_the_noisy_phase_keeps_its_last_weights_not_the_best_which_have_the_most_bits():

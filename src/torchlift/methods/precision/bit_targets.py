@@ -14,6 +14,7 @@ from torchlift.lifts import Precision
 from torchlift.methods.inside import delivered
 from torchlift.methods.precision.grids import allocate
 from torchlift.methods.precision.grids import bits as bits_of
+from torchlift.methods.precision.keep_grid import KeepGrid, OnGrid
 from torchlift.methods.precision.precision import Noisy
 from torchlift.targets import Target, solve_for_target
 
@@ -187,3 +188,21 @@ def missing(node: Noisy) -> float:
     """What a tensor's precision lacks to its next whole bit."""
     p = float(bits_of(node.logit.detach())) + node.shift
     return max(1.0, float(node.whole_bits())) + 1 - p
+
+
+def trim(problem: Problem, target: Target) -> None:
+    """Zero the smallest weights of all grids until the file is not above its target: fine-tuning moves it."""
+    nodes = [node for node in problem.modules() if isinstance(node, OnGrid)]
+    tiny = torch.finfo(torch.float32).tiny
+    sizes = [node.weight.detach().abs() / node.top().clamp(min=tiny) for node in nodes]
+    grids = [(node.unit.clone(), node.last.clone()) for node in nodes]
+
+    def measure(dead_zone: float) -> float:
+        for node, size_of, (unit, last) in zip(nodes, sizes, grids, strict=True):
+            alive = size_of >= dead_zone
+            node.unit.copy_(unit * alive)
+            node.last.copy_(last * alive)
+        return float(file_size(delivered(KeepGrid().project(problem)).model))
+
+    if nodes and measure(0.0) > target.value:
+        _ = measure(solve_for_target(measure, target.value, 0.0, 1.0, steps=12, at_most=True).at)

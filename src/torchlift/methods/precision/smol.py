@@ -9,7 +9,7 @@ from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
 from torchlift.methods.inside import delivered
-from torchlift.methods.precision.bit_targets import average, check, meet, noisy, steer
+from torchlift.methods.precision.bit_targets import average, check, meet, noisy, steer, trim, zeroes
 from torchlift.methods.precision.keep_grid import OnGrid, finalize
 from torchlift.methods.precision.moving_grid import OnMovingGrid
 from torchlift.methods.precision.precision import Granularity
@@ -91,6 +91,8 @@ class Smol(Recipe):
         on_grid = finalize(lifted, lift, moving=self.zeros == "moving")
         if self.finetune:
             fit(on_grid, name="finetune", share=self.finetune, rate=self.finetune_rate, log=self.account)
+        if target is not None and target.name == "bytes" and zeroes(lift):
+            trim(on_grid, target)
         small = KeepGrid().project(on_grid)
         assert isinstance(small, Task)
         return small
