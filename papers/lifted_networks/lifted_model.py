@@ -2,14 +2,17 @@
 
 import dataclasses
 import json
+import math
+import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from papers.common.arms import machine
 from papers.common.mnist_mlp import Pair, digits, mlp, spread
@@ -56,8 +59,10 @@ PAPER: dict[tuple[int, ...], dict[str, tuple[float, float]]] = {
     },
 }
 SAME_TIME = "xavier, same time"
+INITS = ("normal", "xavier", "scale", "lifted")
+FIGURE_1 = ((300,), (500, 200, 100))
 RATES = (1e-5, 1e-6)
-STEPS = 10_200  # 17 epochs of 60,000 images in batches of 100
+IMAGES, EPOCHS, BATCH = 60_000, 17, 100
 LAMBDAS = (0.1, 1.0, 10.0, 100.0)
 SWEEPS = 4
 RHO = 1e-3  # beside the mean over samples, as networks have it; beside the sum it is next to nothing
@@ -70,42 +75,39 @@ Column = tuple[tuple[int, ...], str, float | None]
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: int | None = None,
+    images: int | None = None,
 ) -> dict[str, Any]:
     """min −Σ log softmax + λ Σ_l‖X_l − W_l X_{l−1} − b_l‖² + ρ Σ‖W_l‖², X ≥ 0, by its blocks; then Adam.
 
-    ``scale`` 1 is 60,000 images and all five nets, 1/6 unless given; 10,200 steps of Adam from 0.05 on. λ is
-    chosen on images held out of 4,000, after three sweeps on the first seed. Trials are kept in
-    ``out/trials.jsonl``: a stopped run goes on, and ``python -m papers.lifted_networks.lifted_model OUT``
-    prints the table of what is there.
+    λ is chosen on images held out of 4,000, on the first seed. Trials are kept in ``out/trials.jsonl``: a
+    stopped run goes on, and ``python -m papers.lifted_networks.lifted_model OUT`` prints the table of what
+    is there.
     """
-    share = scale or 1 / 6
-    train, test = digits(data, round(60_000 * share), 10_000 if share >= 0.1 else 2_000)
-    nets = list(PAPER) if share >= 0.05 else [(30,)]
-    steps, sweeps = (STEPS, SWEEPS) if share >= 0.05 else (20, 2)
-    bench = Bench(Store(out / "trials.jsonl"), train, test, steps, sweeps)
-    cells = order(nets, seeds or 5)
+    train, test = digits(data, images or IMAGES, 10_000)
+    bench = Bench(Store(out / "trials.jsonl"), train, test, epochs or EPOCHS)
+    cells = order(list(PAPER), seeds or 5)
     trials = [bench.work(cell) for cell in cells]
     return page(trials, sorted({seed for _, seed, _, _ in cells}), bench.store)
 
 
 def order(nets: Sequence[tuple[int, ...]], seeds: int) -> list[Cell]:
-    """Small nets and first seeds first; controls that the paper's claim does not need come last."""
-    starts = ("model", "lifted", "xavier", SAME_TIME, "normal", "scale")
-    cells: list[Cell] = [
-        (net, seed, init, rate)
-        for net in nets
+    """The whole table of one seed, then that of the next; last our own control, on the first seed."""
+
+    def cells(net: tuple[int, ...], seed: int, inits: Sequence[str]) -> list[Cell]:
+        return [(net, seed, init, rate) for init in inits for rate in ((None,) if init == "model" else RATES)]
+
+    table = [
+        cell
         for seed in range(seeds)
-        for init in starts
-        for rate in ((None,) if init == "model" else RATES)
+        for inits in (("model",), INITS)
+        for net in nets
+        for cell in cells(net, seed, inits)
     ]
-
-    def rank(cell: Cell) -> tuple[int, int]:
-        net, seed, init, rate = cell
-        late = starts.index(init) - 2 if starts.index(init) > 2 else 0
-        return late + (init == SAME_TIME and rate != RATES[0]), nets.index(net) + seed
-
-    return sorted(cells, key=rank)
+    return table + [cell for net in nets for cell in cells(net, 0, (SAME_TIME,))]
 
 
 class Store:
@@ -116,13 +118,18 @@ class Store:
         lines = path.read_text().splitlines() if path.exists() else []
         self.known: dict[str, dict[str, Any]] = {row["key"]: row for row in map(json.loads, lines)}
 
+    def add(self, rows: Mapping[str, dict[str, Any]]) -> None:
+        """Write them down, all or none."""
+        known = {key: {"key": key} | row for key, row in rows.items()}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write("".join(json.dumps(row) + "\n" for row in known.values()))
+        self.known |= known
+
     def once(self, key: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What is known under the key, else the work's result, written down."""
         if key not in self.known:
-            self.known[key] = {"key": key} | work()
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a") as file:
-                file.write(json.dumps(self.known[key]) + "\n")
+            self.add({key: work()})
         return self.known[key]
 
 
@@ -133,60 +140,78 @@ class Bench:
     store: Store
     train: Pair
     test: Pair
-    steps: int
-    sweeps: int
+    epochs: int
 
     def work(self, cell: Cell) -> dict[str, Any]:
         """The result of a cell."""
+        if cell[3] is None:
+            return self.model(cell)
+        if self.key(cell) not in self.store.known:
+            self.store.add({self.key(one): row for one, row in self.networks(cell).items()})
+        return self.store.known[self.key(cell)]
+
+    def key(self, cell: Cell) -> str:
+        """The name of a cell, with what it was measured on."""
         net, seed, init, rate = cell
-        name = "-".join(map(str, net))
-        weights = self.store.path.with_name(f"{name}-{seed}.pt")
-        if rate is None:
-            lam = self.store.once(f"{name} lambda", lambda: tune(net, self.train, self.sweeps))["lam"]
-            return self.store.once(
-                f"{name} {seed} model",
-                lambda: (
-                    described(cell, self.sweeps, self.train, self.test)
-                    | our_model(net, seed, lam, self.train, self.test, self.sweeps, weights)
-                ),
-            )
-        counted = init in ("lifted", SAME_TIME)
-        lifting = self.work((net, seed, "model", None))["seconds"] if counted else 0.0
-        steps = self.steps
-        if init == SAME_TIME:
-            plain = self.work((net, seed, "xavier", rate))["seconds"]
-            steps = round(steps * (1 + lifting / max(plain, 1e-9)))
+        name = f"{len(self.train[0])} images {'-'.join(map(str, net))} {seed} {init}"
+        return name if rate is None else f"{name} {rate} {self.epochs} epochs"
+
+    def weights(self, net: tuple[int, ...], seed: int) -> Path:
+        """Where the lifted model's weights are kept."""
+        return self.store.path.with_name(self.key((net, seed, "model", None)).replace(" ", "-") + ".pt")
+
+    def model(self, cell: Cell) -> dict[str, Any]:
+        """The lifted model alone."""
+        net, seed, _, _ = cell
+        lam = self.store.once(f"{self.key((net, 0, 'lambda', None))}", lambda: tune(net, self.train))["lam"]
         return self.store.once(
-            f"{name} {seed} {init} {rate}",
+            self.key(cell),
             lambda: (
-                described(cell, self.sweeps, self.train, self.test)
-                | from_start(net, seed, init, rate, self.train, self.test, steps, weights)
-                | {"lifting": lifting if init == "lifted" else 0.0}
+                described(cell, self.train, self.test)
+                | our_model(net, seed, lam, self.train, self.test, self.weights(net, seed))
             ),
         )
 
+    def networks(self, cell: Cell) -> dict[Cell, dict[str, Any]]:
+        """Networks from all of the paper's initializations at this rate; or our control."""
+        net, seed, init, rate = cell
+        assert rate is not None
+        lifting = self.work((net, seed, "model", None))["seconds"]
+        steps, inits = self.epochs * math.ceil(len(self.train[0]) / BATCH), INITS
+        if init == SAME_TIME:
+            plain = self.work((net, seed, "xavier", rate))["seconds"]
+            steps, inits = round(steps * (1 + lifting / max(plain, 1e-9))), (SAME_TIME,)
+        starts = [start(net, seed, one, self.weights(net, seed)) for one in inits]
+        ends = descend_together(starts, seed, rate, self.train, self.test, steps)
+        return {
+            (net, seed, one, rate): described((net, seed, one, rate), self.train, self.test)
+            | end
+            | {"lifting": lifting if one == "lifted" else 0.0}
+            for one, end in zip(inits, ends, strict=True)
+        }
 
-def described(cell: Cell, sweeps: int, train: Pair, test: Pair) -> dict[str, Any]:
+
+def described(cell: Cell, train: Pair, test: Pair) -> dict[str, Any]:
     """The cell and its scale."""
     net, seed, init, rate = cell
-    scale = {"images": len(train[0]), "tested": len(test[0]), "sweeps": sweeps}
+    scale = {"images": len(train[0]), "tested": len(test[0]), "sweeps": SWEEPS}
     return {"net": list(net), "seed": seed, "init": init, "rate": rate, **scale}
 
 
 @torch.no_grad()
-def block_descent(model: nn.Module, lam: float, train: Pair, sweeps: int) -> None:
+def block_descent(model: nn.Module, lam: float, train: Pair) -> None:
     """Exact NNLS and ridge blocks, logistic at the output; λ‖·‖² is twice λ times the penalty ½‖·‖²."""
     x, samples = train[0], len(train[0])
     network = Network.of(model, "classical", 2 * lam, loss_activation("cross_entropy"))
     method = lifted.BCD(update=Exact(tolerance=PRECISE * samples), rho=RHO * samples, penalty="classical")
     states, y = network.states(x), network.targets(train[1], x)
-    for _ in range(sweeps):
+    for _ in range(SWEEPS):
         method.sweep_states(network, x, y, states)
         method.sweep_weights(network, x, y, states)
     network.write_back()
 
 
-def tune(net: tuple[int, ...], train: Pair, sweeps: int) -> dict[str, Any]:
+def tune(net: tuple[int, ...], train: Pair) -> dict[str, Any]:
     """λ by accuracy on images held out of at most 4,000."""
     some = min(len(train[0]), 4_000)
     cut = some - some // 4
@@ -194,7 +219,7 @@ def tune(net: tuple[int, ...], train: Pair, sweeps: int) -> dict[str, Any]:
     start, scores = time.process_time(), dict[float, float]()
     for lam in LAMBDAS:
         model = mlp((784, *net, 10), "xavier", 0)
-        block_descent(model, lam, first, sweeps)
+        block_descent(model, lam, first)
         scores[lam] = metric(model, held)
     return {
         "lam": max(scores, key=lambda lam: scores[lam]),
@@ -204,46 +229,98 @@ def tune(net: tuple[int, ...], train: Pair, sweeps: int) -> dict[str, Any]:
 
 
 def our_model(
-    net: tuple[int, ...], seed: int, lam: float, train: Pair, test: Pair, sweeps: int, weights: Path
+    net: tuple[int, ...], seed: int, lam: float, train: Pair, test: Pair, weights: Path
 ) -> dict[str, Any]:
-    """The lifted model alone, by both prediction rules (the lifted one on 200 images), in CPU seconds."""
+    """The lifted model alone, in CPU seconds; on the first seed by the lifted rule too, on 200 images."""
     model = mlp((784, *net, 10), "xavier", seed)
     start = time.process_time()
-    block_descent(model, lam, train, sweeps)
+    block_descent(model, lam, train)
     seconds = time.process_time() - start
     weights.parent.mkdir(parents=True, exist_ok=True)
     torch.save(model.state_dict(), weights)
+    score = {"score": metric(model, test), "seconds": seconds, "lambda": lam}
+    if seed:
+        return score
     some, labels = test[0][:200], test[1][:200]
     scores = lifted.predict(model, some, "lifted", mus=lam, loss="cross_entropy")
-    rule = float((scores.argmax(1) == labels).double().mean())
-    return {"score": metric(model, test), "lifted rule": rule, "seconds": seconds, "lambda": lam}
+    return score | {"lifted rule": float((scores.argmax(1) == labels).double().mean())}
 
 
-def from_start(
-    net: tuple[int, ...],
-    seed: int,
-    init: str,
-    rate: float,
-    train: Pair,
-    test: Pair,
-    steps: int,
-    weights: Path,
-) -> dict[str, Any]:
-    """Adam for so many steps of 100 images, in CPU seconds."""
+def start(net: tuple[int, ...], seed: int, init: str, weights: Path) -> nn.Sequential:
+    """A network at its initialization."""
     model = mlp((784, *net, 10), init if init in ("normal", "scale") else "xavier", seed)
     if init == "lifted":
         model.load_state_dict(torch.load(weights, weights_only=True))
-    before, start = metric(model, test), time.process_time()
-    optimizer, loss = torch.optim.Adam(model.parameters(), lr=rate, fused=True), nn.CrossEntropyLoss()
-    generator, done = torch.Generator().manual_seed(seed), 0
+    return model
+
+
+def descend_together(
+    models: Sequence[nn.Sequential], seed: int, rate: float, train: Pair, test: Pair, steps: int
+) -> list[dict[str, Any]]:
+    """Adam on all networks over the same batches; accuracy after every epoch, CPU seconds of each.
+
+    Weights are stacked, and pixels that are 0 in the whole batch are left out of the first product: the steps
+    are those of one network after the other, in half the time.
+    """
+    layers = [[one for one in model if isinstance(one, nn.Linear)] for model in models]
+    weights = [
+        nn.Parameter(torch.stack([one.weight.mT for one in same])) for same in zip(*layers, strict=True)
+    ]
+    biases = [
+        nn.Parameter(torch.stack([one.bias[None] for one in same])) for same in zip(*layers, strict=True)
+    ]
+    optimizer = torch.optim.Adam([*weights, *biases], lr=rate, fused=True)
+    generator = torch.Generator().manual_seed(seed)
+    curves, seconds, done = [accuracies(weights, biases, test)], 0.0, 0
     while done < steps:
-        for index in torch.randperm(len(train[0]), generator=generator).split(100)[: steps - done]:
+        clock = time.process_time()
+        for index in torch.randperm(len(train[0]), generator=generator).split(BATCH)[: steps - done]:
             optimizer.zero_grad()
-            loss(model(train[0][index]), train[1][index]).backward()
+            x, y = train[0][index], train[1][index]
+            inked = x.amax(0).nonzero()[:, 0]
+            out = forward([weights[0][:, inked], *weights[1:]], biases, x[:, inked])
+            (cross_entropy(out.flatten(0, 1), y.repeat(len(models)), reduction="sum") / len(y)).backward()
             optimizer.step()
             done += 1
-    seconds = time.process_time() - start
-    return {"score": metric(model, test), "before": before, "seconds": seconds, "steps": steps}
+        seconds += time.process_time() - clock
+        curves.append(accuracies(weights, biases, test))
+    return [
+        {"score": curve[-1], "curve": curve, "seconds": seconds / len(models), "steps": steps}
+        for curve in map(list, zip(*curves, strict=True))
+    ]
+
+
+def forward(weights: Sequence[Tensor], biases: Sequence[Tensor], x: Tensor) -> Tensor:
+    """The outputs of stacked networks: network, sample, class."""
+    state = x.expand(len(weights[0]), -1, -1)
+    for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+        state = torch.baddbmm(bias, state, weight).relu()
+    return torch.baddbmm(biases[-1], state, weights[-1])
+
+
+@torch.no_grad()
+def accuracies(weights: Sequence[Tensor], biases: Sequence[Tensor], data: Pair) -> list[float]:
+    """Of every network of a stack."""
+    out = torch.cat([forward(weights, biases, x) for x in data[0].split(1000)], 1)
+    return (out.argmax(2) == data[1]).double().mean(1).tolist()
+
+
+def figure(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Test accuracy after every epoch, the mean of all seeds, at the larger rate (Figure 1)."""
+    groups: dict[tuple[str, str], list[list[float]]] = {}
+    for trial in trials:
+        init, net = trial["init"], tuple(trial["net"])
+        if init in ("model", SAME_TIME) or net not in FIGURE_1 or trial["rate"] != RATES[0]:
+            continue
+        groups.setdefault(("-".join(map(str, net)), init), []).append(trial["curve"])
+    return [
+        {
+            "name": f"{net}, {init}",
+            "x": list(range(len(curves[0]))),
+            "y": [statistics.mean(some) for some in zip(*curves, strict=True)],
+        }
+        for (net, init), curves in groups.items()
+    ]
 
 
 def page(trials: list[dict[str, Any]], seeds: list[int], store: Store) -> dict[str, Any]:
@@ -255,7 +332,7 @@ def page(trials: list[dict[str, Any]], seeds: list[int], store: Store) -> dict[s
         row(net, init, rate, cells[net, init, rate]) for net, init, rate in sorted(cells, key=table_order)
     ]
     one = trials[0]
-    tuned = {key.removesuffix(" lambda"): value for key, value in store.known.items() if "lambda" in key}
+    tuned = {key.split()[2]: value for key, value in store.known.items() if key.endswith(" lambda")}
     chosen = "; ".join(
         f"{net}: {t['lam']:g} of {t['scores']} in {t['seconds']:.0f} s" for net, t in tuned.items()
     )
@@ -270,7 +347,7 @@ def page(trials: list[dict[str, Any]], seeds: list[int], store: Store) -> dict[s
         "machine": machine(),
         "columns": list(rows[0]),
         "rows": rows,
-        "curves": [],
+        "curves": figure(trials),
         "notes": [
             f"Classical penalty; ρ = {RHO:g} beside the mean over samples; ridge, NNLS and logistic blocks, "
             f"solved to a gradient of {PRECISE:g} per sample.",
@@ -287,7 +364,7 @@ def page(trials: list[dict[str, Any]], seeds: list[int], store: Store) -> dict[s
 def table_order(cell: Column) -> tuple[int, int, float]:
     """Nets as in the paper, its columns, the larger rate first."""
     net, init, rate = cell
-    starts = ("model", "normal", "xavier", "scale", "lifted", SAME_TIME)
+    starts = ("model", *INITS, SAME_TIME)
     return list(PAPER).index(net) if net in PAPER else len(PAPER), starts.index(init), -(rate or 0.0)
 
 
@@ -303,7 +380,7 @@ def row(net: tuple[int, ...], init: str, rate: float | None, some: list[dict[str
         "sd": score["sd"],
         "seeds": len(some),
         "paper": None if published is None else published[column],
-        "lifted rule": None if rate is not None else spread([one["lifted rule"] for one in some])["mean"],
+        "lifted rule": next((one["lifted rule"] for one in some if "lifted rule" in one), None),
         "seconds": spread([one["seconds"] for one in some])["mean"],
         "lifting": spread([one.get("lifting", 0.0) for one in some])["mean"],
     }

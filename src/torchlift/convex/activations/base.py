@@ -7,6 +7,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from torchlift.convex.pullback import pullback
+
 Scalar = float | Tensor
 
 
@@ -63,8 +65,7 @@ class Activation(abc.ABC):
 
     def jacobian(self, v: Tensor) -> Callable[[Tensor], Tensor]:
         """d ↦ J(v)d, J a (generalized) Jacobian of σ, a gradient: symmetric, 0 ⪯ J ⪯ ℓ."""
-        pull = torch.func.vjp(self, v)[1]
-        return lambda direction: pull(direction)[0]
+        return pullback(self, v)[1]
 
     def tangent(self, v: Tensor, direction: Tensor) -> Tensor:
         """J(v)·direction."""

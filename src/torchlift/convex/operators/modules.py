@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.convex.operators.base import Identity, Operator, Reshape, compose
 from torchlift.convex.operators.layers import AveragePool, Convolution, Dense, Scale
+from torchlift.convex.pullback import pullback
 from torchlift.flow import graph
 from torchlift.flow.graph import AFFINE, EVALUATED
 
@@ -60,7 +61,7 @@ class Mapped(Operator):
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         """The pullback of y."""
-        return torch.func.vjp(self.A, self._zeros(len(y)))[1](y)[0]
+        return pullback(self.A, self._zeros(len(y)))[1](y)
 
 
 def affine(module: nn.Module, shape: Shape, like: Tensor) -> Affine | None:

@@ -3,7 +3,8 @@
 ∇²_j = Aᵀ diag(σ'(v_j)) A + 2ρ/μ. From step to step only the rows whose σ' changed are added to it or taken
 away, so that a piecewise linear unit pays for its active set once. Where σ' changes everywhere the factor is
 kept and conjugate gradients do the rest. The step length is the root of φ', which no rounding of the
-objective disturbs. Units that share one vector (softmax) are solved together.
+objective disturbs. Units that share one vector (softmax) are solved together, always by conjugate gradients:
+their Hessians only precondition and are made of every n-th row where there are many.
 """
 
 import dataclasses
@@ -23,6 +24,7 @@ _SLIGHT = 0.02  # change of σ', in units of ℓ, below which it is not
 _INNER = 100  # conjugate gradient steps after which the factors are made anew
 _LEFT = 1e-1  # of the residual, after conjugate gradients: Newton steps are damped for long on separable data
 _SEARCH = 20  # evaluations of φ' along a direction
+_SAMPLED = 16  # rows per coordinate in a Hessian that only preconditions
 
 
 def newton_units(
@@ -119,10 +121,12 @@ class _Units:
     def __init__(self, design: _Design, target: Tensor, activation: Activation, tolerance: float) -> None:
         self.a, self.ridge, self.sums = design.a, design.ridge, design.sums
         self.target, self.activation, self.tolerance = target, activation, tolerance
+        self.every = max(1, len(self.a) // (_SAMPLED * self.a.shape[1])) if activation.vector else 1
+        self.sampled = self.a[:: self.every]
         self.squares = self.sums.sum(self.a.square().sum(0))
         floor = torch.finfo(self.a.dtype).eps * self.a.shape[1] * self.squares  # no curvature is none
         self.hessian = torch.diag(self.ridge + floor).expand(target.shape[1], -1, -1).clone()
-        self.weights = torch.zeros_like(target)
+        self.weights = torch.zeros_like(target[:: self.every])
 
     def solve(self, theta: Tensor, steps: int) -> Solved:
         """Newton steps until every unit is done."""
@@ -151,7 +155,7 @@ class _Units:
         lipschitz = self.activation.lipschitz
         most = self.sums.sum((bend - lipschitz / 2).sign().sum(0)) > 0
         if len(most) == len(self.hessian) and bool(most.any()):
-            self.hessian[most] += lipschitz * self.sums.sum(self.a.mT @ self.a)
+            self.hessian[most] += lipschitz * self.every * self.sums.sum(self.sampled.mT @ self.sampled)
             self.weights = torch.where(most, lipschitz, self.weights)
 
     def _direction(self, some: "_Line", gradient: Tensor) -> Tensor:
@@ -170,14 +174,15 @@ class _Units:
 
     def _refresh(self, left: Tensor, bend: Tensor, relative: float, absolute: float) -> bool:
         """Exchange the rows of each Hessian whose σ' changed; whether it is exact now."""
-        old = self.weights[:, left]
+        old, bend = self.weights[:, left], bend[:: self.every]
         change = bend - old
         stale = (change.abs() > relative * torch.maximum(bend, old)) & (
             change.abs() > absolute * self.activation.lipschitz
         )
         for column, unit in enumerate(left.tolist()):
             index = stale[:, column].nonzero()[:, 0]
-            self.hessian[unit] += self.sums.sum(_gram(self.a[index], change[index, column]))
+            rows, change_of_rows = self.sampled[index], self.every * change[index, column]
+            self.hessian[unit] += self.sums.sum(_gram(rows, change_of_rows))
         new = torch.where(stale, bend, old)
         self.weights[:, left] = new
         return float(self.sums.sum((new - bend).abs().sum())) == 0

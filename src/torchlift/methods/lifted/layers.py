@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchlift.convex.activations import Act, Activation, LeakyReLU, PReLU
+from torchlift.convex.pullback import pullback
 from torchlift.errors import TorchliftError
 from torchlift.methods.lifted.solvers.conv import Convolution, image_rows
 
@@ -108,8 +109,8 @@ class Layer(abc.ABC):
         """Aᵀ out, in the shape of ``like`` (at ``like``, where maxima are taken)."""
         if len(self.before) == 0:
             return self._adjoint(out, like.shape)
-        inner = torch.func.vjp(self.before, like)
-        return inner[1](self._adjoint(out, inner[0].shape))[0]
+        inner, pull = pullback(self.before, like)
+        return pull(self._adjoint(out, inner.shape))
 
     @property
     def pooled(self) -> bool:
@@ -121,8 +122,8 @@ class Layer(abc.ABC):
         if not self.pooled:
             return self.forward, lambda out: self.adjoint(out, like[: len(out)])
         select = nn.Sequential(*_selections(self.before, like))
-        picked = torch.func.vjp(select, like)
-        back = lambda out: picked[1](self._adjoint(out, picked[0].shape))[0]
+        picked, pull = pullback(select, like)
+        back = lambda out: pull(self._adjoint(out, picked.shape))
         return lambda u: self._apply(select(u)), back
 
     def norm_of(self, like: Tensor) -> float:

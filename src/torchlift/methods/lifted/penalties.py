@@ -19,6 +19,7 @@ from torch import Tensor
 
 from torchlift.convex.activations import Activation
 from torchlift.convex.activations.base import Scalar
+from torchlift.convex.pullback import pullback
 from torchlift.errors import TorchliftError
 
 
@@ -166,8 +167,8 @@ class Quadratic(Penalty):
 
     def grad_v(self, u: Tensor, v: Tensor) -> Tensor:
         """J(v)ᵀ(σ(v) − u)."""
-        graph = torch.func.vjp(self.activation, v)
-        return graph[1](graph[0] - u)[0]
+        value, pull = pullback(self.activation, v)
+        return pull(value - u)
 
     def prox_u(self, w: Tensor, v: Tensor, step: Scalar) -> Tensor:
         """(w + step·σ(v))/(1 + step)."""

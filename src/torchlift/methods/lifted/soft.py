@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torchlift.convex.activations import Activation
+from torchlift.convex.pullback import pullbacks
 from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
 from torchlift.methods.lifted.lift import Mu, StateLift, one_mu
@@ -120,8 +121,8 @@ class SoftEnergy:
 
 def pulled(maps: Maps, at: Tensor, slopes: Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]]) -> Tensor:
     """Σ A_kᵀ slope_k at the maps' values: adjoints of affine maps."""
-    graph = torch.func.vjp(maps, at)
-    return graph[1](slopes(graph[0]))[0]
+    values, pull = pullbacks(maps, at)
+    return pull(slopes(values))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.convex.activations import Activation
+from torchlift.convex.pullback import pullbacks
 from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
 from torchlift.methods.lifted import penalties
@@ -114,9 +115,9 @@ class Energy:
         guarded = not all(penalty.convex_v for penalty in above)
         state = z[index]
         for _ in range(steps):
-            graph = torch.func.vjp(later, state)
-            slopes = zip(weights, above, targets, graph[0], strict=True)
-            slope = graph[1](tuple(w * p.grad_v(t, a) for w, p, t, a in slopes))[0]
+            values, pull = pullbacks(later, state)
+            slopes = zip(weights, above, targets, values, strict=True)
+            slope = pull(tuple(w * p.grad_v(t, a) for w, p, t, a in slopes))
             new = here.prox_u(state - slope / bound, v, mu / bound)
             while guarded and value(new) > value(state) and bound < _STEEPEST:
                 bound *= 2
@@ -205,13 +206,13 @@ def as_unified(model: nn.Module) -> Unified:
 
 def curvature(later: Callable[[Tensor], tuple[Tensor, ...]], like: Tensor, weights: Sequence[float]) -> float:
     """‖Σ w_k A_kᵀA_k‖ for the linear parts A_k of the maps: power iteration, a start for every sample."""
-    graph = torch.func.vjp(later, like)
+    values, pull = pullbacks(later, like)
     direction = torch.randn(like.shape, generator=torch.Generator().manual_seed(0)).to(like)
     direction = direction / like[0].numel() ** 0.5
     size = like.new_tensor(1.0)
     for _ in range(_POWER_STEPS):
-        moved = [b - a for a, b in zip(graph[0], later(like + direction), strict=True)]
-        image = graph[1](tuple(w * m for w, m in zip(weights, moved, strict=True)))[0]
+        moved = [b - a for a, b in zip(values, later(like + direction), strict=True)]
+        image = pull(tuple(w * m for w, m in zip(weights, moved, strict=True)))
         size = image.flatten(1).norm(dim=1).amax().clamp(min=1e-12)
         direction = image / size
     return 1.1 * float(size)

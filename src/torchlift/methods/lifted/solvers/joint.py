@@ -83,11 +83,11 @@ def joint_x(
     bounds = _stacked_bounds(acts, [x.new_empty(0, len(w)) for w in weights[:-1]])
     if bounds is not None and (target is None or loss == "mse"):
         return _least_squares(weights, biases, x, target, mus, bounds)
-    maps = [_dense(w, b) for w, b in zip(weights, biases, strict=True)]
+    maps = [_dense(w.double(), b.double()) for w, b in zip(weights, biases, strict=True)]
     scale = 2.0 if loss == "mse" else 1.0
-    top = None if target is None else _Top(output, scale, target)
-    problem = _Joint(maps, acts, [2 * mu for mu in mus], x, top)
-    return problem.solve(problem.forward())
+    top = None if target is None else _Top(output, scale, target.double())
+    problem = _Joint(maps, acts, [2 * mu for mu in mus], x.double(), top)
+    return [u.to(x) for u in problem.solve(problem.forward())]  # rounding in float32 hides the last digits
 
 
 def _least_squares(
