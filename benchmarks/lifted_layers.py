@@ -3,7 +3,7 @@
     python benchmarks/lifted_layers.py --depths 8 32 128 512 --processes 1 2 4
 
 CPU seconds of the busiest process for one red-black sweep (one proximal step per block), as the machine may
-have fewer cores than processes; bytes that a process sends, bytes of states that it holds.
+have fewer cores than processes; bytes that a process sends, bytes of states and weights that it holds.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def lifted_process(rank: int, world: int, port: int, depths: list[int], out: str
         dist.destroy_process_group()
 
 
-def sweeps(depth: int, place: StepContext) -> dict[str, float]:
+def sweeps(depth: int, context: StepContext) -> dict[str, float]:
     """CPU seconds, bytes and the loss of the forward pass after all sweeps."""
     method = lifted.BCD(order="red_black", update="linearized", parallel="layers")
     problem: Any = method.lift(tl.Task(network(depth), "cross_entropy"))
@@ -77,18 +78,25 @@ def sweeps(depth: int, place: StepContext) -> dict[str, float]:
     x, y = data()
     batch = x, y, torch.arange(len(x))
     start = time.process_time()
-    problem.advance(batch, place)  # with the forward pass
+    problem.advance(batch, context)  # with the forward pass
     first = time.process_time() - start
     start, before = time.process_time(), BYTES["sent"]
     for _ in range(SWEEPS):
-        problem.advance(batch, place)
-    return {
+        problem.advance(batch, context)
+    found = {
         "sweep": (time.process_time() - start) / SWEEPS,
         "first": first,
         "sent": (BYTES["sent"] - before) / SWEEPS,
-        "states": sum(state.numel() * state.element_size() for state in problem.kept),
-        "loss": float(problem.objective((x, y))),
+        "states": size(problem.kept),
+        "weights": size(layer.theta for layer in problem.network.layers),
     }
+    problem.eval()  # brings all weights together
+    return found | {"loss": float(problem.objective((x, y)))}
+
+
+def size(tensors: Iterable[Tensor]) -> int:
+    """Bytes of all of them."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def busiest(depths: list[int], world: int, folder: Path) -> list[dict[str, float]]:
@@ -153,6 +161,7 @@ def main() -> None:
                     "back-propagation": plain[depth]["seconds"],
                     "sweep / back-propagation": ours["sweep"] / plain[depth]["seconds"],
                     "MB of states": ours["states"] / 1e6,
+                    "MB of weights": ours["weights"] / 1e6,
                     "MB of activations": plain[depth]["states"] / 1e6,
                     "MB sent": ours["sent"] / 1e6,
                     "loss": ours["loss"],

@@ -16,6 +16,7 @@ METHODS: dict[str, dict[str, object]] = {
     "isgm": {"method": "isgm", "options": {"rho": 1e-3}},
     "bcd": {"method": "bcd", "options": {"update": "accelerated"}},
     "bcd in one batch": {"method": "bcd", "options": {"update": "accelerated"}},
+    "bcd by layers": {"method": "bcd", "options": {"update": "accelerated", "parallel": "layers"}},
     "splitting": {"method": "splitting"},
 }
 
@@ -39,7 +40,7 @@ def main(folder: Path) -> None:
             recipe=tl.recipes.Lifted(**chosen),
             loss="mse" if squares else "cross_entropy",
             epochs=3,
-            batch_size=90 if squares or name == "bcd in one batch" else 16,
+            batch_size=90 if squares or name in ("bcd in one batch", "bcd by layers") else 16,
             out=folder / name,
             progress=False,
         )

@@ -2,6 +2,7 @@
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,41 +54,75 @@ def work(rank: int, port: int, penalty: str, folder: str) -> None:
     dist.destroy_process_group()
 
 
+ORDERS = ("red_black", "descending", "jacobi")
+
+
 def by_layers(rank: int, port: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    result = {order: layer_sweeps(order, rank, 2) for order in ("red_black", "descending", "jacobi")}
-    torch.save(result, Path(folder) / f"{rank}.pt")
+    result = {order: layer_sweeps(order, rank, 2) for order in ORDERS}
+    torch.save((result, stopped_and_resumed(rank, Path(folder))), Path(folder) / f"{rank}.pt")
     dist.destroy_process_group()
 
 
-def layer_sweeps(order: str, rank: int = 0, world: int = 1) -> tuple[dict[str, Tensor], Tensor, list[int]]:
-    """Weights, energies and the layers whose states this process has after three sweeps."""
+def deep_problem(order: str) -> Any:
+    """Five layers, to be partitioned."""
     torch.manual_seed(0)
     hidden = [module for _ in range(4) for module in (nn.Linear(5, 5), nn.Tanh())]
     net = nn.Sequential(*hidden, nn.Linear(5, 3)).double()
     method = lifted.BCD(order=order, update="linearized", parallel="layers")  # type: ignore[arg-type]
     problem = method.lift(tl.Task(net, "cross_entropy"))
     problem.prepare([])
+    return problem
+
+
+def sweep(problem: Any, rank: int, world: int, times: int) -> None:
     x, y = task()
-    for _ in range(3):
+    for _ in range(times):
         problem.advance((x, y, torch.arange(len(x))), StepContext(rank=rank, world=world))
-    return method.project(problem).model.state_dict(), problem.sums, [len(s) for s in problem.kept]
+
+
+def layer_sweeps(order: str, rank: int = 0, world: int = 1) -> dict[str, Any]:
+    """What three sweeps leave."""
+    problem = deep_problem(order)
+    sweep(problem, rank, world, 3)
+    own = [i for i, layer in enumerate(problem.network.layers) if len(layer.theta)]
+    problem.eval()
+    weights, energies = problem.author.project(problem).model.state_dict(), problem.row()
+    return {"weights": weights, "energies": energies, "states": len(problem.kept), "layers": own}
+
+
+def stopped_and_resumed(rank: int, folder: Path) -> dict[str, Tensor]:
+    """Two sweeps by two processes, a checkpoint of the first one, one more sweep by two others."""
+    problem = deep_problem("red_black")
+    sweep(problem, rank, 2, 2)
+    state = problem.state_dict()
+    if rank == 0:
+        torch.save(state, folder / "checkpoint.pt")
+    dist.barrier()
+    problem = deep_problem("red_black")
+    problem.load_state_dict(torch.load(folder / "checkpoint.pt", weights_only=False))
+    problem.start(StepContext(rank=rank, world=2))
+    sweep(problem, rank, 2, 1)
+    return problem.eval().task.model.state_dict()
 
 
 @pytest.mark.slow
 def test_layers_in_parallel_give_the_one_process_result(tmp_path: Path) -> None:
-    """Five layers: one process has two states, the other two and the output."""
+    """One process has two layers and the weights above, the other three; a resumed run is bit for bit."""
     in_two_processes(by_layers, free_port(), str(tmp_path))
-    results = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
-    for order in results[0]:
-        alone, energies, kept = layer_sweeps(order)
-        assert sum(len(result[order][2]) for result in results) == len(kept) == 4
-        for weights, found, own in (result[order] for result in results):
-            assert len(own) < 4
-            assert (found - energies).abs().max() < 1e-7 * float(energies.abs().max())
-            for name, weight in weights.items():
-                assert (weight - alone[name]).abs().max() < 1e-6
+    results, resumed = zip(*(torch.load(tmp_path / f"{rank}.pt") for rank in range(2)), strict=True)
+    for order in ORDERS:
+        alone = layer_sweeps(order)
+        assert alone["states"] == 4
+        assert [result[order]["layers"] for result in results] == [[0, 1, 2], [2, 3, 4]]
+        for result in (result[order] for result in results):
+            assert result["states"] == 2
+            assert result["energies"] == pytest.approx(alone["energies"], rel=1e-7)
+            for name, weight in result["weights"].items():
+                assert (weight - alone["weights"][name]).abs().max() < 1e-6
+    for weights in resumed:
+        assert all(torch.equal(weights[name], results[0]["red_black"]["weights"][name]) for name in weights)
 
 
 @pytest.mark.parametrize("order", ["red_black", "jacobi"])
@@ -97,7 +132,7 @@ def test_all_layers_in_one_process_give_the_result_of_all_samples(order: str) ->
     net = nn.Sequential(*hidden, nn.Linear(5, 3)).double()
     method = lifted.BCD(order=order, update="linearized")  # type: ignore[arg-type]
     lifted.train(net, task(), method=method, epochs=3, progress=False)
-    weights = layer_sweeps(order)[0]
+    weights = layer_sweeps(order)["weights"]
     for name, weight in net.state_dict().items():
         torch.testing.assert_close(weights[name], weight, rtol=0, atol=1e-6)
 

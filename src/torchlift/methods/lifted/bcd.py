@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -66,9 +66,8 @@ class BCD(StateLift):
     forgotten.
 
     ``parallel="layers"`` partitions the layers over the processes of ``torchrun`` instead of the samples:
-    each has the states and solves the blocks of its own layers, those of one color of ``order="red_black"``
-    at the same time as all others. All samples are one batch; a run that is resumed starts its states at
-    the forward pass.
+    each has the states and weights and solves the blocks of its own layers, those of one color of
+    ``order="red_black"`` at the same time as all others. All samples are one batch.
 
     ``states="joint"`` finds all hidden states at once, where the penalty is jointly convex (classical).
     ``output`` λ makes the output a state too: loss(y, z) + λ‖z − v_{L+1}‖², with z in closed form ("mse") or
@@ -369,23 +368,42 @@ class BCDTask(BlockTask):
 
     def regularization(self) -> float:
         """(ρ‖W‖² or R(W))/n, with what noisy inputs add."""
+        return self.weight_cost(range(len(self.network.layers))) / max(float(self.sums[-1]), 1.0)
+
+    def weight_cost(self, layers: Iterable[int]) -> float:
+        """ρ‖W‖² or R(W) of some layers, over the samples of this epoch."""
         total, samples = 0.0, float(self.sums[-1])
-        for i, layer in enumerate(self.network.layers):
+        for i in layers:
+            layer = self.network.layers[i]
             if self.trained[i] and self.method.regularizer is not None:
                 total += float(self.method.regularizer.value(layer.weight))
             elif self.trained[i]:
                 noise, penalty = self.method.input_noise if i == 0 else 0.0, self.network.penalties[i]
                 rho = self.method.ridge(penalty, self.network.mus[i], samples, noise)
                 total += rho * float(layer.weight.square().sum())
-        return total / max(samples, 1.0)
+        return total
 
 
 class LayerTask(BCDTask):
-    """A sweep per epoch, the layers partitioned over the processes; after it all have all weights."""
+    """A sweep per epoch, the layers partitioned over the processes: each has its own states and weights.
+
+    All weights are brought together in every process when the problem is evaluated or saved, all states in
+    the first one when it is saved; both by all processes at the same time.
+    """
+
+    def __init__(self, task: Task, loss: Activation, method: BCD, shard: Shard | None = None) -> None:
+        super().__init__(task, loss, method, shard)
+        self.stage: Stage | None = None
+        self.like: Tensor | None = None
+        """The output of a sample."""
+        self.together = True
+        """Whether this process has all weights as they are now."""
+        self.ridges = 0.0
 
     def memory(self) -> dict[str, Any]:
-        """Without states: a checkpoint is written by one process, which has its own."""
-        return {"last": self.last, "sweeps": self.sweeps}
+        """With the states of all layers, in the first process."""
+        kept = self.kept if self.stage is None else self.stage.collect(self.kept)
+        return {"last": self.last, "sweeps": self.sweeps, "ridges": self.ridges, "kept": kept}
 
     def prepare(self, batches: Iterable[Batch]) -> None:
         """States are found in the first step, by all processes together."""
@@ -397,8 +415,42 @@ class LayerTask(BCDTask):
         """All processes start from the first one's weights."""
         BlockTask.start(self, context)
 
-    def step(self, batch: Batch, context: StepContext) -> None:
-        """Own states, then own weights."""
+    @torch.no_grad()
+    def bring_together(self) -> None:
+        """All weights, in every process."""
+        if self.stage is not None and not self.together:
+            self.stage.share_weights()
+            self.together = True
+            self.write_back()
+
+    def train(self, mode: bool = True) -> Self:
+        """What is evaluated has all weights."""
+        if not mode:
+            self.bring_together()
+        return super().train(mode)
+
+    def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:
+        """All weights, and in the first process all states."""
+        self.bring_together()
+        return super().state_dict(*args, **options)
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Go on: every process finds its own among the states of all."""
+        self.stage, self.together = None, True
+        super().set_extra_state(state)
+
+    def write_back(self) -> None:
+        """Put the weights this process has into the module."""
+        for layer, trained in zip(self.network.layers, self.trained, strict=True):
+            if len(layer.theta) and (trained or layer.norm is None):
+                layer.write_back()
+
+    def regularization(self) -> float:
+        """Of all processes' weights, as the last sweep left them."""
+        return self.ridges
+
+    def staged(self, x: Tensor, context: StepContext) -> Stage:
+        """This process's layers; the first call drops the weights of the others, and their states."""
         network = self.network
         if context.batches > 1:
             raise TorchliftError("BCD: parallel='layers' needs one batch: batch_size=len(train), or more.")
@@ -406,15 +458,30 @@ class LayerTask(BCDTask):
             raise TorchliftError(
                 f"BCD: {context.world} processes for {len(network.layers)} layers: start fewer processes."
             )
-        x, y = self.pair(batch)
-        y = self.targets(y, x)
+        if self.stage is None:
+            network.check(x)
+            states = network.states(x[:1])
+            self.like = network.output((states or [x[:1]])[-1])
+            self.stage = Stage(network, [one.shape[1:] for one in states], context.rank, context.world)
+            if len(self.kept) == network.hidden:
+                self.kept = [self.kept[i] for i in self.stage.hidden]
+        if self.together:
+            self.stage.drop_weights()
+            self.together = False
+        return self.stage
+
+    def step(self, batch: Batch, context: StepContext) -> None:
+        """Own states, then own weights."""
+        x, labels = self.pair(batch)
+        stage = self.staged(x, context)
+        assert self.like is not None
+        y = as_targets(labels, self.like.expand(len(x), *self.like.shape[1:]), self.output)
         self.grow()
-        shapes = [state.shape[1:] for state in network.states(x[:1])]
-        stage = Stage(network, shapes, context.rank, context.world)
         states = dict(zip(stage.hidden, self.recall(batch), strict=False)) or stage.forward(x)
         self.sweep(stage, x, y, states)
         self.note(stage.parts(x, states, y), len(x))
-        stage.share_weights(whole=True)
+        own = x.new_tensor(self.weight_cost(stage.own) / len(x), dtype=torch.float64)
+        self.ridges = float(stage.sum(own))
         self.kept = self.kept or [torch.empty_like(states[i]) for i in stage.hidden]
         self.keep(batch, [states[i] for i in stage.hidden])
         self.check_convergence()
@@ -435,7 +502,7 @@ class LayerTask(BCDTask):
                 noise = method.input_noise if i == 0 else 0.0
                 layer, penalty, mu = network.layers[i], network.penalties[i], network.mus[i]
                 layer.theta = method.weight_step(layer, penalty, mu, below, above, Alone(), noise)
-        stage.share_weights(whole=False)
+        stage.send_weights_down()
 
 
 class RecurrentTask(BCDTask):

@@ -1,4 +1,4 @@
-"""Layers partitioned over processes: each solves the blocks of consecutive layers, and keeps their states.
+"""Layers partitioned over processes: each has the states and weights of consecutive layers, and solves them.
 
 A block touches its neighbors alone. So before a wave of states a process sends its lowest state down and its
 highest up, and after the weights those of its lowest layer down: what is sent does not grow with the depth.
@@ -77,18 +77,46 @@ class Stage:
                     works.append(dist.irecv(states[i], source))
         wait(works)
 
-    def share_weights(self, *, whole: bool) -> None:
-        """The weights of the layer above one's own; or all, from the processes that have them."""
+    def send_weights_down(self) -> None:
+        """Every process gets the weights of the layer above its own."""
+        works: list[dist.Work | None] = []
+        if self.rank > 0:
+            works.append(dist.isend(self.network.layers[self.own[0]].theta.contiguous(), self.rank - 1))
+        if self.rank + 1 < self.world:
+            above = self.network.layers[self.own[-1] + 1]
+            above.theta = torch.empty_like(above.theta)
+            works.append(dist.irecv(above.theta, self.rank + 1))
+        wait(works)
+
+    def drop_weights(self) -> None:
+        """Keep those of one's own layers and of the one above."""
+        for i, layer in enumerate(self.network.layers):
+            if i not in self.own and i != self.own[-1] + 1:
+                layer.theta = layer.theta[:0].clone()
+
+    def share_weights(self) -> None:
+        """All processes get all weights."""
         for rank in range(self.world if self.world > 1 else 0):
-            for i in self.layers_of(rank) if whole else self.layers_of(rank)[:1]:
-                theta = self.network.layers[i].theta.contiguous()
-                if whole:
-                    dist.broadcast(theta, rank)
-                elif rank > 0 and self.rank == rank:
-                    dist.send(theta, rank - 1)
-                elif rank > 0 and self.rank == rank - 1:
-                    dist.recv(theta, rank)
-                self.network.layers[i].theta = theta
+            for layer in (self.network.layers[i] for i in self.layers_of(rank)):
+                if rank != self.rank:
+                    rows, columns = layer.module.weight.flatten(1).shape
+                    layer.theta = layer.theta.new_empty(rows, columns + 1)
+                layer.theta = layer.theta.contiguous()
+                dist.broadcast(layer.theta, rank)
+
+    def collect(self, own: list[Tensor]) -> list[Tensor]:
+        """The states of all layers in the first process; the others' own."""
+        if self.rank > 0:
+            for state in own:
+                dist.send(state.contiguous(), 0)
+            return own
+        states = list(own)
+        for rank in range(1, self.world):
+            for i in self.layers_of(rank):
+                if i < self.network.hidden:
+                    states.append(own[0].new_empty(len(own[0]), *self.shapes[i]))
+                    dist.recv(states[-1], rank)
+        return states
 
     def parts(self, x: Tensor, states: dict[int, Tensor], y: Tensor) -> Tensor:
         """Σ over samples of every layer's penalty, the loss last."""
@@ -97,7 +125,11 @@ class Stage:
         for i in self.own:
             v = network.preactivation(i, x, states)
             values[i] = network.penalties[i].value(y if i == network.hidden else states[i], v).sum()
-        return (Sharded() if self.world > 1 else Alone()).sum(values)
+        return self.sum(values)
+
+    def sum(self, local: Tensor) -> Tensor:
+        """Over all processes."""
+        return (Sharded() if self.world > 1 else Alone()).sum(local)
 
 
 def wait(works: Sequence[dist.Work | None]) -> None:
