@@ -25,9 +25,9 @@ def pullbacks(
         if not pairs:
             return torch.zeros_like(at)
         outputs, weights = zip(*pairs, strict=True)
-        (slope,) = torch.autograd.grad(
-            outputs, x, weights, retain_graph=True, create_graph=torch.is_grad_enabled(), allow_unused=True
-        )
-        return torch.zeros_like(at) if slope is None else slope
+        twice = torch.is_grad_enabled()
+        return torch.autograd.grad(
+            outputs, x, weights, retain_graph=True, create_graph=twice, materialize_grads=True
+        )[0]
 
     return tuple(value.detach() for value in values), pull
