@@ -25,7 +25,7 @@ def pullbacks(
         if not pairs:
             return torch.zeros_like(at)
         outputs, weights = zip(*pairs, strict=True)
-        twice = torch.is_grad_enabled()
+        twice = any(weight.requires_grad for weight in weights)
         return torch.autograd.grad(
             outputs, x, weights, retain_graph=True, create_graph=twice, materialize_grads=True
         )[0]
