@@ -83,9 +83,9 @@ def run(
 ) -> dict[str, Any]:
     """min −Σ log softmax + λ Σ_l‖X_l − W_l X_{l−1} − b_l‖² + ρ Σ‖W_l‖², X ≥ 0, by its blocks; then Adam.
 
-    λ is chosen on a sixth of the images held out, on the first seed. Trials are kept in ``out/trials.jsonl``: a
-    stopped run goes on, and ``python -m papers.lifted_networks.lifted_model OUT`` prints the table of what
-    is there.
+    λ is chosen on a sixth of the images, held out, on the first seed. Trials are kept in
+    ``out/trials.jsonl``: a stopped run goes on, and ``python -m papers.lifted_networks.lifted_model OUT``
+    prints the table of what is there.
     """
     train, test = digits(data, images or IMAGES, 10_000)
     bench = Bench(Store(out / "trials.jsonl"), train, test, epochs or EPOCHS)
