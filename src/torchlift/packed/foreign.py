@@ -36,6 +36,8 @@ GROUPS = (256, 128, 64, 32, 16)
 """Entries along a row that may have a step of their own."""
 TYPICAL = (1, 2, 3, 7, 15, 31, 63, 127, 255)
 """How many steps the extremes of a row with an offset lie apart."""
+UNITS = np.array([0, 1, -1, 2, -2], np.int32)
+"""In the last place of a step: what its rounding may have been."""
 COLUMN_LEVELS, ENOUGH, SAMPLE, NEAR = 1024, 8, 1024, 100
 SMALL, FIRST = 1 << 16, 2048
 Candidate = tuple[Grid, Array]
@@ -109,7 +111,7 @@ def split_shifted(bits: Array, kind: torch.dtype, rows: int) -> tuple[Array, Arr
     if kind != torch.float32 or rows < 2 or bits.size < 2 * FEW * rows:  # one row alone is a palette
         return None
     table = bits.view("<f4").reshape(rows, -1)
-    if not np.isfinite(table).all() or (rows > 2 and not shifted_rows(table[:2])):
+    if not np.isfinite(table).all() or not shifted_rows(table[:2]):
         return None
     offsets = table.min(1)
     steps, whole = np.ones(rows, np.float32), np.zeros(table.shape, np.int16)
@@ -120,20 +122,28 @@ def split_shifted(bits: Array, kind: torch.dtype, rows: int) -> tuple[Array, Arr
     return steps, whole, offsets
 
 
+@np.errstate(all="ignore")  # steps of zero and infinite ones fit nothing
 def shifted_rows(table: Array) -> bool:
-    """Whether a few rows have steps and an offset."""
-    return shifted_piece(
-        table, table.min(1), np.ones(len(table), np.float32), np.zeros(table.shape, np.int16)
-    )
+    """Whether the first entries of a few rows allow steps and an offset; every step is tried at once."""
+    offsets = table.min(1)
+    span = table.max(1) - offsets
+    few = table[:, :FIRST]
+    far = few.astype(np.float64) - offsets.astype(np.float64)[:, None]
+    step = ((span / np.array(TYPICAL, np.float32)[:, None]).view("<i4")[:, None] + UNITS[:, None]).view("<f4")
+    levels = np.rint(far / step[..., None].astype(np.float64)).astype(np.int16)
+    again = np.multiply(levels, step[..., None], dtype=np.float32) + offsets[:, None]
+    fine = (again.view("<u4") == few.view("<u4")).all(-1).any((0, 1))
+    return bool((fine | (span <= 0)).all())
 
 
+@np.errstate(all="ignore")
 def shifted_piece(table: Array, offsets: Array, steps: Array, whole: Array) -> bool:
     """Fill in steps and k of some rows; whether all have them. The distance of a row's extremes is k steps
     for some typical k: the largest step that fits is taken."""
     span = table.max(1) - offsets
     todo = span > 0
     far = table.astype(np.float64) - offsets.astype(np.float64)[:, None]
-    for count, units in itertools.product(TYPICAL, (0, 1, -1, 2, -2)):
+    for count, units in itertools.product(TYPICAL, UNITS):
         rows = np.flatnonzero(todo)
         if not rows.size:
             break

@@ -23,7 +23,7 @@ import torch
 
 from torchlift.packed.byteflow import Sink
 from torchlift.packed.elements import DTYPES, bits_of, distinct
-from torchlift.packed.frequencies import entropy_bits
+from torchlift.packed.frequencies import entropy_bits, least_size
 from torchlift.packed.grids import Grid
 from torchlift.packed.rans import Array, Segment
 from torchlift.packed.symbols import WORTH, Coded, Cuts, Names, pieces
@@ -112,12 +112,13 @@ class Planes:
         self.size = self.ideal = 0.0
         self.symbols = 0
         for plane in self.planes:
-            coded = Coded(np.bincount(plane, minlength=256))
-            worth = coded.size + 2 < 0.99 * plane.size
-            self.coded.append(coded if worth else None)
-            self.size += coded.size if worth else plane.size
-            self.ideal += min(coded.ideal, plane.size)
-            self.symbols += plane.size if worth else 0
+            counts = np.bincount(plane, minlength=256)
+            coded = Coded(counts) if least_size(counts) + 2 < 0.99 * plane.size else None
+            coded = coded if coded is not None and coded.size + 2 < 0.99 * plane.size else None
+            self.coded.append(coded)
+            self.size += plane.size if coded is None else coded.size
+            self.ideal += min(entropy_bits(counts) / 8, plane.size)
+            self.symbols += 0 if coded is None else plane.size
 
     def describe(self, sink: Sink) -> None:
         """Its number, and the tables of the planes that have one."""
