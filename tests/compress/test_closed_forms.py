@@ -141,11 +141,12 @@ def test_channels_go_greedily_by_the_cost_in_all_readers() -> None:
         gone += [k for k in columns[channel].tolist() if k >= 0]
 
 
-def test_the_factor_is_that_of_the_inverse() -> None:
-    hessian = problem(*layer()).hessian[0]
-    upper = upper_factor(hessian)
-    torch.testing.assert_close(upper.T @ upper, torch.linalg.inv(hessian))
+def test_the_factor_is_upper_triangular_and_solves() -> None:
+    quadratic = problem(*layer())
+    upper = upper_factor(quadratic.hessian[0])
+    torch.testing.assert_close(upper @ upper.T, quadratic.hessian[0])
     assert not upper.tril(-1).any()
+    torch.testing.assert_close(Factored.of(quadratic.hessian).solve(quadratic.linear), quadratic.solve())
 
 
 def test_each_column_of_the_pass_is_made_up_for_as_the_surgeon_would() -> None:
@@ -167,15 +168,15 @@ def test_each_column_of_the_pass_is_made_up_for_as_the_surgeon_would() -> None:
 
 
 def test_blocks_of_columns_change_nothing() -> None:
-    x, y, w = layer(rows=2, columns=150, samples=400)
+    x, y, w = layer(rows=2, columns=300, samples=700)
     quadratic = problem(x, y, w)
     (found,), _ = feedback(
         quadratic.solve(), Factored.of(quadratic.hessian), step=torch.full((2, 1), 0.5), bits=4
     )
     order = quadratic.hessian[0].diagonal().argsort(descending=True)
-    upper = upper_factor(quadratic.hessian[0][order][:, order])
+    upper = torch.linalg.inv(upper_factor(quadratic.hessian[0][order][:, order]))
     value = quadratic.solve()[0][:, order].clone()
-    for j in range(150):
+    for j in range(300):
         q = 0.5 * (value[:, j] / 0.5).round().clamp(-7, 7)
         value[:, j:] -= ((value[:, j] - q) / upper[j, j])[:, None] * upper[j, j:]
         value[:, j] = q

@@ -57,7 +57,7 @@ FORMS = {
 def test_forms_of_others_are_read(name):
     tensor, bits = FORMS[name]
     size, least = there_and_back(tensor)
-    assert least <= size
+    assert least <= size <= 1.02 * least + 256
     assert 8 * size / tensor.numel() <= bits
 
 

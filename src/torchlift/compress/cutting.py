@@ -25,7 +25,7 @@ from torchlift.channels.surgery import operate, surgery, usable
 from torchlift.compress.linear_maps import Blocks, LinearMap, Projections, Table
 from torchlift.compress.moments import Moments
 from torchlift.compress.refit import Quadratic, bias_for
-from torchlift.compress.stream import Stream
+from torchlift.compress.stream import FREE_PASSES, Stream
 from torchlift.compress.surgeon import Surgeon, removal_order
 from torchlift.packed.trees import Describer, UnlistedError
 
@@ -309,12 +309,19 @@ def without(stream: Stream, readers: Sequence[Reader], gone: Tensor) -> dict[str
         own = moments[stream.key(reader.one)]
         problem = problem_of(stream, reader, own)
         matrix = torch.zeros_like(problem.linear.mT)
+        factors: list[tuple[Tensor, Tensor]] = []
         for group, columns in enumerate(reader.columns):
             lost = columns[gone].flatten()
             stays = torch.ones(matrix.shape[-1], dtype=torch.bool)
             stays[lost[lost >= 0]] = False
-            factor = torch.linalg.cholesky(problem.hessian[group][stays][:, stays])
-            matrix[group][:, stays] = torch.cholesky_solve(problem.linear[group][stays], factor).mT
+            factors.append((stays, torch.linalg.cholesky(problem.hessian[group][stays][:, stays])))
+        for left in reversed(range(1 + (FREE_PASSES if stream.free_maps([reader.one]) else 0))):
+            for group, (stays, factor) in enumerate(factors):
+                matrix[group][:, stays] = torch.cholesky_solve(problem.linear[group][stays], factor).mT
+            if left:
+                bias = bias_for(own, matrix) if reader.one.bias_of(stream.work) is not None else None
+                own = stream.retargeted(reader.one, own, matrix, bias)
+                problem = problem.held_to(own, bias=bias is not None)
         written |= refit(stream.work, reader.one, own, matrix)
     return written
 

@@ -1,13 +1,11 @@
 """Weights on a grid, column by column, each error made up for by the columns that follow.
 
-    U = chol(H⁻¹) (upper);   q_j = s · clamp(round(w_j / s)),   e = (w_j − q_j) / U_jj,   w_k ← w_k − e
-    U_jk for k > j
+    H = R Rᵀ, R upper,  U = R⁻¹;   q_j = s · clamp(round(w_j / s)),   w_k ← w_k − (w_j − q_j) U_jk / U_jj
 
-Columns go in the order of their diagonal of H, the largest first. Steps s are one for each row, or for
-each group of
-columns of a row. With a ``sparsity``, in every block of 128 columns the entries with the least w_j² /
-U_jj² become
-zero in the same pass.
+for k > j. A block B needs U_BB = R_BB⁻¹ alone: what the columns P before it leave is (w_P − q_P) R_PB U_BB,
+so that H is never inverted. Columns go in the order of their diagonal of H, the largest first. Steps s are
+one for each row, or for each group of columns of a row. With a ``sparsity``, in every block of 128 columns
+the entries with the least w_j² / U_jj² become zero in the same pass.
 """
 
 import dataclasses
@@ -77,15 +75,13 @@ def nearest(weight: Tensor, step: Tensor, top: float) -> Tensor:
 
 
 def upper_factor(hessian: Tensor) -> Tensor:
-    """U, upper triangular, with UᵀU = H⁻¹: the inverse of R in H = R Rᵀ."""
-    r = torch.linalg.cholesky(hessian.flip(-2, -1)).flip(-2, -1)
-    identity = torch.eye(r.shape[-1], dtype=r.dtype, device=r.device).expand_as(r)
-    return torch.linalg.solve_triangular(r, identity, upper=True)
+    """R, upper triangular, with R Rᵀ = H."""
+    return torch.linalg.cholesky(hessian.flip(-2, -1)).flip(-2, -1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Factored:
-    """H (groups, n, n), the order of its columns, and U in that order."""
+    """H (groups, n, n), the order of its columns, and R in that order."""
 
     hessian: Tensor
     order: Tensor
@@ -96,6 +92,13 @@ class Factored:
         """The largest diagonal first."""
         order = hessian.diagonal(dim1=1, dim2=2).argsort(descending=True, stable=True)
         return cls(hessian, order, upper_factor(ordered(ordered(hessian, order).mT, order).mT))
+
+    def solve(self, linear: Tensor) -> Tensor:
+        """W = (H⁻¹ T)ᵀ (groups, r, n) of T (groups, n, r)."""
+        sides = ordered(linear.mT, self.order)
+        half = torch.linalg.solve_triangular(self.upper.mT, sides, upper=False, left=False)
+        whole = torch.linalg.solve_triangular(self.upper, half, upper=True, left=False)
+        return ordered(whole, self.order.argsort(-1))
 
 
 def ordered(x: Tensor, order: Tensor) -> Tensor:
@@ -117,22 +120,27 @@ def feedback(
     s = None if step is None else ordered(step.to(w).expand(weight.shape), factored.order)
     top = top_level(bits) if bits else 0
     kept = torch.ones(weight.shape, dtype=torch.bool, device=w.device)
+    value, lost = torch.empty_like(w), torch.empty_like(w)
+    identity = torch.eye(min(BLOCK, columns), dtype=w.dtype, device=w.device)
     for start in range(0, columns, BLOCK):
         stop = min(start + BLOCK, columns)
-        block, own = w[..., start:stop], upper[:, start:stop, start:stop]
+        size = stop - start
+        own = torch.linalg.solve_triangular(
+            upper[:, start:stop, start:stop], identity[:size, :size].expand(len(w), -1, -1), upper=True
+        )
+        block = w[..., start:stop] + lost[..., :start] @ upper[:, :start, start:stop] @ own
         if sparsity > 0:
             kept[..., start:stop] = spared(block, own.diagonal(dim1=1, dim2=2), sparsity)
-        errors = torch.empty_like(block)
-        for j in range(stop - start):
+        for j in range(size):
             old, k = block[..., j], start + j
-            value = old if s is None else s[..., k] * nearest(old, s[..., k], top)
-            value = torch.where(kept[..., k], value, 0.0)
-            errors[..., j] = (old - value) / own[:, j, j, None]
-            block[..., j:] -= errors[..., j, None] * own[:, j, None, j:]
-            block[..., j] = value
-        w[..., stop:] -= errors @ upper[:, start:stop, stop:]
+            new = old if s is None else s[..., k] * nearest(old, s[..., k], top)
+            new = torch.where(kept[..., k], new, 0.0)
+            error = (old - new) / own[:, j, j, None]
+            block[..., j + 1 :] -= error[..., None] * own[:, j, None, j + 1 :]
+            value[..., k] = new
+        lost[..., start:stop] = w[..., start:stop] - value[..., start:stop]
     back = factored.order.argsort(-1)
-    return ordered(w, back), ordered(kept, back)
+    return ordered(value, back), ordered(kept, back)
 
 
 def spared(block: Tensor, diagonal: Tensor, sparsity: float) -> Tensor:
@@ -176,10 +184,15 @@ def on_grid(
 def masked(weight: Tensor, factored: Factored, linear: Tensor, sparsity: float) -> tuple[Tensor, Tensor]:
     """W* with so many zeros, and the mask."""
     value, kept = feedback(weight, factored, sparsity=sparsity)
+    return refined_under_mask(value, factored.hessian, linear, kept), kept
+
+
+def refined_under_mask(value: Tensor, hessian: Tensor, linear: Tensor, kept: Tensor) -> Tensor:
+    """Each column given all others, a few times."""
     one = torch.ones_like(value[..., :1])
     for _ in range(SWEEPS):
-        value = coordinate_sweep(value, one, factored.hessian, linear, None, kept)
-    return value, kept
+        value = coordinate_sweep(value, one, hessian, linear, None, kept)
+    return value
 
 
 def swept(
@@ -213,6 +226,6 @@ def coordinate_sweep(
             level = nearest(better, step[..., k], top) if bits else better / step[..., k]
             levels[..., k] = torch.where(kept[..., k], level, 0.0)
             moved[..., j] = step[..., k] * levels[..., k] - value
-            local -= moved[..., j, None] * own[:, j, None]
+            local[..., j + 1 :] -= moved[..., j, None] * own[:, j, None, j + 1 :]
         slope -= moved @ hessian[:, start:stop]
     return levels

@@ -34,22 +34,30 @@ class Moments:
     """(groups,): how many rows."""
 
     @classmethod
-    def zeros(cls, groups: int, inputs: int, outputs: int, device: torch.device | None = None) -> "Moments":
-        """Nothing summed yet."""
+    def zeros(
+        cls, groups: int, inputs: int, outputs: int, device: torch.device | None = None, *, gram: bool = True
+    ) -> "Moments":
+        """Nothing summed yet; without ``gram``, G has no room."""
         dtype = torch.float64 if inputs <= DOUBLE else torch.float32
+        wide = inputs if gram else 0
 
         def empty(*shape: int) -> Tensor:
             return torch.zeros(groups, *shape, dtype=dtype, device=device)
 
         count = torch.zeros(groups, dtype=torch.float64, device=device)
         return cls(
-            empty(inputs, inputs),
+            empty(wide, wide),
             empty(inputs, outputs),
             empty(inputs),
             empty(outputs),
             empty(outputs),
             count,
         )
+
+    def without_targets(self) -> "Moments":
+        """Nothing summed yet, and no room for the Gram matrices."""
+        groups, inputs, outputs = self.xy.shape
+        return Moments.zeros(groups, inputs, outputs, self.xx.device, gram=False)
 
     def add(self, x: Tensor, y: Tensor, *, gram: bool = True) -> None:
         """Rows more: x (groups, rows, n) and y (groups, rows, r); rows of NaN fill up shorter groups.
@@ -81,9 +89,15 @@ class Moments:
         if not bias:
             return self.xx, self.xy, self.yy
         n = self.count.to(self.xx)[:, None]
-        xx = self.xx - self.x[:, :, None] * (self.x / n)[:, None, :]
+        return self.xx - self.x[:, :, None] * (self.x / n)[:, None, :], *self.centered_targets(bias)
+
+    def centered_targets(self, bias: bool) -> tuple[Tensor, Tensor]:
+        """T and Σ y² of :meth:`centered`."""
+        if not bias:
+            return self.xy, self.yy
+        n = self.count.to(self.xx)[:, None]
         xy = self.xy - self.x[:, :, None] * (self.y / n)[:, None, :]
-        return xx, xy, (self.yy - self.y.square() / n).clamp(min=0)
+        return xy, (self.yy - self.y.square() / n).clamp(min=0)
 
     def means(self) -> tuple[Tensor, Tensor]:
         """The means of x and y."""

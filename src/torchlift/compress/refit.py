@@ -25,6 +25,8 @@ class Quadratic:
     """(groups, r): Σ y² about what the bias takes up: the error of W = 0"""
     gram: Tensor
     target: Tensor
+    whole: Tensor
+    """(groups, r): the energy of what the original layer gave, which errors are relative to"""
 
     @classmethod
     def of(cls, moments: Moments, prior: Tensor, *, bias: bool, damping: float = DAMPING) -> "Quadratic":
@@ -34,7 +36,13 @@ class Quadratic:
         pull = torch.maximum(damping * mean_diagonal(gram), rounding)  # constant inputs leave rounding in G
         pull = torch.where(pull > torch.finfo(torch.float32).tiny, pull, 1.0)  # inputs that are zero
         hessian = gram + pull[:, None, None] * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-        return cls(hessian, target + pull[:, None, None] * prior.mT.to(target), energy, gram, target)
+        return cls(hessian, target + pull[:, None, None] * prior.mT.to(target), energy, gram, target, energy)
+
+    def held_to(self, moments: Moments, *, bias: bool) -> "Quadratic":
+        """The same inputs, other targets."""
+        target, energy = moments.centered_targets(bias)
+        linear = self.linear + (target - self.target)
+        return dataclasses.replace(self, linear=linear, target=target, energy=energy)
 
     def solve(self) -> Tensor:
         """W* (groups, r, n)."""
@@ -48,7 +56,7 @@ class Quadratic:
 
     def relative(self, weight: Tensor) -> float:
         """‖Y − X̂Wᵀ‖² / ‖Y‖² over all rows."""
-        total = float(self.energy.sum())
+        total = float(self.whole.sum())
         return float(self.error(weight).sum()) / total if total > 0 else 0.0
 
 

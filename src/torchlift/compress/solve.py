@@ -7,7 +7,7 @@ from collections.abc import Generator
 import torch
 from torch import Tensor, nn
 
-from torchlift.compress.grid import Factored, masked, on_grid
+from torchlift.compress.grid import Factored, Gridded, masked, on_grid, refined_under_mask, swept
 from torchlift.compress.linear_maps import LinearMap
 from torchlift.compress.moments import Moments
 from torchlift.compress.refit import DAMPING, Quadratic, bias_for
@@ -62,6 +62,7 @@ class Layer:
     best: Tensor
     """The least-squares weights (or those it has, without a refit)."""
     bias: bool
+    factored: Factored
 
     @classmethod
     def of(
@@ -81,27 +82,45 @@ class Layer:
         weight = prior.to(problem.gram)
         if not refit:
             problem = dataclasses.replace(problem, linear=problem.hessian @ weight.mT)
-        return cls(one, module, moments, problem, problem.solve() if refit else weight, bias)
+        factored = Factored.of(problem.hessian)
+        best = factored.solve(problem.linear) if refit else weight
+        return cls(one, module, moments, problem, best, bias, factored)
+
+    def held_to(self, moments: Moments) -> "Layer":
+        """The same inputs, other targets."""
+        problem = self.problem.held_to(moments, bias=self.bias)
+        return dataclasses.replace(
+            self, moments=moments, problem=problem, best=self.factored.solve(problem.linear)
+        )
 
     def solve(self, *forms: Form) -> list[Solved]:
         """The best weights of each form that the passes find."""
-        gridded = any(form.bits or form.sparsity for form in forms)
-        factored = Factored.of(self.problem.hessian) if gridded else None
-        return [self.solved(form, factored) for form in forms]
+        return [self.solved(form) for form in forms]
 
-    def solved(self, form: Form, factored: Factored | None) -> Solved:
+    def solved(self, form: Form) -> Solved:
         """One form."""
-        if factored is None or (form.bits is None and not form.sparsity):
+        if form.bits is None and not form.sparsity:
             return self.finished(self.best)
         if form.bits is None:
-            weight, kept = masked(self.best, factored, self.problem.linear, form.sparsity)
+            weight, kept = masked(self.best, self.factored, self.problem.linear, form.sparsity)
             return self.finished(weight, kept=kept)
         group = group_width(self.one, self.module, self.best.shape[-1], form.group)
         quantized, kept = on_grid(
-            self.best, factored, self.problem.linear, form.bits, group=group, sparsity=form.sparsity
+            self.best, self.factored, self.problem.linear, form.bits, group=group, sparsity=form.sparsity
         )
         mask = kept if form.sparsity else None
         return self.finished(quantized.weight, levels=quantized.levels, step=quantized.step, kept=mask)
+
+    def improved(self, now: Solved, form: Form) -> Solved:
+        """Weights of this form from those at hand, where targets have moved a little."""
+        if form.bits is None and not form.sparsity:
+            return self.finished(self.best)
+        hessian, linear = self.problem.hessian, self.problem.linear
+        kept = torch.ones_like(self.best, dtype=torch.bool) if now.kept is None else now.kept
+        if form.bits is None or now.levels is None or now.step is None:
+            return self.finished(refined_under_mask(now.weight, hessian, linear, kept), kept=kept)
+        levels, step = swept(now.levels, now.step, hessian, linear, form.bits, kept)
+        return self.finished(Gridded(levels, step).weight, levels=levels, step=step, kept=now.kept)
 
     def finished(self, weight: Tensor, **record: Tensor | None) -> Solved:
         """With its error and its bias."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.compress.calibration import Calibration
+from torchlift.compress.free_targets import Freedom
 from torchlift.compress.linear_maps import LayerCall, LinearMap, Table
 from torchlift.compress.moments import Moments
 from torchlift.compress.moving import pulls_of
@@ -24,6 +25,9 @@ ROWS = 6
 
 WAVES = 64
 """Passes of one sweep: beyond that, neighbours share one."""
+
+FREE_PASSES = 2
+"""Passes over the data in which free targets follow what a layer gives."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +104,8 @@ class Stream:
     """The first name of each tied weight."""
     previous: nn.Module | None = None
     """The network of the sweep before: with it, targets move (:mod:`torchlift.compress.moving`)."""
+    free: dict[str, Freedom] = dataclasses.field(default_factory=dict[str, Freedom])
+    """What is behind layers whose targets are free, by module (:mod:`torchlift.compress.free_targets`)."""
 
     def moments(self, maps: Sequence[LinearMap]) -> dict[str, Moments]:
         """The moments of these layers over all batches and processes, by weight; tied weights summed."""
@@ -117,33 +123,62 @@ class Stream:
             raise TorchliftError(NEVER.format(never[0], never[0]))
         return totals
 
-    def add(self, totals: dict[str, Moments], maps: Sequence[LinearMap], inputs: Any) -> None:
-        """One batch through both networks."""
+    def free_maps(self, maps: Sequence[LinearMap]) -> list[LinearMap]:
+        """Those whose targets are free."""
+        return [m for m in maps if m.rows_are_outputs and m.module in self.free and self.previous is None]
+
+    def retargeted(self, one: LinearMap, moments: Moments, weight: Tensor, bias: Tensor | None) -> Moments:
+        """The moments with the targets nearest to what a free layer gives with these weights."""
+        fresh = moments.without_targets()
+        for inputs in self.calibration:
+            self.add({self.key(one): fresh}, [one], inputs, (weight, bias))
+        return dataclasses.replace(fresh.reduce(), xx=moments.xx)
+
+    def add(
+        self,
+        totals: dict[str, Moments],
+        maps: Sequence[LinearMap],
+        inputs: Any,
+        trial: tuple[Tensor, Tensor | None] | None = None,
+    ) -> None:
+        """One batch through both networks; with the weights of a ``trial``, targets are the nearest to what
+        they give, and Gram matrices are left alone."""
         targets: dict[str, list[Tensor]] = {}
+        uppers: list[Tensor] = []
         thin = {m.weight: self.thinned(m) for m in maps}
         plain = [m.module for m in maps if m.rows_are_outputs]
         pulls = {} if self.previous is None else pulls_of(self.original, self.previous, plain, inputs)
 
+        def rows_of(one: LinearMap, layer: nn.Module, call: LayerCall, output: Any) -> Tensor:
+            y = one.targets(layer, call, output, thin[one.weight])
+            rows = self.rows.get(self.key(one))
+            return y if rows is None else y[:, rows.to(y.device)]
+
         def keep(one: LinearMap, layer: nn.Module, call: LayerCall, output: Any) -> None:
             if one.module in pulls:
                 output = pulls[one.module].moved(output, one.channel_dim, self.rows.get(self.key(one)))
-            y = one.targets(layer, call, output, thin[one.weight])
-            rows = self.rows.get(self.key(one))
-            targets.setdefault(one.weight, []).append(y if rows is None else y[:, rows.to(y.device)])
+            if trial is not None:
+                output, upper = self.free[one.module].box(self.original, output, one.channel_dim)
+                uppers.append(rows_of(one, layer, call, upper))
+            targets.setdefault(one.weight, []).append(rows_of(one, layer, call, output))
 
         def total(one: LinearMap, layer: nn.Module, call: LayerCall, output: Any) -> None:
             del output
             weight = one.matrix(layer, one.weight_of(self.work))
-            y = None if one.own_targets else targets[one.weight].pop(0)
-            y = None if y is None else y.reshape(len(y), len(weight), -1).movedim(1, 0)
+            y = None if one.own_targets else in_groups(targets[one.weight].pop(0), len(weight))
+            upper = None if trial is None else in_groups(uppers.pop(0), len(weight))
             if self.key(one) not in totals:
                 groups, outputs, wide = weight.shape
                 totals[self.key(one)] = Moments.zeros(groups, wide, outputs, weight.device)
             moments, done = totals[self.key(one)], 0
-            gram = one.gram(layer, call) if thin[one.weight] is None else None
+            gram = one.gram(layer, call) if thin[one.weight] is None and trial is None else None
             for x in one.rows(layer, call, thin[one.weight]):
                 own = x @ weight.mT if y is None else y[:, done : done + x.shape[1]]
-                moments.add(x, own, gram=gram is None)
+                if trial is not None and upper is not None:
+                    now = x @ trial[0].mT.to(x)
+                    now = now if trial[1] is None else now + trial[1][:, None].to(x)
+                    own = now.clamp(own, upper[:, done : done + x.shape[1]])
+                moments.add(x, own, gram=gram is None and trial is None)
                 done += x.shape[1]
             if gram is not None:
                 moments.xx += gram.to(moments.xx)
@@ -199,6 +234,11 @@ class Stream:
         if positions <= wanted or self.ran[one.weight].lags:
             return None
         return torch.linspace(0, positions - 1, wanted).round().long()
+
+
+def in_groups(y: Tensor, groups: int) -> Tensor:
+    """(rows, all outputs) → (groups, rows, outputs of a group)."""
+    return y.reshape(len(y), groups, -1).movedim(1, 0)
 
 
 NEVER = "{!r} never ran on the calibration data: pass inputs that reach it, or leave it out with keep={!r}."

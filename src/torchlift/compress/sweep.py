@@ -14,11 +14,12 @@ from torchlift.compress.allocation import Option, allocate_cuts
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.cutting import Channels, cut_channels, kept_rows, rank_channels
 from torchlift.compress.distance import output_error
+from torchlift.compress.free_targets import freedoms
 from torchlift.compress.journal import Journal, Step
 from torchlift.compress.linear_maps import LinearMap, Table, maps_of
 from torchlift.compress.norms import correct_norms
 from torchlift.compress.solve import Form, Layer, Solved, tried, write
-from torchlift.compress.stream import NEVER, Stream, first_calls, first_names, waves
+from torchlift.compress.stream import FREE_PASSES, NEVER, Stream, first_calls, first_names, waves
 from torchlift.errors import TorchliftError
 
 BITS = (2, 3, 4, 5, 6, 8)
@@ -72,7 +73,8 @@ class Sweep:
         ran = first_calls(state.work, maps, self.calibration)
         rows = kept_rows(maps, self.original, state.cuts)
         names = first_names(state.work, maps)
-        return Stream(self.original, state.work, self.calibration, ran, rows, names, previous), maps
+        free = freedoms(self.original, self.calibration.first(2))
+        return Stream(self.original, state.work, self.calibration, ran, rows, names, previous, free), maps
 
     def channels(self, state: State) -> tuple[Channels, Costs]:
         """The coupled channels that may be cut, and what the network costs without some of them."""
@@ -130,9 +132,17 @@ class Sweep:
         moments = stream.moments(wave)
         for one in leading(stream, wave):
             layer = Layer.of(one, stream.work, moments.pop(stream.key(one)), refit=self.refit)
-            (solution,) = layer.solve(forms.get(stream.key(one), Form()))
+            solution = self.freed(stream, layer, forms.get(stream.key(one), Form()))
             step |= {f"{stream.key(one)}|{name}": value for name, value in solution.tensors().items()}
         return step
+
+    def freed(self, stream: Stream, layer: Layer, form: Form) -> Solved:
+        """A layer solved, and where its targets are free solved again for the nearest of them."""
+        (now,) = layer.solve(form)
+        for _ in range(FREE_PASSES if self.refit and stream.free_maps([layer.one]) else 0):
+            layer = layer.held_to(stream.retargeted(layer.one, layer.moments, now.weight, now.bias))
+            now = layer.improved(now, form)
+        return now
 
     def options(self, state: State, forms: Form) -> tuple[dict[str, list[Option]], dict[str, float]]:
         """For each weight its sizes and costs at every number of bits, and its sensitivity."""

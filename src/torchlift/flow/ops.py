@@ -24,6 +24,8 @@ class Op:
     """An activation's: the layer whose output it bends, through norms; empty if that is not a layer's."""
     bend: Function | None = None
     """An activation as a pure function."""
+    window: tuple[int, ...] = ()
+    """A max pooling's window, where windows lie side by side."""
 
 
 @dataclasses.dataclass(frozen=True)

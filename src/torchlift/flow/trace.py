@@ -26,6 +26,7 @@ ACTIVATIONS = frozenset(
 )  # fmt: skip
 PASSIVE = frozenset({"get", "set", "dropout", "contiguous", "detach", "clone"})
 ADDITIONS = frozenset({"add", "radd", "iadd"})
+POOLS = frozenset({"max_pool1d", "max_pool2d", "max_pool3d"})
 
 Watch = Callable[[Op, Tensor, Tensor], None]
 
@@ -118,7 +119,8 @@ class Recorder(TorchFunctionMode):
             )
         plus = name in ADDITIONS and len(inputs) == 2 and kwargs.get("alpha", 1) == 1
         kind: Kind = "add" if plus else "other"
-        return Op(kind, name, self.stack[-1], inputs, 0, "")
+        window = pool_window(int(name[-2]), *args[1:], **kwargs) if name in POOLS else ()
+        return Op(kind, name, self.stack[-1], inputs, 0, "", window=window)
 
     def source(self, inputs: tuple[int, ...]) -> str:
         """The layer that made a value, through norms."""
@@ -133,6 +135,27 @@ def pure(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
         func = getattr(Tensor, name[:-1], None) or getattr(functional, name[:-1])
     settings = {key: False if key == "inplace" else value for key, value in kwargs.items() if key != "input"}
     return lambda z: func(z, *others, **settings)
+
+
+def pool_window(
+    dims: int,
+    kernel_size: Any = (),
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    **others: Any,
+) -> tuple[int, ...]:
+    """The window of a max pooling; empty where windows overlap, are dilated or reach over the border."""
+    del others
+
+    def sizes(value: Any) -> tuple[int, ...]:
+        return (value,) * dims if isinstance(value, int) else tuple(value)
+
+    kernel = sizes(kernel_size)
+    apart = sizes(stride) if stride is not None and stride != [] else kernel
+    plain = not any(sizes(padding)) and set(sizes(dilation)) == {1} and not ceil_mode
+    return kernel if apart == kernel and plain else ()
 
 
 @contextmanager

@@ -1,0 +1,94 @@
+"""``tl.compress`` on a transformer: CPU minutes, and the peak of memory beside the model's own.
+
+    OMP_NUM_THREADS=2 python benchmarks/compress_scale.py --parameters 100 --out benchmarks/results
+
+An encoder with random weights reads random tokens: what is measured does not depend on their values. Memory
+is the peak of the process's resident set above what it had with the model and the data loaded, beside the
+size of the model.
+"""
+
+import argparse
+import json
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import torchlift as tl
+
+WORDS = 1000
+
+
+class Encoder(nn.Module):
+    """Tokens → logits of each position."""
+
+    def __init__(self, width: int, depth: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(WORDS, width)
+        layer = nn.TransformerEncoderLayer(width, width // 64, 4 * width, 0.0, "gelu", batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
+        self.head = nn.Linear(width, WORDS)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Tokens (samples, length) → logits."""
+        return self.head(self.layers(self.embed(tokens)))
+
+
+def size_for(millions: float) -> tuple[int, int]:
+    """Width and depth of an encoder of so many million parameters: 12 layers, or fewer of 64 channels."""
+    width = max(64, 64 * round((1e6 * millions / (12 * 12)) ** 0.5 / 64))
+    return width, max(1, round(1e6 * millions / (12 * width**2)))
+
+
+def peak_bytes() -> int:
+    """The largest resident set so far."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def measured(millions: float, samples: int, length: int, options: dict[str, Any]) -> dict[str, Any]:
+    """One call of compress."""
+    torch.manual_seed(0)
+    model = Encoder(*size_for(millions)).eval()
+    tokens = torch.randint(WORDS, (samples, length))
+    with torch.no_grad():
+        model(tokens[:32])
+    own, before = 4 * sum(p.numel() for p in model.parameters()), peak_bytes()
+    cpu, wall = time.process_time(), time.perf_counter()
+    small = tl.compress(model, tokens, progress=False, **options)
+    return {
+        "options": options,
+        "width and depth": size_for(millions),
+        "tokens": [samples, length],
+        "parameters": own // 4,
+        "CPU minutes": round((time.process_time() - cpu) / 60, 2),
+        "minutes": round((time.perf_counter() - wall) / 60, 2),
+        "model, MB": round(own / 1e6, 1),
+        "peak above the model loaded, in models": round((peak_bytes() - before) / own, 2),
+        **small.card["achieved"],
+    }
+
+
+def main() -> None:
+    """One size."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parameters", type=float, default=100, help="in millions")
+    parser.add_argument("--samples", type=int, default=128)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--bits", type=int, default=4)
+    parser.add_argument("--ratio", type=float)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    options = {name: value for name in ("bits", "ratio") if (value := getattr(given, name))}
+    record = measured(given.parameters, given.samples, given.length, options)
+    record |= {"threads": torch.get_num_threads(), "torch": torch.__version__}
+    print(json.dumps(record))
+    if given.out is not None:
+        path = given.out / f"compress_scale_{given.parameters:g}M.json"
+        path.write_text(json.dumps(record, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
