@@ -21,7 +21,15 @@ from torchlift.errors import CheckpointError, InUseError, TorchliftError
 from torchlift.experiments import auto_search
 from torchlift.experiments.arm import CopyOf, Setup
 from torchlift.experiments.candidates import portfolio
-from torchlift.experiments.constraints import Constraints, Delivered, choose, dominates, front, ranked
+from torchlift.experiments.constraints import (
+    Constraints,
+    Delivered,
+    choose,
+    dominates,
+    front,
+    ranked,
+    superseding,
+)
 from torchlift.experiments.delivery import Continued, Delivery, OutOfTimeError
 from torchlift.experiments.halving import ETA, LAST, plan, promoted
 from torchlift.experiments.onward import rest_of
@@ -239,7 +247,8 @@ class Failing(Recipe):
 
 
 def test_the_front_holds_all_that_nobody_beats(found: tl.AutoResult) -> None:
-    good = [row for row in found.rows if not row.reason and row.rung >= 0]
+    ended = [row for row in found.rows if not row.reason and row.rung >= 0]
+    good = superseding(ended, found.constraints, len(VALID[0]))
     for row in good:
         beaten = any(dominates(other, row, found.constraints) for other in good)
         assert beaten != (row in found.front)
@@ -367,6 +376,17 @@ def test_wrong_arguments_are_one_line_each() -> None:
 def row(metric: float, size: int, latency: float = 1.0, name: str = "other", rung: int = 0) -> Delivered:
     key = f"{name} {metric} {size} {latency}"
     return Delivered(key, name, "", rung, 1.0, 1.0, 1.0, 1.0, metric, size, latency)
+
+
+def test_a_winner_supersedes_its_trials_unless_these_are_clearly_better() -> None:
+    trial, other = row(0.97, 300, name="bits"), row(0.96, 200)
+    final = dataclasses.replace(row(0.965, 310, name="bits"), final=True)
+    assert superseding([trial, other, final], Constraints(), 180) == [other, final]
+    assert superseding([trial, other, final], Constraints(), 10**6) == [trial, other, final]
+    assert trial in superseding([trial, final], Constraints(bytes=305), 180), (
+        "the longer run missed the limit"
+    )
+    assert superseding([trial, other], Constraints(), 180) == [trial, other]
 
 
 def test_what_constraints_take() -> None:

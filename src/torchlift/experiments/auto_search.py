@@ -9,7 +9,7 @@ from torchlift.errors import BudgetError, TorchliftError
 from torchlift.experiments.arm import Arm, Setup, call
 from torchlift.experiments.auto_result import AutoResult
 from torchlift.experiments.candidates import PLAIN
-from torchlift.experiments.constraints import Constraints, Delivered, choose, front, ranked
+from torchlift.experiments.constraints import Constraints, Delivered, choose, front, ranked, superseding
 from torchlift.experiments.delivery import SUFFIX, Delivery, fits
 from torchlift.experiments.executors import Submits, run_all
 from torchlift.experiments.halving import EXTRA, LAST, Point, Rung, plan, promoted, start, suggest
@@ -228,6 +228,7 @@ class Search:
         dropped = dict.fromkeys(untried, "the budget paid for no trial of it.") | dropped
         if not rows:
             raise TorchliftError(f"no trial came to its end: {next(iter(dropped.values()), 'no time')}")
+        rows = superseding(rows, self.constraints, self.samples)
         chosen, why = choose(rows, self.constraints, self.samples)
         timed = self.budget is None
         return AutoResult(

@@ -130,6 +130,24 @@ def ranked(rows: Sequence[Delivered], constraints: Constraints) -> list[Delivere
     return order
 
 
+def superseding(rows: Sequence[Delivered], constraints: Constraints, samples: int) -> list[Delivered]:
+    """Without the trials of the winner that it was trained on from, where it is as good to the noise.
+
+    A trial that comes out a sample or two ahead of the same candidate with most of the budget does so by
+    chance: its metric is not below the lower bound of the trial's.
+    """
+    final = next((row for row in rows if row.final), None)
+    if final is None or not samples:
+        return list(rows)
+
+    def stays(row: Delivered) -> bool:
+        other = row.final or (row.name, row.rate) != (final.name, final.rate)
+        return other or constraints.good(final) < wilson(row.metric, samples, Z)[0]
+
+    meets = not constraints.misses(final)
+    return [row for row in rows if stays(row) or (not meets and not constraints.misses(row))]
+
+
 def choose(rows: Sequence[Delivered], constraints: Constraints, samples: int) -> tuple[Delivered, str]:
     """The model to take, one of the front, and why; ``samples``: how many the metric is a share of, or 0."""
     meets = front([row for row in rows if not constraints.misses(row)], constraints)
