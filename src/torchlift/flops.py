@@ -3,11 +3,18 @@
 import contextlib
 import math
 from collections.abc import Callable, Generator
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
+from torch._C import DispatchKey
+from torch._ops import OpOverload
 from torch.utils import _python_dispatch
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import (
+    FlopCounterMode,
+    _FlopCounterMode,  # pyright: ignore[reportPrivateUsage]  (no other way)
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
 
 Shape = torch.Size
 
@@ -79,10 +86,45 @@ FUSED: dict[Any, Callable[..., int]] = {
 """Kernels of LSTMs and attention on the CPU, and of linear algebra, which torch counts as nothing."""
 
 
+LOOKING = {"is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense"} | {
+    f"{sym}{name}"
+    for sym in ("", "sym_")
+    for name in ("size", "stride", "storage_offset", "numel", "dim", "is_contiguous")
+}
+"""Operations that only look at a tensor, which torch treats apart."""
+
+
 class Everywhere(contextlib.nullcontext[None]):
     """In place of torch's tracker of modules, whose hooks do not support gradients inside gradients."""
 
     parents = ("Global",)
+
+
+class Counting(_FlopCounterMode):
+    """Torch's counter, which takes every operation apart to look for others inside; here those that are
+    whole and cost nothing run at once."""
+
+    free: ClassVar[dict[Any, bool]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operation and count it."""
+        free = self.free.get(func)
+        if free is None:
+            free = self.free[func] = self.is_free(func)
+        return func(*args, **kwargs or {}) if free else super().__torch_dispatch__(func, types, args, kwargs)
+
+    def is_free(self, operation: Any) -> bool:
+        """Whether it computes something, in one piece, that no formula counts."""
+        whole = DispatchKey.CompositeImplicitAutograd
+        return (
+            isinstance(operation, OpOverload)
+            and operation.namespace == "aten"
+            and operation.overloadpacket not in self.counter.flop_registry
+            and not operation.has_kernel_for_dispatch_key(whole)
+            and operation.overloadpacket.__name__ not in LOOKING
+        )
 
 
 @contextlib.contextmanager
@@ -100,7 +142,7 @@ def count_flops(function: Callable[[], object]) -> int:
     try:
         counter = FlopCounterMode(display=False, custom_mapping=FUSED)
         counter.mod_tracker = cast(Any, Everywhere())
-        with counter:
+        with Counting(counter):
             function()
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
