@@ -168,7 +168,7 @@ def test_what_is_lifted_already_is_no_model_to_fit() -> None:
 def test_muon_and_soap_resume_bit_for_bit_and_keep_zeros(name: str, tmp_path) -> None:
     """Under every recipe, SOAP for two layers, Muon for the others; stopped by a signal and continued."""
     pruned = (name, "pruned") not in REFUSED
-    groups = {"[28].*": {"optimizer": partial(Soap, lr=0.01, every=3)}, "*": {}}
+    groups = {"[28].*": {"optimizer": partial(Soap, lr=0.01, every=2)}, "*": {}}
     settings = {"optimizer": partial(Muon, lr=0.01), "groups": groups, "pruned": pruned, "valid": False}
     settings["epochs"] = EPOCHS / 2
     whole = run(name, **settings)
