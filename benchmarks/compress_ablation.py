@@ -20,9 +20,9 @@ from torch import nn
 import torchlift as tl
 from torchlift.channels.folding import fold_norms
 from torchlift.compress.calibration import Calibration
-from torchlift.compress.journal import Journal
+from torchlift.compress.journal import StepJournal
 from torchlift.compress.planning import Targets, compressed
-from torchlift.compress.scoring import Score
+from torchlift.compress.scoring import ValidationMetric
 from torchlift.compress.sweep import Sweep
 
 
@@ -91,7 +91,7 @@ def ablated(
     sweep = Sweep(
         original,
         calibration,
-        Journal(None, ""),
+        StepJournal(None, ""),
         lambda _: None,
         lambda _: True,
         refit=arm.refit,
@@ -100,7 +100,7 @@ def ablated(
     start = time.process_time()
     state, _ = compressed(sweep, Targets(allocate=arm.allocate, **options), arm.sweeps)
     seconds = time.process_time() - start
-    score = Score(test, None, torch.device("cpu"))
+    score = ValidationMetric(test, None, torch.device("cpu"))
     return {
         "accuracy, %": 100 * score(state.work),
         "output error": sweep.output_error(state.work),
@@ -140,7 +140,7 @@ def main() -> None:
     }
     for name, make in NETWORKS.items():
         models = [trained(make, seed, data) for seed in range(given.seeds)]
-        score = Score(data.test, None, torch.device("cpu"))
+        score = ValidationMetric(data.test, None, torch.device("cpu"))
         rows: dict[str, Any] = {"original, %": round(100 * statistics.mean(map(score, models)), 2)}
         for form, options in FORMS.items():
             for label, arm in ARMS.items():

@@ -29,10 +29,10 @@ from compress_networks import NETWORKS, PITCH, Case, case
 from torchlift.channels.folding import fold_norms
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.distance import output_error
-from torchlift.compress.journal import Journal
-from torchlift.compress.linear_maps import LinearMap, Table, maps_of
+from torchlift.compress.journal import StepJournal
+from torchlift.compress.linear_maps import EmbeddingMap, LinearMap, maps_of
 from torchlift.compress.polish import polished
-from torchlift.compress.stream import Stream, first_calls, first_names, waves
+from torchlift.compress.stream import LayerStream, first_calls, first_names, waves
 from torchlift.compress.sweep import Sweep, leading
 from torchlift.core.stored import store
 from torchlift.deploy.measuring import file_size
@@ -51,7 +51,7 @@ def folded(one: Case) -> nn.Module:
 def sweep_of(model: nn.Module, data: Tensor) -> Sweep:
     """What polishing wants to know."""
     calibration = Calibration.of(model, data, torch.device("cpu"))
-    return Sweep(model, calibration, Journal(None, ""), lambda _: None, lambda _: True)
+    return Sweep(model, calibration, StepJournal(None, ""), lambda _: None, lambda _: True)
 
 
 # GPTQ and rounding
@@ -111,13 +111,13 @@ def on_grid(one: Case, model: nn.Module, bits: int, clipped: bool, feedback: boo
     maps, _ = maps_of(work)
     ran = first_calls(work, maps, calibration)
     names = first_names(work, maps)
-    stream = Stream(model, work, calibration, ran, names=names)
+    stream = LayerStream(model, work, calibration, ran, names=names)
     for wave in waves(maps, ran, names):
         moments = stream.moments(wave) if feedback else {}
         for layer in leading(stream, wave):
             matrix = layer.matrix(work.get_submodule(layer.module), layer.weight_of(work)).float()
             step = row_steps(matrix, bits, clipped)
-            if feedback and not isinstance(layer, Table):
+            if feedback and not isinstance(layer, EmbeddingMap):
                 grams = moments[stream.key(layer)].xx
                 found = [gptq(w, g, s, bits) for w, g, s in zip(matrix, grams, step, strict=True)]
                 levels = torch.stack(found)

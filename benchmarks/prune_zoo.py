@@ -29,11 +29,11 @@ from torchlift.channels.copies import sharing
 from torchlift.channels.couplings import couplings
 from torchlift.channels.cuts import masked
 from torchlift.channels.equality import apart, both
-from torchlift.channels.example_inputs import Pinned
+from torchlift.channels.example_inputs import PinnedOutput
 from torchlift.channels.follow import Trace
 from torchlift.channels.follow.products import UNFOLLOWED
 from torchlift.channels.prune import INHERENT, followed
-from torchlift.channels.scores import Choice, chosen, scores_of
+from torchlift.channels.scores import PruningChoice, chosen, scores_of
 from torchlift.channels.surgery import usable
 from torchlift.deploy import prune
 
@@ -65,14 +65,14 @@ def zeroed(model: nn.Module, x: Any) -> tuple[list[nn.Module], Any, Trace]:
     models: list[nn.Module] = []
     for groups in (couplings(trace), usable(model, trace, given, None)):
         free = [c for c in groups if not c.blocked and c.channels > 1]
-        gone = chosen(free, scores_of(model, free, Choice()), Choice())
+        gone = chosen(free, scores_of(model, free, PruningChoice()), PruningChoice())
         models.append(masked(model, free, gone, trace.scaled))
     return models, given, trace
 
 
 def gap(model: nn.Module, small: nn.Module, given: Any) -> float:
     """How far two models are apart."""
-    outputs = both(Pinned(model, None), Pinned(sharing(small), None), [given])
+    outputs = both(PinnedOutput(model, None), PinnedOutput(sharing(small), None), [given])
     return float("inf") if outputs is None else apart(*outputs[:2])
 
 

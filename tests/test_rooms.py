@@ -23,6 +23,10 @@ FEW_PACKAGES = {
 }
 """Third-party packages of the rooms that promise to need few."""
 
+WORDS = "found made part given known place told settle settled asked got wish bill anew held marked"
+VAGUE = frozenset(re.findall(r"\w+", WORDS))
+"""Words that say nothing of the thing they would name."""
+
 
 def table() -> dict[str, set[str]]:
     """Each room and what it may import; ``methods/*`` stands for every folder of a method."""
@@ -52,9 +56,14 @@ def room_of(parts: tuple[str, ...]) -> str:
 
 
 @functools.cache
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@functools.cache
 def statements(source: str) -> list[ast.stmt]:
     """Every import statement of a file, wherever it stands."""
-    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return [node for node in ast.walk(parsed(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def imports(source: str, folder: tuple[str, ...]) -> Iterator[str]:
@@ -118,6 +127,41 @@ def test_the_package_imports_nothing_of_the_repository_around_it() -> None:
     around = {"papers", "benchmarks", "tests"}
     guilty = [str(path) for path in FILES if packages_in(path.read_text()) & around]
     assert not guilty, "\n".join(guilty)
+
+
+def defined(tree: ast.Module) -> Iterator[str]:
+    """Every name that a file binds: variables, arguments, attributes, functions, classes."""
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.Attribute(attr=name, ctx=ast.Store())
+                | ast.arg(arg=name)
+            ):
+                yield name
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case _:
+                pass
+
+
+def test_a_class_name_means_one_class() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in parsed(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    shared = [f"{name}: {', '.join(own)}" for name, own in sorted(homes.items()) if len(own) > 1]
+    assert not shared, "\n".join(shared)
+
+
+def test_names_say_what_a_thing_is() -> None:
+    vague = [
+        f"{path.relative_to(ROOT)}: {', '.join(sorted(words))}"
+        for path in FILES
+        if (words := VAGUE & {name.lower() for name in defined(parsed(path.read_text()))})
+    ]
+    assert not vague, "\n".join(vague)
 
 
 def test_every_kind_of_import_is_seen() -> None:

@@ -1,7 +1,8 @@
 """Losses by name: what is minimized, and the number people read."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Literal, cast
 
 import torch
@@ -36,6 +37,18 @@ def call(model: nn.Module, x: Any) -> Any:
     if isinstance(x, Mapping):
         return model(**x)
     return model(*x) if isinstance(x, tuple | list) else model(x)
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Generator[None]:
+    """Evaluation mode for a while; then every module is in its own mode again."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def output(result: Any) -> Tensor:

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from torchlift.channels import prune as pruning
 from torchlift.channels import scores as criteria
 from torchlift.channels.cuts import masked
-from torchlift.channels.scores import Choice, chosen, scores_of
+from torchlift.channels.scores import PruningChoice, chosen, scores_of
 from torchlift.deploy import mask_weights, plan, prune
 from torchlift.deploy.measuring import count_macs
 from torchlift.errors import SelectionError, TorchliftError
@@ -67,7 +67,7 @@ def test_half_of_the_channels_go_and_the_rest_computes_what_the_masked_model_doe
         return m(x).square().sum()
 
     small = prune(model, x, 0.5, criterion=criterion, scope=scope, loss=loss, round_to=1)
-    choice = Choice(ratio=0.5, criterion=criterion, scope=scope, loss=loss)
+    choice = PruningChoice(ratio=0.5, criterion=criterion, scope=scope, loss=loss)
     free = list(plan(model, x).couplings.values())
     gone = chosen(free, scores_of(model, free, choice), choice)
     assert_close(small(x), masked(model, free, gone)(x), atol=1e-5, rtol=1e-5)

@@ -11,7 +11,7 @@ from torchlift.channels.couplings import couplings
 from torchlift.channels.cuts import masked
 from torchlift.channels.follow import traced
 from torchlift.channels.prune import followed
-from torchlift.channels.scores import Choice, chosen, scores_of
+from torchlift.channels.scores import PruningChoice, chosen, scores_of
 from torchlift.channels.surgery import usable
 from torchlift.deploy import prune
 from torchlift.errors import TorchliftError
@@ -25,7 +25,9 @@ def reference(model: nn.Module, x: Tensor, output=None) -> nn.Module:
     """The model with the channels that go set to zero."""
     trace, given = followed(model, x, output, 0.5)
     free = [c for c in usable(model, trace, given, output) if not c.blocked]
-    return masked(model, free, chosen(free, scores_of(model, free, Choice()), Choice()), trace.scaled)
+    return masked(
+        model, free, chosen(free, scores_of(model, free, PruningChoice()), PruningChoice()), trace.scaled
+    )
 
 
 class ResponseNorm(nn.Module):

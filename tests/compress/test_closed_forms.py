@@ -15,8 +15,8 @@ from torchlift.compress.grid import (
     top_level,
     upper_factor,
 )
-from torchlift.compress.moments import Moments, add_gram
-from torchlift.compress.refit import Quadratic, bias_for
+from torchlift.compress.moments import LayerMoments, add_gram
+from torchlift.compress.refit import LeastSquares, bias_for
 from torchlift.compress.surgeon import Surgeon, removal_order
 
 
@@ -28,18 +28,18 @@ def layer(rows: int = 3, columns: int = 6, samples: int = 60, seed: int = 0) -> 
     return x, x @ w.T + 0.3, w
 
 
-def problem(x: Tensor, y: Tensor, w: Tensor, *, bias: bool = True, damping: float = 0.01) -> Quadratic:
-    return Quadratic.of(summed(x, y), w[None], bias=bias, damping=damping)
+def problem(x: Tensor, y: Tensor, w: Tensor, *, bias: bool = True, damping: float = 0.01) -> LeastSquares:
+    return LeastSquares.of(summed(x, y), w[None], bias=bias, damping=damping)
 
 
-def summed(x: Tensor, y: Tensor, batches: int = 1) -> Moments:
-    moments = Moments.zeros(1, x.shape[1], y.shape[1])
+def summed(x: Tensor, y: Tensor, batches: int = 1) -> LayerMoments:
+    moments = LayerMoments.zeros(1, x.shape[1], y.shape[1])
     for some, more in zip(x.chunk(batches), y.chunk(batches), strict=True):
         moments.add(some[None], more[None])
     return moments
 
 
-def regularized(quadratic: Quadratic, weight: Tensor) -> float:
+def regularized(quadratic: LeastSquares, weight: Tensor) -> float:
     """tr(W H Wᵀ) − 2 tr(W T)."""
     return float((weight @ quadratic.hessian[0] * weight).sum() - 2 * (weight * quadratic.linear[0].mT).sum())
 
@@ -92,7 +92,7 @@ def test_inputs_that_do_not_vary_leave_the_outputs_as_they_are(level: float, col
     torch.testing.assert_close((x @ best[0].float().T + shift.float()), y, atol=1e-3, rtol=1e-3)
 
 
-def without(quadratic: Quadratic, gone: list[int]) -> tuple[Tensor, float]:
+def without(quadratic: LeastSquares, gone: list[int]) -> tuple[Tensor, float]:
     """Brute force: the best weights whose columns ``gone`` are zero."""
     left = [k for k in range(quadratic.hessian.shape[-1]) if k not in gone]
     weight = torch.zeros_like(quadratic.linear[0].mT)
@@ -251,7 +251,7 @@ def test_a_coordinate_sweep_never_loses() -> None:
 def test_groups_of_a_layer_are_solved_apart() -> None:
     x, y, w = layer()
     z, u, v = layer(seed=5)
-    moments = Moments.zeros(2, 6, 3)
+    moments = LayerMoments.zeros(2, 6, 3)
     moments.add(torch.stack([x, z]), torch.stack([y, u]))
-    both = Quadratic.of(moments, torch.stack([w, v]), bias=True).solve()
+    both = LeastSquares.of(moments, torch.stack([w, v]), bias=True).solve()
     torch.testing.assert_close(both, torch.stack([w, v]))

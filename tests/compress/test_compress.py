@@ -15,7 +15,7 @@ from any_models import ANY, any_model
 from torchlift.channels.folding import fold_norms
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.distance import output_error
-from torchlift.compress.journal import Journal
+from torchlift.compress.journal import StepJournal
 from torchlift.compress.moving import Pull
 from torchlift.errors import CheckpointError, DataError, TorchliftError
 from torchlift.tree import each
@@ -250,15 +250,15 @@ def test_a_call_is_resumed_at_the_layer_it_was_at(tmp_path: Path, monkeypatch: p
     model, x = image_net(), images(32)
     options: dict[str, Any] = {"bits": 3, "ratio": 0.25}
     whole = compress(model, x, **options).model
-    step, count = Journal.__call__, [0]
+    step, count = StepJournal.__call__, [0]
 
-    def killed(self: Journal, compute: Any) -> Any:
+    def killed(self: StepJournal, compute: Any) -> Any:
         count[0] += 1
         if count[0] == 4:
             raise KeyboardInterrupt
         return step(self, compute)
 
-    monkeypatch.setattr(Journal, "__call__", killed)
+    monkeypatch.setattr(StepJournal, "__call__", killed)
     with pytest.raises(KeyboardInterrupt):
         compress(model, x, out=tmp_path, **options)
     assert len(list((tmp_path / "layers").glob("*.safetensors"))) == 3

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from torchlift.compress.lags import lagged_gram
-from torchlift.compress.linear_maps import Blocks, LinearMap, maps_in
+from torchlift.compress.linear_maps import BlockedMap, LinearMap, maps_in
 from torchlift.core.stored import spread
 
 LAYERS = {
@@ -93,7 +93,7 @@ def test_positions_can_be_thinned() -> None:
 def test_blocks_of_columns_are_those_of_the_whole() -> None:
     layer, x = nn.Conv1d(4, 2, 9), torch.randn(3, 4, 20)
     (whole,) = maps_in("", layer)
-    blocks = Blocks("", "weight", None, whole=whole, block=20)
+    blocks = BlockedMap("", "weight", None, whole=whole, block=20)
     matrix, rows = blocks.matrix(layer, layer.weight), rows_of(blocks, layer, x)
     assert matrix.shape == (2, 2, 18)
     torch.testing.assert_close(

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from torchlift.deploy import export
 from torchlift.deploy import sparse as package_sparse
-from torchlift.deploy.sparse_layers import Choice, SparseLinear, sparse
+from torchlift.deploy.sparse_layers import Execution, SparseLinear, sparse
 from torchlift.errors import TorchliftError
 from torchlift.packed.file import packed
 
@@ -60,6 +60,6 @@ def test_a_standard_file_has_the_layer_dense_with_its_zeros(ending, tmp_path):
 
 
 def test_a_choice_needs_a_margin():
-    assert Choice("a", 0.9, 1.0, 0.5).sparse
-    assert not Choice("a", 0.9, 1.0, 0.9).sparse
-    assert not Choice("a", 0.9, 1.0, None).sparse
+    assert Execution("a", 0.9, 1.0, 0.5).sparse
+    assert not Execution("a", 0.9, 1.0, 0.9).sparse
+    assert not Execution("a", 0.9, 1.0, None).sparse

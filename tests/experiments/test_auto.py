@@ -314,7 +314,7 @@ def test_an_executor_finds_the_same(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_there_is_no_time_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto_search.Search, "share", lambda *given: (1.0, 0.99, 1.0))
+    monkeypatch.setattr(auto_search.AutoSearch, "share", lambda *given: (1.0, 0.99, 1.0))
     found = searched(minutes=0.2, budget=None, candidates={"bits": "smol"})
     assert found.dropped == {"bits": "no time was left for it."}
     assert found.chosen.name == "plain"

@@ -127,11 +127,11 @@ def test_residual_networks_have_an_exact_inverse(names: list[str]) -> None:
 
 def test_the_residual_energy_is_convex_along_lines_and_equals_its_definition() -> None:
     from torchlift.convex.functions import Zero
-    from torchlift.inversion.residual import Energy, States
+    from torchlift.inversion.residual import ResidualEnergy, StatePotential
 
     net, y = residual(["relu", "tanh"]), torch.randn(3, 12, dtype=F64)
     blocks = list(net)
-    energy, states = Energy(blocks, y), States(blocks, Zero(), (12,))
+    energy, states = ResidualEnergy(blocks, y), StatePotential(blocks, Zero(), (12,))
     total = lambda x: (energy.value(x) + states.fn(x)).detach()
 
     def point(seed: int) -> torch.Tensor:

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from torchlift.packed.budget import PackedError
-from torchlift.packed.byteflow import Sink, Source
+from torchlift.packed.byteflow import ByteSink, ByteSource
 
 SIZES = np.array([0, 1, 127, 128, 300, 2**14, 2**21 - 1, 2**40, 2**62] * 8, dtype=np.int64)
 
 
 def written(values, signed=False):
-    sink = Sink()
+    sink = ByteSink()
     for value in values.tolist():
         (sink.signed if signed else sink.number)(value)
     return bytes(sink.data)
@@ -18,7 +18,7 @@ def written(values, signed=False):
 
 @pytest.mark.parametrize("count", [0, 5, 72])
 def test_many_numbers_are_read_as_one_by_one(count):
-    source = Source(b"\x05" + written(SIZES[:count]) + b"\x07")
+    source = ByteSource(b"\x05" + written(SIZES[:count]) + b"\x07")
     assert source.number() == 5
     assert source.numbers(count).tolist() == SIZES[:count].tolist()
     assert source.number() == 7
@@ -27,7 +27,7 @@ def test_many_numbers_are_read_as_one_by_one(count):
 
 def test_numbers_of_either_sign():
     values = SIZES[:64] // 4 * np.array([1, -1] * 32)
-    assert Source(written(values, signed=True)).signs(64).tolist() == values.tolist()
+    assert ByteSource(written(values, signed=True)).signs(64).tolist() == values.tolist()
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_numbers_of_either_sign():
 )
 def test_numbers_that_cannot_be_are_refused(data, most, what):
     with pytest.raises(PackedError, match=what):
-        Source(data).numbers(64, most)
+        ByteSource(data).numbers(64, most)

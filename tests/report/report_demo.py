@@ -238,7 +238,7 @@ def gallery():
             r.Section(
                 "Words",
                 [
-                    r.Text("A paragraph with `code`, **strong** and *emphasis*.\n\n- one\n- two"),
+                    r.Paragraphs("A paragraph with `code`, **strong** and *emphasis*.\n\n- one\n- two"),
                     r.Note("Beware.", "warning", "Careful"),
                     r.Note("Just so."),
                 ],

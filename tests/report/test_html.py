@@ -54,7 +54,7 @@ def hostile_page():
     line = report.Line(EVIL, [0.0, 1.0], [1.0, 2.0], [0.5, 1.5], [1.5, 2.5])
     column, card = report.Column(EVIL, hint=EVIL), report.Card(EVIL, EVIL, unit=EVIL, hint=EVIL)
     blocks = [
-        report.Text(EVIL),
+        report.Paragraphs(EVIL),
         report.Note(EVIL, title=EVIL),
         report.Cards([card]),
         report.Table([column], [[EVIL]], EVIL, EVIL),
@@ -65,7 +65,7 @@ def hostile_page():
         report.Bars([EVIL], {EVIL: [1.0]}, title=EVIL, caption=EVIL),
         report.Heatmap([EVIL], [EVIL], [[1.0]], EVIL, EVIL, EVIL, EVIL),
         report.Images([report.Image(png(8), EVIL, EVIL)], EVIL, EVIL),
-        report.Details(EVIL, [report.Text(EVIL)]),
+        report.Details(EVIL, [report.Paragraphs(EVIL)]),
     ]
     return report.Page(EVIL, EVIL, [report.Section(EVIL, blocks)] * 3)
 

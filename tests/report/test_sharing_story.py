@@ -5,7 +5,8 @@ import pytest
 from torchlift import report
 from torchlift.report import Heatmap, Loops
 from torchlift.report.loops import loops_view
-from torchlift.report.story.sharing import loops, over_time, sharing_blocks, spaced, stretches
+from torchlift.report.story.rows import spaced
+from torchlift.report.story.sharing import loops, over_time, sharing_blocks, stretches
 
 
 def row(epoch, likeness):

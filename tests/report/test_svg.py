@@ -6,7 +6,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from torchlift.report.svg import Axis, area, decimate, fit_axis, nice_step, path, pieces, tick_values, ticks
+from torchlift.report.svg import (
+    ChartAxis,
+    area,
+    decimate,
+    fit_axis,
+    nice_step,
+    path,
+    pieces,
+    tick_values,
+    ticks,
+)
 
 finite = st.floats(-1e9, 1e9, allow_nan=False)
 positive = st.floats(1e-9, 1e9)
@@ -15,7 +25,7 @@ positive = st.floats(1e-9, 1e9)
 @settings(deadline=None, max_examples=60)
 @given(low=finite, span=st.floats(1e-3, 1e9), most=st.integers(3, 9))
 def test_linear_ticks_are_few_round_and_inside(low, span, most):
-    axis = Axis(low, low + span)
+    axis = ChartAxis(low, low + span)
     values = tick_values(axis, most)
     step = nice_step(axis.high - axis.low, most)
     assert 1 <= len(values) <= most + 1
@@ -27,7 +37,7 @@ def test_linear_ticks_are_few_round_and_inside(low, span, most):
 @settings(deadline=None, max_examples=60)
 @given(low=positive, ratio=st.floats(1.5, 1e9))
 def test_log_ticks_increase_inside_the_axis(low, ratio):
-    axis = Axis(low, low * ratio, log=True)
+    axis = ChartAxis(low, low * ratio, log=True)
     values = tick_values(axis)
     assert values == sorted(set(values))
     assert all(axis.low * (1 - 1e-9) <= value <= axis.high * (1 + 1e-9) for value in values)
@@ -35,8 +45,8 @@ def test_log_ticks_increase_inside_the_axis(low, ratio):
 
 
 def test_ticks_people_would_choose():
-    assert [tick.label for tick in ticks(Axis(0, 1))] == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
-    assert [tick.label for tick in ticks(Axis(0, 30_000))] == [
+    assert [tick.label for tick in ticks(ChartAxis(0, 1))] == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
+    assert [tick.label for tick in ticks(ChartAxis(0, 30_000))] == [
         "0",
         "5,000",
         "10,000",
@@ -45,16 +55,16 @@ def test_ticks_people_would_choose():
         "25,000",
         "30,000",
     ]
-    assert [tick.label for tick in ticks(Axis(1e-6, 1, log=True))] == ["1e−6", "0.0001", "0.01", "1"]
-    assert tick_values(Axis(1, 1000, log=True)) == [1, 10, 100, 1000]
-    assert tick_values(Axis(1, 50, log=True)) == [1, 2, 5, 10, 20, 50]
+    assert [tick.label for tick in ticks(ChartAxis(1e-6, 1, log=True))] == ["1e−6", "0.0001", "0.01", "1"]
+    assert tick_values(ChartAxis(1, 1000, log=True)) == [1, 10, 100, 1000]
+    assert tick_values(ChartAxis(1, 50, log=True)) == [1, 2, 5, 10, 20, 50]
 
 
 def test_axis_places_and_refuses():
-    assert Axis(0, 4).at(1) == 0.25
-    assert Axis(1, 100, log=True).at(10) == pytest.approx(0.5)
-    assert math.isnan(Axis(1, 100, log=True).at(0))
-    assert math.isnan(Axis(0, 1).at(math.inf))
+    assert ChartAxis(0, 4).at(1) == 0.25
+    assert ChartAxis(1, 100, log=True).at(10) == pytest.approx(0.5)
+    assert math.isnan(ChartAxis(1, 100, log=True).at(0))
+    assert math.isnan(ChartAxis(0, 1).at(math.inf))
 
 
 @settings(deadline=None, max_examples=60)
@@ -72,8 +82,8 @@ def test_a_fitted_axis_shows_every_value_it_can(values, log):
 def test_a_fitted_axis_starts_at_a_zero_nearby_and_widens_a_constant():
     assert fit_axis([0.1, 2.0]).low == 0.0
     assert fit_axis([1.9, 2.0]).low > 1.8
-    assert fit_axis([3.0, 3.0]) == Axis(3.0 - 0.3, 3.0 + 0.3)
-    assert fit_axis([0.0]) == Axis(-1.0, 1.0)
+    assert fit_axis([3.0, 3.0]) == ChartAxis(3.0 - 0.3, 3.0 + 0.3)
+    assert fit_axis([0.0]) == ChartAxis(-1.0, 1.0)
     assert fit_axis([1.0, 1.0]).high == 1.0
 
 

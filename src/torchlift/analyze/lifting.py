@@ -14,7 +14,7 @@ from torchlift.loss import call, output
 
 
 @dataclasses.dataclass(frozen=True)
-class Lifting:
+class LiftingConditions:
     """The conditions of Definition 4.2 for one deep and one shallow network on data."""
 
     local: bool
@@ -44,7 +44,7 @@ def is_lifted(deep: nn.Module, shallow: nn.Module, x: Any, tolerance: float | No
     return bool(lifting(deep, shallow, x, tolerance))
 
 
-def lifting(deep: nn.Module, shallow: nn.Module, x: Any, tolerance: float | None = None) -> Lifting:
+def lifting(deep: nn.Module, shallow: nn.Module, x: Any, tolerance: float | None = None) -> LiftingConditions:
     """The three conditions one by one; ``tolerance`` is relative (1e-4 in float32, 1e-8 in float64)."""
     deep, shallow = model_of(deep), model_of(shallow)
     example = next(deep.parameters())
@@ -59,7 +59,7 @@ def lifting(deep: nn.Module, shallow: nn.Module, x: Any, tolerance: float | None
     bend = max((float((s.high - s.low).max()) for s in bends), default=0.0)
     sloping = all(bool((s.low.abs() > 1e-12).all()) for s in bends)
     kept = all(stands_for(run_affine(deep, ops, slopes, shape), layer, allowed) for ops, layer in long)
-    return Lifting(
+    return LiftingConditions(
         local=runs is not None,
         linear=bend <= allowed and sloping,
         preserving=runs is not None and kept,

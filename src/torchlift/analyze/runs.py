@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.flow.activity import axis, label, visit
-from torchlift.flow.affine import by_row, compose, rows, through
+from torchlift.flow.affine import by_row, compose, rows, through, weight_and_bias
 from torchlift.flow.ops import Flow, Op
 
 
@@ -86,11 +86,11 @@ def run_affine(
 
     A residual layer adds what it was given: σ(W u + b) + u with u an affine map of the run's input too.
     """
-    weight, bias = affine(deep.get_submodule(ops[0].name))
+    weight, bias = weight_and_bias(deep.get_submodule(ops[0].name))
     entering: tuple[Tensor, Tensor] | None = None  # u of the layer at hand; the run's input itself at first
     for before, op in pairwise(ops):
         line = slopes.get(before.name)
-        second, shift = affine(deep.get_submodule(op.name))
+        second, shift = weight_and_bias(deep.get_submodule(op.name))
         if line is None or second.ndim != weight.ndim or second.shape[1] != weight.shape[0]:
             return None
         middle = (line.low + line.high) / 2
@@ -117,13 +117,6 @@ def skips(shape: Flow, before: Op, op: Op) -> bool:
     return maker is not None and maker.kind == "add" and before.inputs[0] in maker.inputs
 
 
-def affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    """Weight and bias in float64."""
-    weight = layer.get_parameter("weight").detach().double()
-    bias = layer.bias
-    return weight, bias.detach().double() if isinstance(bias, Tensor) else weight.new_zeros(len(weight))
-
-
 def stands_for(pair: tuple[Tensor, Tensor] | None, layer: nn.Module, allowed: float) -> bool:
     """Whether a run's weight and bias are the layer's."""
     if pair is None:
@@ -131,5 +124,5 @@ def stands_for(pair: tuple[Tensor, Tensor] | None, layer: nn.Module, allowed: fl
     return all(
         achieved.shape == want.shape
         and float((achieved - want).abs().max()) <= allowed * max(1.0, float(want.abs().max()))
-        for achieved, want in zip(pair, affine(layer), strict=True)
+        for achieved, want in zip(pair, weight_and_bias(layer), strict=True)
     )

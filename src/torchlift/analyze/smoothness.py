@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Problem
 from torchlift.errors import TorchliftError
-from torchlift.loss import call, output
+from torchlift.loss import call, evaluating, output
 
 Kind = Literal["rkhs", "critical_sample_ratio"]
 Function = Callable[[Tensor], Tensor]
@@ -28,13 +28,8 @@ def complexity(model: nn.Module, x: Tensor, kind: Kind = "rkhs", **options: Any)
     }
     if kind not in measures:
         raise TorchliftError(f"complexity kind {kind!r} is not known: {', '.join(measures)}.")
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
+    with evaluating(model):
         return measures[kind](function(model), x, **options)
-    finally:
-        for module in training:
-            module.training = True
 
 
 def function(model: nn.Module) -> Function:

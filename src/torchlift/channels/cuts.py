@@ -8,7 +8,7 @@ from torch.optim import LBFGS, Adafactor, Optimizer
 
 from torchlift.channels.copies import copied
 from torchlift.channels.couplings import Coupling, Member
-from torchlift.channels.follow.rules import Scaled
+from torchlift.channels.follow.rules import SliceNormed
 from torchlift.channels.resizing import CONV, TRANSPOSED, refit_attention, resize
 from torchlift.core.stored import KEPT, STEP, full_rank, record_at
 from torchlift.errors import TorchliftError
@@ -34,7 +34,7 @@ def merged(cuts: Iterable[Cuts]) -> Cuts:
 
 @torch.no_grad()
 def masked(
-    model: nn.Module, groups: Sequence[Coupling], gone: Sequence[Tensor], scaled: Sequence[Scaled] = ()
+    model: nn.Module, groups: Sequence[Coupling], gone: Sequence[Tensor], scaled: Sequence[SliceNormed] = ()
 ) -> nn.Module:
     """A copy of the model in which all that writes or scales the channels ``gone`` (Boolean) is zero, and
     recorded as such; of weights that are ``scaled`` to a norm, what is left stays what it was.
@@ -61,13 +61,13 @@ def masked(
     return model
 
 
-def slice_norms(model: nn.Module, scaled: Scaled) -> Tensor:
+def slice_norms(model: nn.Module, scaled: SliceNormed) -> Tensor:
     """‖v‖ of every slice of a weight g · v / ‖v‖."""
     v = model.get_parameter(scaled.v).detach().double()
     return v.transpose(0, scaled.dim).flatten(1).norm(dim=1)
 
 
-def rescale(model: nn.Module, scaled: Scaled, before: Tensor) -> None:
+def rescale(model: nn.Module, scaled: SliceNormed, before: Tensor) -> None:
     """g ← g · ‖v‖ / ‖v before a cut‖: the weights that are left stay what they were."""
     after = slice_norms(model, scaled)
     if not torch.equal(before, after):

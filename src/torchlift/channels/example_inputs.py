@@ -9,16 +9,10 @@ from torch import Tensor, nn
 from torchlift.channels.copies import copied
 from torchlift.core import Problem
 from torchlift.errors import TorchliftError
+from torchlift.loss import call
 
 Example = Any
 """A tensor, a tuple of positional arguments, or a dict of keyword arguments."""
-
-
-def call(model: nn.Module, example: Example) -> Any:
-    """The model at an example."""
-    if isinstance(example, Mapping):
-        return model(**example)
-    return model(*example) if isinstance(example, tuple | list) else model(example)
 
 
 def check_plain(model: object) -> None:
@@ -91,7 +85,7 @@ def pinned(out: Any, output: Output = None) -> list[Tensor]:
     return list(tensors(out))
 
 
-class Pinned(nn.Module):
+class PinnedOutput(nn.Module):
     """A model that gives only what counts of its output."""
 
     def __init__(self, model: nn.Module, output: Output) -> None:

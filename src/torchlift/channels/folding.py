@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.channels.copies import copied
-from torchlift.channels.example_inputs import Example, call, outputs
+from torchlift.channels.example_inputs import Example, outputs
 from torchlift.core.merge import CONVOLUTION, LINEAR, TRANSPOSED, scale
+from torchlift.loss import call
 
 NORM = nn.modules.batchnorm._BatchNorm  # pyright: ignore[reportPrivateUsage]
 LAYERS = (*CONVOLUTION, *TRANSPOSED, *LINEAR)

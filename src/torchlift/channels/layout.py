@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.channels.copies import copied
-from torchlift.channels.example_inputs import Example, call, tensors
+from torchlift.channels.example_inputs import Example, tensors
+from torchlift.loss import call
 
 ROUNDS = 2
 

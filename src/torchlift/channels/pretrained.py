@@ -9,7 +9,7 @@ from torch import nn
 
 from torchlift.channels.copies import sharing
 from torchlift.channels.equality import apart, tried
-from torchlift.channels.example_inputs import Example, Output, Pinned
+from torchlift.channels.example_inputs import Example, Output, PinnedOutput
 from torchlift.channels.follow.norms import rms_form
 from torchlift.channels.layers import CountedGroupNorm, CountedLayerNorm, CountedResponseNorm
 from torchlift.core import matches
@@ -186,6 +186,6 @@ def compare(small: nn.Module, config: Any, example: Example, output: Output) -> 
     for name in [name for name, buffer in twin.named_buffers() if buffer.is_meta]:
         owner, _, leaf = name.rpartition(".")
         modules[owner].register_buffer(leaf, buffers[name], persistent=False)
-    pair = [tried(Pinned(model, output).eval(), example) for model in (sharing(small), twin)]
+    pair = [tried(PinnedOutput(model, output).eval(), example) for model in (sharing(small), twin)]
     if apart(*pair) > 1e-5:
         raise NotUniform("its code computes with the old widths")

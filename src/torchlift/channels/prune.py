@@ -15,14 +15,14 @@ from torchlift.channels.couplings import TABLE, Coupling, couplings
 from torchlift.channels.cuts import masked
 from torchlift.channels.dead_channels import Verdict
 from torchlift.channels.equality import agree
-from torchlift.channels.example_inputs import Example, Output, Pinned, batch_of, changed, noise
+from torchlift.channels.example_inputs import Example, Output, PinnedOutput, batch_of, changed, noise
 from torchlift.channels.follow import Trace, traced
 from torchlift.channels.follow.movement import LOOKED_UP
 from torchlift.channels.follow.trace import OUTPUT
 from torchlift.channels.layout import faster, lay, timed
 from torchlift.channels.pretrained import rewrite_config
 from torchlift.channels.resizing import CONV, TRANSPOSED
-from torchlift.channels.scores import Choice, Criterion, Loss, Scope, chosen, scores_of
+from torchlift.channels.scores import Criterion, Loss, PruningChoice, Scope, chosen, scores_of
 from torchlift.channels.shrink import shrunk
 from torchlift.channels.surgery import operate, surgery, usable
 from torchlift.core import matches, select
@@ -68,7 +68,9 @@ def prune(
         raise TorchliftError("prune goes by one of ratio, parameters= and macs=; got several.")
     ratio = 0.5 if ratio is None else ratio
     multiple = 1 if round_to == "auto" else round_to
-    choice = Choice(ratio=ratio, criterion=criterion, scope=scope, loss=loss, skip=skip, round_to=multiple)
+    choice = PruningChoice(
+        ratio=ratio, criterion=criterion, scope=scope, loss=loss, skip=skip, round_to=multiple
+    )
     trace, inputs = followed(model, example, output, ratio)
     for glob in [*(ratio if isinstance(ratio, Mapping) else ()), *([skip] if skip else ())]:
         select([name for name, _ in model.named_modules() if name], glob, "prune")
@@ -104,7 +106,7 @@ def followed(
 
     def left(trace: Trace) -> float:
         free = [c for c in couplings(trace) if c.channels > 1 and not c.blocked]
-        gone = chosen(free, scores_of(model, free, Choice(ratio=ratio)), Choice(ratio=ratio))
+        gone = chosen(free, scores_of(model, free, PruningChoice(ratio=ratio)), PruningChoice(ratio=ratio))
         roots = [torch.zeros(0, dtype=torch.int64), *(c.roots[g] for c, g in zip(free, gone, strict=True))]
         return costs_of(model, trace).parameters(torch.cat(roots))
 
@@ -128,15 +130,21 @@ def say_what_stays(every: list[Coupling]) -> None:
 
 
 def widths(
-    model: nn.Module, trace: Trace, free: list[Coupling], choice: Choice, example: Example, *, exact: bool
-) -> Choice:
+    model: nn.Module,
+    trace: Trace,
+    free: list[Coupling],
+    choice: PruningChoice,
+    example: Example,
+    *,
+    exact: bool,
+) -> PruningChoice:
     """The choice with the multiple of widths at which the cut model runs fastest on the example.
 
     Vector units like multiples of 8 or 16; a multiple is taken where it saves 3 % or more. Models are timed
     in turns, the least time of each counts, and the table is logged.
     """
     scores = scores_of(model, free, choice)
-    options: dict[tuple[int, ...], tuple[Choice, nn.Module]] = {}
+    options: dict[tuple[int, ...], tuple[PruningChoice, nn.Module]] = {}
     for multiple in MULTIPLES:
         rounded = dataclasses.replace(choice, round_to=multiple, gently=multiple > 1)
         gone = chosen(free, scores, rounded)
@@ -163,7 +171,7 @@ def widths(
 
 def checked(small: nn.Module, reference: nn.Module, example: Example, output: Output) -> bool:
     """Whether a cut model does what the reference (spent) does; if so, it is laid out to be fast."""
-    trial, reference = (Pinned(model, output).eval() for model in (copied(small), reference))
+    trial, reference = (PinnedOutput(model, output).eval() for model in (copied(small), reference))
     for inputs in (changed(example, batch_of(1)), example):
         noisy = changed(inputs, noise(10.0))
         order, seen = faster(trial, noisy)
@@ -177,7 +185,7 @@ def picked(
     model: nn.Module,
     trace: Trace,
     free: list[Coupling],
-    choice: Choice,
+    choice: PruningChoice,
     parameters: float | None,
     macs: float | None,
 ) -> list[Tensor]:
@@ -196,7 +204,7 @@ def picked(
     return aimed(free, scores, choice, left, target)
 
 
-def left_out(coupling: Coupling, choice: Choice) -> bool:
+def left_out(coupling: Coupling, choice: PruningChoice) -> bool:
     """Whether a coupling is to be left alone."""
     return bool(choice.skip) and any(matches(m.name, str(choice.skip)) for m in coupling.of("writes"))
 
@@ -204,7 +212,7 @@ def left_out(coupling: Coupling, choice: Choice) -> bool:
 def aimed(
     free: list[Coupling],
     scores: list[Tensor],
-    choice: Choice,
+    choice: PruningChoice,
     left: Callable[[list[Tensor]], float],
     target: Target,
 ) -> list[Tensor]:

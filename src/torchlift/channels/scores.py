@@ -18,7 +18,7 @@ Loss = Callable[[nn.Module], Tensor]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Choice:
+class PruningChoice:
     """How channels are chosen: see :func:`prune`."""
 
     ratio: float | Mapping[str, float] = 0.5
@@ -53,7 +53,7 @@ class Choice:
         return next((ratio for glob, ratio in self.ratio.items() if matches(name, glob)), 0.0)
 
 
-def chosen(free: list[Coupling], scores: list[Tensor], choice: Choice) -> list[Tensor]:
+def chosen(free: list[Coupling], scores: list[Tensor], choice: PruningChoice) -> list[Tensor]:
     """Boolean, for each coupling: the channels that go."""
     if choice.scope == "global":
         ratio = choice.of("*")
@@ -79,7 +79,7 @@ def rounded_count(channels: int, gone: int, round_to: int) -> int:
     return max(0, channels - left)
 
 
-def scores_of(model: nn.Module, some: Sequence[Coupling], choice: Choice) -> list[Tensor]:
+def scores_of(model: nn.Module, some: Sequence[Coupling], choice: PruningChoice) -> list[Tensor]:
     """What each channel of each coupling is worth."""
     taylor = choice.criterion == "taylor" and choice.loss is not None
     grads = gradients(model, choice.loss) if taylor and choice.loss else {}
@@ -92,7 +92,7 @@ def score(
     parameters: Mapping[str, Tensor],
     owners: Mapping[str, str],
     coupling: Coupling,
-    choice: Choice,
+    choice: PruningChoice,
     grads: Mapping[str, Tensor],
 ) -> Tensor:
     """What each channel of a coupling is worth."""

@@ -15,7 +15,7 @@ from torchlift.channels.couplings import couplings
 from torchlift.channels.cuts import carry, check_optimizer
 from torchlift.channels.dead_channels import Proof, Verdict
 from torchlift.channels.equality import difference, same
-from torchlift.channels.example_inputs import Example, Output, Pinned, other_sizes
+from torchlift.channels.example_inputs import Example, Output, PinnedOutput, other_sizes
 from torchlift.channels.follow import traced
 from torchlift.channels.follow.constants import FIXED
 from torchlift.channels.layout import laid_out
@@ -140,7 +140,7 @@ def decided(
 
 def counting(model: nn.Module, output: Output | Literal["all"]) -> nn.Module:
     """The model for evaluation, giving what counts of its output."""
-    return (model if output == "all" else Pinned(model, output)).eval()
+    return (model if output == "all" else PinnedOutput(model, output)).eval()
 
 
 def culprits(some: list[int], fine: Callable[[list[int]], bool]) -> list[int]:

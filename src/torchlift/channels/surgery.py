@@ -12,7 +12,7 @@ from torchlift.channels.copies import copied, sharing
 from torchlift.channels.couplings import Coupling, couplings
 from torchlift.channels.cuts import Cuts, cut, cuts_of, merged, rescale, slice_norms, without
 from torchlift.channels.dead_channels import Proof, Verdict
-from torchlift.channels.example_inputs import Example, Output, Pinned, outputs
+from torchlift.channels.example_inputs import Example, Output, PinnedOutput, outputs
 from torchlift.channels.follow import Shape, Trace
 from torchlift.channels.follow.labels import compressed, varying
 from torchlift.channels.follow.norms import is_response_norm, rms_form, scaled_rms
@@ -160,7 +160,7 @@ def runs(
         last[-1] = True
         verdicts.append(Verdict(coupling, last, last))
     pair = sharing(model).eval(), operate(model, trace, surgery(verdicts)).eval()
-    pair = pair if output == "all" else tuple(Pinned(one, output) for one in pair)
+    pair = pair if output == "all" else tuple(PinnedOutput(one, output) for one in pair)
     try:
         theirs = outputs(pair[1], [example])
     except Exception:  # a model's own code may raise anything

@@ -14,7 +14,7 @@ from torchlift.deploy import save
 from torchlift.deploy.measuring import latencies
 from torchlift.experiments.comparison import Comparison, Paired, in_columns, paired
 from torchlift.files import write
-from torchlift.report import Bars, Card, Cards, Column, Page, Section, Spread, Table, Text, beside
+from torchlift.report import Bars, Card, Cards, Column, Page, Paragraphs, Section, Spread, Table, beside
 from torchlift.train.run import Result
 
 INPUTS, BITS, RATIO, POLISH = 256, 4, 0.25, 10
@@ -25,7 +25,7 @@ NEW_DIGITS = 12
 
 
 @dataclasses.dataclass(frozen=True)
-class Delivered:
+class DemoNetwork:
     """One network at one size, over all seeds."""
 
     name: str
@@ -52,19 +52,19 @@ class Delivered:
 
 def before_and_after(
     comparison: Comparison, inputs: Tensor, test: tuple[Tensor, Tensor], out: Path
-) -> list[Delivered]:
+) -> list[DemoNetwork]:
     """Every trained network as it is, and those with float weights compressed without labels."""
     models = {name: [run.model for run in runs] for name, runs in comparison.results.items()}
     for name in ("plain", "folded norm"):
         models[f"{name}, compressed"] = [small(model, inputs).model for model in models[name]]
     reference = [accuracy(model, test) for model in models["plain"]]
     times = latencies([group[0] for group in models.values()], test[0][:BATCH])
-    rows: list[Delivered] = []
+    rows: list[DemoNetwork] = []
     for (name, group), seconds in zip(models.items(), times, strict=True):
         scores = [accuracy(model, test) for model in group]
         gains = [mine - plain for mine, plain in zip(scores, reference, strict=True)]
         size = statistics.fmean(int(save(model, out / "file.tl")) for model in group)
-        rows.append(Delivered(name, size, statistics.fmean(scores), paired(gains), 1e3 * seconds))
+        rows.append(DemoNetwork(name, size, statistics.fmean(scores), paired(gains), 1e3 * seconds))
     (out / "file.tl").unlink()
     return rows
 
@@ -94,13 +94,13 @@ def deliver(run: Result, inputs: Tensor, test: tuple[Tensor, Tensor], out: Path)
     return out / "model.tl", images
 
 
-def text(rows: Sequence[Delivered]) -> str:
+def text(rows: Sequence[DemoNetwork]) -> str:
     """The networks as a table for a terminal."""
     head = ["network", "bytes of its file", "accuracy (test)", "to plain, 95 % CI", f"ms for {BATCH} images"]
     return "\n".join(in_columns([head, *(row.cells() for row in rows)]))
 
 
-def draw(rows: Sequence[Delivered], path: Path) -> Path:
+def draw(rows: Sequence[DemoNetwork], path: Path) -> Path:
     """Plain training beside what is delivered: bytes, time and accuracy, as an SVG file."""
     pair = [rows[0], rows[-1]]
     names = ["plain training, float32", "delivered"]
@@ -112,7 +112,7 @@ def draw(rows: Sequence[Delivered], path: Path) -> Path:
     return write(path, beside(figures, 1080).encode())
 
 
-def with_deliveries(page: Page, rows: Sequence[Delivered], commands: str) -> Page:
+def with_deliveries(page: Page, rows: Sequence[DemoNetwork], commands: str) -> Page:
     """The comparison's page, opened by what is delivered."""
     plain, chosen = rows[0], rows[-1]
     cards = Cards(
@@ -146,14 +146,14 @@ def with_deliveries(page: Page, rows: Sequence[Delivered], commands: str) -> Pag
         f"of its channels and brings the weights left to {BITS} bits."
     )
     sections = [
-        Section("Before and after", [Text(story), cards, bars, Table(columns, cells)]),
-        Section("Use it", [Text(commands)]),
+        Section("Before and after", [Paragraphs(story), cards, bars, Table(columns, cells)]),
+        Section("Use it", [Paragraphs(commands)]),
     ]
     return dataclasses.replace(
         page, title="torchlift on handwritten digits", sections=[*sections, *page.sections]
     )
 
 
-def as_data(rows: Sequence[Delivered]) -> list[dict[str, Any]]:
+def as_data(rows: Sequence[DemoNetwork]) -> list[dict[str, Any]]:
     """The same for programs."""
     return [dataclasses.asdict(row) for row in rows]

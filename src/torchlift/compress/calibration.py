@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from torchlift.errors import DataError, TorchliftError
-from torchlift.loss import TARGETS
+from torchlift.loss import TARGETS, call
 from torchlift.train.batches import Source, share, source
 from torchlift.tree import each, leaves, move
 
@@ -80,11 +80,6 @@ def inputs_of(batch: Any, positional: bool) -> Any:
     if isinstance(batch, tuple | list):
         return tuple(batch) if positional else (batch[0],)
     return (batch,)
-
-
-def call(model: nn.Module, inputs: Any) -> Any:
-    """The model at one batch of inputs."""
-    return model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)
 
 
 def counted(calibration: Calibration) -> tuple[int, Any]:

@@ -18,11 +18,11 @@ from torchlift.channels.folding import fold_norms
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.cutting import self_contained
 from torchlift.compress.delivery import deliver
-from torchlift.compress.journal import Journal, identity_of
+from torchlift.compress.journal import StepJournal, identity_of
 from torchlift.compress.planning import Targets, compressed
 from torchlift.compress.polish import polished
 from torchlift.compress.result import Compressed, said
-from torchlift.compress.scoring import Score
+from torchlift.compress.scoring import ValidationMetric
 from torchlift.compress.sweep import Sweep
 from torchlift.core import matches, select
 from torchlift.core.weights import computed
@@ -104,8 +104,8 @@ def compress(
     identity = "" if folder is None else identity_of(model, iter(data), settings)
     bar = Bar(progress)
     original = fold_norms(source_model, data.first(2)) if foldable else source_model
-    score = None if valid is None else Score(valid, metric, target_device)
-    sweep = Sweep(original, data, Journal(folder, identity, resume=resume), bar, chosen)
+    score = None if valid is None else ValidationMetric(valid, metric, target_device)
+    sweep = Sweep(original, data, StepJournal(folder, identity, resume=resume), bar, chosen)
     try:
         state, sensitivity = compressed(sweep, beside(about, targets), sweeps, score)
         if polish:

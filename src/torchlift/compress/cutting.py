@@ -19,13 +19,13 @@ from torchlift.channels.cuts import Cuts
 from torchlift.channels.dead_channels import Verdict
 from torchlift.channels.equality import difference, same
 from torchlift.channels.follow import Trace, traced
-from torchlift.channels.scores import Choice, chosen, scores_of
+from torchlift.channels.scores import PruningChoice, chosen, scores_of
 from torchlift.channels.shrink import decided
 from torchlift.channels.surgery import operate, surgery, usable
-from torchlift.compress.linear_maps import Blocks, LinearMap, Projections, Table
-from torchlift.compress.moments import Moments
-from torchlift.compress.refit import Quadratic, bias_for
-from torchlift.compress.stream import FREE_PASSES, Stream
+from torchlift.compress.linear_maps import BlockedMap, EmbeddingMap, LinearMap, Projections
+from torchlift.compress.moments import LayerMoments
+from torchlift.compress.refit import LeastSquares, bias_for
+from torchlift.compress.stream import FREE_PASSES, LayerStream
 from torchlift.compress.surgeon import Surgeon, removal_order
 from torchlift.packed.trees import Describer, UnlistedError
 
@@ -40,7 +40,9 @@ class Channels:
     """Why others stay."""
 
     @classmethod
-    def of(cls, stream: Stream, maps: Sequence[LinearMap], left_alone: Callable[[str], bool]) -> "Channels":
+    def of(
+        cls, stream: LayerStream, maps: Sequence[LinearMap], left_alone: Callable[[str], bool]
+    ) -> "Channels":
         """Follow the network."""
         example = stream.calibration.first(2)
         trace, _ = traced(stream.work, example, values=False)
@@ -60,7 +62,7 @@ class Channels:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Reader:
+class ChannelReader:
     """A layer that reads coupled channels: its columns of each channel."""
 
     one: LinearMap
@@ -68,19 +70,21 @@ class Reader:
     """(groups, channels, width), −1 where a channel has fewer columns."""
 
 
-def readers_of(coupling: Coupling, maps: Mapping[str, LinearMap], work: nn.Module) -> list[Reader]:
+def readers_of(coupling: Coupling, maps: Mapping[str, LinearMap], work: nn.Module) -> list[ChannelReader]:
     """The layers that read the channels of a coupling and can be refit."""
-    readers: list[Reader] = []
+    readers: list[ChannelReader] = []
     for member in coupling.of("reads"):
         one = maps.get(member.name)
-        if one is None or isinstance(one, Table) or member.dim != one.columns_dim:
+        if one is None or isinstance(one, EmbeddingMap) or member.dim != one.columns_dim:
             continue
         layer = work.get_submodule(one.module)
         groups, _, inputs = one.matrix(layer, one.weight_of(work)).shape
-        if groups > 1 and not isinstance(one, Projections | Blocks):
+        if groups > 1 and not isinstance(one, Projections | BlockedMap):
             continue
         readers.append(
-            Reader(one, columns_of(member, coupling.channels, groups, inputs, isinstance(one, Blocks)))
+            ChannelReader(
+                one, columns_of(member, coupling.channels, groups, inputs, isinstance(one, BlockedMap))
+            )
         )
     return readers
 
@@ -122,7 +126,7 @@ class Ranking:
 
 
 def rank_channels(
-    stream: Stream,
+    stream: LayerStream,
     channels: Channels,
     maps: Sequence[LinearMap],
     counts: Mapping[str, int],
@@ -150,7 +154,7 @@ def rank_channels(
 
         def rank(
             coupling: Coupling = coupling,
-            readers: list[Reader] = readers,
+            readers: list[ChannelReader] = readers,
             left: dict[str, Tensor] = left,
             count: int = count,
         ) -> dict[str, Tensor]:
@@ -172,13 +176,13 @@ def left_rows(
         for member in coupling.of("writes") if coupling.name in gone else ():
             if (member.name, member.dim) == (one.weight, one.rows_dim):
                 left[member.index[gone[coupling.name][member.channel]]] = False
-    return left.expand(groups, -1) if isinstance(one, Blocks) else left.reshape(groups, rows)
+    return left.expand(groups, -1) if isinstance(one, BlockedMap) else left.reshape(groups, rows)
 
 
 def ranked(
-    stream: Stream,
+    stream: LayerStream,
     coupling: Coupling,
-    readers: Sequence[Reader],
+    readers: Sequence[ChannelReader],
     left: Mapping[str, Tensor],
     count: int,
     change: Callable[[], float],
@@ -187,7 +191,7 @@ def ranked(
 ) -> dict[str, Tensor]:
     """The order of one coupling's channels and, with ``whole``, their costs."""
     if not readers:
-        choice = Choice(ratio=count / coupling.channels)
+        choice = PruningChoice(ratio=count / coupling.channels)
         (gone,) = chosen([coupling], scores_of(stream.work, [coupling], choice), choice)
         return {"order": gone.nonzero().flatten(), "costs": torch.zeros(0)}
     moments = stream.moments([r.one for r in readers])
@@ -218,7 +222,9 @@ def matrix_of(one: LinearMap, work: nn.Module) -> Tensor:
     return one.matrix(work.get_submodule(one.module), one.weight_of(work)).clone()
 
 
-def surgeons_of(stream: Stream, reader: Reader, moments: Moments, left: Tensor) -> list[Surgeon]:
+def surgeons_of(
+    stream: LayerStream, reader: ChannelReader, moments: LayerMoments, left: Tensor
+) -> list[Surgeon]:
     """A surgeon for each group of a layer, for the outputs ``left`` (groups, r); their costs are relative to
     what the whole layer puts out."""
     problem = problem_of(stream, reader, moments)
@@ -237,10 +243,10 @@ def surgeons_of(stream: Stream, reader: Reader, moments: Moments, left: Tensor) 
     return surgeons
 
 
-def problem_of(stream: Stream, reader: Reader, moments: Moments) -> Quadratic:
+def problem_of(stream: LayerStream, reader: ChannelReader, moments: LayerMoments) -> LeastSquares:
     """A reader's least-squares problem."""
     bias = reader.one.bias_of(stream.work) is not None
-    return Quadratic.of(moments, matrix_of(reader.one, stream.work), bias=bias)
+    return LeastSquares.of(moments, matrix_of(reader.one, stream.work), bias=bias)
 
 
 @contextlib.contextmanager
@@ -263,7 +269,7 @@ def overwrite(model: nn.Module, written: Mapping[str, Tensor]) -> None:
         named[name].copy_(value)
 
 
-def refit(work: nn.Module, one: LinearMap, moments: Moments, matrix: Tensor) -> dict[str, Tensor]:
+def refit(work: nn.Module, one: LinearMap, moments: LayerMoments, matrix: Tensor) -> dict[str, Tensor]:
     """A layer's new weight and bias, by name."""
     layer, weight, bias = work.get_submodule(one.module), one.weight_of(work), one.bias_of(work)
     tensors = {one.weight: one.tensor(layer, matrix.to(weight), weight.shape)}
@@ -275,7 +281,7 @@ def refit(work: nn.Module, one: LinearMap, moments: Moments, matrix: Tensor) -> 
 
 
 def cut_channels(
-    stream: Stream,
+    stream: LayerStream,
     channels: Channels,
     maps: Sequence[LinearMap],
     gone: Mapping[str, Tensor],
@@ -301,7 +307,7 @@ def cut_channels(
     return operated(stream, channels, gone)
 
 
-def without(stream: Stream, readers: Sequence[Reader], gone: Tensor) -> dict[str, Tensor]:
+def without(stream: LayerStream, readers: Sequence[ChannelReader], gone: Tensor) -> dict[str, Tensor]:
     """The readers' ridge solutions on the columns that stay, by name."""
     moments = stream.moments([r.one for r in readers])
     written: dict[str, Tensor] = {}
@@ -337,7 +343,7 @@ def silence(model: nn.Module, groups: Sequence[Coupling], gone: Sequence[Tensor]
                 weight.index_fill_(member.dim, member.index[dead[member.channel]].to(weight.device), 0)
 
 
-def operated(stream: Stream, channels: Channels, gone: Mapping[str, Tensor]) -> tuple[nn.Module, Cuts]:
+def operated(stream: LayerStream, channels: Channels, gone: Mapping[str, Tensor]) -> tuple[nn.Module, Cuts]:
     """The network without the channels, computing what it computed with them at zero, and what was cut."""
     example = stream.calibration.first(2)
     verdicts = [Verdict(c, gone[c.name], gone[c.name]) for c in channels.free if c.name in gone]
@@ -366,7 +372,7 @@ def kept_rows(maps: Sequence[LinearMap], original: nn.Module, cuts: Cuts) -> dic
     kept: dict[str, Tensor] = {}
     for one in maps:
         lost = cuts.get((one.weight, one.rows_dim))
-        if lost is not None and not isinstance(one, Blocks):
+        if lost is not None and not isinstance(one, BlockedMap):
             keep = torch.ones(one.weight_of(original).shape[one.rows_dim], dtype=torch.bool)
             keep[lost] = False
             kept[one.weight] = keep.nonzero().flatten()

@@ -17,8 +17,8 @@ from torchlift.compress.linear_maps import maps_of
 from torchlift.compress.planning import Sensitivity, Targets
 from torchlift.compress.result import Compressed, LayerRow
 from torchlift.compress.running import run
-from torchlift.compress.scoring import Score
-from torchlift.compress.sweep import State, Sweep
+from torchlift.compress.scoring import ValidationMetric
+from torchlift.compress.sweep import Sweep, SweepState
 from torchlift.core.stored import stored
 from torchlift.deploy.measuring import count_macs, file_size
 from torchlift.tree import leaves
@@ -39,11 +39,11 @@ def read_back(
 def deliver(
     sweep: Sweep,
     source_model: nn.Module,
-    state: State,
+    state: SweepState,
     targets: Targets,
     sensitivity: Sensitivity,
     example: Any,
-    score: Score | None,
+    score: ValidationMetric | None,
     folder: Path | None,
     said: Mapping[str, Any],
 ) -> Compressed:
@@ -81,7 +81,9 @@ def deliver(
     )
 
 
-def table(sweep: Sweep, source_model: nn.Module, state: State, sensitivity: Sensitivity) -> list[LayerRow]:
+def table(
+    sweep: Sweep, source_model: nn.Module, state: SweepState, sensitivity: Sensitivity
+) -> list[LayerRow]:
     """What became of each weight."""
     records = stored(state.work)
     before = dict(source_model.named_parameters())

@@ -52,9 +52,9 @@ class Freedom:
     def pooled(self, v: Tensor, lower: Tensor, upper: Tensor, sign: Tensor) -> tuple[Tensor, Tensor]:
         """The box where only the largest of sign · clamp(v) in each window is passed on."""
         seen = sign * v.clamp(self.low, self.high)
-        largest, place = POOLING[len(self.window)](seen, self.window, return_indices=True)
+        largest, winner = POOLING[len(self.window)](seen, self.window, return_indices=True)
         wins = torch.zeros_like(seen, dtype=torch.bool).flatten(-len(self.window))
-        wins = wins.scatter(-1, place.flatten(-len(self.window)), True).view_as(seen)
+        wins = wins.scatter(-1, winner.flatten(-len(self.window)), True).view_as(seen)
         level = torch.full_like(seen, math.inf)  # beyond the last whole window nothing is passed on
         for dim, size in enumerate(self.window, seen.ndim - len(self.window)):
             largest = largest.repeat_interleave(size, dim)

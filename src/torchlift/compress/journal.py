@@ -22,7 +22,7 @@ from torchlift.errors import CheckpointError
 Step = dict[str, Tensor]
 
 
-class Journal:
+class StepJournal:
     """Steps by number, in files of a folder; without a folder nothing is kept."""
 
     def __init__(self, folder: Path | None, identity: str, *, resume: bool = False) -> None:

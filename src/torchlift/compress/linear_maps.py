@@ -113,7 +113,7 @@ class LinearMap(abc.ABC):
         return flat if bias is None else flat + bias.detach().to(flat)
 
 
-class Dense(LinearMap):
+class DenseMap(LinearMap):
     """``nn.Linear``."""
 
     rows_are_outputs = True
@@ -130,7 +130,7 @@ class Dense(LinearMap):
         return output.reshape(-1, output.shape[-1])
 
 
-class Turned(Dense):
+class Turned(DenseMap):
     """Hugging Face's Conv1D: a linear layer whose weight is (in, out)."""
 
     columns_dim = 0
@@ -152,7 +152,7 @@ class Turned(Dense):
         return step[0].mT.contiguous()
 
 
-class Convolution(LinearMap):
+class ConvolutionMap(LinearMap):
     """Convolutions of any dimension, grouped and depthwise ones too: patches are the rows."""
 
     rows_are_outputs = True
@@ -232,7 +232,7 @@ class Convolution(LinearMap):
         return (y if thin is None else y[:, thin.to(y.device)]).flatten(0, 1)
 
 
-class Transposed(Convolution):
+class Transposed(ConvolutionMap):
     """Transposed convolutions: a convolution with the kernel turned round, of the input with zeros
     between."""
 
@@ -343,7 +343,7 @@ class Cell(LinearMap):
 
 
 @dataclasses.dataclass(frozen=True)
-class Table(LinearMap):
+class EmbeddingMap(LinearMap):
     """An embedding: every entry of its output is one entry of its weight, so that rounding is all there
     is."""
 
@@ -356,7 +356,7 @@ class Table(LinearMap):
 
 
 @dataclasses.dataclass(frozen=True)
-class Blocks(LinearMap):
+class BlockedMap(LinearMap):
     """A map with more inputs than one Gram matrix may have: blocks of its columns, each solved for itself."""
 
     whole: LinearMap = dataclasses.field(kw_only=True)
@@ -397,12 +397,12 @@ class Blocks(LinearMap):
 
     def has_lags(self, layer: nn.Module) -> bool:
         """As of the whole, where a block holds whole channels."""
-        return isinstance(self.whole, Convolution) and self.whole.has_lags(layer, self.groups(layer))
+        return isinstance(self.whole, ConvolutionMap) and self.whole.has_lags(layer, self.groups(layer))
 
     def gram(self, layer: nn.Module, call: LayerCall) -> Tensor | None:
         """By lags, where the whole has it and a block holds whole channels."""
         whole = self.whole
-        return whole.grams(layer, call, self.groups(layer)) if isinstance(whole, Convolution) else None
+        return whole.grams(layer, call, self.groups(layer)) if isinstance(whole, ConvolutionMap) else None
 
     def rows(self, layer: nn.Module, call: LayerCall, thin: Tensor | None) -> Iterator[Tensor]:
         """The rows of the whole in blocks."""
@@ -516,12 +516,12 @@ def kind_of(model: nn.Module, name: str) -> str:
 
 def in_blocks(layer: nn.Module, one: LinearMap) -> LinearMap:
     """The map itself, or in blocks where it has too many inputs."""
-    if isinstance(one, Table):
+    if isinstance(one, EmbeddingMap):
         return one
     groups, _, inputs = one.matrix(layer, layer.get_parameter(one.leaf)).shape
     if inputs <= LIMIT or groups > 1:
         return one
-    return Blocks(one.module, one.leaf, None, whole=one, block=LIMIT // 2)
+    return BlockedMap(one.module, one.leaf, None, whole=one, block=LIMIT // 2)
 
 
 def maps_in(name: str, layer: nn.Module) -> list[LinearMap]:
@@ -538,14 +538,14 @@ def maps_in(name: str, layer: nn.Module) -> list[LinearMap]:
     if isinstance(layer, nn.LSTMCell | nn.GRUCell | nn.RNNCell):
         return [Cell(name, f"weight_{k}", f"bias_{k}" if layer.bias else None) for k in ("ih", "hh")]
     if keeps_forward(layer, (nn.Linear,)) and "NonDynamically" not in type(layer).__name__:
-        return [Dense(name)]
+        return [DenseMap(name)]
     if is_conv1d(layer):
         return [Turned(name)]
     if keeps_forward(layer, CONV):
-        return [Convolution(name)]
+        return [ConvolutionMap(name)]
     if keeps_forward(layer, TRANSPOSED):
         return [Transposed(name)]
-    return [Table(name)] if keeps_forward(layer, (nn.Embedding,)) else []
+    return [EmbeddingMap(name)] if keeps_forward(layer, (nn.Embedding,)) else []
 
 
 def keeps_forward(layer: nn.Module, kinds: tuple[type[nn.Module], ...]) -> bool:

@@ -20,7 +20,7 @@ STRIPES = 8
 
 
 @dataclasses.dataclass(eq=False)
-class Moments:
+class LayerMoments:
     """Sums over rows, for each group of a grouped layer: n inputs, r outputs."""
 
     xx: Tensor
@@ -36,7 +36,7 @@ class Moments:
     @classmethod
     def zeros(
         cls, groups: int, inputs: int, outputs: int, device: torch.device | None = None, *, gram: bool = True
-    ) -> "Moments":
+    ) -> "LayerMoments":
         """Nothing summed yet; without ``gram``, G has no room."""
         dtype = torch.float64 if inputs <= DOUBLE else torch.float32
         wide = inputs if gram else 0
@@ -54,10 +54,10 @@ class Moments:
             count,
         )
 
-    def without_targets(self) -> "Moments":
+    def without_targets(self) -> "LayerMoments":
         """Nothing summed yet, and no room for the Gram matrices."""
         groups, inputs, outputs = self.xy.shape
-        return Moments.zeros(groups, inputs, outputs, self.xx.device, gram=False)
+        return LayerMoments.zeros(groups, inputs, outputs, self.xx.device, gram=False)
 
     def add(self, x: Tensor, y: Tensor, *, gram: bool = True) -> None:
         """Rows more: x (groups, rows, n) and y (groups, rows, r); rows of NaN fill up shorter groups.
@@ -77,7 +77,7 @@ class Moments:
         self.yy += y.square().sum(1)
         self.count += x.shape[1]
 
-    def reduce(self) -> "Moments":
+    def reduce(self) -> "LayerMoments":
         """The sums over all processes, where there are several."""
         if dist.is_available() and dist.is_initialized():
             for field in dataclasses.fields(self):

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.compress.calibration import call
 from torchlift.compress.distance import prediction
 from torchlift.compress.running import Hook, listening, plain_attention, run
+from torchlift.loss import call
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -14,8 +14,8 @@ from torchlift.channels.surgery import operate, surgery
 from torchlift.compress.allocation import Option, knapsack
 from torchlift.compress.cutting import Channels
 from torchlift.compress.norms import correct_norms
-from torchlift.compress.solve import Form
-from torchlift.compress.sweep import State, Sweep
+from torchlift.compress.solve import WeightForm
+from torchlift.compress.sweep import Sweep, SweepState
 from torchlift.deploy.measuring import file_size, median_latency
 from torchlift.errors import TorchliftError
 
@@ -66,9 +66,9 @@ class Targets:
         return all(value is None for value in targets) and not self.sparsity
 
     @property
-    def form(self) -> Form:
+    def form(self) -> WeightForm:
         """What is the same for all layers."""
-        return Form(self.bits, self.group, self.sparsity)
+        return WeightForm(self.bits, self.group, self.sparsity)
 
 
 Sensitivity = dict[str, float]
@@ -76,7 +76,7 @@ Sensitivity = dict[str, float]
 
 def compressed(
     sweep: Sweep, targets: Targets, sweeps: int = 1, score: Callable[[nn.Module], float] | None = None
-) -> tuple[State, Sensitivity]:
+) -> tuple[SweepState, Sensitivity]:
     """The network that meets the targets, with the sensitivities of its layers where they were measured."""
     state = sweep.start()
     if targets.accuracy is not None and score is not None:
@@ -93,8 +93,8 @@ def compressed(
 
 
 def at_ratio(
-    sweep: Sweep, state: State, targets: Targets, ratio: float, sweeps: int
-) -> tuple[State, Sensitivity]:
+    sweep: Sweep, state: SweepState, targets: Targets, ratio: float, sweeps: int
+) -> tuple[SweepState, Sensitivity]:
     """Cut at a ratio, then every layer in its form."""
     if ratio:
         state = sweep.cut(state, ratio, allocate=targets.allocate and targets.latency is None)
@@ -106,12 +106,12 @@ def at_ratio(
     return finished(sweep, state, forms, sweeps), {}
 
 
-def uniform(sweep: Sweep, state: State, form: Form) -> dict[str, Form]:
+def uniform(sweep: Sweep, state: SweepState, form: WeightForm) -> dict[str, WeightForm]:
     """One form for all layers."""
     return {m.weight: form for m in sweep.maps(state.work)}
 
 
-def finished(sweep: Sweep, state: State, forms: dict[str, Form], sweeps: int = 1) -> State:
+def finished(sweep: Sweep, state: SweepState, forms: dict[str, WeightForm], sweeps: int = 1) -> SweepState:
     """Every layer solved in its form, norms corrected; more sweeps move targets and are kept if they help."""
     best = sweep.solve(state, forms)
     correct_norms(sweep.original, best.work, sweep.calibration, best.cuts)
@@ -123,7 +123,9 @@ def finished(sweep: Sweep, state: State, forms: dict[str, Form], sweeps: int = 1
     return best
 
 
-def allocated(sweep: Sweep, state: State, targets: Targets, limit: int) -> tuple[State, Sensitivity]:
+def allocated(
+    sweep: Sweep, state: SweepState, targets: Targets, limit: int
+) -> tuple[SweepState, Sensitivity]:
     """Bits for each layer under a number of bytes, verified on the file and corrected."""
     if targets.bits is not None:
         done = finished(sweep, state, uniform(sweep, state, targets.form))
@@ -137,7 +139,7 @@ def allocated(sweep: Sweep, state: State, targets: Targets, limit: int) -> tuple
     least = {name: min(some, key=lambda o: o.size) for name, some in options.items()}
     most = {name: max(some, key=lambda o: o.size) for name, some in options.items()}
     budget = float(limit)
-    best: State | None = None
+    best: SweepState | None = None
     for _ in range(CORRECTIONS):
         allocation = knapsack(list(options.values()), budget)
         picked = least if allocation is None else dict(zip(options, allocation, strict=True))
@@ -164,14 +166,14 @@ def impossible(name: str, limit: float, least: float) -> TorchliftError:
     )
 
 
-def forms_of(picked: Mapping[str, Option], targets: Targets) -> dict[str, Form]:
+def forms_of(picked: Mapping[str, Option], targets: Targets) -> dict[str, WeightForm]:
     """The chosen bits of each layer."""
     return {name: dataclasses.replace(targets.form, bits=o.level) for name, o in picked.items()}
 
 
 def accurate(
-    sweep: Sweep, state: State, targets: Targets, least: float, score: Callable[[nn.Module], float]
-) -> tuple[State, Sensitivity]:
+    sweep: Sweep, state: SweepState, targets: Targets, least: float, score: Callable[[nn.Module], float]
+) -> tuple[SweepState, Sensitivity]:
     """The fewest bytes that keep a score: the largest error of outputs at which it holds, by bisection."""
     whole = score(sweep.original)
     if whole < least:
@@ -179,7 +181,7 @@ def accurate(
     if targets.ratio:
         state = sweep.cut(state, targets.ratio, allocate=targets.allocate)
     options, sensitivity = sweep.options(state, targets.form)
-    best: State | None = None
+    best: SweepState | None = None
     reached = 0.0
     low, high = 0, len(ERRORS) - 1
     while low <= high:
@@ -209,12 +211,12 @@ def fewest_bytes(options: Mapping[str, list[Option]], error: float) -> dict[str,
     return dict(zip(options, picked, strict=True))
 
 
-def nearly_equal(sweep: Sweep, state: State, targets: Targets) -> tuple[State, Sensitivity]:
+def nearly_equal(sweep: Sweep, state: SweepState, targets: Targets) -> tuple[SweepState, Sensitivity]:
     """The fewest bytes within 1 % of the outputs: the knapsack with sizes and costs exchanged, corrected
     once."""
     options, sensitivity = sweep.options(state, targets.form)
     limit = WITHIN
-    best: State | None = None
+    best: SweepState | None = None
     for _ in range(CORRECTIONS):
         done = finished(sweep, state, forms_of(fewest_bytes(options, limit), targets))
         error = sweep.output_error(done.work)
@@ -227,10 +229,12 @@ def nearly_equal(sweep: Sweep, state: State, targets: Targets) -> tuple[State, S
     return best, sensitivity
 
 
-def within_bytes(sweep: Sweep, state: State, targets: Targets, sweeps: int) -> tuple[State, Sensitivity]:
+def within_bytes(
+    sweep: Sweep, state: SweepState, targets: Targets, sweeps: int
+) -> tuple[SweepState, Sensitivity]:
     """The best of a few ratios of cut channels, each with the bits that the bytes leave it."""
     limit = targets.bytes or 0
-    best: tuple[float, State, Sensitivity] | None = None
+    best: tuple[float, SweepState, Sensitivity] | None = None
     failure: TorchliftError | None = None
     for ratio in ratios_for(sweep, state, limit, targets):
         try:
@@ -247,7 +251,7 @@ def within_bytes(sweep: Sweep, state: State, targets: Targets, sweeps: int) -> t
     return best[1], best[2]
 
 
-def ratios_for(sweep: Sweep, state: State, limit: int, targets: Targets) -> list[float]:
+def ratios_for(sweep: Sweep, state: SweepState, limit: int, targets: Targets) -> list[float]:
     """Ratios of cut channels worth trying: those that leave 1½, 2 and 3 bits for each weight."""
     weights = sum(p.numel() for p in state.work.parameters())
     if 8 * limit / weights >= 3.5:
@@ -268,7 +272,7 @@ def first_roots(free: list[Coupling], ratio: float) -> Tensor:
     return torch.cat([torch.zeros(0, dtype=torch.int64), *some])
 
 
-def ratio_for(sweep: Sweep, state: State, targets: Targets) -> float:
+def ratio_for(sweep: Sweep, state: SweepState, targets: Targets) -> float:
     """The ratio asked for, or the least that meets MACs and latency."""
     if targets.macs is None and targets.latency is None:
         return targets.ratio or 0.0
@@ -297,7 +301,7 @@ def least_ratio(limit: float, left: Callable[[float], float], name: str, parts: 
     return high / parts
 
 
-def latency_at(sweep: Sweep, state: State, channels: Channels, ratio: float) -> float:
+def latency_at(sweep: Sweep, state: SweepState, channels: Channels, ratio: float) -> float:
     """Milliseconds of one sample's call with so many channels cut, whichever."""
     verdicts: list[Verdict] = []
     for coupling in channels.free:

@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlift.compress.calibration import call, inputs_of
+from torchlift.compress.calibration import inputs_of
 from torchlift.compress.distance import prediction, rows
 from torchlift.compress.grid import nearest
 from torchlift.compress.running import run
 from torchlift.compress.sweep import Sweep
 from torchlift.core import Node, Problem, Task, WeightLift
 from torchlift.core.stored import Stored, spread, stored
+from torchlift.loss import call
 from torchlift.tree import move
 
 

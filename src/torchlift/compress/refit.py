@@ -8,13 +8,13 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from torchlift.compress.moments import Moments
+from torchlift.compress.moments import LayerMoments
 
 DAMPING = 0.01
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Quadratic:
+class LeastSquares:
     """‖Y − X̂Wᵀ‖² + λ d ‖W − W₀‖² of W (groups, r, n) = tr(W H Wᵀ) − 2 tr(W T) + constant."""
 
     hessian: Tensor
@@ -29,7 +29,9 @@ class Quadratic:
     """(groups, r): the energy of what the original layer gave, which errors are relative to"""
 
     @classmethod
-    def of(cls, moments: Moments, prior: Tensor, *, bias: bool, damping: float = DAMPING) -> "Quadratic":
+    def of(
+        cls, moments: LayerMoments, prior: Tensor, *, bias: bool, damping: float = DAMPING
+    ) -> "LeastSquares":
         """From moments and the weights W₀ (groups, r, n)."""
         gram, target, energy = moments.centered(bias)
         rounding = torch.finfo(gram.dtype).eps ** 0.5 * mean_diagonal(moments.xx)
@@ -38,7 +40,7 @@ class Quadratic:
         hessian = gram + pull[:, None, None] * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
         return cls(hessian, target + pull[:, None, None] * prior.mT.to(target), energy, gram, target, energy)
 
-    def held_to(self, moments: Moments, *, bias: bool) -> "Quadratic":
+    def held_to(self, moments: LayerMoments, *, bias: bool) -> "LeastSquares":
         """The same inputs, other targets."""
         target, energy = moments.centered_targets(bias)
         linear = self.linear + (target - self.target)
@@ -65,7 +67,7 @@ def mean_diagonal(gram: Tensor) -> Tensor:
     return gram.diagonal(dim1=1, dim2=2).mean(1)
 
 
-def bias_for(moments: Moments, weight: Tensor) -> Tensor:
+def bias_for(moments: LayerMoments, weight: Tensor) -> Tensor:
     """b = ȳ − W x̄: (groups, r)."""
     x, y = moments.means()
     return y - (weight.to(x) @ x[..., None])[..., 0]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchlift.compress.calibration import call
+from torchlift.loss import call
 
 Hook = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
 

@@ -12,7 +12,7 @@ from torchlift.tree import leaves, move
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Score:
+class ValidationMetric:
     """The mean over validation samples of ``metric(model, batch)``; accuracy where there is none."""
 
     valid: Any

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from torchlift.compress.grid import Factored, Gridded, masked, on_grid, refined_under_mask, swept
 from torchlift.compress.linear_maps import LinearMap
-from torchlift.compress.moments import Moments
-from torchlift.compress.refit import DAMPING, Quadratic, bias_for
+from torchlift.compress.moments import LayerMoments
+from torchlift.compress.refit import DAMPING, LeastSquares, bias_for
 from torchlift.core.stored import store
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
+class WeightForm:
     """What a layer's weights are to be: on a grid of so many bits, with so many zeros; neither: only
     refit."""
 
@@ -25,7 +25,7 @@ class Form:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Solved:
+class SolvedLayer:
     """A layer's new weights, as a matrix; where they are on a grid, its levels and steps."""
 
     weight: Tensor
@@ -52,13 +52,13 @@ class Solved:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Layer:
+class LayerProblem:
     """A layer's problem on the calibration data, ready to be solved for several forms."""
 
     one: LinearMap
     module: nn.Module
-    moments: Moments
-    problem: Quadratic
+    moments: LayerMoments
+    problem: LeastSquares
     best: Tensor
     """The least-squares weights (or those it has, without a refit)."""
     bias: bool
@@ -69,16 +69,16 @@ class Layer:
         cls,
         one: LinearMap,
         work: nn.Module,
-        moments: Moments,
+        moments: LayerMoments,
         *,
         refit: bool = True,
         damping: float = DAMPING,
-    ) -> "Layer":
+    ) -> "LayerProblem":
         """From what reaches the layer now."""
         module = work.get_submodule(one.module)
         prior = one.matrix(module, one.weight_of(work))
         bias = one.bias_of(work) is not None
-        problem = Quadratic.of(moments, prior, bias=bias, damping=damping)
+        problem = LeastSquares.of(moments, prior, bias=bias, damping=damping)
         weight = prior.to(problem.gram)
         if not refit:
             problem = dataclasses.replace(problem, linear=problem.hessian @ weight.mT)
@@ -86,18 +86,18 @@ class Layer:
         best = factored.solve(problem.linear) if refit else weight
         return cls(one, module, moments, problem, best, bias, factored)
 
-    def held_to(self, moments: Moments) -> "Layer":
+    def held_to(self, moments: LayerMoments) -> "LayerProblem":
         """The same inputs, other targets."""
         problem = self.problem.held_to(moments, bias=self.bias)
         return dataclasses.replace(
             self, moments=moments, problem=problem, best=self.factored.solve(problem.linear)
         )
 
-    def solve(self, *forms: Form) -> list[Solved]:
+    def solve(self, *forms: WeightForm) -> list[SolvedLayer]:
         """The best weights of each form that the passes find."""
         return [self.solved(form) for form in forms]
 
-    def solved(self, form: Form) -> Solved:
+    def solved(self, form: WeightForm) -> SolvedLayer:
         """One form."""
         if form.bits is None and not form.sparsity:
             return self.finished(self.best)
@@ -111,7 +111,7 @@ class Layer:
         mask = kept if form.sparsity else None
         return self.finished(quantized.weight, levels=quantized.levels, step=quantized.step, kept=mask)
 
-    def improved(self, now: Solved, form: Form) -> Solved:
+    def improved(self, now: SolvedLayer, form: WeightForm) -> SolvedLayer:
         """Weights of this form from those at hand, where targets have moved a little."""
         if form.bits is None and not form.sparsity:
             return self.finished(self.best)
@@ -122,10 +122,10 @@ class Layer:
         levels, step = swept(now.levels, now.step, hessian, linear, form.bits, kept)
         return self.finished(Gridded(levels, step).weight, levels=levels, step=step, kept=now.kept)
 
-    def finished(self, weight: Tensor, **record: Tensor | None) -> Solved:
+    def finished(self, weight: Tensor, **record: Tensor | None) -> SolvedLayer:
         """With its error and its bias."""
         bias = bias_for(self.moments, weight) if self.bias else None
-        return Solved(weight, torch.tensor([self.problem.relative(weight)]), bias, **record)
+        return SolvedLayer(weight, torch.tensor([self.problem.relative(weight)]), bias, **record)
 
 
 def group_width(one: LinearMap, layer: nn.Module, columns: int, group: int | None) -> int | None:
@@ -139,7 +139,7 @@ def group_width(one: LinearMap, layer: nn.Module, columns: int, group: int | Non
 
 
 @contextlib.contextmanager
-def tried(one: LinearMap, work: nn.Module, solved: Solved) -> Generator[None]:
+def tried(one: LinearMap, work: nn.Module, solved: SolvedLayer) -> Generator[None]:
     """The new weights in the layer for a while, without a record."""
     layer, weight, bias = work.get_submodule(one.module), one.weight_of(work), one.bias_of(work)
     before = weight.detach().clone(), None if bias is None else bias.detach().clone()
@@ -157,7 +157,7 @@ def tried(one: LinearMap, work: nn.Module, solved: Solved) -> Generator[None]:
 
 
 @torch.no_grad()
-def write(one: LinearMap, work: nn.Module, solved: Solved) -> None:
+def write(one: LinearMap, work: nn.Module, solved: SolvedLayer) -> None:
     """Put the new weights into the layer, with their storage record, and the bias that goes with them."""
     layer, weight, bias = work.get_submodule(one.module), one.weight_of(work), one.bias_of(work)
     kept = None if solved.kept is None else one.tensor(layer, solved.kept, weight.shape)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.free_targets import Freedom
-from torchlift.compress.linear_maps import LayerCall, LinearMap, Table
-from torchlift.compress.moments import Moments
+from torchlift.compress.linear_maps import EmbeddingMap, LayerCall, LinearMap
+from torchlift.compress.moments import LayerMoments
 from torchlift.compress.moving import pulls_of
 from torchlift.compress.running import Enough, Hook, listening, run
 from torchlift.errors import TorchliftError
@@ -91,7 +91,7 @@ def waves(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Stream:
+class LayerStream:
     """The original and the compressed network, and how their layers run."""
 
     original: nn.Module
@@ -107,11 +107,11 @@ class Stream:
     free: dict[str, Freedom] = dataclasses.field(default_factory=dict[str, Freedom])
     """What is behind layers whose targets are free, by module (:mod:`torchlift.compress.free_targets`)."""
 
-    def moments(self, maps: Sequence[LinearMap]) -> dict[str, Moments]:
+    def moments(self, maps: Sequence[LinearMap]) -> dict[str, LayerMoments]:
         """The moments of these layers over all batches and processes, by weight; tied weights summed."""
-        totals: dict[str, Moments] = {}
-        looked_up = [m for m in maps if isinstance(m, Table)]
-        read = [m for m in maps if not isinstance(m, Table)]
+        totals: dict[str, LayerMoments] = {}
+        looked_up = [m for m in maps if isinstance(m, EmbeddingMap)]
+        read = [m for m in maps if not isinstance(m, EmbeddingMap)]
         for inputs in self.calibration if read else ():
             self.add(totals, read, inputs)
         for moments in totals.values():
@@ -127,7 +127,9 @@ class Stream:
         """Those whose targets are free."""
         return [m for m in maps if m.rows_are_outputs and m.module in self.free and self.previous is None]
 
-    def retargeted(self, one: LinearMap, moments: Moments, weight: Tensor, bias: Tensor | None) -> Moments:
+    def retargeted(
+        self, one: LinearMap, moments: LayerMoments, weight: Tensor, bias: Tensor | None
+    ) -> LayerMoments:
         """The moments with the targets nearest to what a free layer gives with these weights."""
         fresh = moments.without_targets()
         for inputs in self.calibration:
@@ -136,7 +138,7 @@ class Stream:
 
     def add(
         self,
-        totals: dict[str, Moments],
+        totals: dict[str, LayerMoments],
         maps: Sequence[LinearMap],
         inputs: Any,
         trial: tuple[Tensor, Tensor | None] | None = None,
@@ -169,7 +171,7 @@ class Stream:
             upper = None if trial is None else in_groups(uppers.pop(0), len(weight))
             if self.key(one) not in totals:
                 groups, outputs, wide = weight.shape
-                totals[self.key(one)] = Moments.zeros(groups, wide, outputs, weight.device)
+                totals[self.key(one)] = LayerMoments.zeros(groups, wide, outputs, weight.device)
             moments, done = totals[self.key(one)], 0
             gram = one.gram(layer, call) if thin[one.weight] is None and trial is None else None
             for x in one.rows(layer, call, thin[one.weight]):
@@ -244,12 +246,12 @@ def in_groups(y: Tensor, groups: int) -> Tensor:
 NEVER = "{!r} never ran on the calibration data: pass inputs that reach it, or leave it out with keep={!r}."
 
 
-def add_lookup(totals: dict[str, Moments], key: str, weight: Tensor, samples: int) -> None:
+def add_lookup(totals: dict[str, LayerMoments], key: str, weight: Tensor, samples: int) -> None:
     """An embedding's moments: each entry of its weight counts for itself, as often as a row is looked up."""
     rows, features = weight.shape
     each = samples / rows
     if key not in totals:
-        totals[key] = Moments.zeros(1, features, rows, weight.device)
+        totals[key] = LayerMoments.zeros(1, features, rows, weight.device)
     moments = totals[key]
     moments.xx += each * torch.eye(features, device=weight.device)[None].to(moments.xx)
     moments.xy += each * weight.mT[None].to(moments.xy)

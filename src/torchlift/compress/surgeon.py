@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchlift.compress.refit import Quadratic
+from torchlift.compress.refit import LeastSquares
 
 
 @dataclasses.dataclass(eq=False)
@@ -32,7 +32,7 @@ class Surgeon:
     scale: float = 1.0
 
     @classmethod
-    def of(cls, problem: Quadratic, columns: Tensor) -> "Surgeon":
+    def of(cls, problem: LeastSquares, columns: Tensor) -> "Surgeon":
         """For a layer of one group, at its least-squares weights."""
         factor = torch.linalg.cholesky(problem.hessian[0])
         weight = torch.cholesky_solve(problem.linear[0], factor).mT

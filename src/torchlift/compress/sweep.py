@@ -15,11 +15,11 @@ from torchlift.compress.calibration import Calibration
 from torchlift.compress.cutting import Channels, cut_channels, kept_rows, rank_channels
 from torchlift.compress.distance import output_error
 from torchlift.compress.free_targets import freedoms
-from torchlift.compress.journal import Journal, Step
-from torchlift.compress.linear_maps import LinearMap, Table, maps_of
+from torchlift.compress.journal import Step, StepJournal
+from torchlift.compress.linear_maps import EmbeddingMap, LinearMap, maps_of
 from torchlift.compress.norms import correct_norms
-from torchlift.compress.solve import Form, Layer, Solved, tried, write
-from torchlift.compress.stream import FREE_PASSES, NEVER, Stream, first_calls, first_names, waves
+from torchlift.compress.solve import LayerProblem, SolvedLayer, WeightForm, tried, write
+from torchlift.compress.stream import FREE_PASSES, NEVER, LayerStream, first_calls, first_names, waves
 from torchlift.errors import TorchliftError
 
 BITS = (2, 3, 4, 5, 6, 8)
@@ -30,13 +30,13 @@ SENSITIVITY_SAMPLES = 64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class State:
+class SweepState:
     """A network on its way: its layers' maps, and what was cut."""
 
     work: nn.Module
     cuts: Cuts = dataclasses.field(default_factory=dict[tuple[str, int], Tensor])
     errors: dict[str, float] = dataclasses.field(default_factory=dict[str, float])
-    forms: dict[str, Form] = dataclasses.field(default_factory=dict[str, Form])
+    forms: dict[str, WeightForm] = dataclasses.field(default_factory=dict[str, WeightForm])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Sweep:
 
     original: nn.Module
     calibration: Calibration
-    journal: Journal
+    journal: StepJournal
     tell: Callable[[str], None]
     chosen: Callable[[str], bool]
     """Whether a weight, by its name, is to be compressed."""
@@ -58,39 +58,43 @@ class Sweep:
         """The linear maps that are to be compressed."""
         return [m for m in maps_of(model)[0] if self.chosen(m.weight)]
 
-    def start(self) -> State:
+    def start(self) -> SweepState:
         """The network as it is; every layer must run on the calibration data."""
         maps = self.maps(self.original)
         ran = first_calls(self.original, maps, self.calibration)
         never = next((m.weight for m in maps if m.weight not in ran), None)
         if never is not None:
             raise TorchliftError(NEVER.format(never, never))
-        return State(self.original)
+        return SweepState(self.original)
 
-    def stream(self, state: State, previous: nn.Module | None = None) -> tuple[Stream, list[LinearMap]]:
+    def stream(
+        self, state: SweepState, previous: nn.Module | None = None
+    ) -> tuple[LayerStream, list[LinearMap]]:
         """Both networks, and the maps of the one at work; targets move by a ``previous`` sweep's network."""
         maps = self.maps(state.work)
         ran = first_calls(state.work, maps, self.calibration)
         rows = kept_rows(maps, self.original, state.cuts)
         names = first_names(state.work, maps)
         free = freedoms(self.original, self.calibration.first(2))
-        return Stream(self.original, state.work, self.calibration, ran, rows, names, previous, free), maps
+        return LayerStream(
+            self.original, state.work, self.calibration, ran, rows, names, previous, free
+        ), maps
 
-    def channels(self, state: State) -> tuple[Channels, Costs]:
+    def channels(self, state: SweepState) -> tuple[Channels, Costs]:
         """The coupled channels that may be cut, and what the network costs without some of them."""
         every, _ = maps_of(state.work)
         ran = first_calls(state.work, every, self.calibration)
-        stream = Stream(self.original, state.work, self.calibration, ran)
+        stream = LayerStream(self.original, state.work, self.calibration, ran)
         maps = [m for m in every if m.weight in ran]
         channels = Channels.of(stream, maps, lambda name: not self.chosen(name))
         return channels, costs_of(state.work, channels.trace)
 
-    def cut(self, state: State, ratio: float, *, allocate: bool = True) -> State:
+    def cut(self, state: SweepState, ratio: float, *, allocate: bool = True) -> SweepState:
         """Without so many of the channels, those worth least; every reader refit."""
         channels, costs = self.channels(state)
         groups = {c.name: c for c in channels.free if round(ratio * c.channels)}
         counts = {name: min(round(ratio * c.channels), c.channels - 1) for name, c in groups.items()}
-        stream, maps = self.stream(State(copy.deepcopy(state.work), state.cuts))
+        stream, maps = self.stream(SweepState(copy.deepcopy(state.work), state.cuts))
 
         def change() -> float:
             return self.output_error(stream.work, brief=True)
@@ -104,17 +108,17 @@ class Sweep:
             counts = allocate_cuts(counts, costs_by_count, sizes)
         gone = {name: rank.gone(groups[name].channels, counts[name]) for name, rank in ranks.items()}
         small, cuts = cut_channels(stream, channels, maps, gone, self.journal, self.tell, repair=self.refit)
-        after = State(small, cuts)
+        after = SweepState(small, cuts)
         correct_norms(self.original, small, self.calibration, cuts)
         return after
 
-    def solve(self, state: State, forms: Mapping[str, Form], *, again: bool = False) -> State:
+    def solve(self, state: SweepState, forms: Mapping[str, WeightForm], *, again: bool = False) -> SweepState:
         """Every layer in its form, one after the other, each for what the layers before it have become.
 
         ``again``: the network was solved before, and its layers' targets move.
         """
         previous = state.work if again else None
-        state = State(copy.deepcopy(state.work), state.cuts, forms=dict(forms))
+        state = SweepState(copy.deepcopy(state.work), state.cuts, forms=dict(forms))
         stream, maps = self.stream(state, previous)
         for wave in waves(maps, stream.ran, stream.names):
             self.tell(wave[0].module)
@@ -122,21 +126,21 @@ class Sweep:
             for one in leading(stream, wave):
                 key = stream.key(one)
                 own = {k.rpartition("|")[2]: v for k, v in step.items() if k.rpartition("|")[0] == key}
-                write(one, state.work, Solved(**own))
+                write(one, state.work, SolvedLayer(**own))
                 state.errors[key] = float(own["error"])
         return state
 
-    def solved(self, stream: Stream, wave: list[LinearMap], forms: Mapping[str, Form]) -> Step:
+    def solved(self, stream: LayerStream, wave: list[LinearMap], forms: Mapping[str, WeightForm]) -> Step:
         """The layers of one wave, solved."""
         step: Step = {}
         moments = stream.moments(wave)
         for one in leading(stream, wave):
-            layer = Layer.of(one, stream.work, moments.pop(stream.key(one)), refit=self.refit)
-            solution = self.freed(stream, layer, forms.get(stream.key(one), Form()))
+            layer = LayerProblem.of(one, stream.work, moments.pop(stream.key(one)), refit=self.refit)
+            solution = self.freed(stream, layer, forms.get(stream.key(one), WeightForm()))
             step |= {f"{stream.key(one)}|{name}": value for name, value in solution.tensors().items()}
         return step
 
-    def freed(self, stream: Stream, layer: Layer, form: Form) -> Solved:
+    def freed(self, stream: LayerStream, layer: LayerProblem, form: WeightForm) -> SolvedLayer:
         """A layer solved, and where its targets are free solved again for the nearest of them."""
         (now,) = layer.solve(form)
         for _ in range(FREE_PASSES if self.refit and stream.free_maps([layer.one]) else 0):
@@ -144,9 +148,13 @@ class Sweep:
             now = layer.improved(now, form)
         return now
 
-    def options(self, state: State, forms: Form) -> tuple[dict[str, list[Option]], dict[str, float]]:
+    def options(
+        self, state: SweepState, forms: WeightForm
+    ) -> tuple[dict[str, list[Option]], dict[str, float]]:
         """For each weight its sizes and costs at every number of bits, and its sensitivity."""
-        stream, maps = self.stream(State(copy.deepcopy(state.work), state.cuts))  # layers are tried in it
+        stream, maps = self.stream(
+            SweepState(copy.deepcopy(state.work), state.cuts)
+        )  # layers are tried in it
         options: dict[str, list[Option]] = {}
         sensitivity: dict[str, float] = {}
         base = self.output_error(state.work, brief=True)
@@ -161,12 +169,12 @@ class Sweep:
                 options[key] = [Option(b, s, scale * e) for b, s, e in zip(BITS, size, error, strict=True)]
         return options, sensitivity
 
-    def measured(self, stream: Stream, wave: list[LinearMap], form: Form) -> Step:
+    def measured(self, stream: LayerStream, wave: list[LinearMap], form: WeightForm) -> Step:
         """Sizes, errors and the output's change for each layer of a wave: (3, levels)."""
         step: Step = {}
         moments = stream.moments(wave)
         for one in leading(stream, wave):
-            layer = Layer.of(one, stream.work, moments.pop(stream.key(one)), refit=self.refit)
+            layer = LayerProblem.of(one, stream.work, moments.pop(stream.key(one)), refit=self.refit)
             solved = layer.solve(*(dataclasses.replace(form, bits=bits) for bits in BITS))
             with tried(one, stream.work, solved[BITS.index(SENSED)]):
                 moved = self.output_error(stream.work, brief=True)
@@ -191,11 +199,11 @@ class Sweep:
         return taken
 
 
-def leading(stream: Stream, wave: list[LinearMap]) -> list[LinearMap]:
+def leading(stream: LayerStream, wave: list[LinearMap]) -> list[LinearMap]:
     """One map for each weight of a wave: of a tied one, that which has a Gram matrix of its own."""
     by_key: dict[str, LinearMap] = {}
     for one in wave:
         old = by_key.get(stream.key(one))
-        if old is None or isinstance(old, Table):
+        if old is None or isinstance(old, EmbeddingMap):
             by_key[stream.key(one)] = one
     return list(by_key.values())

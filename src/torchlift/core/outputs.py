@@ -16,7 +16,7 @@ Layout = Literal["maps", "last", "unknown"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
+class OutputShape:
     """The width of a module's output, where its features run, and over how many spatial dimensions."""
 
     features: int
@@ -28,27 +28,27 @@ OWN_VECTORS = ("weight", "bias", "scale", "gain")
 """Vectors as wide as the output of norms and other kinds of linear layers."""
 
 
-def own_shape(module: nn.Module) -> Shape | None:
+def own_shape(module: nn.Module) -> OutputShape | None:
     """The output shape a single layer fixes, if it fixes one."""
     if isinstance(module, _ConvNd):
-        return Shape(module.out_channels, "maps", len(module.kernel_size))
+        return OutputShape(module.out_channels, "maps", len(module.kernel_size))
     if isinstance(module, _NormBase):
-        return Shape(module.num_features, "maps")
+        return OutputShape(module.num_features, "maps")
     if isinstance(module, nn.GroupNorm):
-        return Shape(module.num_channels, "maps")
+        return OutputShape(module.num_channels, "maps")
     if isinstance(module, nn.RNNBase):
-        return Shape((module.proj_size or module.hidden_size) * (1 + module.bidirectional), "last")
+        return OutputShape((module.proj_size or module.hidden_size) * (1 + module.bidirectional), "last")
     if isinstance(module, nn.Linear):
-        return Shape(module.out_features, "last")
+        return OutputShape(module.out_features, "last")
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
-        return Shape(module.embedding_dim, "last")
+        return OutputShape(module.embedding_dim, "last")
     if isinstance(module, nn.MultiheadAttention):
-        return Shape(module.embed_dim, "last")
+        return OutputShape(module.embed_dim, "last")
     vectors = {len(p) for n, p in module.named_parameters(recurse=False) if p.ndim == 1 and n in OWN_VECTORS}
-    return Shape(vectors.pop(), "last") if len(vectors) == 1 else None
+    return OutputShape(vectors.pop(), "last") if len(vectors) == 1 else None
 
 
-def output_shape(module: nn.Module) -> Shape | None:
+def output_shape(module: nn.Module) -> OutputShape | None:
     """The shape fixed by the module itself, or by the last of its descendants that fixes one."""
     shapes = [shape for child in module.modules() if (shape := own_shape(child))]
     return own_shape(module) or (shapes[-1] if shapes else None)

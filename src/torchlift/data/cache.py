@@ -2,14 +2,16 @@
 
 import contextlib
 import hashlib
+import io
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from torchlift import files
 
 
 def cache_folder() -> Path:
@@ -41,13 +43,6 @@ def cached(name: str, sources: Sequence[Path], decode: Callable[[], NDArray[Any]
 def write(path: Path, array: NDArray[Any]) -> None:
     """Save so that no reader ever sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.save(file, array)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    content = io.BytesIO()
+    np.save(content, array)
+    files.write(path, content.getvalue())

@@ -17,6 +17,7 @@ from torchlift.channels.example_inputs import Example, changed, outputs, taken, 
 from torchlift.core.stored import without_records
 from torchlift.deploy.sparse_layers import with_dense_layers
 from torchlift.errors import TorchliftError
+from torchlift.loss import evaluating
 
 
 class Exported(float):
@@ -79,18 +80,6 @@ def export(
     if error > tolerance:
         raise TorchliftError(f"export: {path} differs from the model by {error:.1e} when it is run.")
     return Exported.of(error)
-
-
-@contextlib.contextmanager
-def evaluating(model: nn.Module) -> Generator[None]:
-    """Evaluation mode for a while; then every module is in its own mode again."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def minimal(example: Example) -> Example:

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchlift.channels.example_inputs import Example, call, changed, tensors
+from torchlift.channels.example_inputs import Example, changed, tensors
 from torchlift.channels.folding import fold_norms
 from torchlift.core.stored import without_records
-from torchlift.deploy.exporting import Exported, convert_onnx, evaluating, minimal
+from torchlift.deploy.exporting import Exported, convert_onnx, minimal
 from torchlift.deploy.integer_weights import recorded_weights
 from torchlift.errors import DataError, TorchliftError
+from torchlift.loss import call, evaluating
 
 Array = np.ndarray[Any, Any]
 

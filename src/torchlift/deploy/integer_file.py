@@ -19,10 +19,10 @@ from torchlift.channels.example_inputs import Example, tensors
 from torchlift.deploy.exporting import Exported
 from torchlift.deploy.integer_graph import (
     LAYERS,
-    Graph,
+    ActivationGrid,
     IntegerChoice,
-    Plan,
-    Range,
+    NodePlan,
+    OnnxGraph,
     layers_of,
     planned,
     prepare,
@@ -55,9 +55,9 @@ class File:
 
     plain: Any
     """The float model as it was exported."""
-    whole: Graph
+    whole: OnnxGraph
     records: list[Recorded]
-    ranges: dict[str, Range] = dataclasses.field(default_factory=dict[str, Range])
+    ranges: dict[str, ActivationGrid] = dataclasses.field(default_factory=dict[str, ActivationGrid])
     feeds: list[Feed] = dataclasses.field(default_factory=list[Feed])
 
     @classmethod
@@ -85,7 +85,7 @@ class File:
         )
         self.ranges |= {name: grid for name in self.ranges if (grid := self.trained_range(name)) is not None}
 
-    def trained_range(self, name: str) -> Range | None:
+    def trained_range(self, name: str) -> ActivationGrid | None:
         """The range of a Clip with two bounds, zero among them: that of the model, not of the data."""
         node = self.whole.maker.get(name)
         if node is None or node.op_type != "Clip" or len(node.input) != 3:
@@ -93,14 +93,14 @@ class File:
         low, high = (self.whole.constants.get(one) for one in node.input[1:])
         if low is None or high is None or not np.isfinite([low, high]).all() or not low <= 0 < high:
             return None
-        return Range.of(float(low), float(high)) if self.reaches(name, float(high)) else None
+        return ActivationGrid.of(float(low), float(high)) if self.reaches(name, float(high)) else None
 
     def reaches(self, name: str, high: float) -> bool:
         """Whether the data use a good part of a range."""
         grid = self.ranges[name]
         return float(grid.scale) * (255 - int(grid.zero)) > 0.5 * high
 
-    def variant(self, choice: IntegerChoice) -> tuple[Any, dict[str, str], Plan]:
+    def variant(self, choice: IntegerChoice) -> tuple[Any, dict[str, str], NodePlan]:
         """The model with these operations left in float."""
         plan = planned(self.whole, choice)
         return *written(self.whole, plan, self.ranges, self.records), plan
@@ -180,7 +180,7 @@ class File:
     ) -> Exported:
         """Write the chosen file with its card."""
         weights = {node.input[1]: "float32" for node in self.whole.nodes if self.whole.kind(node) in LAYERS}
-        model, integer = self.plain, Plan({}, {}, {})
+        model, integer = self.plain, NodePlan({}, {}, {})
         if choice is not None:
             model, kinds, integer = self.variant(choice)
             weights |= kinds
@@ -219,7 +219,7 @@ class File:
         return Exported.of(largest_difference(outputs, expected), card)
 
 
-def layers_left(whole: Graph, choice: IntegerChoice) -> bool:
+def layers_left(whole: OnnxGraph, choice: IntegerChoice) -> bool:
     """Whether any layer with a weight is integers."""
     return bool(layers_of(whole, planned(whole, choice).integer))
 

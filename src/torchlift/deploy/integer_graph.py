@@ -47,14 +47,14 @@ LAYERS = ("convolution", "depthwise", "linear")
 
 
 @dataclasses.dataclass(frozen=True)
-class Range:
+class ActivationGrid:
     """The grid of an activation."""
 
     scale: np.float32
     zero: np.uint8
 
     @classmethod
-    def of(cls, low: float, high: float) -> "Range":
+    def of(cls, low: float, high: float) -> "ActivationGrid":
         """The grid of 256 values from ``low`` to ``high``; zero is among them."""
         low, high = min(low, 0.0), max(high, 0.0)
         scale = np.float32((high - low) / 255)
@@ -63,7 +63,7 @@ class Range:
         return cls(scale, np.uint8(np.clip(np.rint(-low / scale), 0, 255)))
 
 
-class Graph:
+class OnnxGraph:
     """The nodes of a float model, and who makes and reads what."""
 
     def __init__(self, model: Any) -> None:
@@ -133,7 +133,7 @@ def plain_gemm(node: Node, constants: Mapping[str, Array]) -> bool:
     return factors and not attribute(node, "transA", 0) and bias.ndim == 1
 
 
-def prepare(model: Any) -> Graph:
+def prepare(model: Any) -> OnnxGraph:
     """The same function in the form that integer kernels take: zero padding inside the convolutions, the mean
     of a map as pooling, constants as initializers."""
     model = onnx.shape_inference.infer_shapes(model)
@@ -144,17 +144,17 @@ def prepare(model: Any) -> Graph:
             value.name = node.output[0]
             graph.initializer.append(value)
             graph.node.remove(node)
-    whole = Graph(model)
+    whole = OnnxGraph(model)
     dims = {info.name: len(info.type.tensor_type.shape.dim) for info in [*graph.value_info, *graph.input]}
     for node in list(graph.node):
         if node.op_type == "Pad":
             merge_padding(whole, node)
         elif node.op_type == "ReduceMean" and dims.get(node.input[0]) == 4:
             pool_mean(whole, node)
-    return Graph(model)
+    return OnnxGraph(model)
 
 
-def merge_padding(whole: Graph, node: Node) -> None:
+def merge_padding(whole: OnnxGraph, node: Node) -> None:
     """Zeros around a map become the padding of the only convolution that reads it."""
     reader, pads = whole.only_reader(node.output[0]), whole.constants.get(node.input[1])
     value = whole.constants.get(node.input[2], np.ones(1)) if len(node.input) > 2 and node.input[2] else 0
@@ -179,7 +179,7 @@ def merge_padding(whole: Graph, node: Node) -> None:
     whole.model.graph.node.remove(node)
 
 
-def pool_mean(whole: Graph, node: Node) -> None:
+def pool_mean(whole: OnnxGraph, node: Node) -> None:
     """The mean over both dimensions of a map is GlobalAveragePool, where these dimensions stay."""
     axes = whole.constants.get(node.input[1]) if len(node.input) > 1 else None
     if axes is None or sorted(int(a) % 4 for a in axes.ravel()) != [2, 3]:
@@ -206,7 +206,7 @@ class IntegerChoice:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class NodePlan:
     """What becomes of each node."""
 
     integer: dict[str, str]
@@ -219,7 +219,7 @@ class Plan:
     """See :class:`IntegerChoice`."""
 
 
-def planned(whole: Graph, choice: IntegerChoice) -> Plan:
+def planned(whole: OnnxGraph, choice: IntegerChoice) -> NodePlan:
     """All operations with an integer kernel that are not left in float."""
     anchors = {*LAYERS, "product"}
     kinds = {
@@ -249,15 +249,17 @@ def planned(whole: Graph, choice: IntegerChoice) -> Plan:
             tensors[after] = after
         else:
             folded.pop(name, None)
-    return trimmed(whole, Plan(integer, folded, tensors, choice.one_step))
+    return trimmed(whole, NodePlan(integer, folded, tensors, choice.one_step))
 
 
-def made_of_integers(whole: Graph, name: str, integer: Mapping[str, str], folded: Mapping[str, str]) -> bool:
+def made_of_integers(
+    whole: OnnxGraph, name: str, integer: Mapping[str, str], folded: Mapping[str, str]
+) -> bool:
     """Whether a tensor is the output of an integer operation (or of the ReLU that it includes)."""
     return name in integer or name in folded.values() or name in whole.inputs
 
 
-def trimmed(whole: Graph, plan: Plan) -> Plan:
+def trimmed(whole: OnnxGraph, plan: NodePlan) -> NodePlan:
     """Without moves of integers that only float operations read."""
     integer, tensors = dict(plan.integer), dict(plan.tensors)
     for node in reversed(whole.nodes):
@@ -269,7 +271,7 @@ def trimmed(whole: Graph, plan: Plan) -> Plan:
     return dataclasses.replace(plan, integer=integer, tensors=tensors)
 
 
-def clipped(whole: Graph, name: str) -> str | None:
+def clipped(whole: OnnxGraph, name: str) -> str | None:
     """The output of the ReLU or Clip that alone reads a tensor and has zero among its values."""
     reader = whole.only_reader(name)
     if reader is None or reader.op_type not in ("Relu", "Clip"):
@@ -280,7 +282,7 @@ def clipped(whole: Graph, name: str) -> str | None:
 
 
 def written(
-    whole: Graph, plan: Plan, ranges: Mapping[str, Range], records: list[Recorded]
+    whole: OnnxGraph, plan: NodePlan, ranges: Mapping[str, ActivationGrid], records: list[Recorded]
 ) -> tuple[Any, dict[str, str]]:
     """The model with integers, and what became of each weight."""
     writer = Writer(whole, plan, ranges, records)
@@ -304,7 +306,7 @@ class Writer:
     """The nodes of the integer model, one after the other."""
 
     def __init__(
-        self, whole: Graph, plan: Plan, ranges: Mapping[str, Range], records: list[Recorded]
+        self, whole: OnnxGraph, plan: NodePlan, ranges: Mapping[str, ActivationGrid], records: list[Recorded]
     ) -> None:
         self.whole, self.plan, self.ranges, self.records = whole, plan, ranges, records
         self.nodes: list[Node] = []
@@ -366,7 +368,7 @@ class Writer:
         for position, name in enumerate(twin.input):
             if name in self.whole.constants:
                 values = self.whole.constants[name]
-                grid = Range.of(float(values.min()), float(values.max()))
+                grid = ActivationGrid.of(float(values.min()), float(values.max()))
                 whole = np.clip(np.rint(values / grid.scale) + grid.zero, 0, 255).astype(np.uint8)
                 parts = [
                     self.constant(f"{name}.integer", whole),
@@ -453,6 +455,6 @@ def largest_pair(rows: Array) -> Array:
     return np.maximum(order[:, -2:].sum(1), -order[:, :2].sum(1))
 
 
-def layers_of(whole: Graph, names: Collection[str]) -> list[str]:
+def layers_of(whole: OnnxGraph, names: Collection[str]) -> list[str]:
     """The layers with a weight among these, in the order they run."""
     return [n.output[0] for n in whole.nodes if n.output[0] in names and whole.kind(n) in LAYERS]

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from torchlift.deploy.integer_graph import Range
+from torchlift.deploy.integer_graph import ActivationGrid
 from torchlift.errors import DataError
 
 Array = np.ndarray[Any, Any]
@@ -30,7 +30,7 @@ class Extent:
 
 def observed(
     model: Any, names: list[str], open_session: Callable[[Any], Any], feeds: Sequence[Feed]
-) -> dict[str, Range]:
+) -> dict[str, ActivationGrid]:
     """The grid of each named tensor of a float model."""
     watched = onnx.ModelProto()
     watched.CopyFrom(model)
@@ -62,10 +62,10 @@ def observed(
     return {name: least_squares(extents[name], counts[name]) for name in names}
 
 
-def least_squares(extent: Extent, counts: Array) -> Range:
+def least_squares(extent: Extent, counts: Array) -> ActivationGrid:
     """The range, shrunk as much as makes the squared error of rounding least."""
     if not extent.high > extent.low:
-        return Range.of(0.0, 0.0)
+        return ActivationGrid.of(0.0, 0.0)
     width = (extent.high - extent.low) / BINS
     centers = extent.low + width * (np.arange(BINS) + 0.5)
     low, high = SHRINKS[:, None] * extent.low, SHRINKS[:, None] * extent.high
@@ -77,4 +77,4 @@ def least_squares(extent: Extent, counts: Array) -> Range:
     inside = (centers >= low) & (centers <= high)
     errors = np.where(inside, scale**2 / 12, off**2) @ counts
     best = SHRINKS[int(np.argmin(errors))]
-    return Range.of(best * extent.low, best * extent.high)
+    return ActivationGrid.of(best * extent.low, best * extent.high)

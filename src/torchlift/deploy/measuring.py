@@ -15,6 +15,7 @@ from torchlift.channels.example_inputs import taken
 from torchlift.core import Stored, stored
 from torchlift.errors import TorchliftError
 from torchlift.flops import count_flops
+from torchlift.loss import call
 from torchlift.packed import tensors
 from torchlift.packed.file import FRONT, Content, describe
 from torchlift.packed.sealing import SIZE
@@ -87,13 +88,6 @@ def bits_of(parameter: Tensor, record: Stored) -> int:
         return int(record.precision.sum())
     entries = parameter.numel() if record.kept is None else int(record.kept.sum())
     return 8 * entries * parameter.element_size()
-
-
-def call(model: nn.Module, example: Any) -> Any:
-    """The model at the example."""
-    if isinstance(example, Mapping):
-        return model(**example)
-    return model(*example) if isinstance(example, tuple | list) else model(example)
 
 
 def batch_size(example: Any) -> int:

@@ -70,7 +70,7 @@ def hush() -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class Execution:
     """How a layer is best executed on this machine."""
 
     layer: str
@@ -85,7 +85,7 @@ class Choice:
         return self.sparse_ms is not None and 1.2 * self.sparse_ms < self.dense_ms
 
 
-def sparse(model: nn.Module, example: Example) -> tuple[nn.Module, list[Choice]]:
+def sparse(model: nn.Module, example: Example) -> tuple[nn.Module, list[Execution]]:
     """A copy of the model whose linear layers use a sparse kernel where that was measured faster.
 
     For inference. Measured on inputs of the example's size; layers that stay dense (convolutions always do:
@@ -117,14 +117,14 @@ def with_dense_layers(model: nn.Module) -> nn.Module:
     return model
 
 
-def choose(name: str, layer: nn.Module, x: Tensor) -> Choice:
+def choose(name: str, layer: nn.Module, x: Tensor) -> Execution:
     """Time a layer as it is, and by a sparse kernel."""
     weight = layer.get_parameter("weight")
     zeros = float((weight == 0).double().mean())
     if not isinstance(layer, nn.Linear) or zeros < 0.5:
-        return Choice(name, zeros, timed([layer], x)[0], None)
+        return Execution(name, zeros, timed([layer], x)[0], None)
     dense, quick = timed([layer, SparseLinear(layer)], x)
-    return Choice(name, zeros, dense, quick)
+    return Execution(name, zeros, dense, quick)
 
 
 def timed(layers: list[nn.Module], x: Tensor, rounds: int = 15) -> list[float]:

@@ -15,7 +15,7 @@ from torchlift.core import Supervised, Task
 from torchlift.errors import TorchliftError
 from torchlift.experiments.arm import AnyRecipe, Arm, CopyOf, Setup, check_settings
 from torchlift.experiments.auto_result import AutoResult
-from torchlift.experiments.auto_search import Search
+from torchlift.experiments.auto_search import AutoSearch
 from torchlift.experiments.candidates import accepted
 from torchlift.experiments.constraints import Constraints
 from torchlift.experiments.executors import Executor, current, opened, processes
@@ -122,7 +122,7 @@ def auto(
         with opened(current(executor)) as pool:
             workers = processes(executor) if isinstance(executor, str | int) else 1
             ledger = Ledger(folder / "ledger.jsonl", run_id(folder))
-            search = Search(
+            search = AutoSearch(
                 setup,
                 kept,
                 constraints,

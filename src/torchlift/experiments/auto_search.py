@@ -38,7 +38,7 @@ WARM, SPEED = -2, -1
 
 
 @dataclasses.dataclass
-class Search:
+class AutoSearch:
     """The rungs, one after the other, then the winner; what is in the ledger is not run again."""
 
     setup: Setup

@@ -14,7 +14,7 @@ from torchlift.train.engines import first_process
 from torchlift.train.run.record import run_id
 from torchlift.train.run.result import Result
 
-PART = 0.2
+SHORT_RUN = 0.2
 """Of the budget, spent on finding a recipe's speed; at least one epoch."""
 FILE = "prices.jsonl"
 
@@ -40,7 +40,7 @@ def priced(
     journal = None if folder is None else Journal(folder / FILE, run_id(folder))
     speeds = {} if journal is None else {row["recipe"]: row["seconds"] for row in journal.read()}
     new = [name for name in arms if name not in speeds]
-    epochs = min(budget, max(1.0, PART * budget))
+    epochs = min(budget, max(1.0, SHORT_RUN * budget))
     jobs = [partial(setup.run, arms[name], seed, epochs=epochs, progress=False) for name in new]
     measured = dict(zip(new, run_all(speed, jobs, executor), strict=True))
     if journal is not None and measured and first_process():

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 
@@ -102,3 +102,10 @@ def through(weight: Tensor, value: Tensor) -> Tensor:
 def by_row(vector: Tensor, weight: Tensor) -> Tensor:
     """diag(vector) · weight, for a weight with axes (out, in, …)."""
     return vector.view(-1, *[1] * (weight.ndim - 1)) * weight
+
+
+def weight_and_bias(layer: nn.Module) -> tuple[Tensor, Tensor]:
+    """Both in float64; a layer without a bias has zeros."""
+    weight = layer.get_parameter("weight").detach().double()
+    bias = layer.bias
+    return weight, bias.detach().double() if isinstance(bias, Tensor) else weight.new_zeros(len(weight))

@@ -51,7 +51,7 @@ class NotAChainError(ReadError):
     """The operations do not follow one another: the model adds, joins or skips."""
 
 
-class Reshape(nn.Module):
+class ReshapeSamples(nn.Module):
     """Samples of one shape as samples of another."""
 
     def __init__(self, shape: Sequence[int]) -> None:
@@ -237,7 +237,7 @@ class _Reader:
         if name in ("view", "reshape"):
             shape = sample_shape(node.args[1:])
             if shape is not None:
-                return nn.Flatten() if shape == (-1,) else Reshape(shape), flowing
+                return nn.Flatten() if shape == (-1,) else ReshapeSamples(shape), flowing
         if name in MODULES and len(inputs) == 1 and inputs[0] is node.args[0]:
             module = MODULES[name](*node.args[1:], **node.kwargs)
             if not self.leaf(module):

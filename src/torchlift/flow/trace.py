@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from torchlift.flow.ops import Flow, Function, Kind, Op
-from torchlift.loss import call
+from torchlift.loss import call, evaluating
 from torchlift.tree import each, leaves
 
 LAYERS = frozenset({"linear", "conv1d", "conv2d", "conv3d"})
@@ -162,7 +162,6 @@ def pool_window(
 def recording(model: nn.Module, watch: Watch | None = None) -> Generator[Recorder]:
     """Record what the model does inside the block; it is in evaluation mode there, without gradients."""
     recorder = Recorder(model, watch)
-    training = [module for module in model.modules() if module.training]
 
     def enter(name: str) -> Any:
         return lambda *_: recorder.stack.append(name)
@@ -173,14 +172,11 @@ def recording(model: nn.Module, watch: Watch | None = None) -> Generator[Recorde
     hooks = [module.register_forward_pre_hook(enter(name)) for name, module in model.named_modules()]
     hooks += [module.register_forward_hook(leave) for module in model.modules()]
     try:
-        model.eval()
-        with torch.no_grad(), recorder:
+        with evaluating(model), torch.no_grad(), recorder:
             yield recorder
     finally:
         for hook in hooks:
             hook.remove()
-        for module in training:
-            module.training = True
 
 
 def flow(model: nn.Module, x: Any) -> Flow:

@@ -110,7 +110,7 @@ class Regressor(RegressorMixin, Estimator):
         return out[:, 0] if self.single_output_ else out
 
 
-class Scaled(nn.Module):
+class ScaledInputs(nn.Module):
     """(x − mean) / scale before a model: what was learnt of the inputs travels with it."""
 
     mean: Tensor
@@ -161,7 +161,7 @@ class _Fitted(Estimator):
     def _learn(self, x: Tensor, y: Tensor, outputs: int, epochs: float, fresh: bool) -> None:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with rng.scope(seed):
-            network = Scaled(self.model(x.shape[1], outputs), x)
+            network = ScaledInputs(self.model(x.shape[1], outputs), x)
         self.result_ = fit(
             network,
             (x, y),

@@ -16,7 +16,13 @@ from torchlift.convex.functions import Box, Function, Zero, as_function, reweigh
 from torchlift.flow.graph import Graph
 from torchlift.inversion import checks, choosing, rival
 from torchlift.inversion.deep import Blocks
-from torchlift.inversion.problems import Chain, Network, Problem, Residual, Rival
+from torchlift.inversion.problems import (
+    ChainInversion,
+    GraphInversion,
+    InversionProblem,
+    ResidualInversion,
+    Rival,
+)
 from torchlift.inversion.progress import bar
 from torchlift.inversion.reading import activation_of, agree, first_break, graph_of, read, run
 from torchlift.inversion.residual import MonotoneResidual
@@ -92,7 +98,9 @@ def invert(
         return inversion_of(problem, weighted, solution, y, begun)
 
 
-def inversion_of(problem: Problem, reg: Function, solution: Descent, y: Tensor, begun: float) -> Inversion:
+def inversion_of(
+    problem: InversionProblem, reg: Function, solution: Descent, y: Tensor, begun: float
+) -> Inversion:
     """What the solver found, in numbers."""
     output = problem.output(solution.x)
     return Inversion(
@@ -122,7 +130,7 @@ def pose(
     blocks: Blocks,
     lam: float,
     lr: float | None,
-) -> tuple[Problem, Tensor | None]:
+) -> tuple[InversionProblem, Tensor | None]:
     """The kind of problem this model and method make, and the start."""
     limits = checks.as_box(box)
     graph = None if method in rival.METHODS else graph_of(model)
@@ -148,7 +156,7 @@ def residual(
     init: Tensor | None,
     box: Box | None,
     lam: float,
-) -> tuple[Problem, Tensor | None]:
+) -> tuple[InversionProblem, Tensor | None]:
     """The jointly convex problem of a chain of monotone residual layers."""
     layers = [module for module in modules if isinstance(module, MonotoneResidual)]
     if method not in ("auto", "convex"):
@@ -162,7 +170,7 @@ def residual(
             f"tl.invert: a residual network of width {width} cannot give samples of {tuple(y.shape[1:])} "
             f"from inputs of {size}"
         )
-    return Residual(layers, y, box, size, lam), checks.start(init, y, size)
+    return ResidualInversion(layers, y, box, size, lam), checks.start(init, y, size)
 
 
 def chain_or_network(
@@ -174,7 +182,7 @@ def chain_or_network(
     box: Box | None,
     blocks: Blocks,
     flat: bool,
-) -> Problem:
+) -> InversionProblem:
     """A chain of convex stages where the graph is one, else the network as a whole."""
     obstacle = first_break(graph)
     if obstacle is None:
@@ -185,7 +193,7 @@ def chain_or_network(
             raise InversionError(
                 f"tl.invert: method={method!r} does not go with {len(stages)} layer(s); use method='auto'"
             )
-        return Chain(stages, checks.in_range(y, stages[-1].activation), box, method, blocks)
+        return ChainInversion(stages, checks.in_range(y, stages[-1].activation), box, method, blocks)
     if method != "auto":
         raise InversionError(
             f"tl.invert: method={method!r} needs a chain of layers, but {type(model).__name__} does "
@@ -200,7 +208,7 @@ def chain_or_network(
     activation = last or Linear()
     checks.fits(y, attempt(before, y, size))
     agree(model, lambda x: activation(before(x)), size, y, flat)
-    return Network(before, activation, checks.in_range(y, activation), box, size)
+    return GraphInversion(before, activation, checks.in_range(y, activation), box, size)
 
 
 def _first(model: nn.Module) -> list[nn.Module]:
@@ -217,10 +225,10 @@ def attempt(network: Any, y: Tensor, size: tuple[int, ...]) -> Tensor:
         raise InversionError(f"tl.invert: the model does not take samples of {size}: {reason}") from None
 
 
-def regularizer(reg: Any, alpha: float | str | None, problem: Problem) -> Function:
+def regularizer(reg: Any, alpha: float | str | None, problem: InversionProblem) -> Function:
     """The function to add, with the user's α if that is a number."""
     if reg is None:
-        if not isinstance(problem, Residual):
+        if not isinstance(problem, ResidualInversion):
             raise InversionError(
                 "tl.invert: reg is needed, as in reg=tl.convex.TV(0.01); only residual networks do without"
             )
@@ -235,7 +243,7 @@ def regularizer(reg: Any, alpha: float | str | None, problem: Problem) -> Functi
 
 
 def weigh(
-    problem: Problem,
+    problem: InversionProblem,
     reg: Function,
     y: Tensor,
     noise: float | None,

@@ -15,7 +15,7 @@ from torchlift.convex.activations import Activation
 from torchlift.convex.descent import Descent, Watch, fista
 from torchlift.convex.functions import TV, Box, Function, denoise, reweighted, samples
 from torchlift.inversion.fidelity import Fidelity
-from torchlift.inversion.reading import Stage, run
+from torchlift.inversion.reading import AffineStage, run
 from torchlift.inversion.single import Warm, solve
 
 _START_STEPS = 20
@@ -23,7 +23,7 @@ _START_WEIGHT = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class State(Function):
+class LayerState(Function):
     """μ B(z, v) as a function of z, v held: its prox is that of the potential, moved by μv."""
 
     activation: Activation
@@ -54,7 +54,7 @@ class Blocks:
 
 
 def energy(
-    stages: Sequence[Stage], mu: float, reg: Function, box: Box | None, u: Tensor, z: Sequence[Tensor]
+    stages: Sequence[AffineStage], mu: float, reg: Function, box: Box | None, u: Tensor, z: Sequence[Tensor]
 ) -> Tensor:
     """Σ μ B_l + αJ(u₀), one number per sample."""
     total = reg.fn(u) + (0.0 if box is None else box.fn(u))
@@ -63,13 +63,13 @@ def energy(
     return total
 
 
-def layerwise(stages: Sequence[Stage], y: Tensor) -> list[Tensor]:
+def layerwise(stages: Sequence[AffineStage], y: Tensor) -> list[Tensor]:
     """z_L = y, and every state below by a convex one-layer inversion, its own potential as regularizer."""
     states = [y]
     for stage, below in zip(reversed(stages[1:]), reversed(stages[:-1]), strict=True):
         fidelity = Fidelity(stage.affine, stage.activation, states[0])
         v = y.new_zeros(len(y), *stage.affine.shape)
-        prior = State(below.activation, v, _START_WEIGHT * max(fidelity.lipschitz, 1e-30))
+        prior = LayerState(below.activation, v, _START_WEIGHT * max(fidelity.lipschitz, 1e-30))
         start = below.activation(v)
         states.insert(
             0, fista(fidelity, prior, start, watch=Watch(max_iter=_START_STEPS, every=_START_STEPS)).x
@@ -78,7 +78,7 @@ def layerwise(stages: Sequence[Stage], y: Tensor) -> list[Tensor]:
 
 
 def starts(
-    stages: Sequence[Stage],
+    stages: Sequence[AffineStage],
     y: Tensor,
     reg: Function,
     box: Box | None,
@@ -105,7 +105,7 @@ class Sweeps:
     """u₀, the states and the dual variable of J, lowered block by block with inertia (Pock & Sabach 2016)."""
 
     def __init__(
-        self, stages: Sequence[Stage], box: Box | None, blocks: Blocks, u: Tensor, z: list[Tensor]
+        self, stages: Sequence[AffineStage], box: Box | None, blocks: Blocks, u: Tensor, z: list[Tensor]
     ) -> None:
         self.stages, self.box, self.blocks, self.u, self.z = stages, box, blocks, u, z
         self.before = [u, *z]
@@ -135,7 +135,7 @@ class Sweeps:
         fidelity = Fidelity(above.affine, above.activation, self.z[index + 1], mu)
         step = 1 / max(fidelity.lipschitz, 1e-30)
         v = here.affine(self.z[index - 1] if index else self.u)
-        return State(here.activation, v, mu).prox(point - step * fidelity.gradient(point), step)
+        return LayerState(here.activation, v, mu).prox(point - step * fidelity.gradient(point), step)
 
     def _input(self, reg: Function, point: Tensor) -> Tensor:
         """A few steps on u₀, given z₁."""
@@ -160,7 +160,7 @@ class Sweeps:
 
 
 def descend(
-    stages: Sequence[Stage],
+    stages: Sequence[AffineStage],
     y: Tensor,
     reg: Function,
     box: Box | None,

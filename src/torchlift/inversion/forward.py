@@ -14,7 +14,7 @@ from torchlift.convex.activations import Activation
 from torchlift.convex.descent import Descent, Watch, lbfgs
 from torchlift.convex.functions import Box, Function, samples
 from torchlift.inversion import deep
-from torchlift.inversion.reading import Stage, run
+from torchlift.inversion.reading import AffineStage, run
 
 _RACE = 10
 _SHARE = 0.5
@@ -54,14 +54,14 @@ class Forward:
         return dataclasses.replace(solution, x=x, objective=self.value(x))
 
 
-def of_stages(stages: Sequence[Stage], y: Tensor, reg: Function, box: Box | None) -> Forward:
+def of_stages(stages: Sequence[AffineStage], y: Tensor, reg: Function, box: Box | None) -> Forward:
     """The objective of a chain."""
     *inner, last = stages
     return Forward(lambda x: last.affine(run(inner, x)[-1]), last.activation, y, reg, box)
 
 
 def descend(
-    stages: Sequence[Stage],
+    stages: Sequence[AffineStage],
     y: Tensor,
     reg: Function,
     box: Box | None,

@@ -12,12 +12,12 @@ from torchlift.convex.descent import Certificate, Descent, Watch, fista
 from torchlift.convex.functions import Box, Function, Zero, samples
 from torchlift.inversion import deep, forward, rival, single
 from torchlift.inversion.fidelity import Fidelity
-from torchlift.inversion.reading import Stage, run
-from torchlift.inversion.residual import Energy, MonotoneResidual, States
+from torchlift.inversion.reading import AffineStage, run
+from torchlift.inversion.residual import MonotoneResidual, ResidualEnergy, StatePotential
 from torchlift.inversion.result import InversionError
 
 
-class Problem(Protocol):
+class InversionProblem(Protocol):
     """What ``tl.invert`` needs of a kind of inversion."""
 
     def method(self, reg: Function) -> str:
@@ -38,10 +38,10 @@ class Problem(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Chain:
+class ChainInversion:
     """u_l = σ_l(A_l u_{l−1} + b_l): one stage is convex, several go block by block."""
 
-    stages: Sequence[Stage]
+    stages: Sequence[AffineStage]
     y: Tensor
     box: Box | None
     wanted: str
@@ -79,7 +79,7 @@ class Chain:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Network:
+class GraphInversion:
     """Any graph of affine maps and activations, with skips and maxima: B(y, N(x)) + αJ(x) by quasi-Newton."""
 
     before: Callable[[Tensor], Tensor]
@@ -109,7 +109,7 @@ class Network:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Residual:
+class ResidualInversion:
     """u ↦ u + Wᵀσ(W u + b), several times: jointly convex in u₀ and all states."""
 
     blocks: Sequence[MonotoneResidual]
@@ -130,7 +130,10 @@ class Residual:
             raise InversionError(
                 f"tl.invert: {type(reg).__name__} in a box has no prox here; use L1, L2 or no box"
             )
-        energy, states = Energy(self.blocks, self.y, self.weight), States(self.blocks, first, self.shape)
+        energy, states = (
+            ResidualEnergy(self.blocks, self.y, self.weight),
+            StatePotential(self.blocks, first, self.shape),
+        )
         u = samples(self.y if start is None else start)
         z, state = list[Tensor](), u
         for block in self.blocks:

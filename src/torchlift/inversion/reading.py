@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Stage:
+class AffineStage:
     """One affine map and the activation after it."""
 
     name: str
@@ -72,22 +72,22 @@ def first_break(graph: Graph) -> Step | None:
     return None
 
 
-def read(graph: Graph, shape: Shape, like: Tensor) -> list[Stage]:
+def read(graph: Graph, shape: Shape, like: Tensor) -> list[AffineStage]:
     """The stages for samples of ``shape``, or an error that names the module in the way."""
-    stages: list[Stage] = []
+    stages: list[AffineStage] = []
     waiting, start, size = list[Step](), 0, shape
     for number, step in enumerate(graph.steps, 1):
         activation = activation_of(step)
         if activation is None:
             waiting.append(step)
             continue
-        stages.append(Stage(step.name, segment(waiting, start, size, like), activation))
+        stages.append(AffineStage(step.name, segment(waiting, start, size, like), activation))
         size = tuple(stages[-1].affine.offset.shape)
         _check(step.name, activation, size)
         waiting, start = [], number
     if waiting or not stages:
         name = waiting[-1].name if waiting else ""
-        stages.append(Stage(name, segment(waiting, start, size, like), Linear()))
+        stages.append(AffineStage(name, segment(waiting, start, size, like), Linear()))
     return stages
 
 
@@ -135,7 +135,7 @@ def _check(name: str, activation: Activation, size: Shape) -> None:
         )
 
 
-def run(stages: Sequence[Stage], u: Tensor) -> list[Tensor]:
+def run(stages: Sequence[AffineStage], u: Tensor) -> list[Tensor]:
     """u₁, …, u_L of the forward pass."""
     states: list[Tensor] = []
     for stage in stages:

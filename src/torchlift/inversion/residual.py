@@ -64,7 +64,7 @@ class Trajectory(Operator):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Energy:
+class ResidualEnergy:
     """Σf*_l(v_l) + ½Σ‖u_l − u_{l−1}‖² + ½‖u₀‖² − ½‖u_L‖² + λ/2‖u_L − y‖²: the smooth part in (u₀, z)."""
 
     blocks: Sequence[MonotoneResidual]
@@ -114,7 +114,7 @@ class Energy:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class States(Function):
+class StatePotential(Function):
     """αJ(u₀) + Σ f_l(z_l) − ⟨z_l, b_l⟩ on rows (u₀, z): every part has its own prox."""
 
     blocks: Sequence[MonotoneResidual]

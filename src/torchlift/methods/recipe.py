@@ -127,7 +127,7 @@ class OneLift(Recipe):
 
 
 @dataclasses.dataclass(frozen=True)
-class Custom(Recipe):
+class FunctionRecipe(Recipe):
     """A function ``(task, fit) -> task`` as a recipe."""
 
     function: RecipeLike
@@ -176,4 +176,4 @@ def as_recipe(recipe: RecipeLike | Lift | None) -> Recipe:
         return OneLift(recipe)
     if not callable(recipe) or isinstance(recipe, type):
         raise TorchliftError(f"a recipe is a lift or callable(task, fit) -> task; got {recipe!r}.")
-    return Custom(recipe)
+    return FunctionRecipe(recipe)

@@ -6,15 +6,15 @@ from .epsilon import AdamEps
 from .muon import Muon
 from .separable import line_searches
 from .soap import Soap
-from .zeroth_order import Search, gld
+from .zeroth_order import GridTrials, gld
 
 __all__ = [
     "AdamEps",
     "AvaGrad",
     "AvaGradW",
     "DelayedAdam",
+    "GridTrials",
     "Muon",
-    "Search",
     "Soap",
     "gld",
     "line_searches",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .blocks import Block
+from .blocks import TensorBlock
 from .moments import Group, MomentOptimizer
 from .rules import in_graph, published_step, thesis_step
 
@@ -101,7 +101,7 @@ class AvaGrad(MomentOptimizer):
             for key, value in RESTING.items():
                 group.setdefault(key, value)
 
-    def advance(self, group: Group, parts: Sequence[Block]) -> None:
+    def advance(self, group: Group, parts: Sequence[TensorBlock]) -> None:
         """One step by the group's rule; whether entries came to rest is looked up now and then."""
         if not in_graph(group) and any(block.step % LOOK == 1 for block in parts):
             group["dead"] = any(block.dead() for block in parts)

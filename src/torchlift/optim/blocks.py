@@ -31,7 +31,7 @@ class Slot(NamedTuple):
     step: float | Tensor
 
 
-class Block:
+class TensorBlock:
     """Tensors that take the same step t together: weights w, gradients g, moments m and v."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
@@ -130,35 +130,35 @@ def spread(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [flat] if len(like) == 1 else list(_unflatten_dense_tensors(flat, like))
 
 
-def blocks(slots: Sequence[Slot], *, batch: bool) -> Iterator[Block]:
+def blocks(slots: Sequence[Slot], *, batch: bool) -> Iterator[TensorBlock]:
     """Cut ``slots`` into blocks; without ``batch``, or where t is a tensor, one tensor makes one block."""
     together: dict[tuple[torch.device, torch.dtype, float], list[Slot]] = defaultdict(list)
     for slot in slots:
         if batch and isinstance(slot.step, float):
             together[slot.param.device, slot.param.dtype, slot.step].append(slot)
         else:
-            yield Block([slot])
+            yield TensorBlock([slot])
     for (device, _, _), alike in together.items():
         if device.type == "cpu":
             yield from _cache_sized(alike)
         else:
-            yield Block(alike)
+            yield TensorBlock(alike)
 
 
-def _cache_sized(slots: Sequence[Slot]) -> Iterator[Block]:
+def _cache_sized(slots: Sequence[Slot]) -> Iterator[TensorBlock]:
     waiting: list[Slot] = []
     size = 0
     for slot in slots:
         if slot.param.numel() >= CPU_BLOCK:
-            yield from (Block([piece]) for piece in _pieces(slot))
+            yield from (TensorBlock([piece]) for piece in _pieces(slot))
             continue
         if size + slot.param.numel() > CPU_BLOCK:
-            yield Block(waiting)
+            yield TensorBlock(waiting)
             waiting, size = [], 0
         waiting.append(slot)
         size += slot.param.numel()
     if waiting:
-        yield Block(waiting)
+        yield TensorBlock(waiting)
 
 
 def _pieces(slot: Slot) -> Iterator[Slot]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .blocks import Block
+from .blocks import TensorBlock
 from .moments import Group, MomentOptimizer, correction, decoupled_decay, direct, plus
 
 
@@ -52,7 +52,7 @@ class AdamEps(MomentOptimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def advance(self, group: Group, parts: Sequence[Block]) -> None:
+    def advance(self, group: Group, parts: Sequence[TensorBlock]) -> None:
         """One step of Adam with the ε and the α of this step."""
         beta1, beta2 = group["betas"]
         for block in parts:

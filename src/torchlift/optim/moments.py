@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from .blocks import Block, Slot, blocks
+from .blocks import Slot, TensorBlock, blocks
 
 Group = dict[str, Any]
 
@@ -26,7 +26,7 @@ class MomentOptimizer(Optimizer, abc.ABC):
         super().__init__(params, options)
 
     @abc.abstractmethod
-    def advance(self, group: Group, parts: Sequence[Block]) -> None:
+    def advance(self, group: Group, parts: Sequence[TensorBlock]) -> None:
         """Take one step with the blocks of ``group``; their t counts it already, decay is yet to do."""
 
     def add_param_group(self, param_group: Group) -> None:
@@ -108,7 +108,7 @@ def plus(scratch: Tensor, amount: float | Tensor, group: Group) -> Tensor:
     return scratch + amount if group["differentiable"] else scratch.add_(amount)
 
 
-def direct(block: Block, group: Group, *, alive_only: bool = False) -> None:
+def direct(block: TensorBlock, group: Group, *, alive_only: bool = False) -> None:
     """Turn the gradients of a block into what is descended: their sign, and the coupled decay."""
     if group["maximize"]:
         block.negate()

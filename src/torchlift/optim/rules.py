@@ -10,14 +10,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .blocks import Block
+from .blocks import TensorBlock
 from .moments import Group, correction, decoupled_decay, direct, plus
 
 
-def published_step(group: Group, parts: Sequence[Block]) -> Tensor:
+def published_step(group: Group, parts: Sequence[TensorBlock]) -> Tensor:
     """Move with the γ of the step before; return the γ of this one. γ lags, so one pass does it all."""
     (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
-    norm, gamma = Norm(group), number(group["gamma"], group)
+    norm, gamma = GammaNorm(group), number(group["gamma"], group)
     for block in parts:
         now, before = (correction(beta2, block.step - lag) ** 0.5 for lag in (0, 1))
         rate = gamma * lr * before / correction(beta1, block.step)
@@ -33,10 +33,10 @@ def published_step(group: Group, parts: Sequence[Block]) -> Tensor:
     return norm.gamma()
 
 
-def thesis_step(group: Group, parts: Sequence[Block]) -> Tensor:
+def thesis_step(group: Group, parts: Sequence[TensorBlock]) -> Tensor:
     """Algorithm 7: the norm over all blocks first, then the moves; return γ = 1/RMS(η)."""
     (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
-    norm = Norm(group)
+    norm = GammaNorm(group)
     for block in parts:
         direct(block, group, alive_only=group["skip_dead"])
         block.accumulate_first(beta1)
@@ -50,7 +50,7 @@ def thesis_step(group: Group, parts: Sequence[Block]) -> Tensor:
     return norm.gamma()
 
 
-def at_first(block: Block, value: float | Tensor, root: Tensor) -> Tensor:
+def at_first(block: TensorBlock, value: float | Tensor, root: Tensor) -> Tensor:
     """``value`` at a tensor's first step, when v_0 = 0 says nothing yet, else ``root``."""
     first = block.step == 1
     if first is False:
@@ -86,7 +86,7 @@ def living(eta: Tensor, dtype: torch.dtype, group: Group) -> Tensor:
     return signs.abs_().sum(dtype=dtype)
 
 
-class Norm:
+class GammaNorm:
     """1/γ = RMS(η) over the blocks of a group, where η = 1/(√v_{t−1}/c + ε)."""
 
     def __init__(self, group: Group) -> None:
@@ -95,7 +95,12 @@ class Norm:
         self.counts: list[Tensor] = []
 
     def add(
-        self, block: Block, root: Tensor, corrected: float | Tensor = 1.0, *, shift: float | Tensor = 0.0
+        self,
+        block: TensorBlock,
+        root: Tensor,
+        corrected: float | Tensor = 1.0,
+        *,
+        shift: float | Tensor = 0.0,
     ) -> None:
         """Take in a block with c = ``corrected``; ``root`` holds √v_{t−1} + ε·``shift`` and is used up.
 

@@ -13,7 +13,7 @@ LONGEST = 9
 """Bytes of a number that fits into 63 bits."""
 
 
-class Sink:
+class ByteSink:
     """Takes numbers and bytes in."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Sink:
         self.data += value
 
 
-class Source:
+class ByteSource:
     """Gives them back, and nothing beyond the end."""
 
     def __init__(self, data: bytes | memoryview) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from torchlift.packed.budget import Budget, PackedError
-from torchlift.packed.byteflow import Cursor, Source
+from torchlift.packed.byteflow import ByteSource, Cursor
 from torchlift.packed.elements import BITS, DTYPES
 from torchlift.packed.forms import (
     DEFLATED,
@@ -22,7 +22,7 @@ from torchlift.packed.forms import (
     STORED,
     WHOLE,
 )
-from torchlift.packed.frequencies import Table, read_table
+from torchlift.packed.frequencies import FrequencyTable, read_table
 from torchlift.packed.grids import Grid
 from torchlift.packed.rans import Array, Decoder
 from torchlift.packed.symbols import NamedValues, pieces
@@ -39,10 +39,10 @@ OCTETS = np.arange(256, dtype=np.uint8)
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class TensorSource:
     """Where one tensor comes from: its description, its bytes, its code."""
 
-    plan: Source
+    plan: ByteSource
     raw: Cursor
     decoder: Decoder
     budget: Budget
@@ -67,7 +67,7 @@ class Entries(Protocol):
 class StoredEntries:
     """Entries as they are."""
 
-    reading: Reading
+    reading: TensorSource
     unit: np.dtype
 
     def read(self, count: int) -> Array:
@@ -78,7 +78,7 @@ class StoredEntries:
 class DeflatedEntries:
     """Entries through zlib, never more than asked for."""
 
-    def __init__(self, reading: Reading, unit: np.dtype, count: int) -> None:
+    def __init__(self, reading: TensorSource, unit: np.dtype, count: int) -> None:
         length = reading.plan.number(reading.raw.left)
         reading.budget.take(length, "a deflated tensor")
         self.unit, self.left = unit, count
@@ -106,9 +106,9 @@ class DeflatedEntries:
 class PlaneEntries:
     """Byte planes."""
 
-    def __init__(self, reading: Reading, unit: np.dtype) -> None:
+    def __init__(self, reading: TensorSource, unit: np.dtype) -> None:
         self.reading, self.unit = reading, unit
-        self.tables: list[Table | None] = [
+        self.tables: list[FrequencyTable | None] = [
             read_table(reading.plan, 256) if reading.plan.number(1) else None for _ in range(unit.itemsize)
         ]
 
@@ -128,7 +128,7 @@ class PlaneEntries:
 class PaletteEntries:
     """Values and their names."""
 
-    def __init__(self, reading: Reading, unit: np.dtype, kind: torch.dtype, count: int) -> None:
+    def __init__(self, reading: TensorSource, unit: np.dtype, kind: torch.dtype, count: int) -> None:
         letters = reading.plan.number(min(count, MOST))
         reading.budget.take(64 * letters, "a palette")
         values = read_values(reading, letters, unit, kind)
@@ -139,7 +139,7 @@ class PaletteEntries:
         return self.values.read(count, self.decoder)
 
 
-def read_values(reading: Reading, count: int, unit: np.dtype, kind: torch.dtype) -> Array:
+def read_values(reading: TensorSource, count: int, unit: np.dtype, kind: torch.dtype) -> Array:
     """A palette's values: entries of their own, or whole numbers by their distances."""
     if kind not in WHOLE:
         form = reading.plan.number(PLANES)
@@ -154,7 +154,7 @@ def read_values(reading: Reading, count: int, unit: np.dtype, kind: torch.dtype)
 class SparseEntries:
     """A mask, and the entries that are there."""
 
-    def __init__(self, reading: Reading, unit: np.dtype, kind: torch.dtype, count: int) -> None:
+    def __init__(self, reading: TensorSource, unit: np.dtype, kind: torch.dtype, count: int) -> None:
         self.unit, self.decoder = unit, reading.decoder
         self.mask = NamedValues(np.array([False, True]), count, reading.plan)
         self.present = reading.plan.number(count)
@@ -181,7 +181,7 @@ class SparseEntries:
 class GridEntries:
     """Levels times steps."""
 
-    def __init__(self, reading: Reading, kind: torch.dtype, shape: Sequence[int]) -> None:
+    def __init__(self, reading: TensorSource, kind: torch.dtype, shape: Sequence[int]) -> None:
         plan, count = reading.plan, math.prod(shape)
         if kind not in FLOATS or not count:
             raise PackedError("a tensor has steps that cannot have any.")
@@ -201,7 +201,7 @@ class GridEntries:
         self.inexact = bool(scaled or shifted or inexact)
 
     @staticmethod
-    def numbers(reading: Reading, kind: torch.dtype, count: int) -> tuple[Array, torch.dtype]:
+    def numbers(reading: TensorSource, kind: torch.dtype, count: int) -> tuple[Array, torch.dtype]:
         """Steps, scales or offsets, whole, and their own type."""
         name = list(DTYPES)[reading.plan.number(len(DTYPES) - 1)]
         if name not in FLOATS[kind]:
@@ -222,7 +222,7 @@ class GridEntries:
         return bits
 
 
-def entries(reading: Reading, kind: torch.dtype, shape: Sequence[int]) -> Entries:
+def entries(reading: TensorSource, kind: torch.dtype, shape: Sequence[int]) -> Entries:
     """What the description of a tensor says its entries come from."""
     form, count = reading.plan.number(GRID), math.prod(shape) * max(1, kind.itemsize // 8)
     if form == GRID:
@@ -231,7 +231,7 @@ def entries(reading: Reading, kind: torch.dtype, shape: Sequence[int]) -> Entrie
 
 
 def dense_entries(
-    reading: Reading, form: int, unit: np.dtype | None, kind: torch.dtype, count: int
+    reading: TensorSource, form: int, unit: np.dtype | None, kind: torch.dtype, count: int
 ) -> Entries:
     """Entries in any form but those of grids."""
     unit = BITS[kind.itemsize] if unit is None else unit

@@ -41,9 +41,9 @@ from torchlift.packed import sealing, tensors
 from torchlift.packed.budget import STEPS, Budget, PackedError, default_limit
 from torchlift.packed.elements import bits_of
 from torchlift.packed.guard import watch
-from torchlift.packed.into import Target, plain_state, sizes_of
+from torchlift.packed.into import IntoModel, plain_state, sizes_of
 from torchlift.packed.layers import layer_of, name_of
-from torchlift.packed.tensors import Item, Plan
+from torchlift.packed.tensors import Item, TensorReader
 from torchlift.packed.trees import FORWARD, Builder, Describer, UnlistedError, hooks, slots
 
 MAGIC = b"TLIFT001"
@@ -226,7 +226,7 @@ def verify(
     if into is None and "tree" in content.header:
         opened.tree()
     elif into is not None:
-        Target(
+        IntoModel(
             into,
             opened.header["names"],
             opened.numbers(len(opened.header["names"])),
@@ -361,7 +361,7 @@ class Opened:
             raise PackedError("the sizes are not a table of numbers.")
         return header
 
-    def plan(self) -> Plan:
+    def plan(self) -> TensorReader:
         """The reader of the items."""
         self.budget.take(self.inflated, "the plan")
         self.file.seek(FRONT.size + self.lengths[0])
@@ -369,7 +369,7 @@ class Opened:
         content = inflated(text, self.inflated + 1, zlib.decompressobj(), "the plan")
         if len(content) != self.inflated:
             raise PackedError("the plan has another length than it says.")
-        return Plan(content, self.file, self.begin, self.size - sealing.SIZE, self.budget)
+        return TensorReader(content, self.file, self.begin, self.size - sealing.SIZE, self.budget)
 
     def numbers(self, count: int) -> list[int]:
         """Which item each of ``count`` places has."""
@@ -426,7 +426,7 @@ class Opened:
     def fill(self, model: nn.Module) -> nn.Module:
         """The given model with the file's weights."""
         names = self.names()
-        target = Target(model, names, self.numbers(len(names)), self.header.get("sizes"))
+        target = IntoModel(model, names, self.numbers(len(names)), self.header.get("sizes"))
         items = self.items(len({n for _, n in target.named}), target.check)
         frozen = self.marks("frozen", len(items))
         target.fill([item.value for item in items], [n not in frozen for n in range(len(items))])

@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from torchlift.packed.byteflow import Sink
+from torchlift.packed.byteflow import ByteSink
 from torchlift.packed.elements import DTYPES, bits_of, distinct
 from torchlift.packed.frequencies import entropy_bits, least_size
 from torchlift.packed.grids import Grid
@@ -51,7 +51,7 @@ class Form(Protocol):
     ideal: float
     symbols: int
 
-    def describe(self, sink: Sink) -> None:
+    def describe(self, sink: ByteSink) -> None:
         """What reading needs before the first entry."""
         ...
 
@@ -64,14 +64,14 @@ class Form(Protocol):
         ...
 
 
-class Stored:
+class RawForm:
     """The entries as they are."""
 
     def __init__(self, bits: Array) -> None:
         self.bits, self.symbols = bits, 0
         self.size = self.ideal = float(bits.nbytes)
 
-    def describe(self, sink: Sink) -> None:
+    def describe(self, sink: ByteSink) -> None:
         """Its number."""
         sink.number(STORED)
 
@@ -90,7 +90,7 @@ class Deflated:
         self.content, self.symbols = content, 0
         self.size = self.ideal = float(len(content))
 
-    def describe(self, sink: Sink) -> None:
+    def describe(self, sink: ByteSink) -> None:
         """Its number and length."""
         sink.number(DEFLATED)
         sink.number(len(self.content))
@@ -103,7 +103,7 @@ class Deflated:
         """Nothing more."""
 
 
-class Planes:
+class PlanesForm:
     """Byte planes, coded where that helps by a percent."""
 
     def __init__(self, bits: Array) -> None:
@@ -120,7 +120,7 @@ class Planes:
             self.ideal += min(entropy_bits(counts) / 8, plane.size)
             self.symbols += 0 if coded is None else plane.size
 
-    def describe(self, sink: Sink) -> None:
+    def describe(self, sink: ByteSink) -> None:
         """Its number, and the tables of the planes that have one."""
         sink.number(PLANES)
         for coded in self.coded:
@@ -149,14 +149,14 @@ class Palette:
             order = np.argsort(values.view(WHOLE[kind]))
             self.values, names = values[order], np.argsort(order)[names]
         self.names = Names(names, values.size, cuts)
-        forms: list[Form] = [Stored(self.values), *([Planes(self.values)] if values.size > FEW else [])]
+        forms: list[Form] = [RawForm(self.values), *([PlanesForm(self.values)] if values.size > FEW else [])]
         self.bytes = None if kind in WHOLE else best(forms)
         self.size, self.ideal = self.names.size + 2, self.names.ideal
         self.size += values.size if self.bytes is None else self.bytes.size
         self.ideal += 0.0 if self.bytes is None else self.bytes.ideal
         self.symbols = self.names.count
 
-    def describe(self, sink: Sink) -> None:
+    def describe(self, sink: ByteSink) -> None:
         """Its number, the values (whole numbers by their distances, others in a form), the names' tables."""
         sink.number(PALETTE)
         sink.number(self.values.size)
@@ -178,7 +178,7 @@ class Palette:
         out.segments.extend(self.names.segments(begin, end))
 
 
-class Sparse:
+class SparseForm:
     """A mask, and a form of the entries that are there."""
 
     def __init__(self, mask: Names, before: Array, inner: Form) -> None:
@@ -186,7 +186,7 @@ class Sparse:
         self.size, self.ideal = 1 + mask.size + inner.size, mask.ideal + inner.ideal
         self.symbols = mask.count + inner.symbols
 
-    def describe(self, sink: Sink) -> None:
+    def describe(self, sink: ByteSink) -> None:
         """Its number, the mask's table, how many there are, and their form."""
         sink.number(SPARSE)
         self.mask.describe(sink)
@@ -203,7 +203,7 @@ class Sparse:
         self.inner.emit(int(self.before[begin]), int(self.before[end]), out)
 
 
-class OnGrid:
+class GridForm:
     """Steps and levels, and what is missing to the entries' bits where the grid does not give them exactly;
     all steps stand before the first stretch."""
 
@@ -221,7 +221,7 @@ class OnGrid:
         self.ideal = sum(form.ideal for form in every)
         self.symbols = sum(form.symbols for form in every)
 
-    def describe(self, sink: Sink) -> None:
+    def describe(self, sink: ByteSink) -> None:
         """Its number, the steps' shape and forms, and the forms of the levels and of the rest."""
         sink.number(GRID)
         grid = self.grid
@@ -279,7 +279,7 @@ def whole_form(bits: Array, kind: torch.dtype) -> Form:
 def entries_form(bits: Array, kind: torch.dtype) -> Form:
     """The smallest of stored, planes, palette and sparse."""
     if bits.size < 2:
-        return Stored(bits)
+        return RawForm(bits)
     present = bits != 0
     there = int(np.count_nonzero(present))
     forms = dense_forms(bits, kind)
@@ -292,19 +292,19 @@ def kept_form(bits: Array, mask: Array, kind: torch.dtype) -> Form:
     """Entries where a mask (bytes of 0 and 1) keeps them; elsewhere they are zero."""
     before = np.concatenate(([0], np.cumsum(mask, dtype=np.int64)))
     cuts = [(int(before[begin]), int(before[end])) for begin, end in pieces(mask.size)]
-    return Sparse(Names(mask, 2), before, best(dense_forms(bits[mask != 0], kind, cuts)))
+    return SparseForm(Names(mask, 2), before, best(dense_forms(bits[mask != 0], kind, cuts)))
 
 
 def dense_forms(bits: Array, kind: torch.dtype, cuts: Cuts | None = None) -> list[Form]:
     """All forms of entries that are not about zeros, to be written in these stretches."""
-    forms: list[Form] = [Stored(bits)]
+    forms: list[Form] = [RawForm(bits)]
     if bits.size < 2:
         return forms
     palette = distinct(bits, MOST)
     if palette is not None and palette[0].size < bits.size:
         forms.append(Palette(*palette, kind, cuts))
     if len(forms) == 1 or forms[1].size > 0.5 * bits.nbytes:
-        forms.append(Planes(bits))
+        forms.append(PlanesForm(bits))
     return forms
 
 
@@ -328,7 +328,7 @@ def grid_form(grid: Grid, levels: Form, wide: bool, kinds: dict[str, str], rest:
         if numbers is not None:
             bits = bits_of(torch.from_numpy(np.ascontiguousarray(numbers)).to(DTYPES[kinds[name]]))
             steps.append((kinds[name], whole_form(bits, DTYPES[kinds[name]]), bits.size))
-    return OnGrid(grid, levels, wide, steps, rest)
+    return GridForm(grid, levels, wide, steps, rest)
 
 
 def entropy(levels: Array) -> float:

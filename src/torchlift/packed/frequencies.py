@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from torchlift.packed.budget import PackedError
-from torchlift.packed.byteflow import Sink, Source
+from torchlift.packed.byteflow import ByteSink, ByteSource
 from torchlift.packed.rans import Array
 
 SCALES = (8, 10, 12, 14, 16)
@@ -26,7 +26,7 @@ MOST_MANTISSA, MOST_EXPONENT = 10, 30
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class FrequencyTable:
     """Weights of an alphabet's symbols as stored, and the scale k of their frequencies."""
 
     codes: Array
@@ -37,7 +37,7 @@ class Table:
         """Whole numbers that sum to 2^bits."""
         return scaled(weights(self.codes, self.mantissa), self.bits)
 
-    def write(self, sink: Sink) -> None:
+    def write(self, sink: ByteSink) -> None:
         """Append to a sink."""
         sink.number(self.mantissa)
         sink.number(self.bits)
@@ -45,11 +45,11 @@ class Table:
             sink.number(code)
 
 
-def read_table(source: Source, symbols: int) -> Table:
+def read_table(source: ByteSource, symbols: int) -> FrequencyTable:
     """The table of an alphabet from a source, if it makes sense."""
     mantissa, bits = source.number(MOST_MANTISSA), source.number(max(SCALES))
     most = (MOST_EXPONENT << mantissa) + (1 << mantissa)
-    return Table(source.numbers(symbols, most), mantissa, bits)
+    return FrequencyTable(source.numbers(symbols, most), mantissa, bits)
 
 
 def codes_of(counts: Array, mantissa: int) -> Array:
@@ -99,7 +99,7 @@ def least_size(counts: Array) -> float:
     return entropy_bits(counts) / 8 * (1 - 1e-9) + int(np.count_nonzero(counts)) * 3 / 8
 
 
-def fit(counts: Array) -> tuple[Table, float]:
+def fit(counts: Array) -> tuple[FrequencyTable, float]:
     """The cheapest table for symbols that occur so often, and bytes of the code and of the table under it:
     Σ n·(k − log2 f) / 8 and a few bits a symbol.
 
@@ -119,7 +119,7 @@ def fit(counts: Array) -> tuple[Table, float]:
         position = int(sizes.argmin())
         if sizes[position] < least:
             best, least = (mantissa, int(scales[position])), float(sizes[position])
-    return Table(codes_of(counts, best[0]), *best), least
+    return FrequencyTable(codes_of(counts, best[0]), *best), least
 
 
 def total(size: Any, scales: Array) -> Array:

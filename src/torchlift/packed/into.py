@@ -71,7 +71,7 @@ def some(names: Any) -> str:
     return ", ".join(repr(name) for name in names[:SOME]) + (" …" if len(names) > SOME else "")
 
 
-class Target:
+class IntoModel:
     """A model to be filled: what it has, and whether the file fits."""
 
     def __init__(self, model: nn.Module, names: list[str], numbers: list[int], sizes: Any) -> None:

@@ -80,7 +80,7 @@ def spatial(dimensions: int, check: Check) -> Check:
 
 
 @dataclasses.dataclass(frozen=True)
-class Layer:
+class LayerKind:
     """A kind of module: its class, and what its arguments may be."""
 
     kind: type[nn.Module]
@@ -94,9 +94,9 @@ class Layer:
     """The children that a container of ours must have; others have any."""
 
 
-def convolutions() -> dict[str, Layer]:
+def convolutions() -> dict[str, LayerKind]:
     """Convolutions of one, two and three dimensions and their transposes."""
-    layers: dict[str, Layer] = {}
+    layers: dict[str, LayerKind] = {}
     for d in (1, 2, 3):
         common = {
             "in_channels": size, "out_channels": size, "kernel_size": spatial(d, small),
@@ -104,15 +104,15 @@ def convolutions() -> dict[str, Layer]:
         }  # fmt: skip
         modes = word("zeros", "reflect", "replicate", "circular")
         padding = either(spatial(d, natural), word("same", "valid"))
-        layers[f"Conv{d}d"] = Layer(
+        layers[f"Conv{d}d"] = LayerKind(
             getattr(nn, f"Conv{d}d"), {**common, "padding": padding, "padding_mode": modes}
         )
         padding = {"padding": spatial(d, natural), "output_padding": spatial(d, natural)}
-        layers[f"ConvTranspose{d}d"] = Layer(getattr(nn, f"ConvTranspose{d}d"), {**common, **padding})
+        layers[f"ConvTranspose{d}d"] = LayerKind(getattr(nn, f"ConvTranspose{d}d"), {**common, **padding})
     return layers
 
 
-def by_dimension() -> dict[str, Layer]:
+def by_dimension() -> dict[str, LayerKind]:
     """Norms, pooling, padding and dropout of one, two and three dimensions."""
     checks_of: dict[str, dict[str, Check]] = {}
     norm = {"num_features": size, "eps": tiny, "momentum": either(share, none), "affine": flag}
@@ -137,10 +137,10 @@ def by_dimension() -> dict[str, Layer]:
         for name in ("ZeroPad", "ReflectionPad", "ReplicationPad"):
             checks_of[f"{name}{d}d"] = {"padding": several(margin, 2 * d)}
         checks_of[f"Dropout{d}d"] = {"p": share, "inplace": flag}
-    return {name: Layer(getattr(nn, name), checks) for name, checks in checks_of.items()}
+    return {name: LayerKind(getattr(nn, name), checks) for name, checks in checks_of.items()}
 
 
-def plain() -> dict[str, Layer]:
+def plain() -> dict[str, LayerKind]:
     """Layers whose arguments are attributes of the same names."""
     shape = either(size, several(size, *range(1, 9)))
     kinds: dict[str, dict[str, Check]] = {
@@ -182,10 +182,10 @@ def plain() -> dict[str, Layer]:
         **{name: {"inplace": flag} for name in (
             "ReLU", "ReLU6", "SELU", "SiLU", "Mish", "Hardsigmoid", "Hardswish")},
     }  # fmt: skip
-    return {name: Layer(getattr(nn, name), checks) for name, checks in kinds.items()}
+    return {name: LayerKind(getattr(nn, name), checks) for name, checks in kinds.items()}
 
 
-def recurrent() -> dict[str, Layer]:
+def recurrent() -> dict[str, LayerKind]:
     """Recurrent layers and cells."""
     sizes = {"input_size": size, "hidden_size": size, "bias": flag}
     layers = {
@@ -193,12 +193,12 @@ def recurrent() -> dict[str, Layer]:
     }  # fmt: skip
     words = {"nonlinearity": word("tanh", "relu")}
     return {
-        "LSTM": Layer(nn.LSTM, {**layers, "proj_size": whole(0, LARGE)}),
-        "GRU": Layer(nn.GRU, layers),
-        "RNN": Layer(nn.RNN, {**layers, **words}),
-        "LSTMCell": Layer(nn.LSTMCell, sizes),
-        "GRUCell": Layer(nn.GRUCell, sizes),
-        "RNNCell": Layer(nn.RNNCell, {**sizes, **words}),
+        "LSTM": LayerKind(nn.LSTM, {**layers, "proj_size": whole(0, LARGE)}),
+        "GRU": LayerKind(nn.GRU, layers),
+        "RNN": LayerKind(nn.RNN, {**layers, **words}),
+        "LSTMCell": LayerKind(nn.LSTMCell, sizes),
+        "GRUCell": LayerKind(nn.GRUCell, sizes),
+        "RNNCell": LayerKind(nn.RNNCell, {**sizes, **words}),
     }
 
 
@@ -244,7 +244,7 @@ def make_encoder(
     return nn.TransformerEncoder(first, num_layers, last, enable_nested_tensor)
 
 
-def attention() -> dict[str, Layer]:
+def attention() -> dict[str, LayerKind]:
     """torch's attention and encoders."""
     layer = {
         "d_model": size, "nhead": size, "dim_feedforward": size, "dropout": share,
@@ -257,18 +257,20 @@ def attention() -> dict[str, Layer]:
     }  # fmt: skip
     whole_encoder = {**layer, "num_layers": whole(1, 256), "norm": flag, "enable_nested_tensor": flag}
     return {
-        "MultiheadAttention": Layer(nn.MultiheadAttention, own, attention_arguments),
-        "TransformerEncoderLayer": Layer(nn.TransformerEncoderLayer, layer, encoder_layer_arguments),
-        "TransformerEncoder": Layer(nn.TransformerEncoder, whole_encoder, encoder_arguments, make_encoder),
+        "MultiheadAttention": LayerKind(nn.MultiheadAttention, own, attention_arguments),
+        "TransformerEncoderLayer": LayerKind(nn.TransformerEncoderLayer, layer, encoder_layer_arguments),
+        "TransformerEncoder": LayerKind(
+            nn.TransformerEncoder, whole_encoder, encoder_arguments, make_encoder
+        ),
     }
 
 
 CONTAINERS = {
-    "Sequential": Layer(nn.Sequential, {}, container=True),
-    "ModuleList": Layer(nn.ModuleList, {}, container=True),
-    "ModuleDict": Layer(nn.ModuleDict, {}, container=True),
+    "Sequential": LayerKind(nn.Sequential, {}, container=True),
+    "ModuleList": LayerKind(nn.ModuleList, {}, container=True),
+    "ModuleDict": LayerKind(nn.ModuleDict, {}, container=True),
 }
-LAYERS: dict[str, Layer] = {
+LAYERS: dict[str, LayerKind] = {
     **CONTAINERS, **plain(), **convolutions(), **by_dimension(), **recurrent(), **attention(),
 }  # fmt: skip
 
@@ -362,7 +364,7 @@ OURS: dict[str, Ours] = {
 }
 
 
-def layer_of(name: Any) -> Layer:
+def layer_of(name: Any) -> LayerKind:
     """A kind of the closed list by its name in a file."""
     if isinstance(name, str) and name in LAYERS:
         return LAYERS[name]
@@ -370,7 +372,7 @@ def layer_of(name: Any) -> Layer:
         ours = OURS[name]
         kind = getattr(importlib.import_module(f"torchlift.{ours.home}"), name.partition(".")[2])
         make, container = functools.partial(ours.make, kind), bool(ours.children) or kind.__name__ == "MLP"
-        return Layer(kind, ours.checks, ours.read, make, container, ours.children)
+        return LayerKind(kind, ours.checks, ours.read, make, container, ours.children)
     raise PackedError(f"{name!r} is not a kind of module that a file may hold.")
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from torchlift.packed.budget import PackedError
-from torchlift.packed.byteflow import Sink, Source
-from torchlift.packed.frequencies import Table, entropy_bits, fit, read_table
+from torchlift.packed.byteflow import ByteSink, ByteSource
+from torchlift.packed.frequencies import FrequencyTable, entropy_bits, fit, read_table
 from torchlift.packed.rans import PIECE, Array, Decoder, Segment
 
 BYTE = 256
@@ -111,7 +111,7 @@ class Names:
         self.size, self.ideal = sum(coded.size for coded in every), sum(coded.ideal for coded in every)
         self.count = 2 * self.names.size
 
-    def describe(self, sink: Sink) -> None:
+    def describe(self, sink: ByteSink) -> None:
         """What reading needs before the first name."""
         if self.letters <= 1 or not self.names.size:
             return
@@ -142,9 +142,9 @@ class Names:
 class NamedValues:
     """Values whose names follow: the inverse of :class:`Names`."""
 
-    def __init__(self, values: Array, count: int, source: Source) -> None:
+    def __init__(self, values: Array, count: int, source: ByteSource) -> None:
         self.values, self.group = values, 1
-        self.inner: list[Table | None] = []
+        self.inner: list[FrequencyTable | None] = []
         letters = values.size
         if not letters and count:
             raise PackedError("entries have an empty palette.")

@@ -18,13 +18,13 @@ from torchlift.core.stored import levels_of
 from torchlift.errors import TorchliftError
 from torchlift.packed import foreign, rans
 from torchlift.packed.budget import Budget, PackedError, product
-from torchlift.packed.byteflow import Cursor, Sink, Source
+from torchlift.packed.byteflow import ByteSink, ByteSource, Cursor
 from torchlift.packed.decoding import (
     FLOATS,
     Entries,
     GridEntries,
-    Reading,
     SparseEntries,
+    TensorSource,
     entries,
     read_all,
 )
@@ -67,7 +67,7 @@ class Written:
 
 def write(items: Sequence[Item]) -> Written:
     """All items, the same content once."""
-    plan, streams, ideal = Sink(), list[bytes](), 0.0
+    plan, streams, ideal = ByteSink(), list[bytes](), 0.0
     plan.number(len(items))
     for batch in batches(items):
         drafts = [draft for draft in batch if isinstance(draft, Draft)]
@@ -122,11 +122,11 @@ class Draft:
     segments: list[rans.Segment]
     lanes: int
 
-    def finish(self, plan: Sink, states: Array, words: Array) -> bytes:
+    def finish(self, plan: ByteSink, states: Array, words: Array) -> bytes:
         """The stream; its description is appended to the plan."""
         item = self.item
         code = states.astype("<u4").tobytes() + words.astype("<u2").tobytes()
-        said = Sink()
+        said = ByteSink()
         if item.step is not None:
             said.number(item.step.ndim)
         self.form.describe(said)
@@ -217,11 +217,11 @@ class Head:
         return count * (self.kind.itemsize + 2 * bool(self.record & WITH_MASK))
 
 
-class Plan:
+class TensorReader:
     """All items of a file by number; all are paid for before one is made."""
 
     def __init__(self, plan: bytes, file: BinaryIO, begin: int, end: int, budget: Budget) -> None:
-        source, self.file, self.budget = Source(plan), file, budget
+        source, self.file, self.budget = ByteSource(plan), file, budget
         self.heads: list[Head] = []
         for _ in range(source.number(len(plan))):
             budget.take(OBJECT, "a tensor")
@@ -232,7 +232,7 @@ class Plan:
         if begin != end:
             raise PackedError("there are bytes after the last stream.")
 
-    def head(self, source: Source, begin: int, end: int) -> Head:
+    def head(self, source: ByteSource, begin: int, end: int) -> Head:
         """The next item's."""
         number = source.number(len(NAMES))
         if number == len(NAMES):
@@ -257,7 +257,9 @@ class Plan:
         head = self.heads[number]
         self.budget.take(head.bytes, "a tensor")
         decoder = rans.Decoder(Cursor(self.file, head.at + head.raw, head.code), head.lanes, self.budget)
-        reading = Reading(Source(head.said), Cursor(self.file, head.at, head.raw), decoder, self.budget)
+        reading = TensorSource(
+            ByteSource(head.said), Cursor(self.file, head.at, head.raw), decoder, self.budget
+        )
         dimensions = reading.plan.number(len(head.shape)) if head.record & WITH_STEP else 0
         count = product(head.shape)
         tensor_entries = entries(reading, head.kind, head.shape)
@@ -301,6 +303,6 @@ def recorded_step(tensor_entries: Entries, record: int, dimensions: int) -> Tens
 
 def read(plan: bytes, streams: BinaryIO, begin: int, end: int, budget: Budget) -> Iterator[Item]:
     """All items, one after the other."""
-    reader = Plan(plan, streams, begin, end, budget)
+    reader = TensorReader(plan, streams, begin, end, budget)
     for number in range(len(reader.heads)):
         yield reader.read(number)

@@ -28,10 +28,10 @@ from torchlift.report.page import (
     KeyValues,
     Note,
     Page,
+    Paragraphs,
     Section,
     Spread,
     Table,
-    Text,
 )
 from torchlift.report.standalone import beside, svg
 from torchlift.report.story import comparison_page, inversion_page, reproduction_page, run_page
@@ -54,13 +54,13 @@ __all__ = [
     "Loops",
     "Note",
     "Page",
+    "Paragraphs",
     "Phase",
     "Points",
     "Scatter",
     "Section",
     "Spread",
     "Table",
-    "Text",
     "beside",
     "comparison_page",
     "inversion_page",

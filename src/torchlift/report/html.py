@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torchlift import files
 from torchlift.report.figures import Bars, Chart, Dots, Heatmap, Image, Images, Scatter
 from torchlift.report.loops import Loops, loops_view
-from torchlift.report.page import Block, Cards, Details, KeyValues, Note, Page, Section, Table, Text
+from torchlift.report.page import Block, Cards, Details, KeyValues, Note, Page, Paragraphs, Section, Table
 from torchlift.report.palette import variables
 from torchlift.report.plots import chart_view
 from torchlift.report.points import dots_view, scatter_view
@@ -56,7 +56,7 @@ def write(page: Page, path: str | os.PathLike[str]) -> Path:
 def _view(block: Block) -> tuple[str, dict[str, Any]]:
     """The template of a block and what it draws."""
     match block:
-        case Text() | Note():
+        case Paragraphs() | Note():
             return "text.html", {"block": block, "note": isinstance(block, Note), "body": to_html(block.text)}
         case Cards():
             return "cards.html", cards_view(block)

@@ -17,7 +17,7 @@ from torchlift.report.numbers import Format
 
 
 @dataclass(frozen=True)
-class Text:
+class Paragraphs:
     """Paragraphs: blank lines part them, ``- `` starts a list item, `code`, **strong**, *emphasis*."""
 
     text: str
@@ -110,7 +110,7 @@ class Details:
 
 Figure = Chart | Scatter | Dots | Bars | Heatmap | Loops | Images
 
-Block = Text | Note | Cards | Table | KeyValues | Figure | Details
+Block = Paragraphs | Note | Cards | Table | KeyValues | Figure | Details
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchlift.report.figures import Chart, Line, Phase, Scatter
 from torchlift.report.numbers import significant
-from torchlift.report.svg import Axis, Tick, area, decimate, fit_axis, path, ticks
+from torchlift.report.svg import ChartAxis, Tick, area, decimate, fit_axis, path, ticks
 
 STYLES = 8
 Json = dict[str, Any]
@@ -17,15 +17,15 @@ Json = dict[str, Any]
 class Frame:
     """Two axes with their ticks; ``left`` is the room the y labels need, in pixels."""
 
-    x: Axis
-    y: Axis
+    x: ChartAxis
+    y: ChartAxis
     x_ticks: list[Tick]
     y_ticks: list[Tick]
     left: int
     crowded: bool
 
 
-def frame(x: Axis, y: Axis) -> Frame:
+def frame(x: ChartAxis, y: ChartAxis) -> Frame:
     """The frame of a chart: at most six ticks across, five up."""
     x_ticks, y_ticks = ticks(x, 6), ticks(y, 5)
     widest = max((len(tick.label) for tick in y_ticks), default=1)
@@ -59,7 +59,7 @@ def chart_view(chart: Chart) -> Json:
     }
 
 
-def _line_view(line: Line, index: int, x: Axis, y: Axis) -> Json:
+def _line_view(line: Line, index: int, x: ChartAxis, y: ChartAxis) -> Json:
     keep = decimate(line.y)
     across = [x.at(line.x[k]) for k in keep]
     rising = [(position, y.at(line.y[k])) for position, k in zip(across, keep, strict=True)]
@@ -80,7 +80,7 @@ def _line_view(line: Line, index: int, x: Axis, y: Axis) -> Json:
     return {"name": line.name, "path": path(rising), "band": band, "spots": [], "data": data, **looks}
 
 
-def _phase_views(phases: Sequence[Phase], x: Axis) -> list[Json]:
+def _phase_views(phases: Sequence[Phase], x: ChartAxis) -> list[Json]:
     shades = {label: number for number, label in enumerate(dict.fromkeys(phase.label for phase in phases))}
     places = [(x.at(phase.x0), x.at(phase.x1), phase.label) for phase in phases]
     drawn = [(a, b, label) for a, b, label in places if b > a]
@@ -91,7 +91,7 @@ def _phase_data(phases: Sequence[Phase]) -> list[Json]:
     return [{"x0": _rounded(phase.x0), "x1": _rounded(phase.x1), "label": phase.label} for phase in phases]
 
 
-def axes_data(figure: Chart | Scatter, x: Axis, y: Axis) -> Json:
+def axes_data(figure: Chart | Scatter, x: ChartAxis, y: ChartAxis) -> Json:
     """The axes as the hover script needs them."""
     return {
         "x": {"low": x.low, "high": x.high, "log": x.log, "label": figure.x_label},
@@ -112,7 +112,7 @@ def _heights(line: Line) -> Iterable[float]:
     return (*line.y, *(line.low or ()), *(line.high or ()))
 
 
-def _over(across: Iterable[float], heights: Iterable[float], y: Axis) -> list[tuple[float, float]]:
+def _over(across: Iterable[float], heights: Iterable[float], y: ChartAxis) -> list[tuple[float, float]]:
     return [(position, y.at(height)) for position, height in zip(across, heights, strict=True)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from torchlift.report.figures import DotRow, Dots, Points, Scatter
 from torchlift.report.numbers import interval, show
 from torchlift.report.plots import Json, as_json, axes_data, frame, style
-from torchlift.report.svg import Axis, fit_axis, ticks
+from torchlift.report.svg import ChartAxis, fit_axis, ticks
 
 TIE = 5
 """Pixels between the dots of seeds that gave the same number: they stand above one another."""
@@ -38,7 +38,7 @@ def dots_view(dots: Dots) -> Json:
     return {"figure": dots, "ticks": ticks(axis, 5), "reference": reference, "rows": rows}
 
 
-def _row_view(row: DotRow, index: int, axis: Axis, labels: Sequence[str]) -> Json:
+def _row_view(row: DotRow, index: int, axis: ChartAxis, labels: Sequence[str]) -> Json:
     finite = [value for value in row.values if math.isfinite(value)]
     mean = sum(finite) / len(finite) if finite else math.nan
     names = [labels[k] if k < len(labels) else str(k) for k in range(len(row.values))]
@@ -55,7 +55,7 @@ def _row_view(row: DotRow, index: int, axis: Axis, labels: Sequence[str]) -> Jso
     return {"name": row.name, "label": label, **position, **style(index, row.style)}
 
 
-def _points_view(points: Points, index: int, x: Axis, y: Axis) -> Json:
+def _points_view(points: Points, index: int, x: ChartAxis, y: ChartAxis) -> Json:
     bare = [0.0] * len(points.x)
     errors = zip(points.x, points.y, points.x_error or bare, points.y_error or bare, strict=True)
     spots: list[Json] = [
@@ -74,6 +74,6 @@ def _reach(values: Sequence[float], errors: Sequence[float] | None) -> Iterable[
     return (end for value, error in pairs for end in (value - error, value + error))
 
 
-def _whisker(axis: Axis, value: float, error: float) -> tuple[float, float] | None:
+def _whisker(axis: ChartAxis, value: float, error: float) -> tuple[float, float] | None:
     ends = axis.at(value - error), axis.at(value + error)
     return ends if error > 0 and all(map(math.isfinite, ends)) else None

@@ -18,7 +18,7 @@ Row = TypeVar("Row", bound=tuple[float, ...])
 
 
 @dataclass(frozen=True)
-class Axis:
+class ChartAxis:
     """The map v ↦ (v − low) / (high − low), or the same in log v."""
 
     low: float
@@ -41,23 +41,23 @@ class Tick:
     label: str
 
 
-def fit_axis(values: Iterable[float], *, log: bool = False, pad: float = 0.04) -> Axis:
+def fit_axis(values: Iterable[float], *, log: bool = False, pad: float = 0.04) -> ChartAxis:
     """The axis that shows all finite ``values``; a linear one starts at 0 when 0 is near."""
     finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
     if not finite:
-        return Axis(0.1, 1.0, log=True) if log else Axis(0.0, 1.0)
+        return ChartAxis(0.1, 1.0, log=True) if log else ChartAxis(0.0, 1.0)
     low, high = min(finite), max(finite)
     if log:
         first, last = math.log10(low), math.log10(high)
         margin = pad * (last - first) or math.log10(2)
         below, above = 10.0 ** max(first - margin, -323.0), 10.0 ** min(last + margin, 308.0)
-        return Axis(min(low, below), max(high, above), log=True)
+        return ChartAxis(min(low, below), max(high, above), log=True)
     if high - low <= 1e-9 * max(abs(low), abs(high)):
         margin = abs(low) / 10 or 1.0
-        return Axis(low - margin, high if high == 1.0 else high + margin)  # no share is above 1
+        return ChartAxis(low - margin, high if high == 1.0 else high + margin)  # no share is above 1
     margin = pad * (high - low)
     near_zero = 0 <= low < 0.25 * (high - low)
-    return Axis(0.0 if near_zero else low - margin, high + margin)
+    return ChartAxis(0.0 if near_zero else low - margin, high + margin)
 
 
 def nice_step(span: float, most: int) -> float:
@@ -66,7 +66,7 @@ def nice_step(span: float, most: int) -> float:
     return next(m * power for m in (1, 2, 5, 10, 20) if m * power * most >= span * (1 - 1e-9))
 
 
-def tick_values(axis: Axis, most: int = 6) -> list[float]:
+def tick_values(axis: ChartAxis, most: int = 6) -> list[float]:
     """Round numbers inside the axis: multiples of a nice step, or decades with 2 and 5 between."""
     if axis.log and (decades := _log_values(axis, most)):
         return decades
@@ -76,7 +76,7 @@ def tick_values(axis: Axis, most: int = 6) -> list[float]:
     return [round(index * step, decimals) for index in range(first, last + 1)]
 
 
-def ticks(axis: Axis, most: int = 6) -> list[Tick]:
+def ticks(axis: ChartAxis, most: int = 6) -> list[Tick]:
     """``tick_values`` with their places and labels."""
     values = tick_values(axis, most)
     wide = axis.log and bool(values) and values[-1] / values[0] >= 20
@@ -84,7 +84,7 @@ def ticks(axis: Axis, most: int = 6) -> list[Tick]:
     return [Tick(axis.at(value), label) for value, label in zip(values, labels, strict=True)]
 
 
-def _log_values(axis: Axis, most: int) -> list[float]:
+def _log_values(axis: ChartAxis, most: int) -> list[float]:
     first, last = math.floor(math.log10(axis.low)), math.ceil(math.log10(axis.high))
     for mantissas in ((1, 2, 5), (1, 3), (1,)):
         values = [m * 10.0**power for power in range(first, last + 1) for m in mantissas]

@@ -23,7 +23,7 @@ ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
 )
 
 
-class Residual(nn.Module):
+class RandomResidual(nn.Module):
     """x + f(x), with a projection where sizes differ."""
 
     def __init__(self, body: nn.Module, short: nn.Module) -> None:
@@ -60,7 +60,7 @@ class Squeeze(nn.Module):
         return x * scale[:, :, None, None]
 
 
-class Gate(nn.Module):
+class RandomGate(nn.Module):
     """a ⊙ σ(b) of the two halves of the channels."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ class RandomCNN:
         body = nn.Sequential(
             self.conv(width, inner), *self.after(inner), self.conv(inner, wide), nn.BatchNorm2d(wide)
         )
-        return Residual(body, nn.Identity() if wide == width else nn.Conv2d(width, wide, 1)), wide
+        return RandomResidual(body, nn.Identity() if wide == width else nn.Conv2d(width, wide, 1)), wide
 
     def separable(self, width: int) -> tuple[nn.Module, int]:
         """Depthwise, then pointwise."""
@@ -181,7 +181,7 @@ class RandomCNN:
     def gate(self, width: int) -> tuple[nn.Module, int]:
         """A gated convolution."""
         wide = self.width()
-        gate = nn.GLU(1) if self.dice.random() < 0.5 else Gate()
+        gate = nn.GLU(1) if self.dice.random() < 0.5 else RandomGate()
         return nn.Sequential(self.conv(width, 2 * wide), gate), wide
 
     def pool(self, width: int) -> tuple[nn.Module, int]:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class TransformerDraw:
     """What was drawn."""
 
     width: int
@@ -31,14 +31,14 @@ class Plan:
     tied: bool
 
 
-def drawn(seed: int) -> Plan:
+def drawn(seed: int) -> TransformerDraw:
     """A plan from a seed."""
     dice = random.Random(seed)
     heads, size = dice.choice([2, 4]), dice.choice([4, 6])
     attention = dice.choice(["separate", "separate", "chunked", "unflattened", "torch", "encoder"])
     square = attention in ("torch", "encoder")
     source = dice.choice(["tokens", "features"])
-    return Plan(
+    return TransformerDraw(
         width=heads * size if square or dice.random() < 0.5 else dice.choice([12, 16]),
         heads=heads,
         kv_heads=dice.choice([heads, heads // 2]) if attention == "separate" else heads,
@@ -70,7 +70,7 @@ class RMS(nn.Module):
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
 
 
-def norm_of(plan: Plan, width: int) -> nn.Module:
+def norm_of(plan: TransformerDraw, width: int) -> nn.Module:
     """A norm of the plan's kind."""
     kinds: dict[str, Any] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "own rms": RMS}
     return kinds[plan.norm](width)
@@ -84,10 +84,10 @@ def rotated(x: Tensor) -> Tensor:
     return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
 
 
-class Attention(nn.Module):
+class RandomAttention(nn.Module):
     """Attention in one of the usual spellings."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: TransformerDraw) -> None:
         super().__init__()
         self.style, self.rotary = plan.attention, plan.rotary
         self.num_heads, self.head_dim = plan.heads, plan.head_size
@@ -134,7 +134,7 @@ class Attention(nn.Module):
 class SelfAttention(nn.Module):
     """torch's own attention on one input."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: TransformerDraw) -> None:
         super().__init__()
         self.attention = nn.MultiheadAttention(plan.width, plan.heads, bias=plan.bias, batch_first=True)
 
@@ -143,10 +143,10 @@ class SelfAttention(nn.Module):
         return self.attention(x, x, x)[0]
 
 
-class MLP(nn.Module):
+class RandomMLP(nn.Module):
     """Plain, gated, or gated in halves."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: TransformerDraw) -> None:
         super().__init__()
         self.kind = plan.mlp
         self.up = nn.Linear(plan.width, plan.inner * (1 + (plan.mlp == "halves")), plan.bias)
@@ -163,14 +163,14 @@ class MLP(nn.Module):
         return self.down(functional.gelu(self.up(x)))
 
 
-class Block(nn.Module):
+class RandomBlock(nn.Module):
     """Attention and MLP on a residual stream, norms first or last."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: TransformerDraw) -> None:
         super().__init__()
         self.first = plan.first
-        self.attention = SelfAttention(plan) if plan.attention == "torch" else Attention(plan)
-        self.mlp = MLP(plan)
+        self.attention = SelfAttention(plan) if plan.attention == "torch" else RandomAttention(plan)
+        self.mlp = RandomMLP(plan)
         self.norm1, self.norm2 = norm_of(plan, plan.width), norm_of(plan, plan.width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -185,7 +185,7 @@ class Block(nn.Module):
 class RandomTransformer(nn.Module):
     """A transformer drawn from a seed; see :func:`random_transformer`."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: TransformerDraw) -> None:
         super().__init__()
         self.plan_ends = plan.ends
         features = plan.source == "features"
@@ -213,13 +213,13 @@ class RandomTransformer(nn.Module):
         return self.head(x)
 
 
-def block_of(plan: Plan) -> nn.Module:
+def block_of(plan: TransformerDraw) -> nn.Module:
     """A block of one's own, or torch's."""
     if plan.attention == "encoder":
         return nn.TransformerEncoderLayer(
             plan.width, plan.heads, plan.inner, batch_first=True, norm_first=plan.first, bias=plan.bias
         )
-    return Block(plan)
+    return RandomBlock(plan)
 
 
 def random_transformer(seed: int) -> tuple[nn.Module, Tensor]:

@@ -25,7 +25,7 @@ Way = Literal["dead", "constant", "none"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Trial:
+class ShrinkTrial:
     """What a trial gave."""
 
     seed: int
@@ -66,7 +66,7 @@ def trained(model: nn.Module, x: Tensor, steps: int) -> nn.Module:
     return model.eval()
 
 
-def trial(kind: str, seed: int, way: Way = "dead") -> Trial:
+def trial(kind: str, seed: int, way: Way = "dead") -> ShrinkTrial:
     """Plant zeros, shrink, compare; every other network is trained."""
     model, x = network(kind, seed)
     dice = random.Random(seed)
@@ -81,7 +81,7 @@ def trial(kind: str, seed: int, way: Way = "dead") -> Trial:
     outputs = both(model, small, examples)
     kept = [row for row in rows if row.zero > row.cut]
     sizes = [sum(p.numel() for p in m.parameters()) for m in (model, small)]
-    return Trial(
+    return ShrinkTrial(
         seed=seed,
         way=way,
         trained=bool(seed % 2),

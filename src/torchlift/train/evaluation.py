@@ -1,14 +1,12 @@
 """Validation: the task's loss and the number people read, without touching the problem."""
 
-import contextlib
 import dataclasses
 import math
-from collections.abc import Generator
 
 import torch
 
 from torchlift.core import Batch, Problem, Supervised
-from torchlift.loss import output
+from torchlift.loss import evaluating, output
 from torchlift.train.batches import Source
 from torchlift.train.engines import Engine
 from torchlift.train.metrics import Collected, Metric, OverAll, PerBatch
@@ -31,25 +29,12 @@ class Score:
         return (sign * self.metric, self.loss) < (sign * other.metric, other.loss)
 
 
-@contextlib.contextmanager
-def evaluating(problem: Problem) -> Generator[None]:
-    """Evaluation mode without gradients, and the modes as they were afterwards."""
-    training = [module for module in problem.modules() if module.training]
-    problem.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module in training:
-            module.training = True
-
-
 def evaluate(problem: Problem, data: Source, engine: Engine, metric: Metric | None = None) -> Score:
     """Means over all samples; several processes share the batches between them."""
     loss, collected = problem.loss, Collected(problem) if isinstance(metric, OverAll) else None
     per_batch = None if isinstance(metric, OverAll) else metric
     sums = torch.zeros(3, dtype=torch.float64)
-    with evaluating(problem):
+    with evaluating(problem), torch.no_grad():
         for number, batch in enumerate(data.ordered()):
             if collected is not None:
                 collected.add(move(batch, engine.device))

@@ -14,7 +14,7 @@ from torchlift.core import record_pruned
 from torchlift.errors import OrderError
 from torchlift.lifts import Templates
 from torchlift.methods.sharing.banks import banks
-from torchlift.methods.sharing.uses import Blended, Scaled
+from torchlift.methods.sharing.uses import Blended, ScaledUse
 
 
 def storages(model: nn.Module) -> int:
@@ -50,7 +50,7 @@ def test_parallel_and_antiparallel_layers_fold_exactly():
     small, x = lift.project(problem).eval(), torch.randn(3, 2, 7, 7)
     torch.testing.assert_close(small.predict(x), problem.predict(x), atol=1e-5, rtol=1e-5)
     convs = [block.conv for block in small.model.blocks]
-    assert [type(conv) for conv in convs] == [Scaled, nn.Conv2d, Scaled, nn.Conv2d, nn.Conv2d]
+    assert [type(conv) for conv in convs] == [ScaledUse, nn.Conv2d, ScaledUse, nn.Conv2d, nn.Conv2d]
     assert convs[0].scale.item() == pytest.approx(-0.5)
     assert convs[2].scale.item() == pytest.approx(-0.15)
     assert convs[0].inner.weight is convs[1].weight is convs[2].inner.weight
@@ -294,7 +294,7 @@ def test_tied_weights_fold_in_all_their_places():
     lift, problem = lifted_with([[1.0], [-3.0], [2.0]], task, fold=1.0)
     small = lift.project(problem)
     torch.testing.assert_close(small.predict(x), problem.predict(x))
-    assert [type(part).__name__ for part in small.model] == ["Scaled", "Linear", "Scaled", "Linear"]
+    assert [type(part).__name__ for part in small.model] == ["ScaledUse", "Linear", "ScaledUse", "Linear"]
     assert small.model[3].weight is small.model[0].inner.weight
 
 
@@ -310,7 +310,7 @@ def test_folding_needs_the_layers_underneath():
 
 def test_a_use_answers_for_its_layer():
     conv = nn.Conv2d(2, 3, 3, stride=2)
-    use = Scaled(conv, "weight", -2.0)
+    use = ScaledUse(conv, "weight", -2.0)
     assert use.stride == (2, 2)
     torch.testing.assert_close(use.weight, -2.0 * conv.weight)
     assert use.bias is conv.bias
@@ -328,7 +328,7 @@ def test_a_pruned_layer_without_its_like_stays_and_says_why():
 
 
 def test_an_input_by_name_is_scaled_and_none_is_an_error():
-    use, x = Scaled(nn.Linear(3, 2), "weight", -2.0), torch.randn(4, 3)
+    use, x = ScaledUse(nn.Linear(3, 2), "weight", -2.0), torch.randn(4, 3)
     assert torch.equal(use(input=x), use(x))
     with pytest.raises(TypeError, match="without an input to scale"):
         use(values=x)

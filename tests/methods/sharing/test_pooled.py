@@ -14,7 +14,7 @@ from torch.testing import assert_close
 import torchlift as tl
 from torchlift.core import Task, nodes
 from torchlift.errors import TorchliftError
-from torchlift.methods.sharing.pooling import Reader, block_sums, pool
+from torchlift.methods.sharing.pooling import MapReader, block_sums, pool
 from torchlift.recipes import Chain, ContinuousSparsification, Inside, Pooled, Smol
 
 
@@ -60,7 +60,7 @@ def test_a_network_that_reads_blocks_alike_already_stays_the_same_function():
         mean = nn.functional.avg_pool2d(given[3].weight.view(5, 3, 4, 4), 2)
         given[3].weight.copy_(nn.functional.interpolate(mean, scale_factor=2).flatten(1))
     small = copy.deepcopy(given)
-    pool(small, Reader("3", (3, 4, 4)), 2)
+    pool(small, MapReader("3", (3, 4, 4)), 2)
     assert_close(small(x), given(x))
     assert sum(p.numel() for p in small.parameters()) == sum(p.numel() for p in given.parameters()) - 36 * 5
 
@@ -179,6 +179,6 @@ def test_a_block_of_one_is_no_block():
 def test_a_layer_that_is_frozen_stays_frozen():
     model = net()
     model[3].requires_grad_(False)
-    pool(model, Reader("3", (3, 4, 4)), 2)
+    pool(model, MapReader("3", (3, 4, 4)), 2)
     assert not any(p.requires_grad for p in model[3].parameters())
     assert Pooled().accepts(Task(model)) is None  # without data nothing is known

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchlift.channels.follow.constants import VARIES
 from torchlift.channels.follow.follower import Follower
 from torchlift.channels.follow.labels import varying
-from torchlift.channels.follow.rules import Norm, Scaled, rule, tensors_in
+from torchlift.channels.follow.rules import Norm, SliceNormed, rule, tensors_in
 from torchlift.channels.layers import CountedGroupNorm, CountedLayerNorm, CountedResponseNorm
 
 
@@ -72,7 +72,7 @@ def by_slice(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
     if id(v) not in f.names or id(g) not in f.names:
         f.give_up([v, g], "a norm of weights that are computed")
         return
-    f.scaled.append(Scaled(f.names[id(g)], f.names[id(v)], dim))
+    f.scaled.append(SliceNormed(f.names[id(g)], f.names[id(v)], dim))
     ours, theirs = (
         [core for core in f.look(t).cores if varying(core) == {axis}] for t, axis in ((v, dim), (g, dim))
     )
@@ -116,7 +116,7 @@ EPS = ("eps", "variance_epsilon", "epsilon", "norm_eps")
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
+class NormFields:
     """How such a module names its ε."""
 
     eps: str
@@ -152,7 +152,7 @@ def counts(module: nn.Module) -> bool:
     return counted or is_response_norm(module) or rms_form(module) is not None
 
 
-def rms_form(module: nn.Module) -> Form | None:
+def rms_form(module: nn.Module) -> NormFields | None:
     """The form of a module that may be such a norm: one vector ``weight``, an ε, no children."""
     own = dict(module.named_parameters(recurse=False))
     others = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)  # pyright: ignore[reportPrivateUsage]
@@ -161,7 +161,7 @@ def rms_form(module: nn.Module) -> Form | None:
     if any(True for _ in module.children()):
         return None
     name = next((eps for eps in EPS if hasattr(module, eps)), None)
-    return None if name is None else Form(name)
+    return None if name is None else NormFields(name)
 
 
 def scaled_rms(weight: Tensor, eps: float, before: int, after: int, kind: Kind) -> tuple[Tensor, float]:

@@ -35,7 +35,7 @@ class Norm:
 
 
 @dataclasses.dataclass(frozen=True)
-class Scaled:
+class SliceNormed:
     """A weight g · v / ‖v‖ with a norm for each slice of a dimension: names of the two parameters."""
 
     g: str

@@ -29,7 +29,7 @@ from torchlift.channels.follow.follower import Follower
 from torchlift.channels.follow.labels import Labels, compressed, varying
 from torchlift.channels.follow.norms import counts, through_norm
 from torchlift.channels.follow.readers import Readers
-from torchlift.channels.follow.rules import Labeled, Norm, Scaled, Shape
+from torchlift.channels.follow.rules import Labeled, Norm, Shape, SliceNormed
 from torchlift.core.stored import KEPT, STEP
 from torchlift.errors import TorchliftError
 
@@ -45,7 +45,7 @@ class Trace:
     labels: Labels
     readers: Readers
     norms: tuple[Norm, ...]
-    scaled: tuple[Scaled, ...]
+    scaled: tuple[SliceNormed, ...]
     shapes: tuple[Shape, ...]
     samples: int
     """How many samples the multiplications were counted for."""

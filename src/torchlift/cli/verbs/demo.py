@@ -10,7 +10,7 @@ from torchlift.cli.flags import Debug, Json
 if TYPE_CHECKING:
     from torch import nn
 
-    from torchlift.cli.demo_story import Delivered
+    from torchlift.cli.demo_story import DemoNetwork
 
 EXAMPLE = """Examples:
 
@@ -90,7 +90,7 @@ def demo(
     show(json, results | places, summary)
 
 
-def try_write(out: Path, rows: "list[Delivered]", use: str) -> Path | None:
+def try_write(out: Path, rows: "list[DemoNetwork]", use: str) -> Path | None:
     """The page, where the extra that draws it is installed."""
     from torchlift.cli.demo_story import with_deliveries
     from torchlift.cli.output import note

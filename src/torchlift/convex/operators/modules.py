@@ -93,7 +93,7 @@ def linear_part(module: nn.Module, shape: Shape, like: Tensor) -> Operator | Non
             return _adaptive(module, shape) or Mapped(module, shape, like)
         case nn.BatchNorm1d() | nn.BatchNorm2d() if not module.training and module.running_var is not None:
             return _norm(module, shape)
-        case _ if isinstance(module, (*AFFINE, graph.Reshape, graph.Call)):
+        case _ if isinstance(module, (*AFFINE, graph.ReshapeSamples, graph.Call)):
             return Mapped(module, shape, like)
         case _ if isinstance(module, EVALUATED) and not module.training:
             return Mapped(module, shape, like)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchlift.convex.solvers.bounds import Bounds, exchange, in_cache, project, sides, violations
-from torchlift.convex.solvers.gradient import Spectrum
+from torchlift.convex.solvers.gradient import EigenvalueRange
 
 _ROUNDS = 10
 _STEPS = 100
@@ -19,7 +19,7 @@ _REDUCTION = 1e-5  # of the residual, in one round
 
 
 def faces(
-    h: Tensor, g: Tensor, bounds: Bounds, start: Tensor, spectrum: Spectrum, *, tolerance: float
+    h: Tensor, g: Tensor, bounds: Bounds, start: Tensor, spectrum: EigenvalueRange, *, tolerance: float
 ) -> tuple[Tensor, Tensor]:
     """argmin ½xᵀHx − gᵀx over lo ≤ x ≤ hi from ``start``; returns x and which rows are solved.
 

@@ -18,14 +18,14 @@ def constant_momentum(condition: float) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Spectrum:
+class EigenvalueRange:
     """The least and the largest eigenvalue of H."""
 
     low: float
     high: float
 
     @classmethod
-    def of(cls, h: Tensor) -> "Spectrum":
+    def of(cls, h: Tensor) -> "EigenvalueRange":
         """By one eigenvalue decomposition."""
         values = torch.linalg.eigvalsh(h)
         return cls(float(values[0].clamp(min=0)), float(values[-1]))
@@ -41,7 +41,7 @@ def projected_gradient(
     g: Tensor,
     bounds: Bounds,
     start: Tensor,
-    spectrum: Spectrum,
+    spectrum: EigenvalueRange,
     *,
     tolerance: float,
     steps: int,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchlift.convex.solvers.bounds import Bounds, project, sides
 from torchlift.convex.solvers.faces import faces
-from torchlift.convex.solvers.gradient import Spectrum, projected_gradient
+from torchlift.convex.solvers.gradient import EigenvalueRange, projected_gradient
 from torchlift.convex.solvers.interior import interior_point
 from torchlift.convex.solvers.pivoting import pivot, rows_at_once
 from torchlift.convex.solvers.solved import Solved
@@ -45,7 +45,7 @@ def quadratic(
     scale = torch.ones_like(h[0]) if bounds.total is not None else h.diagonal().rsqrt()
     scaled = Bounds(bounds.lo / scale, bounds.hi / scale, bounds.total)
     h, g = scale[:, None] * h * scale, g * scale
-    spectrum = Spectrum.of(h)
+    spectrum = EigenvalueRange.of(h)
     x = project(torch.zeros_like(g) if start is None else start / scale, scaled)
     if method == "auto":
         x = _auto(h, g, scaled, x, spectrum, tolerance, steps)
@@ -60,7 +60,7 @@ def quadratic(
     return Solved(_snap(x * scale, sides(x, scaled), bounds), left <= tolerance, left, steps)
 
 
-def _residual(h: Tensor, g: Tensor, bounds: Bounds, x: Tensor, spectrum: Spectrum) -> float:
+def _residual(h: Tensor, g: Tensor, bounds: Bounds, x: Tensor, spectrum: EigenvalueRange) -> float:
     """The largest relative step of one projected gradient; +inf for anything that is not a number."""
     if len(g) == 0:
         return 0.0
@@ -78,7 +78,7 @@ def _snap(x: Tensor, side: Tensor, bounds: Bounds) -> Tensor:
 
 
 def _auto(
-    h: Tensor, g: Tensor, bounds: Bounds, x: Tensor, spectrum: Spectrum, tolerance: float, steps: int
+    h: Tensor, g: Tensor, bounds: Bounds, x: Tensor, spectrum: EigenvalueRange, tolerance: float, steps: int
 ) -> Tensor:
     root = math.sqrt(spectrum.condition)
     if bounds.total is None:
@@ -92,7 +92,7 @@ def _auto(
     return _finish(h, g, bounds, x, done, spectrum, tolerance, steps)
 
 
-def _near(h: Tensor, g: Tensor, bounds: Bounds, x: Tensor, spectrum: Spectrum, steps: int) -> Tensor:
+def _near(h: Tensor, g: Tensor, bounds: Bounds, x: Tensor, spectrum: EigenvalueRange, steps: int) -> Tensor:
     """The bounds that hold, most likely, in single precision; the start where that overflows."""
     single = bounds.to(torch.float32)
     near, _ = projected_gradient(
@@ -108,7 +108,7 @@ def _finish(
     bounds: Bounds,
     x: Tensor,
     done: Tensor,
-    spectrum: Spectrum,
+    spectrum: EigenvalueRange,
     tolerance: float,
     steps: int,
 ) -> Tensor:

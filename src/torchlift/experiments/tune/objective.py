@@ -48,7 +48,7 @@ class Objective:
 
     def values(self, trial: Any) -> dict[str, Any]:
         """What is drawn, and what is fixed."""
-        return {**draw(self.space, Pinned(trial, self.fixed)), **self.fixed}
+        return {**draw(self.space, PinnedTrial(trial, self.fixed)), **self.fixed}
 
     def arm(self, values: Mapping[str, Any]) -> Arm:
         """A point of the space as a run."""
@@ -63,7 +63,7 @@ class Objective:
         return setup.run(arm, self.seed, listener=report, progress=False).scores["valid"].metric
 
 
-class Pinned:
+class PinnedTrial:
     """A trial that draws no parameter whose value is fixed, so that it does not count as one."""
 
     def __init__(self, trial: Any, fixed: Mapping[str, Any]) -> None:

@@ -144,7 +144,7 @@ def draw(space: Space | SpaceFunction, trial: Any) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
+class TrialValues:
     """Values by where they go."""
 
     recipe: dict[str, Any]
@@ -152,10 +152,10 @@ class Parts:
     optimizer: dict[str, Any]
 
 
-def sort_values(values: Mapping[str, Any], recipe: Callable[..., Any]) -> Parts:
+def sort_values(values: Mapping[str, Any], recipe: Callable[..., Any]) -> TrialValues:
     """The recipe's fields, settings of the run, and the optimizer's options (``lr``, ``opt.<name>``)."""
     fields = list(inspect.signature(recipe).parameters)
-    parts = Parts({}, {}, {})
+    parts = TrialValues({}, {}, {})
     for name, value in values.items():
         if name in fields:
             parts.recipe[name] = value

@@ -35,7 +35,7 @@ class Thresholded(Node):
 
 
 @dataclasses.dataclass(frozen=True)
-class SoftThreshold(WeightLift):
+class SoftThresholdWeights(WeightLift):
     """min over v, s of f(sign(v) max(0, |v| − σ(s))): STR, Kusupati et al. (2020). A baseline.
 
     Weight decay, on s too, is what drives the sparsity: s falls to 0 under it, and the threshold rises to ½.

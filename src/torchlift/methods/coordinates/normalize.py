@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
 from torchlift.core import Fit, ModuleLift, Node, Problem, merge, nodes
-from torchlift.core.outputs import Shape, own_shape
+from torchlift.core.outputs import OutputShape, own_shape
 from torchlift.methods.neural_lifting.residual import axis
 
 
@@ -25,7 +25,7 @@ class Normed(Node):
     seen: Tensor
     options: Mapping[str, Mapping[str, Any]] = {"gamma": {}, "beta": {}}
 
-    def __init__(self, inner: nn.Module, shape: Shape, momentum: float, epsilon: float = 1e-5) -> None:
+    def __init__(self, inner: nn.Module, shape: OutputShape, momentum: float, epsilon: float = 1e-5) -> None:
         super().__init__()
         self.inner, self.shape = inner, shape
         self.momentum, self.epsilon = momentum, epsilon

@@ -11,7 +11,7 @@ from torchlift.core import Node, WeightLift
 from torchlift.errors import SelectionError, TorchliftError
 
 
-class Blocks(Node):
+class RowBlocks(Node):
     """W = [V₁; …; V_k]."""
 
     def __init__(self, weight: Tensor, count: int) -> None:
@@ -54,4 +54,4 @@ class Split(WeightLift):
         if not able:
             rows = ", ".join(f"{name} has {len(w)} rows" for name, w in weights.items())
             raise SelectionError(f"{self!r} finds no equal blocks of two rows or more: {rows}.")
-        return {name: Blocks(weight, self.parts) for name, weight in able.items()}
+        return {name: RowBlocks(weight, self.parts) for name, weight in able.items()}

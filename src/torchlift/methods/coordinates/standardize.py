@@ -11,7 +11,8 @@ from torch.func import functional_call
 from torch.nn.functional import linear
 
 from torchlift.core import Fit, ModuleLift, Node, Problem, masks_of, needs_fit, nodes
-from torchlift.loss import split
+from torchlift.flow.affine import through
+from torchlift.loss import evaluating, split
 from torchlift.tree import like
 
 LINEAR = (nn.Linear,)
@@ -38,11 +39,6 @@ def scaled(weight: Tensor, scale: Tensor) -> Tensor:
     if weight.ndim == 2:
         return weight @ scale
     return (scale.T @ weight.flatten(2)).view_as(weight)
-
-
-def through(weight: Tensor, x: Tensor) -> Tensor:
-    """What a layer makes of an input that is x everywhere."""
-    return (weight if weight.ndim == 2 else weight.flatten(2).sum(2)) @ x
 
 
 def relative_scale(deviation: Tensor) -> Tensor:
@@ -175,15 +171,12 @@ class Standardize(ModuleLift):
             raise needs_fit(self, "takes statistics of inputs: pass x=, or")
         x = split(next(iter(fit.batches())))[0] if self.x is None and fit is not None else self.x
         mine = [node for _, node in nodes(lifted) if isinstance(node, Standardized) and node.way_back == self]
-        training = [module for module in lifted.modules() if module.training]
         for node in mine:
             node.watched = []
-        with torch.no_grad():
-            lifted.eval().predict(like(x, mine[0].mean))
+        with evaluating(lifted), torch.no_grad():
+            lifted.predict(like(x, mine[0].mean))
         for node in mine:
             node.take_statistics()
-        for module in training:
-            module.training = True
         return lifted
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torchlift.core import Fit, ModuleLift, Node, Problem, masks_of, needs_fit, nodes
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.flow.trace import chunks, flow
-from torchlift.loss import output, split
+from torchlift.loss import evaluating, output, split
 from torchlift.methods.depth.deeper import Deeper, Gather
 from torchlift.methods.depth.segments import near, segments
 from torchlift.methods.depth.spots import CONVOLUTIONS
@@ -174,17 +174,14 @@ class CriticalLayer(ModuleLift):
 
     def watched(self, problem: Problem, mine: Mapping[str, Deeper], inputs: Iterable[Any]) -> dict[str, Any]:
         """What the new neurons take and give on the inputs, in evaluation mode."""
-        training = [module for module in problem.modules() if module.training]
         gathered = {name: Gather(node.axis) for name, node in mine.items()}
         for name, node in mine.items():
             node.watch = gathered[name]
-        with torch.no_grad():
+        with evaluating(problem), torch.no_grad():
             for module in inputs:
-                problem.eval().predict(like(module, next(iter(mine.values())).slope))
+                problem.predict(like(module, next(iter(mine.values())).slope))
         for node in mine.values():
             node.watch = None
-        for module in training:
-            module.training = True
         if silent := [name for name, gather in gathered.items() if gather.seen is None]:
             raise SelectionError(f"{self!r}: {silent[0]!r} is never called on these inputs.")
         return {name: gather.seen for name, gather in gathered.items()}

@@ -19,7 +19,7 @@ from torchlift.methods.depth.factor import (
     pointwise,
     resized,
 )
-from torchlift.methods.depth.segments import Segment
+from torchlift.methods.depth.segments import LinearPiece
 
 
 class Deeper(Node):
@@ -86,7 +86,7 @@ class Deeper(Node):
 
     @torch.no_grad()
     def place_on_pieces(
-        self, activation: nn.Module, pieces: Sequence[Segment], seen: Moments, margin: float
+        self, activation: nn.Module, pieces: Sequence[LinearPiece], seen: Moments, margin: float
     ) -> None:
         """Put every neuron on a straight piece, by the ranges seen, and make up for it after it (eq. 4.2)."""
         layer = self.original.pop()

@@ -12,7 +12,7 @@ INF = math.inf
 
 
 @dataclasses.dataclass(frozen=True)
-class Segment:
+class LinearPiece:
     """σ(z) = slope · z + offset for low < z < high.
 
     Up to ``error``: relative to the length of a bounded piece, absolute on an unbounded one.
@@ -30,38 +30,38 @@ class Segment:
         return self.high - self.low < INF
 
 
-RIGHT = Segment(0.0, INF)
+RIGHT = LinearPiece(0.0, INF)
 
 
-def exact(module: nn.Module) -> tuple[Segment, ...]:
+def exact(module: nn.Module) -> tuple[LinearPiece, ...]:
     """The straight, sloping pieces of a piecewise linear activation; none for other modules."""
     match module:
         case nn.ReLU() | nn.ELU() | nn.CELU() | nn.RReLU():
             return (RIGHT,)
         case nn.LeakyReLU():
-            return RIGHT, Segment(-INF, 0.0, module.negative_slope)
+            return RIGHT, LinearPiece(-INF, 0.0, module.negative_slope)
         case nn.SELU():
-            return (Segment(0.0, INF, 1.0507009873554805),)
+            return (LinearPiece(0.0, INF, 1.0507009873554805),)
         case nn.ReLU6():
-            return (Segment(0.0, 6.0),)
+            return (LinearPiece(0.0, 6.0),)
         case nn.Hardtanh():
-            return (Segment(module.min_val, module.max_val),)
+            return (LinearPiece(module.min_val, module.max_val),)
         case nn.Hardsigmoid():
-            return (Segment(-3.0, 3.0, 1 / 6, 1 / 2),)
+            return (LinearPiece(-3.0, 3.0, 1 / 6, 1 / 2),)
         case nn.Hardswish():
-            return (Segment(3.0, INF),)
+            return (LinearPiece(3.0, INF),)
         case nn.Hardshrink():
-            return Segment(module.lambd, INF), Segment(-INF, -module.lambd)
+            return LinearPiece(module.lambd, INF), LinearPiece(-INF, -module.lambd)
         case nn.Softshrink():
             edge = module.lambd
-            return Segment(edge, INF, 1.0, -edge), Segment(-INF, -edge, 1.0, edge)
+            return LinearPiece(edge, INF, 1.0, -edge), LinearPiece(-INF, -edge, 1.0, edge)
         case nn.Threshold():
-            return (Segment(module.threshold, INF),)
+            return (LinearPiece(module.threshold, INF),)
         case _:
             return ()
 
 
-def nearly(module: nn.Module, tolerance: float) -> tuple[Segment, ...]:
+def nearly(module: nn.Module, tolerance: float) -> tuple[LinearPiece, ...]:
     """A piece of a smooth activation that is straight up to ``tolerance`` of the length used of it.
 
     tanh(z) = z − z³/3 + … on |z| ≤ r: error r²/3 per unit; sigmoid: r²/12, softsign: r. GELU, SiLU, softplus
@@ -71,19 +71,19 @@ def nearly(module: nn.Module, tolerance: float) -> tuple[Segment, ...]:
     match module:
         case nn.Tanh():
             reach = math.sqrt(3 * tolerance)
-            return (Segment(-reach, reach, 1.0, 0.0, tolerance),)
+            return (LinearPiece(-reach, reach, 1.0, 0.0, tolerance),)
         case nn.Sigmoid():
             reach = math.sqrt(12 * tolerance)
-            return (Segment(-reach, reach, 1 / 4, 1 / 2, tolerance),)
+            return (LinearPiece(-reach, reach, 1 / 4, 1 / 2, tolerance),)
         case nn.Softsign():
-            return (Segment(-tolerance, tolerance, 1.0, 0.0, tolerance),)
+            return (LinearPiece(-tolerance, tolerance, 1.0, 0.0, tolerance),)
         case nn.SiLU() | nn.Mish():
-            return (Segment(far, INF, 1.0, 0.0, tolerance),)
+            return (LinearPiece(far, INF, 1.0, 0.0, tolerance),)
         case nn.Softplus():  # log(1 + e^(−z)) ≤ e^(−z) is missing, from the threshold on nothing
             start = min(-math.log(tolerance), module.threshold)
-            return (Segment(start / module.beta, INF, 1.0, 0.0, tolerance / module.beta),)
+            return (LinearPiece(start / module.beta, INF, 1.0, 0.0, tolerance / module.beta),)
         case nn.GELU():
-            return (Segment(math.sqrt(2 * far), INF, 1.0, 0.0, tolerance),)
+            return (LinearPiece(math.sqrt(2 * far), INF, 1.0, 0.0, tolerance),)
         case _:
             return ()
 
@@ -105,7 +105,7 @@ FUNCTIONS: dict[str, type[nn.Module]] = {
 """Activations that models call as functions, as modules with their default settings."""
 
 
-def segments(module: nn.Module, tolerance: float, who: str) -> tuple[Segment, ...]:
+def segments(module: nn.Module, tolerance: float, who: str) -> tuple[LinearPiece, ...]:
     """The pieces to put neurons on; an error for an activation that is straight nowhere."""
     straight = exact(module) or nearly(module, tolerance)
     if not straight:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from torchlift.flow.affine import Moments, by_row, compose, through
+from torchlift.flow.affine import Moments, by_row, compose, through, weight_and_bias
 from torchlift.methods.coordinates.normalize import fold
 from torchlift.methods.depth.spots import CONVOLUTIONS, Layer, Spot
 
@@ -28,16 +28,9 @@ class StraightLine(nn.Module):
         return self.slope.to(z).view(shape) * z + self.offset.to(z).view(shape)
 
 
-def affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    """Weight and bias in float64."""
-    weight = layer.get_parameter("weight").detach().double()
-    bias = layer.bias
-    return weight, bias.detach().double() if isinstance(bias, Tensor) else weight.new_zeros(len(weight))
-
-
 def first_part(model: nn.Module, spot: Spot, seen: Moments | None) -> tuple[Tensor, Tensor]:
     """Weight and bias of layer, norms and line together."""
-    weight, bias = affine(model.get_submodule(spot.layer))
+    weight, bias = weight_and_bias(model.get_submodule(spot.layer))
     for name in spot.norms:
         scale, shift = folded(model.get_submodule(name), weight)
         weight, bias = by_row(scale, weight), scale * bias + shift
@@ -65,7 +58,7 @@ def merged(model: nn.Module, spot: Spot, seen: Moments | None) -> Layer:
     if spot.block:
         return layer_with(weight + identity(weight), bias, first, first)
     second = model.get_submodule(spot.into)
-    outer, shift = affine(second)
+    outer, shift = weight_and_bias(second)
     stride = first.stride if isinstance(first, CONVOLUTIONS) else 1
     return layer_with(compose(outer, weight, stride), through(outer, bias) + shift, first, second)
 
@@ -106,14 +99,9 @@ def growth(first: nn.Module, second: nn.Module, layer: Layer) -> float:
 
 def spliced(model: nn.Module, spot: Spot, layer: Layer) -> None:
     """Put the merged layer where the second one was (or the block), and take the others out, in place."""
-    put(model, spot.block or spot.into, layer)
+    model.set_submodule(spot.block or spot.into, layer)
     if not spot.block:
         remove(model, [spot.layer, *spot.norms, *([spot.bend.name] if spot.bend else [])])
-
-
-def put(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Set a part of the model."""
-    model.set_submodule(name, module)
 
 
 def remove(model: nn.Module, names: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchlift.core.modules import is_frozen
 from torchlift.flow.ops import Flow
 from torchlift.flow.trace import chunks, flow
-from torchlift.loss import call, output
+from torchlift.loss import call, evaluating, output
 from torchlift.methods.depth.splice import remove
 from torchlift.methods.depth.spots import KINDS, spots
 
@@ -90,15 +90,11 @@ def without(model: nn.Module, unit: Unit) -> nn.Module:
 
 def works(small: nn.Module, model: nn.Module, x: Any) -> bool:
     """Whether a model still runs and gives outputs of the same shape."""
-    mode = model.training
     try:
-        with torch.no_grad():
-            same = output(call(small.eval(), x)).shape == output(call(model.eval(), x)).shape
+        with evaluating(model), torch.no_grad():
+            return output(call(small.eval(), x)).shape == output(call(model, x)).shape
     except (AttributeError, TypeError, RuntimeError, ValueError):
         return False
-    finally:
-        model.train(mode)
-    return same
 
 
 def ends(model: nn.Module, unit: Unit, x: Any) -> tuple[Tensor, Tensor]:
@@ -113,13 +109,11 @@ def ends(model: nn.Module, unit: Unit, x: Any) -> tuple[Tensor, Tensor]:
 
     first, last = model.get_submodule(unit.parts[0]), model.get_submodule(unit.parts[-1])
     hooks = [first.register_forward_pre_hook(enter, with_kwargs=True), last.register_forward_hook(leave)]
-    mode = model.training
     try:
-        with torch.no_grad():
+        with evaluating(model), torch.no_grad():
             for piece in chunks(x):
-                call(model.eval(), piece)
+                call(model, piece)
     finally:
-        model.train(mode)
         for hook in hooks:
             hook.remove()
     return torch.cat(inputs), torch.cat(outputs)

@@ -15,7 +15,7 @@ from torchlift.errors import DataError, OrderError, TorchliftError
 from torchlift.loss import call, split
 
 
-class Split(Problem):
+class AuxiliaryProblem(Problem):
     """loss(head(z_L), y) + μ Σ_l |z_l − block_l(z_{l−1})|², z_0 = x, means over the batch."""
 
     indexed = True
@@ -108,12 +108,12 @@ class Auxiliary(Lift):
         if inputs is None and fit is not None:
             inputs = torch.cat([split(batch)[0] for batch in fit.batches()])
         assert inputs is not None
-        return Split(problem, inputs, self.mu)
+        return AuxiliaryProblem(problem, inputs, self.mu)
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """The network alone."""
         del fit
-        if not isinstance(problem, Split):
+        if not isinstance(problem, AuxiliaryProblem):
             raise OrderError(f"{self!r} was not the last lift of this problem: project in reverse order.")
         return Task(copy.deepcopy(problem.model), problem.loss)
 

@@ -14,21 +14,21 @@ from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
 from torchlift.methods.lifted import streamed
 from torchlift.methods.lifted.blocks import BlockTask
-from torchlift.methods.lifted.layers import Conv, Dense, Layer
+from torchlift.methods.lifted.layers import Conv, DenseLayer, Layer
 from torchlift.methods.lifted.lift import Mu, StateLift
 from torchlift.methods.lifted.network import Network, States
 from torchlift.methods.lifted.penalties import Bregman, Classical, Penalty
 from torchlift.methods.lifted.recursive import RecurrentNet
 from torchlift.methods.lifted.shard import Alone, Shard, Slice
 from torchlift.methods.lifted.solvers import descent
-from torchlift.methods.lifted.solvers.descent import Accelerated, Exact, Linearized, Rule
+from torchlift.methods.lifted.solvers.descent import Accelerated, DescentRule, Exact, Linearized
 from torchlift.methods.lifted.solvers.glm import WeightBlock
 from torchlift.methods.lifted.solvers.joint import joint_states
 from torchlift.methods.lifted.solvers.output import as_targets, simplex_cross_entropy
 from torchlift.methods.lifted.solvers.regularizers import Regularizer, regularized_weights
 from torchlift.methods.lifted.solvers.states import Above, StateBlock
 from torchlift.methods.lifted.solvers.xstep import nnls, quadratic_domain
-from torchlift.methods.lifted.stages import Stage
+from torchlift.methods.lifted.stages import ProcessLayers
 from torchlift.train.stepping import StepContext
 
 Order = Literal["descending", "ascending", "red_black", "jacobi"]
@@ -81,7 +81,7 @@ class BCD(StateLift):
     """
 
     order: Order = "descending"
-    update: str | Rule | None = None
+    update: str | DescentRule | None = None
     rho: float = 1e-3
     regularizer: Regularizer | None = None
     growth: float = 1.0
@@ -126,7 +126,7 @@ class BCD(StateLift):
             raise TorchliftError(f"BCD: chunk is a number of samples, got {self.chunk}.")
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> DescentRule:
         """How blocks are updated."""
         return descent.get(self.update or ("accelerated" if self.penalty == "quadratic" else "exact"))
 
@@ -393,7 +393,7 @@ class LayerTask(BCDTask):
 
     def __init__(self, task: Task, loss: Activation, method: BCD, shard: Shard | None = None) -> None:
         super().__init__(task, loss, method, shard)
-        self.stage: Stage | None = None
+        self.stage: ProcessLayers | None = None
         self.like: Tensor | None = None
         """The output of a sample."""
         self.together = True
@@ -449,7 +449,7 @@ class LayerTask(BCDTask):
         """Of all processes' weights, as the last sweep left them."""
         return self.ridges
 
-    def staged(self, x: Tensor, context: StepContext) -> Stage:
+    def staged(self, x: Tensor, context: StepContext) -> ProcessLayers:
         """This process's layers; the first call drops the weights of the others, and their states."""
         network = self.network
         if context.batches > 1:
@@ -462,7 +462,9 @@ class LayerTask(BCDTask):
             network.check(x)
             states = network.states(x[:1])
             self.like = network.output((states or [x[:1]])[-1])
-            self.stage = Stage(network, [one.shape[1:] for one in states], context.rank, context.world)
+            self.stage = ProcessLayers(
+                network, [one.shape[1:] for one in states], context.rank, context.world
+            )
             if len(self.kept) == network.hidden:
                 self.kept = [self.kept[i] for i in self.stage.hidden]
         if self.together:
@@ -486,7 +488,7 @@ class LayerTask(BCDTask):
         self.keep(batch, [states[i] for i in stage.hidden])
         self.check_convergence()
 
-    def sweep(self, stage: Stage, x: Tensor, y: Tensor, states: dict[int, Tensor]) -> None:
+    def sweep(self, stage: ProcessLayers, x: Tensor, y: Tensor, states: dict[int, Tensor]) -> None:
         """States wave by wave, then weights."""
         network, method = self.network, self.method
         for wave in waves(method.order, network.hidden):
@@ -596,9 +598,9 @@ class RecurrentTask(BCDTask):
 
 def cell_and_head(model: RecurrentNet) -> list[Layer]:
     """The two layers of a recurrent network; the first is used at every time step."""
-    cell = Dense("cell", model.cell, nn.Sequential(), None)
+    cell = DenseLayer("cell", model.cell, nn.Sequential(), None)
     cell.activation = model.activations[0]
-    return [cell, Dense("head", model.head, nn.Sequential(), None)]
+    return [cell, DenseLayer("head", model.head, nn.Sequential(), None)]
 
 
 def joined(x: Tensor, states: list[Tensor], t: int) -> Tensor:
@@ -629,7 +631,7 @@ def state_step(
     x: Tensor,
     y: Tensor,
     states: States,
-    rule: Rule,
+    rule: DescentRule,
     shard: Shard | None = None,
 ) -> Tensor:
     """One hidden layer's states with everything else fixed; exact quadratic cases go to the NNLS solvers."""

@@ -20,8 +20,8 @@ from torchlift.methods.lifted.lift import Mu, StateLift
 from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.nudge import NudgedNetwork
 from torchlift.methods.lifted.penalties import Bregman
-from torchlift.methods.lifted.problem import LiftedProblem, Reading, energy_row, mean_loss
-from torchlift.methods.lifted.solvers.descent import Accelerated, Rule
+from torchlift.methods.lifted.problem import CachedReading, LiftedProblem, energy_row, mean_loss
+from torchlift.methods.lifted.solvers.descent import Accelerated, DescentRule
 from torchlift.methods.lifted.solvers.output import as_targets
 from torchlift.methods.lifted.unified import Unified, as_unified, energy_of
 
@@ -44,7 +44,7 @@ class Contrastive(StateLift):
     sweeps: int | None = None
     lr: float | None = None
     batch_size: int | None = None
-    rule: Rule | None = None
+    rule: DescentRule | None = None
     penalty: str = "bregman"
     mu: Mu = 1.0
 
@@ -91,7 +91,7 @@ class NudgedTask(LiftedProblem):
 
     def __init__(self, task: Task, loss: Activation, beta: float, mu: float | Sequence[float]) -> None:
         super().__init__(task, loss)
-        self.beta, self.graph = beta, Reading(partial(nudged, task.model))
+        self.beta, self.graph = beta, CachedReading(partial(nudged, task.model))
         hidden = len(self.graph().activations)
         self.mus = [float(mu)] * hidden if isinstance(mu, int | float) else [float(m) for m in mu]
         if len(self.mus) != hidden or min(self.mus, default=1.0) <= 0:
@@ -171,7 +171,7 @@ class GraphContrastiveTask(LiftedProblem):
     def __init__(self, task: Task, loss: Activation, method: Contrastive) -> None:
         super().__init__(task, loss)
         self.method = method
-        self.energy = Reading(partial(energy_of, task.model, method.penalty, method.mu, loss))
+        self.energy = CachedReading(partial(energy_of, task.model, method.penalty, method.mu, loss))
         self.sums = torch.zeros(len(self.energy().mus) + 1, dtype=torch.float64)
 
     def minimize(self, x: Tensor, y: Tensor, clamp: float) -> list[Tensor]:

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torchlift.convex.activations import Act, Activation, LeakyReLU, PReLU
 from torchlift.convex.pullback import pullback
 from torchlift.errors import TorchliftError
-from torchlift.methods.lifted.solvers.conv import Convolution, image_rows
+from torchlift.methods.lifted.solvers.conv import ConvolutionGeometry, image_rows
 
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d
 _POWER_STEPS = 30
@@ -189,7 +189,7 @@ class Layer(abc.ABC):
                 pass
 
 
-class Dense(Layer):
+class DenseLayer(Layer):
     """nn.Linear."""
 
     @property
@@ -222,7 +222,7 @@ class Conv(Layer):
         padding = module.padding
         if isinstance(padding, str):
             raise TorchliftError(f"layer {name!r}: padding={padding!r} is not supported; give it in numbers")
-        self.geometry = Convolution(_pair(kernel), _pair(stride), _pair(padding), _pair(dilation))
+        self.geometry = ConvolutionGeometry(_pair(kernel), _pair(stride), _pair(padding), _pair(dilation))
         self.kernel_shape = module.weight.shape
 
     @property

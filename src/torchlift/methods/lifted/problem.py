@@ -17,7 +17,7 @@ from torchlift.tree import like
 T = TypeVar("T")
 
 
-class Reading(Generic[T]):
+class CachedReading(Generic[T]):
     """What was read from a model: read once, and again in a copy (``read``, a partial, is copied too)."""
 
     def __init__(self, read: Callable[[], T]) -> None:
@@ -29,8 +29,8 @@ class Reading(Generic[T]):
             self.cached.append(self.read())
         return self.cached[0]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Reading[T]":
-        return Reading(copy.deepcopy(self.read, memo))
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CachedReading[T]":
+        return CachedReading(copy.deepcopy(self.read, memo))
 
 
 class LiftedProblem(Problem):

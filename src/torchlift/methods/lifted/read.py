@@ -10,10 +10,10 @@ from torchlift.convex import activations
 from torchlift.convex.activations import Act as Act
 from torchlift.convex.activations import Activation, Channelwise, is_activation, recognize
 from torchlift.flops import uncounted
-from torchlift.flow.graph import Call, Graph, NotAChainError, ReadError, Reshape, Step, read_graph
-from torchlift.methods.lifted.layers import Conv, Dense, Layer
+from torchlift.flow.graph import Call, Graph, NotAChainError, ReadError, ReshapeSamples, Step, read_graph
+from torchlift.methods.lifted.layers import Conv, DenseLayer, Layer
 
-_FIXED = (nn.Flatten, nn.Unflatten, Reshape, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.MaxPool2d)
+_FIXED = (nn.Flatten, nn.Unflatten, ReshapeSamples, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.MaxPool2d)
 _COMPARED = 4  # samples of the data on which what was read is compared with the model
 _ROUNDING = 1e4  # units of the last place they may differ by
 
@@ -60,7 +60,7 @@ def read(model: nn.Module) -> list[Layer]:
             case nn.Identity() | nn.Dropout() | nn.Dropout1d() | nn.Dropout2d():
                 continue
             case nn.Linear():
-                layers.append(Dense(name, module, _take(name, waiting), None))
+                layers.append(DenseLayer(name, module, _take(name, waiting), None))
             case nn.Conv2d() if module.padding_mode == "zeros":
                 _refuse_groups(name, module)
                 layers.append(Conv(name, module, _take(name, waiting), None))

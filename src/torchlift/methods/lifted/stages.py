@@ -20,7 +20,7 @@ _CHUNKS = 4  # of the forward pass, per process
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
+class ProcessLayers:
     """The layers of one process; ``states`` hold its own and, after ``exchange``, those next to them."""
 
     network: Network

@@ -160,7 +160,7 @@ def batches_of(model: nn.Module, data: Data, method: Method, wanted: int) -> Sou
         return Checked(data)
     if isinstance(data, Dataset):
         return Checked(DataLoader(data, chunk or wanted, shuffle=True))
-    return Given(data)
+    return FixedBatches(data)
 
 
 class Checked(Loader):
@@ -171,7 +171,7 @@ class Checked(Loader):
         return pairs(super().ordered(), 0, None)
 
 
-class Given(Source):
+class FixedBatches(Source):
     """Batches as they are given, every epoch."""
 
     fixed = False

@@ -20,7 +20,7 @@ from torchlift.errors import TorchliftError
 from torchlift.methods.lifted import penalties
 from torchlift.methods.lifted.lift import Mu, StateLift
 from torchlift.methods.lifted.penalties import Bregman, Penalty
-from torchlift.methods.lifted.problem import LiftedProblem, Reading, energy_row
+from torchlift.methods.lifted.problem import CachedReading, LiftedProblem, energy_row
 from torchlift.methods.lifted.solvers.output import as_targets
 
 _POWER_STEPS = 10
@@ -170,7 +170,7 @@ class UnifiedTask(LiftedProblem):
     def __init__(self, task: Task, loss: Activation, method: UnifiedISGM) -> None:
         super().__init__(task, loss)
         self.method = method
-        self.energy = Reading(partial(energy_of, task.model, method.penalty, method.mu, loss))
+        self.energy = CachedReading(partial(energy_of, task.model, method.penalty, method.mu, loss))
         self.sums = torch.zeros(len(self.energy().mus) + 1, dtype=torch.float64)
 
     def objective(self, batch: Batch) -> Tensor:

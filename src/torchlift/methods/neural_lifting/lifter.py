@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivat
 from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
 from torchlift.core import Batch, Fit, ModuleLift, Node, Problem, masks_of, merge, needs_fit, nodes
-from torchlift.core.outputs import Shape, output_shape, pick, replace
+from torchlift.core.outputs import OutputShape, output_shape, pick, replace
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.methods.neural_lifting import residual
 from torchlift.methods.neural_lifting.distil import Distil, Match, check_match
@@ -151,7 +151,7 @@ class Lifter(ModuleLift):
             )
         return {name: self.node(name, outer[name], shape) for name, shape in shapes.items() if shape}
 
-    def shape(self, module: nn.Module) -> Shape | None:
+    def shape(self, module: nn.Module) -> OutputShape | None:
         """The output's shape: inferred, or as given by ``features``."""
         inferred = output_shape(module)
         if self.features is None:
@@ -159,10 +159,10 @@ class Lifter(ModuleLift):
         return (
             dataclasses.replace(inferred, features=self.features)
             if inferred
-            else Shape(self.features, "unknown")
+            else OutputShape(self.features, "unknown")
         )
 
-    def node(self, name: str, module: nn.Module, shape: Shape) -> LiftedModule:
+    def node(self, name: str, module: nn.Module, shape: OutputShape) -> LiftedModule:
         """The lifter behind one module."""
         who = self.who(name)
         if isinstance(self.kind, nn.Module):
@@ -174,7 +174,7 @@ class Lifter(ModuleLift):
         like = next(module.parameters(), torch.empty(0))
         return LiftedModule(module, lifter.to(like.device, like.dtype), self.index, who)
 
-    def residual(self, module: nn.Module, shape: Shape, who: str) -> residual.Residual:
+    def residual(self, module: nn.Module, shape: OutputShape, who: str) -> residual.Residual:
         """One of the named kinds, initialized."""
         assert isinstance(self.kind, str)
         if not self.learns:

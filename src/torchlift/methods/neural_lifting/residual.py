@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from torchlift.core import Dial
-from torchlift.core.outputs import Layout, Shape
+from torchlift.core.outputs import Layout, OutputShape
 from torchlift.errors import TorchliftError
 
 Init = Literal["zeros", "xavier", "kaiming"]
@@ -37,7 +37,9 @@ class Residual(nn.Module):
     ends in a ReLU) and appendix C (two 3×3 convolutions).
     """
 
-    def __init__(self, up: nn.Module, down: nn.Module, shape: Shape, bend: nn.Module, last: bool) -> None:
+    def __init__(
+        self, up: nn.Module, down: nn.Module, shape: OutputShape, bend: nn.Module, last: bool
+    ) -> None:
         super().__init__()
         self.up, self.bend, self.down = up, bend, down
         self.shape, self.last = shape, last
@@ -80,13 +82,13 @@ def axis(z: Tensor, layout: Layout) -> int:
     return 1 if z.ndim > 2 and (layout == "maps" or (layout == "unknown" and z.ndim > 3)) else -1
 
 
-def build(kind: str, shape: Shape, width: int | None, activation: str, bias: bool = True) -> Residual:
+def build(kind: str, shape: OutputShape, width: int | None, activation: str, bias: bool = True) -> Residual:
     """The residual module of the named kind for an output of the given shape; ``bias``: of what merges."""
     features = shape.features
     if kind == "conv":
         conv, wide = CONVOLUTIONS[shape.spatial], width or 2 * features
         up, down = conv(features, wide, 3, padding=1), conv(wide, features, 3, padding=1)
-        return Residual(up, down, Shape(features, "maps", shape.spatial), nn.ReLU(), last=False)
+        return Residual(up, down, OutputShape(features, "maps", shape.spatial), nn.ReLU(), last=False)
     wide = width or (4 if kind == "mlp" else 1) * features
     up, down = nn.Linear(features, wide, bias=bias and kind != "linear"), nn.Linear(wide, features, bias=bias)
     bend = {"linear": nn.Identity, "fading": Fading}.get(kind, nn.ReLU)()

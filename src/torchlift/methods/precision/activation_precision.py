@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit
 from torchlift.errors import TorchliftError
-from torchlift.loss import split
+from torchlift.loss import evaluating, split
 from torchlift.methods.precision.called_activations import with_activation_modules
 from torchlift.methods.precision.grids import ADAM, bits, integer, logit
 
@@ -164,10 +164,8 @@ def match_model(lifted: Problem, kind: type[Node]) -> None:
 
 def shape_units(lifted: Problem, x: Any, p_init: float) -> None:
     """Give every unit its own logit, by the shapes that one batch shows."""
-    mode = lifted.training
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        lifted.eval().predict(x)
-    lifted.train(mode)
+    with evaluating(lifted), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        lifted.predict(x)
     for node in lifted.modules():
         if isinstance(node, NoisyActivation):
             node.logit = nn.Parameter(torch.full(node.seen, float(logit(p_init))).to(node.logit))

@@ -12,7 +12,7 @@ from torchlift.core.stored import owner_of
 from torchlift.core.weights import fill
 from torchlift.methods.sharing.mixing import one_for_all
 from torchlift.methods.sharing.repeats import label, prefixes
-from torchlift.methods.sharing.uses import Blended, Scaled, Use, scalable
+from torchlift.methods.sharing.uses import Blended, ScaledUse, Use, scalable
 
 Slots = Mapping[str, list[str]]
 """All places of each weight in the problem: a tied one has several."""
@@ -76,7 +76,7 @@ def blend(
 
 def scaled(layer: nn.Module, leaf: str, scale: float) -> nn.Module:
     """The layer's use of the weight it has, times a scale."""
-    return Scaled(layer, leaf, scale)
+    return ScaledUse(layer, leaf, scale)
 
 
 def blended(layer: nn.Module, leaf: str, templates: nn.Parameter, alpha: Tensor) -> nn.Module:

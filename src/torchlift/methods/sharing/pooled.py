@@ -8,7 +8,7 @@ from torchlift.core import Fit, Task, matches
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.loss import split
 from torchlift.methods.recipe import Recipe, Started
-from torchlift.methods.sharing.pooling import Reader, pool, readers, refused
+from torchlift.methods.sharing.pooling import MapReader, pool, readers, refused
 from torchlift.tree import like
 
 
@@ -58,7 +58,7 @@ class Pooled(Recipe):
             pool(small.model, reader, self.size)
         return small
 
-    def chosen(self, task: Task, fit: Fit) -> tuple[list[Reader], str | None]:
+    def chosen(self, task: Task, fit: Fit) -> tuple[list[MapReader], str | None]:
         """The layers to change; else why there are none."""
         x = split(next(iter(fit.batches())))[0]
         by_name = {reader.name: reader for reader in readers(task, first_rows(x, task))}

@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from torchlift.core import Node, Problem, masks_of
 from torchlift.core.modules import shares_weights
+from torchlift.loss import evaluating
 
 
 def block_sums(weight: Tensor, maps: tuple[int, int, int], size: int) -> Tensor:
@@ -24,7 +25,7 @@ def block_sums(weight: Tensor, maps: tuple[int, int, int], size: int) -> Tensor:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reader:
+class MapReader:
     """A linear layer that reads a flattened map: its name in the model, and the map's shape."""
 
     name: str
@@ -40,7 +41,7 @@ class ReaderTrace(TorchFunctionMode):
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
         self.flat: list[tuple[Tensor, tuple[int, ...]]] = []
-        self.readers: dict[str, Reader] = {}
+        self.readers: dict[str, MapReader] = {}
         modules = body.named_modules()
         self.names: dict[nn.Module, str] = {
             module: name for name, module in modules if type(module) is nn.Linear
@@ -63,26 +64,24 @@ class ReaderTrace(TorchFunctionMode):
         for out, shape in self.flat:
             if args and out is args[0]:
                 name = self.names[layer]
-                self.readers[name] = Reader(name, (shape[1], shape[2], shape[3]))
+                self.readers[name] = MapReader(name, (shape[1], shape[2], shape[3]))
 
 
-def readers(problem: Problem, x: Any) -> list[Reader]:
+def readers(problem: Problem, x: Any) -> list[MapReader]:
     """The Linear layers whose input is a flattened map of channels × height × width."""
     body = problem.body()
     assert body is not None
-    watch, training = ReaderTrace(body), [module for module in problem.modules() if module.training]
+    watch = ReaderTrace(body)
     try:
-        with torch.no_grad(), watch:
-            problem.eval().predict(x)
+        with evaluating(problem), torch.no_grad(), watch:
+            problem.predict(x)
     finally:
         for handle in watch.handles:
             handle.remove()
-        for module in training:
-            module.training = True
     return list(watch.readers.values())
 
 
-def refused(problem: Problem, reader: Reader, size: int) -> str | None:
+def refused(problem: Problem, reader: MapReader, size: int) -> str | None:
     """Why a layer cannot read averages, or None."""
     body = problem.body()
     assert body is not None
@@ -97,7 +96,7 @@ def refused(problem: Problem, reader: Reader, size: int) -> str | None:
     return None
 
 
-def pool(body: nn.Module, reader: Reader, size: int) -> None:
+def pool(body: nn.Module, reader: MapReader, size: int) -> None:
     """Let a layer of the model, in place, read averages; nodes around it stay around it."""
     layer = body.get_submodule(reader.name)
     assert isinstance(layer, nn.Linear)

@@ -45,7 +45,7 @@ class Use(Declares, nn.Module):
             return self.effective() if name == self.__dict__["leaf"] else getattr(inner, name)
 
 
-class Scaled(Use):
+class ScaledUse(Use):
     """f(x; c V) = f(c x; V): a linear layer that uses a stored weight V with a scale (and sign) of its own.
 
     V is a parameter of ``inner`` and of the other layers that use it, the same tensor in all.

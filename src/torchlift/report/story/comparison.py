@@ -4,7 +4,7 @@ import math
 
 from torchlift.report.figures import Chart, DotRow, Dots, Points, Scatter
 from torchlift.report.numbers import show
-from torchlift.report.page import Block, Page, Spread, Text
+from torchlift.report.page import Block, Page, Paragraphs, Spread
 from torchlift.report.palette import CONTROL
 from torchlift.report.story.rows import COST, Data, mean_curve, number, sentence, wants_log
 from torchlift.report.story.run import sections, settings
@@ -37,15 +37,15 @@ def comparison_page(results: Data) -> Page:
                     block
                     for name, one in recipes.items()
                     if one.get("stages")
-                    for block in (Text(f"**{name}**"), stage_table(one["stages"]))
+                    for block in (Paragraphs(f"**{name}**"), stage_table(one["stages"]))
                 ],
             ),
             (
                 "Notes",
                 [
-                    *(Text(str(remark)) for remark in results.get("remarks") or []),
+                    *(Paragraphs(str(remark)) for remark in results.get("remarks") or []),
                     *(
-                        Text(f"**{name}**: {note}")
+                        Paragraphs(f"**{name}**: {note}")
                         for name, one in recipes.items()
                         for note in one.get("notes") or []
                     ),

@@ -1,11 +1,10 @@
 """How linear layers are, and how alike their neighbors, over the epochs: maps of layers."""
 
 import math
-from collections.abc import Sequence
 
 from torchlift.report.figures import Chart, Heatmap, Line
 from torchlift.report.page import Block
-from torchlift.report.story.rows import COST, Data, Rows, curve, number, phases, wants_log
+from torchlift.report.story.rows import COST, Rows, curve, number, phases, spaced, wants_log
 
 COLUMNS = 16
 MAPS = {
@@ -29,19 +28,12 @@ def heat_map(history: Rows, kind: str) -> Heatmap | None:
     rows = [row for row in history if any(key in row for key in keys)]
     if not rows:
         return None
-    shown = spaced(rows)
+    shown = [rows[n] for n in spaced(len(rows), COLUMNS)]
     title, caption = MAPS[kind]
     values = [[number(row.get(key)) for row in shown] for key in keys]
     names = [key.removeprefix(f"{kind} ") for key in keys]
     columns = [f"{number(row.get('cost')):.3g}" for row in shown]
     return Heatmap(names, columns, values, "layer", COST, title, caption)
-
-
-def spaced(rows: Sequence[Data]) -> list[Data]:
-    """First to last, no more than fit on a page."""
-    if len(rows) <= COLUMNS:
-        return list(rows)
-    return [rows[round(k * (len(rows) - 1) / (COLUMNS - 1))] for k in range(COLUMNS)]
 
 
 def side_by_side(history: Rows) -> list[Block]:

@@ -13,7 +13,7 @@ from torchlift.report.figures import Line, Phase
 Data = Mapping[str, Any]
 Rows = Sequence[Data]
 COST = "cost (plain epochs)"
-KNOWN = frozenset(
+CHARTED = frozenset(
     {"fit", "phase", "epoch", "step", "train_loss", "valid_loss", "metric", "cost", "seconds", "lr"}
 )
 
@@ -59,7 +59,7 @@ def curve(history: Rows, key: str, name: str, style: int | None = None) -> Line 
 
 def extras(history: Rows) -> list[str]:
     """The further numeric keys a recipe logged, those that change, in order of appearance."""
-    keys = dict.fromkeys(key for row in history for key in row if key not in KNOWN and not mapped(key))
+    keys = dict.fromkeys(key for row in history for key in row if key not in CHARTED and not mapped(key))
     return [key for key in keys if len({value for value in column(history, key) if math.isfinite(value)}) > 1]
 
 
@@ -101,3 +101,10 @@ def sentence(word: str) -> str:
     """valid_loss → Valid loss."""
     text = word.replace("_", " ")
     return text[:1].upper() + text[1:]
+
+
+def spaced(count: int, most: int) -> list[int]:
+    """Up to ``most`` of the numbers 0, …, count − 1, evenly, the first and the last among them."""
+    if count <= most:
+        return list(range(count))
+    return [round(n * (count - 1) / (most - 1)) for n in range(most)]

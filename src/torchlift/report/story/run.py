@@ -14,9 +14,9 @@ from torchlift.report.page import (
     Details,
     KeyValues,
     Page,
+    Paragraphs,
     Section,
     Table,
-    Text,
 )
 from torchlift.report.story.delivered import score_table, width_bars
 from torchlift.report.story.depth import depth_blocks
@@ -198,7 +198,7 @@ def keyed_table(rows: list[dict[str, Cell]], columns: dict[str, Column], caption
 def notes(summary: Data) -> list[Block]:
     """Notes as paragraphs."""
     texts = [str(note) for note in summary.get("notes") or []]
-    return [Text("\n\n".join(texts))] if texts else []
+    return [Paragraphs("\n\n".join(texts))] if texts else []
 
 
 def settings(summary: Data, title: str = "All settings", key: str = "settings") -> list[Block]:

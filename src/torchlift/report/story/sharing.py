@@ -6,7 +6,7 @@ from typing import Any
 from torchlift.report.figures import Heatmap
 from torchlift.report.loops import Loops
 from torchlift.report.page import Block
-from torchlift.report.story.rows import Data, Rows
+from torchlift.report.story.rows import Data, Rows, spaced
 
 COLUMNS = 12
 """Epochs shown at most."""
@@ -52,13 +52,6 @@ def final(group: str, matrix: list[list[float]]) -> Heatmap:
     names = [str(layer + 1) for layer in range(len(matrix))]
     title = f"{group}: layers alike"
     return Heatmap(names, names, matrix, "layer", "layer", title, "|cosine| of coefficients, at the end.")
-
-
-def spaced(count: int, most: int) -> list[int]:
-    """Up to ``most`` of the numbers 0, …, count − 1, evenly, the first and the last among them."""
-    if count <= most:
-        return list(range(count))
-    return [round(n * (count - 1) / (most - 1)) for n in range(most)]
 
 
 def loops(summary: Data) -> list[Block]:

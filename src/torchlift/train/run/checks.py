@@ -15,11 +15,10 @@ from torchlift.core import Batch, Fit, Problem, Span, Supervised, Task, named, n
 from torchlift.core.node import Coordinate, lift_coordinates
 from torchlift.core.selection import Groups, check_globs
 from torchlift.errors import DataError, SelectionError, TorchliftError
-from torchlift.loss import output, split
+from torchlift.loss import evaluating, output, split
 from torchlift.methods.recipe import Recipe
 from torchlift.train import rng
 from torchlift.train.batches import Accumulated, Source, Tensors, source
-from torchlift.train.evaluation import evaluating
 from torchlift.train.settings import Settings
 from torchlift.tree import each, leaves, move
 
@@ -92,7 +91,7 @@ def check_held_out(task: Task, sources: Mapping[str, Source | None], device: tor
             continue
         x, _ = task.loss.split(few_samples(data, device))
         try:
-            with rng.scope(), evaluating(task):
+            with rng.scope(), evaluating(task), torch.no_grad():
                 predicted(task, first(x, 2))
         except DataError as error:
             raise DataError(f"{name}: {error}") from error
@@ -117,7 +116,7 @@ def check_training(task: Task, train: Source, device: torch.device) -> Any:
         return batch[0] if isinstance(batch, tuple | list) else batch
     x, y = task.loss.split(batch)
     x, few = first(x, 2), y[:2]
-    with rng.scope(), evaluating(task):
+    with rng.scope(), evaluating(task), torch.no_grad():
         prediction = predicted(task, x)
         inner = train.inner if isinstance(train, Accumulated) else train
         labels = split(inner.tree)[1] if isinstance(inner, Tensors) else y

@@ -37,12 +37,14 @@ def probe_step(
 ) -> ProbeRecord:
     """The first batches and what a step on them does; data that never come twice alike are named as such."""
     batches, again = (first_batches(train, valid, seed) for _ in range(2))
-    if digest(*map(tensors, batches)) != digest(*map(tensors, again)):
+    if digest(*map(batch_tensors, batches)) != digest(*map(batch_tensors, again)):
         return {"unrepeatable": "the data: two first batches differ"}
-    return {"batch": digest(*map(tensors, batches))} | step_numbers(task, batches[0], seed, device, optimizer)
+    return {"batch": digest(*map(batch_tensors, batches))} | step_numbers(
+        task, batches[0], seed, device, optimizer
+    )
 
 
-def tensors(batch: Any) -> list[Tensor]:
+def batch_tensors(batch: Any) -> list[Tensor]:
     """All tensors of a batch."""
     return list(leaves(batch))
 

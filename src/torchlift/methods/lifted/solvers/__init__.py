@@ -5,26 +5,26 @@ from torchlift.convex.solvers import Ridge as Ridge
 from torchlift.convex.solvers import StoppedShortWarning as StoppedShortWarning
 from torchlift.convex.solvers import quadratic, ridge
 from torchlift.convex.solvers.sketch import sketched_ridge
-from torchlift.methods.lifted.solvers.conv import Convolution
+from torchlift.methods.lifted.solvers.conv import ConvolutionGeometry
 from torchlift.methods.lifted.solvers.descent import (
     Accelerated,
     Adaptive,
-    Block,
+    ConvexBlock,
+    DescentRule,
     Exact,
     HeavyBall,
     Linearized,
-    Rule,
 )
 from torchlift.methods.lifted.solvers.glm import WeightBlock, glm
 from torchlift.methods.lifted.solvers.joint import joint_states, joint_x
 from torchlift.methods.lifted.solvers.output import simplex_cross_entropy
 from torchlift.methods.lifted.solvers.regularizers import (
-    L1,
     GroupLasso,
     Nuclear,
     Orthogonal,
     Regularizer,
     SquaredNorm,
+    WeightL1,
     regularized_weights,
 )
 from torchlift.methods.lifted.solvers.robust import leaky_slope, robust_weights
@@ -32,12 +32,12 @@ from torchlift.methods.lifted.solvers.states import Above, StateBlock
 from torchlift.methods.lifted.solvers.xstep import nnls
 
 __all__ = [
-    "L1",
     "Above",
     "Accelerated",
     "Adaptive",
-    "Block",
-    "Convolution",
+    "ConvexBlock",
+    "ConvolutionGeometry",
+    "DescentRule",
     "Exact",
     "GroupLasso",
     "HeavyBall",
@@ -45,10 +45,10 @@ __all__ = [
     "Nuclear",
     "Orthogonal",
     "Regularizer",
-    "Rule",
     "SquaredNorm",
     "StateBlock",
     "WeightBlock",
+    "WeightL1",
     "glm",
     "joint_states",
     "joint_x",

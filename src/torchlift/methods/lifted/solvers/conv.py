@@ -12,7 +12,7 @@ Pair = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
-class Convolution:
+class ConvolutionGeometry:
     """The geometry of a Conv2d: everything but its weights."""
 
     kernel: Pair

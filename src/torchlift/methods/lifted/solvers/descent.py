@@ -16,7 +16,7 @@ _GRADIENT = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
-class Block:
+class ConvexBlock:
     """One convex block: a majorise–minimize step (a proximal gradient step, say), its value, its gradient.
 
     ``step(z)`` minimizes an upper model of the objective that touches it at z, so it never raises it.
@@ -35,21 +35,21 @@ class Block:
     name: str = "a block"
 
 
-class Rule(abc.ABC):
+class DescentRule(abc.ABC):
     """How a block is lowered. All but ``Nesterov`` leave the objective no higher than they found it."""
 
     @abc.abstractmethod
-    def __call__(self, block: Block, z: Tensor) -> Tensor:
+    def __call__(self, block: ConvexBlock, z: Tensor) -> Tensor:
         """The new point."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Linearized(Rule):
+class Linearized(DescentRule):
     """Plain majorise–minimize steps: monotone."""
 
     steps: int = 1
 
-    def __call__(self, block: Block, z: Tensor) -> Tensor:
+    def __call__(self, block: ConvexBlock, z: Tensor) -> Tensor:
         """z ← step(z), a few times."""
         for _ in range(self.steps):
             z = block.step(z)
@@ -57,12 +57,12 @@ class Linearized(Rule):
 
 
 @dataclasses.dataclass(frozen=True)
-class Nesterov(Rule):
+class Nesterov(DescentRule):
     """Constant-momentum steps without looking at the objective: the cheap inner loop of mini-batches."""
 
     steps: int = 5
 
-    def __call__(self, block: Block, z: Tensor) -> Tensor:
+    def __call__(self, block: ConvexBlock, z: Tensor) -> Tensor:
         """z ← step(z + β(z − last))."""
         point = z
         for _ in range(self.steps):
@@ -72,13 +72,13 @@ class Nesterov(Rule):
 
 
 @dataclasses.dataclass(frozen=True)
-class Accelerated(Rule):
+class Accelerated(DescentRule):
     """Nesterov's extrapolation, restarted whenever the objective would rise (O'Donoghue & Candès 2015)."""
 
     steps: int = 10
     tolerance: float = 0.0
 
-    def __call__(self, block: Block, z: Tensor) -> Tensor:
+    def __call__(self, block: ConvexBlock, z: Tensor) -> Tensor:
         """Extrapolate, step, and fall back on the plain step from the last point if that was worse."""
         point, weight = z, 1.0
         value = block.value(z)
@@ -99,7 +99,7 @@ class Accelerated(Rule):
 
 
 @dataclasses.dataclass(frozen=True)
-class Exact(Rule):
+class Exact(DescentRule):
     """The block's minimizer: by Newton's method to a gradient of 1e-9 where the block has it.
 
     Else Nesterov until the relative step is below 1e-8 (float64) or 1e-5 (float32), restarted when the
@@ -110,12 +110,12 @@ class Exact(Rule):
     tolerance: float | None = None
     steps: int = 5000
 
-    def __call__(self, block: Block, z: Tensor) -> Tensor:
+    def __call__(self, block: ConvexBlock, z: Tensor) -> Tensor:
         """The minimizer, or as far as it got, with a warning."""
         fix = "raise mu or rho, take more steps (Exact(steps=…)), or choose update='accelerated'"
         return tell(f"exact: {block.name}", self.solve(block, z), fix)
 
-    def solve(self, block: Block, z: Tensor) -> Solved:
+    def solve(self, block: ConvexBlock, z: Tensor) -> Solved:
         """The minimizer, and whether it is one."""
         if block.newton is not None:
             solved = block.newton(z, _GRADIENT if self.tolerance is None else self.tolerance, self.steps)
@@ -123,7 +123,7 @@ class Exact(Rule):
             solved = self._nesterov(block, z)
         return solved if not block.value(solved.x) > block.value(z) else solved._replace(x=z)
 
-    def _nesterov(self, block: Block, z: Tensor) -> Solved:
+    def _nesterov(self, block: ConvexBlock, z: Tensor) -> Solved:
         tolerance = self.tolerance
         if tolerance is None:
             tolerance = 1e-8 if z.dtype == torch.float64 else 1e-5
@@ -141,13 +141,13 @@ class Exact(Rule):
 
 
 @dataclasses.dataclass(frozen=True)
-class HeavyBall(Rule):
+class HeavyBall(DescentRule):
     """Proximal steps with momentum 0.9; a step that would raise the objective is taken without it."""
 
     steps: int = 5
     momentum: float = 0.9
 
-    def __call__(self, block: Block, z: Tensor) -> Tensor:
+    def __call__(self, block: ConvexBlock, z: Tensor) -> Tensor:
         """z ← step(z) + 0.9·(last move), projected."""
         move = torch.zeros_like(z)
         value = block.value(z)
@@ -162,14 +162,14 @@ class HeavyBall(Rule):
 
 
 @dataclasses.dataclass(frozen=True)
-class Adaptive(Rule):
+class Adaptive(DescentRule):
     """Adam on the block's gradient, projected on the domain; halved and restarted when it would rise."""
 
     steps: int = 10
     lr: float = 1e-2
     betas: tuple[float, float] = (0.9, 0.999)
 
-    def __call__(self, block: Block, z: Tensor) -> Tensor:
+    def __call__(self, block: ConvexBlock, z: Tensor) -> Tensor:
         """Adam's update of z, guarded."""
         lr, value, k = self.lr, block.value(z), 0
         first, second = torch.zeros_like(z), torch.zeros_like(z)
@@ -199,7 +199,7 @@ def _relative_change(new: Tensor, old: Tensor, shard: Shard) -> float:
     return math.sqrt(float(change)) / max(math.sqrt(float(size)), torch.finfo(new.dtype).tiny)
 
 
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, DescentRule] = {
     "exact": Exact(),
     "linearized": Linearized(),
     "accelerated": Accelerated(),
@@ -208,9 +208,9 @@ _RULES: dict[str, Rule] = {
 }
 
 
-def get(rule: str | Rule) -> Rule:
+def get(rule: str | DescentRule) -> DescentRule:
     """The rule called ``rule``; a rule is returned as is."""
-    if isinstance(rule, Rule):
+    if isinstance(rule, DescentRule):
         return rule
     if rule not in _RULES:
         raise ValueError(f"update: no rule {rule!r}; known: {', '.join(_RULES)}")

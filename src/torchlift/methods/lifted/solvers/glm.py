@@ -14,7 +14,7 @@ from torchlift.convex.solvers.solved import Solved
 from torchlift.convex.solvers.units import newton_units
 from torchlift.methods.lifted.penalties import Bregman, Classical, Penalty
 from torchlift.methods.lifted.shard import Alone, Shard
-from torchlift.methods.lifted.solvers.descent import Block, Exact, Rule
+from torchlift.methods.lifted.solvers.descent import ConvexBlock, DescentRule, Exact
 
 _DOUBLINGS = 40
 _NEWTON = 100
@@ -79,10 +79,10 @@ class WeightBlock:
         weight, bias = self._factors[curvature].solve(target)
         return torch.cat([weight, bias[:, None]], 1)
 
-    def block(self) -> Block:
+    def block(self) -> ConvexBlock:
         """The block the rules of ``descent`` work on."""
         exact = isinstance(self.penalty, Bregman | Classical)
-        return Block(
+        return ConvexBlock(
             self.step,
             self.value,
             self.gradient,
@@ -119,7 +119,7 @@ def glm(
     rho: float,
     *,
     start: tuple[Tensor, Tensor] | None = None,
-    rule: Rule | None = None,
+    rule: DescentRule | None = None,
     shard: Shard | None = None,
 ) -> tuple[Tensor, Tensor]:
     """argmin over W, b of μ ΣP(U, AWᵀ + b) + ρ‖W‖²; samples are rows, the bias is free."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchlift.methods.lifted.penalties import Penalty
 from torchlift.methods.lifted.shard import Alone, Shard
-from torchlift.methods.lifted.solvers.descent import Block, Exact, Rule
+from torchlift.methods.lifted.solvers.descent import ConvexBlock, DescentRule, Exact
 from torchlift.methods.lifted.solvers.glm import WeightBlock
 
 
@@ -29,7 +29,7 @@ class Regularizer(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class L1(Regularizer):
+class WeightL1(Regularizer):
     """strength·Σ|w|: sparse weights."""
 
     by_column: ClassVar[bool] = True
@@ -111,7 +111,7 @@ class SquaredNorm(Regularizer):
 
 
 @dataclasses.dataclass(frozen=True)
-class Scaled(Regularizer):
+class ScaledRegularizer(Regularizer):
     """R(W / unit), column by column: a regularizer in coordinates W · unit."""
 
     inner: Regularizer
@@ -137,7 +137,7 @@ def regularized_weights(
     start: Tensor,
     *,
     bias: bool = True,
-    rule: Rule | None = None,
+    rule: DescentRule | None = None,
     shard: Shard | None = None,
 ) -> Tensor:
     """argmin over θ = [W | b] of μ ΣP(U, AWᵀ + b) + R(W), from ``start``, by (accelerated) proximal gradient.
@@ -151,7 +151,7 @@ def regularized_weights(
     square, count = shard.sum(rows.square().sum(0)), shard.sum(rows.new_tensor(float(len(rows))))
     unit = (square / count).sqrt().where((square > 0) & regularizer.by_column, 1.0)
     scales = torch.cat([unit, unit.new_ones(1)])
-    scaled = Scaled(regularizer, unit)
+    scaled = ScaledRegularizer(regularizer, unit)
     smooth = WeightBlock(rows / unit, target, penalty, mu, 0.0, bias=bias, shard=shard)
     shift = rows / unit if not bias else torch.cat([rows / unit, rows.new_ones(len(rows), 1)], 1)
     gram = shard.sum(shift.mT @ shift)
@@ -160,7 +160,7 @@ def regularized_weights(
     def put(theta: Tensor, step: float) -> Tensor:
         return torch.cat([scaled.prox(theta[:, :-1], step), theta[:, -1:]], 1)
 
-    block = Block(
+    block = ConvexBlock(
         lambda theta: put(theta - smooth.gradient(theta) / lipschitz, 1 / lipschitz),
         lambda theta: smooth.value(theta) + scaled.value(theta[:, :-1]),
         smooth.gradient,

@@ -10,7 +10,7 @@ from torchlift.convex.solvers.fixed import Pulled, newton_states
 from torchlift.convex.solvers.solved import Solved
 from torchlift.methods.lifted.penalties import Bregman, Classical, Penalty
 from torchlift.methods.lifted.shard import Alone, Shard
-from torchlift.methods.lifted.solvers.descent import Block, constant_momentum
+from torchlift.methods.lifted.solvers.descent import ConvexBlock, constant_momentum
 
 _DOUBLINGS = 40
 _ROUNDS = 500
@@ -83,10 +83,10 @@ class StateBlock:
     def _prox(self, x: Tensor, slope: Tensor, curvature: float) -> Tensor:
         return self.penalty.prox_u(x - slope / curvature, self.preactivation, self.mu / curvature)
 
-    def block(self) -> Block:
+    def block(self) -> ConvexBlock:
         """The block the rules of ``descent`` work on; κ = 1 + L/(μ·modulus)."""
         exact = isinstance(self.penalty, Bregman | Classical) and self.above.penalty.convex_v
-        return Block(
+        return ConvexBlock(
             self.step,
             self.value,
             self.gradient,
