@@ -36,12 +36,14 @@ def portfolio(task: Task, constraints: Constraints) -> dict[str, Arm]:
     channels, sparse = ChannelPruning(ratio=0.5), MagnitudePruning(sparsity=0.9, steps=4)
     arms = {name: arm for name, arm in suggestions(task.model).items() if arm.recipe or arm.optimizer}
     better = dict(itertools.islice(arms.items(), BETTER))
+    trained = {f"{name} → bits": before(arm, bits) for name, arm in better.items()}
     small = {
         "compressed": Arm(compressing(constraints)),
-        "norm → bits": Arm(halves(Normalize(), bits)),
+        **dict(itertools.islice(trained.items(), 1)),
         "channels → bits": Arm(halves(channels, bits)),
+        "norm → bits": Arm(halves(Normalize(), bits)),
         "bits": Arm(bits),
-        **{f"{name} → bits": before(arm, bits) for name, arm in better.items() if name != "norm"},
+        **trained,
     }
     fast = {"channels": Arm(channels)}
     if constraints.latency is not None:
