@@ -415,8 +415,12 @@ def so_far(out: Path) -> dict[str, Any]:
     """The page of a run that was stopped, which says so."""
     store = Store(out / "trials.jsonl")
     trials = [value for value in store.known.values() if "net" in value]
-    whole = page(trials, sorted({trial["seed"] for trial in trials}), store)
-    return whole | {"scale": f"partial: the column 'seeds' counts what was run; {whole['scale']}"}
+    whole, cells = (
+        page(trials, sorted({trial["seed"] for trial in trials}), store),
+        len(order(list(PAPER), 5)),
+    )
+    partial = f"{len(trials)} of {cells} cells were run; the column 'seeds' counts them"
+    return whole | {"partial": partial, "command": "torchlift reproduce lifted-model"}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 from entry_modules import module_of
 
 from papers.common import mnist_mlp
-from papers.lifted_networks import lifted_model
+from papers.lifted_networks import lifted_model, sparse_autoencoder
 from torchlift.methods.lifted.data import metric
 
 KEYS = {"title", "source", "finding", "scale", "seeds", "machine", "columns", "rows", "curves", "notes"}
@@ -45,6 +45,15 @@ def test_table_1_of_lifted_networks(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert [row["mean"] for row in resumed["rows"][:counted]] == [
         row["mean"] for row in whole["rows"][:counted]
     ]
+
+
+def test_codes_get_sparser_with_the_norm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(mnist_mlp, "mnist", few_digits)
+    monkeypatch.setattr(sparse_autoencoder, "CODE", 8)
+    result = sparse_autoencoder.run(out=tmp_path, seeds=1, epochs=2)
+    assert set(result) >= KEYS
+    zeros = [row["zeros in codes"]["mean"] for row in result["rows"]]
+    assert zeros[0] < zeros[-1]
 
 
 def test_networks_trained_together_are_those_trained_alone() -> None:
