@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from typing import Any, ClassVar, cast
 
 import torch
+from torch import Tensor
 from torch._C import DispatchKey
 from torch._ops import OpOverload
 from torch.utils import _python_dispatch
@@ -100,29 +101,50 @@ class Everywhere(contextlib.nullcontext[None]):
     parents = ("Global",)
 
 
-class Counting(_FlopCounterMode):
-    """Torch's counter, which takes every operation apart to look for others inside; here those that are
-    whole and cost nothing run at once."""
+def product(left: Tensor, right: Tensor, *_: Any) -> int:
+    """Of one matrix with another, or of each of a batch."""
+    return 2 * left.numel() * right.shape[-1]
 
-    free: ClassVar[dict[Any, bool]] = {}
+
+PRODUCTS: dict[Any, Callable[..., int]] = {
+    torch.ops.aten.mm: product,
+    torch.ops.aten.bmm: product,
+    torch.ops.aten.addmm: lambda _, *both: product(*both),
+    torch.ops.aten.baddbmm: lambda _, *both: product(*both),
+}
+"""What block solvers call thousands of times: as torch counts it, without its trees of shapes."""
+
+
+class Counting(_FlopCounterMode):
+    """Torch's counter, which takes every operation apart to look for others inside; here matrix products and
+    what is whole and costs nothing run at once."""
+
+    formulas: ClassVar[dict[int, tuple[Any, Callable[..., int] | None]]] = {}
+    """Operations that run at once, by their address: torch computes their hash in Python."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run an operation and count it."""
-        free = self.free.get(func)
-        if free is None:
-            free = self.free[func] = self.is_free(func)
-        return func(*args, **kwargs or {}) if free else super().__torch_dispatch__(func, types, args, kwargs)
+        entry = self.formulas.get(id(func))
+        if entry is None:
+            if not self.runs_at_once(func):
+                return super().__torch_dispatch__(func, types, args, kwargs)
+            entry = self.formulas[id(func)] = (func, PRODUCTS.get(func.overloadpacket))
+        if entry[1] is not None:
+            self.counter.flop_counts["Global"]["products"] += entry[1](*args)
+        return func(*args, **kwargs or {})
 
-    def is_free(self, operation: Any) -> bool:
-        """Whether it computes something, in one piece, that no formula counts."""
-        whole = DispatchKey.CompositeImplicitAutograd
+    def runs_at_once(self, operation: Any) -> bool:
+        """Whether it computes something, in one piece, that is a product or that no formula counts."""
         return (
             isinstance(operation, OpOverload)
             and operation.namespace == "aten"
-            and operation.overloadpacket not in self.counter.flop_registry
-            and not operation.has_kernel_for_dispatch_key(whole)
+            and (
+                operation.overloadpacket in PRODUCTS
+                or operation.overloadpacket not in self.counter.flop_registry
+            )
+            and not operation.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
             and operation.overloadpacket.__name__ not in LOOKING
         )
 
