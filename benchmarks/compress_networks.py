@@ -110,6 +110,8 @@ class Case:
     calibration: Tensor
     inputs: Tensor
     labels: Tensor
+    unseen: Tensor
+    """Unlabelled inputs beside the calibration's, by which a method's settings are chosen."""
     pitch: bool = False
 
     def right(self, outputs: Tensor) -> float:
@@ -150,7 +152,7 @@ def case(name: str, seed: int, data: Path, work: Path, assets: Path | None) -> C
             raise SystemExit(f"{PITCH} needs --assets (see benchmarks/compress_pitch.py)")
         inputs, cents = frames(500, 1000)
         model = pitch_network(assets, "tiny")
-        return Case(model, frames(384, 1 + seed)[0], inputs, cents, pitch=True)
+        return Case(model, frames(384, 1 + seed)[0], inputs, cents, frames(256, 9000 + seed)[0], pitch=True)
     train, test = images(data) if name in ("ResNet", "MobileNetV2-like") else digits()
     torch.manual_seed(seed)
     model, path = MAKERS[name](), work / f"{name}-{seed}.pt"
@@ -168,4 +170,4 @@ def case(name: str, seed: int, data: Path, work: Path, assets: Path | None) -> C
             optimizer=lambda groups: torch.optim.AdamW(groups, lr=3e-3, weight_decay=0.01),
         ).model
         torch.save(model.state_dict(), path)
-    return Case(model.eval(), train[0][:CALIBRATION], *test)
+    return Case(model.eval(), train[0][:CALIBRATION], *test, train[0][CALIBRATION : 2 * CALIBRATION])

@@ -14,7 +14,7 @@ from torch import nn
 
 from torchlift.channels.copies import copied
 from torchlift.channels.example_inputs import check_plain
-from torchlift.channels.folding import fold_norms
+from torchlift.channels.folding import NORM, fold_norms
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.cutting import self_contained
 from torchlift.compress.delivery import deliver
@@ -103,7 +103,9 @@ def compress(
     }
     identity = "" if folder is None else identity_of(model, iter(data), settings)
     bar = Bar(progress)
-    original = fold_norms(source_model, data.first(2)) if foldable else source_model
+    original = (
+        fold_norms(source_model, data.first(2)) if foldable and has_norms(source_model) else source_model
+    )
     score = None if valid is None else ValidationMetric(valid, metric, target_device)
     sweep = Sweep(original, data, StepJournal(folder, identity, resume=resume), bar, chosen)
     try:
@@ -122,6 +124,11 @@ def beside(about: Mapping[str, Any], targets: Targets) -> Targets:
         return targets
     text = json.dumps(about, separators=(",", ":")).encode()
     return dataclasses.replace(targets, bytes=max(1, targets.bytes - len(zlib.compress(text, 9)) - 8))
+
+
+def has_norms(model: nn.Module) -> bool:
+    """Whether there is a batch norm to fold: otherwise nothing needs a copy."""
+    return any(isinstance(module, NORM) for module in model.modules())
 
 
 def check(model: nn.Module, polish: float, sweeps: int, group: int | None) -> None:

@@ -19,7 +19,7 @@ from torchlift.compress.result import Compressed, LayerRow
 from torchlift.compress.running import run
 from torchlift.compress.scoring import ValidationMetric
 from torchlift.compress.sweep import Sweep, SweepState
-from torchlift.core.stored import stored
+from torchlift.core.stored import valid_records
 from torchlift.deploy.measuring import count_macs, file_size
 from torchlift.tree import leaves
 
@@ -85,14 +85,14 @@ def table(
     sweep: Sweep, source_model: nn.Module, state: SweepState, sensitivity: Sensitivity
 ) -> list[LayerRow]:
     """What became of each weight."""
-    records = stored(state.work)
+    quantized = {name for name, step, _ in valid_records(state.work) if step is not None}
     before = dict(source_model.named_parameters())
     _, reasons = maps_of(state.work)
     rows: list[LayerRow] = []
     for name, weight in state.work.named_parameters():
         if weight.ndim < 2:
             continue
-        record, own = records.get(name), before.get(name, weight)
+        own = before.get(name, weight)
         why = "" if name in state.errors else reasons.get(name, "left alone as asked")
         form = state.forms.get(name)
         rows.append(
@@ -100,7 +100,7 @@ def table(
                 name,
                 tuple(weight.shape),
                 tuple(own.shape),
-                None if record is None or form is None else form.bits,
+                None if name not in quantized or form is None else form.bits,
                 float((weight == 0).float().mean()),
                 state.errors.get(name),
                 sensitivity.get(name),

@@ -99,9 +99,11 @@ def freedom(seen: Flow, layer: Op) -> Freedom | None:
     chain = list(behind(seen, layer))
     kinds = [op.kind for op in chain]
     before = chain.pop(0).name if kinds[:1] == ["norm"] else None
-    if not chain or chain[0].function not in CLAMPS or chain[0].bend is None:
+    bend = chain[0].bend if chain and chain[0].function in CLAMPS else None
+    if bend is None:
         return None
-    ends = chain.pop(0).bend(torch.tensor([-BEYOND, BEYOND], dtype=torch.float64)).tolist()
+    del chain[0]
+    ends = bend(torch.tensor([-BEYOND, BEYOND], dtype=torch.float64)).tolist()
     low, high = (math.copysign(math.inf, end) if abs(end) == BEYOND else end for end in ends)
     after = chain.pop(0).name if chain and chain[0].kind == "norm" else None
     window = chain[0].window if chain else ()

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlift.compress.calibration import inputs_of
+from torchlift.compress.calibration import distributed, inputs_of
 from torchlift.compress.distance import prediction, rows
 from torchlift.compress.grid import nearest
 from torchlift.compress.running import run
@@ -90,22 +90,30 @@ def polished(sweep: Sweep, work: nn.Module, data: Any, epochs: float) -> nn.Modu
     teacher, positional = sweep.original, sweep.calibration.positional
     device = sweep.calibration.device
     energy = float(rows(run(teacher, sweep.calibration.first())).var(0).mean()) or 1.0
+    pairs = pairs_of(sweep)
 
     def distance(model: nn.Module, batch: Any) -> Tensor:
         model.eval()  # running statistics and dropout as they will be
-        inputs = move(inputs_of(batch, positional), device)
-        with torch.no_grad():
-            target = prediction(call(teacher, inputs))
-        return (prediction(call(model, inputs)) - target).square().mean() / energy
+        if pairs is None:
+            inputs = move(inputs_of(batch, positional), device)
+            with torch.no_grad():
+                target = prediction(call(teacher, inputs))
+        else:
+            *inputs, target = move(batch, device)
+        return (prediction(call(model, tuple(inputs) if pairs else inputs)) - target).square().mean() / energy
 
     student = copy.deepcopy(work)
     for parameter in student.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     recipe = HoldRecords(records_of=student) if stored(student) else None
-    rate: dict[str, Any] = {"optimizer": relative_adam(recipe is not None), "schedule": warm_cosine}
+    before = sweep.output_error(work)
+    rate: dict[str, Any] = {
+        "optimizer": relative_adam(rate_for(before), recipe is not None),
+        "schedule": warm_cosine,
+    }
     result = fit(
         Task(student, distance),
-        data,
+        data if pairs is None else pairs,
         recipe=recipe,
         epochs=epochs,
         batch_size=32,
@@ -114,20 +122,41 @@ def polished(sweep: Sweep, work: nn.Module, data: Any, epochs: float) -> nn.Modu
         **rate,
     )
     after = result.model.eval()
-    return after if sweep.output_error(after) < sweep.output_error(work) else work
+    return after if sweep.output_error(after) < before else work
 
 
-def relative_adam(gridded: bool) -> Callable[..., torch.optim.Optimizer]:
+def pairs_of(sweep: Sweep) -> tuple[Tensor, ...] | None:
+    """All inputs with the original's outputs beside them, so that it runs once; None where they are many."""
+    taken: list[tuple[Tensor, ...]] = []
+    entries = 0
+    for inputs in () if distributed() else sweep.calibration:
+        if not isinstance(inputs, tuple) or not all(isinstance(t, Tensor) and t.ndim for t in inputs):
+            return None
+        pair = (*inputs, prediction(run(sweep.original, inputs)))
+        entries += sum(t.numel() for t in pair)
+        if entries > MOST_ENTRIES or len({len(t) for t in pair}) > 1:
+            return None
+        taken.append(pair)
+    shapes = {tuple(t.shape[1:] for t in pair) for pair in taken}
+    return tuple(torch.cat(column) for column in zip(*taken, strict=True)) if len(shapes) == 1 else None
+
+
+def rate_for(error: float) -> float:
+    """A step's size beside that of the weights: as the outputs are off, so are the weights."""
+    return min(max(SHARE * math.sqrt(error), LEAST_RATE), MOST_RATE)
+
+
+def relative_adam(rate: float, gridded: bool) -> Callable[..., torch.optim.Optimizer]:
     """Adam with rates relative to the size of each parameter: the network is near its best already."""
 
     def adam(groups: Any) -> torch.optim.Optimizer:
         parameters = [
             p for group in groups for p in (group["params"] if isinstance(group, dict) else [group])
         ]
-        rates = [ON_GRID if gridded and p.ndim > 1 else RATE for p in parameters]
+        rates = [ON_GRID if gridded and p.ndim > 1 else rate for p in parameters]
         sizes = [max(float(p.detach().square().mean().sqrt()), 1e-4) for p in parameters]
         every = zip(parameters, rates, sizes, strict=True)
-        return torch.optim.Adam([{"params": [p], "lr": rate * size} for p, rate, size in every])
+        return torch.optim.Adam([{"params": [p], "lr": own * size} for p, own, size in every])
 
     return adam
 
@@ -137,5 +166,7 @@ def warm_cosine(t: float) -> float:
     return min(1.0, 0.05 + t / 0.1) * 0.5 * (1 + math.cos(math.pi * t))
 
 
-RATE, ON_GRID = 1e-3, 1e-2
-"""A step's size beside that of the weights; on a grid a weight has further to go."""
+SHARE, LEAST_RATE, MOST_RATE, ON_GRID = 0.04, 1e-3, 1e-2, 1e-2
+
+MOST_ENTRIES = 2**26
+"""Numbers that inputs and outputs may have together to be held in memory."""

@@ -82,6 +82,7 @@ class LayerProblem:
         weight = prior.to(problem.gram)
         if not refit:
             problem = dataclasses.replace(problem, linear=problem.hessian @ weight.mT)
+        moments = dataclasses.replace(moments, xx=moments.xx.new_zeros(len(moments.xx), 0, 0))
         factored = Factored.of(problem.hessian)
         best = factored.solve(problem.linear) if refit else weight
         return cls(one, module, moments, problem, best, bias, factored)

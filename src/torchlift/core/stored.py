@@ -205,17 +205,23 @@ def recorded(module: nn.Module) -> Iterator[tuple[str, Tensor | None, Tensor | N
 
 def stored(module: nn.Module) -> dict[str, Stored]:
     """The records of a model's weights that hold; one that does not is dropped, with a warning."""
+    return {
+        name: Stored(None if step is None else levels_of(module.get_parameter(name), step), step, kept)
+        for name, step, kept in valid_records(module)
+    }
+
+
+def valid_records(module: nn.Module) -> list[tuple[str, Tensor | None, Tensor | None]]:
+    """Name, step and mask of every weight whose record holds, without levels, which take as much as the
+    weights; a record that does not hold is dropped, with a warning."""
     changed = [*drop_stale(module, STEP), *drop_stale(module, KEPT)]
     if changed:
         warnings.warn(
             f"{', '.join(dict.fromkeys(changed))}: changed since it was pruned or quantized, so that its "
             "grid or mask is forgotten (tl.constrain(model) after each step holds them).",
-            stacklevel=2,
+            stacklevel=3,
         )
-    return {
-        name: Stored(None if step is None else levels_of(module.get_parameter(name), step), step, kept)
-        for name, step, kept in recorded(module)
-    }
+    return list(recorded(module))
 
 
 def drop_stale(module: nn.Module, form: str = STEP) -> list[str]:

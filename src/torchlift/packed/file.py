@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from torchlift import files
 from torchlift.channels.layout import is_last
-from torchlift.core.stored import KEPT, STEP, Stored, stored
+from torchlift.core.stored import KEPT, STEP, valid_records
 from torchlift.core.weights import refresh_flat_weights
 from torchlift.errors import TorchliftError
 from torchlift.packed import sealing, tensors
@@ -202,9 +202,8 @@ def numbered(named: list[Tensor]) -> tuple[list[int], list[Tensor]]:
 def with_records(model: nn.Module, unique: list[Tensor]) -> list[Item]:
     """Tensors with what is recorded of them."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    records = {id(parameters[name]): record for name, record in stored(model).items()}
-    empty = Stored()
-    return [Item(t.detach(), records.get(id(t), empty).step, records.get(id(t), empty).kept) for t in unique]
+    records = {id(parameters[name]): (step, kept) for name, step, kept in valid_records(model)}
+    return [Item(t.detach(), *records.get(id(t), (None, None))) for t in unique]
 
 
 def assembled(content: Content, key: bytes | None = None) -> bytes:
