@@ -151,7 +151,7 @@ def test_train_takes_residual_networks_of_either_kind() -> None:
     y = (x.mean((1, 2, 3)) > 0).long()
     for net, inputs in ((small_resnet(), x), (ResidualNet(36, 8, 8, 2, 3).double(), x.flatten(1))):
         before = float(nn.functional.cross_entropy(net(inputs), y).detach())
-        options = {"mu": 3.0, "epochs": 6, "lr": 1e-2, "batch_size": 20, "progress": False}
+        options = {"mu": 3.0, "epochs": 3, "lr": 2e-2, "batch_size": 20, "progress": False}
         result = lifted.train(net, (inputs, y), method="unified", **options)
         assert result.model is net
         assert float(nn.functional.cross_entropy(net(inputs), y).detach()) < 0.8 * before
