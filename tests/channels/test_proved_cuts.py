@@ -1,10 +1,13 @@
 """What is cut is proved dead from the weights: a network without zeros comes back as it is."""
 
+import copy
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -93,23 +96,112 @@ def test_a_zero_that_was_written_over_is_none():
     assert unchanged(Written().eval(), torch.randn(3, 4))
 
 
-class Noisy(nn.Module):
-    """Adds random numbers, and a number read off the input."""
+class Coded(nn.Module):
+    """A hidden layer whose first two units are zero, or a constant, and code of its own behind it."""
 
-    def __init__(self, how: str) -> None:
+    def __init__(self, code: Callable[["Coded", Tensor], Tensor], bias: float) -> None:
         super().__init__()
-        self.first, self.last, self.how = nn.Linear(4, 6), nn.Linear(6, 2), how
+        self.code = code
+        self.first, self.last, self.other = nn.Linear(4, 6), nn.Linear(6, 3), nn.Linear(6, 3)
+        self.register_buffer("state", torch.zeros(6))
         with torch.no_grad():
-            self.first.weight.zero_()
+            self.first.weight[:2] = 0
+            self.first.bias[:2] = bias
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.first(x)
-        return self.last(h + (torch.rand_like(h) if self.how == "random" else x.sum().item()))
+        return self.code(self, x)
 
 
-@pytest.mark.parametrize("how", ["random", "number"])
-def test_numbers_from_elsewhere_are_not_constant(how):
-    assert not any(row.cut for row in shrinkable(Noisy(how).eval(), torch.randn(3, 4)))
+def remembers(net: Coded, x: Tensor) -> Tensor:
+    out = net.last(net.first(x) + net.state)
+    net.state = net.state + x.mean()
+    return out
+
+
+def checks(net: Coded, x: Tensor) -> Tensor:
+    assert x.isfinite().all()
+    if (x > 1e6).any():
+        raise RuntimeError("too large")
+    return net.last(net.first(x))
+
+
+NOTHING: dict[str, Callable[[Coded, Tensor], Tensor]] = {
+    "random numbers": lambda net, x: net.last(net.first(x) + torch.rand_like(x[:, :1])),
+    "a float": lambda net, x: net.last(net.first(x) + x.sum().item()),
+    "a count": lambda net, x: net.last(net.first(x) + int((x > 0).sum())),
+    "a place": lambda net, x: net.last(net.first(x) + int(x.argmax())),
+    "a list": lambda net, x: net.last(net.first(x) + x.flatten().tolist()[0]),
+    "an array": lambda net, x: net.last(net.first(x) + float(np.asarray(x)[0, 0])),
+    "how many there are": lambda net, x: net.last(net.first(x) + len((x[:, 0] > 0).nonzero())),
+    "a choice of rows": lambda net, x: net.last(net.first(x) + len(x[x[:, 0] > 0])),
+    "a buffer that is replaced": remembers,
+    "a buffer that is written": lambda net, x: net.last(net.first(x) + net.state.add_(x.mean())),
+    "a branch that needs the units": lambda net, x: net.last(
+        net.first(x) if x.mean() > 0 else net.first(x).sigmoid()
+    ),
+}
+"""Code after which the next input may have anything where this one has a zero."""
+SAFE: dict[str, Callable[[Coded, Tensor], Tensor]] = {
+    "checks of the input": checks,
+    "two readers": lambda net, x: (net.last if x.mean() > 0 else net.other)(net.first(x)),
+    "a comparison": lambda net, x: (net.last if torch.equal(x, x.abs()) else net.other)(net.first(x)),
+    "the input doubled in place": lambda net, x: net.last(net.first(x.mul_(2))),
+    "the mean of a batch": lambda net, x: net.last(net.first(x) + net.first(x).mean(0, keepdim=True)),
+}
+SIZES: dict[str, Callable[[Coded, Tensor], Tensor]] = {
+    "the number of samples": lambda net, x: net.last(net.first(x) * len(x)),
+    "a sum over the batch": lambda net, x: net.last(net.first(x) + net.first(x).sum(0, keepdim=True)),
+}
+"""Code by which a constant depends on the input's shape; a zero does not."""
+
+
+def first_call(model: nn.Module, x: Tensor) -> Tensor:
+    torch.manual_seed(1)
+    return copy.deepcopy(model)(x.clone())
+
+
+def cut_by(code: Callable[[Coded, Tensor], Tensor], bias: float) -> int:
+    """How many units go; what is left computes the same for any input."""
+    torch.manual_seed(0)
+    model = Coded(code, bias).eval()
+    small = shrink(model, torch.rand(3, 4) + 0.1)
+    for x in (sign * (torch.rand(samples, 4) + 0.1) for samples in (3, 7, 1) for sign in (1, -1)):
+        assert_close(first_call(small, x), first_call(model, x), atol=1e-6, rtol=0)
+    return 6 - small.first.out_features
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.7])
+@pytest.mark.parametrize("name", NOTHING)
+def test_numbers_from_elsewhere_are_not_constant(name, bias):
+    assert cut_by(NOTHING[name], bias) == 0
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.7])
+@pytest.mark.parametrize("name", SAFE)
+def test_every_way_through_a_models_code_is_followed(name, bias):
+    assert cut_by(SAFE[name], bias) == 2
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_constants_that_depend_on_shapes_stay(name):
+    assert cut_by(SIZES[name], 0.0) == 2
+    assert cut_by(SIZES[name], 0.7) == 0
+
+
+def test_constants_that_depend_on_lengths_stay():
+    torch.manual_seed(0)
+    model = Coded(lambda net, x: net.last((net.first(x) * x.shape[1]).mean(1)), 0.7).eval()
+    small = shrink(model, torch.randn(2, 6, 4))
+    for length in (3, 6, 12):
+        x = torch.randn(2, length, 4)
+        assert_close(small(x), model(x), atol=1e-6, rtol=0)
+
+
+def test_why_nothing_is_proved_is_told():
+    rows = shrinkable(Coded(NOTHING["a float"], 0.0).eval(), torch.rand(3, 4))
+    assert "numbers read off its input" in next(row.why for row in rows if row.layer == "first")
+    rows = shrinkable(Coded(remembers, 0.0).eval(), torch.rand(3, 4))
+    assert "writes to its own weights or buffers" in next(row.why for row in rows if row.layer == "first")
 
 
 def test_records_of_grids_and_masks_are_cut_with_their_weights():
@@ -391,3 +483,13 @@ def test_work_grows_with_the_number_of_layers_and_not_faster(zeros):
     work = [python_calls(shrink, deep(layers), x) for layers in (10, 20, 40)]
     assert work[2] - work[1] <= 2.1 * (work[1] - work[0])
     assert (work[2] - work[1]) / 20 <= 1600
+
+
+def test_what_is_frozen_in_evaluation_mode_stays_so():
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2)).train()
+    model[1].eval()
+    with torch.no_grad():
+        model[0].weight[:2] = model[0].bias[:2] = model[1].bias[:2] = 0
+    small = shrink(model, torch.randn(3, 4))
+    assert small[0].out_features == 4
+    assert [part.training for part in small.modules()] == [part.training for part in model.modules()]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
 SIMPLE = {bool, int, float, str, type(None), type, torch.dtype, FunctionType, BuiltinFunctionType}
+DICTS = {dict, OrderedDict}
 HOW = ("__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__new__", "__slots__")
 """By these a class says that its objects are to be copied in a way of their own."""
 
@@ -29,16 +30,22 @@ def copied(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
     for layer in layers:
         attributes = vars(memo[id(layer)])
         for key, value in vars(layer).items():
-            attributes[key] = value if type(value) in SIMPLE else duplicate(value, memo)
+            kind = type(value)
+            if kind in SIMPLE:
+                attributes[key] = value
+            elif kind in DICTS and not value:
+                attributes[key] = memo.setdefault(id(value), kind())
+            else:
+                attributes[key] = duplicate(value, memo)
     return copy.deepcopy(model, memo)
 
 
 def duplicate(value: Any, memo: dict[int, Any]) -> Any:
-    """The copy of an attribute. Most are dicts, and most of these are empty."""
+    """The copy of an attribute. Most are dicts."""
     kind = type(value)
     if kind is tuple and SIMPLE.issuperset(map(type, value)):
         return value
-    if kind not in (dict, OrderedDict) or id(value) in memo or not SIMPLE.issuperset(map(type, value)):
+    if kind not in DICTS or id(value) in memo or not SIMPLE.issuperset(map(type, value)):
         return copy.deepcopy(value, memo)
     memo[id(value)] = twin = kind()
     for key, entry in value.items():

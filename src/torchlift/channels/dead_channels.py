@@ -63,9 +63,10 @@ class Proof:
         """
         first: list[Verdict] = []
         gone = torch.zeros_like(self.averaged)
+        known = [(c, self.unwritten(c), self.readers(c)) for c in couplings]
         for _ in range(100):
             self.ignored = self.without(gone)
-            decided = [rounded(v, round_to) for v in spared([self.verdict(c) for c in couplings])]
+            decided = [rounded(v, round_to) for v in spared([self.verdict(*one) for one in known])]
             first = first or decided
             after = torch.zeros_like(gone)
             for verdict in decided:
@@ -84,14 +85,14 @@ class Proof:
             ignored[reading.labels] &= reading.ignored(gone)
         return ignored
 
-    def verdict(self, coupling: Coupling) -> Verdict:
+    def verdict(self, coupling: Coupling, unwritten: Tensor, readers: list[tuple[Member, Tensor]]) -> Verdict:
         """Decide for each channel of a coupling."""
-        silent = self.unwritten(coupling)
+        silent = unwritten.clone()
         if coupling.blocked:
             return Verdict(coupling, silent, torch.zeros_like(silent), coupling.blocked)
         dead, still = torch.ones_like(silent), torch.ones_like(silent)
         why = ""
-        for member, labels in self.readers(coupling):
+        for member, labels in readers:
             seen, ignored = self.trace.readers.reader[labels], self.ignored[labels]
             constant = self.constant[labels]
             folds = self.trace.readers.folds[labels] & (self.bias_for(member) is not None)

@@ -15,6 +15,11 @@ Example = Any
 """A tensor, a tuple of positional arguments, or a dict of keyword arguments."""
 
 
+def called(model: nn.Module, example: Example) -> Any:
+    """The model at an example, of which it gets a copy: it may write to its inputs."""
+    return call(model, changed(example, torch.clone))
+
+
 def check_plain(model: object) -> None:
     """Raise on what is not a model, or a lifted one."""
     if not isinstance(model, nn.Module) or isinstance(model, Problem):
@@ -28,7 +33,7 @@ def taken(model: nn.Module, example: Example) -> nn.Module:
     twin = copied(model).eval()
     try:
         with torch.no_grad():
-            call(twin, example)
+            called(twin, example)
     except Exception as error:  # whatever a user's model raises
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TorchliftError(
@@ -127,9 +132,9 @@ def precise(model: nn.Module, dtype: torch.dtype, *, own: bool = False) -> nn.Mo
     return twin.to(dtype) if other else twin
 
 
-def few(example: Example) -> Example:
-    """The first two samples."""
-    return changed(example, lambda x: x[:2] if x.ndim else x)
+def few(example: Example, samples: int = 2) -> Example:
+    """The first samples."""
+    return changed(example, lambda x: x[:samples] if x.ndim else x)
 
 
 LARGE = 2**14
@@ -163,9 +168,19 @@ def halved(example: Example) -> Callable[[Tensor], Tensor]:
     return change
 
 
-def other_sizes(twin: nn.Module, example: Example) -> Iterator[Example]:
-    """The example in other sizes that the model (a copy in evaluation mode) takes."""
-    return (other for other in sizes(example) if differ(example, other) and accepts(twin, other))
+def other_shapes(twin: nn.Module, example: Example) -> Iterator[Example]:
+    """The example in other shapes that the model (a copy in evaluation mode) takes: smaller, larger, and of
+    another number of samples."""
+    resizing = False
+    for factor in (0.5, 1.5, 2.0, 1.0):
+        other = changed(example, resized(example, factor))
+        if (factor == 2 and resizing) or (factor != 1 and not differ(example, other)):
+            continue
+        for some in (changed(other, batch_of(1)), changed(other, batch_of(2)), other):
+            if differ(example, some) and accepts(twin, some):
+                resizing |= factor != 1
+                yield some
+                break
 
 
 def sizes(example: Example) -> Iterator[Example]:
@@ -216,7 +231,7 @@ def accepts(model: nn.Module, example: Example) -> bool:
     """Whether a model takes an example at all."""
     try:
         with torch.no_grad():
-            call(model, example)
+            called(model, example)
     except Exception:  # whatever a user's model raises at a size it is not made for
         return False
     return True
@@ -238,7 +253,7 @@ def inputs_of(model: nn.Module, names: set[str], examples: list[Example]) -> dic
     try:
         with torch.no_grad():
             for example in examples:
-                call(model, example)
+                called(model, example)
     finally:
         for hook in hooks:
             hook.remove()
@@ -248,4 +263,4 @@ def inputs_of(model: nn.Module, names: set[str], examples: list[Example]) -> dic
 def outputs(model: nn.Module, examples: list[Example]) -> list[Tensor]:
     """All tensors the model returns on the examples."""
     with torch.no_grad():
-        return [tensor for example in examples for tensor in tensors(call(model, example))]
+        return [tensor for example in examples for tensor in tensors(called(model, example))]

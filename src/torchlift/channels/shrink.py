@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-import itertools
+import functools
 import logging
 from collections.abc import Callable
 from typing import Literal
@@ -15,7 +15,7 @@ from torchlift.channels.couplings import couplings
 from torchlift.channels.cuts import carry, check_optimizer
 from torchlift.channels.dead_channels import Proof, Verdict
 from torchlift.channels.equality import difference, same
-from torchlift.channels.example_inputs import Example, Output, PinnedOutput, other_sizes
+from torchlift.channels.example_inputs import Example, Output, PinnedOutput, differ, few, other_shapes
 from torchlift.channels.follow import traced
 from torchlift.channels.follow.constants import FIXED
 from torchlift.channels.layout import laid_out
@@ -74,7 +74,7 @@ def shrunk(
     """As :func:`shrink`, with a row for each group of channels; ``output`` as of :func:`prune`, or all."""
     check_optimizer(optimizer)
     small, done, rows, inputs = decided(model, example, exact=exact, round_to=round_to, output=output)
-    small = copy.deepcopy(model) if small is None else small.train(model.training)
+    small = copy.deepcopy(model) if small is None else small
     if optimizer is not None:
         carry(optimizer, model, small, done.cuts)
     if not done.cuts:
@@ -102,21 +102,23 @@ def decided(
     """The model after the surgery (None where there is nothing to do), what was done, its rows, and the input
     that was followed.
 
-    A cut rests on its proof. The numbers are compared afterwards, on the example and in another size that the
+    A cut rests on its proof. The numbers are compared afterwards, on the example and in other shapes that the
     model takes, because a model's own code may compute with sizes; what does not pass is left as it is.
     """
     trace, inputs = traced(model, example, output=output)
     twin = counting(sharing(model), output)
-    others = other_sizes(twin, inputs) if bool((trace.readers.grade == FIXED).any()) else iter(())
-    sizes = list(itertools.islice(others, 1))
-    proof = Proof(model, trace, one_size=not sizes, exact=exact)
-    groups = couplings(trace)
+    shapes = functools.cache(lambda: list(other_shapes(twin, inputs)))
+    fixed = bool((trace.readers.grade == FIXED).any())
+    one_size = not (fixed and any(differ(few(inputs, 1), few(x, 1)) for x in shapes()))
+    proof = Proof(model, trace, one_size=one_size, exact=exact)
+    unproved = trace.unproved if exact else ""
+    groups = [dataclasses.replace(c, blocked=c.blocked or unproved) for c in couplings(trace)]
 
-    def attempt(some: list[Verdict]) -> nn.Module | None:
-        small = operate(model, trace, surgery(some, proof), exact=exact)
+    def attempt(done: Surgery) -> nn.Module | None:
+        small = operate(model, trace, done, exact=exact)
         running = counting(sharing(small), output)
         if exact:
-            return small if all(same(twin, running, x) for x in (inputs, *sizes)) else None
+            return small if all(same(twin, running, x) for x in (inputs, *shapes())) else None
         return small if difference(twin, running, [inputs]) < float("inf") else None
 
     refused: dict[int, str] = {}
@@ -126,13 +128,13 @@ def decided(
         ]
         verdicts = proof.verdicts(blocked_groups, round_to)
         active = [k for k, verdict in enumerate(verdicts) if verdict.cut]
-        small = attempt([verdicts[k] for k in active]) if active else None
+        done = surgery([verdicts[k] for k in active], proof)
+        small = attempt(done) if active else None
         if small is not None or not active:
-            done = surgery([verdicts[k] for k in active], proof)
             return small, done, [row(verdict) for verdict in verdicts], inputs
 
         def fine(some: list[int], verdicts: list[Verdict] = verdicts) -> bool:
-            return attempt([verdicts[k] for k in some]) is not None
+            return attempt(surgery([verdicts[k] for k in some], proof)) is not None
 
         for k in culprits(active, fine):
             refused[k] = REFUSED if runs(model, trace, [groups[k]], inputs, output) else FIXED_SIZE

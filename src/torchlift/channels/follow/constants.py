@@ -18,13 +18,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchlift.channels.follow.labels import compressed
 from torchlift.channels.follow.rules import arguments, pad, tensors_in, words
 
 VARIES, FIXED, CONSTANT = 0, 1, 2
-NUMBER = torch.ops.aten._local_scalar_dense.default
+LEAVES = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__}
+"""Ways out of torch that no operation shows."""
 
 Grade = Tensor
 """Numbers of uint8 that broadcast over a tensor, with as many dimensions."""
@@ -60,7 +62,12 @@ class Constants:
         """Parts of a tensor of which torch knows that writing to one leaves the others alone, by a number."""
         self.numbers = itertools.count(1)
         self.escaped = False
-        """The model's code holds a number that depends on the input: nothing is known from here on."""
+        """The model's code has seen numbers that depend on the input, or how many there are: it may do
+        something else for another one."""
+        self.forced: tuple[bool, ...] = ()
+        """What the model's code is told where it asks whether something holds that depends on the input."""
+        self.answers: list[bool] = []
+        """What it was told so far."""
         self.now = 0
         self.written: dict[int, int] = {}
         """When an operation last wrote to a piece of memory."""
@@ -113,8 +120,8 @@ class Constants:
     def grade(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Find the rule of an operation and apply it."""
         operands = tensors_in([*args, *kwargs.values()])
-        if func is NUMBER and operands[0].is_floating_point() and not bool(self.of(operands[0])):
-            self.escaped = True
+        if tells(func, operands) and type(out) is not bool:
+            self.leave(operands)
         rule = GRADES.get(func.overloadpacket)
         if rule is None and torch.Tag.pointwise in func.tags:
             rule = entry_by_entry
@@ -127,10 +134,52 @@ class Constants:
         else:
             self.put_all(out, VARIES)
 
+    def leave(self, tensors: Sequence[Tensor]) -> None:
+        """The model's code learns about the entries of tensors."""
+        self.escaped |= self.vary(tensors)
+
+    def vary(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether some entries depend on the input."""
+        return any(not bool(self.of(tensor).all()) for tensor in tensors)
+
+    def answer(self, func: Any, args: Sequence[Any], out: Any) -> Any:
+        """What an operation gave; whether something holds that depends on the input, as it is to be told."""
+        if type(out) is bool and tells(func, operands := tensors_in(args)) and self.vary(operands):
+            number = len(self.answers)
+            out = self.forced[number] if number < len(self.forced) else out
+            self.answers.append(out)
+        return out
+
+    def other_ways(self) -> list[tuple[bool, ...]]:
+        """The answers that the model's code has not been told yet, each up to the first that is another."""
+        told = tuple(self.answers)
+        return [(*told[:k], not told[k]) for k in range(len(self.forced), len(told))]
+
     def put_all(self, out: Any, grade: int) -> None:
         """One grade for all that an operation gave."""
         for tensor in tensors_in([out]):
             self.put(tensor, grade)
+
+
+class Leaving(TorchFunctionMode):
+    """Notes what leaves torch in ways that no operation shows."""
+
+    def __init__(self, constants: Constants) -> None:
+        super().__init__()
+        self.constants = constants
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Note it, then do it."""
+        if func in LEAVES:
+            self.constants.leave(args[:1])
+        return func(*args, **(kwargs or {}))
+
+
+def tells(func: Any, operands: Sequence[Tensor]) -> bool:
+    """Whether an operation gives Python a number, or a tensor with as many entries as numbers decide."""
+    if func.overloadpacket is torch.ops.aten.index:
+        return any(index.dtype in (torch.bool, torch.uint8) for index in operands[1:])
+    return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
 
 
 def storage(tensor: Tensor) -> int:

@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import functools
+import logging
+import traceback
 import warnings
 from collections.abc import Generator
 from typing import Any, Literal
@@ -15,7 +17,7 @@ from torchlift.channels.copies import sharing
 from torchlift.channels.example_inputs import (
     Example,
     Output,
-    call,
+    called,
     check_plain,
     few,
     pinned,
@@ -24,7 +26,7 @@ from torchlift.channels.example_inputs import (
     tensors,
 )
 from torchlift.channels.follow import elementwise, movement, products
-from torchlift.channels.follow.constants import CONSTANT
+from torchlift.channels.follow.constants import CONSTANT, Leaving, storage
 from torchlift.channels.follow.follower import Follower
 from torchlift.channels.follow.labels import Labels, compressed, varying
 from torchlift.channels.follow.norms import counts, through_norm
@@ -35,7 +37,11 @@ from torchlift.errors import TorchliftError
 
 _ = (elementwise, movement, products)  # imported for their rules
 
+WAYS = 16
+"""Through a model's code, that are followed."""
 OUTPUT = "the model's output has these channels"
+NUMBERS = "the model's code computes with numbers read off its input, and may do something else for another"
+STATE = "the model writes to its own weights or buffers when it runs, and may do something else the next time"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,6 +57,8 @@ class Trace:
     """How many samples the multiplications were counted for."""
     weights: frozenset[str]
     """The names of parameters, as opposed to buffers."""
+    unproved: str
+    """Why another call may do something else than this one did, if that may be."""
 
     @functools.cached_property
     def starts(self) -> dict[tuple[str, int], int]:
@@ -107,15 +115,67 @@ def trace(
         f.labeled[tensor] = Labeled(tensor.shape, cores.get(name, []), pure=True)
         f.names[id(tensor)] = name
         f.constants.put(tensor, CONSTANT)
-    with hooked(f), plainly(), f:
-        out = call(model, example)
-    for tensor in tensors(out) if output == "all" else pinned(out, output):
-        for core in f.look(tensor).cores:
-            labels.freeze(core, OUTPUT)
+    before = named_tensors(model)
+    for out in every_way(f, model, example) if values else [followed(f, model, example)]:
+        for tensor in tensors(out) if output == "all" else pinned(out, output):
+            for core in f.look(tensor).cores:
+                labels.freeze(core, OUTPUT)
     straighten(labels, f.spread)
     samples = next((len(x) for x in tensors(example) if x.ndim), 1)
     weights = frozenset(name for name, _ in model.named_parameters())
-    return Trace(labels, f.readers, tuple(f.norms), tuple(f.scaled), tuple(f.shapes), samples, weights)
+    kept = {id(tensor) for _, tensor in named_tensors(model) if storage(tensor) not in f.constants.written}
+    unproved = NUMBERS if f.constants.escaped else "" if {id(t) for _, t in before} <= kept else STATE
+    return Trace(
+        labels, f.readers, tuple(f.norms), tuple(f.scaled), tuple(f.shapes), samples, weights, unproved
+    )
+
+
+def followed(f: Follower, model: nn.Module, example: Example) -> Any:
+    """What a model gives, followed."""
+    with hooked(f), plainly(), f:
+        return called(model, example)
+
+
+def every_way(f: Follower, model: nn.Module, example: Example) -> Generator[Any]:
+    """What a model gives, whatever its code is told where it asks about what depends on the input.
+
+    Where it refuses its input then, it gives nothing; where it fails, or has too many ways, nothing is
+    proved.
+    """
+    known, ways = f.constants, list[tuple[bool, ...]]([()])
+    for _ in range(WAYS):
+        known.forced, known.answers, out = ways.pop(), [], None
+        try:
+            with Leaving(known), quietly() if known.forced else contextlib.nullcontext():
+                out = followed(f, model, example)
+        except Exception as error:
+            if not known.forced:
+                raise
+            known.escaped |= not refuses(error)
+            f.stack, f.silent = [], 0
+        yield out
+        ways += known.other_ways()
+        if known.escaped or not ways:
+            return
+    known.escaped = True
+
+
+def refuses(error: Exception) -> bool:
+    """Whether an error was raised by a model's own code, and not by what it called."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    own = str(frame.f_globals.get("__name__")).split(".")[0] not in ("torch", "torchlift")
+    return own and isinstance(error, ValueError | AssertionError | RuntimeError)
+
+
+@contextlib.contextmanager
+def quietly() -> Generator[None]:
+    """Without what a model's code logs."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(level)
 
 
 def named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
