@@ -2,8 +2,10 @@
 
 import concurrent.futures
 import dataclasses
+import errno
 import itertools
 import json
+import os
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -244,6 +246,17 @@ class Failing(Recipe):
             raise Failing.error
         fit(task)
         return task
+
+
+def test_a_disk_without_room_for_the_page_is_told(
+    found: tl.AutoResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_page: object, path: Path) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr("torchlift.report.write", full)
+    with pytest.raises(CheckpointError, match=os.strerror(errno.ENOSPC)):
+        found.saved()
 
 
 def test_the_front_holds_all_that_nobody_beats(found: tl.AutoResult) -> None:

@@ -134,6 +134,15 @@ def test_the_first_call_is_within_the_limit(case):
         model(torch.zeros(1, 1, 8, 8))
 
 
+def test_a_call_that_fails_is_not_the_first():
+    """Upsampling refuses matrices; maps that come then are tried all the same."""
+    model = opened(assembled(tree(("Upsample", {"scale_factor": 4000})), []))
+    with pytest.raises(NotImplementedError):
+        model(torch.zeros(2, 4))
+    with pytest.raises(PackedError, match="first call"):
+        model(torch.zeros(1, 1, 8, 8))
+
+
 def test_the_first_call_is_within_its_time():
     """A layer of 2,048 units that is called ten thousand times, in 700 bytes."""
     node: dict = {

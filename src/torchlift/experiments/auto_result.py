@@ -15,7 +15,7 @@ from torchlift.experiments.candidates import PLAIN
 from torchlift.experiments.comparison import in_columns
 from torchlift.experiments.constraints import Constraints, Delivered
 from torchlift.experiments.delivery import SUFFIX, read_model
-from torchlift.train.checkpoint import write
+from torchlift.train.checkpoint import disk_errors, write
 
 MODEL, RESULT = f"model{SUFFIX}", "auto.json"
 
@@ -130,8 +130,9 @@ class AutoResult:
         if card.is_file():
             write(self.folder / "card.json", card.read_bytes())
         write(self.folder / RESULT, json.dumps(self.data(), default=str).encode())
-        with contextlib.suppress(ImportError):
-            self.report(self.folder / "report.html")
+        page = self.folder / "report.html"
+        with contextlib.suppress(ImportError), disk_errors(page):
+            self.report(page)
         return self
 
     def report(self, path: str | Path) -> Path:
