@@ -63,10 +63,10 @@ class Proof:
         """
         first: list[Verdict] = []
         gone = torch.zeros_like(self.averaged)
-        known = [(c, self.unwritten(c), self.readers(c)) for c in couplings]
+        considered = [(c, self.unwritten(c), self.readers(c)) for c in couplings]
         for _ in range(100):
             self.ignored = self.without(gone)
-            decided = [rounded(v, round_to) for v in spared([self.verdict(*one) for one in known])]
+            decided = [rounded(v, round_to) for v in spared([self.verdict(*one) for one in considered])]
             first = first or decided
             after = torch.zeros_like(gone)
             for verdict in decided:

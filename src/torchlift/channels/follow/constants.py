@@ -152,8 +152,8 @@ class Constants:
 
     def other_ways(self) -> list[tuple[bool, ...]]:
         """The answers that the model's code has not been told yet, each up to the first that is another."""
-        told = tuple(self.answers)
-        return [(*told[:k], not told[k]) for k in range(len(self.forced), len(told))]
+        answers = tuple(self.answers)
+        return [(*answers[:k], not answers[k]) for k in range(len(self.forced), len(answers))]
 
     def put_all(self, out: Any, grade: int) -> None:
         """One grade for all that an operation gave."""

@@ -142,22 +142,22 @@ def every_way(f: Follower, model: nn.Module, example: Example) -> Generator[Any]
     Where it refuses its input then, it gives nothing; where it fails, or has too many ways, nothing is
     proved.
     """
-    known, ways = f.constants, list[tuple[bool, ...]]([()])
+    constants, ways = f.constants, list[tuple[bool, ...]]([()])
     for _ in range(WAYS):
-        known.forced, known.answers, out = ways.pop(), [], None
+        constants.forced, constants.answers, out = ways.pop(), [], None
         try:
-            with Leaving(known), quietly() if known.forced else contextlib.nullcontext():
+            with Leaving(constants), quietly() if constants.forced else contextlib.nullcontext():
                 out = followed(f, model, example)
         except Exception as error:
-            if not known.forced:
+            if not constants.forced:
                 raise
-            known.escaped |= not refuses(error)
+            constants.escaped |= not refuses(error)
             f.stack, f.silent = [], 0
         yield out
-        ways += known.other_ways()
-        if known.escaped or not ways:
+        ways += constants.other_ways()
+        if constants.escaped or not ways:
             return
-    known.escaped = True
+    constants.escaped = True
 
 
 def refuses(error: Exception) -> bool:
