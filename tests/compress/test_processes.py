@@ -17,7 +17,8 @@ def read(out: Path) -> tuple[list[float], list[dict[str, torch.Tensor]]]:
 
 def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
     one, two = tmp_path / "one.json", tmp_path / "two.json"
-    python(RANKS, str(one), "alone")
+    alone = python(RANKS, str(one), "alone")
+    assert alone.returncode == 0, alone.stdout + alone.stderr
     torchrun(RANKS, str(two), "together")
     (errors, states), (others, same) = read(one), read(two)
     for state, other in zip(states, same, strict=True):
