@@ -24,7 +24,7 @@ from torchlift.lifts import (
     Rotate,
     Slim,
     SoftMask,
-    SoftThresholdWeights,
+    SoftThreshold,
     Split,
     Standardize,
     Templates,
@@ -142,7 +142,7 @@ LIFTS: dict[str, dict[str, Lift]] = {
         ("mlp", "conv"), SoftMask(granularity="channel", s_init=0.1, strength=1e-3)
     ),
     "slim": dict.fromkeys(("mlp", "conv"), Slim(sparsity=0.5)),
-    "soft threshold": dict.fromkeys(("mlp", "conv"), SoftThresholdWeights(s_init=-6.0)),
+    "soft threshold": dict.fromkeys(("mlp", "conv"), SoftThreshold(s_init=-6.0)),
     "expand": dict.fromkeys(SMALL, Expand(rank=0.5)),
     "lifter": {
         "mlp": Lifter("2", width=4),

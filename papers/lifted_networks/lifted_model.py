@@ -260,7 +260,7 @@ def descend_together(
     """Adam on all networks over the same batches; accuracy after every epoch, CPU seconds of each.
 
     Weights are stacked, and pixels that are 0 in the whole batch are left out of the first product: the steps
-    are those of one network after the other, in half the time.
+    are those of one network after the other, in less time.
     """
     layers = [[one for one in model if isinstance(one, nn.Linear)] for model in models]
     weights = [

@@ -12,7 +12,7 @@ from papers.common.arms import Row
 from papers.common.cells import Cells
 from papers.savarese_thesis.pruning_runs import Setting, Way, means, sgd, told, trial
 from torchlift.data import Splits
-from torchlift.lifts import HardConcrete, Slim, SoftThresholdWeights
+from torchlift.lifts import HardConcrete, Slim, SoftThreshold
 from torchlift.methods.lift_then_tune import LiftThenTune
 from torchlift.recipes import ContinuousSparsification, IterativeMagnitude, MagnitudePruning
 from torchlift.train.settings import cosine
@@ -130,7 +130,7 @@ def soft_thresholds(level: float, where: str) -> Ways:
 
     def made(decay: float) -> LiftThenTune:
         groups = {"*.s": {"weight_decay": decay}, "*": {}}
-        return LiftThenTune(SoftThresholdWeights(where, s_init=-6.0), groups=groups)
+        return LiftThenTune(SoftThreshold(where, s_init=-6.0), groups=groups)
 
     return {f"decay {decay}, lr 0.05": rated(0.05, made(decay)) for decay in DECAY}
 

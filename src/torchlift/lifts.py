@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torchlift.methods.baselines.learned_step import LearnedStep as LearnedStep
     from torchlift.methods.baselines.pact import Pact as Pact
     from torchlift.methods.baselines.slim import Slim as Slim
-    from torchlift.methods.baselines.soft_threshold import SoftThresholdWeights as SoftThresholdWeights
+    from torchlift.methods.baselines.soft_threshold import SoftThreshold as SoftThreshold
     from torchlift.methods.baselines.stochastic_mask import StochasticMask as StochasticMask
     from torchlift.methods.coordinates.average import Average as Average
     from torchlift.methods.coordinates.expand import Expand as Expand
@@ -57,7 +57,7 @@ HOMES = {
     "Rotate": "methods.coordinates.rotate",
     "Slim": "methods.baselines.slim",
     "SoftMask": "methods.sparsity.soft_mask",
-    "SoftThresholdWeights": "methods.baselines.soft_threshold",
+    "SoftThreshold": "methods.baselines.soft_threshold",
     "Split": "methods.coordinates.split",
     "Standardize": "methods.coordinates.standardize",
     "StochasticMask": "methods.baselines.stochastic_mask",
@@ -88,7 +88,7 @@ __all__ = [
     "Rotate",
     "Slim",
     "SoftMask",
-    "SoftThresholdWeights",
+    "SoftThreshold",
     "Split",
     "Standardize",
     "StochasticMask",

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from torchlift.analyze.alignment import cka
 from torchlift.analyze.curvature import Inertia, Spectrum, inertia, spectrum
 from torchlift.analyze.energy import Arithmetic, arithmetic
-from torchlift.analyze.lifting import LiftingConditions, is_lifted, lifting
+from torchlift.analyze.lifting import LiftingConditions as Lifting
+from torchlift.analyze.lifting import is_lifted, lifting
 from torchlift.analyze.neighborhood import radius
 from torchlift.analyze.neurons import Neurons, linearity, neurons
 from torchlift.analyze.phases import Cycle, cycles
@@ -25,7 +26,7 @@ __all__ = [
     "Cycle",
     "Depth",
     "Inertia",
-    "LiftingConditions",
+    "Lifting",
     "Neurons",
     "Spectrum",
     "arithmetic",

@@ -6,15 +6,16 @@ from .epsilon import AdamEps
 from .muon import Muon
 from .separable import line_searches
 from .soap import Soap
-from .zeroth_order import GridTrials, gld
+from .zeroth_order import GridTrials as Search
+from .zeroth_order import gld
 
 __all__ = [
     "AdamEps",
     "AvaGrad",
     "AvaGradW",
     "DelayedAdam",
-    "GridTrials",
     "Muon",
+    "Search",
     "Soap",
     "gld",
     "line_searches",

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from torchlift.core import Task, groups
 from torchlift.errors import OrderError
-from torchlift.lifts import HardConcrete, Slim, SoftThresholdWeights, StochasticMask
+from torchlift.lifts import HardConcrete, Slim, SoftThreshold, StochasticMask
 from torchlift.methods.baselines.hard_concrete import drawn, likely, stretched
 from torchlift.methods.baselines.soft_threshold import shrunken
 
@@ -99,7 +99,7 @@ def test_soft_threshold_is_the_proximal_map():
     objective = lambda w: 0.5 * (w - v).square() + tau * w.abs()
     for step in (-1e-3, 1e-3):
         assert bool((objective(w) <= objective(w + step)).all())
-    lift = SoftThresholdWeights(s_init=-2.0)
+    lift = SoftThreshold(s_init=-2.0)
     lifted = lift.lift(task())
     hard = lift.project(lifted).model.weight
     cut = 1 / (1 + math.exp(2.0))

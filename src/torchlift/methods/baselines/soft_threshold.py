@@ -58,3 +58,7 @@ class SoftThresholdWeights(WeightLift):
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """A threshold per layer."""
         return {name: Thresholded(w, self.s_init) for name, w in weights.items()}
+
+
+SoftThreshold = SoftThresholdWeights
+"""Its public name; the activation of lifted networks has it too."""

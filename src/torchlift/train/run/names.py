@@ -40,8 +40,8 @@ def lift_names() -> dict[str, Maker]:
 
 def exported(package: ModuleType, kind: type) -> dict[str, Maker]:
     """The frozen methods a package exports, by their names in kebab case."""
-    values = (getattr(package, name) for name in package.__all__)
-    return {kebab(one.__name__): one for one in values if is_method(one) and issubclass(one, kind)}
+    values = {name: getattr(package, name) for name in package.__all__}
+    return {kebab(name): one for name, one in values.items() if is_method(one) and issubclass(one, kind)}
 
 
 def is_method(one: Any) -> TypeGuard[type[Any]]:

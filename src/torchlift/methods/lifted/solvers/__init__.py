@@ -5,15 +5,19 @@ from torchlift.convex.solvers import Ridge as Ridge
 from torchlift.convex.solvers import StoppedShortWarning as StoppedShortWarning
 from torchlift.convex.solvers import quadratic, ridge
 from torchlift.convex.solvers.sketch import sketched_ridge
-from torchlift.methods.lifted.solvers.conv import ConvolutionGeometry
+from torchlift.methods.lifted.solvers.conv import ConvolutionGeometry as Convolution
 from torchlift.methods.lifted.solvers.descent import (
     Accelerated,
     Adaptive,
-    ConvexBlock,
-    DescentRule,
     Exact,
     HeavyBall,
     Linearized,
+)
+from torchlift.methods.lifted.solvers.descent import (
+    ConvexBlock as Block,
+)
+from torchlift.methods.lifted.solvers.descent import (
+    DescentRule as Rule,
 )
 from torchlift.methods.lifted.solvers.glm import WeightBlock, glm
 from torchlift.methods.lifted.solvers.joint import joint_states, joint_x
@@ -24,20 +28,22 @@ from torchlift.methods.lifted.solvers.regularizers import (
     Orthogonal,
     Regularizer,
     SquaredNorm,
-    WeightL1,
     regularized_weights,
+)
+from torchlift.methods.lifted.solvers.regularizers import (
+    WeightL1 as L1,
 )
 from torchlift.methods.lifted.solvers.robust import leaky_slope, robust_weights
 from torchlift.methods.lifted.solvers.states import Above, StateBlock
 from torchlift.methods.lifted.solvers.xstep import nnls
 
 __all__ = [
+    "L1",
     "Above",
     "Accelerated",
     "Adaptive",
-    "ConvexBlock",
-    "ConvolutionGeometry",
-    "DescentRule",
+    "Block",
+    "Convolution",
     "Exact",
     "GroupLasso",
     "HeavyBall",
@@ -45,10 +51,10 @@ __all__ = [
     "Nuclear",
     "Orthogonal",
     "Regularizer",
+    "Rule",
     "SquaredNorm",
     "StateBlock",
     "WeightBlock",
-    "WeightL1",
     "glm",
     "joint_states",
     "joint_x",
