@@ -26,7 +26,7 @@ from torchlift.errors import CheckpointError
 from torchlift.packed.budget import Budget, PackedError
 from torchlift.packed.file import COMMON, FRONT, MAGIC, Opened
 from torchlift.packed.sealing import seal
-from torchlift.train.checkpoint import FORMAT, digest, load
+from torchlift.train.checkpoint import FORMAT, checkpoint_digest, load
 from torchlift.train.run.record import NAME, arguments, read_record
 
 warnings.simplefilter("ignore")
@@ -63,7 +63,7 @@ def checkpoint(data: bytes) -> str:
         PLACE.write_bytes(data[1:])
     else:
         tensors, text = {"a": torch.ones(2), "b": torch.zeros(0, 3).int()}, data[1:].decode(errors="replace")
-        meta = {"format": FORMAT, "tree": text, "digest": digest(text, tensors)}
+        meta = {"format": FORMAT, "tree": text, "digest": checkpoint_digest(text, tensors)}
         PLACE.write_bytes(safetensors.torch.save(tensors, meta))
     try:
         load(PLACE)

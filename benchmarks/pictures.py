@@ -7,9 +7,9 @@ from typing import Any
 
 from torchlift.report.figures import Chart
 from torchlift.report.palette import variables
-from torchlift.report.plots import Frame, frame
+from torchlift.report.plots import Frame, chart_frame
 from torchlift.report.story.reproduction import curve_charts
-from torchlift.report.svg import fit_axis, pieces
+from torchlift.report.svg import finite_runs, fit_axis
 
 WIDTH, HEIGHT, ROW = 360, 220, 16
 MOST_LINES, MOST_PANELS = 8, 6
@@ -55,7 +55,7 @@ def panel(chart: Chart, colors: Mapping[str, str]) -> str:
     y = fit_axis(
         [v for line in lines for v in (*line.y, *(line.low or ()), *(line.high or ()))], log=chart.log_y
     )
-    box = frame(x, y)
+    box = chart_frame(x, y)
     left, top, wide, high = box.left + 8, 24, WIDTH - box.left - 24, HEIGHT - 70
     drawn = [text(8, 14, chart.title or chart.y_label, colors["ink"], "start")]
     drawn += grid(box, left, top, wide, high, colors)
@@ -63,7 +63,7 @@ def panel(chart: Chart, colors: Mapping[str, str]) -> str:
     for number, line in enumerate(lines):
         color, dash = colors[f"s{number}"], DASHES[number % len(DASHES)]
         points = [(x.at(a), y.at(b)) for a, b in zip(line.x, line.y, strict=True)]
-        for run in pieces(points):
+        for run in finite_runs(points):
             path = " ".join(f"{left + wide * a:.1f},{top + high * (1 - b):.1f}" for a, b in run)
             drawn.append(
                 f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.6" '

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from torchlift.deploy.sparse_layers import SparseLinear, timed
+from torchlift.deploy.sparse_layers import SparseLinear, median_times
 
 SHAPES = ((256, 256), (1024, 1024), (768, 3072))
 """Inputs and outputs; the last is the wide layer of a transformer."""
@@ -31,7 +31,9 @@ def main() -> None:
             with torch.no_grad():
                 layer.weight[torch.rand(outputs, inputs) < sparsity] = 0
             for batch in (1, 32):
-                dense, sparse = timed([layer, SparseLinear(layer)], torch.randn(batch, inputs), args.rounds)
+                dense, sparse = median_times(
+                    [layer, SparseLinear(layer)], torch.randn(batch, inputs), args.rounds
+                )
                 rows.append(
                     {
                         "size": f"{inputs}×{outputs}",

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from torchlift.cli import main
-from torchlift.cli.program import build
+from torchlift.cli.program import build_program
 from torchlift.data import digits
 
 ROOT = Path(__file__).parent.parent
@@ -60,7 +60,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_commands_run(page, folder, capsys):
-    app = build()
+    app = build_program()
     for words in commands(page):
         if NOT_HERE.search(shlex.join(words)):
             app.parse_args(words, exit_on_error=False, print_error=False)

@@ -16,7 +16,7 @@ from papers.common.cells import Cells
 from papers.common.protocol import Protocol, few, protocol
 from torchlift.core import Task
 from torchlift.data import Splits, load
-from torchlift.methods.sparsity.pruned_weights import sparsity, weights
+from torchlift.methods.sparsity.pruned_weights import prunable_weights, sparsity
 from torchlift.models import MLP, resnet
 
 SOURCE = "Savarese, Principled Approximation Methods, chapter 4"
@@ -104,7 +104,7 @@ def trial(setting: Setting, name: str, way: Way, seed: int) -> Row:
         setting.model(seed), setting.data.train, test=setting.data.test, recipe=way.recipe, seed=seed,
         epochs=setting.epochs * way.trainings, **{**setting.fit, **way.fit},
     )  # fmt: skip
-    found = weights(Task(result.model), setting.where)
+    found = prunable_weights(Task(result.model), setting.where)
     layers = {n.removeprefix("model."): round(float((w == 0).double().mean()), 4) for n, w in found.items()}
     return {
         "method": name, "seed": seed, "sparsity": round(sparsity(found), 4),

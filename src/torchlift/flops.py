@@ -30,7 +30,7 @@ def rnn_backward(*args: Any, **kwargs: Any) -> int:
     return 2 * rnn(*args, **kwargs)
 
 
-def attention(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
+def attention_flops(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
     """As torch counts attention elsewhere: a causal mask saves nothing."""
     return sdpa_flop_count(query, key, value)
 
@@ -75,7 +75,7 @@ def eigh(matrices: Shape, uplo: str = "L", vectors: bool = True, **_: Any) -> in
 FUSED: dict[Any, Callable[..., int]] = {
     torch.ops.aten.mkldnn_rnn_layer: rnn,
     torch.ops.aten.mkldnn_rnn_layer_backward: rnn_backward,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention_flops,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,
     torch.ops.aten.linalg_cholesky_ex: factored,
     torch.ops.aten.cholesky_inverse: inverted,

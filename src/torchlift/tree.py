@@ -36,7 +36,7 @@ def each(function: Callable[[Tensor], Any], tree: Any) -> Any:
     return tree
 
 
-def select(tree: Any, index: Tensor) -> Any:
+def select_rows(tree: Any, index: Tensor) -> Any:
     """The indexed rows of every tensor."""
     return each(lambda tensor: tensor.index_select(0, index), tree)
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from torchlift.cli.config import RunConfig, read_config
 from torchlift.cli.flags import Training
-from torchlift.cli.pairs import merge, parse_pairs, parse_value
-from torchlift.cli.tables import to_toml
+from torchlift.cli.pairs import merged_tables, parse_pairs, parse_value
+from torchlift.cli.tables import toml_text
 
 SCALARS = st.one_of(
     st.booleans(),
@@ -30,7 +30,7 @@ TABLES = st.recursive(
 @settings(deadline=None, max_examples=100)
 @given(TABLES)
 def test_toml_comes_back(content):
-    assert tomllib.loads(to_toml(content)) == content
+    assert tomllib.loads(toml_text(content)) == content
 
 
 @settings(deadline=None, max_examples=50)
@@ -48,7 +48,7 @@ def test_values_that_are_no_toml_are_strings():
 def test_pairs_nest_and_merge():
     table = parse_pairs("--set", ["a.x=1", "a.y=[2, 3]", "b=true", "a.x=4"])
     assert table == {"a": {"x": 4, "y": [2, 3]}, "b": True}
-    assert merge({"a": {"x": 1}, "b": 2}, {"a": {"y": 3}, "b": {"c": 1}}) == {
+    assert merged_tables({"a": {"x": 1}, "b": 2}, {"a": {"y": 3}, "b": {"c": 1}}) == {
         "a": {"x": 1, "y": 3},
         "b": {"c": 1},
     }

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from torchlift.cli.program import build
+from torchlift.cli.program import build_program
 
 VERBS = ["demo", "fit", "compress", "compare", "auto", "tune", "invert", "measure", "export"]
 VERBS += ["predict", "report", "reproduce", "doctor"]
@@ -61,7 +61,7 @@ def test_every_verb_shows_examples_and_json(run, verb):
 
 
 def test_the_verbs_are_those_of_the_contract():
-    assert [name for name in build() if not name.startswith("-")] == VERBS
+    assert [name for name in build_program() if not name.startswith("-")] == VERBS
 
 
 def test_near_matches_of_verbs_and_flags(refused):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchlift.flow.activity import moments
-from torchlift.flow.affine import Moments, compose, through
+from torchlift.flow.affine import Moments, composed_weight, through
 from torchlift.flow.trace import flow
 
 
@@ -107,7 +107,7 @@ def test_two_convolutions_are_one(k1: int, s1: int, p1: int, k2: int, s2: int) -
     w1, w2 = torch.randn(4, 3, k1, k1).double(), torch.randn(5, 4, k2, k2).double()
     b1, b2 = torch.randn(4).double(), torch.randn(5).double()
     two = functional.conv2d(functional.conv2d(x, w1, b1, s1, p1), w2, b2, s2)
-    one = functional.conv2d(x, compose(w2, w1, s1), through(w2, b1) + b2, s1 * s2, p1)
+    one = functional.conv2d(x, composed_weight(w2, w1, s1), through(w2, b1) + b2, s1 * s2, p1)
     torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-10)
 
 

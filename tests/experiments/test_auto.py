@@ -29,11 +29,11 @@ from torchlift.experiments.constraints import (
     choose,
     dominates,
     front,
-    ranked,
+    next_rung_order,
     superseding,
 )
 from torchlift.experiments.delivery import Continued, Delivery, OutOfTimeError
-from torchlift.experiments.halving import ETA, LAST, plan, promoted
+from torchlift.experiments.halving import ETA, LAST, plan_rungs, promoted
 from torchlift.experiments.onward import rest_of
 from torchlift.methods.recipe import Recipe
 from torchlift.train.checkpoint import load
@@ -286,7 +286,7 @@ def test_a_chains_stages_are_told(found: tl.AutoResult) -> None:
 
 
 def test_a_search_that_is_done_is_only_read(found: tl.AutoResult, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto_search, "call", lambda trial: pytest.fail("it trains again"))
+    monkeypatch.setattr(auto_search, "run_job", lambda trial: pytest.fail("it trains again"))
     again = searched(out=found.folder, resume=True)
     assert repr(again.rows) == repr(found.rows)
     assert again.chosen == found.chosen
@@ -305,10 +305,10 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_end(
         done.append(trial.row.key)
         return real(trial)
 
-    monkeypatch.setattr(auto_search, "call", dying)
+    monkeypatch.setattr(auto_search, "run_job", dying)
     with pytest.raises(KeyboardInterrupt):
         searched(out=tmp_path / "a")
-    monkeypatch.setattr(auto_search, "call", real)
+    monkeypatch.setattr(auto_search, "run_job", real)
     again = searched(out=tmp_path / "a", resume=True)
     assert [essence(row) for row in again.rows] == [essence(row) for row in found.rows]
     assert again.chosen.key == found.chosen.key
@@ -426,7 +426,9 @@ def test_what_constraints_take() -> None:
 def test_who_goes_on() -> None:
     rows = [row(0.9, 1000, name="plain"), row(0.95, 900), row(0.5, 100), row(0.6, 5000), row(0.8, 200)]
     assert promoted(rows, 2, Constraints(bytes=300), "plain") == [rows[0], rows[4]]
-    assert ranked(rows, Constraints())[:3] == [rows[1], rows[4], rows[2]], "the first front, by the metric"
+    assert next_rung_order(rows, Constraints())[:3] == [rows[1], rows[4], rows[2]], (
+        "the first front, by the metric"
+    )
     failed = row(1.0, 1)
     assert failed not in promoted(
         [*rows, Delivered(**vars(failed) | {"reason": "no"})], 9, Constraints(), "plain"
@@ -435,7 +437,7 @@ def test_who_goes_on() -> None:
 
 @given(st.floats(2.0, 1e4), st.integers(1, 30), st.floats(0.0, 3.0))
 def test_a_plan_spends_the_budget(budget: float, points: int, overhead: float) -> None:
-    rungs = plan(budget, points, overhead=overhead)
+    rungs = plan_rungs(budget, points, overhead=overhead)
     least = LAST * (max(1, overhead / 2) + overhead)
     assert sum(r.runs * (r.epochs + overhead) for r in rungs) <= max(budget, least) * 1.0001
     assert rungs[0].epochs >= 1

@@ -12,7 +12,7 @@ import torch
 import torchlift as tl
 from experiments.small import DATA, SETTINGS, Fatal, model, numbers
 from torchlift.errors import TorchliftError
-from torchlift.experiments.executors import processes, run_all
+from torchlift.experiments.executors import process_count, run_all
 
 
 def compared(executor: object, marker: Path, out: Path, **more: object) -> tl.Comparison:
@@ -108,4 +108,4 @@ def test_what_is_no_executor_is_refused() -> None:
     for wrong in (0, True, "threads", object()):
         with pytest.raises(TorchliftError, match="executor is 'processes', a number, or has submit"):
             run_all(abs, [-1], wrong)
-    assert 1 <= processes("processes") <= (os.cpu_count() or 1)
+    assert 1 <= process_count("processes") <= (os.cpu_count() or 1)

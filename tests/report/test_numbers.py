@@ -3,11 +3,11 @@ import math
 import pytest
 
 from torchlift.report.numbers import (
-    aligned,
-    count,
+    aligned_numbers,
     duration,
     interval,
     plus_minus,
+    readable_count,
     show,
     si,
     significant,
@@ -62,15 +62,15 @@ def test_intervals_show_on_which_side_of_zero_they_end():
 
 
 def test_aligned_columns_share_their_decimals():
-    assert aligned([0.72, 0.8, 1]) == ["0.72", "0.80", "1.00"]
-    assert aligned([1, 2, math.nan]) == ["1", "2", "–"]
-    assert aligned([-0.5, 0, 0.5]) == ["−0.5", "0.0", "0.5"]
+    assert aligned_numbers([0.72, 0.8, 1]) == ["0.72", "0.80", "1.00"]
+    assert aligned_numbers([1, 2, math.nan]) == ["1", "2", "–"]
+    assert aligned_numbers([-0.5, 0, 0.5]) == ["−0.5", "0.0", "0.5"]
 
 
 def test_rounding_never_makes_a_negative_zero_or_a_thousand_of_something():
     assert interval(-0.00001, -1, 1) == "0.00 [−1.00, 1.00]"
     assert si(999_600).startswith("1.00")
-    assert count(1e6).startswith("1.00")
+    assert readable_count(1e6).startswith("1.00")
     assert significant(0.1 + 0.2) == "0.3000"
     assert duration(59.99).startswith("60.0")
 

@@ -10,10 +10,10 @@ from torchlift.report.svg import (
     ChartAxis,
     area,
     decimate,
+    finite_runs,
     fit_axis,
     nice_step,
     path,
-    pieces,
     tick_values,
     ticks,
 )
@@ -116,7 +116,7 @@ def test_paths_break_at_gaps_and_dot_lone_points():
     nan = math.nan
     assert path([(0, 0), (0.5, 1), (nan, 0), (1, 0.25)]) == "M0,1000L500,0M996,750h8"
     assert path([(0, nan)]) == ""
-    assert pieces([(0, 1), (1, nan), (2, 3)]) == [[(0, 1)], [(2, 3)]]
+    assert finite_runs([(0, 1), (1, nan), (2, 3)]) == [[(0, 1)], [(2, 3)]]
 
 
 def test_a_band_goes_out_below_and_back_above():

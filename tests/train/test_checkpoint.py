@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchlift.errors import CheckpointError
-from torchlift.train.checkpoint import FORMAT, digest, load, pack, save, unpack
+from torchlift.train.checkpoint import FORMAT, checkpoint_digest, load, pack, save, unpack
 
 LEAVES = (
     st.none()
@@ -116,7 +116,7 @@ def test_another_dtype_shape_or_name_is_noticed(tmp_path: Path, old: bytes, new:
 def test_a_tree_that_makes_no_sense_is_one_clear_line(tmp_path: Path, tree: str) -> None:
     """Sealed with a right digest, as a program that writes such files by mistake would."""
     tensors = {"a": torch.ones(2)}
-    meta = {"format": FORMAT, "tree": tree, "digest": digest(tree, tensors)}
+    meta = {"format": FORMAT, "tree": tree, "digest": checkpoint_digest(tree, tensors)}
     (tmp_path / "x").write_bytes(safetensors.torch.save(tensors, meta))
     with pytest.raises(CheckpointError, match="damaged"):
         load(tmp_path / "x")
@@ -124,7 +124,7 @@ def test_a_tree_that_makes_no_sense_is_one_clear_line(tmp_path: Path, tree: str)
 
 def test_a_tree_deeper_than_the_stack_is_one_clear_line(tmp_path: Path) -> None:
     tree = '{"list": [' * 20_000 + "]}" * 20_000
-    meta = {"format": FORMAT, "tree": tree, "digest": digest(tree, {})}
+    meta = {"format": FORMAT, "tree": tree, "digest": checkpoint_digest(tree, {})}
     (tmp_path / "x").write_bytes(safetensors.torch.save({}, meta))
     with pytest.raises(CheckpointError, match="damaged"):
         load(tmp_path / "x")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import forging  # noqa: F401  (finds the fuzzers' targets)
 from torchlift.errors import CheckpointError
 from torchlift.journal import Journal
-from torchlift.train.checkpoint import FORMAT, digest, load, save
+from torchlift.train.checkpoint import FORMAT, checkpoint_digest, load, save
 from torchlift.train.history import read
 from torchlift.train.run.record import arguments, headed, read_record, to_toml
 
@@ -75,7 +75,7 @@ JSON = st.recursive(
 @many
 def test_a_resealed_tree_is_read_or_refused(tmp_path: Path, tree: object) -> None:
     tensors, text = {"a": torch.ones(2)}, json.dumps(tree)
-    meta = {"format": FORMAT, "tree": text, "digest": digest(text, tensors)}
+    meta = {"format": FORMAT, "tree": text, "digest": checkpoint_digest(text, tensors)}
     loaded(tmp_path / "x", safetensors.torch.save(tensors, meta))
 
 

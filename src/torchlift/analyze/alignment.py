@@ -32,17 +32,17 @@ def cka(x: Tensor, y: Tensor, *, batch: int | None = None) -> float:
         sum(float(unbiased_hsic(*pair(g))) for g in grams)
         for pair in (lambda g: g, lambda g: (g[0], g[0]), lambda g: (g[1], g[1]))
     )
-    return ratio(xy, (max(xx, 0.0) * max(yy, 0.0)) ** 0.5)
+    return quotient(xy, (max(xx, 0.0) * max(yy, 0.0)) ** 0.5)
 
 
 def whole(x: Tensor, y: Tensor) -> float:
     """Of centered representations, through whichever product is smaller."""
     if x.shape[1] + y.shape[1] <= 2 * len(x):
-        return ratio(float((y.T @ x).square().sum()), float((x.T @ x).norm() * (y.T @ y).norm()))
+        return quotient(float((y.T @ x).square().sum()), float((x.T @ x).norm() * (y.T @ y).norm()))
     k, l = x @ x.T, y @ y.T  # noqa: E741  (K and L of the paper)
-    return ratio(float((k * l).sum()), float(k.norm() * l.norm()))
+    return quotient(float((k * l).sum()), float(k.norm() * l.norm()))
 
 
-def ratio(above: float, below: float) -> float:
+def quotient(above: float, below: float) -> float:
     """NaN for a representation that does not vary."""
     return above / below if below > 0 else float("nan")

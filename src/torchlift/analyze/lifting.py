@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from torchlift.analyze.neurons import model_of
-from torchlift.analyze.runs import aligned, run_affine, stands_for, straightness
-from torchlift.flow.activity import pieces
+from torchlift.analyze.runs import aligned_layers, run_affine, stands_for, straightness
+from torchlift.flow.activity import input_pieces
 from torchlift.flow.trace import flow
 from torchlift.loss import call, output
 
@@ -49,11 +49,11 @@ def lifting(deep: nn.Module, shallow: nn.Module, x: Any, tolerance: float | None
     deep, shallow = model_of(deep), model_of(shallow)
     example = next(deep.parameters())
     allowed = tolerance or (1e-8 if example.dtype == torch.float64 else 1e-4)
-    first = next(pieces(x, deep))
+    first = next(input_pieces(x, deep))
     slopes = straightness(deep, x)
     shape = flow(deep, first)
     small = [shallow.get_submodule(op.name) for op in flow(shallow, first).of("layer")]
-    runs = aligned(deep, shape.of("layer"), small, slopes, shape, allowed)
+    runs = aligned_layers(deep, shape.of("layer"), small, slopes, shape, allowed)
     long = [(ops, layer) for ops, layer in runs or [] if len(ops) > 1]
     bends = [slopes[op.name] for ops, _ in long for op in ops[:-1] if op.name in slopes]
     bend = max((float((s.high - s.low).max()) for s in bends), default=0.0)
@@ -65,15 +65,15 @@ def lifting(deep: nn.Module, shallow: nn.Module, x: Any, tolerance: float | None
         preserving=runs is not None and kept,
         inserted=tuple(op.name for ops, _ in long for op in ops),
         bend=bend,
-        gap=gap(deep, shallow, x),
+        gap=largest_gap(deep, shallow, x),
     )
 
 
-def gap(deep: nn.Module, shallow: nn.Module, x: Any) -> float:
+def largest_gap(deep: nn.Module, shallow: nn.Module, x: Any) -> float:
     """The largest difference of the outputs on the data."""
     worst = 0.0
     with torch.no_grad():
-        for piece in pieces(x, deep):
+        for piece in input_pieces(x, deep):
             difference = output(call(deep, piece)) - output(call(shallow, piece))
             worst = max(worst, float(difference.abs().max()))
     return worst

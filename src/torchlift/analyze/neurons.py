@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Problem
 from torchlift.errors import OrderError
-from torchlift.flow.activity import moments, pieces
+from torchlift.flow.activity import input_pieces, moments
 from torchlift.flow.affine import Moments
 from torchlift.flow.trace import flow
 
@@ -59,7 +59,7 @@ def neurons(model: nn.Module, x: Any, zero: float = 0.0) -> dict[str, Neurons]:
     """
     model = model_of(model)
     by_layer = moments(model, x)
-    small = zero_neurons(model, next(pieces(x, model)), zero) if zero else {}
+    small = zero_neurons(model, next(input_pieces(x, model)), zero) if zero else {}
     return {name: described(one, small.get(name, ())) for name, one in by_layer.items()}
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.flow.activity import axis, label, visit
-from torchlift.flow.affine import by_row, compose, rows, through, weight_and_bias
+from torchlift.flow.affine import by_row, composed_weight, rows, through, weight_and_bias
 from torchlift.flow.ops import Flow, Op
 
 
@@ -46,7 +46,7 @@ def straightness(model: nn.Module, x: Any) -> dict[str, Slopes]:
 Run = tuple[Sequence[Op], nn.Module]
 
 
-def aligned(
+def aligned_layers(
     deep: nn.Module,
     ops: list[Op],
     small: list[nn.Module],
@@ -66,7 +66,7 @@ def aligned(
     right = [r for r in runs if stands_for(run_affine(deep, r, slopes, shape), layer, allowed)]
     alike = [r for r in runs if len(r) > 1 and ends_alike(deep, r, layer) and r not in right]
     for run in [*right, *alike]:
-        others = aligned(deep, ops[len(run) :], rest, slopes, shape, allowed)
+        others = aligned_layers(deep, ops[len(run) :], rest, slopes, shape, allowed)
         if others is not None:
             return [(run, layer), *others]
     return None
@@ -96,16 +96,16 @@ def run_affine(
         middle = (line.low + line.high) / 2
         weight, bias = by_row(middle, weight), middle * bias + line.offset
         if skips(shape, before, op):
-            around, constant = identity(weight) if entering is None else entering
+            around, constant = identity_weight(weight) if entering is None else entering
             if around.shape != weight.shape:
                 return None
             weight, bias = weight + around, bias + constant
         entering = weight, bias
-        weight, bias = compose(second, weight), through(second, bias) + shift
+        weight, bias = composed_weight(second, weight), through(second, bias) + shift
     return weight, bias
 
 
-def identity(weight: Tensor) -> tuple[Tensor, Tensor]:
+def identity_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     """x ↦ x as a weight of the same kind: a matrix, or a kernel of one position."""
     size = weight.shape[1]
     return torch.eye(size).to(weight).view(size, size, *[1] * (weight.ndim - 2)), weight.new_zeros(size)

@@ -33,7 +33,7 @@ def reuse(model: nn.Module) -> dict[str, dict[str, float]]:
     named = dict(model.named_parameters(remove_duplicate=False))
     uses: dict[int, dict[str, float]] = {}
     for name, parameter in named.items():
-        layer = layer_of(name)
+        layer = sharing_layer(name)
         scale = named.get(f"{layer}.scale") if f"{layer}.inner." in name else None
         uses.setdefault(id(parameter), {})[layer] = 1.0 if scale is None else scale.item()
     return {next(iter(layers)): layers for layers in uses.values() if len(layers) > 1}
@@ -45,10 +45,10 @@ def route(model: nn.Module) -> list[tuple[str, str]]:
     uses: dict[str, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if parameter.ndim > 1:
-            uses[layer_of(name)] = first.setdefault(id(parameter), layer_of(name))
+            uses[sharing_layer(name)] = first.setdefault(id(parameter), sharing_layer(name))
     return list(uses.items())
 
 
-def layer_of(name: str) -> str:
+def sharing_layer(name: str) -> str:
     """The layer a parameter belongs to, whatever stands between them."""
     return name.rpartition(".")[0].removesuffix(".inner")

@@ -87,11 +87,13 @@ def critical_sample_ratio(
     """
     generator = torch.Generator().manual_seed(seed)
     size = step if step is not None else radius / 4
-    critical_samples = [critical(f, piece, radius, steps, size, noise, generator) for piece in x.split(batch)]
+    critical_samples = [
+        near_critical(f, piece, radius, steps, size, noise, generator) for piece in x.split(batch)
+    ]
     return float(torch.cat(critical_samples).double().mean())
 
 
-def critical(
+def near_critical(
     f: Function, x: Tensor, radius: float, steps: int, step: float, noise: float, generator: torch.Generator
 ) -> Tensor:
     """Which x have a critical sample near, by ``steps`` of noisy descent on the score of their own class."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchlift.analyze.alignment import cka
 from torchlift.analyze.neurons import neurons
 from torchlift.core import Problem
-from torchlift.flow.activity import pieces, visit
+from torchlift.flow.activity import input_pieces, visit
 from torchlift.flow.ops import Op
 from torchlift.tree import each
 
@@ -52,7 +52,7 @@ class Depth:
 
         visit(model, few, see)
         outputs = {name: torch.cat(parts).flatten(1) for name, parts in shown.items()}
-        inputs = list(pieces(few, model))
+        inputs = list(input_pieces(few, model))
         values = [torch.cat(inputs) if isinstance(inputs[0], Tensor) else None, *outputs.values()]
         return {
             name: cka(before, after)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.channels.scores import gradients, lamp, n_of_m
 from torchlift.core import matches, select, store
-from torchlift.core.smallest import smallest
+from torchlift.core.smallest import smallest_entries
 from torchlift.errors import TorchliftError
 
 
@@ -47,7 +47,7 @@ def mask_weights(
     if pattern is not None:
         keep = [n_of_m(score, *pattern) for score in scores]
     elif scope == "local":
-        keep = [~smallest(score, round(ratio * score.numel())) for score in scores]
+        keep = [~smallest_entries(score, round(ratio * score.numel())) for score in scores]
     else:
         keep = kept_globally(scores, [parameters[name].shape for name in chosen], ratio)
     apply(model, parameters, dict(zip(chosen, keep, strict=True)))
@@ -73,7 +73,7 @@ def kept_globally(scores: Iterable[Tensor], shapes: Sequence[torch.Size], ratio:
     flat = torch.empty(sum(sizes), dtype=torch.float32)
     for piece, score in zip(flat.split(sizes), scores, strict=True):
         piece.copy_(score.flatten())
-    keep = ~smallest(flat, round(ratio * len(flat)))
+    keep = ~smallest_entries(flat, round(ratio * len(flat)))
     return [piece.view(shape) for piece, shape in zip(keep.split(sizes), shapes, strict=True)]
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.channels.couplings import Coupling
 from torchlift.core import matches
-from torchlift.core.smallest import smallest
+from torchlift.core.smallest import smallest_entries
 from torchlift.errors import TorchliftError
 
 Criterion = Literal["magnitude", "taylor", "norm", "random"]
@@ -58,7 +58,7 @@ def chosen(free: list[Coupling], scores: list[Tensor], choice: PruningChoice) ->
     if choice.scope == "global":
         ratio = choice.of("*")
         relative = torch.cat([s / s.mean().clamp(min=1e-300) for s in scores]) if scores else torch.zeros(0)
-        parts = smallest(relative, round(ratio * len(relative))).split([len(s) for s in scores])
+        parts = smallest_entries(relative, round(ratio * len(relative))).split([len(s) for s in scores])
         counts = [min(int(p.sum()), len(p) - 1) for p in parts]
     else:
         counts = [min(round(choice.of(c.name) * c.channels), c.channels - 1) for c in free]
@@ -68,7 +68,7 @@ def chosen(free: list[Coupling], scores: list[Tensor], choice: PruningChoice) ->
         else rounded_count(c.channels, n, choice.round_to)
         for c, n in zip(free, counts, strict=True)
     ]
-    return [smallest(score, count) for score, count in zip(scores, counts, strict=True)]
+    return [smallest_entries(score, count) for score, count in zip(scores, counts, strict=True)]
 
 
 def rounded_count(channels: int, gone: int, round_to: int) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from torchlift.cli.flags import Training
-from torchlift.cli.pairs import Table, merge, parse_pairs, unknown
+from torchlift.cli.pairs import Table, merged_tables, parse_pairs, unknown_name
 
 TABLES = ("arg", "set", "opt")
 Several = Annotated[
@@ -77,7 +77,7 @@ def read_config(flags: Training, **more: Any) -> RunConfig:
             flags_given[name] = parse_pairs(f"--{name}", flags_given[name])
     if "space" in flags_given:
         flags_given["space"] = dict(split_range(pair) for pair in flags_given["space"])
-    return validated(merge(below, flags_given), None)
+    return validated(merged_tables(below, flags_given), None)
 
 
 def was_given(value: Any) -> bool:
@@ -119,6 +119,6 @@ def validated(content: Mapping[str, Any], path: Path | None) -> RunConfig:
         first = error.errors(include_url=False)[0]
     key = ".".join(str(step) for step in first["loc"] if not isinstance(step, int))
     if first["type"] == "extra_forbidden":
-        raise unknown(f"{path}: key", key, RunConfig.model_fields)
+        raise unknown_name(f"{path}: key", key, RunConfig.model_fields)
     where = f"{path}: {key}" if path else f"--{key.split('.')[0].replace('_', '-')}"
     raise ValueError(f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}")

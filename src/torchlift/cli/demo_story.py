@@ -57,11 +57,11 @@ def before_and_after(
     models = {name: [run.model for run in runs] for name, runs in comparison.results.items()}
     for name in ("plain", "folded norm"):
         models[f"{name}, compressed"] = [small(model, inputs).model for model in models[name]]
-    reference = [accuracy(model, test) for model in models["plain"]]
+    reference = [test_accuracy(model, test) for model in models["plain"]]
     times = latencies([group[0] for group in models.values()], test[0][:BATCH])
     rows: list[DemoNetwork] = []
     for (name, group), seconds in zip(models.items(), times, strict=True):
-        scores = [accuracy(model, test) for model in group]
+        scores = [test_accuracy(model, test) for model in group]
         gains = [mine - plain for mine, plain in zip(scores, reference, strict=True)]
         size = statistics.fmean(int(save(model, out / "file.tl")) for model in group)
         rows.append(DemoNetwork(name, size, statistics.fmean(scores), paired(gains), 1e3 * seconds))
@@ -75,32 +75,32 @@ def small(model: nn.Module, inputs: Tensor) -> Compressed:
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, test: tuple[Tensor, Tensor]) -> float:
+def test_accuracy(model: nn.Module, test: tuple[Tensor, Tensor]) -> float:
     """The share of test images it names rightly."""
     x, y = test
     return float((model.eval()(x).argmax(1) == y).float().mean())
 
 
-def deliver(run: Result, inputs: Tensor, test: tuple[Tensor, Tensor], out: Path) -> tuple[Path, Path]:
+def deliver_demo(run: Result, inputs: Tensor, test: tuple[Tensor, Tensor], out: Path) -> tuple[Path, Path]:
     """The compressed network with its card, and a file of new images to try it on."""
     import numpy as np
 
     out.mkdir(parents=True, exist_ok=True)
     model = small(run.model, inputs).model
-    card = run.card | {"scores": {"test": accuracy(model, test)}}
+    card = run.card | {"scores": {"test": test_accuracy(model, test)}}
     save(model, out / "model.tl", card=card)
     images = out / "new_digits.npz"
     np.savez(images, x=test[0][:NEW_DIGITS].numpy())
     return out / "model.tl", images
 
 
-def text(rows: Sequence[DemoNetwork]) -> str:
+def demo_table(rows: Sequence[DemoNetwork]) -> str:
     """The networks as a table for a terminal."""
     head = ["network", "bytes of its file", "accuracy (test)", "to plain, 95 % CI", f"ms for {BATCH} images"]
     return "\n".join(in_columns([head, *(row.cells() for row in rows)]))
 
 
-def draw(rows: Sequence[DemoNetwork], path: Path) -> Path:
+def draw_demo(rows: Sequence[DemoNetwork], path: Path) -> Path:
     """Plain training beside what is delivered: bytes, time and accuracy, as an SVG file."""
     pair = [rows[0], rows[-1]]
     names = ["plain training, float32", "delivered"]

@@ -7,7 +7,7 @@ from typing import Any
 import pydantic
 import torch
 
-from torchlift.cli.optimizers import make_optimizer
+from torchlift.cli.optimizers import optimizer_from_flags
 from torchlift.train import until
 
 
@@ -26,7 +26,7 @@ def convert(who: str, value: Any, kind: Any) -> Any:
         value = per_phase(value, as_rule)
     elif "Optimizer" in described:
         value = per_phase(
-            value, lambda name: make_optimizer(name, None, {}) if isinstance(name, str) else name
+            value, lambda name: optimizer_from_flags(name, None, {}) if isinstance(name, str) else name
         )
     try:
         adapter = pydantic.TypeAdapter[Any](kind, config=pydantic.ConfigDict(arbitrary_types_allowed=True))

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from torchlift.cli.pairs import unknown
+from torchlift.cli.pairs import unknown_name
 
 
 def import_object(what: str, spec: str) -> Any:
@@ -22,7 +22,7 @@ def import_object(what: str, spec: str) -> Any:
     for name in path.split("."):
         if not hasattr(value, name):
             names = [n for n, v in vars(value).items() if callable(v) and not n.startswith("_")]
-            raise unknown(f"{what} {spec!r}: in {home}, name", name, names)
+            raise unknown_name(f"{what} {spec!r}: in {home}, name", name, names)
         value = getattr(value, name)
     return value
 
@@ -68,7 +68,7 @@ def check_keywords(who: str, function: Callable[..., Any], settings: Mapping[str
     accepted = keywords(function)
     for name in settings:
         if accepted is not None and name not in accepted:
-            raise unknown(f"{who}: option", name, accepted)
+            raise unknown_name(f"{who}: option", name, accepted)
 
 
 def keywords(function: Callable[..., Any]) -> list[str] | None:

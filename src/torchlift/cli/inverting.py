@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from torchlift import convex, inversion, report
 from torchlift.cli.flags import ModelFlags
-from torchlift.cli.output import number
+from torchlift.cli.output import readable
 from torchlift.cli.pictures import read_array
 from torchlift.cli.weights import load_weights, make_model
 from torchlift.report.pictures import png
@@ -142,7 +142,7 @@ def _facts(result: inversion.Inversion, truth: Tensor | None) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else number(value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else readable(value)
 
 
 def _pictures(results: dict[str, Any], y: Tensor, truth: Tensor | None) -> list[tuple[str, bytes]]:

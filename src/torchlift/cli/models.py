@@ -11,7 +11,7 @@ from torch import nn
 
 from torchlift import models
 from torchlift.cli.imports import check_keywords, import_object
-from torchlift.cli.pairs import unknown
+from torchlift.cli.pairs import unknown_name
 
 Sizes = Callable[[tuple[int, ...], int], dict[str, Any]]
 
@@ -59,7 +59,7 @@ def build_model(
     if ":" in name:
         return from_factory(name, options)
     if name not in BUILT_IN:
-        raise unknown("--model: built-in", name, [*BUILT_IN, "package.module:factory"])
+        raise unknown_name("--model: built-in", name, [*BUILT_IN, "package.module:factory"])
     built_in = BUILT_IN[name]
     sizes: dict[str, Any] = {}
     if shape is not None and outputs is not None:
@@ -68,7 +68,7 @@ def build_model(
                 f"--model {name} takes inputs of {built_in.dimensions} dimensions, the data are {shape}"
             )
         sizes = built_in.sizes(shape, outputs)
-    return call(name, built_in.factory, sizes | dict(options))
+    return call_factory(name, built_in.factory, sizes | dict(options))
 
 
 def from_factory(spec: str, options: Mapping[str, Any]) -> nn.Module:
@@ -78,13 +78,13 @@ def from_factory(spec: str, options: Mapping[str, Any]) -> nn.Module:
         return copy.deepcopy(factory)
     if not callable(factory):
         raise ValueError(f"--model {spec} is a {type(factory).__name__}, not a factory of modules")
-    model = call(spec, factory, options)
+    model = call_factory(spec, factory, options)
     if not isinstance(model, nn.Module):
         raise ValueError(f"--model {spec} made a {type(model).__name__}, not an nn.Module")
     return model
 
 
-def call(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+def call_factory(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     """The factory's product; its complaints carry the model's name."""
     check_keywords(f"--arg for {name}", factory, options)
     try:

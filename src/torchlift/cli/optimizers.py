@@ -8,11 +8,11 @@ import torch
 from torch.optim import Optimizer
 
 from torchlift.cli.imports import check_keywords
-from torchlift.cli.pairs import unknown
+from torchlift.cli.pairs import unknown_name
 from torchlift.train.run.names import optimizers
 
 
-def make_optimizer(
+def optimizer_from_flags(
     name: str | None, lr: float | None, options: Mapping[str, Any]
 ) -> functools.partial[Optimizer] | None:
     """A factory with its options bound; None where nothing was chosen."""
@@ -21,7 +21,7 @@ def make_optimizer(
     by_name = optimizers()
     kind = by_name.get((name or "adamw").lower())
     if kind is None:
-        raise unknown("--optimizer", str(name), sorted(by_name))
+        raise unknown_name("--optimizer", str(name), sorted(by_name))
     keywords = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
     keywords |= {} if lr is None else {"lr": lr}
     check_keywords(f"--opt for {kind.__name__}", kind, keywords)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 
-def show(as_json: bool, data: Mapping[str, Any], text: str) -> None:
+def print_result(as_json: bool, data: Mapping[str, Any], text: str) -> None:
     """The result, in one of its two forms, on stdout."""
     print(json.dumps(plain(data), ensure_ascii=False, allow_nan=False) if as_json else text)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """A remark on the side."""
     print(text, file=sys.stderr)
 
@@ -37,7 +37,7 @@ def lines(facts: Mapping[str, object], width: int | None = None) -> str:
     return "\n".join(f"{name:<{width}}{value}" for name, value in facts.items())
 
 
-def number(value: Any) -> str:
+def readable(value: Any) -> str:
     """A number as people read it."""
     if isinstance(value, int):
         return f"{value:,}"

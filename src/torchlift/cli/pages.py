@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from torchlift import report
-from torchlift.cli.output import note
+from torchlift.cli.output import print_note
 from torchlift.train.history import read
 from torchlift.train.run.record import flat, read_record
 
@@ -17,10 +17,10 @@ def rebuild(folder: Path) -> Path:
     kind = next((name for name in KINDS if (folder / name).is_file()), None)
     if kind is None:
         raise ValueError(f"{folder} holds no run, comparison or search (none of {', '.join(KINDS)})")
-    return report.write(page(folder, kind), folder / "report.html")
+    return report.write(page_of_folder(folder, kind), folder / "report.html")
 
 
-def page(folder: Path, kind: str) -> report.Page:
+def page_of_folder(folder: Path, kind: str) -> report.Page:
     """The page that tells the folder's story."""
     if kind == "auto.json":
         from torchlift.experiments import auto_page
@@ -54,7 +54,7 @@ def try_rebuild(folder: Path) -> Path | None:
     try:
         return rebuild(folder)
     except ImportError as error:
-        note(
+        print_note(
             f"torchlift: no report: {error}; pip install 'torchlift[report]', then: torchlift report {folder}"
         )
         return None

@@ -16,7 +16,7 @@ def parse_pairs(flag: str, pairs: Iterable[str]) -> Table:
         if not equals or not key.strip():
             raise ValueError(f"{flag} takes key=value, got {pair!r}")
         *path, name = key.strip().split(".")
-        table = merge(table, nest(path, {name: parse_value(text)}))
+        table = merged_tables(table, nest(path, {name: parse_value(text)}))
     return table
 
 
@@ -35,16 +35,18 @@ def nest(path: Iterable[str], value: Table) -> Table:
     return value
 
 
-def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
+def merged_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
     """Both tables, the second on top; tables inside are merged too."""
     merged = dict(below)
     for name, value in above.items():
         old = merged.get(name)
-        merged[name] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        merged[name] = (
+            merged_tables(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        )
     return merged
 
 
-def unknown(what: str, name: str, choices: Iterable[str], listed: str | None = None) -> ValueError:
+def unknown_name(what: str, name: str, choices: Iterable[str], listed: str | None = None) -> ValueError:
     """An error that gives near matches first, then all there are (as ``listed`` puts it)."""
     names = list(choices)
     near = difflib.get_close_matches(name, names, 2)

@@ -34,7 +34,7 @@ OUTRO = """Every verb takes --json (machine-readable output, nothing else on std
 Exit codes: 0 done · 1 the run failed · 2 bad input · 130 Ctrl-C · 143 SIGTERM."""
 
 
-def build() -> App:
+def build_program() -> App:
     """The program with all its verbs."""
     app = App(
         name="torchlift",
@@ -56,4 +56,4 @@ def build() -> App:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program on the arguments (those of the process by default); the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    return guarded(build(), words)
+    return guarded(build_program(), words)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchlift.cli.fields import convert, is_tensors, type_hints
 from torchlift.cli.imports import import_object
-from torchlift.cli.pairs import unknown
+from torchlift.cli.pairs import unknown_name
 from torchlift.train.run.names import Maker, is_method, is_missing, lift_names, recipe_names
 
 
@@ -18,7 +18,7 @@ def find_recipe(name: str) -> Maker:
     whole, single = recipe_names(), lift_names()
     if name not in whole | single:
         have = f"recipes: {', '.join(whole)}; lifts: {', '.join(single)}; or package.module:recipe"
-        raise unknown("--recipe", name, [*whole, *single], have)
+        raise unknown_name("--recipe", name, [*whole, *single], have)
     return (single | whole)[name]
 
 
@@ -35,7 +35,7 @@ def build_recipe(name: str, maker: Maker, settings: Mapping[str, Any]) -> Any:
     fields = list(inspect.signature(maker).parameters)
     for key in settings:
         if key not in fields:
-            raise unknown(f"--set: {name}'s field", key, fields)
+            raise unknown_name(f"--set: {name}'s field", key, fields)
     hints = type_hints(maker)
     refuse_tensors(name, maker, hints, settings)
     values = {key: convert(f"--set {key}", value, hints.get(key, Any)) for key, value in settings.items()}

@@ -44,8 +44,8 @@ class Entry:
         accepted = [name for name in inspect.signature(run).parameters if name != "out"]
         for name in settings:
             if name not in accepted:
-                taken = ", ".join(map(flag, accepted)) or "nothing"
-                raise ValueError(f"{self.name} does not take {flag(name)}; it takes {taken}")
+                taken = ", ".join(map(option_name, accepted)) or "nothing"
+                raise ValueError(f"{self.name} does not take {option_name(name)}; it takes {taken}")
         result: Any = run(out=out, **settings)
         missing = [key for key in REQUIRED if key not in result] if isinstance(result, dict) else REQUIRED
         if missing:
@@ -58,14 +58,14 @@ class Entry:
         for name, value in settings.items():
             if name not in ("data", "device") and value is not False:
                 words += (
-                    [flag(name)]
+                    [option_name(name)]
                     if value is True
-                    else [flag(name), f"{value:g}" if isinstance(value, float) else str(value)]
+                    else [option_name(name), f"{value:g}" if isinstance(value, float) else str(value)]
                 )
         return shlex.join(words)
 
 
-def flag(name: str) -> str:
+def option_name(name: str) -> str:
     """The option of the command line that sets this argument."""
     return f"--{name.replace('_', '-')}"
 

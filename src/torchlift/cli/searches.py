@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from torchlift.cli.config import RunConfig
-from torchlift.cli.pairs import merge
+from torchlift.cli.pairs import merged_tables
 from torchlift.cli.recipes import build_recipe, find_recipe
 from torchlift.cli.session import PLAIN, open_session, recipe_settings
-from torchlift.cli.tables import to_toml
+from torchlift.cli.tables import toml_text
 from torchlift.experiments.tune import Tuned, parse_space, search
 from torchlift.experiments.tune.lines import AVAGRAD
 from torchlift.experiments.tune.space import default_space, sort_values
@@ -82,7 +82,7 @@ def best_config(config: RunConfig, values: Mapping[str, Any]) -> str:
     parts = sort_values({key: as_toml(value) for key, value in values.items()}, Maker(recipe_name(config)))
     rate = {"lr": parts.optimizer.pop("lr")} if "lr" in parts.optimizer else {}
     best = parts.run | rate | {"set": parts.recipe, "opt": parts.optimizer}
-    return "# The best settings found.\n" + to_toml(merge(settings, best))
+    return "# The best settings found.\n" + toml_text(merged_tables(settings, best))
 
 
 def as_toml(value: Any) -> Any:

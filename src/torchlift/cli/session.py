@@ -13,7 +13,7 @@ from torch import nn
 from torchlift.cli.config import RunConfig
 from torchlift.cli.datasets import Data, load_data
 from torchlift.cli.models import build_model
-from torchlift.cli.optimizers import make_optimizer
+from torchlift.cli.optimizers import optimizer_from_flags
 from torchlift.cli.recipes import make_recipe
 from torchlift.data import crop_flip
 
@@ -58,7 +58,7 @@ def fit_settings(config: RunConfig) -> dict[str, Any]:
     settings = {
         name: getattr(config, name) for name in (*PASSED, "loss") if getattr(config, name) is not None
     }
-    optimizer = make_optimizer(config.optimizer, config.lr, config.opt)
+    optimizer = optimizer_from_flags(config.optimizer, config.lr, config.opt)
     if optimizer is not None:
         settings["optimizer"] = optimizer
     if config.augment:

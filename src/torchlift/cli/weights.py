@@ -26,7 +26,7 @@ def open_model(
     if path is not None:
         card = load_card(path)
         example = parse_example(flags.example) if flags.example else example_by(card, path)
-        return open_run(flags, path, card).eval(), example
+        return open_run_model(flags, path, card).eval(), example
     if data is None and flags.data is not None:
         data = load_data(flags.data, flags.data_folder, 0)
     example = parse_example(flags.example) if flags.example else example_of(data)
@@ -36,7 +36,7 @@ def open_model(
     return model.eval(), example
 
 
-def open_run(flags: ModelFlags, path: str, card: Mapping[str, Any]) -> nn.Module:
+def open_run_model(flags: ModelFlags, path: str, card: Mapping[str, Any]) -> nn.Module:
     """The model of a run's folder or packed file; with ``--model`` it goes into one of that class."""
     fresh = None
     if flags.model is not None:

@@ -50,7 +50,7 @@ def check_tied(body: nn.Module, module: nn.Module, who: str) -> None:
         )
 
 
-def compose(after: Tensor, weight: Tensor, out: int = 0) -> Tensor:
+def weight_after(after: Tensor, weight: Tensor, out: int = 0) -> Tensor:
     """The weight of x ↦ after · weight(x): ``after`` acts on axis ``out``, the output's.
 
     Stride, padding, dilation and padding mode belong to the layer and stay: ``after`` acts pointwise, later.
@@ -82,7 +82,7 @@ def merge(module: nn.Module, after: Tensor, shift: Tensor | None) -> nn.Module:
     layer = last_layer(module)
     weight, bias = layer.get_parameter("weight"), layer.bias
     with torch.no_grad():
-        weight.copy_(compose(after, weight, 1 if isinstance(layer, TRANSPOSED) else 0))
+        weight.copy_(weight_after(after, weight, 1 if isinstance(layer, TRANSPOSED) else 0))
         if isinstance(bias, nn.Parameter):
             bias.copy_(after @ bias + (0 if shift is None else shift))
     return module

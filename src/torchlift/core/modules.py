@@ -10,7 +10,7 @@ from torch import nn
 from torchlift.core.node import Node, nodes
 from torchlift.core.problem import Problem
 from torchlift.core.protocol import Fit, Lift
-from torchlift.core.selection import near, select
+from torchlift.core.selection import closest_names, select
 from torchlift.core.stored import drop_stale
 from torchlift.core.weights import computed
 from torchlift.errors import OrderError, SelectionError
@@ -44,7 +44,7 @@ class ModuleLift(Lift):
         names = module_aliases(body)
         replacements = self.nodes(self.chosen(body, names))
         if not replacements:
-            raise SelectionError(f"{self!r} lifts none of the modules it found. {near('', names)}")
+            raise SelectionError(f"{self!r} lifts none of the modules it found. {closest_names('', names)}")
         for name, node in replacements.items():
             node.way_back = self
             node.train(body.training)

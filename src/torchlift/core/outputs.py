@@ -54,7 +54,7 @@ def output_shape(module: nn.Module) -> OutputShape | None:
     return own_shape(module) or (shapes[-1] if shapes else None)
 
 
-def pick(output: Any, index: int | str | None, who: str) -> Tensor:
+def pick_output(output: Any, index: int | str | None, who: str) -> Tensor:
     """The tensor at ``index`` of a tuple, dict or dataclass; the output itself without an index."""
     value = output if index is None else element(output, index, who)
     if not isinstance(value, Tensor):
@@ -69,7 +69,7 @@ def replace(output: Any, index: int | str | None, value: Tensor) -> Any:
         return value
     if isinstance(output, Mapping):
         changed = cast(dict[Any, Any], copy.copy(output))
-        changed[name_of(output, index)] = value
+        changed[output_name(output, index)] = value
         return changed
     if isinstance(output, tuple | list):
         elements = [*output]
@@ -86,14 +86,14 @@ def element(output: Any, index: int | str, who: str) -> Any:
     """``output[index]``, by attribute where the output is a dataclass."""
     try:
         if isinstance(output, Mapping):
-            return output[name_of(output, index)]
+            return output[output_name(output, index)]
         return output[int(index)] if isinstance(output, tuple | list) else getattr(output, str(index))
     except (KeyError, IndexError, ValueError, AttributeError):
         have = ", ".join(repr(key) for key in keys(output)) or f"a {type(output).__name__}"
         raise TorchliftError(f"{who}: no element {index!r} in the output; there is {have}.") from None
 
 
-def name_of(output: Mapping[Any, Any], index: int | str) -> Any:
+def output_name(output: Mapping[Any, Any], index: int | str) -> Any:
     """The key at a position, for outputs that can be read both ways."""
     return list(output)[index] if isinstance(index, int) and index not in output else index
 

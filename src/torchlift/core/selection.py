@@ -49,11 +49,11 @@ def select(names: Iterable[N], where: str, who: str) -> list[N]:
     every = list(names)
     matched = [name for name in every if matches(name, where)]
     if not matched:
-        raise SelectionError(f"{who}: {where!r} matches nothing. {near(where, every)}")
+        raise SelectionError(f"{who}: {where!r} matches nothing. {closest_names(where, every)}")
     return matched
 
 
-def near(where: str, names: Iterable[str]) -> str:
+def closest_names(where: str, names: Iterable[str]) -> str:
     """One sentence that helps: the closest names, or the first few there are."""
     labels = [name.label if isinstance(name, Name) else name for name in names]
     close = difflib.get_close_matches(where, labels, n=5, cutoff=0.4)
@@ -121,7 +121,7 @@ def check_globs(options: Groups, coordinates: Sequence[tuple[str, Coordinate | N
     """Globs that reach nothing, and weights that none of them reaches, are errors."""
     for glob in options:
         if glob != "*" and not any(reaches(glob, name, coordinate) for name, coordinate in coordinates):
-            close = near(glob, [name for name, _ in coordinates])
+            close = closest_names(glob, [name for name, _ in coordinates])
             raise SelectionError(f"groups: {glob!r} matches nothing. {close}")
     for name, coordinate in coordinates:
         if coordinate is None and options and not any(matches(name, glob) for glob in options):

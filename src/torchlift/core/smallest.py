@@ -7,7 +7,7 @@ from torch import Tensor
 CHUNK = 2**20
 
 
-def smallest(entries: Tensor, count: int) -> Tensor:
+def smallest_entries(entries: Tensor, count: int) -> Tensor:
     """Boolean, of the entries' shape: the ``count`` smallest; of equal ones the first.
 
     Partitions one copy of the entries, where sorting would take several in wider numbers.

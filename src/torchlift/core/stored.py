@@ -71,7 +71,7 @@ def full_rank(step: Tensor, ndim: int) -> Tensor:
 
 def spread(step: Tensor, shape: torch.Size) -> Tensor:
     """A step for every entry of a weight of this shape, as a view where that is possible."""
-    if not fits(step, shape):
+    if not step_fits(step, shape):
         raise TorchliftError(f"a step of shape {tuple(step.shape)} does not fit a weight of {tuple(shape)}.")
     step = full_rank(step, len(shape))
     for dim, (has, wants) in enumerate(zip(step.shape, shape, strict=True)):
@@ -80,7 +80,7 @@ def spread(step: Tensor, shape: torch.Size) -> Tensor:
     return step.expand(shape)
 
 
-def fits(step: Tensor, shape: torch.Size) -> bool:
+def step_fits(step: Tensor, shape: torch.Size) -> bool:
     """Whether every dimension of a step is 1 or divides the weight's."""
     if step.ndim > len(shape):
         return False
@@ -110,7 +110,7 @@ def weight_of(record: Stored, dtype: torch.dtype) -> Tensor:
 
 def grid_holds(weight: Tensor, step: Tensor) -> bool:
     """Whether a weight is step · whole numbers, to the bit; on the meta device nobody knows, and it is."""
-    if not fits(step, weight.shape):
+    if not step_fits(step, weight.shape):
         return False
     return weight.is_meta or torch.equal(
         on_grid(levels_of(weight, step), step, weight.dtype), weight.detach()

@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torchlift.core.node import Coordinate, Node, lift_coordinates
 from torchlift.core.problem import Problem
 from torchlift.core.protocol import Fit, Lift
-from torchlift.core.selection import Name, matches, named, near, select
+from torchlift.core.selection import Name, closest_names, matches, named, select
 from torchlift.core.stored import (
     forget,
     grid_holds,
@@ -39,18 +39,18 @@ class Reparametrized(Problem):
         super().__init__()
         self.base, self.way_back = base, way_back
         self.loss, self.indexed = base.loss, base.indexed
-        self.nodes = nn.ModuleDict({key(name): node for name, node in nodes.items()})
+        self.nodes = nn.ModuleDict({module_key(name): node for name, node in nodes.items()})
         self.zeros = nn.Module()
         for name, mask in masks_of(base).items():
             if name in nodes:
                 nodes[name].hold(mask)
-                self.zeros.register_buffer(key(name), mask)
+                self.zeros.register_buffer(module_key(name), mask)
         added = lift_coordinates(base)
         slots = {name: base.get_parameter(name) for name in nodes}
-        self.relifted = {key(name): added[p] for name, p in slots.items() if p in added}
-        self.slots = {key(name): slots for name, slots in aliases_by_name(base, nodes).items()}
+        self.relifted = {module_key(name): added[p] for name, p in slots.items() if p in added}
+        self.slots = {module_key(name): slots for name, slots in aliases_by_name(base, nodes).items()}
         for slots in self.slots.values():
-            fill(base, slots, None)  # a hole: any use of base past this wrapper fails loudly
+            fill_names(base, slots, None)  # a hole: any use of base past this wrapper fails loudly
         self.train(base.training)
 
     def inside(self, function: Callable[[Problem], Any]) -> Any:
@@ -124,7 +124,7 @@ class Reparametrized(Problem):
         for name, node in self.nodes.items():
             weight = cast(Tensor, cast(Node, node).project()).detach()
             weight = torch.where(masks[name], weight, 0.0) if name in masks else weight.clone()
-            fill(base, self.slots[name], nn.Parameter(weight))
+            fill_names(base, self.slots[name], nn.Parameter(weight))
             record(base, self.slots[name][0], cast(Node, node), prunes)
         refresh_flat_weights(base)
         return base
@@ -167,7 +167,7 @@ class WeightLift(Lift):
             base, {name: candidates[name] for name in select(candidates, self.where, repr(self))}
         )
         if not coordinates:
-            raise SelectionError(f"{self!r} finds no weight to lift. {near('', candidates)}")
+            raise SelectionError(f"{self!r} finds no weight to lift. {closest_names('', candidates)}")
         for node in coordinates.values():
             node.way_back = self
         return Reparametrized(base, coordinates, self)
@@ -262,7 +262,7 @@ class Evaluation(nn.Module):
         return self.function(self.base)
 
 
-def key(name: str) -> str:
+def module_key(name: str) -> str:
     """A dotted name as a module's name: dots are reserved there."""
     return name.replace(".", "/")
 
@@ -275,7 +275,7 @@ def aliases_by_name(module: nn.Module, names: Iterable[str]) -> dict[str, list[s
     return {name: by_identity[id(module.get_parameter(name))] for name in names}
 
 
-def fill(module: nn.Module, names: Iterable[str], weight: nn.Parameter | None) -> None:
+def fill_names(module: nn.Module, names: Iterable[str], weight: nn.Parameter | None) -> None:
     """Put one parameter (or a hole) under each of the names."""
     for name in names:
         owner, leaf = owner_of(module, name)

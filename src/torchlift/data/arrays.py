@@ -38,7 +38,7 @@ def read_arrays(path: str | Path, seed: int = 0) -> Splits:
             parts["train"], parts[split] = hold_out(parts["train"], fraction, seed)
     x = parts["train"][0]
     schema = {"kind": "arrays", "shape": list(x.shape[1:]), "dtype": str(x.dtype).removeprefix("torch.")}
-    splits = Splits(parts["train"], parts["valid"], parts["test"], kind_of(*parts["train"]), schema)
+    splits = Splits(parts["train"], parts["valid"], parts["test"], target_kind(*parts["train"]), schema)
     check_together(path.name, splits)
     return splits
 
@@ -107,10 +107,10 @@ def checked(who: str, x: NDArray[Any], y: NDArray[Any]) -> Pair:
             )
     if len(x) != len(y):
         raise LoadError(f"{who}: {len(x)} inputs but {len(y)} targets; their first dimensions must agree")
-    return numbers(x), targets(y)
+    return as_numbers(x), targets(y)
 
 
-def numbers(x: NDArray[Any]) -> Tensor:
+def as_numbers(x: NDArray[Any]) -> Tensor:
     """Bytes to [0, 1], other whole numbers to int64 (tokens), the rest to float32."""
     if x.dtype == np.uint8:
         return torch.from_numpy(x.astype(np.float32) / 255)
@@ -125,7 +125,7 @@ def targets(y: NDArray[Any]) -> Tensor:
     return torch.from_numpy((y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y).astype(np.int64))
 
 
-def kind_of(x: Tensor, y: Tensor) -> Kind:
+def target_kind(x: Tensor, y: Tensor) -> Kind:
     """What the targets ask for."""
     if y.is_floating_point():
         return "regression"

@@ -59,7 +59,7 @@ def images(
     return Splits((scale(x), y), (scale(x_valid), y_valid), (scale(x_test), y_test), "classification", schema)
 
 
-def pieces(text: Text, length: int) -> Splits:
+def text_splits(text: Text, length: int) -> Splits:
     """Next-token pairs of a text."""
     train, valid, test = (windows(split, length) for split in (text.train, text.valid, text.test))
     return Splits(train, valid, test, "text")
@@ -72,14 +72,14 @@ NAMES: dict[str, Callable[[Folder, int], Splits]] = {
     "teacher-student-8": lambda _, seed: teacher_student(8, seed=seed),
     "teacher-student-9": lambda _, seed: teacher_student(9, seed=seed),
     "shortest-paths": lambda _, seed: split(*shortest_paths(2_000, 6, seed), "binary", seed),
-    "toy-text": lambda _, seed: pieces(toy_text(seed=seed), 64),
+    "toy-text": lambda _, seed: text_splits(toy_text(seed=seed), 64),
     "cifar10": partial(images, cifar10, 0.2, "airplane automobile bird cat deer dog frog horse ship truck"),
     "cifar100": partial(images, cifar100, 0.2, " ".join(map(str, range(100)))),
     "mnist": partial(images, mnist, 1 / 6, "0 1 2 3 4 5 6 7 8 9"),
     "fashion-mnist": partial(
         images, fashion_mnist, 1 / 6, "T-shirt trouser pullover dress coat sandal shirt sneaker bag boot"
     ),
-    "ptb-char": lambda folder, _: pieces(ptb(folder, "char"), 128),
-    "ptb-word": lambda folder, _: pieces(ptb(folder, "word"), 35),
+    "ptb-char": lambda folder, _: text_splits(ptb(folder, "char"), 128),
+    "ptb-word": lambda folder, _: text_splits(ptb(folder, "word"), 35),
 }
 """The data there is by name; those that come last need files."""

@@ -95,12 +95,12 @@ def encode_pictures(schema: Schema, path: Path) -> tuple[Tensor, list[str]]:
 
 def read_inputs(path: Path) -> Tensor:
     """The array ``x`` of an .npz file (its only array where it has one), or an .npy file."""
-    from torchlift.data.arrays import numbers, open_arrays
+    from torchlift.data.arrays import as_numbers, open_arrays
 
     arrays = {"x": np.load(path, allow_pickle=False)} if path.suffix == ".npy" else open_arrays(path)
     if "x" not in arrays and len(arrays) != 1:
         raise LoadError(f"{path.name} has no array x; it has: {', '.join(arrays)}")
-    return numbers(arrays["x"] if "x" in arrays else next(iter(arrays.values())))
+    return as_numbers(arrays["x"] if "x" in arrays else next(iter(arrays.values())))
 
 
 def check_shape(schema: Schema, x: Tensor) -> None:

@@ -49,7 +49,7 @@ def read_table(path: str | Path, seed: int = 0, kind: Kind | None = None) -> Spl
     means, stds = mean.split(widths), std.split(widths)
     for name, m, s in zip((name for name in names if name != target), means, stds, strict=True):
         column: dict[str, Any] = {"name": name, "mean": m.tolist(), "std": s.tolist()}
-        if any(number(cell) is None for cell in columns[name]):
+        if any(cell_number(cell) is None for cell in columns[name]):
             column["words"] = sorted(set(columns[name]))
         schema["columns"].append(column)
     if kind == "classification":
@@ -77,7 +77,7 @@ def read_columns(path: Path, least: int = 10) -> tuple[list[str], dict[str, list
     if (
         len(names) < min(least, 2)
         or len(set(names)) < len(names)
-        or all(number(name) is not None for name in names)
+        or all(cell_number(name) is not None for name in names)
     ):
         raise LoadError(f"{path.name} needs a first row of two or more different column names, not {names}")
     for line, row in enumerate(rows[1:], 2):
@@ -86,7 +86,7 @@ def read_columns(path: Path, least: int = 10) -> tuple[list[str], dict[str, list
     return names, {name: [row[column].strip() for row in rows[1:]] for column, name in enumerate(names)}
 
 
-def number(cell: str) -> float | None:
+def cell_number(cell: str) -> float | None:
     """A cell's number, if it is one."""
     try:
         return float(cell)
@@ -97,7 +97,7 @@ def number(cell: str) -> float | None:
 def column_inputs(path: Path, name: str, cells: list[str]) -> NDArray[np.float32]:
     """Numbers as one column, words as a column for each."""
     check_filled(path, name, cells)
-    values = [number(cell) for cell in cells]
+    values = [cell_number(cell) for cell in cells]
     if all(value is not None for value in values):
         return check_finite(path, name, np.asarray(values, np.float32))[:, None]
     words = sorted(set(cells))
@@ -111,7 +111,7 @@ def column_inputs(path: Path, name: str, cells: list[str]) -> NDArray[np.float32
 def column_target(path: Path, name: str, cells: list[str], kind: Kind | None) -> tuple[Tensor, Kind]:
     """Classes, or numbers."""
     check_filled(path, name, cells)
-    values = [number(cell) for cell in cells]
+    values = [cell_number(cell) for cell in cells]
     numeric = all(value is not None for value in values)
     decimal = numeric and any("." in cell or "e" in cell.lower() for cell in cells)
     if kind == "regression" or (decimal and kind is None):
@@ -130,14 +130,14 @@ def column_target(path: Path, name: str, cells: list[str], kind: Kind | None) ->
 
 def class_names(cells: list[str]) -> list[str]:
     """The classes of a target column, in the order of their numbers."""
-    numeric = all(number(cell) is not None for cell in cells)
+    numeric = all(cell_number(cell) is not None for cell in cells)
     return sorted(set(cells), key=(lambda cell: (float(cell), cell)) if numeric else None)
 
 
 def column_numbers(path: Path, name: str, cells: list[str]) -> NDArray[np.float32]:
     """A column of numbers."""
     check_filled(path, name, cells)
-    values = [number(cell) for cell in cells]
+    values = [cell_number(cell) for cell in cells]
     bad = next((cell for cell, value in zip(cells, values, strict=True) if value is None), None)
     if bad is not None:
         raise LoadError(f"{path.name}, column {name!r}: {bad!r} is not a number, and one is needed")

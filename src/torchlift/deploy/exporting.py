@@ -76,7 +76,7 @@ def export(
     with evaluating(model), without_records(model):
         convert(model, example, path, opset)
         expected = outputs(model, [example])
-    error = deviation(expected, run(path, example))
+    error = largest_deviation(expected, run(path, example))
     if error > tolerance:
         raise TorchliftError(f"export: {path} differs from the model by {error:.1e} when it is run.")
     return Exported.of(error)
@@ -104,7 +104,7 @@ def minimal(example: Example) -> Example:
     return tree_map(own, example)
 
 
-def arguments_of(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def example_arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments of an example."""
     if isinstance(example, Mapping):
         return (), dict(example)
@@ -132,9 +132,9 @@ def attempts(example: Example) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]
         leaf.shape[0] == 1 for leaf in tree_leaves(example) if isinstance(leaf, Tensor) and leaf.ndim
     )
     twice = changed(example, lambda t: torch.cat([t, t]) if t.ndim else t) if single else example
-    args, kwargs = arguments_of(twice)
+    args, kwargs = example_arguments(twice)
     yield args, kwargs, batch_dimension(args, kwargs)
-    yield *arguments_of(example), None
+    yield *example_arguments(example), None
 
 
 def untraceable(error: Exception | None) -> TorchliftError:
@@ -224,7 +224,7 @@ def run_program(path: str | os.PathLike[str], example: Example) -> list[Tensor]:
         return outputs(torch.export.load(os.fspath(path)).module(), [example])
 
 
-def deviation(expected: list[Tensor], actual: list[Tensor] | None) -> float:
+def largest_deviation(expected: list[Tensor], actual: list[Tensor] | None) -> float:
     """The largest difference between outputs, relative to the largest of them."""
     if actual is None:
         return 0.0

@@ -38,12 +38,12 @@ def export_integer(
 
     batches = checked(example, calibration)
     with evaluating(model):
-        folded = ranges_for_rounding(fold_norms(model, first(batches, 2)))
+        folded = ranges_for_rounding(fold_norms(model, first_samples(batches, 2)))
         records = recorded_weights(folded)
         scratch = Path(path).with_suffix(".float.onnx")
         try:
             with without_records(folded):
-                convert_onnx(folded, minimal(first(batches, 2)), scratch, OPSET)
+                convert_onnx(folded, minimal(first_samples(batches, 2)), scratch, OPSET)
             file = File.open(scratch, records)
         finally:
             scratch.unlink(missing_ok=True)
@@ -66,7 +66,7 @@ def checked(example: Example, calibration: Any) -> list[Example]:
         raise DataError(
             "export(integer=True) needs calibration data: pass calibration=x, 64 to 1,024 inputs."
         )
-    batches = [piece for batch in in_batches(calibration, example) for piece in parts(batch)]
+    batches = [piece for batch in in_batches(calibration, example) for piece in in_pieces(batch)]
     count = sum(samples(batch) for batch in batches)
     if count < SAMPLES:
         raise DataError(
@@ -121,14 +121,14 @@ def samples(batch: Example) -> int:
     return max((len(t) for t in tensors(batch) if t.ndim), default=0)
 
 
-def parts(batch: Example) -> Iterator[Example]:
+def in_pieces(batch: Example) -> Iterator[Example]:
     """A batch, BATCH samples at a time."""
     count = samples(batch)
     for start in range(0, count, BATCH):
         yield changed(batch, lambda t, a=start: t[a : a + BATCH] if t.ndim and len(t) == count else t)
 
 
-def first(batches: Sequence[Example], count: int) -> Example:
+def first_samples(batches: Sequence[Example], count: int) -> Example:
     """The first samples."""
     return changed(batches[0], lambda t: t[:count] if t.ndim else t)
 

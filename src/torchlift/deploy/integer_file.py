@@ -139,7 +139,9 @@ class File:
     def as_close(self, coarse: IntegerChoice, fine: IntegerChoice, expected: list[list[Array]]) -> bool:
         """Whether fewer steps leave the outputs within twice the squared error."""
         few = self.feeds[:2]
-        errors = [squared_error(run(self.variant(one)[0], few), expected) for one in (coarse, fine)]
+        errors = [
+            squared_error(session_outputs(self.variant(one)[0], few), expected) for one in (coarse, fine)
+        ]
         return errors[0] <= 2 * errors[1]
 
     def sensitive(self, expected: list[list[Array]]) -> list[str]:
@@ -147,11 +149,15 @@ class File:
         layers = layers_of(self.whole, planned(self.whole, IntegerChoice()).integer)
         ends = dict.fromkeys((layers[0], layers[-1])) if len(layers) > 2 else {}
         few = self.feeds[:2]
-        error = squared_error(run(self.variant(IntegerChoice())[0], few), expected)
+        error = squared_error(session_outputs(self.variant(IntegerChoice())[0], few), expected)
         if error < SENSITIVE:
             return []
         without = {name: self.variant(IntegerChoice().without(nodes=[name]))[0] for name in ends}
-        return [name for name, m in without.items() if squared_error(run(m, few), expected) < error / 2]
+        return [
+            name
+            for name, m in without.items()
+            if squared_error(session_outputs(m, few), expected) < error / 2
+        ]
 
     def check_batch(self) -> None:
         """One line where the exporter has fixed a size that the calibration data have otherwise."""
@@ -184,7 +190,7 @@ class File:
         if choice is not None:
             model, kinds, integer = self.variant(choice)
             weights |= kinds
-        outputs = run(model, self.feeds)
+        outputs = session_outputs(model, self.feeds)
         if not all(np.isfinite(y).all() for batch in outputs for y in batch):
             raise TorchliftError(f"export: {path} gives values that are not finite on the calibration data.")
         plain, own = cpu_seconds([self.plain, model], self.feed(example)) if choice else (1.0, 1.0)
@@ -242,7 +248,7 @@ def session(model: Any) -> Any:
     )
 
 
-def run(model: Any, feeds: list[Feed]) -> list[list[Array]]:
+def session_outputs(model: Any, feeds: list[Feed]) -> list[list[Array]]:
     """The floating-point outputs on each batch."""
     opened = session(model)
     return [[y for y in opened.run(None, feed) if y.dtype.kind == "f"] for feed in feeds]

@@ -79,10 +79,10 @@ def measure(
 def count_bits(model: nn.Module) -> int:
     """The bits of all parameters as their records have them; a zero of a mask or a grid has none."""
     records = stored(model)
-    return sum(bits_of(p, records.get(name, Stored())) for name, p in model.named_parameters())
+    return sum(parameter_bits(p, records.get(name, Stored())) for name, p in model.named_parameters())
 
 
-def bits_of(parameter: Tensor, record: Stored) -> int:
+def parameter_bits(parameter: Tensor, record: Stored) -> int:
     """The bits of one parameter."""
     if record.precision is not None:
         return int(record.precision.sum())
@@ -139,11 +139,11 @@ def latencies(models: Sequence[nn.Module], example: Any, repeats: int = 21, warm
     with torch.inference_mode():
         for _ in range(warmup + repeats):
             for model, mine in zip(models, seconds, strict=True):
-                mine.append(timed(model, example))
+                mine.append(call_seconds(model, example))
     return [statistics.median(mine[warmup:]) for mine in seconds]
 
 
-def timed(model: nn.Module, example: Any) -> float:
+def call_seconds(model: nn.Module, example: Any) -> float:
     """Seconds of this one call."""
     synchronize(example)
     start = time.perf_counter()

@@ -96,7 +96,7 @@ def sparse(model: nn.Module, example: Example) -> tuple[nn.Module, list[Executio
         n: m for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
     }
     seen = inputs_of(model, set(layers), [example])
-    choices = [choose(name, layer, seen[name][0]) for name, layer in layers.items() if seen[name]]
+    choices = [choose_execution(name, layer, seen[name][0]) for name, layer in layers.items() if seen[name]]
     for choice in choices:
         layer = layers[choice.layer]
         if choice.sparse and isinstance(layer, nn.Linear):
@@ -117,17 +117,17 @@ def with_dense_layers(model: nn.Module) -> nn.Module:
     return model
 
 
-def choose(name: str, layer: nn.Module, x: Tensor) -> Execution:
+def choose_execution(name: str, layer: nn.Module, x: Tensor) -> Execution:
     """Time a layer as it is, and by a sparse kernel."""
     weight = layer.get_parameter("weight")
     zeros = float((weight == 0).double().mean())
     if not isinstance(layer, nn.Linear) or zeros < 0.5:
-        return Execution(name, zeros, timed([layer], x)[0], None)
-    dense, quick = timed([layer, SparseLinear(layer)], x)
+        return Execution(name, zeros, median_times([layer], x)[0], None)
+    dense, quick = median_times([layer, SparseLinear(layer)], x)
     return Execution(name, zeros, dense, quick)
 
 
-def timed(layers: list[nn.Module], x: Tensor, rounds: int = 15) -> list[float]:
+def median_times(layers: list[nn.Module], x: Tensor, rounds: int = 15) -> list[float]:
     """Median milliseconds of each layer, taking turns; of the processor, where there is one thread: other
     processes would interrupt long calls more than short ones."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter

@@ -127,7 +127,7 @@ def check_settings(settings: Mapping[str, Any], what: str, length: str = "") -> 
             raise TorchliftError(unknown(f"setting of {what}", name, allowed))
 
 
-def call(job: Callable[[], R]) -> R:
+def run_job(job: Callable[[], R]) -> R:
     """A job, in this process or another."""
     return job()
 

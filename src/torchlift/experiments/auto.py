@@ -18,7 +18,7 @@ from torchlift.experiments.auto_result import AutoResult
 from torchlift.experiments.auto_search import AutoSearch
 from torchlift.experiments.candidates import accepted
 from torchlift.experiments.constraints import Constraints
-from torchlift.experiments.executors import Executor, current, opened, processes
+from torchlift.experiments.executors import Executor, current, opened, process_count
 from torchlift.experiments.ledger import Ledger
 from torchlift.train import engine
 from torchlift.train.batches import Source, Tensors, source
@@ -107,7 +107,7 @@ def auto(
     batch = int(chosen.get("batch_size", 128))
     data = source(train, batch)
     check(task, data, engine().device)
-    higher, rate = direction(task, chosen)
+    higher, rate = metric_direction(task, chosen)
     constraints = Constraints(bytes, latency, accuracy, higher, rate)
     kept, dropped = accepted(candidates, task, constraints, data, batch, seed)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="torchlift-auto-"))
@@ -120,7 +120,7 @@ def auto(
         held_out = source(valid, batch, shuffle=False)
         samples = predictions(held_out, batch) if rate else 0
         with opened(current(executor)) as pool:
-            workers = processes(executor) if isinstance(executor, str | int) else 1
+            workers = process_count(executor) if isinstance(executor, str | int) else 1
             ledger = Ledger(folder / "ledger.jsonl", run_id(folder))
             search = AutoSearch(
                 setup,
@@ -147,7 +147,7 @@ def auto(
     return result
 
 
-def direction(task: Task, settings: Mapping[str, Any]) -> tuple[bool, bool]:
+def metric_direction(task: Task, settings: Mapping[str, Any]) -> tuple[bool, bool]:
     """Whether a higher metric is better, and whether it is a share of the samples."""
     if settings.get("metric") is not None:
         return True, False

@@ -13,13 +13,26 @@ def auto_page(search: Data) -> report.Page:
     chosen, plain = search["chosen"], search.get("plain")
     rows = [row for row in search["rows"] if not row["reason"] and row["rung"] >= 0]
     sections = [
-        report.Section("Choice", [report.Note(said(search), "finding", chosen["key"]), cards(chosen, plain)]),
-        report.Section("Front", [scatter(rows, search), table(search["front"], search, "Delivered models "
-                       "that no other beats in metric, file and operations at once.")]),
+        report.Section(
+            "Choice", [report.Note(choice_in_words(search), "finding", chosen["key"]), cards(chosen, plain)]
+        ),
+        report.Section(
+            "Front",
+            [
+                front_scatter(rows, search),
+                delivered_table(
+                    search["front"],
+                    search,
+                    "Delivered models that no other beats in metric, file and operations at once.",
+                ),
+            ],
+        ),
         report.Section("Stages", stages(chosen)),
-        report.Section("Trials", [table(rows, search, "Delivered models in the order of their trials.")]),
-        report.Section("Dropped", dropped(search)),
-    ]  # fmt: skip
+        report.Section(
+            "Trials", [delivered_table(rows, search, "Delivered models in the order of their trials.")]
+        ),
+        report.Section("Dropped", dropped_rows(search)),
+    ]
     spent = f"{search['spent']:.3g} of {search['budget']:.3g} {search['unit']}"
     facts = (
         f"constraints: {search['constraints']}",
@@ -32,21 +45,22 @@ def auto_page(search: Data) -> report.Page:
     )
 
 
-def said(search: Data) -> str:
+def choice_in_words(search: Data) -> str:
     """The choice in words, held against plain training."""
     chosen, plain, trial = search["chosen"], search.get("plain"), search.get("trial")
     if plain is None or trial is None or chosen["name"] == plain["name"]:
         return str(search["why"])
     smaller, faster = plain["bytes"] / chosen["bytes"], plain["latency_ms"] / chosen["latency_ms"]
     verdict = (
-        f"Against plain training ({plain['key']}): file {ratio(smaller, 'smaller', 'larger')}, latency "
-        f"{ratio(faster, 'faster', 'slower')}. At the same cost, {trial['cost']:.3g} plain epochs each, its "
-        f"trial had a validation metric of {trial['metric']:.3g}, plain training {plain['metric']:.3g}."
+        f"Against plain training ({plain['key']}): file {times_in_words(smaller, 'smaller', 'larger')}, "
+        f"latency {times_in_words(faster, 'faster', 'slower')}. At the same cost, {trial['cost']:.3g} plain "
+        f"epochs each, its trial had a validation metric of "
+        f"{trial['metric']:.3g}, plain training {plain['metric']:.3g}."
     )
     return f"{search['why']}\n\n{verdict}"
 
 
-def ratio(factor: float, better: str, worse: str) -> str:
+def times_in_words(factor: float, better: str, worse: str) -> str:
     """How many times, in words."""
     return f"{factor:.3g}× {better}" if factor >= 1 else f"{1 / factor:.3g}× {worse}"
 
@@ -66,7 +80,7 @@ def cards(chosen: Data, plain: Data | None) -> report.Cards:
     )
 
 
-def scatter(rows: Sequence[Data], search: Data) -> report.Scatter:
+def front_scatter(rows: Sequence[Data], search: Data) -> report.Scatter:
     """Metric against file: all trials, the front, the choice."""
     keys = {row["key"] for row in search["front"]}
     parts = {
@@ -89,7 +103,7 @@ def scatter(rows: Sequence[Data], search: Data) -> report.Scatter:
     return report.Scatter(points, "Metric against size", "packed file (kB)", "validation metric", log_x=log)
 
 
-def table(rows: Sequence[Data], search: Data, caption: str) -> report.Table:
+def delivered_table(rows: Sequence[Data], search: Data, caption: str) -> report.Table:
     """Delivered models."""
     best: Any = "high" if search["higher_is_better"] else "low"
     columns = [
@@ -114,7 +128,7 @@ def stages(chosen: Data) -> list[Any]:
     return [report.stage_table(rows)] if rows else []
 
 
-def dropped(search: Data) -> list[Any]:
+def dropped_rows(search: Data) -> list[Any]:
     """Candidates without a model."""
     columns = [report.Column("candidate", align="left"), report.Column("reason", align="left")]
     rows = [[name, reason] for name, reason in search["dropped"].items()]

@@ -6,13 +6,29 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torchlift.errors import BudgetError, TorchliftError
-from torchlift.experiments.arm import Arm, Setup, call
+from torchlift.experiments.arm import Arm, Setup, run_job
 from torchlift.experiments.auto_result import AutoResult
 from torchlift.experiments.candidates import PLAIN
-from torchlift.experiments.constraints import Constraints, Delivered, choose, front, ranked, superseding
-from torchlift.experiments.delivery import SUFFIX, Delivery, fits
+from torchlift.experiments.constraints import (
+    Constraints,
+    Delivered,
+    choose,
+    front,
+    next_rung_order,
+    superseding,
+)
+from torchlift.experiments.delivery import SUFFIX, Delivery, same_shapes
 from torchlift.experiments.executors import Submits, run_all
-from torchlift.experiments.halving import EXTRA, LAST, Point, Rung, plan, promoted, start, suggest
+from torchlift.experiments.halving import (
+    EXTRA,
+    LAST,
+    Point,
+    Rung,
+    plan_rungs,
+    promoted,
+    starting_order,
+    suggest,
+)
 from torchlift.experiments.ledger import Ledger
 from torchlift.experiments.onward import Onward, rest_of
 from torchlift.train.checkpoint import load
@@ -94,13 +110,13 @@ class AutoSearch:
         if not self.ledger.of("plan"):
             points = len(self.arms) + EXTRA
             if self.budget is not None:
-                rungs = plan(SEARCH * self.budget, points)
+                rungs = plan_rungs(SEARCH * self.budget, points)
             else:
                 self.measured_plain(WARM, 0.1)  # what is imported once is no speed
                 row = self.measured_plain(SPEED, 1.0)
                 speed, overhead = pace(row)
                 time_left = SEARCH_TIME * self.workers * self.left() / speed
-                rungs = plan(time_left, points, overhead=overhead / speed)
+                rungs = plan_rungs(time_left, points, overhead=overhead / speed)
             self.ledger.append("plan", {"rungs": [dataclasses.asdict(rung) for rung in rungs]})
         return [Rung(**rung) for rung in self.ledger.of("plan")[0]["rungs"]]
 
@@ -114,7 +130,7 @@ class AutoSearch:
     def first(self, rungs: list[Rung]) -> list[Delivered]:
         """The first rung: every candidate, then what Optuna suggests, as far as the plan goes."""
         names, count = list(self.arms), rungs[0].runs
-        points = start(names)[:count]
+        points = starting_order(names)[:count]
         rows = self.tried(points, 0, rungs, count)
         while len(points) < count:
             point = suggest(names, rows, points, self.constraints, self.seed)
@@ -139,7 +155,7 @@ class AutoSearch:
         """The rows of runs, written down; one that would be too short is left out, if it is not plain."""
         short = [t.row for t in trials if t.row.epochs < LEAST and t.row.name != PLAIN]
         rows = [dataclasses.replace(row, reason="no time was left for it.") for row in short]
-        rows += run_all(call, [trial for trial in trials if trial.row not in short], self.pool)
+        rows += run_all(run_job, [trial for trial in trials if trial.row not in short], self.pool)
         for row in rows:
             self.ledger.add(row)
         return rows
@@ -169,7 +185,7 @@ class AutoSearch:
     def onward(self, trial: Delivery, winner: Delivered) -> Delivery:
         """A run from where the winner's trial ended: from its weights, or from the model it has cut."""
         weights = self.folder / "runs" / folder_name(winner.key) / "model.safetensors"
-        if fits(load(weights), self.setup.make_model()):
+        if same_shapes(load(weights), self.setup.make_model()):
             return dataclasses.replace(trial, start=weights)
         rest = rest_of(trial.arm.recipe)
         if rest is None or winner.packed.startswith("tensors"):
@@ -201,7 +217,7 @@ class AutoSearch:
         rows = [row for row in self.ledger.rows if not row.reason and not row.packed.startswith("tensors")]
         if self.constraints.latency is None or not rows:
             return None
-        best = ranked(rows, self.constraints)[0]
+        best = next_rung_order(rows, self.constraints)[0]
         return self.folder / "models" / best.file, best.latency_ms
 
     def end(self) -> float:

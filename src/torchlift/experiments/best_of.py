@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 from torchlift.core import Fit, Lift, Span, Task, chain
 from torchlift.errors import DivergedError, TorchliftError, machine_fault
 from torchlift.experiments.arm import Arm
-from torchlift.experiments.step_times import arm_settings, step_flops, step_times
+from torchlift.experiments.step_times import arm_settings, arm_step_flops, step_times
 from torchlift.methods.coordinates.coarse_to_fine import CoarseToFine
 from torchlift.methods.coordinates.normalize import Normalize
 from torchlift.methods.coordinates.rotated import Rotated
@@ -97,7 +97,7 @@ class BestOf(Recipe):
                     for name in alive[:count]
                 }
             )
-            alive = ranked(tried[-1])
+            alive = best_first(tried[-1])
         best = self.chosen(tried[-1])
         self.tell(tried, untried, prices, best, task, fit)
         last = branch(arms[best], best, fit, (1 - self.trials) / prices[best], whole(fit))
@@ -112,7 +112,7 @@ class BestOf(Recipe):
         """Plain training and the candidates that accept the model, as many as are affordable; the others."""
         chosen = suggestions(task.model) if self.candidates is None else self.candidates
         every = {PLAIN: Arm()} | {name: Arm.of(one) for name, one in chosen.items()}
-        accepted = {name: one for name, one in every.items() if fits(name, one, task, fit)}
+        accepted = {name: one for name, one in every.items() if accepts_model(name, one, task, fit)}
         count = self.affordable(fit.epochs * fit.steps)
         return dict(list(accepted.items())[:count]), list(accepted)[count:]
 
@@ -128,7 +128,7 @@ class BestOf(Recipe):
         if math.isfinite(fit.left()) or len(arms) < 2:
             return dict.fromkeys(arms, 1.0)
         if self.price == "FLOPs":
-            flops = step_flops(arms, task, fit)
+            flops = arm_step_flops(arms, task, fit)
             return {name: flops[name] / flops[PLAIN] for name in arms}
         rounds = max(4, min(20, round(TIMED * self.trials * fit.epochs * fit.steps)))
         seconds = fit.remember("seconds of a step", lambda: step_times(arms, task, fit, rounds))
@@ -162,7 +162,7 @@ class BestOf(Recipe):
 
     def chosen(self, attempts: Mapping[str, Attempt]) -> str:
         """The best; plain training within the margin."""
-        able = ranked(attempts)
+        able = best_first(attempts)
         if not able:
             raise DivergedError(
                 "BestOf has no candidate left: all failed, plain training too; lower the rate."
@@ -203,7 +203,7 @@ def rungs(count: int) -> list[int]:
     return counts
 
 
-def ranked(attempts: Mapping[str, Attempt]) -> list[str]:
+def best_first(attempts: Mapping[str, Attempt]) -> list[str]:
     """The names of those that are not out, best first."""
     return sorted((n for n, one in attempts.items() if not one.reason), key=lambda n: attempts[n].loss)
 
@@ -218,7 +218,7 @@ def whole(fit: Fit) -> Span | None:
     return None if fit.span is None else (0.0, 1.0)
 
 
-def fits(name: str, candidate: Arm, task: Task, fit: Fit) -> bool:
+def accepts_model(name: str, candidate: Arm, task: Task, fit: Fit) -> bool:
     """Whether a candidate accepts the model; if not, the reason is said."""
     reason = as_recipe(candidate.recipe).accepts(task, fit)
     if reason is not None:

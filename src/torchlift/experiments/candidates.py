@@ -103,12 +103,14 @@ def accepted(
     else:
         candidates = {PLAIN: Arm()} | {name: Arm.of(recipe) for name, recipe in recipes.items()}
     look = DryRun(train, batch_size)
-    reasons = {name: refused(as_recipe(arm.recipe), task, look, seed) for name, arm in candidates.items()}
+    reasons = {
+        name: reason_against(as_recipe(arm.recipe), task, look, seed) for name, arm in candidates.items()
+    }
     kept = {name: arm for name, arm in candidates.items() if name == PLAIN or reasons[name] is None}
     return kept, {name: reason for name, reason in reasons.items() if reason is not None and name not in kept}
 
 
-def refused(recipe: Recipe, task: Task, look: DryRun, seed: int) -> str | None:
+def reason_against(recipe: Recipe, task: Task, look: DryRun, seed: int) -> str | None:
     """Why a recipe is not for this model, whatever it raises when it is asked."""
     with rng.scope(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from torchlift.errors import TorchliftError
-from torchlift.experiments.arm import AnyRecipe, Arm, CopyOf, Setup, call, check_settings
+from torchlift.experiments.arm import AnyRecipe, Arm, CopyOf, Setup, check_settings, run_job
 from torchlift.experiments.compare_trials import Trials, summary, tuned
 from torchlift.experiments.comparison import PLAIN, Comparison
 from torchlift.experiments.executors import Executor, current, opened, run_all
@@ -19,7 +19,7 @@ from torchlift.train.engines import first_process
 from torchlift.train.optimizers import ADAMW
 from torchlift.train.run.checks import DryRun, as_task
 from torchlift.train.run.folder import open_run
-from torchlift.train.run.labels import places
+from torchlift.train.run.labels import folders_for
 from torchlift.train.run.lock import claims
 from torchlift.train.run.names import named_optimizer
 
@@ -83,7 +83,7 @@ def compare(
     check_arms(setup, arms, numbers[0])
     folder = None if out is None else Path(out)
     trials = Trials.of(tune, arms, max(numbers) + 1)
-    folders = places(arms, numbers) | trials.places(arms)
+    folders = folders_for(arms, numbers) | trials.places(arms)
     if folder is not None and first_process():
         record = {"folders": list(folders.values())}
         open_run(folder, "comparison", lambda: record, resume=resume, overwrite=overwrite)
@@ -102,7 +102,7 @@ def compare(
             for seed in numbers
             for name, arm in arms.items()
         ]
-        runs = run_all(call, jobs, pool)
+        runs = run_all(run_job, jobs, pool)
     results = {name: runs[first :: len(arms)] for first, name in enumerate(arms)}
     plain = results[PLAIN][0]
     tuning = {name: summary(search, trials.seed) for name, search in searches.items()}

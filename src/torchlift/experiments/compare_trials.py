@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchlift.errors import TorchliftError
-from torchlift.experiments.arm import Arm, Setup, call
+from torchlift.experiments.arm import Arm, Setup, run_job
 from torchlift.experiments.comparison import Tuning
 from torchlift.experiments.executors import Executor, run_all
 from torchlift.experiments.tune import Tuned, search
@@ -108,5 +108,5 @@ def tuned(
         )
         for name, count in trials.counts.items()
     ]
-    searches = dict(zip(trials.counts, run_all(call, jobs, executor), strict=True))
+    searches = dict(zip(trials.counts, run_all(run_job, jobs, executor), strict=True))
     return {name: search for name, search in searches.items() if search is not None}

@@ -113,7 +113,7 @@ def front(rows: Sequence[Delivered], constraints: Constraints) -> list[Delivered
     return sorted(kept, key=lambda row: (row.bytes, -constraints.good(row)))
 
 
-def ranked(rows: Sequence[Delivered], constraints: Constraints) -> list[Delivered]:
+def next_rung_order(rows: Sequence[Delivered], constraints: Constraints) -> list[Delivered]:
     """Who goes on to the next rung first.
 
     With a constraint on size or speed, those that meet it, by the metric. Else front by front, as the metric

@@ -75,7 +75,7 @@ class Delivery:
 
     def delivered(self, result: Result) -> Delivered:
         """The run's model as a file, and what that is worth."""
-        small = shrunk(result)
+        small = without_dead_channels(result)
         model, packed = written(small, self.file, result.card)
         _, valid, test = self.setup.data
         batch = int(self.setup.settings.get("batch_size", 128))
@@ -124,7 +124,7 @@ class Continued:
         return fresh
 
 
-def fits(state: dict[str, Tensor], fresh: nn.Module) -> bool:
+def same_shapes(state: dict[str, Tensor], fresh: nn.Module) -> bool:
     """Whether a model, or a task's, has tensors of these names and shapes."""
     own = (fresh.model if isinstance(fresh, Task) else fresh).state_dict()
     return {n: t.shape for n, t in state.items()} == {n: t.shape for n, t in own.items()}
@@ -136,7 +136,7 @@ def stop_after(deadline: float, row: dict[str, Any]) -> None:
         raise OutOfTimeError(f"out of time in {row['phase']!r}, epoch {row['epoch']}.")
 
 
-def shrunk(result: Result) -> nn.Module:
+def without_dead_channels(result: Result) -> nn.Module:
     """Without the channels that do nothing; as it is, without zeros or where they cannot be followed."""
     model = copy.deepcopy(result.model).eval()
     if not any(bool((weight == 0).any()) for weight in model.parameters() if weight.ndim > 1):

@@ -79,7 +79,7 @@ def run_all(function: Callable[[J], R], jobs: Iterable[J], executor: Executor = 
     with opened(current(executor)) as pool:
         if pool is None:
             return [function(job) for job in listed]
-        payloads = {number: packed((function, job)) for number, job in enumerate(listed)}
+        payloads = {number: as_bytes((function, job)) for number, job in enumerate(listed)}
         done: dict[int, R] = {}
         for attempt in range(ATTEMPTS):
             left = {number: payload for number, payload in payloads.items() if number not in done}
@@ -134,10 +134,10 @@ def invoke(payload: bytes) -> bytes:
     """In a worker: one job."""
     with ONE:
         function, job = pickle.loads(payload)
-        return packed(function(job))
+        return as_bytes(function(job))
 
 
-def packed(value: Any) -> bytes:
+def as_bytes(value: Any) -> bytes:
     """A job or its result as bytes: with cloudpickle where it is there, which also takes lambdas."""
     try:
         if importlib.util.find_spec("cloudpickle") is not None:
@@ -196,7 +196,7 @@ def opened(executor: Executor) -> Generator[Submits | None]:
             raise TorchliftError(f"executor is 'processes', a number, or has submit(); got {executor!r:.60}.")
         yield executor
     else:
-        pool = Processes(processes(executor))
+        pool = Processes(process_count(executor))
         try:
             yield pool
         except BaseException:
@@ -205,7 +205,7 @@ def opened(executor: Executor) -> Generator[Submits | None]:
         pool.end()
 
 
-def processes(executor: str | int) -> int:
+def process_count(executor: str | int) -> int:
     """How many: one per core, unless a number is given."""
     if executor == "processes":
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from torchlift.experiments.constraints import Constraints, Delivered, ranked
+from torchlift.experiments.constraints import Constraints, Delivered, next_rung_order
 from torchlift.experiments.tune.optuna_extra import optuna
 
 ETA = 3
@@ -31,7 +31,7 @@ class Rung:
     epochs: float
 
 
-def plan(budget: float, points: int, least: float = 1.0, overhead: float = 0.0) -> list[Rung]:
+def plan_rungs(budget: float, points: int, least: float = 1.0, overhead: float = 0.0) -> list[Rung]:
     """Rungs that spend the budget, each three times as long as the one before and a third as many.
 
     ``overhead``: what a run costs beside its epochs. As many rungs, then as many points, as leave the
@@ -80,7 +80,7 @@ def suggest(
             return point
 
 
-def start(candidates: Sequence[str]) -> list[Point]:
+def starting_order(candidates: Sequence[str]) -> list[Point]:
     """Plain and the likeliest candidates, these again at a larger rate, then the others, then plain."""
     plain, *others = candidates
     likely, rest = others[:LIKELY], others[LIKELY:]
@@ -94,5 +94,5 @@ def promoted(
     """Who goes on: the best of plain always, then the others as ranked."""
     good = [row for row in rows if not row.reason]
     plain = sorted((row for row in good if row.name == control), key=lambda row: -constraints.good(row))[:1]
-    others = [row for row in ranked(good, constraints) if row not in plain]
+    others = [row for row in next_rung_order(good, constraints) if row not in plain]
     return [*plain, *others][:count]

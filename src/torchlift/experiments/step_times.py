@@ -37,7 +37,7 @@ def step_times(arms: Mapping[str, Arm], task: Task, fit: Fit, rounds: int) -> di
     """
     batch = next(iter(fit.batches()))
     measured: list[tuple[str, float, GradientStep, int]] = []
-    same = {name: next(other for other in arms if alike(arms[other], arms[name])) for name in arms}
+    same = {name: next(other for other in arms if differ_in_rates(arms[other], arms[name])) for name in arms}
     with rng.scope(), _disable_current_modes():
         for name in dict.fromkeys(same.values()):
             settings: Settings = fit.settings.changed(arm_settings(arms[name]))
@@ -61,7 +61,7 @@ def step_times(arms: Mapping[str, Arm], task: Task, fit: Fit, rounds: int) -> di
     return together({name: spent[same[name]] for name in arms})
 
 
-def alike(one: Arm, other: Arm) -> bool:
+def differ_in_rates(one: Arm, other: Arm) -> bool:
     """Whether two arms differ in their rates alone."""
     return (one.recipe, rateless(one.optimizer), one.settings) == (
         other.recipe,
@@ -87,7 +87,7 @@ def together(spent: dict[str, float]) -> dict[str, float]:
     return dict(zip(spent, (values / distributed.get_world_size()).tolist(), strict=True))
 
 
-def step_flops(arms: Mapping[str, Arm], task: Task, fit: Fit) -> dict[str, float]:
+def arm_step_flops(arms: Mapping[str, Arm], task: Task, fit: Fit) -> dict[str, float]:
     """FLOPs of one step of every arm, its optimizer's too."""
     batch = next(iter(fit.batches()))
     spent = dict.fromkeys(arms, 0.0)

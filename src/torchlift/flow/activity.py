@@ -14,7 +14,7 @@ from torchlift.loss import call
 from torchlift.tree import like
 
 
-def pieces(x: Any, model: nn.Module) -> Iterator[Any]:
+def input_pieces(x: Any, model: nn.Module) -> Iterator[Any]:
     """Inputs, piece by piece, in the model's precision: tensors in memory, or a loader of batches."""
     example = next(model.parameters(), torch.zeros(()))
     in_memory = isinstance(x, Tensor | Mapping)
@@ -43,7 +43,7 @@ Visit = Callable[[str, Op, Tensor, Tensor], None]
 
 def visit(model: nn.Module, x: Any, see: Visit) -> None:
     """Run the model over the inputs and show ``see(layer, op, input, output)`` every activation."""
-    for piece in pieces(x, model):
+    for piece in input_pieces(x, model):
         seen: dict[str, int] = {}
 
         def watch(op: Op, z: Tensor, a: Tensor, seen: dict[str, int] = seen) -> None:

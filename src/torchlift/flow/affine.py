@@ -83,7 +83,7 @@ def rows(z: Tensor, axis: int) -> Tensor:
 TRANSPOSED = {3: functional.conv_transpose1d, 4: functional.conv_transpose2d, 5: functional.conv_transpose3d}
 
 
-def compose(second: Tensor, first: Tensor, stride: int | Sequence[int] = 1) -> Tensor:
+def composed_weight(second: Tensor, first: Tensor, stride: int | Sequence[int] = 1) -> Tensor:
     """The weight of x ↦ second(first(x)): a matrix product, or the kernel of both convolutions together.
 
     W[o, i, u] = Σ_m Σ_a W₂[o, m, a] W₁[m, i, u − stride · a], ``stride`` the first one's; it holds where no

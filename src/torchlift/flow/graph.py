@@ -110,7 +110,7 @@ class Call(nn.Module):
 
     def extra_repr(self) -> str:
         """The function."""
-        return named(self.function)
+        return named_module(self.function)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -228,7 +228,7 @@ class _Reader:
 
     def function(self, node: torch.fx.Node) -> tuple[nn.Module, list[torch.fx.Node]]:
         """A call as a module, and the nodes it takes."""
-        name = named(node.target)
+        name = named_module(node.target)
         inputs = [one for one in node.all_input_nodes if one.op != "get_attr"]
         if sizes(node, name) or (inputs and all(one in self.numbers for one in inputs)):
             self.numbers.add(node)
@@ -259,7 +259,7 @@ class _Reader:
             path, _, name = str(item.target).rpartition(".")
             return Attribute(self.model.get_submodule(path), name)
 
-        function = IN_PLACE.get(named(node.target), node.target)
+        function = IN_PLACE.get(named_module(node.target), node.target)
         args: Any = map_arg(node.args, argument)
         kwargs: Any = map_arg(node.kwargs, argument)
         return Call(function, tuple(args), dict(kwargs))
@@ -277,7 +277,7 @@ def needed(steps: Sequence[Step], output: int) -> tuple[Step, ...]:
     return tuple(dataclasses.replace(s, inputs=tuple(new_number[i] for i in s.inputs)) for s in kept)
 
 
-def named(target: Any) -> str:
+def named_module(target: Any) -> str:
     """What a function or method is called, in place or not."""
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     return name if name.startswith("__") else name.strip("_")

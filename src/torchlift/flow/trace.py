@@ -115,7 +115,13 @@ class Recorder(TorchFunctionMode):
             return Op("norm", name, owner, inputs, 0, self.source(inputs[:1]))
         if name in ACTIVATIONS:
             return Op(
-                "activation", name, self.stack[-1], inputs, 0, self.source(inputs), pure(func, args, kwargs)
+                "activation",
+                name,
+                self.stack[-1],
+                inputs,
+                0,
+                self.source(inputs),
+                pure_activation(func, args, kwargs),
             )
         plus = name in ADDITIONS and len(inputs) == 2 and kwargs.get("alpha", 1) == 1
         kind: Kind = "add" if plus else "other"
@@ -128,7 +134,7 @@ class Recorder(TorchFunctionMode):
         return op.layer if op is not None and op.kind in ("layer", "norm") else ""
 
 
-def pure(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
+def pure_activation(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
     """An activation with its settings, as a function that changes nothing (and holds no input)."""
     name, others = func.__name__, args[1:]
     if name.endswith("_"):

@@ -34,7 +34,7 @@ class Predicting(nn.Module):
 
     def forward(self, *args: Any, **inputs: Any) -> Any:
         """The model's output."""
-        return inside(self.problem, lambda model: model(*args, **inputs))
+        return with_weights_inside(self.problem, lambda model: model(*args, **inputs))
 
     def optimizer(
         self, factory: OptimizerFactory = ADAMW, groups: Mapping[str, Mapping[str, Any]] | None = None
@@ -44,10 +44,10 @@ class Predicting(nn.Module):
         return optimizer_of(self.problem, factory, groups)
 
 
-def inside(problem: Problem, function: Any) -> Any:
+def with_weights_inside(problem: Problem, function: Any) -> Any:
     """``function(model)`` with the weights in their places, through every lift of weights."""
     if isinstance(problem, Reparametrized):
-        return problem.inside(lambda base: inside(base, function))
+        return problem.inside(lambda base: with_weights_inside(base, function))
     if isinstance(problem, Task):
         return function(problem.model)
     raise TorchliftError(
@@ -82,7 +82,7 @@ class Lifting(Callback):
         task = Task(copy.deepcopy(model), no_loss)
         record_pruned(task)
         lifted = Predicting(self.lift.lift(task))
-        inside(lifted.problem, type)  # an objective of its own is refused now
+        with_weights_inside(lifted.problem, type)  # an objective of its own is refused now
         setattr(pl_module, self.attribute, lifted)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -24,7 +24,7 @@ from torchlift.inversion.problems import (
     Rival,
 )
 from torchlift.inversion.progress import bar
-from torchlift.inversion.reading import activation_of, agree, first_break, graph_of, read, run
+from torchlift.inversion.reading import activation_of, affine_graph, agree, first_break, forward_states, read
 from torchlift.inversion.residual import MonotoneResidual
 from torchlift.inversion.result import Inversion, InversionError
 
@@ -85,7 +85,7 @@ def invert(
         ("mu", mu),
         ("lam", lam),
     ):
-        checks.positive(name, value)
+        checks.check_positive(name, value)
     begun = time.perf_counter()
     with torch.no_grad():
         problem, start = pose(model, y, method, shape, init, box, blocks or Blocks(mu=mu), lam, lr)
@@ -133,22 +133,22 @@ def pose(
 ) -> tuple[InversionProblem, Tensor | None]:
     """The kind of problem this model and method make, and the start."""
     limits = checks.as_box(box)
-    graph = None if method in rival.METHODS else graph_of(model)
+    graph = None if method in rival.METHODS else affine_graph(model)
     modules = [step.module for step in graph.steps] if graph is not None else []
     if modules and all(isinstance(module, MonotoneResidual) for module in modules):
-        return residual(modules, y, method, shape, init, limits, lam)
+        return residual_problem(modules, y, method, shape, init, limits, lam)
     first = modules[0] if modules else next(itertools.chain(_first(model), [model]))
-    size = checks.shape_of(model, shape, init, first)
+    size = checks.input_shape(model, shape, init, first)
     flat = isinstance(first, nn.Linear) and len(size) > 1
     network = (lambda x: model(x.flatten(1))) if flat else model
     if graph is None:
-        checks.fits(y, attempt(network, y, size))
-        return Rival(network, y, limits, size, method, lr), checks.start(init, y, size)
+        checks.check_output(y, attempt(network, y, size))
+        return Rival(network, y, limits, size, method, lr), checks.check_start(init, y, size)
     problem = chain_or_network(graph, model, y, method, size, limits, blocks, flat)
-    return problem, checks.start(init, y, size)
+    return problem, checks.check_start(init, y, size)
 
 
-def residual(
+def residual_problem(
     modules: Sequence[nn.Module],
     y: Tensor,
     method: str,
@@ -170,7 +170,7 @@ def residual(
             f"tl.invert: a residual network of width {width} cannot give samples of {tuple(y.shape[1:])} "
             f"from inputs of {size}"
         )
-    return ResidualInversion(layers, y, box, size, lam), checks.start(init, y, size)
+    return ResidualInversion(layers, y, box, size, lam), checks.check_start(init, y, size)
 
 
 def chain_or_network(
@@ -187,8 +187,8 @@ def chain_or_network(
     obstacle = first_break(graph)
     if obstacle is None:
         stages = read(graph, size, y)
-        checks.fits(y, run(stages, y.new_zeros(1, *size))[-1])
-        agree(model, lambda x: run(stages, x)[-1], size, y, flat)
+        checks.check_output(y, forward_states(stages, y.new_zeros(1, *size))[-1])
+        agree(model, lambda x: forward_states(stages, x)[-1], size, y, flat)
         if method == "convex" or (method != "auto" and (len(stages) > 1) != (method == "bcd")):
             raise InversionError(
                 f"tl.invert: method={method!r} does not go with {len(stages)} layer(s); use method='auto'"
@@ -206,7 +206,7 @@ def chain_or_network(
         return graph(x.flatten(1) if flat else x, bare)
 
     activation = last or Linear()
-    checks.fits(y, attempt(before, y, size))
+    checks.check_output(y, attempt(before, y, size))
     agree(model, lambda x: activation(before(x)), size, y, flat)
     return GraphInversion(before, activation, checks.in_range(y, activation), box, size)
 
@@ -235,7 +235,7 @@ def regularizer(reg: Any, alpha: float | str | None, problem: InversionProblem) 
         return Zero()
     function = as_function(reg)
     if isinstance(alpha, int | float):
-        checks.positive("alpha", alpha)
+        checks.check_positive("alpha", alpha)
         return reweighted(function, float(alpha))
     if alpha not in (None, "l-curve"):
         raise InversionError(f"tl.invert: alpha must be a positive number or 'l-curve', got {alpha!r}")

@@ -47,7 +47,7 @@ def observation(model: nn.Module, y: Any) -> Tensor:
     return y.detach()
 
 
-def fits(y: Tensor, output: Tensor) -> None:
+def check_output(y: Tensor, output: Tensor) -> None:
     """y against what the network gives for one sample."""
     if y.shape[1:] != output.shape[1:]:
         raise InversionError(
@@ -56,7 +56,7 @@ def fits(y: Tensor, output: Tensor) -> None:
         )
 
 
-def start(init: Tensor | None, y: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+def check_start(init: Tensor | None, y: Tensor, shape: tuple[int, ...]) -> Tensor | None:
     """The user's start, if it is one."""
     if init is None:
         return None
@@ -79,13 +79,13 @@ def as_box(box: Any) -> Box | None:
     return Box(lo, hi)
 
 
-def positive(name: str, value: float | None) -> None:
+def check_positive(name: str, value: float | None) -> None:
     """Refuse numbers that are not positive."""
     if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
         raise InversionError(f"tl.invert: {name} must be a positive number, got {value!r}")
 
 
-def shape_of(model: nn.Module, shape: Any, init: Tensor | None, first: nn.Module) -> tuple[int, ...]:
+def input_shape(model: nn.Module, shape: Any, init: Tensor | None, first: nn.Module) -> tuple[int, ...]:
     """The shape of one input: given, that of ``init``, or a Linear's number of inputs."""
     if shape is not None:
         sizes = tuple(shape)

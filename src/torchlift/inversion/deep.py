@@ -15,7 +15,7 @@ from torchlift.convex.activations import Activation
 from torchlift.convex.descent import Descent, Watch, fista
 from torchlift.convex.functions import TV, Box, Function, denoise, reweighted, samples
 from torchlift.inversion.fidelity import Fidelity
-from torchlift.inversion.reading import AffineStage, run
+from torchlift.inversion.reading import AffineStage, forward_states
 from torchlift.inversion.single import Warm, solve
 
 _START_STEPS = 20
@@ -53,7 +53,7 @@ class Blocks:
     """The share of the sweeps, or of the seconds, that every larger α gets."""
 
 
-def energy(
+def block_energy(
     stages: Sequence[AffineStage], mu: float, reg: Function, box: Box | None, u: Tensor, z: Sequence[Tensor]
 ) -> Tensor:
     """Σ μ B_l + αJ(u₀), one number per sample."""
@@ -77,7 +77,7 @@ def layerwise(stages: Sequence[AffineStage], y: Tensor) -> list[Tensor]:
     return states
 
 
-def starts(
+def best_start(
     stages: Sequence[AffineStage],
     y: Tensor,
     reg: Function,
@@ -93,8 +93,10 @@ def starts(
         method = "pdhg" if isinstance(reg, TV) else "auto"
         watch = Watch(max_iter=_START_STEPS, every=_START_STEPS)
         u = solve(fidelity, reg, box, u, watch, method=method, certify=False).x
-    forward = [*run(stages[:-1], u), y]
-    better = energy(stages, blocks.mu, reg, box, u, forward) < energy(stages, blocks.mu, reg, box, u, z)
+    forward = [*forward_states(stages[:-1], u), y]
+    better = block_energy(stages, blocks.mu, reg, box, u, forward) < block_energy(
+        stages, blocks.mu, reg, box, u, z
+    )
     choose = [
         torch.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip(forward, z, strict=True)
     ]
@@ -171,7 +173,7 @@ def descend(
     """Block-coordinate descent, α falling by tens; stops on the relative change of u₀ and z per sweep."""
     begun = time.perf_counter()
     alpha = float(getattr(reg, "alpha", 1.0))
-    u, z = starts(stages, y, reweighted(reg, alpha * 10**blocks.decades), box, init, blocks)
+    u, z = best_start(stages, y, reweighted(reg, alpha * 10**blocks.decades), box, init, blocks)
     sweeps = Sweeps(stages, box, blocks, u, z)
     rows: list[tuple[int, float, float | None]] = []
     done, converged = 0, False
@@ -184,14 +186,14 @@ def descend(
             done += 1
             change = _change(last, [sweeps.u, *sweeps.z[:-1]])
             if done % watch.every == 0:
-                value = float(energy(stages, blocks.mu, reg, box, sweeps.u, sweeps.z).sum())
+                value = float(block_energy(stages, blocks.mu, reg, box, sweeps.u, sweeps.z).sum())
                 rows.append((done, value, None))
                 if watch.report is not None:
                     watch.report(done, value, None)
             if change <= watch.tol:
                 converged = decade == 0
                 break
-    value = energy(stages, blocks.mu, reg, box, sweeps.u, sweeps.z)
+    value = block_energy(stages, blocks.mu, reg, box, sweeps.u, sweeps.z)
     return Descent(sweeps.u, value, done, converged, None, sweeps.dual, tuple(rows))
 
 

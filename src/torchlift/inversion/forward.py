@@ -14,7 +14,7 @@ from torchlift.convex.activations import Activation
 from torchlift.convex.descent import Descent, Watch, lbfgs
 from torchlift.convex.functions import Box, Function, samples
 from torchlift.inversion import deep
-from torchlift.inversion.reading import AffineStage, run
+from torchlift.inversion.reading import AffineStage, forward_states
 
 _RACE = 10
 _SHARE = 0.5
@@ -57,7 +57,7 @@ class Forward:
 def of_stages(stages: Sequence[AffineStage], y: Tensor, reg: Function, box: Box | None) -> Forward:
     """The objective of a chain."""
     *inner, last = stages
-    return Forward(lambda x: last.affine(run(inner, x)[-1]), last.activation, y, reg, box)
+    return Forward(lambda x: last.affine(forward_states(inner, x)[-1]), last.activation, y, reg, box)
 
 
 def descend(

@@ -12,7 +12,7 @@ from torchlift.convex.descent import Certificate, Descent, Watch, fista
 from torchlift.convex.functions import Box, Function, Zero, samples
 from torchlift.inversion import deep, forward, rival, single
 from torchlift.inversion.fidelity import Fidelity
-from torchlift.inversion.reading import AffineStage, run
+from torchlift.inversion.reading import AffineStage, forward_states
 from torchlift.inversion.residual import MonotoneResidual, ResidualEnergy, StatePotential
 from torchlift.inversion.result import InversionError
 
@@ -69,12 +69,12 @@ class ChainInversion:
 
     def output(self, x: Tensor) -> Tensor:
         """The forward pass."""
-        return run(self.stages, x)[-1]
+        return forward_states(self.stages, x)[-1]
 
     def fidelity(self, x: Tensor) -> Tensor:
         """B of the last activation at the forward pass."""
         last = self.stages[-1]
-        below = run(self.stages[:-1], x)[-1] if len(self.stages) > 1 else x
+        below = forward_states(self.stages[:-1], x)[-1] if len(self.stages) > 1 else x
         return Fidelity(last.affine, last.activation, self.y).value(below)
 
 

@@ -34,7 +34,7 @@ def leaf(module: nn.Module) -> bool:
     return isinstance(module, MonotoneResidual) or is_activation(module)
 
 
-def graph_of(model: nn.Module) -> Graph:
+def affine_graph(model: nn.Module) -> Graph:
     """The model's operations; one that is neither affine nor an activation is refused by name."""
     try:
         return read_graph(model, leaf, "tl.invert")
@@ -135,7 +135,7 @@ def _check(name: str, activation: Activation, size: Shape) -> None:
         )
 
 
-def run(stages: Sequence[AffineStage], u: Tensor) -> list[Tensor]:
+def forward_states(stages: Sequence[AffineStage], u: Tensor) -> list[Tensor]:
     """u₁, …, u_L of the forward pass."""
     states: list[Tensor] = []
     for stage in stages:

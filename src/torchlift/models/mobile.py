@@ -16,7 +16,7 @@ MOBILE: tuple[Stage, ...] = (
 """The paper's stages, with a stride of 1 in the second, as images of 32 × 32 need."""
 
 
-def convolved(inputs: int, outputs: int, size: int = 1, relu: bool = True, **more: Any) -> nn.Sequential:
+def conv_norm_relu(inputs: int, outputs: int, size: int = 1, relu: bool = True, **more: Any) -> nn.Sequential:
     """A convolution that keeps the size, batch norm, and ReLU6 or none."""
     conv = nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False, **more)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs), *([nn.ReLU6()] if relu else []))
@@ -34,9 +34,9 @@ class Inverted(nn.Module):
         super().__init__()
         wide, self.same = inputs * expansion, stride == 1 and inputs == outputs
         self.body = nn.Sequential(
-            *([convolved(inputs, wide)] if expansion > 1 else []),
-            convolved(wide, wide, 3, stride=stride, groups=wide),
-            convolved(wide, outputs, relu=False),
+            *([conv_norm_relu(inputs, wide)] if expansion > 1 else []),
+            conv_norm_relu(wide, wide, 3, stride=stride, groups=wide),
+            conv_norm_relu(wide, outputs, relu=False),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -48,13 +48,13 @@ def mobilenet(
     stages: Sequence[Stage] = MOBILE, stem: int = 32, head: int = 1280, stride: int = 1, classes: int = 10
 ) -> nn.Sequential:
     """MobileNetV2; without numbers that of the paper but for the strides."""
-    parts: list[nn.Module] = [convolved(3, stem, 3, stride=stride)]
+    parts: list[nn.Module] = [conv_norm_relu(3, stem, 3, stride=stride)]
     width = stem
     for expansion, channels, blocks, first in stages:
         for number in range(blocks):
             parts.append(Inverted(width, channels, expansion, first if number == 0 else 1))
             width = channels
-    return nn.Sequential(*parts, convolved(width, head), classified(head, classes))
+    return nn.Sequential(*parts, conv_norm_relu(width, head), classified(head, classes))
 
 
 class Shuffled(nn.Module):
@@ -64,9 +64,9 @@ class Shuffled(nn.Module):
         super().__init__()
         own, middle = outputs - inputs if stride > 1 else outputs, outputs // 4
         self.groups, self.stride = groups, stride
-        self.reduce = convolved(inputs, middle, groups=groups)
-        self.spatial = convolved(middle, middle, 3, relu=False, stride=stride, groups=middle)
-        self.expand = convolved(middle, own, relu=False, groups=groups)
+        self.reduce = conv_norm_relu(inputs, middle, groups=groups)
+        self.spatial = conv_norm_relu(middle, middle, 3, relu=False, stride=stride, groups=middle)
+        self.expand = conv_norm_relu(middle, own, relu=False, groups=groups)
 
     def forward(self, x: Tensor) -> Tensor:
         """The block's output."""
@@ -82,7 +82,7 @@ def shufflenet(
     stride: int = 1, groups: int = 2, classes: int = 10,
 ) -> nn.Sequential:  # fmt: skip
     """ShuffleNet with two groups; without numbers that of the paper but for its first strides."""
-    parts: list[nn.Module] = [convolved(3, stem, 3, stride=stride)]
+    parts: list[nn.Module] = [conv_norm_relu(3, stem, 3, stride=stride)]
     width = stem
     for channels, count in zip(widths, blocks, strict=True):
         for number in range(count):

@@ -25,7 +25,7 @@ class WideBlock(nn.Module):
         return residual + (x if self.shortcut is None else self.shortcut(active))
 
 
-def stage(inputs: int, outputs: int, blocks: int, stride: int, dropout: float) -> nn.Sequential:
+def wide_stage(inputs: int, outputs: int, blocks: int, stride: int, dropout: float) -> nn.Sequential:
     """``blocks`` wide blocks, the first with the stride."""
     rest = (WideBlock(outputs, outputs, 1, dropout) for _ in range(blocks - 1))
     return nn.Sequential(WideBlock(inputs, outputs, stride, dropout), *rest)
@@ -46,9 +46,9 @@ class WideResNet(nn.Module):
             raise ValueError(f"WideResNet depth {depth} is not 6n + 4; use 10, 16, 22, 28 or 40")
         blocks, width = (depth - 4) // 6, 16 * widen
         self.conv = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
-        self.stage1 = stage(16, width, blocks, 1, dropout)
-        self.stage2 = stage(width, 2 * width, blocks, 2, dropout)
-        self.stage3 = stage(2 * width, 4 * width, blocks, 2, dropout)
+        self.stage1 = wide_stage(16, width, blocks, 1, dropout)
+        self.stage2 = wide_stage(width, 2 * width, blocks, 2, dropout)
+        self.stage3 = wide_stage(2 * width, 4 * width, blocks, 2, dropout)
         self.bn, self.relu = nn.BatchNorm2d(4 * width), nn.ReLU()
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.head = nn.Linear(4 * width, classes)

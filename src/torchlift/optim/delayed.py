@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .blocks import TensorBlock
-from .moments import Group, MomentOptimizer, correction, decoupled_decay, direct, plus
+from .moments import Group, MomentOptimizer, correction, decoupled_decay, direct, plus_number
 
 
 class DelayedAdam(MomentOptimizer):
@@ -59,6 +59,6 @@ def delayed_rates(block: TensorBlock, group: Group) -> tuple[Tensor, float | Ten
     corrected = group["bias_correction"]
     root = block.second_root(skip_dead=corrected)
     if not corrected:
-        return plus(root, eps, group), lr
+        return plus_number(root, eps, group), lr
     before = correction(beta2, block.step - 1) ** 0.5
-    return plus(root, eps * before, group), lr * before / correction(beta1, block.step)
+    return plus_number(root, eps * before, group), lr * before / correction(beta1, block.step)

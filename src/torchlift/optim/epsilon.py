@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .blocks import TensorBlock
-from .moments import Group, MomentOptimizer, correction, decoupled_decay, direct, plus
+from .moments import Group, MomentOptimizer, correction, decoupled_decay, direct, plus_number
 
 
 class AdamEps(MomentOptimizer):
@@ -63,7 +63,7 @@ class AdamEps(MomentOptimizer):
             block.accumulate_second(beta2)
             block.shrink(lr * decoupled_decay(group))
             root, now = block.second_root(skip_dead=False), correction(beta2, block.step) ** 0.5
-            block.move(plus(root, eps * now, group), lr * now / correction(beta1, block.step))
+            block.move(plus_number(root, eps * now, group), lr * now / correction(beta1, block.step))
 
 
 def epsilon_at(step: float | Tensor, group: Group) -> float | Tensor:

@@ -79,7 +79,7 @@ class MatrixOptimizer(Optimizer, abc.ABC):
                 state |= {name: torch.zeros_like(param) for name in ("exp_avg", "exp_avg_sq")}
         adamw(
             list(params),
-            gradients(params),
+            weight_gradients(params),
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],
@@ -97,10 +97,10 @@ class MatrixOptimizer(Optimizer, abc.ABC):
 
 def is_matrix(param: Tensor) -> bool:
     """Whether a weight is stepped as a matrix: real, with more than one row and column."""
-    return param.ndim > 1 and not param.is_complex() and 1 not in sides(param)
+    return param.ndim > 1 and not param.is_complex() and 1 not in matrix_sides(param)
 
 
-def sides(param: Tensor) -> tuple[int, int]:
+def matrix_sides(param: Tensor) -> tuple[int, int]:
     """Outputs, and everything else."""
     return param.shape[0], math.prod(param.shape[1:])  # no view of a row: that takes microseconds
 
@@ -124,7 +124,7 @@ def by_shape(params: Sequence[Tensor]) -> list[list[Tensor]]:
     """The weights that can be stepped together as one batch of products."""
     alike: dict[Any, list[Tensor]] = defaultdict(list)
     for param in params:
-        alike[sides(param), param.dtype, param.device].append(param)
+        alike[matrix_sides(param), param.dtype, param.device].append(param)
     return list(alike.values())
 
 
@@ -146,6 +146,6 @@ def unstacked(batch: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [matrix.reshape(tensor.shape) for matrix, tensor in zip(batch.split(blocks), like, strict=True)]
 
 
-def gradients(params: list[Tensor]) -> list[Tensor]:
+def weight_gradients(params: list[Tensor]) -> list[Tensor]:
     """The gradients of weights that have one."""
     return [p.grad.to_dense() if p.grad.is_sparse else p.grad for p in params if p.grad is not None]

@@ -58,7 +58,7 @@ class MomentOptimizer(Optimizer, abc.ABC):
             params, grads, firsts, seconds = map(as_real, (params, grads, firsts, seconds))
         torch._foreach_add_(steps, torch.ones((), device=steps[0].device), alpha=1.0)
         in_graph = group["capturable"]
-        counts = map(precise, steps, params) if in_graph else [step.item() for step in steps]
+        counts = map(precise_step, steps, params) if in_graph else [step.item() for step in steps]
         slots = [Slot(*slot) for slot in zip(params, grads, firsts, seconds, counts, strict=True)]
         batch = group["foreach"] is not False and not group["differentiable"]
         self.advance(group, list(blocks(slots, batch=batch)))
@@ -93,7 +93,7 @@ def as_real(tensors: list[Tensor]) -> list[Tensor]:
     return [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors]
 
 
-def precise(step: Tensor, param: Tensor) -> Tensor:
+def precise_step(step: Tensor, param: Tensor) -> Tensor:
     """The number of a step beside its parameter, in at least single precision."""
     return step.to(device=param.device, dtype=torch.promote_types(param.dtype, torch.float32))
 
@@ -103,7 +103,7 @@ def correction(beta: float, count: float | Tensor) -> float | Tensor:
     return 1 - beta**count
 
 
-def plus(scratch: Tensor, amount: float | Tensor, group: Group) -> Tensor:
+def plus_number(scratch: Tensor, amount: float | Tensor, group: Group) -> Tensor:
     """A scratch tensor plus a number, in place unless a graph needs what was there."""
     return scratch + amount if group["differentiable"] else scratch.add_(amount)
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .matrices import Group, MatrixOptimizer, blocks_of, gradients
+from .matrices import Group, MatrixOptimizer, blocks_of, weight_gradients
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """a, b, c of the published iteration: steep at zero, within [0.7, 1.2] at the end."""
@@ -61,7 +61,7 @@ class Muon(MatrixOptimizer):
             if not self.state[param]:
                 self.state[param]["momentum_buffer"] = torch.zeros_like(param)
         buffers: list[Tensor] = [self.state[param]["momentum_buffer"] for param in params]
-        grads = gradients(params)
+        grads = weight_gradients(params)
         torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
         looked_ahead = torch._foreach_lerp(grads, buffers, group["momentum"])
         matrices = [blocks_of(tensor, group["blocks"]) for tensor in looked_ahead]

@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 
 from .blocks import TensorBlock
-from .moments import Group, correction, decoupled_decay, direct, plus
+from .moments import Group, correction, decoupled_decay, direct, plus_number
 
 
 def published_step(group: Group, parts: Sequence[TensorBlock]) -> Tensor:
     """Move with the γ of the step before; return the γ of this one. γ lags, so one pass does it all."""
     (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
-    norm, gamma = GammaNorm(group), number(group["gamma"], group)
+    norm, gamma = GammaNorm(group), gamma_number(group["gamma"], group)
     for block in parts:
         now, before = (correction(beta2, block.step - lag) ** 0.5 for lag in (0, 1))
         rate = gamma * lr * before / correction(beta1, block.step)
         direct(block, group, alive_only=group["skip_dead"])
-        shifted = plus(
+        shifted = plus_number(
             at_first(block, math.inf, block.second_root(skip_dead=some_dead(group))), eps * before, group
         )
         block.accumulate_first(beta1)
@@ -41,11 +41,11 @@ def thesis_step(group: Group, parts: Sequence[TensorBlock]) -> Tensor:
         direct(block, group, alive_only=group["skip_dead"])
         block.accumulate_first(beta1)
         norm.add(block, block.second_root(skip_dead=some_dead(group)))
-    gamma = number(norm.gamma(), group)
+    gamma = gamma_number(norm.gamma(), group)
     for block in parts:
         root = at_first(block, 0.0, block.second_root(skip_dead=some_dead(group)))
         block.shrink(lr * decoupled_decay(group))
-        block.move(plus(root, eps, group), gamma * lr)
+        block.move(plus_number(root, eps, group), gamma * lr)
         block.accumulate_second(beta2)
     return norm.gamma()
 
@@ -58,7 +58,7 @@ def at_first(block: TensorBlock, value: float | Tensor, root: Tensor) -> Tensor:
     return torch.where(torch.as_tensor(first, device=root.device), value, root)
 
 
-def number(gamma: Tensor, group: Group) -> float | Tensor:
+def gamma_number(gamma: Tensor, group: Group) -> float | Tensor:
     """γ as a number where reading it costs nothing, which saves a pass over the block."""
     return gamma if in_graph(group) or gamma.device.type != "cpu" else gamma.item()
 
@@ -110,7 +110,7 @@ class GammaNorm:
         first = (block.step == 1) is not False
         if first:
             root = at_first(block, torch.zeros_like(root), root)
-        root = plus(root, group["eps"] * (corrected - shift), group)
+        root = plus_number(root, group["eps"] * (corrected - shift), group)
         signed = group["skip_dead"] and (first or group["idle"] or in_graph(group))
         eta = ratio(block.first_sign(), root, group) if signed else root.reciprocal_()
         norm = torch.linalg.vector_norm(eta, dtype=gamma.dtype) * corrected

@@ -13,7 +13,16 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .matrices import Group, MatrixOptimizer, blocks_of, by_shape, gradients, sides, stacked, unstacked
+from .matrices import (
+    Group,
+    MatrixOptimizer,
+    blocks_of,
+    by_shape,
+    matrix_sides,
+    stacked,
+    unstacked,
+    weight_gradients,
+)
 
 SIDES = ("left", "right")
 SMALL = 128
@@ -51,7 +60,7 @@ class Soap(MatrixOptimizer):
     def advance(self, group: Group, params: list[Tensor]) -> None:
         """The weights that have bases take a step in them; the others get theirs."""
         for alike in by_shape(params):
-            for some in [alike] if max(sides(alike[0])) <= SMALL else [[param] for param in alike]:
+            for some in [alike] if max(matrix_sides(alike[0])) <= SMALL else [[param] for param in alike]:
                 self.advance_alike(group, some)
 
     def advance_alike(self, group: Group, params: list[Tensor]) -> None:
@@ -61,9 +70,9 @@ class Soap(MatrixOptimizer):
             if self.state[param]:
                 ages.setdefault(self.state[param]["step"].item(), []).append(param)
             else:
-                self.start(group, param, gradients([param])[0])
+                self.start(group, param, weight_gradients([param])[0])
         for age, some in ages.items():
-            self.move(group, some, gradients(some), round(age) + 1)
+            self.move(group, some, weight_gradients(some), round(age) + 1)
 
     def start(self, group: Group, param: Tensor, grad: Tensor) -> None:
         """The first moments of the gradient, and their eigenvectors."""
@@ -82,7 +91,7 @@ class Soap(MatrixOptimizer):
         """One step of Adam in the present bases; then, now and then, new bases."""
         states = [self.state[param] for param in params]
         beta1, beta2 = group["betas"]
-        bases = [batch_of(states, side) for side in SIDES]
+        bases = [stacked_bases(states, side) for side in SIDES]
         blocks = group["blocks"]
         gradient = stacked(grads, blocks)
         turned = unstacked(turn(gradient, *bases), params)
@@ -123,11 +132,11 @@ class Soap(MatrixOptimizer):
                 moments = torch.cat([state[f"{side}_moment"] for state in states])
                 new = torch.linalg.qr(steadied(moments) @ basis)[0]
                 torch._foreach_copy_([state[side] for state in states], list(new.split(blocks)))
-        turned = turn(unturned, *(batch_of(states, side) for side in SIDES))
+        turned = turn(unturned, *(stacked_bases(states, side) for side in SIDES))
         torch._foreach_copy_(firsts, unstacked(turned, firsts))
 
 
-def batch_of(states: Sequence[Group], side: str) -> Tensor | None:
+def stacked_bases(states: Sequence[Group], side: str) -> Tensor | None:
     """The bases of one side as a batch, of a single weight as they are; None where it does not turn."""
     if side not in states[0]:
         return None

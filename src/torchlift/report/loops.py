@@ -39,7 +39,7 @@ def loops_view(loops: Loops) -> dict[str, Any]:
             {"x": center(n), "name": name, "uses": list(loops.path).count(n)}
             for n, name in enumerate(loops.names)
         ],
-        "arrows": [curve(a, b, numbers, middle) for (a, b), numbers in steps.items()],
+        "arrows": [arc(a, b, numbers, middle) for (a, b), numbers in steps.items()],
         "middle": middle,
         "radius": RADIUS,
         "width": center(len(loops.names) - 1) + center(0),
@@ -53,7 +53,7 @@ def center(number: int) -> int:
     return MARGIN + RADIUS + STEP * number
 
 
-def curve(a: int, b: int, numbers: list[int], middle: int) -> dict[str, Any]:
+def arc(a: int, b: int, numbers: list[int], middle: int) -> dict[str, Any]:
     """A step from one weight to another: straight to the next, above where it skips, below where it loops."""
     label = ", ".join(map(str, numbers[:4])) + (" …" if len(numbers) > 4 else "")
     x0, x1 = center(a), center(b)

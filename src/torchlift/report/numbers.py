@@ -39,7 +39,7 @@ def significant(value: float, digits: int = 4) -> str:
     return fixed(value, max(0, digits - 1 - exponent))
 
 
-def shortest(value: float) -> str:
+def shortest_text(value: float) -> str:
     """As few digits as the number has: 0.001 · 20 · 5,000 · 1e−6."""
     text = f"{value:.12g}" if 1e-4 <= abs(value) < 1e6 else f"{value:g}"
     return _scientific(text) if "e" in text else fixed(value, len(text.partition(".")[2]))
@@ -61,7 +61,7 @@ def si(value: float, unit: str = "", digits: int = 3) -> str:
     return f"{text}{GAP}{prefixes[0]}{unit}".rstrip(GAP)
 
 
-def count(value: float) -> str:
+def readable_count(value: float) -> str:
     """Every digit below a million, then a prefix."""
     return fixed(value, 0) if abs(value) < 1e6 and value == int(value) else si(value)
 
@@ -112,7 +112,7 @@ def interval(mean: float, low: float, high: float, *, signed: bool = False) -> s
     return f"{fixed(mean, decimals, signed=signed)} [{fixed(low, decimals)}, {fixed(high, decimals)}]"
 
 
-def aligned(values: Sequence[float]) -> list[str]:
+def aligned_numbers(values: Sequence[float]) -> list[str]:
     """A column or an axis of numbers with as many decimals as tell its values apart, at most six."""
     finite = [value for value in values if math.isfinite(value)]
     top = max(map(abs, finite), default=0.0)
@@ -135,7 +135,7 @@ def _signed(value: float) -> str:
 _FORMATS = {
     "auto": significant,
     "text": significant,
-    "count": count,
+    "count": readable_count,
     "bytes": lambda value: si(value, "B"),
     "seconds": duration,
     "ms": lambda value: duration(value / 1000),

@@ -25,7 +25,7 @@ class Frame:
     crowded: bool
 
 
-def frame(x: ChartAxis, y: ChartAxis) -> Frame:
+def chart_frame(x: ChartAxis, y: ChartAxis) -> Frame:
     """The frame of a chart: at most six ticks across, five up."""
     x_ticks, y_ticks = ticks(x, 6), ticks(y, 5)
     widest = max((len(tick.label) for tick in y_ticks), default=1)
@@ -51,7 +51,7 @@ def chart_view(chart: Chart) -> Json:
     data = {"mode": "x", "series": [view.pop("data") for view in series], "phases": _phase_data(chart.phases)}
     return {
         "figure": chart,
-        "frame": frame(x, y),
+        "frame": chart_frame(x, y),
         "series": series,
         "phases": _phase_views(chart.phases, x),
         "data": data | axes_data(chart, x, y),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from torchlift.report.figures import DotRow, Dots, Points, Scatter
 from torchlift.report.numbers import interval, show
-from torchlift.report.plots import Json, as_json, axes_data, frame, style
+from torchlift.report.plots import Json, as_json, axes_data, chart_frame, style
 from torchlift.report.svg import ChartAxis, fit_axis, ticks
 
 TIE = 5
@@ -21,7 +21,7 @@ def scatter_view(scatter: Scatter) -> Json:
     described = (f"{p.name}: {len(p.x)} points" for p in scatter.points)
     return {
         "figure": scatter,
-        "frame": frame(x, y),
+        "frame": chart_frame(x, y),
         "series": series,
         "phases": [],
         "data": data | axes_data(scatter, x, y),

@@ -95,7 +95,7 @@ def framed(view: Json, width: int, height: int) -> str:
     inner = (left, top, width - left - RIGHT, height - top - BOTTOM)
     body = [heading(figure.title), *axes(frame, inner, figure.x_label, figure.y_label)]
     for index, series in enumerate(view["series"]):
-        body += drawn(series, inner)
+        body += drawn_series(series, inner)
         if rows:
             body += legend(series, 8 + (index % 3) * (width - 16) / 3, TOP + LEGEND * (index // 3))
     return document(width, height, body, f"{figure.title}: {view['summary']}")
@@ -119,7 +119,7 @@ def axes(frame: Frame, box: Box, x_label: str, y_label: str) -> Iterator[str]:
     yield text(14, middle, y_label, "middle", f'transform="rotate(-90 14 {middle:.1f})"')
 
 
-def drawn(series: Json, box: Box) -> Iterator[str]:
+def drawn_series(series: Json, box: Box) -> Iterator[str]:
     """A band, a line, and points with their error bars."""
     left, top, wide, high = box
     color = f"var(--s{series['color']})"

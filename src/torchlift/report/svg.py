@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
-from torchlift.report.numbers import aligned, shortest
+from torchlift.report.numbers import aligned_numbers, shortest_text
 
 SIDE = 1000
 Point = tuple[float, float]
@@ -80,7 +80,7 @@ def ticks(axis: ChartAxis, most: int = 6) -> list[Tick]:
     """``tick_values`` with their places and labels."""
     values = tick_values(axis, most)
     wide = axis.log and bool(values) and values[-1] / values[0] >= 20
-    labels = [shortest(value) for value in values] if wide else aligned(values)
+    labels = [shortest_text(value) for value in values] if wide else aligned_numbers(values)
     return [Tick(axis.at(value), label) for value, label in zip(values, labels, strict=True)]
 
 
@@ -110,7 +110,7 @@ def decimate(y: Sequence[float], most: int = 600) -> list[int]:
     return sorted(kept)
 
 
-def pieces(points: Iterable[Row]) -> list[list[Row]]:
+def finite_runs(points: Iterable[Row]) -> list[list[Row]]:
     """The runs of finite points between gaps."""
     runs = groupby(points, key=lambda point: all(map(math.isfinite, point)))
     return [list(run) for finite, run in runs if finite]
@@ -118,7 +118,7 @@ def pieces(points: Iterable[Row]) -> list[list[Row]]:
 
 def path(points: Iterable[Point]) -> str:
     """SVG path data of a polyline with a gap at every NaN; a lone point becomes a dot."""
-    return "".join("M" + _join(run) if len(run) > 1 else _dot(*run[0]) for run in pieces(points))
+    return "".join("M" + _join(run) if len(run) > 1 else _dot(*run[0]) for run in finite_runs(points))
 
 
 def _dot(x: float, y: float) -> str:
@@ -128,7 +128,7 @@ def _dot(x: float, y: float) -> str:
 
 def area(low: Iterable[Point], high: Iterable[Point]) -> str:
     """SVG path data of the band between two curves over the same x, with gaps where either has one."""
-    runs = pieces([(x, below, above) for (x, below), (_, above) in zip(low, high, strict=True)])
+    runs = finite_runs([(x, below, above) for (x, below), (_, above) in zip(low, high, strict=True)])
     outlines = [[(x, a) for x, a, _ in run] + [(x, b) for x, _, b in reversed(run)] for run in runs]
     return "".join("M" + _join(outline) + "Z" for outline in outlines)
 

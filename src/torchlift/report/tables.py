@@ -5,7 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from torchlift.report.figures import Bars, Heatmap
-from torchlift.report.numbers import GAP, aligned, decimals_for, fixed, interval, plus_minus, shortest, show
+from torchlift.report.numbers import (
+    GAP,
+    aligned_numbers,
+    decimals_for,
+    fixed,
+    interval,
+    plus_minus,
+    shortest_text,
+    show,
+)
 from torchlift.report.page import Card, Cards, Cell, Column, KeyValues, Spread, Table
 from torchlift.report.palette import heat
 from torchlift.report.svg import fit_axis
@@ -85,7 +94,9 @@ def _four_digits(values: Sequence[float]) -> list[str]:
     """A column of plain numbers, rounded to four digits of its largest, with equal decimals."""
     top = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     digits = 3 - math.floor(math.log10(top)) if top else 0
-    return aligned([round(value, max(0, digits)) if math.isfinite(value) else value for value in values])
+    return aligned_numbers(
+        [round(value, max(0, digits)) if math.isfinite(value) else value for value in values]
+    )
 
 
 def _cell_text(cell: Cell, column: Column, decimals: int | None) -> str:
@@ -117,7 +128,7 @@ def _flat(items: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, 
         if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{name}.")
         else:
-            yield name, shortest(float(f"{value:.6g}")) if _finite(value) else str(value)
+            yield name, shortest_text(float(f"{value:.6g}")) if _finite(value) else str(value)
 
 
 def _finite(value: object) -> TypeGuard[float]:
@@ -150,7 +161,7 @@ def heatmap_view(heatmap: Heatmap) -> Json:
     finite = [value for row in heatmap.values for value in row if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=1.0)
     best = {"high": high, "low": low}.get(heatmap.best) if finite else None
-    texts = iter(aligned([float(f"{value:.3g}") for row in heatmap.values for value in row]))
+    texts = iter(aligned_numbers([float(f"{value:.3g}") for row in heatmap.values for value in row]))
     rows = [
         (name, [_heat_cell(value, next(texts), low, high, best) for value in values])
         for name, values in zip(heatmap.rows, heatmap.values, strict=True)
@@ -160,7 +171,7 @@ def heatmap_view(heatmap: Heatmap) -> Json:
         "figure": heatmap,
         "rows": rows,
         "scale": scale,
-        "ends": aligned([float(f"{end:.3g}") for end in (low, high)]),
+        "ends": aligned_numbers([float(f"{end:.3g}") for end in (low, high)]),
     }
 
 

@@ -40,16 +40,16 @@ from torchlift.testing.steps import (
     assert_close,
     assert_equal,
     assert_same,
-    count,
     descend,
     descended,
     grads,
     objective,
+    parameter_count,
     projected,
     raised,
     same_weight,
     sgd,
-    snapshot,
+    state_copy,
     through_a_file,
 )
 
@@ -69,13 +69,13 @@ def starts_where_the_problem_is(lift: Lift, task: Task, batch: Batch) -> None:
 
 def leaves_its_input_alone(lift: Lift, task: Task, batch: Batch) -> None:
     """``lift`` does not change the task, ``project`` does not change the lifted problem."""
-    before = snapshot(task)
+    before = state_copy(task)
     lifted = raised(lift, task, batch)
-    assert_same(snapshot(task), before, "lift changed the task")
+    assert_same(state_copy(task), before, "lift changed the task")
     descend(lifted, batch)
-    before = snapshot(lifted)
+    before = state_copy(lifted)
     lift.project(lifted, Steps(batch))
-    assert_same(snapshot(lifted), before, "project changed the lifted problem")
+    assert_same(state_copy(lifted), before, "project changed the lifted problem")
 
 
 def comes_back_plain(lift: Lift, task: Task, batch: Batch) -> None:
@@ -94,17 +94,17 @@ def comes_back_plain(lift: Lift, task: Task, batch: Batch) -> None:
         assert kinds[0] == kinds[1], "the module types changed"
         shapes = [{n: tuple(t.shape) for n, t in t.state_dict().items()} for t in (small, task)]
         assert list(shapes[0].items()) == list(shapes[1].items()), "the state dict changed"
-        assert count(small) == count(task), "weights that were tied are not tied any more"
+        assert parameter_count(small) == parameter_count(task), "weights that were tied are not tied any more"
 
 
 def copies_are_free(lift: Lift, task: Task, batch: Batch) -> None:
     """A deepcopy can be trained and projected; the original does not move and still trains and projects."""
     lifted = raised(lift, task, batch)
     descend(lifted, batch)
-    before, twin = snapshot(lifted), copy.deepcopy(lifted)
+    before, twin = state_copy(lifted), copy.deepcopy(lifted)
     lift.project(twin, Steps(batch))
     descend(twin, batch)
-    assert_same(snapshot(lifted), before, "training a copy moved the original")
+    assert_same(state_copy(lifted), before, "training a copy moved the original")
     descend(lifted, batch)
     lift.project(lifted, Steps(batch))
 
@@ -133,7 +133,7 @@ def resumes_bitwise(lift: Lift, task: Task, batch: Batch) -> None:
     optimizer.load_state_dict(saved[1])
     torch.set_rng_state(saved[2])
     descend(resumed, batch, optimizer, start=STEPS)
-    assert_same(snapshot(resumed), snapshot(straight), "the resumed run differs")
+    assert_same(state_copy(resumed), state_copy(straight), "the resumed run differs")
 
 
 def comes_back_at_once(lift: Lift, task: Task, batch: Batch) -> None:
@@ -297,10 +297,10 @@ def stays_in_double_precision(lift: Lift, task: Task, batch: Batch) -> None:
 def holds_each_tensor_once(lift: Lift, task: Task, batch: Batch) -> None:
     """A state dict shares no memory but that of the task's own ties, so that safetensors takes it."""
     lifted = raised(lift, task, batch)
-    tied = count(task) != sum(p.numel() for _, p in task.named_parameters(remove_duplicate=False))
+    tied = parameter_count(task) != sum(p.numel() for _, p in task.named_parameters(remove_duplicate=False))
     if not tied:
         loaded = safetensors.torch.load(safetensors.torch.save(lifted.state_dict()))
-        assert_same(loaded, snapshot(lifted), "the file differs")
+        assert_same(loaded, state_copy(lifted), "the file differs")
 
 
 def gradients_are_right(lift: Lift, task: Task, batch: Batch) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, distributed, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 from torchlift.core import Batch, Lift, Problem, Task
-from torchlift.testing.steps import Steps, descend, snapshot
+from torchlift.testing.steps import Steps, descend, state_copy
 
 Case = tuple[Lift, Task, Batch]
 START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -42,7 +42,7 @@ def alone(lift: Lift, task: Task, batch: Batch) -> dict[str, Tensor]:
     """The parameters after training in this process."""
     lifted = start(lift, task, batch)
     descend(lifted, batch)
-    return numbers(lifted)
+    return floating_state(lifted)
 
 
 def start(lift: Lift, task: Task, batch: Batch) -> Problem:
@@ -51,9 +51,9 @@ def start(lift: Lift, task: Task, batch: Batch) -> Problem:
     return lift.lift(copy.deepcopy(task), Steps(batch))
 
 
-def numbers(problem: Problem) -> dict[str, Tensor]:
+def floating_state(problem: Problem) -> dict[str, Tensor]:
     """Floating-point state, as float64."""
-    return {name: t.double() for name, t in snapshot(problem).items() if t.is_floating_point()}
+    return {name: t.double() for name, t in state_copy(problem).items() if t.is_floating_point()}
 
 
 def work(rank: int, port: int, cases: dict[str, Case], path: Path) -> None:
@@ -66,7 +66,7 @@ def work(rank: int, port: int, cases: dict[str, Case], path: Path) -> None:
         problem = start(lift, task, batch)
         parallel: Any = DistributedDataParallel(problem)
         descend(parallel, slice_batch(batch, rank))
-        states[name] = numbers(problem)
+        states[name] = floating_state(problem)
     if rank == 0:
         torch.save(states, path)
     distributed.barrier()

@@ -70,7 +70,7 @@ class RMS(nn.Module):
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
 
 
-def norm_of(plan: TransformerDraw, width: int) -> nn.Module:
+def random_norm(plan: TransformerDraw, width: int) -> nn.Module:
     """A norm of the plan's kind."""
     kinds: dict[str, Any] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "own rms": RMS}
     return kinds[plan.norm](width)
@@ -171,7 +171,7 @@ class RandomBlock(nn.Module):
         self.first = plan.first
         self.attention = SelfAttention(plan) if plan.attention == "torch" else RandomAttention(plan)
         self.mlp = RandomMLP(plan)
-        self.norm1, self.norm2 = norm_of(plan, plan.width), norm_of(plan, plan.width)
+        self.norm1, self.norm2 = random_norm(plan, plan.width), random_norm(plan, plan.width)
 
     def forward(self, x: Tensor) -> Tensor:
         """The stream after the block."""
@@ -193,7 +193,7 @@ class RandomTransformer(nn.Module):
         self.position = None if plan.rotary else nn.Parameter(0.3 * torch.randn(1, 16, plan.width))
         self.token = nn.Parameter(torch.randn(1, 1, plan.width)) if plan.ends == "first" else None
         self.blocks = nn.Sequential(*(block_of(plan) for _ in range(plan.layers)))
-        self.norm = norm_of(plan, plan.width)
+        self.norm = random_norm(plan, plan.width)
         self.head = nn.Linear(plan.width, 17 if plan.tied else 3, bias=not plan.tied)
         if plan.tied and isinstance(self.embed, nn.Embedding):
             self.head.weight = self.embed.weight

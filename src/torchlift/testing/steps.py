@@ -106,7 +106,7 @@ def same_weight(lifted: str, original: str) -> bool:
     return original.replace(".", "/") in lifted.replace(".", "/").replace("/inner", "")
 
 
-def snapshot(module: nn.Module) -> dict[str, Tensor]:
+def state_copy(module: nn.Module) -> dict[str, Tensor]:
     """Every tensor of the state, copied."""
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
@@ -124,7 +124,7 @@ def as_double(batch: Batch) -> Batch:
     return each(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor, batch)
 
 
-def count(module: nn.Module) -> int:
+def parameter_count(module: nn.Module) -> int:
     """Distinct parameter entries."""
     return sum(p.numel() for p in module.parameters())
 

@@ -14,7 +14,7 @@ from torchlift.errors import DataError
 from torchlift.train import rng
 from torchlift.train.columns import as_tensors
 from torchlift.train.workers import patiently, resumable
-from torchlift.tree import leaves, select
+from torchlift.tree import leaves, select_rows
 
 Augment = Callable[[Tensor, Generator], Tensor]
 """``augment(x, generator) -> x`` on a whole batch; all its randomness from the generator."""
@@ -73,7 +73,7 @@ class Tensors(Source):
         order = torch.randperm(self.samples, generator=generator).to(self.device)
         for number in range(start, self.steps()):
             index = order[number * self.batch_size : (number + 1) * self.batch_size]
-            batch = select(self.tree, index)
+            batch = select_rows(self.tree, index)
             if self.augment is not None:
                 batch = augmented(batch, self.augment, generator.manual_seed(rng.key(key, number)))
             yield with_index(batch, index) if indexed else batch
@@ -81,7 +81,7 @@ class Tensors(Source):
     def ordered(self) -> Iterator[Batch]:
         """In order, in large batches."""
         for index in torch.arange(self.samples, device=self.device).split(max(self.batch_size, 512)):
-            yield select(self.tree, index)
+            yield select_rows(self.tree, index)
 
 
 class Accumulated(Source):
@@ -223,7 +223,7 @@ def share(batch: Batch, rank: int, world: int) -> tuple[Batch, float, tuple[int,
         return batch, 1.0, (0, whole, whole)
     index = torch.arange(whole).tensor_split(world)[rank]
     rows = int(index[0]), int(index[-1]) + 1, whole
-    return select(batch, index.to(next(leaves(batch)).device)), len(index) * world / whole, rows
+    return select_rows(batch, index.to(next(leaves(batch)).device)), len(index) * world / whole, rows
 
 
 def check(tree: Any) -> int:

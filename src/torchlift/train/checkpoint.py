@@ -28,7 +28,7 @@ def save(path: Path, tree: Any) -> None:
     """Write the tree under ``path``: complete or not at all, on the disk when this returns."""
     tensors: dict[str, Tensor] = {}
     text = json.dumps(pack(tree, tensors, {}))
-    meta = {"format": FORMAT, "tree": text, "digest": digest(text, tensors)}
+    meta = {"format": FORMAT, "tree": text, "digest": checkpoint_digest(text, tensors)}
     write(path, safetensors.torch.save(tensors, meta))
 
 
@@ -46,7 +46,7 @@ def load(path: Path) -> Any:
     if meta.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a {FORMAT} file: it is from another version or program.")
     try:
-        if meta["digest"] != digest(meta["tree"], tensors):
+        if meta["digest"] != checkpoint_digest(meta["tree"], tensors):
             raise ValueError("its digest differs")
         return unpack(json.loads(meta["tree"]), tensors)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -75,7 +75,7 @@ def disk_errors(path: Path) -> Generator[None]:
         raise CheckpointError(f"{error.filename or path}: {error.strerror or error}.") from error
 
 
-def digest(text: str, tensors: dict[str, Tensor]) -> str:
+def checkpoint_digest(text: str, tensors: dict[str, Tensor]) -> str:
     """A checksum over the header and the name, dtype, shape and every byte of every tensor."""
     total = hashlib.blake2b(text.encode(), digest_size=16)
     for name in sorted(tensors):

@@ -21,7 +21,7 @@ def as_tensors(data: Any) -> Any:
     if is_samples(data):
         first = data[0]
         if isinstance(first, Mapping):
-            return {name: column(name, values(data, name)) for name in first}
+            return {name: column(name, column_values(data, name)) for name in first}
         return tuple(column(str(index), [row[index] for row in data]) for index in range(len(first)))
     if isinstance(data, Mapping):
         return {name: as_tensors(branch) for name, branch in data.items()}
@@ -61,7 +61,7 @@ def is_samples(data: Any) -> bool:
     )
 
 
-def values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+def column_values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     """One column of a list of dicts."""
     for number, row in enumerate(rows):
         if row.keys() != rows[0].keys():

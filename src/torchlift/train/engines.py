@@ -114,7 +114,7 @@ def first_process() -> bool:
 def engine(device: str | torch.device = "auto", precision: str = "32", compiled: bool = False) -> Engine:
     """The engine for this process: our own where it is alone on a CPU at full precision."""
     world = processes()
-    target = usable(best_device() if device == "auto" else device)
+    target = usable_device(best_device() if device == "auto" else device)
     if world == 1 and precision == "32":
         return Engine(target, compiled)
     return FabricEngine(target, world, precision, compiled)
@@ -127,7 +127,7 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def usable(device: str | torch.device) -> torch.device:
+def usable_device(device: str | torch.device) -> torch.device:
     """A device that torch knows and this machine has."""
     try:
         target = torch.device(device)

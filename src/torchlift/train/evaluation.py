@@ -42,7 +42,9 @@ def evaluate(problem: Problem, data: Source, engine: Engine, metric: Metric | No
                 continue
             batch = move(batch, engine.device)
             size = len(next(leaves(batch)))
-            sums += size * torch.tensor([*numbers(problem, batch, per_batch), 1.0], dtype=torch.float64)
+            sums += size * torch.tensor(
+                [*loss_and_metric(problem, batch, per_batch), 1.0], dtype=torch.float64
+            )
     mean_loss, mean_metric, _ = (engine.total(sums) / engine.total(sums)[2]).tolist()
     if isinstance(metric, OverAll) and collected is not None:
         return Score(mean_loss, collected.measure(metric), metric.higher_is_better)
@@ -50,7 +52,7 @@ def evaluate(problem: Problem, data: Source, engine: Engine, metric: Metric | No
     return Score(mean_loss, mean_metric, higher)
 
 
-def numbers(problem: Problem, batch: Batch, metric: PerBatch | None) -> tuple[float, float]:
+def loss_and_metric(problem: Problem, batch: Batch, metric: PerBatch | None) -> tuple[float, float]:
     """Loss and metric of one batch; without a metric of its own, the loss is the metric."""
     loss = problem.loss
     if isinstance(loss, Supervised):

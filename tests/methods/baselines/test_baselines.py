@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from torchlift.core import Task, groups
 from torchlift.errors import OrderError
 from torchlift.lifts import HardConcrete, Slim, SoftThreshold, StochasticMask
-from torchlift.methods.baselines.hard_concrete import drawn, likely, stretched
+from torchlift.methods.baselines.hard_concrete import concrete_sample, likely, stretched
 from torchlift.methods.baselines.soft_threshold import shrunken
 
 
@@ -23,7 +23,7 @@ def test_hard_concrete_matches_its_distribution():
     """P(z ≠ 0) = σ(log α − β log(−γ/ζ)), and z = 1 has the mass the stretch gives it."""
     torch.manual_seed(0)
     logit = torch.full((200_000,), 0.3, dtype=torch.float64)
-    z = drawn(logit)
+    z = concrete_sample(logit)
     sigma = lambda v: 1 / (1 + math.exp(-v))
     nonzero = sigma(0.3 - (2 / 3) * math.log(0.1 / 1.1))
     one = sigma(0.3 - (2 / 3) * math.log((1 - -0.1) / (1.1 - 1)))

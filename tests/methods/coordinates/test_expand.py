@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from torchlift.core import Task, nodes
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.lifts import Expand, Normalize
-from torchlift.methods.coordinates.expand import residual
+from torchlift.methods.coordinates.expand import plus_identity
 
 
 @pytest.fixture(autouse=True)
@@ -61,12 +61,12 @@ def test_the_formula_against_layers_applied_in_turn():
     w, a, b = (torch.randn(*s, dtype=torch.float64) for s in ((5, 4), (3, 5), (5, 3)))
     x = torch.randn(7, 4, dtype=torch.float64)
     z = linear(x, w)
-    assert_close(linear(x, residual(b, a, w, 0)), z + linear(linear(z, a), b))
+    assert_close(linear(x, plus_identity(b, a, w, 0)), z + linear(linear(z, a), b))
     kernel = torch.randn(5, 2, 3, 3, dtype=torch.float64)
     maps = torch.randn(2, 2, 6, 6, dtype=torch.float64)
     z = conv2d(maps, kernel)
     expected = z + conv2d(conv2d(z, a[:, :, None, None]), b[:, :, None, None])
-    assert_close(conv2d(maps, residual(b, a, kernel, 0)), expected)
+    assert_close(conv2d(maps, plus_identity(b, a, kernel, 0)), expected)
 
 
 def test_one_gradient_step_is_preconditioned_descent():

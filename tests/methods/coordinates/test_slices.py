@@ -22,7 +22,7 @@ def test_gathering_is_the_transpose_of_spreading(index, dim, seed):
     values, entries = torch.randn(4).double(), torch.randn(shape).double()
     spread = gates.spread(values, shape, grain)
     assert gates.tiles(shape, grain) == (4,)
-    assert_close((spread * entries).sum(), (values * gates.gather(entries, grain)).sum())
+    assert_close((spread * entries).sum(), (values * gates.tile_sums(entries, grain)).sum())
 
 
 def test_a_closed_gate_takes_all_its_slices_in_all_its_weights():

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import unfold
 
 import torchlift as tl
-from torchlift.methods.coordinates.whitened import padded, patches
+from torchlift.methods.coordinates.whitened import padded_input, patches
 
 
 def net() -> nn.Module:
@@ -30,14 +30,14 @@ def lifted(where: str = "first"):
 def test_patches_are_those_of_unfold(options: dict[str, int]) -> None:
     layer, x = nn.Conv2d(3, 5, 3, **options), torch.randn(2, 3, 9, 8)
     expected = unfold(x, 3, **options).transpose(1, 2).flatten(0, 1)
-    assert torch.equal(patches(layer, padded(layer, x)), expected)
+    assert torch.equal(patches(layer, padded_input(layer, x)), expected)
 
 
 def test_neighboring_pixels_are_uncorrelated_in_the_new_coordinates() -> None:
     task, _, problem, x = lifted()
     layer = task.model[0]
-    rows = patches(layer, padded(layer, x)) @ next(iter(problem.nodes.values())).whitening
-    before = torch.corrcoef(patches(layer, padded(layer, x)).T).abs().sub(torch.eye(27)).mean()
+    rows = patches(layer, padded_input(layer, x)) @ next(iter(problem.nodes.values())).whitening
+    before = torch.corrcoef(patches(layer, padded_input(layer, x)).T).abs().sub(torch.eye(27)).mean()
     after = torch.corrcoef(rows.T).abs().sub(torch.eye(27)).mean()
     assert after < 0.2 * before
 

@@ -15,7 +15,7 @@ from torchlift.errors import NeedsFitError, OrderError, SelectionError, Torchlif
 from torchlift.lifts import CriticalLayer
 from torchlift.methods.depth.factor import factors, fit_inside
 from torchlift.methods.depth.segments import exact, nearly
-from torchlift.testing.steps import count, projected
+from torchlift.testing.steps import parameter_count, projected
 
 STRAIGHT = [
     nn.ReLU(), nn.LeakyReLU(0.1), nn.ELU(), nn.CELU(), nn.SELU(), nn.Hardtanh(), nn.ReLU6(), nn.Hardsigmoid(),
@@ -333,7 +333,7 @@ def test_layers_with_a_bias_come_back_as_they_were(kind: str) -> None:
     assert [type(part) for part in small.modules()] == [type(part) for part in task.modules()]
     shapes = [[(n, p.shape) for n, p in one.state_dict().items()] for one in (small, task)]
     assert shapes[0] == shapes[1]
-    assert count(small) == count(task)
+    assert parameter_count(small) == parameter_count(task)
 
 
 def test_a_bias_free_convolution_before_a_norm_stays_critical() -> None:

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from torchlift.core import Task, anneal, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Distil, Lifter
-from torchlift.methods.neural_lifting.distil import cosine, kl
+from torchlift.methods.neural_lifting.distil import cosine_distance, kl
 
 
 @pytest.fixture(autouse=True)
@@ -162,8 +162,8 @@ def test_kl_against_torch_distributions():
 
 def test_cosine_is_zero_for_parallel_and_two_for_opposite():
     z = torch.randn(5, 3, 2)
-    assert_close(cosine(z, 3 * z), torch.tensor(0.0), atol=1e-12, rtol=0)
-    assert_close(cosine(z, -z), torch.tensor(2.0))
+    assert_close(cosine_distance(z, 3 * z), torch.tensor(0.0), atol=1e-12, rtol=0)
+    assert_close(cosine_distance(z, -z), torch.tensor(2.0))
 
 
 def test_several_places_are_matched_at_once():

@@ -15,7 +15,7 @@ from torchlift.errors import TorchliftError
 from torchlift.lifts import Precision
 from torchlift.methods.precision.grids import as_levels, auto_scale, integer
 from torchlift.methods.precision.precision import Noisy, allocate, bits, logit, to_grid
-from torchlift.methods.sparsity.pruned_weights import dropped, magnitudes, weights
+from torchlift.methods.sparsity.pruned_weights import dropped, magnitudes, prunable_weights
 
 REAL = st.floats(-3, 3, width=32)
 
@@ -187,7 +187,7 @@ def test_the_scale_holds_all_but_a_weight_in_a_thousand():
 
 
 def test_zeros_made_by_pruning_cost_nothing_and_stay():
-    task = dropped(Task(net()), magnitudes(weights(Task(net()), "*weight")), 0.7)
+    task = dropped(Task(net()), magnitudes(prunable_weights(Task(net()), "*weight")), 0.7)
     masks = {n: p.detach() != 0 for n, p in task.model.named_parameters() if p.ndim > 1}
     lift = Precision(strength=1.0, zero=False)
     lifted = lift.lift(task)

@@ -11,7 +11,7 @@ from torchlift.core import Task, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Normalize, Precision, Standardize
 from torchlift.methods.precision import precision
-from torchlift.methods.precision.bit_targets import average, meet, noisy
+from torchlift.methods.precision.bit_targets import average, meet_bits, noisy
 from torchlift.recipes import Chain, ContinuousSparsification, Inside, MagnitudePruning, Smol
 from torchlift.targets import Target
 
@@ -95,7 +95,7 @@ def test_tensors_get_one_more_bit_where_the_target_allows():
     with torch.no_grad():
         for node, p in zip(nodes_, (4.2, 4.6, 4.9), strict=True):
             node.logit.fill_(precision.logit(p))
-    meet(lifted, lift, Target("bits", 4.3))
+    meet_bits(lifted, lift, Target("bits", 4.3))
     got, low = average(nodes_), min(node.shift for node in nodes_)
     left = [node for node in nodes_ if node.shift == low]
     assert len(left) < 3

@@ -8,7 +8,7 @@ from torch import nn
 
 import torchlift as tl
 from torchlift.core import Task
-from torchlift.methods.sparsity.pruned_weights import sparsity, weights
+from torchlift.methods.sparsity.pruned_weights import prunable_weights, sparsity
 
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
 
@@ -30,7 +30,7 @@ def run(recipe, epochs: float = 6, net: nn.Module | None = None, **settings):
 
 
 def zeros(net: nn.Module, where: str = "*weight") -> float:
-    return sparsity(weights(Task(net), where))
+    return sparsity(prunable_weights(Task(net), where))
 
 
 class Scripted:

@@ -14,7 +14,7 @@ from torchlift.deploy import shrink
 from torchlift.deploy.measuring import count_macs, file_size
 from torchlift.errors import TorchliftError
 from torchlift.methods.sparsity import gates
-from torchlift.methods.sparsity.pruned_weights import weights
+from torchlift.methods.sparsity.pruned_weights import prunable_weights
 from torchlift.models import ResNet
 from torchlift.recipes import ChannelPruning, ContinuousSparsification, IterativeMagnitude, MagnitudePruning
 
@@ -76,13 +76,13 @@ def test_widths_of_a_learned_mask_are_multiples(options):
 def test_rounding_keeps_the_best():
     scores = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0, 0.0])
     dropped = torch.tensor([False, False, False, False, True, True])
-    assert gates.rounded(dropped, scores, 3).tolist() == [False, False, False, True, True, True]
-    assert gates.rounded(~torch.eye(6, dtype=torch.bool)[5], scores, 2).tolist() == [
+    assert gates.rounded_drops(dropped, scores, 3).tolist() == [False, False, False, True, True, True]
+    assert gates.rounded_drops(~torch.eye(6, dtype=torch.bool)[5], scores, 2).tolist() == [
         False,
         *[True] * 4,
         False,
     ]
-    assert torch.equal(gates.rounded(dropped, scores, 4), dropped)  # six is no multiple of four
+    assert torch.equal(gates.rounded_drops(dropped, scores, 4), dropped)  # six is no multiple of four
     with pytest.raises(TorchliftError, match="round_to"):
         ContinuousSparsification(round_to=4)
 
@@ -133,7 +133,7 @@ class Recurrent(nn.Module):
 def test_the_default_picks_recurrent_weights_too():
     torch.manual_seed(0)
     task = Task(Recurrent())
-    assert {n.rpartition(".")[2] for n in weights(task, "*weight")} == {
+    assert {n.rpartition(".")[2] for n in prunable_weights(task, "*weight")} == {
         "weight_ih_l0",
         "weight_hh_l0",
         "weight",
@@ -150,7 +150,7 @@ def test_iterative_pruning_removes_no_less_than_the_fraction():
     task, left = Task(model()), []
     for _ in range(3):
         task = IterativeMagnitude(fraction=0.145).cut(task)
-        left.append(sum(int((w != 0).sum()) for w in weights(task, "*weight").values()))
+        left.append(sum(int((w != 0).sum()) for w in prunable_weights(task, "*weight").values()))
     assert left == [273, 233, 199]
 
 

@@ -234,9 +234,9 @@ def test_skip_and_unknown_names_are_told():
 
 def test_lowest_drops_exactly_the_amount_and_breaks_ties_by_the_second_key():
     scores = torch.tensor([0.0, 0.0, 0.0, -1.0])
-    dropped = gates.lowest(scores, torch.tensor([3.0, 1.0, 2.0, 9.0]), torch.ones(4), 2)
+    dropped = gates.lowest_scores(scores, torch.tensor([3.0, 1.0, 2.0, 9.0]), torch.ones(4), 2)
     assert dropped.tolist() == [False, True, False, True]
-    weighted = gates.lowest(torch.arange(3.0), torch.zeros(3), torch.tensor([5.0, 5.0, 5.0]), 8)
+    weighted = gates.lowest_scores(torch.arange(3.0), torch.zeros(3), torch.tensor([5.0, 5.0, 5.0]), 8)
     assert weighted.tolist() == [True, True, False]
 
 
@@ -245,7 +245,7 @@ def test_gather_is_the_transpose_of_spread():
     values = torch.randn(gates.tiles(shape, grain)).double()
     entries = torch.randn(shape).double()
     left = (gates.spread(values, shape, grain).expand(shape) * entries).sum()
-    assert_close(left, (values * gates.gather(entries, grain)).sum())
+    assert_close(left, (values * gates.tile_sums(entries, grain)).sum())
 
 
 def test_no_warning_when_all_is_well():

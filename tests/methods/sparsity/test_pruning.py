@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from methods.sparsity.sparse_runs import Scripted, model, run, zeros
 from torchlift.core import Task
 from torchlift.errors import TorchliftError
-from torchlift.methods.sparsity.pruned_weights import dropped, magnitudes, sparsity, weights
+from torchlift.methods.sparsity.pruned_weights import dropped, magnitudes, prunable_weights, sparsity
 from torchlift.recipes import (
     IterativeMagnitude,
     MagnitudePruning,
@@ -49,9 +49,9 @@ def test_imp_takes_a_rate_per_kind_of_layer():
 @pytest.mark.parametrize("scope", ["global", "local"])
 def test_dropping_takes_the_smallest(scope):
     plain = Task(model())
-    found = weights(plain, "*weight")
+    found = prunable_weights(plain, "*weight")
     small = dropped(plain, magnitudes(found), 0.5, scope)
-    after = weights(small, "*weight")
+    after = prunable_weights(small, "*weight")
     assert sparsity(after) == pytest.approx(0.5, abs=0.005)
     for name, w in after.items():
         gone = found[name][w == 0].abs()

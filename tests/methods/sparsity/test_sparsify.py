@@ -13,7 +13,7 @@ from torchlift.core import Task, anneal
 from torchlift.deploy import save, shrink
 from torchlift.errors import TorchliftError
 from torchlift.lifts import SoftMask
-from torchlift.methods.sparsity.pruned_weights import dropped, magnitudes, weights
+from torchlift.methods.sparsity.pruned_weights import dropped, magnitudes, prunable_weights
 from torchlift.methods.sparsity.targets import uses_per_weight
 from torchlift.recipes import (
     ContinuousSparsification,
@@ -156,7 +156,7 @@ def test_no_recipe_leaves_a_layer_without_a_weight():
     task = Task(model())
     nn.init.constant_(task.model[0].weight, 1e-6)
     with pytest.warns(UserWarning, match=r"all of model.0.weight would go"):
-        small = dropped(task, magnitudes(weights(task, "*weight")), 0.9)
+        small = dropped(task, magnitudes(prunable_weights(task, "*weight")), 0.9)
     assert int((small.model[0].weight != 0).sum()) == 1
 
 

@@ -10,7 +10,7 @@ import torchlift as tl
 from small_transformers import mobile, vit
 from torchlift.core import Task
 from torchlift.deploy import export, load, save, shrink
-from torchlift.methods.sparsity.pruned_weights import sparsity, weights
+from torchlift.methods.sparsity.pruned_weights import prunable_weights, sparsity
 from torchlift.recipes import ContinuousSparsification
 
 
@@ -27,7 +27,7 @@ def test_the_asked_sparsity_on_transformers(make, size, tmp_path):
         "optimizer": partial(torch.optim.SGD, lr=0.01),
     }
     result = tl.fit(make(), x, recipe=ContinuousSparsification(sparsity=0.95), **settings)
-    assert sparsity(weights(Task(result.model), "*weight")) == pytest.approx(0.95, abs=0.005)
+    assert sparsity(prunable_weights(Task(result.model), "*weight")) == pytest.approx(0.95, abs=0.005)
     example = {"pixel_values": x["pixel_values"][:2]}
     if make is vit:  # exporting the other takes ten times as long
         assert export(result.model, example, tmp_path / "m.onnx") < 1e-4

@@ -18,7 +18,7 @@ import torchlift as tl
 from torchlift.errors import CheckpointError, DivergedError, TorchliftError
 from torchlift.train.run import folder as folders
 from torchlift.train.run.holder import holder_of, me, read_holder
-from torchlift.train.run.labels import folder_name, places
+from torchlift.train.run.labels import folder_name, folders_for
 from torchlift.train.run.lock import Lock, claims
 from torchlift.train.run.record import read_record
 from train.run.runs import data, everything, model, run, same
@@ -277,9 +277,9 @@ def test_folder_names_differ_where_labels_do() -> None:
     assert len({folder_name(label) for label in labels}) == len(labels)
     assert all("/" not in folder_name(label) and len(folder_name(label)) < 200 for label in labels)
     with pytest.raises(TorchliftError, match="share the folder"):
-        places(["a", "A"], [0])
+        folders_for(["a", "A"], [0])
     with pytest.raises(TorchliftError, match="share the folder"):
-        places(["a", "a-"], [-1, 1])
+        folders_for(["a", "a-"], [-1, 1])
 
 
 def test_overwriting_a_comparison_puts_all_its_runs_aside(tmp_path: Path) -> None:

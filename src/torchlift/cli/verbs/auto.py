@@ -47,7 +47,7 @@ def auto(
     limits = {"bytes": bytes, "latency": latency, "accuracy": accuracy, "minutes": minutes, "jobs": jobs}
     config = read_config(flags, **limits)
 
-    from torchlift.cli.output import show
+    from torchlift.cli.output import print_result
     from torchlift.cli.pages import read_json, try_rebuild
     from torchlift.cli.session import executor_of, number_of_bytes, open_session, several_recipes
     from torchlift.experiments import auto as run_auto
@@ -78,7 +78,7 @@ def auto(
     )
     places = {"out": out, "model": result.file, "report": try_rebuild(out)}
     where = "\n".join(f"{name}: {path}" for name, path in places.items() if path)
-    show(flags.json, read_json(out / "auto.json") | places, f"{result.table()}\n\n{where}")
+    print_result(flags.json, read_json(out / "auto.json") | places, f"{result.table()}\n\n{where}")
 
 
 VERBS = [(auto, "auto", EXAMPLE)]

@@ -43,7 +43,7 @@ def compare(
 
     config = read_config(flags, seeds=seeds, tune=tune, time=time, jobs=jobs)
 
-    from torchlift.cli.output import show
+    from torchlift.cli.output import print_result
     from torchlift.cli.pages import read_json, try_rebuild
     from torchlift.cli.session import executor_of, open_session, several_recipes
     from torchlift.experiments import compare as run_compare
@@ -74,7 +74,7 @@ def compare(
         del recipe["history"]
     places = {"out": out, "report": try_rebuild(out)}
     where = "\n".join(f"{name}: {path}" for name, path in places.items() if path)
-    show(flags.json, results | places, f"{comparison.table()}\n\n{where}")
+    print_result(flags.json, results | places, f"{comparison.table()}\n\n{where}")
 
 
 def seconds(time: str | float | None) -> float | str | None:

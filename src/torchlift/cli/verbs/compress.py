@@ -35,7 +35,7 @@ def compress(
 ) -> None:
     """Make a trained model small, from the inputs of --data; their labels are not used."""
     from torchlift.cli.datasets import load_data
-    from torchlift.cli.output import show
+    from torchlift.cli.output import print_result
     from torchlift.cli.weights import open_model
     from torchlift.compress.call import compress as run
     from torchlift.deploy.card import schema_card
@@ -70,7 +70,7 @@ def compress(
     small.save(to)
     if report is not None:
         small.report(report)
-    show(flags.json, small.card | {"path": str(to)}, f"{small}\n{to}")
+    print_result(flags.json, small.card | {"path": str(to)}, f"{small}\n{to}")
 
 
 VERBS = [(compress, "compress", COMPRESS)]

@@ -50,13 +50,13 @@ def demo(
 
     from torchlift import data
     from torchlift.cli import demo_story as story
-    from torchlift.cli.output import note, show
+    from torchlift.cli.output import print_note, print_result
     from torchlift.cli.pages import read_json
     from torchlift.experiments import compare
 
     torch.set_num_threads(1)  # a network this small is slower on two
     splits = data.digits(0)
-    note(f"digits, a small convolutional network, {seeds} seeds, {budget:g} plain epochs for each run")
+    print_note(f"digits, a small convolutional network, {seeds} seeds, {budget:g} plain epochs for each run")
     comparison = compare(
         small_net,
         splits.train,
@@ -79,28 +79,28 @@ def demo(
         del recipe["history"]
     inputs, test = splits.train[0], splits.test
     rows = story.before_and_after(comparison, inputs, test, out)
-    file, images = story.deliver(comparison.results["folded norm"][0], inputs, test, out / "delivered")
-    picture = story.draw(rows, out / "before-after.svg")
+    file, images = story.deliver_demo(comparison.results["folded norm"][0], inputs, test, out / "delivered")
+    picture = story.draw_demo(rows, out / "before-after.svg")
     use = f"torchlift predict {file} {images}"
     report = try_write(out, rows, f"The delivered file names the digits of new images:\n\n`{use}`")
     where = f"\n\nThe whole story: {report}" if report else ""
-    summary = f"{comparison.table()}\n\n{story.text(rows)}{where}\n\nUse the delivered file: {use}"
+    summary = f"{comparison.table()}\n\n{story.demo_table(rows)}{where}\n\nUse the delivered file: {use}"
     places = {"out": out, "report": report, "delivered": story.as_data(rows), "file": file, "use": use}
     places["picture"] = picture
-    show(json, results | places, summary)
+    print_result(json, results | places, summary)
 
 
 def try_write(out: Path, rows: "list[DemoNetwork]", use: str) -> Path | None:
     """The page, where the extra that draws it is installed."""
     from torchlift.cli.demo_story import with_deliveries
-    from torchlift.cli.output import note
-    from torchlift.cli.pages import page
+    from torchlift.cli.output import print_note
+    from torchlift.cli.pages import page_of_folder
     from torchlift.report import write
 
     try:
-        return write(with_deliveries(page(out, "comparison.json"), rows, use), out / "report.html")
+        return write(with_deliveries(page_of_folder(out, "comparison.json"), rows, use), out / "report.html")
     except ImportError as error:
-        note(f"torchlift: no report: {error}; pip install 'torchlift[report]', then run again")
+        print_note(f"torchlift: no report: {error}; pip install 'torchlift[report]', then run again")
         return None
 
 

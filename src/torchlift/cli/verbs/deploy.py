@@ -39,7 +39,7 @@ def measure(
 ) -> None:
     """Count a model's parameters, bytes and multiply-adds, and time it on this machine."""
     from torchlift import deploy
-    from torchlift.cli.output import lines, show
+    from torchlift.cli.output import lines, print_result
     from torchlift.cli.weights import open_model
     from torchlift.deploy.predicting import load_card
 
@@ -61,7 +61,7 @@ def measure(
         "multiply-adds": f"{measured.macs:,} per sample",
         "latency": f"{measured.latency_ms:.3g} ms at batch {len(example)}",
     }
-    show(flags.json, dataclasses.asdict(measured) | {"example": list(example.shape)}, lines(facts))
+    print_result(flags.json, dataclasses.asdict(measured) | {"example": list(example.shape)}, lines(facts))
 
 
 def export(
@@ -77,7 +77,7 @@ def export(
 ) -> None:
     """Write a model as ONNX or as a torch.export program; of a run its card, too, which says what goes in."""
     from torchlift import deploy
-    from torchlift.cli.output import show
+    from torchlift.cli.output import print_result
     from torchlift.cli.weights import calibration_of, open_model
     from torchlift.deploy.predicting import load_card
     from torchlift.files import write
@@ -93,7 +93,7 @@ def export(
     speed = (
         f"; {said['ratio']:.2f} of the float time, output error {said['output_error']:.2g}" if integer else ""
     )
-    show(flags.json, {"path": to, "bytes": size, **said}, f"{to} ({size:,} bytes{speed})")
+    print_result(flags.json, {"path": to, "bytes": size, **said}, f"{to} ({size:,} bytes{speed})")
 
 
 def predict(
@@ -105,19 +105,21 @@ def predict(
     out: Annotated[Path | None, Parameter(group=WHERE, help="The .csv file to write.")] = None,
 ) -> None:
     """Say what a delivered model makes of new data: names of classes with probabilities, or values."""
-    from torchlift.cli.output import show
-    from torchlift.cli.weights import open_run
+    from torchlift.cli.output import print_result
+    from torchlift.cli.weights import open_run_model
     from torchlift.deploy.predicting import load_card
     from torchlift.deploy.predicting import predict as run
 
     card = load_card(path)
-    predictions = run(open_run(flags, path, card), data, card=card)
+    predictions = run(open_run_model(flags, path, card), data, card=card)
     rows = predictions.rows()
     if out is not None:
         predictions.save(out)
     shown = [", ".join(f"{key} {value}" for key, value in row.items()) for row in rows[:20]]
     more = [f"… {len(rows)} samples"] if len(rows) > 20 else []
-    show(flags.json, {"rows": rows, "out": out}, "\n".join([*shown, *more, *([str(out)] if out else [])]))
+    print_result(
+        flags.json, {"rows": rows, "out": out}, "\n".join([*shown, *more, *([str(out)] if out else [])])
+    )
 
 
 VERBS = [(measure, "measure", MEASURE), (export, "export", EXPORT), (predict, "predict", PREDICT)]

@@ -32,7 +32,7 @@ def doctor(
     """
     del debug
     from torchlift.cli.health import examine
-    from torchlift.cli.output import show
+    from torchlift.cli.output import print_result
 
     if run is None:
         looks = list(examine(out, data))
@@ -43,7 +43,7 @@ def doctor(
     rows = [f"{MARKS[look.state]} {look.name:<14}{look.detail}" for look in looks]
     fixes = [f"\n    {look.fix}" if look.fix else "" for look in looks]
     text = "\n".join(row + fix for row, fix in zip(rows, fixes, strict=True))
-    show(json, {"looks": [dataclasses.asdict(look) for look in looks]}, text)
+    print_result(json, {"looks": [dataclasses.asdict(look) for look in looks]}, text)
     return int(any(look.state == "error" for look in looks))
 
 

@@ -30,7 +30,7 @@ def fit(
 
     config = read_config(flags, tensorboard=tensorboard)
 
-    from torchlift.cli.output import show
+    from torchlift.cli.output import print_result
     from torchlift.cli.pages import read_json, try_rebuild
     from torchlift.cli.session import one_recipe, open_session
     from torchlift.train import rng
@@ -55,7 +55,7 @@ def fit(
     )
     summary = read_json(out / "result.json")
     places = {"out": out, "model": out / "model.tl", "report": try_rebuild(out)}
-    show(flags.json, without_history(summary) | places, text(summary, places))
+    print_result(flags.json, without_history(summary) | places, run_summary(summary, places))
 
 
 def without_history(summary: dict[str, Any]) -> dict[str, Any]:
@@ -63,35 +63,37 @@ def without_history(summary: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in summary.items() if name != "history"}
 
 
-def text(summary: dict[str, Any], places: dict[str, Any]) -> str:
+def run_summary(summary: dict[str, Any], places: dict[str, Any]) -> str:
     """A run in a few lines."""
-    from torchlift.cli.output import lines, number
+    from torchlift.cli.output import lines, readable
 
     before, after, cost = summary["before"], summary["after"], summary["cost"]
-    scores = {f"{summary['metric']} ({score})": number(value) for score, value in summary["results"].items()}
+    scores = {
+        f"{summary['metric']} ({score})": readable(value) for score, value in summary["results"].items()
+    }
     facts = {
         "recipe": summary["settings"]["in short"],
         **scores,
         "cost": f"{cost['epochs']:.4g} plain epochs, {cost['seconds']:.1f} s",
-        **target_and_achieved(summary.get("history") or []),
+        **targets_text(summary.get("history") or []),
         "parameters": f"{after['nonzero']:,} non-zero of {after['params']:,} (before: {before['params']:,})",
         "file": f"{after['file_bytes']:,} bytes (before: {before['file_bytes']:,})",
-        "multiply-adds": number(after["macs"]),
+        "multiply-adds": readable(after["macs"]),
         "latency": f"{after['latency_ms']:.3g} ms",
     }
     return lines(facts | {name: str(path) for name, path in places.items() if path})
 
 
-def target_and_achieved(history: list[dict[str, Any]]) -> dict[str, str]:
+def targets_text(history: list[dict[str, Any]]) -> dict[str, str]:
     """Targets of a pruning, each with what came out."""
-    from torchlift.cli.output import number
+    from torchlift.cli.output import readable
 
     last: dict[str, Any] = {}
     for row in history:
         last |= row
     names = [key.removesuffix("_target") for key in last if key.endswith("_target")]
     return {
-        name: f"{number(last[name])} (target {number(last[f'{name}_target'])})"
+        name: f"{readable(last[name])} (target {readable(last[f'{name}_target'])})"
         for name in names
         if name in last
     }

@@ -55,7 +55,7 @@ def invert(
     if (input is None) == (observation is None):
         raise ValueError("give one of --input FILE and --observation FILE")
     from torchlift.cli.inverting import Request, perform
-    from torchlift.cli.output import lines, number, show
+    from torchlift.cli.output import lines, print_result, readable
 
     request = Request(
         model=model, arg=arg, weights=weights, image=input, observation=observation, shape=shape,
@@ -63,8 +63,8 @@ def invert(
         max_iter=max_iter, seed=seed, out=out,
     )  # fmt: skip
     said = perform(request)
-    facts = {name: number(value) for name, value in said["torchlift"].items() if value is not None}
-    show(json, said, lines(facts | {"report": said["report"]}))
+    facts = {name: readable(value) for name, value in said["torchlift"].items() if value is not None}
+    print_result(json, said, lines(facts | {"report": said["report"]}))
 
 
 VERBS = [(invert, "invert", EXAMPLE)]

@@ -24,11 +24,11 @@ def report(
     del debug
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}")
-    from torchlift.cli.output import show
+    from torchlift.cli.output import print_result
     from torchlift.cli.pages import rebuild
 
     path = rebuild(folder)
-    show(json, {"report": path}, str(path))
+    print_result(json, {"report": path}, str(path))
 
 
 VERBS = [(report, "report", EXAMPLE)]

@@ -8,8 +8,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from torchlift.cli.flags import JOBS, Debug, Json
-from torchlift.cli.output import lines, note, plain, show
-from torchlift.cli.pairs import unknown
+from torchlift.cli.output import lines, plain, print_note, print_result
+from torchlift.cli.pairs import unknown_name
 from torchlift.cli.reproduction import Entry, find_entries
 
 EXAMPLE = """Examples:
@@ -61,10 +61,12 @@ def reproduce(
     del debug
     entries = find_entries(papers)
     if name is None:
-        show(json, {"entries": {key: entry.title for key, entry in entries.items()}}, listed(entries))
+        print_result(
+            json, {"entries": {key: entry.title for key, entry in entries.items()}}, entry_list(entries)
+        )
         return
     if name not in entries:
-        raise unknown("reproduce: entry", name, entries)
+        raise unknown_name("reproduce: entry", name, entries)
     for option, value in {"--seeds": seeds, "--images": images}.items():
         if value is not None and value < 1:
             raise ValueError(f"{option} must be at least 1, got {value}")
@@ -91,7 +93,7 @@ def reproduce(
         run_entry(entries[name], chosen, out, json)
 
 
-def listed(entries: Mapping[str, Entry]) -> str:
+def entry_list(entries: Mapping[str, Entry]) -> str:
     """Names and titles, paper by paper."""
     papers: dict[str, dict[str, str]] = {}
     for name, entry in entries.items():
@@ -112,8 +114,8 @@ def run_entry(entry: Entry, chosen: Mapping[str, object], out: Path, json: bool)
     try:
         report.write(report.reproduction_page(result), page)
     except ImportError as error:
-        note(f"torchlift: no page: {error}; pip install 'torchlift[report]'")
-    show(json, result | {"json": record, "page": page}, f"{result['finding']}\n\n{record}\n{page}")
+        print_note(f"torchlift: no page: {error}; pip install 'torchlift[report]'")
+    print_result(json, result | {"json": record, "page": page}, f"{result['finding']}\n\n{record}\n{page}")
 
 
 VERBS = [(reproduce, "reproduce", EXAMPLE)]

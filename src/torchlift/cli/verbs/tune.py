@@ -65,7 +65,7 @@ def tune(
 
     config = read_config(flags, space=space, trials=trials, folds=folds, workers=workers)
 
-    from torchlift.cli.output import show
+    from torchlift.cli.output import print_result
     from torchlift.cli.pages import try_rebuild
     from torchlift.cli.searches import best_config, run_search
     from torchlift.train import Interrupted
@@ -79,10 +79,10 @@ def tune(
     best = out / "best.toml"
     write(best, best_config(config, tuned.values).encode())
     places = {"out": out, "best_config": best, "report": try_rebuild(out)}
-    show(flags.json, tuned.data() | places, text(tuned, places))
+    print_result(flags.json, tuned.data() | places, search_summary(tuned, places))
 
 
-def text(tuned: "Tuned", places: dict[str, Path | None]) -> str:
+def search_summary(tuned: "Tuned", places: dict[str, Path | None]) -> str:
     """The search for people."""
     where = "\n".join(f"{name}: {path}" for name, path in places.items() if path)
     return f"{tuned.table()}\n\n{where}\n\ntorchlift fit --config {places['best_config']}"

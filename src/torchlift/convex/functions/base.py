@@ -67,7 +67,7 @@ def samples(x: Tensor) -> Tensor:
     return x.reshape(len(x), -1)
 
 
-def positive(name: str, alpha: float) -> None:
+def check_weight(name: str, alpha: float) -> None:
     """Refuse weights that are not positive numbers."""
     if not 0 < alpha < math.inf:
         raise ConvexError(f"{name}: alpha must be positive and finite, got {alpha}")
@@ -81,7 +81,7 @@ class Custom(Function):
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        positive(type(self.inner).__name__, self.alpha)
+        check_weight(type(self.inner).__name__, self.alpha)
 
     def fn(self, x: Tensor) -> Tensor:
         """α f(x); a value summed over the batch already is asked for sample by sample."""

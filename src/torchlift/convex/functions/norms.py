@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchlift.convex.functions.base import ConvexError, Function, Weight, positive, samples
+from torchlift.convex.functions.base import ConvexError, Function, Weight, check_weight, samples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class L1(Function):
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        positive("L1", self.alpha)
+        check_weight("L1", self.alpha)
 
     def fn(self, x: Tensor) -> Tensor:
         """α Σ|x|."""
@@ -56,7 +56,7 @@ class L2(Function):
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        positive("L2", self.alpha)
+        check_weight("L2", self.alpha)
 
     def fn(self, x: Tensor) -> Tensor:
         """α/2 Σx²."""
@@ -164,7 +164,7 @@ class GroupL1(Function):
     dims: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        positive("GroupL1", self.alpha)
+        check_weight("GroupL1", self.alpha)
 
     def _lengths(self, x: Tensor) -> Tensor:
         if not self.dims:

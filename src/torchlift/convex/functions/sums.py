@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from torchlift.convex.functions.base import Function, Weight, positive, reweighted
+from torchlift.convex.functions.base import Function, Weight, check_weight, reweighted
 from torchlift.convex.functions.norms import L2
 
 _STEPS = 500
@@ -19,7 +19,7 @@ class Sum(Function):
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        positive("Sum", self.alpha)
+        check_weight("Sum", self.alpha)
 
     def fn(self, x: Tensor) -> Tensor:
         """α Σ f(x)."""

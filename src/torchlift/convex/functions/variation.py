@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchlift.convex.functions.base import ConvexError, Function, Weight, positive, samples
+from torchlift.convex.functions.base import ConvexError, Function, Weight, check_weight, samples
 from torchlift.convex.functions.norms import Box, GroupL1
 from torchlift.convex.operators import Differences
 
@@ -28,7 +28,7 @@ class TV(Function):
     dims: int | None = None
 
     def __post_init__(self) -> None:
-        positive("TV", self.alpha)
+        check_weight("TV", self.alpha)
 
     def analysis(self, ndim: int) -> tuple[Differences, GroupL1]:
         """D and the norm of D x, for batches with ``ndim`` dimensions."""

@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchlift.convex.functions.base import ConvexError, Function, Weight, positive, samples
+from torchlift.convex.functions.base import ConvexError, Function, Weight, check_weight, samples
 from torchlift.convex.operators.base import Operator
 
 _R3 = math.sqrt(3)
@@ -98,7 +98,7 @@ class Wavelets(Function):
     dims: int | None = None
 
     def __post_init__(self) -> None:
-        positive("Wavelets", self.alpha)
+        check_weight("Wavelets", self.alpha)
         if self.name not in FILTERS:
             raise ConvexError(f"Wavelets: no wavelet {self.name!r}; known: {', '.join(FILTERS)}")
 

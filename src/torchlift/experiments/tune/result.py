@@ -55,7 +55,7 @@ class Tuned:
         )
         states = [trial.state for trial in self.trials]
         counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        rows = [f"{t.number:>5}  {t.value:<12.6g}{short(t.params)}" for t in done[:most]]
+        rows = [f"{t.number:>5}  {t.value:<12.6g}{params_line(t.params)}" for t in done[:most]]
         return "\n".join([f"trial  {self.metric:<12}parameters", *rows, f"{len(states)} trials: {counts}"])
 
     def data(self) -> dict[str, Any]:
@@ -76,6 +76,6 @@ class Tuned:
         return report.write(tuning_page(json.loads(json.dumps(self.data(), default=str))), Path(path))
 
 
-def short(params: dict[str, Any]) -> str:
+def params_line(params: dict[str, Any]) -> str:
     """Parameters in one line."""
     return "  ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in params.items())

@@ -103,7 +103,7 @@ def search(
     else:
         share = Share(folder, higher, seed, prune, objective, trials)
         run_all(share, range(workers), workers if executor is None else executor)
-    tuned = collect(
+    tuned = tuned_so_far(
         open_study(folder, higher, prune) if folder else study, objective, metric, higher, flat(about)
     )
     if folder is not None:
@@ -224,7 +224,7 @@ class Share:
         optimize(study, signed, self.trials, self.seed + 1000 * (rank + 1))
 
 
-def collect(study: Any, objective: Objective, metric: str, higher: bool, about: dict[str, Any]) -> Tuned:
+def tuned_so_far(study: Any, objective: Objective, metric: str, higher: bool, about: dict[str, Any]) -> Tuned:
     """What the study knows now."""
     done = study.get_trials(states=(optuna().trial.TrialState.COMPLETE,))
     if not done:

@@ -22,33 +22,34 @@ def tuning_page(search: Data) -> report.Page:
     names = list(dict.fromkeys(name for trial in trials for name in trial["params"]))
     sections = [
         report.Section(
-            "Best", [report.Cards([report.Card(f"valid {metric}", search.get("value"))]), best(search)]
+            "Best",
+            [report.Cards([report.Card(f"valid {metric}", search.get("value"))]), best_settings(search)],
         ),
         report.Section(
             "Along each parameter",
             [scatter(done, name, metric, is_log(search, name)) for name in names if numeric(done, name)],
         ),
-        report.Section("Trials", [table(trials, names, metric, better)]),
-        report.Section("Settings", [report.KeyValues(settings(search.get("about") or {}))]),
+        report.Section("Trials", [trials_table(trials, names, metric, better)]),
+        report.Section("Settings", [report.KeyValues(search_settings(search.get("about") or {}))]),
     ]
     subtitle = f"{len(done)} of {len(trials)} trials complete"
     return report.Page(
-        title(search.get("about") or {}), subtitle, [section for section in sections if section.blocks]
+        search_title(search.get("about") or {}), subtitle, [section for section in sections if section.blocks]
     )
 
 
-def best(search: Data) -> report.KeyValues:
+def best_settings(search: Data) -> report.KeyValues:
     """What was drawn, at its best; what was fixed stands among the settings."""
     return report.KeyValues(search.get("best") or {})
 
 
-def title(about: Data) -> str:
+def search_title(about: Data) -> str:
     """What was searched, in words."""
     recipe = name_in(about.get("recipe.import", ""))
     return f"{recipe}: search for the best settings" if recipe else "Search for the best settings"
 
 
-def settings(about: Data) -> dict[str, Any]:
+def search_settings(about: Data) -> dict[str, Any]:
     """What was searched and how, in words: no module paths, no digests of models and data."""
     fixed = {key: value for key, value in about.items() if key.split(".")[0] in ("fixed", "settings")}
     plain = {key: value for key, value in fixed.items() if key.split(".")[-1] not in HIDDEN}
@@ -91,7 +92,7 @@ def name_in(path: object) -> str:
     return str(path).rpartition(":")[2].rpartition(".")[2]
 
 
-def table(trials: list[Data], names: list[str], metric: str, better: Any) -> report.Table:
+def trials_table(trials: list[Data], names: list[str], metric: str, better: Any) -> report.Table:
     """All trials."""
     columns = [
         report.Column("trial"),
@@ -105,7 +106,7 @@ def table(trials: list[Data], names: list[str], metric: str, better: Any) -> rep
             str(trial["number"]),
             str(trial["state"]),
             trial["value"],
-            *(cell(trial["params"].get(name)) for name in names),
+            *(trial_cell(trial["params"].get(name)) for name in names),
             trial["seconds"],
         ]
         for trial in trials
@@ -113,7 +114,7 @@ def table(trials: list[Data], names: list[str], metric: str, better: Any) -> rep
     return report.Table(columns, rows, "Pruned trials show the metric they were stopped at.")
 
 
-def cell(value: Any) -> str | float | None:
+def trial_cell(value: Any) -> str | float | None:
     """A number as it is, anything else in words."""
     return (
         value

@@ -17,7 +17,7 @@ def squashed(w: Tensor) -> Tensor:
     return t / (2 * t.abs().max().clamp_min(torch.finfo(w.dtype).tiny)) + 0.5
 
 
-def rounded(r: Tensor, bits: int) -> Tensor:
+def rounded_unit(r: Tensor, bits: int) -> Tensor:
     """[(2^k − 1) r] / (2^k − 1): one of 2^k values in [0, 1]."""
     top = 2**bits - 1
     return torch.round(top * r) / top
@@ -29,7 +29,7 @@ def dorefa(w: Tensor, bits: int, scale: Tensor) -> Tensor:
         value = w.abs().mean() * torch.where(w < 0, -1.0, 1.0)
         return value.detach() + (w - w.detach())
     r = squashed(w)
-    return scale * (2 * (rounded(r, bits).detach() + (r - r.detach())) - 1)
+    return scale * (2 * (rounded_unit(r, bits).detach() + (r - r.detach())) - 1)
 
 
 class Squashed(Node):

@@ -18,7 +18,7 @@ def stretched(chance: Tensor) -> Tensor:
     return (LOW + (HIGH - LOW) * chance).clamp(0, 1)
 
 
-def drawn(logit: Tensor) -> Tensor:
+def concrete_sample(logit: Tensor) -> Tensor:
     """A hard concrete draw: s = σ((log u − log(1 − u) + log α) / β), stretched."""
     u = torch.rand_like(logit).clamp(1e-6, 1 - 1e-6)
     return stretched(torch.sigmoid((u.log() - (1 - u).log() + logit) / TEMPERATURE))
@@ -42,7 +42,9 @@ class Concrete(Node):
 
     def forward(self) -> Tensor:
         """A draw while training, the middle of the distribution otherwise."""
-        return self.weight * (drawn(self.logit) if self.training else stretched(torch.sigmoid(self.logit)))
+        return self.weight * (
+            concrete_sample(self.logit) if self.training else stretched(torch.sigmoid(self.logit))
+        )
 
     def penalty(self) -> Tensor | float:
         """λ Σ P(z ≠ 0): the expected number of weights that are left."""

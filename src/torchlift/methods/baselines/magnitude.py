@@ -15,9 +15,9 @@ from torchlift.methods.sparsity.pruned_weights import (
     dropped,
     logger,
     magnitudes,
+    prunable_weights,
     rewound,
     sparsity,
-    weights,
     why_not,
 )
 
@@ -65,7 +65,7 @@ class MagnitudePruning(Recipe):
                 log=log,
             )
             goal = self.sparsity * (1 - (1 - (k + 1) / self.steps) ** 3)
-            task = dropped(task, magnitudes(weights(task, self.where, self.skip)), goal, self.scope)
+            task = dropped(task, magnitudes(prunable_weights(task, self.where, self.skip)), goal, self.scope)
         fit(
             task,
             name="finetune",
@@ -130,7 +130,7 @@ class IterativeMagnitude(Recipe):
 
     def by_rate(self, task: Task) -> list[tuple[float, dict[str, nn.Parameter]]]:
         """The weights of every glob, each with the first that fits, and their rate."""
-        rates, every = self.rates(), weights(task, self.where, self.skip)
+        rates, every = self.rates(), prunable_weights(task, self.where, self.skip)
         first = {name: next((glob for glob in rates if matches(name, glob)), None) for name in every}
         return [
             (rate, chosen)
@@ -152,7 +152,7 @@ class IterativeMagnitude(Recipe):
     def total_sparsity(self, task: Task) -> float:
         """The sparsity that all rounds together make."""
         sizes = [(rate, sum(w.numel() for w in chosen.values())) for rate, chosen in self.by_rate(task)]
-        total = sum(w.numel() for w in weights(task, self.where, self.skip).values())
+        total = sum(w.numel() for w in prunable_weights(task, self.where, self.skip).values())
         return sum(size * (1 - (1 - rate) ** self.rounds) for rate, size in sizes) / total
 
 

@@ -75,7 +75,9 @@ class Slim(WeightLift):
         worth = torch.cat(
             [torch.full_like(n.factor, n.weight.numel() / n.factor.numel()).flatten() for n in scaled]
         )
-        dropped = gates.lowest(scores, torch.zeros_like(scores), worth, self.sparsity * float(worth.sum()))
+        dropped = gates.lowest_scores(
+            scores, torch.zeros_like(scores), worth, self.sparsity * float(worth.sum())
+        )
         plain = super().project(problem, fit)
         for (name, slots), mask in zip(
             problem.slots.items(), dropped.split([node.factor.numel() for node in scaled]), strict=True

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Node, WeightLift
-from torchlift.core.merge import compose
+from torchlift.core.merge import weight_after
 from torchlift.errors import TorchliftError
 
 Side = Literal["out", "in", "both"]
 
 
-def residual(down: Tensor, up: Tensor, weight: Tensor, axis: int) -> Tensor:
+def plus_identity(down: Tensor, up: Tensor, weight: Tensor, axis: int) -> Tensor:
     """(I + B A) w along one axis, without forming I + B A."""
-    return weight + compose(down, compose(up, weight, axis), axis)
+    return weight + weight_after(down, weight_after(up, weight, axis), axis)
 
 
 class Expanded(Node):
@@ -39,7 +39,7 @@ class Expanded(Node):
         """The merged weight."""
         weight = self.weight
         for axis, up in self.up.items():
-            weight = residual(self.down[axis], up, weight, int(axis))
+            weight = plus_identity(self.down[axis], up, weight, int(axis))
         return weight
 
     def project(self) -> Tensor:

@@ -10,7 +10,7 @@ from torch.nn.functional import batch_norm
 
 from torchlift.core import Fit, ModuleLift, Node, Problem, merge, nodes
 from torchlift.core.outputs import OutputShape, own_shape
-from torchlift.methods.neural_lifting.residual import axis
+from torchlift.methods.neural_lifting.residual import feature_axis
 
 
 class Normed(Node):
@@ -40,7 +40,7 @@ class Normed(Node):
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output, normalized."""
         z = self.inner(x)
-        last = z.ndim > 2 and axis(z, self.shape.layout) == -1
+        last = z.ndim > 2 and feature_axis(z, self.shape.layout) == -1
         rows = z.flatten(0, -2) if last else z
         settings = (self.gamma, self.beta, self.training, self.momentum, self.epsilon)
         moments = (self.mean, self.variance) if self.training else self.moments()
@@ -56,11 +56,11 @@ class Normed(Node):
 
     def project(self) -> nn.Module:
         """The layer with the running normalization folded in; of a weight on a grid, into the steps."""
-        scale, shift = fold(self.gamma, self.beta, *self.moments(), self.epsilon)
+        scale, shift = norm_as_affine(self.gamma, self.beta, *self.moments(), self.epsilon)
         return merge.scale(self.inner, scale.detach(), shift.detach())
 
 
-def fold(
+def norm_as_affine(
     gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, epsilon: float
 ) -> tuple[Tensor, Tensor]:
     """γ (z − μ) / √(σ² + ε) + β as scale · z + shift."""

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torchlift.core import Batch, Fit, Node, Problem, Reparametrized, WeightLift, nodes
 from torchlift.core.weights import weights_in_place
 from torchlift.errors import DivergedError, SelectionError, TorchliftError
-from torchlift.tree import leaves, like, select
+from torchlift.tree import leaves, like, select_rows
 
 
-def turned(weight: Tensor, left: Tensor, right: Tensor) -> Tensor:
+def rotated_weight(weight: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """Lᵀ W R of the weight as a matrix: outputs by everything else."""
     matrix = weight.flatten(1)
     matrix = left.T @ matrix if left.numel() else matrix
@@ -49,7 +49,7 @@ class RotatedWeight(Node):
     def forward(self) -> Tensor:
         """The weight."""
         left, right = self.bases()
-        return turned(self.coordinates, left.T, right.T)
+        return rotated_weight(self.coordinates, left.T, right.T)
 
     def project(self) -> Tensor:
         """The weight, for good."""
@@ -74,7 +74,7 @@ class RotatedWeight(Node):
         weight = self()
         for mine, new in zip(self.bases(), (left, right), strict=True):
             mine.copy_(new)
-        self.coordinates.copy_(turned(weight, left, right))
+        self.coordinates.copy_(rotated_weight(weight, left, right))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +127,7 @@ def parts(batch: Batch, samples: int = 128, count: int = 8) -> list[Batch]:
     """The first samples of a batch, in ``count`` parts of two or more: each gives one gradient."""
     first = next(leaves(batch))
     index = torch.arange(min(samples, len(first)), device=first.device)
-    return [select(batch, some) for some in index.tensor_split(max(1, min(count, len(index) // 2)))]
+    return [select_rows(batch, some) for some in index.tensor_split(max(1, min(count, len(index) // 2)))]
 
 
 def rotated(problem: Problem) -> dict[str, RotatedWeight]:
@@ -149,7 +149,7 @@ def gradient_moments(problem: Problem, batches: Iterable[Batch]) -> dict[str, tu
                 gradients = torch.autograd.grad(value, wanted, materialize_grads=True)
             for (name, node), gradient in zip(turning_weights.items(), gradients, strict=True):
                 left, right = node.bases()
-                new = node.moments(turned(gradient, left.T, right.T))
+                new = node.moments(rotated_weight(gradient, left.T, right.T))
                 old = sums.get(name, (0.0, 0.0))
                 sums[name] = (old[0] + new[0], old[1] + new[1])
     return sums

@@ -29,7 +29,7 @@ def patches(layer: Convolution, x: Tensor) -> Tensor:
     return x.permute(places).flatten(1 + dims).flatten(0, dims)
 
 
-def whitening(rows: Tensor, damping: float) -> Tensor:
+def symmetric_whitening(rows: Tensor, damping: float) -> Tensor:
     """P = U (Λ + damping · λ_max)^(−1/2) Uᵀ over its mean diagonal, U Λ Uᵀ the covariance of the rows."""
     centered = (rows - rows.mean(0)).double()
     values, vectors = torch.linalg.eigh(centered.T @ centered / len(rows))
@@ -102,7 +102,7 @@ class Whitened(WeightLift):
                 raise TorchliftError(
                     f"{self!r}: {rows.shape[1]} inputs of {name}, only {len(rows)} patches: raise samples."
                 )
-            nodes[name] = WhitenedKernel(drawn_anew(layer), whitening(rows, self.damping))
+            nodes[name] = WhitenedKernel(drawn_anew(layer), symmetric_whitening(rows, self.damping))
         for node in nodes.values():
             node.way_back = self
         return Reparametrized(copy.deepcopy(problem), nodes, self)
@@ -131,7 +131,7 @@ def layer_inputs(problem: Problem, x: Any, eligible: Mapping[str, Tensor]) -> di
 
     def watch(name: str, layer: Convolution) -> Any:
         def hook(_: nn.Module, args: tuple[Tensor, ...]) -> None:
-            seen.setdefault(name, padded(layer, args[0].detach()))
+            seen.setdefault(name, padded_input(layer, args[0].detach()))
 
         return layer.register_forward_pre_hook(hook)
 
@@ -148,7 +148,7 @@ def layer_inputs(problem: Problem, x: Any, eligible: Mapping[str, Tensor]) -> di
     return seen
 
 
-def padded(layer: Convolution, x: Tensor) -> Tensor:
+def padded_input(layer: Convolution, x: Tensor) -> Tensor:
     """The input as the kernel slides over it."""
     x = x.unsqueeze(0) if x.ndim == len(layer.kernel_size) + 1 else x
     both = [side for size in reversed(padding_of(layer)) for side in (size, size)]

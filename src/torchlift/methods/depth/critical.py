@@ -14,7 +14,7 @@ from torchlift.errors import SelectionError, TorchliftError
 from torchlift.flow.trace import chunks, flow
 from torchlift.loss import evaluating, output, split
 from torchlift.methods.depth.deeper import Deeper, Gather
-from torchlift.methods.depth.segments import near, segments
+from torchlift.methods.depth.segments import nearest_activation, segments
 from torchlift.methods.depth.spots import CONVOLUTIONS
 from torchlift.methods.neural_lifting.lifter import BYPASSING
 from torchlift.tree import like
@@ -116,7 +116,7 @@ class CriticalLayer(ModuleLift):
         shape = flow(body, next(chunks(like(first, next(iter(mine.values())).slope), 8)))
         seen = self.watched(lifted, mine, itertools.chain([first], inputs))
         for name, node in mine.items():
-            activation = self.activation or near(body, shape, name, repr(self))
+            activation = self.activation or nearest_activation(body, shape, name, repr(self))
             nearly = self.tolerance or TOLERANCE.get(node.slope.dtype, 1e-3)
             node.place_on_pieces(
                 activation, segments(activation, nearly, repr(self)), seen[name], self.margin

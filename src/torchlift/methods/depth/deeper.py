@@ -7,17 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Dial, Node
-from torchlift.flow.affine import Moments, by_row, compose, rows
+from torchlift.flow.affine import Moments, by_row, composed_weight, rows
 from torchlift.methods.depth.factor import (
     carried,
     composed,
-    exact,
-    fill,
+    copy_into,
     fit_inside,
     grouped_factors,
+    in_double,
     orthogonal,
     pointwise,
-    resized,
+    resized_layer,
 )
 from torchlift.methods.depth.segments import LinearPiece
 
@@ -52,10 +52,10 @@ class Deeper(Node):
             each = len(flat) // self.groups
             features = self.groups * min(each, flat.shape[1]) if width is None else width
             second, start = grouped_factors(flat, self.groups, features, generator)
-            self.inner = resized(layer, features)
+            self.inner = resized_layer(layer, features)
             self.outer = pointwise(layer, features, len(weight))
-            fill(self.outer.get_parameter("weight"), second)
-        fill(self.inner.get_parameter("weight"), start)
+            copy_into(self.outer.get_parameter("weight"), second)
+        copy_into(self.inner.get_parameter("weight"), start)
         self.activation: nn.Module = nn.Identity()
         self.fade = Dial(0.0, 1.0, "linear") if fade else None
         self.register_buffer("slope", weight.new_ones(features))
@@ -101,40 +101,45 @@ class Deeper(Node):
 
         slope, offset = of("slope"), of("offset")
         scale, shift = fit_inside(seen.low.cpu(), seen.high.cpu(), of("low"), of("high"), margin)
-        inner = by_row(scale, exact(self.inner.get_parameter("weight")))
-        weight, own = exact(layer.get_parameter("weight")), layer.bias
-        bias = exact(own) if isinstance(own, Tensor) else weight.new_zeros(len(weight))
+        inner = by_row(scale, in_double(self.inner.get_parameter("weight")))
+        weight, own = in_double(layer.get_parameter("weight")), layer.bias
+        bias = in_double(own) if isinstance(own, Tensor) else weight.new_zeros(len(weight))
         if self.residual:
             back = torch.linalg.inv(
                 slope[:, None] * inner.flatten(1) + torch.eye(features, dtype=torch.float64)
             )
-            outer = compose(weight, back.view_as(inner))
+            outer = composed_weight(weight, back.view_as(inner))
         else:
-            parts = exact(self.outer.get_parameter("weight")).chunk(self.groups)
+            parts = in_double(self.outer.get_parameter("weight")).chunk(self.groups)
             sizes = (slope * scale).view(self.groups, 1, -1, *[1] * (weight.ndim - 2))
             outer = torch.cat([block / size for block, size in zip(parts, sizes, strict=True)])
-        fill(self.inner.get_parameter("weight"), inner)
-        fill(self.inner.get_parameter("bias"), shift)
-        fill(self.outer.get_parameter("weight"), outer)
-        fill(self.outer.get_parameter("bias"), bias - carried(outer, slope * shift + offset, self.groups))
-        fill(self.slope, slope)
-        fill(self.offset, offset)
+        copy_into(self.inner.get_parameter("weight"), inner)
+        copy_into(self.inner.get_parameter("bias"), shift)
+        copy_into(self.outer.get_parameter("weight"), outer)
+        copy_into(
+            self.outer.get_parameter("bias"), bias - carried(outer, slope * shift + offset, self.groups)
+        )
+        copy_into(self.slope, slope)
+        copy_into(self.offset, offset)
 
     def project(self) -> nn.Module:
         """The merged layer; λ and μ are those of the straight pieces, or of the fit last made to data."""
         layer = copy.deepcopy(self.template[0]).to_empty(device=self.slope.device).to(self.slope.dtype)
-        slope, offset = exact(self.slope), exact(self.offset)
-        inner, outer = exact(self.inner.get_parameter("weight")), exact(self.outer.get_parameter("weight"))
-        shift = slope * exact(self.inner.get_parameter("bias")) + offset
+        slope, offset = in_double(self.slope), in_double(self.offset)
+        inner, outer = (
+            in_double(self.inner.get_parameter("weight")),
+            in_double(self.outer.get_parameter("weight")),
+        )
+        shift = slope * in_double(self.inner.get_parameter("bias")) + offset
         with torch.no_grad():
             weight = composed(outer, by_row(slope, inner), self.groups)
             weight = weight + outer if self.residual else weight
-            fill(layer.get_parameter("weight"), weight)
-            moved, back = carried(outer, shift, self.groups), exact(self.outer.get_parameter("bias"))
+            copy_into(layer.get_parameter("weight"), weight)
+            moved, back = carried(outer, shift, self.groups), in_double(self.outer.get_parameter("bias"))
             if not isinstance(layer.bias, Tensor) and not vanishes(moved + back, moved, self.slope.dtype):
                 layer.register_parameter("bias", nn.Parameter(self.slope.new_empty(len(weight))))
             if isinstance(layer.bias, Tensor):
-                fill(layer.get_parameter("bias"), moved + back)
+                copy_into(layer.get_parameter("bias"), moved + back)
         return layer
 
     @torch.no_grad()

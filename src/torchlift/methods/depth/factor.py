@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.errors import TorchliftError
-from torchlift.flow.affine import compose, through
+from torchlift.flow.affine import composed_weight, through
 
 
 def orthogonal(size: int, generator: torch.Generator | None, like: Tensor) -> Tensor:
@@ -62,8 +62,10 @@ def grouped_factors(
 
 
 def composed(second: Tensor, first: Tensor, groups: int) -> Tensor:
-    """:func:`torchlift.flow.affine.compose`, group by group."""
-    return torch.cat([compose(a, b) for a, b in zip(second.chunk(groups), first.chunk(groups), strict=True)])
+    """:func:`torchlift.flow.affine.composed_weight`, group by group."""
+    return torch.cat(
+        [composed_weight(a, b) for a, b in zip(second.chunk(groups), first.chunk(groups), strict=True)]
+    )
 
 
 def carried(weight: Tensor, value: Tensor, groups: int) -> Tensor:
@@ -93,7 +95,7 @@ def fit_inside(
     return scale, shift
 
 
-def resized(layer: nn.Module, features: int) -> nn.Module:
+def resized_layer(layer: nn.Module, features: int) -> nn.Module:
     """The layer with another number of outputs, all zero."""
     assert isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
     weight = layer.weight.new_zeros(features, *layer.weight.shape[1:])
@@ -117,12 +119,12 @@ def pointwise(layer: nn.Module, inputs: int, outputs: int) -> nn.Module:
     return kind.to(like)
 
 
-def exact(tensor: Tensor) -> Tensor:
+def in_double(tensor: Tensor) -> Tensor:
     """In float64, off the graph."""
     return tensor.detach().double().cpu()
 
 
-def fill(target: Tensor, values: Tensor) -> None:
+def copy_into(target: Tensor, values: Tensor) -> None:
     """Copy values of the same number into a tensor."""
     with torch.no_grad():
         target.copy_(values.view_as(target))

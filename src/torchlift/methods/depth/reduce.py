@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from torchlift.errors import TorchliftError
-from torchlift.flow.activity import moments, pieces
+from torchlift.flow.activity import input_pieces, moments
 from torchlift.flow.affine import Moments
 from torchlift.flow.trace import chunks, flow
 from torchlift.loss import call, output
-from torchlift.methods.depth.splice import StraightLine, growth, merged, spliced
+from torchlift.methods.depth.splice import StraightLine, growth, merged_layer, spliced
 from torchlift.methods.depth.spots import Spot, spots
 
 
@@ -35,11 +35,11 @@ def reduced(
     bends = depth(model, x)
     done, start, banned = Reduced(copy.deepcopy(model), (bends, bends)), bends, dict[str, str]()
     while True:
-        open_, refused = candidates(done.model, x, banned)
+        open_, refused = merge_candidates(done.model, x, banned)
         free, bent = [s for s in open_ if s.bend is None], [s for s in open_ if s.bend is not None]
         wanted = bool(bent) and (layers is None or bends > layers)
         seen = moments(done.model, x) if wanted and not free else {}
-        done.linearity |= {name: score(one) for name, one in seen.items()}
+        done.linearity |= {name: linearity_score(one) for name, one in seen.items()}
         best = max(bent, key=lambda s: done.linearity[s.layer]) if seen else None
         if best is not None and layers is None and done.linearity[best.layer] < threshold:
             best = None
@@ -54,15 +54,17 @@ def reduced(
         done.merged = (*done.merged, spot.layer)
         bends = depth(done.model, x)
     enough = "" if layers is None else f"{layers} that bend were asked for"
-    done.kept = refused | {s.layer: enough or short(seen[s.layer], threshold) for s in bent}
+    done.kept = refused | {s.layer: enough or not_linear(seen[s.layer], threshold) for s in bent}
     done.depth = (start, bends)
     done.model.train(model.training)
     return done
 
 
-def candidates(model: nn.Module, x: Any, banned: Mapping[str, str]) -> tuple[list[Spot], dict[str, str]]:
+def merge_candidates(
+    model: nn.Module, x: Any, banned: Mapping[str, str]
+) -> tuple[list[Spot], dict[str, str]]:
     """What can be merged as far as the structure goes, and why the rest cannot."""
-    shape = flow(model, next(chunks(next(pieces(x, model)), 32)))
+    shape = flow(model, next(chunks(next(input_pieces(x, model)), 32)))
     every = spots(model, shape)
     refused = {s.layer: banned.get(s.layer) or s.refusal for s in every if s.refusal or s.layer in banned}
     refused = {n: why for n, why in refused.items() if any(s.layer == n and s.bend for s in every)}
@@ -72,13 +74,13 @@ def candidates(model: nn.Module, x: Any, banned: Mapping[str, str]) -> tuple[lis
     return [s for s in every if not s.refusal and s.layer not in banned], refused
 
 
-def score(seen: Moments) -> float:
+def linearity_score(seen: Moments) -> float:
     """The least |ρ| of a layer; constant neurons are lines."""
     correlations = seen.correlation[~seen.correlation.isnan()]
     return float(correlations.min()) if correlations.numel() else 1.0
 
 
-def short(seen: Moments, threshold: float) -> str:
+def not_linear(seen: Moments, threshold: float) -> str:
     """Why a layer is not linear enough."""
     correlations = torch.nan_to_num(seen.correlation, nan=2.0)
     return f"neuron {int(correlations.argmin())} bends: |ρ| {float(correlations.min()):.4f} < {threshold}"
@@ -86,12 +88,12 @@ def short(seen: Moments, threshold: float) -> str:
 
 def depth(model: nn.Module, x: Any) -> int:
     """How many layers bend: activations in one call."""
-    return len(flow(model, next(chunks(next(pieces(x, model)), 2))).of("activation"))
+    return len(flow(model, next(chunks(next(input_pieces(x, model)), 2))).of("activation"))
 
 
 def shallower(model: nn.Module, spot: Spot, seen: Moments | None, x: Any, grow: bool) -> nn.Module:
     """A copy of the model with one spot merged, or an error that says why not."""
-    layer = merged(model, spot, seen if spot.bend is not None else None)
+    layer = merged_layer(model, spot, seen if spot.bend is not None else None)
     if spot.into and not grow:
         ratio = growth(model.get_submodule(spot.layer), model.get_submodule(spot.into), layer)
         if ratio > 1:
@@ -101,7 +103,7 @@ def shallower(model: nn.Module, spot: Spot, seen: Moments | None, x: Any, grow: 
     if spot.bend is not None and seen is not None:
         axis = -1 if isinstance(model.get_submodule(spot.layer), nn.Linear) else 1
         lined.set_submodule(spot.bend.name, StraightLine(*seen.fit(), axis))
-    example = next(chunks(next(pieces(x, model)), 32))
+    example = next(chunks(next(input_pieces(x, model)), 32))
     with torch.no_grad():
         expected = output(call(lined.eval(), example))
         try:

@@ -116,7 +116,7 @@ def segments(module: nn.Module, tolerance: float, who: str) -> tuple[LinearPiece
     return straight
 
 
-def near(body: nn.Module, shape: Flow, name: str, who: str) -> nn.Module:
+def nearest_activation(body: nn.Module, shape: Flow, name: str, who: str) -> nn.Module:
     """The activation after the named layer, or else the last one before it, or the first after it."""
     places = [position for position, op in enumerate(shape.ops) if op.kind == "layer" and op.name == name]
     here = places[0] if places else 0

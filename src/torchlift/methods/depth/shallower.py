@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.flow.activity import pieces
+from torchlift.flow.activity import input_pieces
 from torchlift.loss import call, output
 from torchlift.methods.depth.reduce import reduced
 
@@ -88,7 +88,7 @@ def compared(before: nn.Module, after: nn.Module, x: Any) -> tuple[float, float,
     before, after = copy.deepcopy(before).eval(), copy.deepcopy(after).eval()
     off, size, largest, same, count = 0.0, 0.0, 0.0, 0, 0
     with torch.no_grad():
-        for piece in pieces(x, before):
+        for piece in input_pieces(x, before):
             want: Tensor = output(call(before, piece))
             achieved: Tensor = output(call(after, piece))
             off, size = off + float((achieved - want).square().sum()), size + float(want.square().sum())

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from torchlift.flow.affine import Moments, by_row, compose, through, weight_and_bias
-from torchlift.methods.coordinates.normalize import fold
+from torchlift.flow.affine import Moments, by_row, composed_weight, through, weight_and_bias
+from torchlift.methods.coordinates.normalize import norm_as_affine
 from torchlift.methods.depth.spots import CONVOLUTIONS, Layer, Spot
 
 
@@ -48,22 +48,22 @@ def folded(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:
     assert isinstance(variance, Tensor)
     gamma = norm.weight.detach() if norm.affine else torch.ones_like(mean)
     beta = norm.bias.detach() if norm.affine else torch.zeros_like(mean)
-    return fold(gamma.to(like), beta.to(like), mean.to(like), variance.to(like), norm.eps)
+    return norm_as_affine(gamma.to(like), beta.to(like), mean.to(like), variance.to(like), norm.eps)
 
 
-def merged(model: nn.Module, spot: Spot, seen: Moments | None) -> Layer:
+def merged_layer(model: nn.Module, spot: Spot, seen: Moments | None) -> Layer:
     """The one layer that stands for the spot."""
     weight, bias = first_part(model, spot, seen)
     first = model.get_submodule(spot.layer)
     if spot.block:
-        return layer_with(weight + identity(weight), bias, first, first)
+        return layer_with(weight + identity_kernel(weight), bias, first, first)
     second = model.get_submodule(spot.into)
     outer, shift = weight_and_bias(second)
     stride = first.stride if isinstance(first, CONVOLUTIONS) else 1
-    return layer_with(compose(outer, weight, stride), through(outer, bias) + shift, first, second)
+    return layer_with(composed_weight(outer, weight, stride), through(outer, bias) + shift, first, second)
 
 
-def identity(weight: Tensor) -> Tensor:
+def identity_kernel(weight: Tensor) -> Tensor:
     """The kernel of x ↦ x, of a square weight's shape."""
     kernel = torch.zeros_like(weight)
     center = tuple(size // 2 for size in weight.shape[2:])
@@ -101,10 +101,10 @@ def spliced(model: nn.Module, spot: Spot, layer: Layer) -> None:
     """Put the merged layer where the second one was (or the block), and take the others out, in place."""
     model.set_submodule(spot.block or spot.into, layer)
     if not spot.block:
-        remove(model, [spot.layer, *spot.norms, *([spot.bend.name] if spot.bend else [])])
+        remove_modules(model, [spot.layer, *spot.norms, *([spot.bend.name] if spot.bend else [])])
 
 
-def remove(model: nn.Module, names: Sequence[str]) -> None:
+def remove_modules(model: nn.Module, names: Sequence[str]) -> None:
     """Out of sequences for good, elsewhere replaced by the identity."""
     for name in names:
         above, _, last = name.rpartition(".")

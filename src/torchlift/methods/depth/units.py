@@ -11,7 +11,7 @@ from torchlift.core.modules import is_frozen
 from torchlift.flow.ops import Flow
 from torchlift.flow.trace import chunks, flow
 from torchlift.loss import call, evaluating, output
-from torchlift.methods.depth.splice import remove
+from torchlift.methods.depth.splice import remove_modules
 from torchlift.methods.depth.spots import KINDS, spots
 
 
@@ -39,7 +39,7 @@ def units(model: nn.Module, x: Any) -> list[Unit]:
     """What can be left out: items of sequences and lists, square layers of sequences; tried one by one."""
     example = next(chunks(x, 4))
     shape = flow(model, example)
-    candidates = [Unit((name,)) for name in blocks(model, shape)]
+    candidates = [Unit((name,)) for name in sequence_items(model, shape)]
     inside = tuple(f"{unit.name}." for unit in candidates)
     candidates += [
         unit for unit in square_layers(model, shape) if not unit.name.startswith(inside or ("\0",))
@@ -50,7 +50,7 @@ def units(model: nn.Module, x: Any) -> list[Unit]:
     return [unit for unit in candidates if works(without(model, unit), model, example)]
 
 
-def blocks(model: nn.Module, shape: Flow) -> list[str]:
+def sequence_items(model: nn.Module, shape: Flow) -> list[str]:
     """Items of a Sequential or ModuleList that hold a layer and something that bends."""
     parts = dict(model.named_modules())
     names: list[str] = []
@@ -78,11 +78,11 @@ def without(model: nn.Module, unit: Unit) -> nn.Module:
     """A copy of the model without the unit."""
     small = copy.deepcopy(model)
     if isinstance(small.get_submodule(unit.name), KINDS):
-        remove(small, unit.parts)
+        remove_modules(small, unit.parts)
         return small
     above, _, last = unit.name.rpartition(".")
     if isinstance(small.get_submodule(above), nn.Sequential):
-        remove(small, unit.parts)
+        remove_modules(small, unit.parts)
     else:
         small.get_submodule(above).set_submodule(last, Skip())
     return small

@@ -28,7 +28,7 @@ def kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
     return functional.kl_div(log_p, log_q, reduction="sum", log_target=True) * (temperature**2 / rows)
 
 
-def cosine(student: Tensor, teacher: Tensor) -> Tensor:
+def cosine_distance(student: Tensor, teacher: Tensor) -> Tensor:
     """1 − cos(student, teacher), the mean over samples."""
     return 1 - functional.cosine_similarity(student.flatten(1), teacher.flatten(1)).mean()
 
@@ -36,7 +36,7 @@ def cosine(student: Tensor, teacher: Tensor) -> Tensor:
 MATCHES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mse": functional.mse_loss,
     "kl": kl,
-    "cosine": cosine,
+    "cosine": cosine_distance,
 }
 
 
@@ -88,7 +88,7 @@ class Distil(Problem):
         if self.mix.start == self.mix.end == 1:
             return match
         mix = self.mix().to(match.dtype)
-        return mix * match + (1 - mix) * (through(task, z) if self.freeze_head else task)
+        return mix * match + (1 - mix) * (gradient_through(task, z) if self.freeze_head else task)
 
     def task_loss(self, batch: Batch) -> Tensor:
         """The user's loss of the student."""
@@ -146,7 +146,7 @@ class Distil(Problem):
         return student
 
 
-def through(task: Tensor, z: list[Tensor]) -> Tensor:
+def gradient_through(task: Tensor, z: list[Tensor]) -> Tensor:
     """The task's value, with a gradient that flows through z only: ⟨∂task/∂z, z⟩ in its place."""
     slopes = torch.autograd.grad(task, z, retain_graph=True)
     linear = torch.stack(

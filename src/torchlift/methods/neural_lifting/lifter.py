@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivat
 from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
 from torchlift.core import Batch, Fit, ModuleLift, Node, Problem, masks_of, merge, needs_fit, nodes
-from torchlift.core.outputs import OutputShape, output_shape, pick, replace
+from torchlift.core.outputs import OutputShape, output_shape, pick_output, replace
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.methods.neural_lifting import residual
 from torchlift.methods.neural_lifting.distil import Distil, Match, check_match
@@ -40,7 +40,7 @@ class LiftedModule(Node):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's output, lifted."""
         output = self.inner(*args, **kwargs)
-        z = pick(output, self.index, self.who)
+        z = pick_output(output, self.index, self.who)
         if not torch.compiler.is_compiling() and not self.seen_input:
             self.check(z)
         return replace(output, self.index, self.lifter(z))
@@ -183,8 +183,8 @@ class Lifter(ModuleLift):
         if refuses_negative and isinstance(last := merge.last_layer(module), SIGNED):
             raise TorchliftError(f"{who}: {residual.NEGATIVE.format(type(last).__name__)}")
         bias = self.learns or isinstance(merge.last_layer(module).bias, Tensor)
-        lifter = residual.build(self.kind, shape, self.width, self.activation, bias)
-        residual.initialize(lifter, self.init, self.scale, self.sparsity)
+        lifter = residual.build_residual(self.kind, shape, self.width, self.activation, bias)
+        residual.initialize_residual(lifter, self.init, self.scale, self.sparsity)
         return lifter
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:

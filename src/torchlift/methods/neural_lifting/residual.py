@@ -46,14 +46,14 @@ class Residual(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """e(z), of z's shape."""
-        pointwise = isinstance(self.up, nn.Linear) and axis(z, self.shape.layout) == 1
+        pointwise = isinstance(self.up, nn.Linear) and feature_axis(z, self.shape.layout) == 1
         change = self.down(self.bend(self.up(z.movedim(1, -1) if pointwise else z)))
         moved = z + (change.movedim(-1, 1) if pointwise else change)
         return relu(moved) if self.last else moved
 
     def check(self, z: Tensor, who: str) -> None:
         """An error if z has another width than the module, or signs a final ReLU would cut."""
-        features = z.shape[axis(z, self.shape.layout)]
+        features = z.shape[feature_axis(z, self.shape.layout)]
         if features != self.shape.features:
             raise TorchliftError(
                 f"{who}: made for {self.shape.features} features, but the output is {tuple(z.shape)}; "
@@ -77,12 +77,14 @@ class Residual(nn.Module):
         return matrix, outside + (down @ inside if isinstance(inside, Tensor) else 0)
 
 
-def axis(z: Tensor, layout: Layout) -> int:
+def feature_axis(z: Tensor, layout: Layout) -> int:
     """Where the features run: by the layer's kind, else along axis 1 of images and the last of all others."""
     return 1 if z.ndim > 2 and (layout == "maps" or (layout == "unknown" and z.ndim > 3)) else -1
 
 
-def build(kind: str, shape: OutputShape, width: int | None, activation: str, bias: bool = True) -> Residual:
+def build_residual(
+    kind: str, shape: OutputShape, width: int | None, activation: str, bias: bool = True
+) -> Residual:
     """The residual module of the named kind for an output of the given shape; ``bias``: of what merges."""
     features = shape.features
     if kind == "conv":
@@ -95,7 +97,7 @@ def build(kind: str, shape: OutputShape, width: int | None, activation: str, bia
     return Residual(up, down, shape, bend, last=kind == "block" and activation == "relu")
 
 
-def initialize(module: Residual, init: Init, scale: float, sparsity: float) -> None:
+def initialize_residual(module: Residual, init: Init, scale: float, sparsity: float) -> None:
     """Masked Xavier or Kaiming in both layers, or zero in the last one alone; all biases zero.
 
     Each weight survives with probability 1 − sparsity (section 5.1). With ``"zeros"`` the first layer is

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Node, Problem, Task
 from torchlift.core.modules import module_aliases
-from torchlift.core.outputs import pick
+from torchlift.core.outputs import pick_output
 from torchlift.errors import TorchliftError
 from torchlift.loss import output as prediction
 
@@ -23,7 +23,7 @@ class Tap(Node):
         """The module's output, noted."""
         output = self.inner(*args, **kwargs)
         whole = self.index is None and not isinstance(output, Tensor)
-        self.seen.append(prediction(output) if whole else pick(output, self.index, self.who))
+        self.seen.append(prediction(output) if whole else pick_output(output, self.index, self.who))
         return output
 
     def drain(self) -> list[Tensor]:

@@ -79,7 +79,7 @@ def steer(problem: Problem, strength: float, goal: float) -> None:
         node.price = [dial]
 
 
-def least(nodes: list[Noisy], zero: bool) -> float:
+def least_bits(nodes: list[Noisy], zero: bool) -> float:
     """The average at one bit each, less what is zero: no shift of precisions gives fewer."""
     ones = [torch.ones_like(node.weight, dtype=torch.int16) for node in nodes]
     bits = [
@@ -105,7 +105,7 @@ def size(problem: Problem, lift: Precision) -> int:
 
 def check(problem: Problem, lift: Precision, target: Target) -> float:
     """The average precision to steer for; an error where the target is out of reach, with what is not."""
-    low = least(noisy(problem), lift.zero)
+    low = least_bits(noisy(problem), lift.zero)
     if target.name == "bytes":
         floor = fixed_bytes(problem, lift)
         if target.value <= floor:
@@ -133,11 +133,11 @@ def bits_of_bytes(problem: Problem, lift: Precision, target: Target) -> float:
     trial = copy.deepcopy(problem)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        meet(trial, lift, target)
+        meet_bits(trial, lift, target)
     return average(noisy(trial))
 
 
-def meet(problem: Problem, lift: Precision, target: Target) -> None:
+def meet_bits(problem: Problem, lift: Precision, target: Target) -> None:
     """Shift all precisions by one number of bits until the target is met, never exceeded.
 
     A target that one bit each exceeds is met by zeros: the weights that are smallest in their tensor's scale.

@@ -57,20 +57,20 @@ def with_activation_modules(problem: Problem) -> Problem:
 
 def read(module: nn.Module) -> nn.Module | None:
     """The module with its activations as children; None where it calls none, or cannot be read."""
-    graphs = [traced(module, training) for training in (True, False)]
+    graphs = [own_graph(module, training) for training in (True, False)]
     if any(graph is None for graph in graphs):
         return None
     graph, other = graphs
     assert graph is not None
     assert other is not None
-    called = [node for node in graph.nodes if kind_of(node) is not None]
+    called = [node for node in graph.nodes if activation_of(node) is not None]
     children = dict(module.named_children())
-    if not children and not tensors(module):  # a function: only what it gives is an activation's value
+    if not children and not tensor_names(module):  # a function: only what it gives is an activation's value
         called = [node for node in called if any(user.op == "output" for user in node.users)]
     if not called or str(graph) != str(other):
         return None
     for node in called:
-        kind = kind_of(node)
+        kind = activation_of(node)
         assert kind is not None
         name = next(f"act{k}" for k in range(1, len(children) + 2) if f"act{k}" not in children)
         children[name] = kind()
@@ -80,15 +80,15 @@ def read(module: nn.Module) -> nn.Module | None:
         graph.erase_node(node)
     own = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
     graph_module = fx.GraphModule({**own, **children}, graph, type(module).__name__)
-    return graph_module.train(module.training) if tensors(graph_module) == tensors(module) else None
+    return graph_module.train(module.training) if tensor_names(graph_module) == tensor_names(module) else None
 
 
-def tensors(module: nn.Module) -> set[str]:
+def tensor_names(module: nn.Module) -> set[str]:
     """The names of all parameters and buffers."""
     return {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
 
 
-def traced(module: nn.Module, training: bool) -> fx.Graph | None:
+def own_graph(module: nn.Module, training: bool) -> fx.Graph | None:
     """The graph of a module's own forward in this mode, or None where Python decides on values."""
     mode = module.training
     module.training = training
@@ -100,7 +100,7 @@ def traced(module: nn.Module, training: bool) -> fx.Graph | None:
         module.training = mode
 
 
-def kind_of(node: fx.Node) -> type[nn.Module] | None:
+def activation_of(node: fx.Node) -> type[nn.Module] | None:
     """The module that computes what a call does, where it is an activation that leaves its input alone."""
     if node.op not in ("call_function", "call_method"):
         return None

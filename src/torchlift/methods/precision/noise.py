@@ -71,7 +71,7 @@ class Noisy(Node):
         self.weight = nn.Parameter(weight.clone())
         self.logit = nn.Parameter(weight.new_full(gates.tiles(weight.shape, grain), float(logit(p_init))))
         self.register_buffer("scale", weight.new_tensor(scale))
-        self.register_buffer("count", gates.gather(torch.ones_like(weight), grain))
+        self.register_buffer("count", gates.tile_sums(torch.ones_like(weight), grain))
         self.grain, self.strength, self.whole, self.shift = grain, strength, whole, 0.0
         self.dead_zone = 0.0
         """Entries up to so many scales are zero, whatever their bits: how a target below one bit is met."""
@@ -99,7 +99,7 @@ class Noisy(Node):
     def hold(self, mask: Tensor) -> None:
         """What is gone has no price."""
         with torch.no_grad():
-            self.count.copy_(gates.gather(mask.to(self.count), self.grain))
+            self.count.copy_(gates.tile_sums(mask.to(self.count), self.grain))
             self.logit.masked_fill_(self.count == 0, GONE)
 
     def penalty(self) -> Tensor | float:
@@ -135,8 +135,8 @@ class Noisy(Node):
             unit = self.weight / self.scale
             if self.whole.levels is None:
                 return allocate(unit, bits).masked_fill(unit.abs() <= self.dead_zone, 0)
-            lost = gates.gather((unit - to_grid(unit, bits)).square(), self.grain)
-            gone = gates.gather(unit.square(), self.grain) <= lost
+            lost = gates.tile_sums((unit - to_grid(unit, bits)).square(), self.grain)
+            gone = gates.tile_sums(unit.square(), self.grain) <= lost
             return bits.masked_fill(self.over(gone), 0)
 
     def stored(self) -> Stored:

@@ -9,7 +9,7 @@ from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
 from torchlift.methods.inside import delivered
-from torchlift.methods.precision.bit_targets import average, check, meet, noisy, steer, trim, zeroes
+from torchlift.methods.precision.bit_targets import average, check, meet_bits, noisy, steer, trim, zeroes
 from torchlift.methods.precision.keep_grid import OnGrid, finalize
 from torchlift.methods.precision.moving_grid import OnMovingGrid
 from torchlift.methods.precision.precision import Granularity
@@ -87,7 +87,7 @@ class Smol(Recipe):
             log=self.account,
         )
         if target is not None:
-            meet(lifted, lift, target)
+            meet_bits(lifted, lift, target)
         on_grid = finalize(lifted, lift, moving=self.zeros == "moving")
         if self.finetune:
             fit(on_grid, name="finetune", share=self.finetune, rate=self.finetune_rate, log=self.account)

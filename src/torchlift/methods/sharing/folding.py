@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Node, Problem, masks_of
 from torchlift.core.stored import owner_of
-from torchlift.core.weights import fill
+from torchlift.core.weights import fill_names
 from torchlift.methods.sharing.mixing import one_for_all
 from torchlift.methods.sharing.repeats import label, prefixes
 from torchlift.methods.sharing.uses import Blended, ScaledUse, Use, scalable
@@ -31,7 +31,7 @@ class Fold:
     """Why a layer that was to be folded was not."""
 
 
-def fold(problem: Problem, group: str, names: list[str], slots: Slots) -> list[Fold]:
+def fold_set(problem: Problem, group: str, names: list[str], slots: Slots) -> list[Fold]:
     """Give a set of layers one weight, in place: W⁽ˡ⁾ = c_l V, exact where their weights are parallel.
 
     Left as they are, with the reason: layers that may not be linear in their weight, layers inside a part
@@ -41,11 +41,11 @@ def fold(problem: Problem, group: str, names: list[str], slots: Slots) -> list[F
     good = [name for name in names if not reasons.get(name)]
     apart = [Fold(group, label(n), label(n), 1.0, 0.0, reasons.get(n, "")) for n in names if n not in good]
     alone = "its zeros are held and differ from the others'" if len(good) > 1 else ""
-    rows = [row for same in by_zeros(problem, good) for row in merge(problem, group, same, slots, alone)]
+    rows = [row for same in by_zeros(problem, good) for row in merge_set(problem, group, same, slots, alone)]
     return [*rows, *apart]
 
 
-def merge(problem: Problem, group: str, names: list[str], slots: Slots, alone: str) -> list[Fold]:
+def merge_set(problem: Problem, group: str, names: list[str], slots: Slots, alone: str) -> list[Fold]:
     """One weight for all of these layers; the one with the largest weight uses it as it is."""
     if len(names) == 1:
         return [Fold(group, label(names[0]), label(names[0]), 1.0, 0.0, alone)]
@@ -54,7 +54,7 @@ def merge(problem: Problem, group: str, names: list[str], slots: Slots, alone: s
     stored = nn.Parameter(shared.to(weights))
     rows: list[Fold] = []
     for name, weight, c in zip(names, weights, scales.tolist(), strict=True):
-        fill(problem, slots[name], stored)
+        fill_names(problem, slots[name], stored)
         plain = abs(c - 1) < 1e-12
         if not plain:
             wrap(problem, slots[name], partial(scaled, scale=c))

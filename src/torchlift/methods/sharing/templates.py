@@ -12,7 +12,7 @@ from torchlift.core.stored import owner_of
 from torchlift.errors import OrderError, TorchliftError
 from torchlift.methods.sharing import mixing as math
 from torchlift.methods.sharing.banks import Bank, Mixed, banks
-from torchlift.methods.sharing.folding import Fold, blend, fold, unblended
+from torchlift.methods.sharing.folding import Fold, blend, fold_set, unblended
 from torchlift.methods.sharing.repeats import groups_alike, groups_by_glob, label
 
 SharingGroups = Literal["auto"] | Mapping[str, Sequence[str]]
@@ -108,19 +108,19 @@ class Templates(WeightLift):
         slots = {name.replace("/", "."): places for name, places in own.slots.items()}
         rows: list[Fold] = []
         for bank in banks(own).values():
-            sets = math.alike(bank.alpha, math.NEVER if self.fold is None else self.fold)
+            sets = math.similar_sets(bank.alpha, math.NEVER if self.fold is None else self.fold)
             smaller = self.store == "templates" and len(sets) > len(bank.templates)
             if smaller and not any(unblended(plain, slots[name]) for name in bank.layers):
                 rows += blend(plain, bank.group, bank.layers, slots, bank.templates, bank.alpha)
             else:
                 named = ([bank.layers[layer] for layer in one] for one in sets)
-                rows += in_order(
-                    bank, [row for names in named for row in fold(plain, bank.group, names, slots)]
+                rows += account_rows(
+                    bank, [row for names in named for row in fold_set(plain, bank.group, names, slots)]
                 )
         return plain, rows
 
 
-def in_order(bank: Bank, rows: list[Fold]) -> list[Fold]:
+def account_rows(bank: Bank, rows: list[Fold]) -> list[Fold]:
     """The account of a group, layer by layer."""
     order = {label(name): number for number, name in enumerate(bank.layers)}
     return sorted(rows, key=lambda row: order[row.layer])

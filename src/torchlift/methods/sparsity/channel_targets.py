@@ -54,14 +54,16 @@ def shrunk_target(task: Task, plan: Plan, example: Any, target: Target) -> Shrun
         scale = whole.measured(task.model)[target.name] / plan.left(counted, {})
 
     def left(ratio: float) -> float:
-        return scale * plan.left(counted, {g: first(c.channels, ratio) for g, c in plan.couplings.items()})
+        return scale * plan.left(
+            counted, {g: first_channels(c.channels, ratio) for g, c in plan.couplings.items()}
+        )
 
     target.check(left(1.0), left(0.0), "this mask")
     ratio = solve_for_target(left, target.value, 0.0, 1.0).at
     return dataclasses.replace(whole, sparsity=min(ratio, 0.999))
 
 
-def first(channels: int, ratio: float) -> Tensor:
+def first_channels(channels: int, ratio: float) -> Tensor:
     """Boolean: the first part of the channels, one at least left out."""
     return torch.arange(channels) < min(round(ratio * channels), channels - 1)
 

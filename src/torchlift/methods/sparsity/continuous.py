@@ -18,7 +18,7 @@ from torchlift.methods.sparsity.channel_targets import ShrunkTarget, groups_of, 
 from torchlift.methods.sparsity.mask_options import Masking
 from torchlift.methods.sparsity.pruned_weights import logger
 from torchlift.methods.sparsity.switches import with_one_open
-from torchlift.methods.sparsity.targets import MaskTarget, mask_target, meet
+from torchlift.methods.sparsity.targets import MaskTarget, mask_target, meet_sparsity
 from torchlift.targets import Target
 
 
@@ -96,7 +96,7 @@ class ContinuousSparsification(Masking):
         log = account(goal, total) if self.finetune else with_target(account(goal, total), plain, goal)
         fit(lifted, name="lifted", share=1 - self.finetune, groups=groups, preview=plain, log=log)
         if goal is not None and (isinstance(goal, ShrunkTarget) or goal.name == "bytes"):
-            meet(lifted, mask, goal)
+            meet_sparsity(lifted, mask, goal)
         small = mask.project(lifted if goal else warned_of_extremes(lifted, mask.s_init))
         assert isinstance(small, Task)
         return self.tuned(small, fit, goal) if self.finetune else small

@@ -73,7 +73,7 @@ def spread(values: Tensor, shape: Sequence[int], grain: Grain) -> Tensor:
     return values
 
 
-def gather(entries: Tensor, grain: Grain) -> Tensor:
+def tile_sums(entries: Tensor, grain: Grain) -> Tensor:
     """Sums of the entries over each tile: the transpose of :func:`spread`."""
     if isinstance(grain, Slices):
         rows = entries.transpose(0, grain.dim).reshape(entries.shape[grain.dim], -1).sum(1)
@@ -108,7 +108,7 @@ def spared(dropped: Tensor, scores: Tensor) -> Tensor:
     return dropped
 
 
-def rounded(dropped: Tensor, scores: Tensor, multiple: int) -> Tensor:
+def rounded_drops(dropped: Tensor, scores: Tensor, multiple: int) -> Tensor:
     """The entries to drop, more or fewer of them, so that the number left is the nearest multiple.
 
     Best scores stay, what was to stay first. As it is where there are not so many entries that are one.
@@ -124,7 +124,7 @@ def rounded(dropped: Tensor, scores: Tensor, multiple: int) -> Tensor:
     return result.view_as(dropped)
 
 
-def lowest(scores: Tensor, ties: Tensor, costs: Tensor, amount: float) -> Tensor:
+def lowest_scores(scores: Tensor, ties: Tensor, costs: Tensor, amount: float) -> Tensor:
     """The entries to drop, lowest score first (equal scores: lowest ``ties`` first), worth ``amount`` in all.
 
     Boolean; the cost dropped is as near to ``amount`` as whole entries in this order allow.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Problem, Task, liftable, masks_of, matches, select, store
-from torchlift.core.smallest import smallest
+from torchlift.core.smallest import smallest_entries
 from torchlift.core.weights import check_reach
 from torchlift.errors import TorchliftError
 from torchlift.methods.sparsity import gates
@@ -18,7 +18,7 @@ from torchlift.targets import Target
 Scope = Literal["global", "local"]
 
 
-def weights(task: Task, where: str, skip: str | None = None) -> dict[str, nn.Parameter]:
+def prunable_weights(task: Task, where: str, skip: str | None = None) -> dict[str, nn.Parameter]:
     """The trainable matrices and kernels a glob picks, by their name in the problem."""
     check_reach(task, where, skip, "pruning")
     matrices = {n: p for n, p in liftable(task).items() if p.ndim > 1}
@@ -27,9 +27,9 @@ def weights(task: Task, where: str, skip: str | None = None) -> dict[str, nn.Par
 
 
 def why_not(task: Task, where: str, skip: str | None) -> str | None:
-    """The reason why :func:`weights` refuses a task, or None."""
+    """The reason why :func:`prunable_weights` raises, or None."""
     try:
-        weights(task, where, skip)
+        prunable_weights(task, where, skip)
     except TorchliftError as reason:
         return str(reason)
     return None
@@ -57,7 +57,7 @@ def dropped(task: Task, scores: Mapping[str, Tensor], goal: float, scope: Scope 
             flat = scores[names[0]].new_empty(sum(counts))  # in place of the scores: models may be large
             for name, w, own in zip(names, tensors, flat.split(counts), strict=True):
                 own.copy_(scores.pop(name).flatten()).masked_fill_((w == 0).flatten(), -torch.inf)
-            gone = smallest(flat, int(goal * flat.numel() + 0.5))
+            gone = smallest_entries(flat, int(goal * flat.numel() + 0.5))
             for name, w, cut in zip(names, tensors, gone.split(counts), strict=True):
                 if bool(cut.all()):
                     warnings.warn(f"all of {name} would go; its largest weight is kept.", stacklevel=2)
@@ -78,7 +78,11 @@ def logger(where: str, skip: str | None, **target: float | None) -> Callable[[Pr
     def numbers(problem: Problem) -> dict[str, float]:
         assert isinstance(problem, Task)
         whole = sparsity(dict(problem.model.named_parameters()))
-        return {"sparsity": sparsity(weights(problem, where, skip)), "model_sparsity": whole, **fixed}
+        return {
+            "sparsity": sparsity(prunable_weights(problem, where, skip)),
+            "model_sparsity": whole,
+            **fixed,
+        }
 
     return numbers
 

@@ -12,7 +12,7 @@ from torchlift.lifts import SoftMask
 from torchlift.methods.baselines.magnitude import remembered
 from torchlift.methods.sparsity.accounts import account
 from torchlift.methods.sparsity.mask_options import Masking
-from torchlift.methods.sparsity.pruned_weights import dropped, logger, rewound, sparsity, weights
+from torchlift.methods.sparsity.pruned_weights import dropped, logger, prunable_weights, rewound, sparsity
 from torchlift.methods.sparsity.switches import switches as all_switches
 from torchlift.methods.sparsity.tickets import load_early_weights
 
@@ -42,7 +42,7 @@ class SequentialSparsification(Masking):
                 early = early_weights(mask, lifted, remembered(fitted.remembered, self.rewind))
             scores = {name: switch.logit.detach().clone() for name, switch in all_switches(lifted).items()}
             open_ = opened(mask, lifted)
-            goal = 1 - (1 - self.fraction) * (1 - sparsity(weights(open_, self.where, self.skip)))
+            goal = 1 - (1 - self.fraction) * (1 - sparsity(prunable_weights(open_, self.where, self.skip)))
             task = dropped(open_, scores, goal)
         task = task if self.rewind is None else rewound(task, early)
         target = 1 - (1 - self.fraction) ** self.rounds

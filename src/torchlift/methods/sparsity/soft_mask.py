@@ -155,7 +155,7 @@ class SoftMask(WeightLift):
         for name, gate in nodes.items():
             assert isinstance(gate, Gate)
             cost = next((c for where, c in (self.costs or {}).items() if matches(name, where)), 1.0)
-            worth = gates.gather(torch.full_like(gate.weight.detach(), cost), gate.grain).flatten()
+            worth = gates.tile_sums(torch.full_like(gate.weight.detach(), cost), gate.grain).flatten()
             sizes[gate.switches] = sizes[gate.switches] + worth if gate.switches in sizes else worth
         rank = Ranked([one.logit for one in sizes], list(sizes.values()), self.sparsity, self.ramp)
         for one in sizes:

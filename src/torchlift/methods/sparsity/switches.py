@@ -125,7 +125,7 @@ class Gate(Node):
         """Gates of entries that are gone already are closed for good, and count as closed."""
         if self.switches.weights > 1:
             return  # what is gone here may live in another weight that the gate governs
-        alive = gates.gather(mask.to(self.weight.dtype), self.grain) > 0
+        alive = gates.tile_sums(mask.to(self.weight.dtype), self.grain) > 0
         with torch.no_grad():
             self.logit.masked_fill_(~alive.view_as(self.logit), GONE)
 
@@ -160,7 +160,7 @@ class Gate(Node):
         return Stored(kept=self.opened())
 
 
-def gated(problem: nn.Module) -> dict[str, Gate]:
+def gated_weights(problem: nn.Module) -> dict[str, Gate]:
     """The gated weights of a lifted problem by their names; not those of a lift underneath it."""
     lifted = problem.nodes if isinstance(problem, Reparametrized) else problem
     return {
@@ -171,7 +171,7 @@ def gated(problem: nn.Module) -> dict[str, Gate]:
 def switches(problem: nn.Module) -> dict[str, Switches]:
     """The sets of gates in a lifted problem, each once, by the name of the first weight they govern."""
     by_identity: dict[int, tuple[str, Switches]] = {}
-    for name, gate in gated(problem).items():
+    for name, gate in gated_weights(problem).items():
         by_identity.setdefault(id(gate.switches), (name, gate.switches))
     return dict(by_identity.values())
 
@@ -187,19 +187,19 @@ def with_target_sparsity(problem: Problem, multiple: int = 1) -> Problem:
     rank = every[0].rank
     if not isinstance(rank, Ranked):
         return problem
-    gate_of = {id(gate.switches): gate for gate in reversed(gated(problem).values())}
-    sizes = [gates.gather(gate_of[id(one)].weight.detach().abs(), gate_of[id(one)].grain) for one in every]
+    gate_of = {id(gate.switches): gate for gate in reversed(gated_weights(problem).values())}
+    sizes = [gates.tile_sums(gate_of[id(one)].weight.detach().abs(), gate_of[id(one)].grain) for one in every]
     with torch.no_grad():
         scores = torch.cat([one.logit.flatten() for one in every])
         ties = torch.cat([size.flatten() for size in sizes])
         costs = rank.costs.to(scores.device)
-        dropped = gates.lowest(scores, ties, costs, rank.target * float(costs.sum()))
+        dropped = gates.lowest_scores(scores, ties, costs, rank.target * float(costs.sum()))
         rank.value.zero_()
-        for (name, one), off in zip(by_name.items(), dropped.split(sizes_of(every)), strict=True):
+        for (name, one), off in zip(by_name.items(), dropped.split(gate_counts(every)), strict=True):
             if bool(off.all()):
                 warn_of_the_last(name)
             off = gates.spared(off.view_as(one.logit), one.logit)
-            off = gates.rounded(off, one.logit, multiple)
+            off = gates.rounded_drops(off, one.logit, multiple)
             one.logit.copy_(torch.where(off, -1.0, 1.0))
     return problem
 
@@ -208,7 +208,7 @@ def with_round_widths(problem: Problem, multiple: int) -> Problem:
     """A copy of the problem in which the open gates of each set are a multiple, the nearest there is."""
     problem = copy.deepcopy(problem)
     for switch in switches(problem).values():
-        off = gates.rounded(~switch.open(), switch.logit, multiple)
+        off = gates.rounded_drops(~switch.open(), switch.logit, multiple)
         with torch.no_grad():
             switch.logit.copy_(torch.where(off, -1.0, 1.0))
     return problem
@@ -225,7 +225,7 @@ def with_one_open(problem: Problem) -> Problem:
     return problem
 
 
-def sizes_of(every: list[Switches]) -> list[int]:
+def gate_counts(every: list[Switches]) -> list[int]:
     """How many gates each set has."""
     return [one.logit.numel() for one in every]
 

@@ -90,7 +90,7 @@ def gates(lifted: Problem) -> dict[str, Gate]:
     }
 
 
-def meet(lifted: Problem, mask: SoftMask, target: MaskTarget, steps: int = 12) -> None:
+def meet_sparsity(lifted: Problem, mask: SoftMask, target: MaskTarget, steps: int = 12) -> None:
     """Move the sparsity of a fitted mask until what is delivered has what the target says, or comes nearest.
 
     What a file takes, or a model whose channels are cut, is seen only when it is there: every step of the

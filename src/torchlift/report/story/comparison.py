@@ -6,7 +6,7 @@ from torchlift.report.figures import Chart, DotRow, Dots, Points, Scatter
 from torchlift.report.numbers import show
 from torchlift.report.page import Block, Page, Paragraphs, Spread
 from torchlift.report.palette import CONTROL
-from torchlift.report.story.rows import COST, Data, mean_curve, number, sentence, wants_log
+from torchlift.report.story.rows import COST, Data, finite_or_nan, mean_curve, sentence, wants_log
 from torchlift.report.story.run import sections, settings
 from torchlift.report.story.scores import mean_of, result_table, spread_of, verdict
 from torchlift.report.story.stages import stage_table
@@ -63,7 +63,9 @@ def seed_dots(results: Data, recipes: dict[str, Data], styles: dict[str, int]) -
         for name, one in recipes.items()
         if isinstance(spread := spread_of(one.get("test")), Spread)
     }
-    rows = [DotRow(name, [number(v) for v in recipes[name]["test"]], style=styles[name]) for name in means]
+    rows = [
+        DotRow(name, [finite_or_nan(v) for v in recipes[name]["test"]], style=styles[name]) for name in means
+    ]
     plain = means.get(str(results.get("plain", "plain")))
     labels = [f"seed {seed}" for seed in results.get("seeds") or []]
     caption = (
@@ -76,9 +78,9 @@ def seed_dots(results: Data, recipes: dict[str, Data], styles: dict[str, int]) -
 
 def trade_off(results: Data, recipes: dict[str, Data], styles: dict[str, int]) -> list[Block]:
     """The metric against the packed size, or against cost where sizes are unknown or all the same."""
-    sizes = {name: number(one.get("bytes")) for name, one in recipes.items()}
+    sizes = {name: finite_or_nan(one.get("bytes")) for name, one in recipes.items()}
     by_size = len({size for size in sizes.values() if size > 0}) > 1
-    costs = {name: number(mean_of(one.get("cost"))) for name, one in recipes.items()}
+    costs = {name: finite_or_nan(mean_of(one.get("cost"))) for name, one in recipes.items()}
     across = {name: size / 1000 for name, size in sizes.items()} if by_size else costs
     points = [
         Points(name, [across[name]], [spread.mean], y_error=[spread.sd or 0.0], style=styles[name])

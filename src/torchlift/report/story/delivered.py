@@ -5,7 +5,7 @@ from typing import Any
 from torchlift.report.figures import Bars
 from torchlift.report.numbers import wilson
 from torchlift.report.page import Block, Cell, Column, Spread, Table
-from torchlift.report.story.rows import Data, number
+from torchlift.report.story.rows import Data, finite_or_nan
 
 
 def score_table(summary: Data, metric: str) -> list[Block]:
@@ -33,7 +33,7 @@ def score_table(summary: Data, metric: str) -> list[Block]:
 
 def scored(value: Any, metric: str, samples: int | None) -> Cell:
     """A share of samples with its interval; any other metric as it is."""
-    share = number(value)
+    share = finite_or_nan(value)
     if metric != "accuracy" or not samples or not 0 <= share <= 1:
         return value
     low, high = wilson(share, samples)

@@ -4,7 +4,7 @@ import math
 
 from torchlift.report.figures import Chart, Heatmap, Line
 from torchlift.report.page import Block
-from torchlift.report.story.rows import COST, Rows, curve, number, phases, spaced, wants_log
+from torchlift.report.story.rows import COST, Rows, curve, finite_or_nan, phases, spaced, wants_log
 
 COLUMNS = 16
 MAPS = {
@@ -30,9 +30,9 @@ def heat_map(history: Rows, kind: str) -> Heatmap | None:
         return None
     shown = [rows[n] for n in spaced(len(rows), COLUMNS)]
     title, caption = MAPS[kind]
-    values = [[number(row.get(key)) for row in shown] for key in keys]
+    values = [[finite_or_nan(row.get(key)) for row in shown] for key in keys]
     names = [key.removeprefix(f"{kind} ") for key in keys]
-    columns = [f"{number(row.get('cost')):.3g}" for row in shown]
+    columns = [f"{finite_or_nan(row.get('cost')):.3g}" for row in shown]
     return Heatmap(names, columns, values, "layer", COST, title, caption)
 
 

@@ -28,10 +28,10 @@ def cycle_rows(history: Rows) -> list[dict[str, Cell]]:
     """a, b, c, d of every cycle, where the history has its phases."""
     from torchlift.analyze import cycles  # loads torch, which a page without cycles does not need
 
-    return [row(number, cycle) for number, cycle in enumerate(cycles(history), start=1)]
+    return [cycle_row(number, cycle) for number, cycle in enumerate(cycles(history), start=1)]
 
 
-def row(number: int, cycle: "Cycle") -> dict[str, Cell]:
+def cycle_row(number: int, cycle: "Cycle") -> dict[str, Cell]:
     """One cycle as a row."""
     cells: dict[str, Cell] = {"cycle": number, "gain": cycle.gain}
     return {key: cells.get(key, getattr(cycle, key, None)) for key in CYCLES}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from torchlift.report.figures import Bars, Points, Scatter
 from torchlift.report.page import Block
-from torchlift.report.story.rows import Data, Rows, fits, number, sentence
+from torchlift.report.story.rows import Data, Rows, finite_or_nan, rows_by_fit, sentence
 
 
 def precision_blocks(history: Rows, summary: Data, metric: str) -> list[Block]:
@@ -13,14 +13,14 @@ def precision_blocks(history: Rows, summary: Data, metric: str) -> list[Block]:
     return [*layer_bits(summary), *histogram(summary), *trade_off(history, metric)]
 
 
-def counts(layer: Data) -> dict[int, int]:
+def weights_by_bits(layer: Data) -> dict[int, int]:
     """How many weights of a layer have how many bits."""
     return {int(p): int(n) for p, n in (layer.get("bits") or {}).items()}
 
 
 def layer_bits(summary: Data) -> list[Block]:
     """The average bits of every layer that lies on a grid; zeros count as no bits."""
-    layers = [(str(one["name"]), counts(one)) for one in summary.get("layers") or []]
+    layers = [(str(one["name"]), weights_by_bits(one)) for one in summary.get("layers") or []]
     stored = [(name, bits) for name, bits in layers if bits]
     if not stored:
         return []
@@ -33,7 +33,7 @@ def histogram(summary: Data) -> list[Block]:
     """The share of weights at each precision, over all layers on a grid."""
     total: dict[int, int] = {}
     for layer in summary.get("layers") or []:
-        for p, n in counts(layer).items():
+        for p, n in weights_by_bits(layer).items():
             total[p] = total.get(p, 0) + n
     if not total:
         return []
@@ -47,9 +47,10 @@ def histogram(summary: Data) -> list[Block]:
 def trade_off(history: Rows, metric: str) -> list[Block]:
     """The metric against bits per weight, a point per epoch; of noisy weights that of the quantized ones."""
     points: list[Points] = []
-    for rows in fits(history):
+    for rows in rows_by_fit(history):
         pairs = [
-            (number(row.get("bits")), number(row.get("projected_metric", row.get("metric")))) for row in rows
+            (finite_or_nan(row.get("bits")), finite_or_nan(row.get("projected_metric", row.get("metric"))))
+            for row in rows
         ]
         finite = [(x, y) for x, y in pairs if math.isfinite(x) and math.isfinite(y)]
         if finite:

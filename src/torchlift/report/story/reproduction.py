@@ -7,7 +7,7 @@ from itertools import groupby
 from torchlift.report.figures import Chart, Heatmap, Image, Images, Line
 from torchlift.report.page import Block, Card, Cards, Cell, Column, Note, Page, Spread, Table
 from torchlift.report.story.precision import size_scatter
-from torchlift.report.story.rows import Data, number, sentence, wants_log
+from torchlift.report.story.rows import Data, finite_or_nan, sentence, wants_log
 from torchlift.report.story.run import notes, sections, settings
 
 
@@ -20,8 +20,8 @@ def reproduction_page(entry: Data) -> Page:
             ("Finding", [*finding(entry), *facts(entry)]),
             ("Measured", measured_table(entry)),
             ("Curves", [*size_figure(entry), *curve_charts(entry)]),
-            ("Similarities", matrices(entry)),
-            ("Images", pictures(entry)),
+            ("Similarities", heat_maps(entry)),
+            ("Images", picture_row(entry)),
             ("Notes", notes(entry)),
             ("Settings", settings(entry)),
         ),
@@ -65,9 +65,9 @@ def cell(value: object) -> Cell:
     """A number, a text, or a mapping with ``mean`` and ``sd`` or ``low`` and ``high``."""
     if isinstance(value, Mapping) and "mean" in value:
         sd, low, high = (
-            number(value[key]) if value.get(key) is not None else None for key in ("sd", "low", "high")
+            finite_or_nan(value[key]) if value.get(key) is not None else None for key in ("sd", "low", "high")
         )
-        return Spread(number(value["mean"]), sd, low, high)
+        return Spread(finite_or_nan(value["mean"]), sd, low, high)
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     return str(value)
@@ -76,13 +76,13 @@ def cell(value: object) -> Cell:
 def size_figure(entry: Data) -> list[Block]:
     """``sizes``: for each method its points (bytes of the file, metric, spread)."""
     arms = {
-        str(name): [(number(b), number(m), number(e)) for b, m, e in rows]
+        str(name): [(finite_or_nan(b), finite_or_nan(m), finite_or_nan(e)) for b, m, e in rows]
         for name, rows in (entry.get("sizes") or {}).items()
     }
     return [size_scatter(arms, str(entry.get("y_label") or "metric"))] if arms else []
 
 
-def matrices(entry: Data) -> list[Block]:
+def heat_maps(entry: Data) -> list[Block]:
     """``matrices``: a ``name`` and square ``values`` between 0 and 1 each, as heat maps."""
     drawn: list[Block] = []
     for one in entry.get("matrices") or []:
@@ -91,7 +91,7 @@ def matrices(entry: Data) -> list[Block]:
     return drawn
 
 
-def pictures(entry: Data) -> list[Block]:
+def picture_row(entry: Data) -> list[Block]:
     """``images``: a ``name`` and the ``png`` in base64 each, side by side."""
     shown = [Image(base64.b64decode(one["png"]), str(one["name"])) for one in entry.get("images") or []]
     return [Images(shown)] if shown else []
@@ -110,7 +110,10 @@ def _panel(entry: Data, panel: str, lines: list[Line]) -> Chart:
 
 
 def _line(one: Data) -> Line:
-    x, y = [number(value) for value in one.get("x") or []], [number(value) for value in one.get("y") or []]
+    x, y = (
+        [finite_or_nan(value) for value in one.get("x") or []],
+        [finite_or_nan(value) for value in one.get("y") or []],
+    )
     low, high = _band(one.get("band"))
     return Line(str(one.get("name") or ""), x or list(map(float, range(len(y)))), y, low, high)
 
@@ -122,5 +125,7 @@ def _band(band: object) -> tuple[list[float] | None, list[float] | None]:
         sides = band.get("low"), band.get("high")
     elif isinstance(band, list | tuple):
         sides = band
-    sides_given = [[number(value) for value in side] for side in sides if isinstance(side, list | tuple)]
+    sides_given = [
+        [finite_or_nan(value) for value in side] for side in sides if isinstance(side, list | tuple)
+    ]
     return (sides_given[0], sides_given[1]) if len(sides_given) == 2 else (None, None)

@@ -18,19 +18,19 @@ CHARTED = frozenset(
 )
 
 
-def number(value: object) -> float:
+def finite_or_nan(value: object) -> float:
     """A finite number as it is, anything else as NaN."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return math.nan
     return float(value) if math.isfinite(value) else math.nan
 
 
-def column(rows: Rows, key: str) -> list[float]:
+def column_of(rows: Rows, key: str) -> list[float]:
     """One key of all rows."""
-    return [number(row.get(key)) for row in rows]
+    return [finite_or_nan(row.get(key)) for row in rows]
 
 
-def fits(history: Rows) -> list[list[Data]]:
+def rows_by_fit(history: Rows) -> list[list[Data]]:
     """The rows of each fit, in order."""
     return [list(rows) for _, rows in groupby(history, key=lambda row: (row.get("fit"), row.get("phase")))]
 
@@ -38,8 +38,8 @@ def fits(history: Rows) -> list[list[Data]]:
 def phases(history: Rows) -> list[Phase]:
     """Where on the cost axis each fit ran: from the end of the one before to its own end."""
     result, start = [], 0.0
-    for rows in fits(history):
-        end = max((cost for cost in column(rows, "cost") if math.isfinite(cost)), default=start)
+    for rows in rows_by_fit(history):
+        end = max((cost for cost in column_of(rows, "cost") if math.isfinite(cost)), default=start)
         result.append(Phase(start, end, str(rows[0].get("phase", ""))))
         start = end
     return result if len(result) > 1 else []
@@ -49,8 +49,12 @@ def curve(history: Rows, key: str, name: str, style: int | None = None) -> Line 
     """``key`` over cost, None if it was not logged; a gap between fits, whose objectives may differ."""
     x: list[float] = []
     y: list[float] = []
-    for rows in fits(history):
-        recorded = [(number(row.get("cost")), number(row[key])) for row in rows if row.get(key) is not None]
+    for rows in rows_by_fit(history):
+        recorded = [
+            (finite_or_nan(row.get("cost")), finite_or_nan(row[key]))
+            for row in rows
+            if row.get(key) is not None
+        ]
         if recorded:
             x += [cost for cost, _ in recorded] + [recorded[-1][0]]
             y += [value for _, value in recorded] + [math.nan]
@@ -60,7 +64,9 @@ def curve(history: Rows, key: str, name: str, style: int | None = None) -> Line 
 def extras(history: Rows) -> list[str]:
     """The further numeric keys a recipe logged, those that change, in order of appearance."""
     keys = dict.fromkeys(key for row in history for key in row if key not in CHARTED and not mapped(key))
-    return [key for key in keys if len({value for value in column(history, key) if math.isfinite(value)}) > 1]
+    return [
+        key for key in keys if len({value for value in column_of(history, key) if math.isfinite(value)}) > 1
+    ]
 
 
 def mapped(key: str) -> bool:

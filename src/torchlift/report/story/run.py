@@ -26,11 +26,11 @@ from torchlift.report.story.rows import (
     COST,
     Data,
     Rows,
-    column,
+    column_of,
     curve,
     extras,
-    fits,
     phases,
+    rows_by_fit,
     sentence,
     wants_log,
 )
@@ -164,14 +164,14 @@ def _present(*lines: Line | None) -> list[Line]:
 
 def phase_table(history: Rows, metric: str) -> list[Block]:
     """Where each fit ended: the last value of every key it logged."""
-    last = [{key: _last(rows, key) for key in PHASES} for rows in fits(history)]
+    last = [{key: _last(rows, key) for key in PHASES} for rows in rows_by_fit(history)]
     return keyed_table(last, PHASES | {"metric": Column(metric)}, "The last value of each fit.")
 
 
 def _last(rows: Rows, key: str) -> Cell:
     if key == "phase":
         return str(rows[0].get(key, ""))
-    finite = [value for value in column(rows, key) if math.isfinite(value)]
+    finite = [value for value in column_of(rows, key) if math.isfinite(value)]
     return finite[-1] if finite else None
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from torchlift.report.numbers import interval
 from torchlift.report.page import Block, Cell, Column, Note, Spread, Table
-from torchlift.report.story.rows import Data, number
+from torchlift.report.story.rows import Data, finite_or_nan
 
 Best = Literal["high", "low", ""]
 
@@ -31,7 +31,7 @@ def verdict(results: Data, spent: str) -> list[Block]:
 
 
 def _judge(name: str, one: Data, results: Data, higher: bool) -> str:
-    mean, low, high = (number(one.get(key)) for key in ("mean", "low", "high"))
+    mean, low, high = (finite_or_nan(one.get(key)) for key in ("mean", "low", "high"))
     if math.isnan(mean):
         return ""
     clear = low > 0 or high < 0
@@ -49,7 +49,7 @@ def _lighter(name: str, results: Data) -> str:
     mine, plain = recipes.get(name) or {}, recipes.get(str(results.get("plain", "plain"))) or {}
     said = ""
     for key, less, more in (("bytes", "smaller", "larger"), ("latency_ms", "faster", "slower")):
-        own, other = number(mine.get(key)), number(plain.get(key))
+        own, other = finite_or_nan(mine.get(key)), finite_or_nan(plain.get(key))
         if own > 0 and other > 0 and max(own / other, other / own) >= WORTH:
             what = "file" if key == "bytes" else "call"
             said += f"; {what} {max(own / other, other / own):.2g}× {less if own < other else more}"
@@ -68,7 +68,10 @@ def _starred(results: Data, recipes: dict[str, Data], best: Best) -> Best:
         return ""
     leader = (max if best == "high" else min)(means, key=lambda name: means[name])
     rivals = [leader] if leader in paired else [name for name in means if name in paired]
-    clear = (number(paired[name].get("low")) > 0 or number(paired[name].get("high")) < 0 for name in rivals)
+    clear = (
+        finite_or_nan(paired[name].get("low")) > 0 or finite_or_nan(paired[name].get("high")) < 0
+        for name in rivals
+    )
     return best if all(clear) else ""
 
 
@@ -117,7 +120,7 @@ def _unless_tied(column: Column, cells: Sequence[Cell]) -> Column:
 def spread_of(values: object) -> Spread | None:
     """Mean and standard deviation of the seeds that gave a number."""
     finite = (
-        [value for value in map(number, values) if math.isfinite(value)]
+        [value for value in map(finite_or_nan, values) if math.isfinite(value)]
         if isinstance(values, list | tuple)
         else []
     )
@@ -125,10 +128,10 @@ def spread_of(values: object) -> Spread | None:
 
 
 def _difference(paired: Data | None) -> Spread | None:
-    if not paired or math.isnan(number(paired.get("mean"))):
+    if not paired or math.isnan(finite_or_nan(paired.get("mean"))):
         return None
-    low, high = number(paired.get("low")), number(paired.get("high"))
-    return Spread(number(paired["mean"]), low=low, high=high, signed=True)
+    low, high = finite_or_nan(paired.get("low")), finite_or_nan(paired.get("high"))
+    return Spread(finite_or_nan(paired["mean"]), low=low, high=high, signed=True)
 
 
 def mean_of(values: object) -> float | None:

@@ -6,7 +6,7 @@ import re
 from torchlift.report.figures import Bars, Points, Scatter
 from torchlift.report.numbers import Format
 from torchlift.report.page import Block, Cell, Column, Table
-from torchlift.report.story.rows import Data, Rows, fits, number, sentence
+from torchlift.report.story.rows import Data, Rows, finite_or_nan, rows_by_fit, sentence
 
 FORMS: dict[str, Format] = {"bytes": "bytes", "macs": "count", "parameters": "count"}
 ROUND = re.compile(r"round \d+|ticket")
@@ -43,7 +43,7 @@ def _target(history: Rows, name: str) -> Table | None:
 
 def last(rows: Rows, key: str) -> float | None:
     """The last finite value of a key."""
-    values = [value for row in rows if math.isfinite(value := number(row.get(key)))]
+    values = [value for row in rows if math.isfinite(value := finite_or_nan(row.get(key)))]
     return values[-1] if values else None
 
 
@@ -60,9 +60,12 @@ def layer_bars(summary: Data) -> list[Block]:
 def trade_off(history: Rows, metric: str) -> list[Block]:
     """The metric against the sparsity, a point per epoch; of soft masks, the metric of the hard ones."""
     points: list[Points] = []
-    for rows in fits(history):
+    for rows in rows_by_fit(history):
         pairs = [
-            (100 * number(row.get("sparsity")), number(row.get("projected_metric", row.get("metric"))))
+            (
+                100 * finite_or_nan(row.get("sparsity")),
+                finite_or_nan(row.get("projected_metric", row.get("metric"))),
+            )
             for row in rows
         ]
         finite = [(x, y) for x, y in pairs if math.isfinite(x) and math.isfinite(y)]
@@ -79,7 +82,7 @@ def trade_off(history: Rows, metric: str) -> list[Block]:
 
 def tickets(history: Rows, metric: str) -> list[Block]:
     """A row per round of a ticket search, and the ticket."""
-    rounds = [rows for rows in fits(history) if ROUND.fullmatch(str(rows[0].get("phase", "")))]
+    rounds = [rows for rows in rows_by_fit(history) if ROUND.fullmatch(str(rows[0].get("phase", "")))]
     if not any(str(rows[0].get("phase", "")).startswith("round") for rows in rounds):
         return []
     columns = [

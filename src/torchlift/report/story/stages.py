@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from torchlift.report.page import Cell, Column, Table
-from torchlift.report.story.rows import Data, number
+from torchlift.report.story.rows import Data, finite_or_nan
 
 COLUMNS = (
     Column("stage", align="left"),
@@ -22,7 +22,11 @@ def stage_table(stages: Sequence[Data]) -> Table:
     cost = seconds = 0.0
     metric: float | None = None
     for stage in stages:
-        spent, took, now = number(stage["cost"]), number(stage["seconds"]), number(stage["metric"])
+        spent, took, now = (
+            finite_or_nan(stage["cost"]),
+            finite_or_nan(stage["seconds"]),
+            finite_or_nan(stage["metric"]),
+        )
         change = None if metric is None else now - metric
         sizes: list[Cell] = [stage.get("parameters"), stage.get("file_bytes")]
         rows.append([str(stage["stage"]), spent - cost, took - seconds, now, change, *sizes])

@@ -92,7 +92,7 @@ def check_held_out(task: Task, sources: Mapping[str, Source | None], device: tor
         x, _ = task.loss.split(few_samples(data, device))
         try:
             with rng.scope(), evaluating(task), torch.no_grad():
-                predicted(task, first(x, 2))
+                predicted(task, first_inputs(x, 2))
         except DataError as error:
             raise DataError(f"{name}: {error}") from error
 
@@ -115,7 +115,7 @@ def check_training(task: Task, train: Source, device: torch.device) -> Any:
     if not isinstance(task.loss, Supervised):
         return batch[0] if isinstance(batch, tuple | list) else batch
     x, y = task.loss.split(batch)
-    x, few = first(x, 2), y[:2]
+    x, few = first_inputs(x, 2), y[:2]
     with rng.scope(), evaluating(task), torch.no_grad():
         prediction = predicted(task, x)
         inner = train.inner if isinstance(train, Accumulated) else train
@@ -129,8 +129,8 @@ def check_training(task: Task, train: Source, device: torch.device) -> Any:
             advice = ": use y.squeeze(1)" if few.shape == (len(few), 1) else ""
             raise DataError(f"prediction and target do not fit ({both}): {message}{advice}.") from error
         if isinstance(batch, Mapping) and "labels" in batch and task.loss.module is None:
-            check_own_loss(task.model, first(batch, 2), float(value))
-    return first(x, 1)
+            check_own_loss(task.model, first_inputs(batch, 2), float(value))
+    return first_inputs(x, 1)
 
 
 def wrong_type(model: nn.Module, x: Any, message: str = "") -> str | None:
@@ -166,7 +166,7 @@ def check_labels(loss: Supervised, prediction: torch.Tensor, labels: torch.Tenso
             raise DataError(f"all labels are class {int(classes[0])}: there is nothing to learn; check y.")
 
 
-def first(x: Any, n: int) -> Any:
+def first_inputs(x: Any, n: int) -> Any:
     """The first samples of the inputs."""
     return each(lambda tensor: tensor[:n], x)
 

@@ -49,11 +49,11 @@ def from_library(value: Any) -> bool:
 
 def release_of(value: Any) -> str | None:
     """``package version`` of a class or function of an installed package, whose code is fixed."""
-    return release((getattr(value, "__module__", None) or "builtins").partition(".")[0])
+    return package_release((getattr(value, "__module__", None) or "builtins").partition(".")[0])
 
 
 @functools.cache
-def release(package: str) -> str | None:
+def package_release(package: str) -> str | None:
     """The package with its version, if it lies where packages are installed and says which it is."""
     module = sys.modules.get(package)
     file, version = (getattr(module, name, None) for name in ("__file__", "__version__"))

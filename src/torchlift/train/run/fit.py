@@ -196,7 +196,7 @@ def fit(
         full = functools.partial(fit_record, task, recipe, data, held_out, shaping, step)
         store = Store(folder, open_fit(folder, runner, full, resume=resume, overwrite=overwrite))
     before = copy.deepcopy(task).model
-    facts = facts_of(task, recipe, shaping) | {"steps_per_epoch": data.steps()} | samples(data)
+    facts = facts_of(task, recipe, shaping) | {"steps_per_epoch": data.steps()} | training_samples(data)
     if folder is not None:
         facts["data"] = describe_data(data)[:-20]  # 12 digits of the digest
     parts = [name for name, held_aside in (("valid", held_out), ("test", tested)) if held_aside is not None]
@@ -213,7 +213,7 @@ def fit(
     if folder is not None and runner.rank == 0:
         save(folder / "model.safetensors", answer.model.state_dict())
         with disk_errors(folder):
-            deliver(result, folder)
+            write_deliverable(result, folder)
             result.to_json(folder / "result.json")
             write_report(result, folder)
     for callback in callbacks if runner.rank == 0 else ():
@@ -222,7 +222,7 @@ def fit(
     return result
 
 
-def deliver(result: Result, folder: Path) -> None:
+def write_deliverable(result: Result, folder: Path) -> None:
     """``model.tl``, ``card.json``; a model that no file can hold leaves its card alone, with the reason."""
     try:
         result.save(folder / "model.tl")
@@ -384,7 +384,7 @@ def labels(data: Tensors) -> int:
     return targets.numel() if isinstance(targets, Tensor) else data.samples
 
 
-def samples(data: Source) -> dict[str, int]:
+def training_samples(data: Source) -> dict[str, int]:
     """How many training samples there are, where they can be counted."""
     return {"samples": data.samples} if isinstance(data, Tensors) else {}
 

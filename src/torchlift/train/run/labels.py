@@ -10,7 +10,7 @@ LONGEST = 120
 """Characters of a name; file systems take 255 bytes with what we add."""
 
 
-def places(labels: Iterable[str], seeds: Sequence[int]) -> dict[tuple[str, int], str]:
+def folders_for(labels: Iterable[str], seeds: Sequence[int]) -> dict[tuple[str, int], str]:
     """A folder for every label and seed; no two share one, also where case does not count."""
     folders = {(label, seed): f"{folder_name(label)}-{seed}" for label in labels for seed in seeds}
     taken: dict[str, tuple[str, int]] = {}

@@ -19,7 +19,7 @@ def module_line(module: nn.Module) -> str:
     own = attributes(module)
     printed = module.extra_repr()
     plain = [f"{k}={v!r}" for k, v in own.items() if is_plain(v) and f"{k}={v!r}" not in printed]
-    other = [f"{k}={digest(v)}" for k, v in own.items() if not is_plain(v) and counts(v)]
+    other = [f"{k}={digest(v)}" for k, v in own.items() if not is_plain(v) and is_digested(v)]
     hooks = [f"hooks={digest(own_hooks)}"] if (own_hooks := hooks_of(module)) else []
     code = [] if from_library(kind) else [f"code={class_code(kind)}"]
     inside = ", ".join(text for text in [printed, *plain, *other, *hooks, *code] if text)
@@ -31,10 +31,10 @@ def is_plain(value: Any) -> bool:
     return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(is_plain(item) for item in value))
 
 
-def counts(value: Any) -> bool:
+def is_digested(value: Any) -> bool:
     """Whether an attribute that is not written out is digested: data, containers of data, and functions."""
     if isinstance(value, dict):
-        return all(counts(item) or is_plain(item) for item in value.values())
+        return all(is_digested(item) or is_plain(item) for item in value.values())
     return is_data(value) or isinstance(value, types.FunctionType)
 
 

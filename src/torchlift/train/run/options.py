@@ -16,11 +16,11 @@ CALLED = {
 
 def check_options(arguments: Mapping[str, Any]) -> None:
     """Numbers that are numbers, functions that are functions."""
-    if not (number(arguments["epochs"]) and arguments["epochs"] > 0):
+    if not (is_number(arguments["epochs"]) and arguments["epochs"] > 0):
         raise TorchliftError(f"epochs is a positive finite number; got {arguments['epochs']!r}.")
-    if arguments["clip"] is not None and not (number(arguments["clip"]) and arguments["clip"] > 0):
+    if arguments["clip"] is not None and not (is_number(arguments["clip"]) and arguments["clip"] > 0):
         raise TorchliftError(f"clip is the largest norm of a gradient, above 0; got {arguments['clip']!r}.")
-    if not (number(arguments["save_every"]) and arguments["save_every"] >= 0):
+    if not (is_number(arguments["save_every"]) and arguments["save_every"] >= 0):
         raise TorchliftError(
             f"save_every is a number of seconds, 0 or more; got {arguments['save_every']!r}."
         )
@@ -35,6 +35,6 @@ def check_options(arguments: Mapping[str, Any]) -> None:
             raise TorchliftError(f"{name} is a function, called as {call}; got {arguments[name]!r}.")
 
 
-def number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Whether it is a finite number; True and False are none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -14,7 +14,9 @@ def check_delivered(before: nn.Module, answer: Task, batch: Batch, who: str) -> 
     after = answer.model
     infinite = [name for name, weight in after.named_parameters() if not weight.isfinite().all()]
     if infinite:
-        raise DivergedError(f"not finite in the delivered model: {some(infinite)}; lower the learning rate.")
+        raise DivergedError(
+            f"not finite in the delivered model: {first_few(infinite)}; lower the learning rate."
+        )
     with torch.no_grad():
         loss = float(answer.task_loss(batch))
     if not math.isfinite(loss):
@@ -22,7 +24,7 @@ def check_delivered(before: nn.Module, answer: Task, batch: Batch, who: str) -> 
     changed = changed_frozen(before, after)
     if changed:
         raise TorchliftError(
-            f"{who} changed frozen parameters ({some(changed)}): exclude their layers, or unfreeze them."
+            f"{who} changed frozen parameters ({first_few(changed)}): exclude their layers, or unfreeze them."
         )
 
 
@@ -43,6 +45,6 @@ def same(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
 
 
-def some(names: list[str]) -> str:
+def first_few(names: list[str]) -> str:
     """The first few names."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -101,7 +101,9 @@ def read_record(folder: Path) -> Record | None:
 def differences(old: Value, new: Value, path: str = "") -> Iterable[tuple[str, Value, Value]]:
     """The places in which two records differ, in order; :data:`UNCOMPARED` tables at the top are left out."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
-        if repr(ordered(old)) != repr(ordered(new)):  # not ==: a NaN is the same setting as a NaN
+        if repr(ordered_record(old)) != repr(
+            ordered_record(new)
+        ):  # not ==: a NaN is the same setting as a NaN
             yield path, old, new
         return
     for name in dict.fromkeys([*new, *old]):
@@ -110,11 +112,11 @@ def differences(old: Value, new: Value, path: str = "") -> Iterable[tuple[str, V
             yield from differences(old.get(name), new.get(name), inner)
 
 
-def ordered(value: Value) -> Value:
+def ordered_record(value: Value) -> Value:
     """The same with the keys of all tables in one order: a file may hold them in another."""
     if isinstance(value, dict):
-        return {name: ordered(item) for name, item in sorted(value.items())}
-    return [ordered(item) for item in value] if isinstance(value, list) else value
+        return {name: ordered_record(item) for name, item in sorted(value.items())}
+    return [ordered_record(item) for item in value] if isinstance(value, list) else value
 
 
 def refuse_another(folder: Path, old: Record, new: Record) -> None:

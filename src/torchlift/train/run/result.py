@@ -31,7 +31,7 @@ def where_and_when(result: "Result") -> str:
     return " · ".join(fact for fact in facts if fact)
 
 
-def widths(before: nn.Module, after: nn.Module) -> list[tuple[str, int, int]]:
+def layer_widths(before: nn.Module, after: nn.Module) -> list[tuple[str, int, int]]:
     """The outputs of each layer with a matrix or a kernel, before and after; 0 for one that is gone."""
     old, new = ({n: len(p) for n, p in m.named_parameters() if p.ndim > 1} for m in (before, after))
     return [(layer_name(before if name in old else after, name), old.get(name, 0), new.get(name, 0))
@@ -45,7 +45,7 @@ def layer_name(model: nn.Module, weight: str) -> str:
     return f"{name} ({type(model.get_submodule(owner)).__name__})"
 
 
-def bits_of(record: Stored) -> dict[int, int] | None:
+def bit_counts(record: Stored) -> dict[int, int] | None:
     """How many entries of a weight on a grid have how many bits; None where it is on none."""
     if record.precision is None:
         return None
@@ -123,7 +123,7 @@ class Result:
             "given": {name: score.metric for name, score in self.initial_scores.items()},
             "uncut": self.uncut(),
             "counts": self.counts,
-            "widths": widths(self.before, self.model),
+            "widths": layer_widths(self.before, self.model),
             "before": dataclasses.asdict(measure(copy.deepcopy(self.before), self.example)),
             "after": dataclasses.asdict(measure(copy.deepcopy(self.model), self.example, card=self.card)),
             "layers": [
@@ -131,7 +131,7 @@ class Result:
                     "name": name,
                     "entries": p.numel(),
                     "zeros": int((p == 0).sum()),
-                    "bits": bits_of(records.get(name, Stored())),
+                    "bits": bit_counts(records.get(name, Stored())),
                 }
                 for name, p in self.model.named_parameters()
                 if p.ndim > 1
@@ -157,7 +157,11 @@ class Result:
         cut = next((k for k in range(1, len(sizes)) if sizes[k] < sizes[k - 1]), 0)
         rows = [row for row in self.history if row.get("phase") == fits[cut - 1]["phase"]] if cut else []
         scores = [row["metric"] for row in rows if row.get("metric") is not None]
-        return scores[-1] if scores and any(b != a for _, b, a in widths(self.before, self.model)) else None
+        return (
+            scores[-1]
+            if scores and any(b != a for _, b, a in layer_widths(self.before, self.model))
+            else None
+        )
 
     @property
     def card(self) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def encode(value: Any) -> Value:
         return {"import": str(value).replace(".", ":", 1)}
     if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType) and importable(value):
         return {"import": qualified_name(value)} | code_of(value)
-    return {"opaque": f"{words(value)}, which cannot be written as a value", "digest": digest(value)}
+    return {"opaque": f"{kind_words(value)}, which cannot be written as a value", "digest": digest(value)}
 
 
 def encode_mapping(value: Mapping[Any, Any]) -> Value:
@@ -86,7 +86,7 @@ def importable(value: Any) -> bool:
         return False
 
 
-def words(value: Any) -> str:
+def kind_words(value: Any) -> str:
     """What kind of thing it is, without addresses."""
     if isinstance(value, Tensor):
         return f"a {value.dtype} tensor of shape {tuple(value.shape)}"
