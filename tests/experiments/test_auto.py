@@ -297,7 +297,7 @@ def test_a_search_that_is_done_is_only_read(found: tl.AutoResult, monkeypatch: p
 def test_a_search_that_was_stopped_goes_on_to_the_same_end(
     found: tl.AutoResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, done = auto_search.call, list[str]()
+    real, done = auto_search.run_job, list[str]()
 
     def dying(trial: Delivery) -> Delivered:
         if len(done) == 3:

@@ -134,7 +134,7 @@ def test_networks_of_images_and_their_stand_ins(module, stand_in, monkeypatch):
     found = module.case(None).place if small else module.setting(stand_in, None)[0]
     with torch.no_grad():
         assert found.model(0)(found.data.train[0][:2]).shape == (2, 10)
-    assert pruning_runs.weights(pruning_runs.Task(found.model(0)), found.where)
+    assert pruning_runs.prunable_weights(pruning_runs.Task(found.model(0)), found.where)
 
 
 @pytest.mark.parametrize("name", ["ticket_search", "sequential_tickets", "mask_settings"])
@@ -143,7 +143,7 @@ def test_in_full_all_but_the_shortcuts_and_the_head_of_resnet20_are_pruned(name,
     module = module_of(name)
     made = module.setting(False, None)
     found = made if isinstance(made, pruning_runs.Setting) else made[0]
-    names = list(pruning_runs.weights(pruning_runs.Task(found.model(0)), found.where))
+    names = list(pruning_runs.prunable_weights(pruning_runs.Task(found.model(0)), found.where))
     assert len(names) == 19
     assert not any("shortcut" in one or "head" in one for one in names)
 

@@ -43,7 +43,7 @@ def test_the_worked_example_layers_alike():
         ],
         dtype=torch.float64,
     )
-    found = templates.coefficient_similarity(ALPHA.T)
+    found = templates.similarity(ALPHA.T)
     assert torch.equal((100 * found + 1e-9).floor() / 100, printed)
     assert templates.similar_sets(ALPHA.T, 1.0) == SETS
     assert templates.similar_sets(ALPHA.T, 0.4) == [[0, 2], [1, 3, 4]]
@@ -106,7 +106,7 @@ def test_the_recurrence_regularizer():
 
 def test_a_layer_without_coefficients_is_like_none():
     assert torch.equal(
-        templates.coefficient_similarity(torch.tensor([[1.0, 0.0], [0.0, 0.0]])),
+        templates.similarity(torch.tensor([[1.0, 0.0], [0.0, 0.0]])),
         torch.diag(torch.tensor([1.0, 0])),
     )
 
@@ -129,7 +129,7 @@ def test_the_start_is_the_best_of_its_rank(layers, k, seed):
 def test_sets_of_layers(seed, threshold):
     """Within a set all pairs reach the threshold; lower thresholds join sets; every join has a level."""
     alpha = drawn(seed, 6, 2)
-    likeness = templates.coefficient_similarity(alpha)
+    likeness = templates.similarity(alpha)
     sets = templates.similar_sets(alpha, threshold)
     assert sorted(layer for one in sets for layer in one) == list(range(6))
     assert all(float(likeness[i, j]) >= threshold - 1e-12 for one in sets for i in one for j in one if i != j)
@@ -146,7 +146,7 @@ def test_joining_is_complete_linkage(seed, layers):
     from scipy.cluster.hierarchy import linkage
 
     alpha = drawn(seed, layers, 3)
-    likeness = templates.coefficient_similarity(alpha)
+    likeness = templates.similarity(alpha)
     pairs = torch.triu_indices(layers, layers, 1)
     theirs = linkage((1 - likeness[pairs[0], pairs[1]]).numpy(), "complete")[:, 2]
     assert templates.joins(alpha) == pytest.approx((1 - theirs).tolist())

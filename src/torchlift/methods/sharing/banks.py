@@ -28,7 +28,7 @@ class Bank(Node):
 
     def similarity(self) -> Tensor:
         """|cosine| of the layers' coefficients, layers × layers."""
-        return math.coefficient_similarity(self.alpha.detach())
+        return math.similarity(self.alpha.detach())
 
     def penalty(self) -> Tensor | float:
         """−λ Σ S (eq. 3.19)."""

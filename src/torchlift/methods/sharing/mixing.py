@@ -24,7 +24,7 @@ def mix(templates: Tensor, alpha: Tensor) -> Tensor:
     return (alpha @ templates.flatten(1)).reshape(*alpha.shape[:-1], *templates.shape[1:])
 
 
-def coefficient_similarity(alpha: Tensor) -> Tensor:
+def similarity(alpha: Tensor) -> Tensor:
     """S = |⟨α⁽ˡ⁾, α⁽ᵐ⁾⟩| / (‖α⁽ˡ⁾‖ ‖α⁽ᵐ⁾‖), layers × layers (eq. 3.13); zero where a row of α is."""
     unit = normalize(alpha, dim=-1)
     return (unit @ unit.T).abs().clamp(max=1.0)
@@ -32,7 +32,7 @@ def coefficient_similarity(alpha: Tensor) -> Tensor:
 
 def recurrence(alpha: Tensor) -> Tensor:
     """−Σ S over all pairs of layers: what eq. 3.19 adds to the loss, less its strength."""
-    return -coefficient_similarity(alpha).sum()
+    return -similarity(alpha).sum()
 
 
 def factorize(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -54,7 +54,7 @@ def linkage(alpha: Tensor) -> list[tuple[float, int, int]]:
     Two sets are as alike as their least similar members, so that levels never rise. A set is called by its
     first layer, and joined to the set that comes before it.
     """
-    link = coefficient_similarity(alpha.detach().double().cpu()).fill_diagonal_(GONE)
+    link = similarity(alpha.detach().double().cpu()).fill_diagonal_(GONE)
     merges: list[tuple[float, int, int]] = []
     for _ in range(len(alpha) - 1):
         first, second = sorted(divmod(int(link.argmax()), len(alpha)))
