@@ -281,6 +281,12 @@ class Idle(nn.Module):
         return self.used(x)
 
 
+def hooked_net() -> nn.Module:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3)).eval()
+    net[0].register_forward_hook(lambda module, inputs, output: 2 * output)
+    return net
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -289,6 +295,7 @@ class Idle(nn.Module):
         ({"data": torch.full((16, 3, 8, 8), torch.nan)}, "NaN"),
         ({"data": torch.randn(16, 5)}, "does not take the calibration inputs of shape"),
         ({"model": image_net().train()}, "training mode"),
+        ({"model": hooked_net()}, "^0 has a forward hook, which no file can hold"),
         ({"model": weight_norm(nn.Conv2d(3, 4, 3)).eval()}, "remove_parametrizations"),
         ({"model": Idle().eval(), "data": torch.randn(16, 4)}, "'idle.weight' never ran"),
         ({"bits": 1}, "from 2 to 8"),

@@ -28,6 +28,7 @@ from torchlift.core import matches, select
 from torchlift.core.weights import computed
 from torchlift.deploy.card import schema_card
 from torchlift.errors import TorchliftError
+from torchlift.packed.trees import FORWARD, hooks
 from torchlift.train.progress import Progress
 
 GROUPS = (32, 64, 128)
@@ -140,6 +141,12 @@ def check(model: nn.Module, polish: float, sweeps: int, group: int | None) -> No
             f"weights of {names[0] or 'the model'} are computed in every call (weight norm or another "
             "parametrization): write them into the layer first (torch.nn.utils.parametrize."
             "remove_parametrizations, or remove_weight_norm)."
+        )
+    hooked = [name for name, module in model.named_modules() if hooks(module, FORWARD)]
+    if hooked:
+        raise TorchliftError(
+            f"{hooked[0] or 'the model'} has a forward hook, which no file can hold: remove it, or write "
+            "what it does into forward."
         )
     if model.training:
         raise TorchliftError(

@@ -166,7 +166,10 @@ def warm_cosine(t: float) -> float:
     return min(1.0, 0.05 + t / 0.1) * 0.5 * (1 + math.cos(math.pi * t))
 
 
-SHARE, LEAST_RATE, MOST_RATE, ON_GRID = 0.04, 1e-3, 1e-2, 1e-2
+SHARE, LEAST_RATE, MOST_RATE = 0.04, 1e-3, 1e-2
+"""rate = SHARE · √error, within its bounds: near the upper one where half of all channels went."""
+ON_GRID = 1e-2
+"""On a grid a weight has further to go."""
 
 MOST_ENTRIES = 2**26
 """Numbers that inputs and outputs may have together to be held in memory."""
