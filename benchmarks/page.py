@@ -3,6 +3,7 @@
 python benchmarks/page.py
 """
 
+import base64
 import inspect
 import json
 import sys
@@ -98,6 +99,11 @@ def section(
             f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
             f'<img alt="{published.id}" src="{light}"></picture>\n'
         ]
+    for number, image in enumerate(record.get("images") or [] if pictures is not None else []):
+        assert pictures is not None
+        file = pictures / f"{name}-{number + 1}.png"
+        file.write_bytes(base64.b64decode(image["png"]))
+        lines += [f"![{image['name']}](images/{pictures.name}/{file.name})\n", f"{sentence(image['name'])}\n"]
     lines += list(details(published, record))
     return "\n".join(lines) + "\n"
 

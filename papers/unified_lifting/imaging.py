@@ -10,17 +10,19 @@ from torch import Tensor
 
 from papers.common.arms import difference, machine, spread
 from papers.common.cells import Cells
-from papers.unified_lifting.observing import TASKS, Task, quality, variation
-from papers.unified_lifting.unrolled_training import BATCH, PATCH, train
+from papers.common.sheet import Pixels, pixels, sheet
+from papers.unified_lifting.observing import TASKS, Pair, Task, quality, variation
+from papers.unified_lifting.unrolled_training import BATCH, LOOKS, PATCH, train
 from torchlift.convex.operators import Operator
 from torchlift.data.images import gray
 from torchlift.methods.lifted import UnrolledNet
 
 METHODS = ("lifted", "backprop")
 RATES = (1e-3, 3e-3)
-SECONDS = {"denoising": 10.0}
-OTHERS = 5.0
+SECONDS, BSD = 20.0, 5
 TUNING_SEED, TUNING_IMAGES, SMALL = 100, 6, 3
+SHOWN, CROP = 4, 96
+"""Which image of Set12 is drawn, and how much of it."""
 Seen = tuple[Tensor, Operator, Tensor]
 
 
@@ -31,25 +33,37 @@ def seen(task: Task, images: Sequence[Tensor], seed: int = 1) -> list[Seen]:
     return [(*task.observe(x, generator), x) for x in clean]
 
 
-def restored(task: Task, net: UnrolledNet, things: Sequence[Seen]) -> dict[str, list[float]]:
-    """What a network makes of them."""
-    pairs = []
+def by_network(task: Task, net: UnrolledNet, things: Sequence[Seen]) -> list[Pair]:
+    """What a network makes of them, beside the truth."""
+    pairs: list[Pair] = []
     with torch.no_grad():
         for y, operator, x in things:
             net.operator = operator
             pairs.append((task.kept(net(y), y, operator), x))
-    return quality(pairs)
+    return pairs
 
 
-def smoothed(task: Task, alpha: float, things: Sequence[Seen]) -> dict[str, list[float]]:
+def smoothed(task: Task, alpha: float, things: Sequence[Seen]) -> list[Pair]:
     """What total variation makes of them."""
-    return quality([(task.kept(variation(task, alpha, y, a), y, a), x) for y, a, x in things])
+    return [(task.kept(variation(task, alpha, y, a), y, a), x) for y, a, x in things]
 
 
-def started(task: Task, things: Sequence[Seen]) -> dict[str, list[float]]:
+def started(task: Task, things: Sequence[Seen]) -> list[Pair]:
     """Where all methods start."""
     fill = task.fill or (lambda y, operator: operator.A_adjoint(y))
-    return quality([(task.kept(fill(y, a), y, a), x) for y, a, x in things])
+    return [(task.kept(fill(y, a), y, a), x) for y, a, x in things]
+
+
+def told(pairs: dict[str, list[Pair]]) -> dict[str, Any]:
+    """PSNR and SSIM by test set, and a piece of one image."""
+    some = next(iter(pairs.values()))
+    return {name: quality(one) for name, one in pairs.items()} | {"pixels": crop(some[SHOWN % len(some)][0])}
+
+
+def crop(image: Tensor) -> Pixels:
+    """A square from the middle."""
+    top, left = ((size - min(CROP, size)) // 2 for size in image.shape[-2:])
+    return pixels(image[..., top : top + CROP, left : left + CROP])
 
 
 def mean(values: Sequence[float]) -> float:
@@ -61,18 +75,25 @@ def rate(task: Task, method: str, images: Sequence[Tensor], seconds: float) -> f
     """The learning rate that is best on held-back training images after short trainings."""
     held, rest = seen(task, images[-TUNING_IMAGES:], 2), images[:-TUNING_IMAGES]
 
-    def worth(lr: float) -> float:
-        return mean(restored(task, train(task, method, rest, seconds, lr, TUNING_SEED)[0], held)["psnr"])
+    def score(lr: float) -> float:
+        net = train(task, method, rest, seconds, lr, TUNING_SEED)[0]
+        return mean(quality(by_network(task, net, held))["psnr"])
 
-    return max(RATES, key=worth)
+    return max(RATES, key=score)
 
 
 def trial(
     task: Task, method: str, images: Sequence[Tensor], seconds: float, lr: float, seed: int, sets: Any
 ) -> dict[str, Any]:
-    """One training; PSNR and SSIM of every test image."""
-    net, steps = train(task, method, images[:-TUNING_IMAGES], seconds, lr, seed)
-    return {"steps": steps, "lr": lr} | {name: restored(task, net, things) for name, things in sets.items()}
+    """One training; PSNR and SSIM of every test image, and PSNR of held-back images on the way."""
+    held = seen(task, images[-TUNING_IMAGES:], 2)
+
+    def look(net: UnrolledNet) -> float:
+        return mean(quality(by_network(task, net, held))["psnr"])
+
+    net, steps, curve = train(task, method, images[:-TUNING_IMAGES], seconds, lr, seed, look)
+    pairs = {name: by_network(task, net, things) for name, things in sets.items()}
+    return {"steps": steps, "lr": lr, "curve": curve} | told(pairs)
 
 
 def rows(name: str, known: dict[str, Any], tests: Sequence[str]) -> list[dict[str, Any]]:
@@ -111,43 +132,57 @@ def run(
     torch.set_num_threads(1)
     numbers = range(seeds or 3)
     cells = Cells(Path(out) / "imaging" / f"cells-{scale or 0:g}.jsonl")
-    images, count = gray(data, "Train400"), 10 if scale is None else max(1, round(68 * scale))
+    images, count = gray(data, "Train400"), BSD if scale is None else max(1, round(68 * scale))
     pictures = {"Set12": gray(data, "Set12"), "BSD68": gray(data, "BSD68")[:count]}
     if scale is not None and scale < 0.1:
         pictures = {name: some[:2] for name, some in pictures.items()}
-    table: list[dict[str, Any]] = []
+    seconds = SECONDS if scale is None else 600 * scale
+    table, curves, shown = list[dict[str, Any]](), list[dict[str, Any]](), list[list[Pixels]]()
     for name, task in TASKS.items():
-        seconds = SECONDS.get(name, OTHERS) if scale is None else 600 * scale
         sets = {test: seen(task, some) for test, some in pictures.items()}
-        known = {m: [] for m in METHODS}
+        known: dict[str, list[dict[str, Any]]] = {
+            "start": [told({test: started(task, things) for test, things in sets.items()})],
+            "TV, best α": [cells.get(f"{name}: TV", partial(best, task, sets))],
+        }
         for m in METHODS:
-            lr = cells.get(f"{name}: rate of {m}", partial(rate, task, m, images, seconds / 3))
-            for s in numbers:
-                make = partial(trial, task, m, images, seconds, lr, s, sets)
-                known[m].append(cells.get(f"{name}: {m}, {s}", make))
-        known["start"] = [{test: started(task, things) for test, things in sets.items()}]
-        known["TV, best α"] = [cells.get(f"{name}: TV", partial(best, task, sets))]
+            lr = cells.get(f"{name}: rate of {m}", partial(rate, task, m, images, seconds / 5))
+            known[m] = [
+                cells.get(f"{name}: {m}, {s}", partial(trial, task, m, images, seconds, lr, s, sets))
+                for s in numbers
+            ]
+            curves.append(curve(name, m, known[m], seconds))
         table += rows(name, known, tuple(sets))
-    return page(table, list(numbers), scale, {name: len(some) for name, some in pictures.items()})
+        truth = crop(sets["Set12"][SHOWN % len(sets["Set12"])][2])
+        shown.append([truth, *(known[m][0]["pixels"] for m in known)])
+    counts = {name: len(some) for name, some in pictures.items()}
+    pieces = sheet("truth, start, TV, lifted, back-propagation; a line for each task", shown)
+    return page(table, list(numbers), seconds, counts) | {"curves": curves, "images": [pieces]}
+
+
+def curve(name: str, method: str, runs: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+    """PSNR of the held-back images on the way, the mean of all seeds."""
+    return {
+        "name": method,
+        "panel": name,
+        "x": [seconds * (k + 1) / LOOKS for k in range(LOOKS)],
+        "y": [mean(some) for some in zip(*(one["curve"] for one in runs), strict=True)],
+    }
 
 
 def best(task: Task, sets: dict[str, list[Seen]]) -> dict[str, Any]:
     """TV with the α that is best on three images of Set12 itself."""
     small = sets["Set12"][:SMALL]
-    alpha = max(task.alphas, key=lambda a: mean(smoothed(task, a, small)["psnr"]))
-    return {"alpha": alpha} | {name: smoothed(task, alpha, things) for name, things in sets.items()}
+    alpha = max(task.alphas, key=lambda a: mean(quality(smoothed(task, a, small))["psnr"]))
+    return {"alpha": alpha} | told({name: smoothed(task, alpha, things) for name, things in sets.items()})
 
 
 def page(
-    table: list[dict[str, Any]], seeds: list[int], scale: float | None, counts: dict[str, int]
+    table: list[dict[str, Any]], seeds: list[int], seconds: float, counts: dict[str, int]
 ) -> dict[str, Any]:
     """The result."""
-    trained = (
-        f"{600 * scale:g} CPU s" if scale else f"{SECONDS['denoising']:g} (denoising) and {OTHERS:g} CPU s"
-    )
     first = [row for row in table if row["test set"] == "Set12"]
     tasks = list(dict.fromkeys(row["task"] for row in first))
-    told = [
+    words = [
         f"{task}: "
         + ", ".join(f"{row['method']} {row['PSNR']['mean']:.2f}" for row in first if row["task"] == task)
         for task in tasks
@@ -156,13 +191,14 @@ def page(
         "title": "Images restored by unrolled networks and by total variation",
         "source": "A Unified Framework for Lifted Training and Inversion Approaches (arXiv 2510.09796), "
         "imaging",
-        "finding": "PSNR on Set12; " + "; ".join(told),
-        "scale": f"{trained} of training on Train400, {BATCH} patches of {PATCH} × {PATCH} a batch; "
+        "finding": "PSNR on Set12; " + "; ".join(words),
+        "scale": f"{seconds:g} CPU s of training on Train400, {BATCH} patches of {PATCH} × {PATCH} a batch; "
         + " and ".join(f"{count} images of {name}" for name, count in counts.items()),
         "seeds": seeds,
         "machine": machine(),
         "columns": list(table[0]),
         "rows": table,
+        "x_label": "CPU seconds of training",
         "notes": [
             "Denoising: σ = 25/255. Blurs: a Gaussian of 1.6 pixels and a line of 9 pixels at 30°, noise "
             "2/255. "
@@ -173,7 +209,8 @@ def page(
             "same CPU seconds; each has the rate of two that is best on 6 training images held back. TV: "
             "the best α "
             "of three on three images of Set12 itself, 150 steps.",
-            "PSNR, SSIM: mean over images and seeds, ± over images. By seed: ± over seeds. Start: where "
-            "all start.",
+            f"PSNR, SSIM: mean over images and seeds, ± over images. By seed: ± over seeds. Start: where "
+            f"all start. Curves: PSNR of the {TUNING_IMAGES} images held back; the rate falls to 0 at "
+            "the end.",
         ],
     }

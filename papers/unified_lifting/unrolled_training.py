@@ -1,7 +1,7 @@
 """Unrolled networks for images trained for so many CPU seconds: lifted, or by back-propagation."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torchlift.methods.lifted.nudge import NudgedNetwork
 
 PATCH, BATCH = 32, 8
 BETA = 0.01
+LOOKS = 8
 
 
 def patches(images: Sequence[Tensor], generator: torch.Generator) -> Tensor:
@@ -25,16 +26,29 @@ def patches(images: Sequence[Tensor], generator: torch.Generator) -> Tensor:
 
 
 def train(
-    task: Task, method: str, images: Sequence[Tensor], seconds: float, lr: float, seed: int
-) -> tuple[UnrolledNet, int]:
-    """Adam on ½‖N(y) − x‖², by its gradient or by the one-pass contrastive one; the rate falls to 0."""
+    task: Task,
+    method: str,
+    images: Sequence[Tensor],
+    seconds: float,
+    lr: float,
+    seed: int,
+    look: Callable[[UnrolledNet], float] | None = None,
+) -> tuple[UnrolledNet, int, list[float]]:
+    """Adam on ½‖N(y) − x‖², by its gradient or by the one-pass contrastive one; the rate falls to 0.
+
+    The network, the steps, and what ``look`` saw after each of ``LOOKS`` equal stretches, off the clock.
+    """
     torch.manual_seed(seed)
     net = task.network()
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(net.parameters(), lr=lr)
     lifted, nudges = NudgedNetwork(net), [BETA * BATCH] * len(net.activations)
-    start, steps = time.process_time(), 0
+    start, steps, seen = time.process_time(), 0, list[float]()
     while (spent := time.process_time() - start) < seconds:
+        if look is not None and spent >= seconds * (len(seen) + 1) / LOOKS:
+            before = time.process_time()
+            seen.append(look(net))
+            start += time.process_time() - before
         optimizer.param_groups[0]["lr"] = lr * (1 - spent / seconds)
         x = patches(images, generator)
         y, net.operator = task.observe(x, generator)
@@ -43,4 +57,4 @@ def train(
         (0.5 * (output - x).square().sum() / len(x)).backward()
         optimizer.step()
         steps += 1
-    return net, steps
+    return net, steps, seen if look is None else seen + [look(net)] * (LOOKS - len(seen))
