@@ -53,7 +53,7 @@ MEMORY = ("OutOfMemoryError", "DefaultCPUAllocator")
 
 
 def machine_fault(error: BaseException) -> bool:
-    """Whether an error, or one that it was raised from, is no fault of the candidate that was running."""
+    """Whether an error, or one that it was raised from, is not the fault of the candidate at work."""
     lack = type(error).__name__ in MEMORY or any(f"{word}:" in str(error) for word in MEMORY)
     if lack or isinstance(error, MACHINE):
         return True

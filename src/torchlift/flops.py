@@ -17,6 +17,8 @@ from torch.utils.flop_counter import (
     sdpa_flop_count,
 )
 
+from torchlift.loss import plain_attention
+
 Shape = torch.Size
 
 
@@ -159,13 +161,8 @@ def uncounted() -> Generator[None]:
 def count_flops(function: Callable[[], object]) -> int:
     """Floating-point operations of a call: matrix products, convolutions, attention, recurrence,
     QR and eigenvectors."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # whole encoder layers in one kernel
-    try:
-        counter = FlopCounterMode(display=False, custom_mapping=FUSED)
-        counter.mod_tracker = cast(Any, Everywhere())
-        with Counting(counter):
-            function()
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+    counter = FlopCounterMode(display=False, custom_mapping=FUSED)
+    counter.mod_tracker = cast(Any, Everywhere())
+    with plain_attention(), Counting(counter):
+        function()
     return int(counter.get_total_flops())

@@ -98,7 +98,7 @@ class Journal:
         if end is None or end.end() != len(line) or int(end[1], 16) != self.checksum(line[: end.start()]):
             raise CheckpointError(
                 f"{self.path} is damaged, or of another run, in line {number + 1}: "
-                "put it back, or start anew with overwrite=True."
+                "put it back, or start again with overwrite=True."
             )
         return json.loads(line[: end.start()] + b"}")
 

@@ -51,6 +51,17 @@ def evaluating(model: nn.Module) -> Generator[None]:
             module.training = True
 
 
+@contextlib.contextmanager
+def plain_attention() -> Generator[None]:
+    """Without torch's fused kernel for whole encoder layers, behind which no operation is seen."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
 def output(result: Any) -> Tensor:
     """The prediction in what a model returned: a tensor, a result with ``.logits``, or a tuple's first."""
     if isinstance(result, Tensor):
@@ -99,7 +110,7 @@ class Supervised:
     """loss(model, batch) = criterion(model(x), y), the mean over the batch.
 
     ``causal``: the model predicts next tokens. Labels of a dict batch, and labels that are the inputs
-    themselves, are then those of the positions, as ``transformers`` has it: position t is held against label
+    themselves, are then those of the positions, as ``transformers`` has it: position t is compared with label
     t + 1. Other pairs (x, y) are taken as they are. ``module``: one of torch's losses in place of the named
     one, such as ``nn.CrossEntropyLoss(label_smoothing=0.1)``; the name then says what kind it is.
     """
@@ -218,7 +229,7 @@ NAMED: dict[str, Literal["cross_entropy", "mse", "bce"]] = {
 
 
 def from_module(loss: nn.Module, model: nn.Module) -> Supervised:
-    """One of torch's losses as ours; refused where it is not a mean over the batch."""
+    """One of torch's losses as ours; raises where it is not a mean over the batch."""
     kind = NAMED.get(type(loss).__name__)
     if kind is None:
         raise DataError(

@@ -21,7 +21,7 @@ def leaves(tree: Any) -> Iterator[Tensor]:
             yield from leaves(branch)
     else:
         raise DataError(
-            f"data in memory are tensors (x, y) or a dict of tensors; found a {type(tree).__name__}."
+            f"data in memory are tensors (x, y) or a dict of tensors, not a {type(tree).__name__}."
         )
 
 

@@ -67,11 +67,11 @@ def test_locks(run, tmp_path):
     small(tmp_path / "a")
     lock = tmp_path / "a" / ".lock"
     lock.write_text(json.dumps(vars(me())))
-    assert f"held by process {os.getpid()}" in looks(run, "a")["lock"]["detail"]
+    assert f"locked by process {os.getpid()}" in looks(run, "a")["lock"]["detail"]
     lock.write_text(json.dumps(vars(me()) | {"boot": "an earlier one"}))
     assert "which is gone" in looks(run, "a")["lock"]["detail"]
     lock.write_text("")
-    assert "names nobody" in looks(run, "a")["lock"]["detail"]
+    assert "names no process" in looks(run, "a")["lock"]["detail"]
 
 
 def test_an_interrupted_overwrite_and_a_run_without_a_checkpoint(run, tmp_path):

@@ -242,7 +242,7 @@ def test_what_is_kept_is_left_alone() -> None:
     model, x = image_net(), images(32)
     small = compress(model, x, bits=3, keep="7")
     assert torch.equal(small.model[7].weight, model[7].weight)
-    assert next(row.why for row in small.rows if row.layer == "7.weight") == "left alone as asked"
+    assert next(row.why for row in small.rows if row.layer == "7.weight") == "left alone by where= or keep="
     assert set(tl.stored(small.model)) == {"0.weight", "3.weight"}
 
 

@@ -81,9 +81,9 @@ def with_value(array, value):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": X}, "has no y, which the train part needs; it has: x"),
+        ({"x": X}, "has no y, which the train split needs; it has: x"),
         ({"data": X}, "has no x_train"),
-        ({"x_train": X, "y_train": LABELS, "x_test": X}, "has no y_test, which the test part needs"),
+        ({"x_train": X, "y_train": LABELS, "x_test": X}, "has no y_test, which the test split needs"),
         ({"x": X, "y": LABELS[:-1]}, "40 inputs but 39 targets"),
         ({"x": X[:0], "y": LABELS[:0]}, "x is empty"),
         ({"x": X, "y": np.float64(1)}, "y is empty"),

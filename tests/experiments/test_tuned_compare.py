@@ -67,7 +67,7 @@ def test_without_trials_the_table_says_untuned_and_a_model_is_copied() -> None:
     given = model()
     made = tl.compare(given, *DATA, recipes=["smol"], seeds=2, budget=1, **SETTINGS)
     assert "untuned: every recipe ran at the given rate" in made.table()
-    assert "one given model: all seeds start from its weights" in made.table()
+    assert "one model, not a function: all seeds start from its weights" in made.table()
     for runs in made.results.values():
         assert all(torch.equal(run.before[0].weight, given[0].weight) for run in runs)
 

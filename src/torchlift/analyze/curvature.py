@@ -131,7 +131,7 @@ def balanced(matrix: Tensor, sweeps: int = 10) -> tuple[Tensor, Tensor]:
 
 
 def eigenvalues(matrix: Tensor, similarities: int, seed: int) -> Tensor:
-    """Ascending; the mean over random orthogonal similarity transformations if so many are asked for."""
+    """Ascending; the mean over so many random orthogonal similarity transformations, if any."""
     if not similarities:
         return torch.linalg.eigvalsh(matrix)
     generator = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Layers of a deep network held against those of a shallow one: runs of layers that stand for one layer."""
+"""Layers of a deep network compared with those of a shallow one: runs of layers that stand for one layer."""
 
 import dataclasses
 from collections.abc import Sequence

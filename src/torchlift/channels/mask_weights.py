@@ -68,7 +68,7 @@ def worth(weight: Tensor, criterion: str, gradient: Tensor | None) -> Tensor:
 
 
 def kept_globally(scores: Iterable[Tensor], shapes: Sequence[torch.Size], ratio: float) -> list[Tensor]:
-    """Boolean: all but the lowest scores of all weights together. One score is held twice at a time."""
+    """Boolean: all but the lowest scores of all weights together. One score is in memory twice at a time."""
     sizes = [shape.numel() for shape in shapes]
     flat = torch.empty(sum(sizes), dtype=torch.float32)
     for piece, score in zip(flat.split(sizes), scores, strict=True):

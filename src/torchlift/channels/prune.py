@@ -88,7 +88,7 @@ def prune(
             say_what_stays(candidates)
             rewrite_config(small, example, output)
             return small
-    zeroed = masked(model, free, gone, trace.scaled)  # constants to fold, or a cut refused
+    zeroed = masked(model, free, gone, trace.scaled)  # constants to fold, or a cut that is not possible
     return shrunk(zeroed, example, exact=exact, output=output)[0]
 
 

@@ -120,7 +120,7 @@ def counted(norm: nn.Module, count: int) -> nn.Module:
 
 
 def recount(model: nn.Module, trace: Trace, gone: Tensor) -> None:
-    """Numbers of heads and of channels that the model's own code uses, wherever it asked for such a size."""
+    """Numbers of heads and of channels that the model's own code uses, wherever it reads such a size."""
     changes: dict[str, dict[int, set[int]]] = {}
     dead = torch.zeros(trace.labels.size, dtype=torch.bool)
     dead[gone] = True

@@ -18,7 +18,7 @@ FLAGS = {"resume=True": "--resume", "overwrite=True": "--overwrite", "join=True"
 
 
 def guarded(app: App, arguments: Sequence[str]) -> int:
-    """Run the program; whatever goes wrong is one line on stderr, with a traceback only if asked for."""
+    """Run the program; whatever goes wrong is one line on stderr, with a traceback only when debugging."""
     debug = "--debug" in arguments or os.environ.get("TORCHLIFT_DEBUG", "0") not in ("", "0")
     with last_signal() as received:
         try:

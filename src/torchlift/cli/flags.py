@@ -103,7 +103,7 @@ class Training:
     ] = None
     out: Annotated[str | None, Parameter(group=WHERE, help="The run's folder (default: runs/…).")] = None
     resume: Annotated[bool, Parameter(group=WHERE, help="Go on where the run in --out stopped.")] = False
-    overwrite: Annotated[bool, Parameter(group=WHERE, help="Start anew in a used --out.")] = False
+    overwrite: Annotated[bool, Parameter(group=WHERE, help="Start again in a used --out.")] = False
     json: Json = False
     debug: Debug = False
 

@@ -23,7 +23,7 @@ def examine_folder(folder: Path) -> Iterator[Look]:
     """All looks at one folder, and at the runs a comparison is made of."""
     yield from lock_looks(folder)
     if any(folder.glob(f"{ASIDE}*")):
-        yield Look("overwrite", "warning", "was interrupted: the old run is gone", "--resume starts anew")
+        yield Look("overwrite", "warning", "was interrupted: the old run is gone", "--resume starts again")
     try:
         record = read_record(folder)
     except CheckpointError as error:
@@ -55,9 +55,9 @@ def lock_looks(folder: Path) -> Iterator[Look]:
         return
     holder = read_holder(path)
     if holder is None:
-        yield Look("lock", "warning", "names nobody: left by a crash", "--resume takes it over")
+        yield Look("lock", "warning", "names no process: left by a crash", "--resume takes it over")
     elif holder.lives():
-        yield Look("lock", "warning", f"held by process {holder.pid} on {holder.host}", "wait for it to end")
+        yield Look("lock", "warning", f"locked by process {holder.pid} on {holder.host}", "wait for its end")
     else:
         yield Look("lock", "ok", f"left by process {holder.pid}, which is gone; the next run takes it over")
 
@@ -97,7 +97,7 @@ def checkpoint_looks(folder: Path, record: Record) -> Iterator[Look]:
         try:
             load(weights)
         except CheckpointError as error:
-            yield Look("model", "error", str(error), "--resume writes it anew")
+            yield Look("model", "error", str(error), "--resume writes it again")
 
 
 def history_look(path: Path) -> Look:
@@ -105,7 +105,7 @@ def history_look(path: Path) -> Look:
     try:
         rows = len(read(path))
     except CheckpointError as error:
-        return Look("history", "error", str(error), "put it back, or --overwrite starts anew")
+        return Look("history", "error", str(error), "put it back, or --overwrite starts again")
     if path.read_bytes()[-1:] not in (b"", b"\n"):
         return Look("history", "warning", f"{rows} rows, the next one cut", "--resume removes it")
     return Look("history", "ok", f"{rows} rows")
@@ -119,5 +119,5 @@ def end_look(folder: Path, name: str) -> Look:
     except FileNotFoundError:
         return Look("end", "missing", "not finished", "--resume goes on")
     except (OSError, ValueError) as error:
-        return Look("end", "error", f"{name} is damaged ({error})", "--resume writes it anew")
+        return Look("end", "error", f"{name} is damaged ({error})", "--resume writes it again")
     return Look("end", "ok", f"finished: {name} is whole")

@@ -20,7 +20,7 @@ REGULARIZERS = {"tv": convex.TV, "l1": convex.L1, "l2": convex.L2, "wavelets": c
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What was asked for, as given on the command line."""
+    """The inversion, as given on the command line."""
 
     model: str | None
     arg: tuple[str, ...]

@@ -13,7 +13,7 @@ KINDS = ("auto.json", "comparison.json", "tuning.json", "result.json", "run.toml
 
 
 def rebuild(folder: Path) -> Path:
-    """Write ``report.html`` anew from the folder of a run, finished or not, a comparison or a search."""
+    """Write ``report.html`` again from the folder of a run, finished or not, a comparison or a search."""
     kind = next((name for name in KINDS if (folder / name).is_file()), None)
     if kind is None:
         raise ValueError(f"{folder} holds no run, comparison or search (none of {', '.join(KINDS)})")
@@ -46,7 +46,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is damaged ({error}): run again to write it anew") from error
+        raise ValueError(f"{path} is damaged ({error}): run again to write it") from error
 
 
 def try_rebuild(folder: Path) -> Path | None:

@@ -21,7 +21,7 @@ BATCH = 32
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Calibration:
-    """Batches of inputs that a model takes; as often as they are asked for, in this process's share."""
+    """Batches of inputs that a model takes; every time they are iterated, in this process's share."""
 
     batches: Source
     device: torch.device

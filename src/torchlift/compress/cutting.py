@@ -48,7 +48,7 @@ class Channels:
         trace, _ = traced(stream.work, example, values=False)
         couplings = usable(stream.work, trace, example)
         kept = {
-            c.name: "left alone as asked"
+            c.name: "left alone by where= or keep="
             for c in couplings
             if any(left_alone(m.name) for m in c.of("writes"))
         }
@@ -354,7 +354,7 @@ def operated(stream: LayerStream, channels: Channels, gone: Mapping[str, Tensor]
         exact or difference(stream.work, small, [example]) == math.inf
     ):
         return small, done.cuts
-    proved, done, _, _ = decided(stream.work, example)  # constants to fold, or a cut refused
+    proved, done, _, _ = decided(stream.work, example)  # constants to fold, or a cut that is not possible
     return (stream.work, {}) if proved is None else (proved.eval(), done.cuts)
 
 

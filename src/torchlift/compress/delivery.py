@@ -93,7 +93,7 @@ def table(
         if weight.ndim < 2:
             continue
         own = before.get(name, weight)
-        why = "" if name in state.errors else reasons.get(name, "left alone as asked")
+        why = "" if name in state.errors else reasons.get(name, "left alone by where= or keep=")
         form = state.forms.get(name)
         rows.append(
             LayerRow(

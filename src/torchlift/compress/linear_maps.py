@@ -44,10 +44,10 @@ class LinearMap(abc.ABC):
     """The dimension of the weight along which its inputs lie."""
     rows_dim = 0
     rows_are_outputs = False
-    """Whether the module's output itself is what the map is held to, outputs along ``channel_dim``."""
+    """Whether the module's output itself is the map's target, outputs along ``channel_dim``."""
     channel_dim = -1
     own_targets = False
-    """Whether the compressed layer's own outputs are what it is held to, not the original's."""
+    """Whether the compressed layer's own outputs are its target, not the original's."""
 
     @property
     def weight(self) -> str:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.compress.distance import prediction
-from torchlift.compress.running import Hook, listening, plain_attention, run
-from torchlift.loss import call
+from torchlift.compress.running import Hook, listening, run
+from torchlift.loss import call, plain_attention
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

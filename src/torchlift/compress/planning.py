@@ -61,7 +61,7 @@ class Targets:
 
     @property
     def none(self) -> bool:
-        """Whether nothing is asked for."""
+        """Whether there is no target."""
         targets = (self.bytes, self.macs, self.latency, self.bits, self.ratio, self.accuracy)
         return all(value is None for value in targets) and not self.sparsity
 
@@ -273,7 +273,7 @@ def first_roots(free: list[Coupling], ratio: float) -> Tensor:
 
 
 def ratio_for(sweep: Sweep, state: SweepState, targets: Targets) -> float:
-    """The ratio asked for, or the least that meets MACs and latency."""
+    """The target ratio, or the least that meets MACs and latency."""
     if targets.macs is None and targets.latency is None:
         return targets.ratio or 0.0
     channels, costs = sweep.channels(state)

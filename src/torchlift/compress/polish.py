@@ -172,4 +172,4 @@ ON_GRID = 1e-2
 """On a grid a weight has further to go."""
 
 MOST_ENTRIES = 2**26
-"""Numbers that inputs and outputs may have together to be held in memory."""
+"""Numbers that inputs and outputs may have together to stay in memory."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchlift.loss import call
+from torchlift.loss import call, plain_attention
 
 Hook = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
 
@@ -28,17 +28,6 @@ def listening(model: nn.Module, hooks: dict[str, Hook]) -> Generator[None]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-@contextlib.contextmanager
-def plain_attention() -> Generator[None]:
-    """Without torch's fused kernel for encoder layers, behind which no layer is seen."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def run(model: nn.Module, inputs: Any) -> Any:

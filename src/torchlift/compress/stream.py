@@ -213,7 +213,7 @@ class LayerStream:
             def seen(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
                 if name in inside:
                     return
-                inside.add(name)  # a layer that is asked about its own insides is not visited again
+                inside.add(name)  # a layer that shows its own insides is not visited again
                 for one in by_module[name]:
                     visit(one, layer, (args, kwargs), output)
                 inside.discard(name)

@@ -44,7 +44,7 @@ class ModuleLift(Lift):
         names = module_aliases(body)
         replacements = self.nodes(self.chosen(body, names))
         if not replacements:
-            raise SelectionError(f"{self!r} lifts none of the modules it found. {closest_names('', names)}")
+            raise SelectionError(f"{self!r} lifts none of the modules it matches. {closest_names('', names)}")
         for name, node in replacements.items():
             node.way_back = self
             node.train(body.training)
@@ -63,7 +63,7 @@ class ModuleLift(Lift):
         liftable = {name: module for name, module in matched.items() if reasons[name] is None}
         if not liftable:
             why = dict.fromkeys(f"{type(matched[n]).__name__}: {reason}" for n, reason in reasons.items())
-            raise SelectionError(f"{self!r} can lift none of what it found ({'; '.join(why)}).")
+            raise SelectionError(f"{self!r} can lift none of the modules it matches ({'; '.join(why)}).")
         return liftable
 
     def untouchable(self, module: nn.Module, tied: set[int]) -> str | None:

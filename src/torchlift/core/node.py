@@ -131,7 +131,7 @@ class Frozen(nn.Module):
         self.module = module.requires_grad_(False).eval()
 
     def train(self, mode: bool = True) -> "Frozen":
-        """Stay in evaluation mode whatever is asked."""
+        """Stay in evaluation mode, whatever ``mode`` says."""
         super().train(mode)
         self.module.eval()
         return self

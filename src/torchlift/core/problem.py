@@ -74,7 +74,7 @@ class Task(Problem):
 
     ``loss``: ``"cross_entropy"``, ``"mse"``, ``"bce"``, or ``callable(model, batch) -> scalar``. A language
     model that generates from left to right (a causal model of ``transformers``) is trained to predict the
-    next token: position t is held against label t + 1, as its own loss does.
+    next token: position t is compared with label t + 1, as its own loss does.
     """
 
     def __init__(self, model: nn.Module, loss: str | Loss = "cross_entropy") -> None:

@@ -37,22 +37,25 @@ class Fit(abc.ABC):
     def __call__(self, problem: Problem, **settings: Any) -> Any:
         """Train the problem in place; settings of this call go by keyword."""
 
-    @abc.abstractmethod
     def using(self, **settings: Any) -> Self:
-        """This fit, its numbering and its budget, with other defaults."""
+        """This fit, its numbering and its budget, with other defaults. (A fit without any is itself.)"""
+        del settings
+        return self
 
-    @abc.abstractmethod
     def branch(self, name: str, share: float = 1.0, span: Span | None = None, **settings: Any) -> Self:
         """A fit of its own for one stage: its own numbering, folder and defaults, and ``share`` of the
         budget; what it spends, this fit spends too. ``span``: the stretch of this fit's schedule that the
-        calls of the branch follow once, in turn."""
+        calls of the branch follow once, in turn. (A fit without a record is itself.)"""
+        del name, share, span, settings
+        return self
 
-    @abc.abstractmethod
     def remember(self, name: str, function: Callable[[], T], flops: float = 0.0) -> T:
         """``function()``, computed once in the life of a run: a resumed one gets the same value back.
 
         The value is any tree of dicts, lists, tuples, numbers, strings and tensors. ``flops`` is what it
         costs at least: at equal cost, more than is left is an error beforehand."""
+        del name, flops
+        return function()
 
     def report(self, name: str, problem: Problem, words: str = "", **sizes: float) -> None:
         """A line for the report: in ``words``, or what the network is worth now, with ``sizes`` beside."""

@@ -137,7 +137,7 @@ class WeightLift(Lift):
     """A glob on dotted parameter names, such as ``"*conv*.weight"``."""
 
     prunes: ClassVar[bool] = False
-    """Whether the projection makes zeros: they are then held in every later fit."""
+    """Whether the projection makes zeros: they then stay in every later fit."""
 
     @abc.abstractmethod
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
@@ -283,7 +283,7 @@ def fill_names(module: nn.Module, names: Iterable[str], weight: nn.Parameter | N
 
 
 def refresh_flat_weights(module: nn.Module) -> None:
-    """Make torch's RNNs list their weights anew: they keep a private copy of the list."""
+    """Make torch's RNNs list their weights again: they keep a private copy of the list."""
     if torch.compiler.is_compiling():
         return
     for child in module.modules():

@@ -33,7 +33,7 @@ def read_arrays(path: str | Path, seed: int = 0) -> Splits:
         if split not in parts:
             if len(parts["train"][0]) < 4:
                 raise LoadError(
-                    f"{path.name}: too few samples to set a {split} part aside; give x_{split}, y_{split}"
+                    f"{path.name}: too few samples to set a {split} split aside; give x_{split}, y_{split}"
                 )
             parts["train"], parts[split] = hold_out(parts["train"], fraction, seed)
     x = parts["train"][0]
@@ -87,7 +87,7 @@ def pairs(path: Path, arrays: Arrays) -> dict[str, tuple[NDArray[Any], NDArray[A
         for key in keys:
             if key not in arrays:
                 raise LoadError(
-                    f"{path.name} has no {key}, which the {split} part needs; it has: {', '.join(arrays)}"
+                    f"{path.name} has no {key}, which the {split} split needs; it has: {', '.join(arrays)}"
                 )
     return {split: (arrays[x], arrays[y]) for split, (x, y) in present.items()}
 
@@ -152,5 +152,5 @@ def check_together(who: str, splits: Splits) -> None:
     if bool((y == y.flatten()[0]).all()):
         what = "target" if kind == "regression" else "class"
         raise LoadError(
-            f"{who}: the training part has one {what} only, {y.flatten()[0].item()}: nothing to learn"
+            f"{who}: the training data have one {what} only, {y.flatten()[0].item()}: nothing to learn"
         )

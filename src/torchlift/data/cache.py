@@ -23,7 +23,7 @@ def cache_folder() -> Path:
 
 
 def fingerprint(sources: Sequence[Path]) -> str:
-    """Changes when a source file moves, grows or is written anew."""
+    """Changes when a source file moves, grows or is written again."""
     facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 

@@ -52,7 +52,7 @@ def read_pictures(folder: str | Path, seed: int = 0) -> Splits:
     parts = {split: (x.expand(-1, 3, -1, -1) if colors else x, y) for split, (x, y) in parts.items()}
     sizes = {split: tuple(x.shape[1:]) for split, (x, _) in parts.items()}
     if len(set(sizes.values())) > 1:
-        raise LoadError(f"{root}: pictures of the parts differ in size: {sizes}; make them one size")
+        raise LoadError(f"{root}: pictures of the splits differ in size: {sizes}; make them one size")
     for split, fraction in HELD_OUT.items():
         if split not in parts:
             parts["train"], parts[split] = hold_out(parts["train"], fraction, seed)
@@ -74,7 +74,7 @@ def read_part(folder: Path, classes: list[str]) -> Pair:
     """All pictures below a folder, as bytes, and their classes."""
     strange = [path.name for path in subfolders(folder) if path.name not in classes]
     if strange and any(next(pictures(folder / name), None) for name in strange):
-        raise LoadError(f"{folder} has classes the training part has not: {', '.join(strange)}")
+        raise LoadError(f"{folder} has classes that training data do not have: {', '.join(strange)}")
     images: list[Tensor] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
@@ -98,5 +98,5 @@ def read_picture(path: Path) -> Tensor:
         with pillow.open(path) as picture:
             array = np.array(picture.convert("L" if picture.mode in ("1", "L", "LA", "I;16") else "RGB"))
     except (OSError, ValueError, SyntaxError) as error:
-        raise LoadError(f"{path} cannot be read as a picture ({error}); remove it or save it anew") from error
+        raise LoadError(f"{path} cannot be read as a picture ({error}); remove or replace it") from error
     return torch.from_numpy(array if array.ndim == 3 else array[:, :, None]).permute(2, 0, 1).contiguous()

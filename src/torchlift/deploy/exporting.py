@@ -51,7 +51,7 @@ def export(
     """Write the model, for any batch size where that is possible; the largest error against torch.
 
     The path's ending says what is written: ``.onnx`` is ONNX, ``.pt2`` a program that ``torch.export.load``
-    reads. The file is run on the example (ONNX in ONNX Runtime, where that is installed) and refused if its
+    reads. The file is run on the example (ONNX in ONNX Runtime, where that is installed); an error if its
     outputs differ by more than ``tolerance`` (relative to the largest of them). ``opset``: ONNX's version.
 
     ``integer=True`` writes ONNX that computes with int8 weights and activations, whose ranges are those of
@@ -85,7 +85,7 @@ def export(
 def minimal(example: Example) -> Example:
     """At most two samples of the example, in memory of their own: exporters write an input's whole storage.
 
-    Numbers are drawn anew in the same range, so that nothing of the caller is in the file.
+    Numbers are drawn again in the same range, so that nothing of the caller is in the file.
     """
     sizes = {leaf.shape[0] for leaf in tree_leaves(example) if isinstance(leaf, Tensor) and leaf.ndim}
     whole = sizes.pop() if len(sizes) == 1 else 0

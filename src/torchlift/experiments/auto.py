@@ -79,7 +79,7 @@ def auto(
         out: a folder: ``model.tl``, ``card.json``, ``report.html``, every trial's run. With it the search is
             durable.
         resume: go on with what is in ``out``.
-        overwrite: start anew in ``out``.
+        overwrite: start again in ``out``.
         settings: further settings of :func:`torchlift.fit` (``schedule="cosine"``, ``keep="best"`` unless
             given).
     """

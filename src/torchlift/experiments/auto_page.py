@@ -46,7 +46,7 @@ def auto_page(search: Data) -> report.Page:
 
 
 def choice_in_words(search: Data) -> str:
-    """The choice in words, held against plain training."""
+    """The choice in words, compared with plain training."""
     chosen, plain, trial = search["chosen"], search.get("plain"), search.get("trial")
     if plain is None or trial is None or chosen["name"] == plain["name"]:
         return str(search["why"])

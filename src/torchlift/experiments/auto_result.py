@@ -63,7 +63,7 @@ class AutoResult:
 
     @property
     def trial(self) -> Delivered | None:
-        """The last trial of the winner, which the control is held against."""
+        """The last trial of the winner, which the control is compared with."""
         rows = [row for row in self.rows if not (row.reason or row.final)]
         mine = [row for row in rows if (row.name, row.rate) == (self.chosen.name, self.chosen.rate)]
         return max(mine, key=lambda row: row.rung, default=None)

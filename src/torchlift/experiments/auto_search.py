@@ -112,7 +112,7 @@ class AutoSearch:
             if self.budget is not None:
                 rungs = plan_rungs(SEARCH * self.budget, points)
             else:
-                self.measured_plain(WARM, 0.1)  # what is imported once is no speed
+                self.measured_plain(WARM, 0.1)  # the first run pays for imports
                 row = self.measured_plain(SPEED, 1.0)
                 speed, overhead = pace(row)
                 time_left = SEARCH_TIME * self.workers * self.left() / speed

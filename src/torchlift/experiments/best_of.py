@@ -59,7 +59,7 @@ class BestOf(Recipe):
     With ``warm`` every run starts from the weights of the candidate's last one, the final run too; otherwise
     from the first weights. ``candidates``: names to :class:`torchlift.Arm`, recipes or lifts;
     :func:`suggestions` for the model at hand unless given. The later ones are left out, and named in the
-    report, where trials would have fewer than 40 steps. One that refuses the model, fails or diverges is out,
+    report, where trials would have fewer than 40 steps. One that cannot take the model or diverges is out,
     with its reason.
     """
 
@@ -72,12 +72,14 @@ class BestOf(Recipe):
     def __post_init__(self) -> None:
         if not 0 < self.trials < 1:
             raise TorchliftError(
-                f"BestOf's trials must be a part of the budget in (0, 1), got {self.trials}."
+                f"BestOf's trials must be a fraction of the budget in (0, 1), got {self.trials}."
             )
         if self.price not in ("time", "FLOPs"):
             raise TorchliftError(f"BestOf's price is 'time' or 'FLOPs', got {self.price!r}.")
         if self.margin < 0:
-            raise TorchliftError(f"BestOf's margin is a part of plain training's loss, got {self.margin}.")
+            raise TorchliftError(
+                f"BestOf's margin is a fraction of plain training's loss, got {self.margin}."
+            )
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Rungs of trials, choice, and the chosen on the rest."""

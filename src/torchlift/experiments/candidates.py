@@ -111,7 +111,7 @@ def accepted(
 
 
 def reason_against(recipe: Recipe, task: Task, look: DryRun, seed: int) -> str | None:
-    """Why a recipe is not for this model, whatever it raises when it is asked."""
+    """Why a recipe is not for this model, whatever it raises when it is tried."""
     with rng.scope(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -67,7 +67,7 @@ def compare(
             ``submit(function, …) -> .result()``, such as Dask's ``Client`` or submitit's executors.
         out: a folder; every run has its own in it, and ``comparison.json`` holds the results.
         resume: go on with what is in ``out``.
-        overwrite: start anew in ``out``.
+        overwrite: start again in ``out``.
         progress: show a bar on a terminal.
         settings: further settings of :func:`torchlift.fit` for all runs (``keep="best"`` unless given).
     """
@@ -106,7 +106,9 @@ def compare(
     results = {name: runs[first :: len(arms)] for first, name in enumerate(arms)}
     plain = results[PLAIN][0]
     tuning = {name: summary(search, trials.seed) for name, search in searches.items()}
-    notes = ("one given model: all seeds start from its weights",) if isinstance(make, CopyOf) else ()
+    notes = (
+        ("one model, not a function: all seeds start from its weights",) if isinstance(make, CopyOf) else ()
+    )
     comparison = Comparison(
         results, numbers, budget, plain.metric, plain.scores["test"].higher_is_better, tuning, seconds, notes
     )

@@ -43,7 +43,7 @@ class Trials:
 
 @dataclasses.dataclass(frozen=True)
 class Remake:
-    """A recipe as something to be made anew with other values of its fields."""
+    """A recipe as a factory that takes other values of its fields."""
 
     recipe: Recipe
 

@@ -11,7 +11,7 @@ from torchlift.report.numbers import wilson
 Z = 1.2816
 """The normal quantile of 90 %: a smaller file is taken down to the lower bound of the best accuracy."""
 WORTH = 0.8
-"""A file that is not a fifth smaller is no reason to take a worse metric."""
+"""A file that is not a fifth smaller is not worth a worse metric."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Constraints:
             if value is not None and name != "accuracy" and not value > 0:
                 raise TorchliftError(f"{name} is the most the model may have, above 0; got {value!r}.")
         if self.share and (self.accuracy or 0) > 1:
-            raise TorchliftError(f"accuracy is a part of one, such as 0.97; got {self.accuracy!r}.")
+            raise TorchliftError(f"accuracy is a fraction of one, such as 0.97; got {self.accuracy!r}.")
 
     def good(self, row: Delivered) -> float:
         """The metric, higher is better."""

@@ -153,7 +153,7 @@ def as_bytes(value: Any) -> bytes:
 
 
 class Processes:
-    """A pool of our own processes: started when first used, anew after one of them was lost."""
+    """A pool of our own processes: started when first used, and again after one of them was lost."""
 
     def __init__(self, count: int) -> None:
         self.count = count

@@ -152,7 +152,7 @@ class Graph:
 def read_graph(model: nn.Module, leaf: Callable[[nn.Module], bool], who: str) -> Graph:
     """The model's operations; modules for which ``leaf`` holds are one each, whatever is inside them.
 
-    ``leaf`` is asked while torch.fx traces: it looks at types, not at weights. Raises ``ReadError`` for
+    ``leaf`` is called while torch.fx traces: it looks at types, not at weights. Raises ``ReadError`` for
     operations that are neither layers, ``leaf`` modules nor affine, by name.
     """
     if leaf(model) or isinstance(model, (*AFFINE, *EVALUATED, *MAXIMA)):
@@ -266,7 +266,7 @@ class _Reader:
 
 
 def needed(steps: Sequence[Step], output: int) -> tuple[Step, ...]:
-    """The steps that the output depends on, numbered anew."""
+    """The steps that the output depends on, renumbered."""
     wanted = {output}
     for number in range(len(steps), 0, -1):
         if number in wanted:

@@ -48,7 +48,7 @@ class Flow:
         return [op for op in self.ops if op.kind == kind]
 
     def next(self, op: Op) -> Op | str:
-        """The one operation that takes an operation's value, or a word on why there is no such one."""
+        """The one operation that takes an operation's value, or the reason why there is none."""
         users = self.users(op.output)
         if op.output in self.outputs:
             return "the model's output"

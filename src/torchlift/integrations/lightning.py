@@ -82,7 +82,7 @@ class Lifting(Callback):
         task = Task(copy.deepcopy(model), no_loss)
         record_pruned(task)
         lifted = Predicting(self.lift.lift(task))
-        with_weights_inside(lifted.problem, type)  # an objective of its own is refused now
+        with_weights_inside(lifted.problem, type)  # an objective of its own is an error now
         setattr(pl_module, self.attribute, lifted)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

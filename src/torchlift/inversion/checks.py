@@ -1,4 +1,4 @@
-"""The door of ``tl.invert``: what was given, looked at once, refused in one line."""
+"""Validate the arguments of ``tl.invert``: one line on what is wrong."""
 
 import math
 import warnings

@@ -24,7 +24,7 @@ _START_WEIGHT = 1e-3
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LayerState(Function):
-    """μ B(z, v) as a function of z, v held: its prox is that of the potential, moved by μv."""
+    """μ B(z, v) as a function of z, v fixed: its prox is that of the potential, moved by μv."""
 
     activation: Activation
     v: Tensor

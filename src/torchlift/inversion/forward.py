@@ -1,4 +1,4 @@
-"""B(y, N(u)) + αJ(u) with the states held to the forward pass: what several layers end with.
+"""B(y, N(u)) + αJ(u) with the states fixed to the forward pass: what several layers end with.
 
 B keeps its slope σ(v) − y where a unit of the last layer is off and should not be; ½‖σ(v) − y‖² loses it.
 """

@@ -48,7 +48,7 @@ class ChainInversion:
     blocks: deep.Blocks
 
     def method(self, reg: Function) -> str:
-        """Of several stages: "bcd", or "bcd+lbfgs" unless asked otherwise; of one the convex solver."""
+        """Of several stages: "bcd", or "bcd+lbfgs" unless set otherwise; of one the convex solver."""
         if len(self.stages) == 1:
             return single.chosen(reg, self.box) if self.wanted == "auto" else self.wanted
         return "bcd" if self.wanted == "bcd" else "bcd+lbfgs"

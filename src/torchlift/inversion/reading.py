@@ -35,7 +35,7 @@ def leaf(module: nn.Module) -> bool:
 
 
 def affine_graph(model: nn.Module) -> Graph:
-    """The model's operations; one that is neither affine nor an activation is refused by name."""
+    """The model's operations; raises for one that is neither affine nor an activation, by name."""
     try:
         return read_graph(model, leaf, "tl.invert")
     except ReadError as error:

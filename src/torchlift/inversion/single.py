@@ -98,7 +98,7 @@ class Warm(Function):
 def _with_inner_steps(
     fidelity: Fidelity, warm: Warm, start: Tensor, gap: Gap | None, watch: Watch
 ) -> Descent:
-    """FISTA; an error ε of the inner problem costs Lε, which is held at a share of the last gap.
+    """FISTA; an error ε of the inner problem costs Lε, which is kept at a share of the last gap.
 
     The gap itself sees errors of q at first order: where it stops falling, the share is cut.
     """

@@ -21,7 +21,7 @@ class Chain(Recipe):
 
     ``Chain(a, b)``, or ``Chain({"prune": a, "polish": b})`` to name the stages: recipes or single lifts, in
     order. ``shares``: parts of the budget (equal), in order or by name. ``restart=False``: all fits follow
-    the run's schedule once, one after another; by default each starts it anew, which anneals as often as
+    the run's schedule once, one after another; by default each starts it again, which anneals as often as
     there are fits. All stages in the coordinates of one lift: ``Inside(lift, Chain(…))``. The report shows
     what each stage cost and did.
     (Lifts at the same time, not one after another, are ``torchlift.chain``.)
@@ -51,7 +51,7 @@ class Chain(Recipe):
         by_name = shares if shares is None or isinstance(shares, Mapping) else in_order(shares, named)
         if by_name is not None and set(by_name) != set(named):
             names = f"{', '.join(named)}; got {', '.join(by_name)}"
-            raise TorchliftError(f"Chain's shares need one part for each of {names}.")
+            raise TorchliftError(f"Chain's shares need one for each of {names}.")
         object.__setattr__(self, "recipes", named)  # frozen
         object.__setattr__(self, "shares", by_name)
         object.__setattr__(self, "restart", restart)
@@ -62,7 +62,7 @@ class Chain(Recipe):
         return " → ".join(as_recipe(step).title for step in self.recipes.values())
 
     def __call__(self, task: Task, fit: Fit) -> Task:
-        """All recipes in turn; each is asked whether it takes what the last one left."""
+        """All recipes in turn; each checks that it accepts what the last one left."""
         for name, (share, span) in self.stages().items():
             recipe, branch = as_recipe(self.recipes[name]), fit.branch(name, share, span)
             reason = recipe.accepts(task, branch)
@@ -111,7 +111,5 @@ def by_kind(steps: Sequence[Stage]) -> dict[str, Stage]:
 def in_order(shares: Sequence[float], named: Mapping[str, Stage]) -> dict[str, float]:
     """Shares by position as shares by name."""
     if len(shares) != len(named):
-        raise TorchliftError(
-            f"Chain's shares need one part for each of {', '.join(named)}; got {len(shares)}."
-        )
+        raise TorchliftError(f"Chain's shares need one for each of {', '.join(named)}; got {len(shares)}.")
     return dict(zip(named, shares, strict=True))

@@ -10,7 +10,7 @@ from torchlift.methods.recipe import Recipe
 
 @dataclasses.dataclass(frozen=True)
 class LiftThenTune(Recipe):
-    """min F(u) over a lift; back to w; then w again, its zeros held, for a part of the budget.
+    """min F(u) over a lift; back to w; then w again, its zeros frozen, for a part of the budget.
 
     The way all rivals of continuous sparsification are run: the same phases at the same cost. ``groups`` are
     the optimizer groups of the lifted phase.

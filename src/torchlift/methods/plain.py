@@ -8,7 +8,7 @@ from torchlift.methods.recipe import Recipe, Started
 
 @dataclasses.dataclass(frozen=True)
 class Plain(Recipe):
-    """min f(w), nothing lifted: the control every recipe is held against, at equal cost."""
+    """min f(w), nothing lifted: the control every recipe is compared with, at equal cost."""
 
     def __call__(self, task: Task, fit: Fit) -> Task:
         """One fit over the whole budget."""

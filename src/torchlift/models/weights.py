@@ -9,7 +9,7 @@ Init = Literal["torch", "xavier", "kaiming"]
 
 
 def initialize(model: nn.Module, scheme: Init) -> None:
-    """Draw every linear and convolution weight of ``model`` anew, and set its bias to zero.
+    """Draw every linear and convolution weight of ``model`` again, and set its bias to zero.
 
     xavier:   w ~ U(−a, a), a = √(6 / (fan_in + fan_out))      Glorot and Bengio, 2010, eq. 16
     kaiming:  w ~ N(0, 2 / fan_in)                             He et al., 2015, eq. 10

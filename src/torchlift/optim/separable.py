@@ -18,7 +18,7 @@ def line_searches(
     rounds: int = 1,
     trials: int | None = None,
 ) -> GridTrials:
-    """Minimize ``f(*values)`` along each axis of ``grid`` in turn, the others held; ``rounds`` times over.
+    """Minimize ``f(*values)`` along each axis of ``grid`` in turn, the others fixed; ``rounds`` times over.
 
     The first search starts at the indices ``start``, by default the middle of each axis, and tries the whole
     first axis; points seen before cost nothing. ``trials`` caps the number of different points.

@@ -19,7 +19,7 @@ PATIENCE = 20
 
 @dataclass
 class GridTrials:
-    """What a search on a grid tried, in order; the objective is asked at most once per point."""
+    """What a search on a grid tried, in order; the objective is called at most once per point."""
 
     objective: Callable[..., float]
     grid: Grid

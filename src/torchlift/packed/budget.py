@@ -1,4 +1,4 @@
-"""What reading a file may take: every byte is asked for before it is made."""
+"""What reading a file may take: every byte is counted before it is allocated."""
 
 import contextlib
 from collections.abc import Generator, Iterable
@@ -19,19 +19,19 @@ class PackedError(TorchliftError):
 
 
 class Budget:
-    """A ceiling in bytes and what is held under it; steps of the decoder are counted too, a byte each."""
+    """A limit in bytes and what is allocated under it; steps of the decoder are counted too, a byte each."""
 
     def __init__(self, limit: int, steps: int = STEPS) -> None:
         self.limit, self.used, self.steps = limit, 0, steps
 
     def step(self, count: int) -> None:
-        """Allow the decoder so many more steps, or refuse: code of an honest writer has fewer than bytes."""
+        """Allow the decoder so many more steps, or raise: code of an honest writer has fewer than bytes."""
         self.steps -= count
         if self.steps < 0:
             raise PackedError("the code has too few lanes for its symbols: reading it would take too long.")
 
     def take(self, size: int, what: str) -> None:
-        """Hold ``size`` more bytes from now on, or refuse."""
+        """Count ``size`` more bytes as allocated, or raise."""
         if size > self.limit - self.used:
             raise PackedError(
                 f"{what} would take {printed(size)} where {printed(self.limit - self.used)} of the limit are "
@@ -64,12 +64,12 @@ def printed(size: int) -> str:
 
 
 def product(factors: Iterable[object], ceiling: int = 2**48) -> int:
-    """The product of a shape's dimensions, zeros aside bounded too: refused as soon as it passes the
+    """The product of a shape's dimensions, zeros aside bounded too: an error as soon as it passes the
     ceiling."""
     count, zero = 1, False
     for rank, n in enumerate(factors):
         if type(n) is not int or n < 0 or rank >= 64:
-            raise PackedError("a shape is no list of at most 64 whole numbers.")
+            raise PackedError("a shape is not a list of at most 64 whole numbers.")
         zero = zero or n == 0
         count *= max(n, 1)
         if count > ceiling:

@@ -76,7 +76,7 @@ class StoredEntries:
 
 
 class DeflatedEntries:
-    """Entries through zlib, never more than asked for."""
+    """Entries through zlib, never more than announced."""
 
     def __init__(self, reading: TensorSource, unit: np.dtype, count: int) -> None:
         length = reading.plan.number(reading.raw.left)

@@ -14,7 +14,7 @@
     end−32  32     seal of everything before
 
 Numbers are unsigned, least byte first. Decoding gives exactly the same weights. Whatever is truncated,
-changed, oversize or unknown is refused.
+changed, oversize or unknown is an error.
 """
 
 import contextlib
@@ -86,10 +86,10 @@ def save(
 
     The file is read back and compared before anything is written. Where every module is one of torch's
     layers and containers, the file holds the model; otherwise its weights alone, for ``load(path,
-    into=model)``. A model with hooks is refused, since no file can hold them, unless ``into`` is a fresh
+    into=model)``. A model with hooks is an error, since no file can hold them, unless ``into`` is a fresh
     instance that has them too. ``card``: what else to say, as data; a result
     has one, which is also written beside the file. With a ``key`` the file is sealed:
-    ``load(path, key=key)`` then refuses what others wrote.
+    ``load(path, key=key)`` then raises for what others wrote.
     """
     model, card = getattr(model, "model", model), getattr(model, "card", None) if card is None else card
     if not isinstance(model, nn.Module):
@@ -155,7 +155,7 @@ def describe(
     header: dict[str, Any] = {} if card is None else {"card": dict(card)}
     try:
         if into is not None:
-            raise UnlistedError("it was saved to be loaded into a given model")
+            raise UnlistedError("it was saved to be loaded into a model of yours")
         header["tree"], why = Describer().describe(model), ""
         named = [getattr(module, name) for module, name, _ in slots(model)]
     except UnlistedError as error:
@@ -236,7 +236,7 @@ def verify(
         again = reader.read(number)
         for one, other in ((item.value, again.value), (item.step, again.step), (item.kept, again.kept)):
             if not identical(one, other):
-                raise TorchliftError("save: a tensor did not come back as it was given; please report this.")
+                raise TorchliftError("save: a tensor did not come back as it was; please report this.")
 
 
 def identical(one: Tensor | None, other: Tensor | None) -> bool:
@@ -339,7 +339,7 @@ class Opened:
             )
         _, seal, header, plan, self.inflated = FRONT.unpack(front)
         if FRONT.size + header + plan + sealing.SIZE > size:
-            raise PackedError("a part is longer than the file.")
+            raise PackedError("a section is longer than the file.")
         sealing.check_seal(file, size, seal, key)
         self.begin = FRONT.size + header + plan
         self.lengths = header, plan

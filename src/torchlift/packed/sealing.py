@@ -49,4 +49,4 @@ def check_digest(content: bytes, digest: str) -> None:
     """Refuse content with another SHA-256 than the one expected."""
     actual = hashlib.sha256(content).hexdigest()
     if not hmac.compare_digest(actual, digest.strip().lower()):
-        raise PackedError(f"the digest is {actual}, not the one given: this is another file.")
+        raise PackedError(f"the digest is {actual}, not digest=: this is another file.")

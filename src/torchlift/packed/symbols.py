@@ -76,7 +76,7 @@ class Coded:
 
 
 class Names:
-    """Names to write: tables first, then the names in stretches (``cuts``); groups begin anew in each."""
+    """Names to write: tables first, then the names in stretches (``cuts``); groups begin again in each."""
 
     def __init__(self, names: Array, letters: int, cuts: Cuts | None = None) -> None:
         self.names, self.letters, self.group = names, letters, 1

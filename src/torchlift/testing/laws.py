@@ -110,7 +110,7 @@ def copies_are_free(lift: Lift, task: Task, batch: Batch) -> None:
 
 
 def rebuilds_from_its_state(lift: Lift, task: Task, batch: Batch) -> None:
-    """Lifting anew and loading the state dict gives the same objective."""
+    """Lifting again and loading the state dict gives the same objective."""
     lifted = raised(lift, task, batch)
     descend(lifted, batch)
     again = raised(lift, task, batch)
@@ -161,7 +161,7 @@ def accepts_what_it_lifts(lift: Lift, task: Task, batch: Batch) -> None:
 
 
 def keeps_zeros(lift: Lift, task: Task, batch: Batch) -> None:
-    """Zeros a projection made stay zero under the lift and after it, or the lift refuses to carry them."""
+    """A projection's zeros stay zero under the lift and after it, or the lift raises."""
     pruned, generator = copy.deepcopy(task), torch.Generator().manual_seed(1)
     names = [name for name, p in pruned.named_parameters() if p.ndim > 1 and min(p.shape) > 1]
     with torch.no_grad():
@@ -249,7 +249,7 @@ def assert_same_records(records: dict[str, Stored], want: dict[str, Stored]) -> 
 
 
 def takes_a_lifted_problem_or_says_why(lift: Lift, task: Task, batch: Batch) -> None:
-    """Lifted again, a problem trains and comes back in reverse order; or the second lift is refused."""
+    """Lifted again, a problem trains and comes back in reverse order; or the second lift raises."""
     first = raised(lift, task, batch)
     try:
         second = lift.lift(first, Steps(batch))

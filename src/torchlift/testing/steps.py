@@ -1,17 +1,16 @@
 """What the laws are tried with: a few steps on one batch, and comparisons with a stated tolerance."""
 
 import io
-from collections.abc import Callable, Iterator
-from typing import Any, Self, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Batch, Fit, Lift, Problem, Span, Task, step
+from torchlift.core import Batch, Fit, Lift, Problem, Task, step
 from torchlift.train.settings import Settings
 from torchlift.tree import each
 
-T = TypeVar("T")
 STEPS = 3
 
 
@@ -27,21 +26,6 @@ class Steps(Fit):
         """Descend a little."""
         del settings
         descended(problem, self.batch)
-
-    def using(self, **settings: Any) -> Self:
-        """The same."""
-        del settings
-        return self
-
-    def branch(self, name: str, share: float = 1.0, span: Span | None = None, **settings: Any) -> Self:
-        """The same again."""
-        del name, share, span, settings
-        return self
-
-    def remember(self, name: str, function: Callable[[], T], flops: float = 0.0) -> T:
-        """The value."""
-        del name, flops
-        return function()
 
     def evaluate(self, problem: Problem) -> float:
         """The user's loss on the batch."""

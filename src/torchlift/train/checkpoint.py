@@ -3,7 +3,7 @@
 Any tree of dicts, lists, tuples, numbers, strings and tensors. Tensors are stored once however often
 they appear, under the dotted path of their first place (a state dict's under its own keys, as any reader of
 safetensors expects); the rest is JSON in the file's header, with a digest over both. The digest tells damage,
-not malice: it is no signature.
+not malice: it is not a signature.
 """
 
 import contextlib

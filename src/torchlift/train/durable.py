@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run asked to stop by a signal, after saving what it could; its message says how to go on."""
+    """A run stopped by a signal, after saving what it could; its message says how to go on."""
 
     saved = True
     """Whether there is a checkpoint to go on from."""
@@ -360,7 +360,7 @@ class DurableFit(Fit):
         return Hooks(row, run.progress.update, pause)
 
     def measured(self, problem: Problem) -> Row:
-        """The metrics that were asked for by name, on the validation data."""
+        """The metrics of the run by name, on the validation data."""
         run = self.run
         if run.valid is None:
             return {}
@@ -447,7 +447,7 @@ class DurableFit(Fit):
         if state["name"] != name:
             raise CheckpointError(
                 f"fit {self.account.calls} of this folder is {state['name']!r}, the recipe now asks for "
-                f"{name!r}: resume with the recipe that made it, or start again with overwrite=True."
+                f"{name!r}: resume with the recipe of the run, or start again with overwrite=True."
             )
 
 

@@ -74,7 +74,7 @@ class History:
         if (self.bytes, self.digest.hexdigest()) != (mark["bytes"], mark["digest"]):
             raise CheckpointError(
                 f"{self.path} is not as its checkpoint knows it (cut or edited): "
-                "put it back, or start anew with overwrite=True."
+                "put it back, or start again with overwrite=True."
             )
         if cut:
             self.cut()

@@ -333,7 +333,7 @@ class Loop:
         return score.loss
 
     def remember(self, score: Score) -> None:
-        """Keep the weights that are asked for."""
+        """Keep the weights that ``keep`` names."""
         at = self.at
         if self.keep == "last":
             at.score = score

@@ -13,7 +13,7 @@ STEPS, FINAL = "step-*.safetensors", "final.safetensors"
 class Store:
     """Checkpoints of numbered fits. The previous one is kept until the new one is complete.
 
-    Every checkpoint carries the id of its run (``owner``): one of another run is refused.
+    Every checkpoint carries the id of its run (``owner``): one of another run is an error.
     """
 
     def __init__(self, folder: Path, owner: str = "") -> None:
@@ -24,7 +24,7 @@ class Store:
         return self.folder / "fits" / f"{number:04d}"
 
     def inside(self, number: int) -> "Store":
-        """The store of a branch: fits numbered anew in the folder of one of these."""
+        """The store of a branch: fits numbered from 0 in the folder of one of these."""
         return Store(self.fit(number), self.owner)
 
     def steps(self, number: int) -> list[Path]:

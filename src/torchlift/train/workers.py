@@ -61,11 +61,11 @@ def patiently(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def resumable(loader: "DataLoader[Any]") -> "DataLoader[Any]":
-    """The loader, with workers that start anew every epoch: what persistent ones draw no checkpoint holds."""
+    """The loader, its workers started again every epoch: what persistent ones draw no checkpoint holds."""
     if not loader.persistent_workers:
         return loader
     warnings.warn(
-        "persistent_workers=True keeps random streams no checkpoint holds: workers start anew every epoch.",
+        "persistent_workers=True keeps random streams no checkpoint holds: workers start again every epoch.",
         stacklevel=2,
     )
     fresh = copy.copy(loader)

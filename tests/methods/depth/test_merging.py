@@ -95,14 +95,8 @@ class Asked(Fit):
         self.calls.append((name, self.share * settings.get("share", 1.0)))
         problem.model.mark = name
 
-    def using(self, **settings):
-        return self
-
     def branch(self, name, share=1.0, span=None, **settings):
         return Asked(self.scores, self.calls, f"{self.prefix}{name}: ", self.share * share)
-
-    def remember(self, name, function, flops=0.0):
-        return function()
 
     def batches(self):
         yield torch.zeros(2, 1), torch.zeros(2, 1)

@@ -210,7 +210,7 @@ def test_planes_have_a_rate_of_their_own():
         (lambda: Smol(bits=2, bytes=100), "one target"),
         (lambda: Smol(bits=9), r"bits lies in \(0, p_init = 8\]"),
         (lambda: Smol(bits=0), r"bits lies in"),
-        (lambda: Smol(finetune=1.0), "part of the budget"),
+        (lambda: Smol(finetune=1.0), "fraction of the budget"),
         (lambda: Smol(p_init=1), "starts above 1 bit"),
     ],
 )

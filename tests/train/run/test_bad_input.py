@@ -33,7 +33,7 @@ BAD_DATA = {
     "too many classes": ((X, torch.arange(40) % 3), r"labels run over 0\.\.2, but the model has 2 outputs"),
     "float labels": ((X, Y.int()), "int64 labels"),
     "wrong width": ((torch.randn(40, 5), Y), r"does not take inputs of shape \(5,\)"),
-    "a list": (([[1.0]], Y), "found a float"),
+    "a list": (([[1.0]], Y), "not a float"),
     "no samples": (DataLoader(TensorDataset(X[:0], Y[:0])), "empty"),
 }
 

@@ -34,6 +34,7 @@ from torchlift.channels.follow.readers import Readers
 from torchlift.channels.follow.rules import Labeled, Norm, Shape, SliceNormed
 from torchlift.core.stored import KEPT, STEP
 from torchlift.errors import TorchliftError
+from torchlift.loss import plain_attention
 
 _ = (elementwise, movement, products)  # imported for their rules
 
@@ -217,15 +218,10 @@ def hooked(f: Follower) -> Generator[None]:
 @contextlib.contextmanager
 def plainly() -> Generator[None]:
     """Without gradients and without kernels that do many operations at once."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with warnings.catch_warnings(), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-            warnings.simplefilter("ignore")
-            with torch.backends.mkldnn.flags(enabled=False):
-                yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+    with plain_attention(), warnings.catch_warnings(), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        warnings.simplefilter("ignore")
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
 
 
 def unite_recurrent(model: nn.Module, labels: Labels) -> None:

@@ -30,7 +30,7 @@ def demo(
     budget: Annotated[float, Parameter(help="Cost of each run, in epochs of plain training.")] = BUDGET,
     seeds: Annotated[int, Parameter(help="How many paired seeds.")] = SEEDS,
     resume: Annotated[bool, Parameter(help="Go on where it stopped (it does so anyway).")] = False,
-    overwrite: Annotated[bool, Parameter(help="Start anew.")] = False,
+    overwrite: Annotated[bool, Parameter(help="Start again.")] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:

@@ -20,7 +20,7 @@ def report(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write report.html anew from what the folder holds."""
+    """Write report.html again from what the folder holds."""
     del debug
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}")

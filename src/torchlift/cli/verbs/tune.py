@@ -38,7 +38,7 @@ def tune(
         int | None, Parameter(group=SEARCH, help="How many, over all workers and resumptions (default: 20).")
     ] = None,
     folds: Annotated[
-        int | None, Parameter(group=SEARCH, help="K-fold cross-validation instead of one validation part.")
+        int | None, Parameter(group=SEARCH, help="K-fold cross-validation instead of one validation split.")
     ] = None,
     workers: Annotated[
         int | None, Parameter(group=SEARCH, help="Processes that share the study (default: 1).")

@@ -84,7 +84,7 @@ class Custom(Function):
         check_weight(type(self.inner).__name__, self.alpha)
 
     def fn(self, x: Tensor) -> Tensor:
-        """α f(x); a value summed over the batch already is asked for sample by sample."""
+        """α f(x); a value summed over the batch already is computed sample by sample."""
         value = torch.as_tensor(self.inner.fn(x))
         if value.shape != (len(x),):
             value = torch.stack([torch.as_tensor(self.inner.fn(x[i : i + 1])).sum() for i in range(len(x))])

@@ -113,7 +113,7 @@ class Wavelets(Function):
         if not 1 <= levels <= possible:
             raise ConvexError(
                 f"Wavelets: samples of shape {tuple(x.shape[1:])} allow {possible} levels of {self.name}, "
-                f"asked for {levels}; pad them to a multiple of 2^levels"
+                f"not {levels}; pad them to a multiple of 2^levels"
             )
         return WaveletTransform(self.name, levels, dims)
 

@@ -40,7 +40,7 @@ def sides(x: Tensor, bounds: Bounds) -> Tensor:
 def violations(
     x: Tensor, slope: Tensor, side: Tensor, bounds: Bounds, width: Tensor, steep: Tensor
 ) -> Tensor:
-    """Free coordinates out of bounds by ``width``; held ones whose slope points inside by ``steep``."""
+    """Free coordinates out of bounds by ``width``; fixed ones whose slope points inside by ``steep``."""
     outside = (side == 0) & ((x < bounds.lo - width) | (x > bounds.hi + width))
     return outside | ((side < 0) & (slope < -steep)) | ((side > 0) & (slope > steep))
 

@@ -1,6 +1,6 @@
 """Box least squares by conjugate gradients on faces: what projected gradients leave to do, at a better rate.
 
-On the face where the coordinates at their bounds are held, ½xᵀHx − gᵀx has no constraints, and H restricted
+On the face where the coordinates at their bounds are fixed, ½xᵀHx − gᵀx has no constraints, and H restricted
 to the free coordinates is better conditioned than H. Conjugate gradients solve it for all rows at once, in
 single precision; the residuals that correct and check them are in the data's own.
 """

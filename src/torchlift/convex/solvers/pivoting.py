@@ -7,7 +7,7 @@ from torchlift.convex.solvers.bounds import Bounds, exchange, sides, violations
 from torchlift.convex.solvers.interior import factor
 
 _PATIENCE = 3  # full exchanges allowed without progress before Murty's single exchange
-_CHUNK = 2**24  # entries of the batched systems held at once
+_CHUNK = 2**24  # entries of the batched systems in memory at once
 
 
 def pivot(h: Tensor, g: Tensor, bounds: Bounds, start: Tensor, exchanges: int = 30) -> tuple[Tensor, Tensor]:
@@ -32,7 +32,7 @@ def masked_system(h: Tensor, free: Tensor) -> Tensor:
 
 
 def rows_at_once(h: Tensor) -> int:
-    """How many systems of the size of H are held at once."""
+    """How many systems of the size of H are in memory at once."""
     return max(1, _CHUNK // h.shape[0] ** 2)
 
 

@@ -1,4 +1,4 @@
-"""What a solver says of its answer, and how a caller who asked for an exact one is told that it is not."""
+"""What a solver says of its answer, and the error where an exact one was required and it is not."""
 
 import warnings
 from typing import NamedTuple, Protocol
@@ -16,7 +16,7 @@ class Solved(NamedTuple):
 
 
 class StoppedShortWarning(UserWarning):
-    """An exact answer was asked for, and the solver stopped before it had one."""
+    """An exact answer is required, and the solver stopped before it had one."""
 
 
 def tell(what: str, solution: Solved, fix: str) -> Tensor:

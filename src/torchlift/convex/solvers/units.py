@@ -18,10 +18,10 @@ from torchlift.convex.activations.base import Activation
 from torchlift.convex.solvers.interior import factor
 from torchlift.convex.solvers.solved import Here, Solved, Sums
 
-_HELD = 2**24  # entries of the Hessians held at once
+_HELD = 2**24  # entries of the Hessians in memory at once
 _STALE = 0.5  # relative change of σ' above which a row is exchanged
 _SLIGHT = 0.02  # change of σ', in units of ℓ, below which it is not
-_INNER = 100  # conjugate gradient steps after which the factors are made anew
+_INNER = 100  # conjugate gradient steps after which the factors are computed again
 _LEFT = 1e-1  # of the residual, after conjugate gradients: Newton steps are damped for long on separable data
 _SEARCH = 20  # evaluations of φ' along a direction
 _SAMPLED = 16  # rows per coordinate in a Hessian that only preconditions

@@ -19,7 +19,7 @@ depends on ε, so that 7 + 6 runs do the work of 49."""
 
 
 def along_lines(study: Any, objective: Objective, trials: int | None, higher_is_better: bool) -> None:
-    """Try each axis in turn, the others held; points the study has seen before cost nothing."""
+    """Try each axis in turn, the others fixed; points the study has seen before cost nothing."""
     space = objective.space
     if callable(space) or not all(isinstance(axis, Choice) for axis in space.values()):
         raise TorchliftError("line searches need a grid: give every parameter as a choice a,b,c.")

@@ -177,7 +177,7 @@ def open_study(folder: Path | None, higher: bool, prune: bool) -> Any:
 def fail_stale(study: Any, rank: int | None = None) -> None:
     """Trials that a killed process left unfinished are given up; their points are tried again first.
 
-    ``rank``: only those of that worker, which starts anew.
+    ``rank``: only those of that worker, which starts again.
     """
     state = optuna().trial.TrialState
     for trial in study.get_trials(states=(state.RUNNING,)):

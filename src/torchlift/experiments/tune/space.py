@@ -24,7 +24,7 @@ RUN_SETTINGS = ("batch_size", "clip", "epochs", "keep", "schedule")
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """All numbers from low to high, whole ones if both ends are, on a logarithmic scale if asked."""
+    """All numbers from low to high, whole ones if both ends are, on a logarithmic scale with ``log``."""
 
     low: float
     high: float

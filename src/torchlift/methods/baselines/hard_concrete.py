@@ -74,11 +74,6 @@ class HardConcrete(WeightLift):
         """No: gates are drawn."""
         return False
 
-    @property
-    def reversible(self) -> bool:
-        """No: the projection prunes."""
-        return False
-
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """A gate per weight."""
         return {name: Concrete(w, self.keep, self.strength) for name, w in weights.items()}

@@ -1,16 +1,15 @@
 """Clipped activations on a uniform grid (PACT), a rival of learned precision of activations."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Fit, ModuleLift, Node, Problem
+from torchlift.core import Node
 from torchlift.errors import TorchliftError
-from torchlift.methods.precision.activation_precision import RANGES, GridActivation, Ranged, match_model
-from torchlift.methods.precision.called_activations import with_activation_modules
+from torchlift.methods.precision.activation_precision import GridActivation, Ranged, RangedActivations
 
 
 class Clipped(Node):
@@ -38,7 +37,7 @@ class Clipped(Node):
 
 
 @dataclasses.dataclass(frozen=True)
-class Pact(ModuleLift):
+class Pact(RangedActivations):
     """min over w, α of f with u = Q_k(clip(x, 0, α)) for every ReLU, k ``bits``, plus λ Σ α².
 
     Choi et al. (2018). ReLU6, sigmoid and tanh keep the ranges they have. A baseline.
@@ -48,33 +47,10 @@ class Pact(ModuleLift):
     bits: int = 4
     clip: float = 6.0
     strength: float = 2e-4
+    node: ClassVar[Callable[[nn.Module, Any], Node]] = Clipped
 
     def __post_init__(self) -> None:
         if type(self.bits) is not int or not 1 <= self.bits <= 16:
             raise TorchliftError(f"bits is a whole number from 1 to 16, got {self.bits!r}.")
         if not self.clip > 0:
             raise TorchliftError(f"clip is where a ReLU's range starts to end, above 0; got {self.clip}.")
-
-    @property
-    def preserving(self) -> bool:
-        """No: training starts on the grid."""
-        return False
-
-    @property
-    def reshapes(self) -> bool:
-        """A quantized activation is a module of its own."""
-        return True
-
-    def refuses(self, module: nn.Module) -> str | None:
-        """Only activations with a range."""
-        return None if type(module) in (nn.ReLU, *RANGES) else "is not a ReLU, ReLU6, sigmoid or tanh"
-
-    def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
-        """A copy of the problem whose activations are quantized."""
-        lifted = super().lift(with_activation_modules(problem), fit)
-        match_model(lifted, Clipped)
-        return lifted
-
-    def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
-        """A quantized activation each."""
-        return {name: Clipped(module, self) for name, module in modules.items()}

@@ -68,7 +68,7 @@ class Slim(WeightLift):
         return (1,) * weight.ndim if self.granularity == "weight" else (1, *weight.shape[1:])
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
-        """Drop the least factors, over all layers, until the asked fraction of weights is zero."""
+        """Drop the least factors, over all layers, until the target fraction of weights is zero."""
         problem = self.own(problem)
         scaled = [node for node in problem.nodes.values() if isinstance(node, ScaledWeight)]
         scores = torch.cat([node.factor.detach().abs().flatten() for node in scaled])

@@ -50,11 +50,6 @@ class SoftThresholdWeights(WeightLift):
         """Only in the limit s → −∞."""
         return False
 
-    @property
-    def reversible(self) -> bool:
-        """No: the projection prunes."""
-        return False
-
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """A threshold per layer."""
         return {name: Thresholded(w, self.s_init) for name, w in weights.items()}

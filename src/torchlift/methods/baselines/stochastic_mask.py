@@ -1,4 +1,4 @@
-"""Stochastic masks: gates drawn anew at every step."""
+"""Stochastic masks: gates drawn again at every step."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -61,11 +61,6 @@ class StochasticMask(WeightLift):
     @property
     def preserving(self) -> bool:
         """No: training starts with gates drawn at random."""
-        return False
-
-    @property
-    def reversible(self) -> bool:
-        """No: the projection prunes."""
         return False
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:

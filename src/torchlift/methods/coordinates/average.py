@@ -51,7 +51,7 @@ class Average(WeightLift):
 
     Shamir and Zhang, 2013, polynomial-decay averaging. The mean's age is 1/(η + 2) of the run, whatever its
     length: ``eta=0`` is the mean of all steps, 8 that of about the last fifth. Training itself does not
-    change. A model whose normalization keeps running statistics is refused: they would be those of other
+    change. A model whose normalization keeps running statistics is an error: they would be those of other
     weights.
     """
 

@@ -102,7 +102,7 @@ class CoarseToFine(Recipe):
     the cost: small steps are cheap, so there are more of them. ``positions``: a glob on tables of positions,
     averaged down while inputs are small. One schedule and one optimizer run over all sizes. Pays for vision
     transformers and networks with global pooling. A network whose head reads a flattened map cannot take
-    smaller inputs, and is refused.
+    smaller inputs: an error.
     """
 
     sizes: tuple[float, ...] = (0.5, 1.0)

@@ -117,7 +117,7 @@ class Rotate(WeightLift):
         """Change the bases of a lifted problem to those of its gradients now."""
         moments = gradient_moments(problem, batches)
         if not moments:
-            raise TorchliftError(f"{self!r} needs batches to take gradients on, and was given none.")
+            raise TorchliftError(f"{self!r} needs batches to take gradients on, and has none.")
         for name, node in rotated(problem).items():
             left, right = moments[name]
             node.turn(eigenbasis(left), eigenbasis(right))

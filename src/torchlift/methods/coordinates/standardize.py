@@ -1,4 +1,4 @@
-"""Weights in coordinates in which a layer's inputs have mean zero and, if asked, variance one."""
+"""Weights in coordinates in which a layer's inputs have mean zero and, with ``scaled``, variance one."""
 
 import copy
 import dataclasses

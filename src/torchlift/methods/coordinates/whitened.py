@@ -1,4 +1,4 @@
-"""The first convolution in the whitened coordinates of its own input patches, drawn anew there."""
+"""The first convolution in the whitened coordinates of its own input patches, initialized there."""
 
 import copy
 import dataclasses
@@ -62,7 +62,7 @@ class WhitenedKernel(Node):
 class Whitened(WeightLift):
     """W = V P, P = U (Λ + ε λ_max)^(−1/2) Uᵀ / mean diagonal, U Λ Uᵀ the covariance of the layer's patches.
 
-    V is drawn anew from the layer's own initialization: this lift does not start as the same function (in
+    V is drawn from the layer's own initialization: this lift does not start as the same function (in
     whitened coordinates of the old weights nothing is gained). One pass over ``samples`` training inputs; at
     the end W is written back, and nothing is left of P. ``where``: a glob on weights of convolutions, or
     "first", the convolution that runs first. Pays for convolutional networks on pictures, best with Muon or
@@ -80,7 +80,7 @@ class Whitened(WeightLift):
 
     @property
     def preserving(self) -> bool:
-        """No: the weights are drawn anew."""
+        """No: the weights are initialized again."""
         return False
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:

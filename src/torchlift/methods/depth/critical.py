@@ -69,7 +69,7 @@ class CriticalLayer(ModuleLift):
 
     @property
     def preserving(self) -> bool:
-        """To rounding, unless a coarser tolerance is asked for (which counts for smooth activations)."""
+        """To rounding, unless a coarser tolerance is set (which counts for smooth activations)."""
         return self.tolerance is None or self.tolerance <= TOLERANCE[torch.float32]
 
     @property

@@ -1,4 +1,4 @@
-"""Train a deeper network for a while, then come back to the one that was asked for."""
+"""Train a deeper network for a while, then come back to the one you want."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ class Deepened(Recipe):
     def __post_init__(self) -> None:
         if not (self.base >= 0 and self.finetune >= 0 and self.base + self.finetune < 1):
             raise TorchliftError(
-                f"Deepened's base and finetune are parts of one budget, got {self.base} and {self.finetune}."
+                f"base and finetune are fractions of one budget, got {self.base} and {self.finetune}."
             )
         _ = self.lift
 

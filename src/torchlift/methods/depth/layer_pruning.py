@@ -44,7 +44,7 @@ class LayerPruning(Recipe):
                 f"criterion={self.criterion!r} has no threshold: give layers, drop or latency."
             )
         if not 0 <= self.finetune < 1:
-            raise TorchliftError(f"finetune is a part of the budget in [0, 1), got {self.finetune}.")
+            raise TorchliftError(f"finetune is a fraction of the budget in [0, 1), got {self.finetune}.")
 
     @property
     def targeted(self) -> bool:

@@ -53,7 +53,7 @@ def reduced(
             continue
         done.merged = (*done.merged, spot.layer)
         bends = depth(done.model, x)
-    enough = "" if layers is None else f"{layers} that bend were asked for"
+    enough = "" if layers is None else f"{layers} that bend are the target"
     done.kept = refused | {s.layer: enough or not_linear(seen[s.layer], threshold) for s in bent}
     done.depth = (start, bends)
     done.model.train(model.training)

@@ -134,7 +134,7 @@ class BlockTask(LiftedProblem, Stepper):
 
 
 def trains(layer: Layer) -> bool:
-    """Whether the layer is to be trained; one half frozen is refused."""
+    """Whether the layer is to be trained; raises for one that is half frozen."""
     flags = {p.requires_grad for p in (layer.module.weight, layer.module.bias) if p is not None}
     if len(flags) > 1:
         raise TorchliftError(

@@ -27,7 +27,9 @@ class LiftedInit(Recipe):
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise TorchliftError(f"LiftedInit's share is a part of the budget in (0, 1), got {self.share}.")
+            raise TorchliftError(
+                f"LiftedInit's share is a fraction of the budget in (0, 1), got {self.share}."
+            )
 
     def first(self) -> ISGM:
         """The lift of the first phase."""

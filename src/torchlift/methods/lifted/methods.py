@@ -31,7 +31,7 @@ def as_method(
     penalty: str = "bregman",
     mu: float | Sequence[float] = 1.0,
 ) -> Method:
-    """The method called so, with its options; an option it does not have is refused by name."""
+    """The method called so, with its options; raises for an option it does not have, by name."""
     if isinstance(method, str) and method not in METHODS:
         raise TorchliftError(f"lifted: no method {method!r}; known: {', '.join(METHODS)}")
     kind = METHODS[method] if isinstance(method, str) else type(method)

@@ -34,7 +34,7 @@ class CachedReading(Generic[T]):
 
 
 class LiftedProblem(Problem):
-    """A task whose states are variables. Its model is held in evaluation mode: what is read is affine."""
+    """A task whose states are variables. Its model stays in evaluation mode: what is read is affine."""
 
     def __init__(self, task: Task, loss: Activation) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class LiftedProblem(Problem):
         return super().forward(batch, 1.0 if weight is None else weight)
 
     def train(self, mode: bool = True) -> Self:
-        """Evaluation mode, whatever is asked for."""
+        """Evaluation mode, whatever ``mode`` says."""
         del mode
         return super().train(False)
 

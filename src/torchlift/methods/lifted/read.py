@@ -19,7 +19,7 @@ _ROUNDING = 1e4  # units of the last place they may differ by
 
 
 def graph_of(model: nn.Module) -> Graph:
-    """The model's operations, its activations whole; refused by name where they are not affine."""
+    """The model's operations, its activations whole; raises by name where they are not affine."""
     check_precision(model)
     return read_graph(model, is_activation, "lifted")
 
@@ -42,7 +42,7 @@ def check_smooth(name: str, activation: Activation) -> None:
 
 
 def check_precision(model: nn.Module) -> None:
-    """Block solvers factorize matrices: half precision is refused, and so are models without weights."""
+    """Block solvers factorize matrices: half precision is an error, and so are models without weights."""
     weight = next(model.parameters(), None)
     if weight is None:
         raise ReadError(f"lifted: {type(model).__name__} has no weights to train")

@@ -129,7 +129,7 @@ def pulled(maps: Maps, at: Tensor, slopes: Callable[[tuple[Tensor, ...]], tuple[
 class Soft(StateLift):
     """``sweeps`` over all states of a batch, then a gradient step of E on θ = (W, b, V, K).
 
-    ``rho`` is how tightly M u = V z is held; cost is linear in depth. ``lr`` and ``batch_size`` None are the
+    ``rho`` is how tightly M u = V z is kept; cost is linear in depth. ``lr`` and ``batch_size`` None are the
     run's (1e-3 and 100 in ``lifted.train``).
     """
 

@@ -112,7 +112,7 @@ def start_together(model: nn.Module, method: Method, shard: Shard) -> None:
     if not isinstance(method, BCD | Splitting):
         raise TorchliftError(
             f"lifted.train: {type(method).__name__} takes no shard=: start it by torchrun with the same data "
-            "everywhere, and every process takes its part of every batch."
+            "everywhere, and every process takes its slice of every batch."
         )
     for tensor in model.state_dict().values():
         tensor.copy_(shard.first(tensor))

@@ -49,7 +49,7 @@ class Distil(Problem):
     reaches parameters through z alone, so that what comes after z rests.
 
     Targets come from the teacher in evaluation mode. Where ``fit`` shows fixed data (:meth:`prepare`), they
-    are computed once and looked up by the samples' positions; otherwise anew for every batch.
+    are computed once and looked up by the samples' positions; otherwise again for every batch.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ class Lifter(ModuleLift):
 
     - ``"mlp"``  z + W₂ relu(W₁ z + b₁) + b₂, pointwise on maps and sequences (``width`` 4 × features);
     - ``"conv"``  the same with 3×3 convolutions (``width`` 2 × channels; appendix C);
-    - ``"block"``  relu of it: the identity where z ≥ 0, so refused elsewhere unless ``activation="none"``;
+    - ``"block"``  relu of it: the identity where z ≥ 0, so an error elsewhere unless ``activation="none"``;
     - ``"linear"``  z + B A z + b, merged exactly into the layer before it: its projection does not learn;
     - ``"fading"``  an MLP whose ReLU turns into the identity during the fit, then merged like a linear one:
       exact at the end of a fit, with the gap that ``preview`` shows before it;

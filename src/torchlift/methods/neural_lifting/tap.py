@@ -12,7 +12,7 @@ from torchlift.loss import output as prediction
 
 
 class Tap(Node):
-    """A module that remembers what it put out, until asked."""
+    """A module that remembers its output until it is read."""
 
     def __init__(self, inner: nn.Module, index: int | str | None, who: str) -> None:
         super().__init__()

@@ -1,13 +1,13 @@
 """Bits of activations: noise in the range of an activation, then values on a uniform grid (SMOL-A, PACT)."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit
+from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit, nodes
 from torchlift.errors import TorchliftError
 from torchlift.loss import evaluating, split
 from torchlift.methods.precision.called_activations import with_activation_modules
@@ -99,8 +99,40 @@ class NoisyActivation(Node):
             return GridActivation(self.inner, integer(bits(self.logit), self.lift.rounding))
 
 
+class RangedActivations(ModuleLift):
+    """A lift of activations that have a range: modules, or functions that a forward calls (``F.relu``)."""
+
+    node: ClassVar[Callable[[nn.Module, Any], Node]]
+    """What an activation becomes under the lift."""
+
+    @property
+    def preserving(self) -> bool:
+        """No: a ReLU is clipped, and values may be on a grid."""
+        return False
+
+    @property
+    def reshapes(self) -> bool:
+        """A quantized activation is a module of its own."""
+        return True
+
+    def refuses(self, module: nn.Module) -> str | None:
+        """Only activations with a range."""
+        kinds = (nn.ReLU, *RANGES)
+        return None if type(module) in kinds else "is not a ReLU, ReLU6, sigmoid or tanh"
+
+    def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
+        """A node for each activation."""
+        return {name: type(self).node(module, self) for name, module in modules.items()}
+
+    def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
+        """A copy of the problem with nodes around its activations."""
+        lifted = super().lift(with_activation_modules(problem), fit)
+        match_model(lifted, self)
+        return lifted
+
+
 @dataclasses.dataclass(frozen=True)
-class ActivationPrecision(ModuleLift):
+class ActivationPrecision(RangedActivations):
     """min over w, s, α of E f(u + (M/2) σ(s) ⊙ ε) + λ Σ log₂(1 + e^(−s)); then u on 2^p values of its range.
 
     Savarese, thesis §5.4.3 (SMOL-A). Activations that are modules, or that a forward calls (``F.relu``): ReLU
@@ -115,6 +147,7 @@ class ActivationPrecision(ModuleLift):
     rounding: Literal["floor", "round"] = "floor"
     granularity: Literal["tensor", "unit"] = "tensor"
     clip: float = 6.0
+    node: ClassVar[Callable[[nn.Module, Any], Node]] = NoisyActivation
 
     def __post_init__(self) -> None:
         logit(self.p_init)
@@ -123,29 +156,9 @@ class ActivationPrecision(ModuleLift):
         if not self.clip > 0:
             raise TorchliftError(f"clip is where a ReLU's range ends, above 0; got {self.clip}.")
 
-    @property
-    def preserving(self) -> bool:
-        """No: a ReLU is clipped."""
-        return False
-
-    @property
-    def reshapes(self) -> bool:
-        """A quantized activation is a module of its own."""
-        return True
-
-    def refuses(self, module: nn.Module) -> str | None:
-        """Only activations with a range."""
-        kinds = (nn.ReLU, *RANGES)
-        return None if type(module) in kinds else "is not a ReLU, ReLU6, sigmoid or tanh"
-
-    def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
-        """Noise for each activation."""
-        return {name: NoisyActivation(module, self) for name, module in modules.items()}
-
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem whose activations are noisy."""
-        lifted = super().lift(with_activation_modules(problem), fit)
-        match_model(lifted, NoisyActivation)
+        lifted = super().lift(problem, fit)
         if self.granularity == "unit":
             if fit is None:
                 raise needs_fit(self, "reads the shapes of activations from data:")
@@ -153,12 +166,13 @@ class ActivationPrecision(ModuleLift):
         return lifted
 
 
-def match_model(lifted: Problem, kind: type[Node]) -> None:
+def match_model(lifted: Problem, lift: ModuleLift) -> None:
     """Put nodes around modules without weights on the model's device and in its precision."""
-    added = {id(p) for node in lifted.modules() if isinstance(node, kind) for p in node.parameters()}
+    own = [node for _, node in nodes(lifted) if node.way_back == lift]
+    added = {id(p) for node in own for p in node.parameters()}
     like = next((p for p in lifted.parameters() if p.is_floating_point() and id(p) not in added), None)
-    for node in lifted.modules():
-        if isinstance(node, kind) and like is not None:
+    if like is not None:
+        for node in own:
             node.to(like.device, like.dtype)
 
 

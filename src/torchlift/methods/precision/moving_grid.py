@@ -14,7 +14,7 @@ from torchlift.methods.precision.grids import odd_levels, units_of
 class OnMovingGrid(Node):
     """w = c Q(v/c, p), and 0 for the k smallest |v|; c = c₀ ρ(v) / ρ(v₀), ρ the root mean square; ∂w/∂v = 1.
 
-    As many weights are zero as at first, so that a file keeps its size; which ones is decided anew at every
+    As many weights are zero as at first, so that a file keeps its size; which ones is decided again at every
     step. Weights that were cut before are zeros of v itself: they are among the k, and do not count in ρ.
     """
 

@@ -87,7 +87,7 @@ class Precision(WeightLift):
         return ActivationPrecision(p_init=self.p_init, strength=self.strength, rounding=self.rounding)
 
     def eligible(self, problem: Problem) -> dict[str, Tensor]:
-        """As for all weights, less those to skip; what is not real or not finite is refused by name."""
+        """As for all weights, less those to skip; raises for what is not real or not finite, by name."""
         for name, p in named(problem).items():
             picked = p.ndim > 1 and matches(name, self.where) and not matches(name, self.skip or "")
             if picked and not p.is_floating_point():
@@ -122,10 +122,10 @@ class Precision(WeightLift):
         return Noisy(weight, grains[self.granularity], scale, self.p_init, self.strength, whole)
 
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
-        """A copy of the problem whose chosen weights, and activations if asked, are noisy."""
+        """A copy of the problem whose chosen weights, and activations if chosen, are noisy."""
         return super().lift(self.inner.lift(problem, fit) if self.activations else problem, fit)
 
     def project(self, problem: Problem, fit: Fit | None = None) -> Problem:
-        """The problem with weights, and activations if asked, on their grids."""
+        """The problem with weights, and activations if chosen, on their grids."""
         plain = super().project(problem, fit)
         return self.inner.project(plain, fit) if self.activations else plain

@@ -60,7 +60,7 @@ class Smol(Recipe):
         if self.bits is not None and not 0 < self.bits <= self.p_init:
             raise TorchliftError(f"bits lies in (0, p_init = {self.p_init:g}], got {self.bits}.")
         if not 0 <= self.finetune < 1:
-            raise TorchliftError(f"finetune is a part of the budget in [0, 1), got {self.finetune}.")
+            raise TorchliftError(f"finetune is a fraction of the budget in [0, 1), got {self.finetune}.")
         if self.zeros not in ("held", "moving"):
             raise TorchliftError(f"zeros {self.zeros!r} is not known: 'held' or 'moving'.")
         if self.zeros == "moving" and (self.levels is not None or not self.zero):

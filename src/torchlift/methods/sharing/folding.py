@@ -40,7 +40,7 @@ def fold_set(problem: Problem, group: str, names: list[str], slots: Slots) -> li
     reasons = {name: refusal(problem, slots[name]) for name in names} if len(names) > 1 else {}
     good = [name for name in names if not reasons.get(name)]
     apart = [Fold(group, label(n), label(n), 1.0, 0.0, reasons.get(n, "")) for n in names if n not in good]
-    alone = "its zeros are held and differ from the others'" if len(good) > 1 else ""
+    alone = "its zeros are frozen and differ from the others'" if len(good) > 1 else ""
     rows = [row for same in by_zeros(problem, good) for row in merge_set(problem, group, same, slots, alone)]
     return [*rows, *apart]
 

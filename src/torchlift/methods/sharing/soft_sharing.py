@@ -48,7 +48,7 @@ class SoftSharing(Recipe):
     def __post_init__(self) -> None:
         _ = self.target
         if not 0 <= self.finetune < 1:
-            raise TorchliftError(f"finetune is a part of the budget in [0, 1), got {self.finetune}.")
+            raise TorchliftError(f"finetune is a fraction of the budget in [0, 1), got {self.finetune}.")
         _ = self.lift
 
     @property

@@ -36,7 +36,7 @@ class ChannelPruning(Recipe):
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise TorchliftError(f"share is a part of the budget in (0, 1), got {self.share}.")
+            raise TorchliftError(f"share is a fraction of the budget in (0, 1), got {self.share}.")
         if self.parameters is not None and self.macs is not None:
             raise TorchliftError("give one target, not two: parameters or macs.")
 

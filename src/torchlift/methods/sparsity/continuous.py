@@ -63,7 +63,7 @@ class ContinuousSparsification(Masking):
         if self.latency is not None and self.granularity != "channel":
             raise TorchliftError('latency= needs granularity="channel": scattered zeros do not run faster.')
         if not 0 <= self.finetune < 1:
-            raise TorchliftError(f"finetune is a part of the budget in [0, 1), got {self.finetune}.")
+            raise TorchliftError(f"finetune is a fraction of the budget in [0, 1), got {self.finetune}.")
         _ = self.soft_mask(sparsity=self.sparsity)
 
     @property
@@ -102,7 +102,7 @@ class ContinuousSparsification(Masking):
         return self.tuned(small, fit, goal) if self.finetune else small
 
     def tuned(self, small: Task, fit: Fit, goal: MaskTarget | None) -> Task:
-        """The pruned network trained on, its zeros held; of whole channels those of biases and norms too."""
+        """The pruned network trained on, its zeros frozen; of channels those of biases and norms too."""
         log = with_target(logger(self.where, self.skip), itself, goal)
         fit(small, name="finetune", share=self.finetune, rate=self.finetune_rate, log=log)
         return small

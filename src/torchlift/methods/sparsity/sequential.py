@@ -19,7 +19,7 @@ from torchlift.methods.sparsity.tickets import load_early_weights
 
 @dataclasses.dataclass(frozen=True)
 class SequentialSparsification(Masking):
-    """Every round learns gates anew and drops the fraction of the remaining weights with the lowest s.
+    """Every round learns new gates and drops the fraction of the remaining weights with the lowest s.
 
     Sequential continuous sparsification (thesis §4.5.5): any sparsity in a single run. ``rewind=k`` trains
     the ticket from the end of epoch k of the first round; None trains on.

@@ -97,7 +97,7 @@ class SoftMask(WeightLift):
                 f"sparsity must lie in [0, 1), got {self.sparsity}: 0.95 leaves 5 % of the weights."
             )
         if not 0 < self.ramp <= 1:
-            raise TorchliftError(f"ramp is a part of the fit in (0, 1], got {self.ramp}.")
+            raise TorchliftError(f"ramp is a fraction of the fit in (0, 1], got {self.ramp}.")
         if self.round_to < 1 or (self.round_to > 1 and self.granularity in ("weight", "block")):
             raise TorchliftError(
                 f"round_to={self.round_to} rounds numbers of channels: a whole number ≥ 1, with "

@@ -35,7 +35,7 @@ class TicketSearch(Masking):
     """Rounds of continuous sparsification; the mask of the last is applied to early weights, and trained.
 
     Thesis Algorithm 2. Weights and momentum go on from round to round; between rounds s is lowered by the
-    ``between`` rule (of the ``variant`` unless given) and β starts anew at 1. ``rewind=k``: the ticket starts
+    ``between`` rule (of the ``variant`` unless given) and β is 1 again. ``rewind=k``: the ticket starts
     from the weights and norm statistics of the end of epoch k of round 1 (0: the initial ones).
     ``restart=True`` rewinds the weights before every round, as in §4.5.4. The budget is split over the rounds
     and the ticket's own training.

@@ -30,7 +30,7 @@ def reproduction_page(entry: Data) -> Page:
 
 def finding(entry: Data) -> list[Block]:
     """What came out, in words."""
-    return [Note(str(entry["finding"]), "finding", "What we found")] if entry.get("finding") else []
+    return [Note(str(entry["finding"]), "finding", "Findings")] if entry.get("finding") else []
 
 
 def facts(entry: Data) -> list[Block]:

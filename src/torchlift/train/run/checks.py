@@ -5,13 +5,13 @@ import copy
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import nn
 
-from torchlift.core import Batch, Fit, Problem, Span, Supervised, Task, named, nodes
+from torchlift.core import Batch, Fit, Problem, Supervised, Task, named, nodes
 from torchlift.core.node import Coordinate, lift_coordinates
 from torchlift.core.selection import Groups, check_globs
 from torchlift.errors import DataError, SelectionError, TorchliftError
@@ -21,8 +21,6 @@ from torchlift.train import rng
 from torchlift.train.batches import Accumulated, Source, Tensors, source
 from torchlift.train.settings import Settings
 from torchlift.tree import each, leaves, move
-
-T = TypeVar("T")
 
 
 class DryRun(Fit):
@@ -37,21 +35,6 @@ class DryRun(Fit):
 
     def __call__(self, problem: Problem, **settings: Any) -> Any:
         """Nothing."""
-
-    def using(self, **settings: Any) -> Self:
-        """The same."""
-        del settings
-        return self
-
-    def branch(self, name: str, share: float = 1.0, span: Span | None = None, **settings: Any) -> Self:
-        """The same."""
-        del name, share, span, settings
-        return self
-
-    def remember(self, name: str, function: Callable[[], T], flops: float = 0.0) -> T:
-        """The value."""
-        del name, flops
-        return function()
 
     def evaluate(self, problem: Problem) -> Any:
         """Nothing."""

@@ -150,8 +150,8 @@ def fit(
         equal_cost: count ``epochs`` in FLOPs of plain training; nothing the recipe does is free.
         out: a folder for the run. With it the run is durable: killed at any moment, it goes on with
             ``resume=True`` to the same result, bit for bit on a CPU.
-        resume: go on with the run in ``out``, if there is one and it was asked for in the same way.
-        overwrite: start anew in ``out``.
+        resume: go on with the run in ``out``, if there is one with the same settings.
+        overwrite: start again in ``out``.
         save_every: seconds between checkpoints inside a fit.
         tensorboard: write the history for TensorBoard too.
         log: ``log(problem)`` gives more numbers for every row of the history (such as
@@ -372,7 +372,7 @@ def noting(error: Exception) -> Generator[None]:
 def interrupted_in(folder: Path | None) -> Interrupted:
     """What to say after a signal, of what there is."""
     if folder is None or not has_checkpoint(folder):
-        stop = Interrupted("stopped before the first checkpoint: the same call with resume=True starts anew.")
+        stop = Interrupted("stopped before the first checkpoint: the same call with resume=True starts over.")
         stop.saved = False
         return stop
     return Interrupted(f"stopped and saved in {folder}; the same call with resume=True goes on.")

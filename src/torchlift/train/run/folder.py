@@ -25,7 +25,7 @@ ASIDE = ".old-"
 def open_run(
     folder: Path, kind: str, describe: Callable[[], Record], *, resume: bool, overwrite: bool
 ) -> Lock:
-    """Start in an empty folder, or go on in one whose run was asked for in the same way."""
+    """Start in an empty folder, or go on in one whose run has the same settings."""
     lock = claim(folder)
     finish_overwrite(folder)
     old = read_record(folder)
@@ -44,7 +44,7 @@ def open_run(
         return lock
     if not resume:
         raise CheckpointError(
-            f"{folder} holds a run already: pass resume=True to go on, overwrite=True to start anew."
+            f"{folder} holds a run already: pass resume=True to go on, overwrite=True to start again."
         )
     new = headed(kind, old["id"], describe())
     refuse_another(folder, old, new)

@@ -46,7 +46,7 @@ def start_time(pid: int) -> str:
 def me() -> Holder:
     """This process."""
     holder = holder_of(os.getpid())
-    assert holder is not None, "a process knows itself"
+    assert holder is not None, "this process exists"
     return holder
 
 
@@ -59,7 +59,7 @@ def read_holder(path: Path) -> Holder | None:
 
 
 def parse_holder(text: bytes) -> Holder | None:
-    """The process that the text of a lock file names; None if it is no text of ours."""
+    """The process that the text of a lock file names; None if the text is not ours."""
     try:
         return Holder(**json.loads(text))
     except (ValueError, TypeError, RecursionError):

@@ -170,7 +170,7 @@ def claims() -> Generator[None]:
 
 
 def claim(folder: Path, shared: bool = False) -> Lock:
-    """The folder is ours to the end of :func:`claims`; refused with one line where it is another's."""
+    """The folder is ours to the end of :func:`claims`; one line where it is another's."""
     stack = OPEN.get()
     assert stack is not None, "claim folders inside claims()"
     lock = Lock(folder, shared)

@@ -29,7 +29,7 @@ def check_delivered(before: nn.Module, answer: Task, batch: Batch, who: str) -> 
 
 
 def changed_frozen(before: nn.Module, after: nn.Module) -> list[str]:
-    """Frozen parameters that are no longer in the model with their values, under whatever name."""
+    """Frozen parameters that are not in the model with their values, under whatever name."""
     kept = dict(after.named_parameters(remove_duplicate=False))
     others = list(kept.values())
     return [

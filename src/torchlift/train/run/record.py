@@ -23,7 +23,7 @@ from torchlift.train.run.values import Value, decode, encode
 
 FORMAT = "torchlift-run-1"
 NAME = "run.toml"
-HEAD = "# A run of torchlift: what it is made of. Everything but [machine] must be the same to resume it.\n"
+HEAD = "# The settings of a run of torchlift. Everything but [machine] must be the same to resume it.\n"
 UNCOMPARED = ("id", "machine", "folders", "probe", "undigested")
 
 WORDS = {"batch": "batch", "loss": "loss", "gradient": "gradient", "along": "gradient", "update": "update"}
@@ -120,7 +120,7 @@ def ordered_record(value: Value) -> Value:
 
 
 def refuse_another(folder: Path, old: Record, new: Record) -> None:
-    """Name the first thing in which the run in the folder differs from the one asked for."""
+    """Name the first thing in which the run in the folder differs from this one."""
     for setting, was, now in differences(old, new):
         raise CheckpointError(
             f"{folder} was made with {setting} = {short(was)}, now it is {short(now)}: "

@@ -11,11 +11,11 @@ from torchlift.train.workers import waiting
 
 CAUGHT = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 3.0
-"""Seconds a run that was asked to stop may wait for a batch that does not come."""
+"""Seconds a run that is to stop may wait for a batch that does not come."""
 
 
 class Stop:
-    """Whether a stop was asked for. A second signal acts at once; so does the first, where a loader hangs."""
+    """Whether the run is to stop. A second signal acts at once; so does the first, where a loader hangs."""
 
     def __init__(self) -> None:
         self.requested = threading.Event()
@@ -56,7 +56,7 @@ class Stop:
 
 @contextlib.contextmanager
 def graceful(enabled: bool) -> Generator[Callable[[], bool]]:
-    """Hand out "was a stop asked for?"."""
+    """Hand out "is the run to stop?"."""
     stop = Stop()
     if not enabled or threading.current_thread() is not threading.main_thread():
         yield stop.requested.is_set

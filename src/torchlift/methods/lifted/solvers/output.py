@@ -13,7 +13,7 @@ _STEPS = 100
 def as_targets(y: Tensor, like: Tensor, loss: Activation | None = None) -> Tensor:
     """Labels in the shape and type of ``like``: class indices become one-hot in dimension 1, values are cast.
 
-    Whole numbers for a single output are values. ``loss`` (its activation) refuses what it cannot mean.
+    Whole numbers for a single output are values. ``loss`` (its activation) raises for what it cannot mean.
     """
     inner = loss.inner if isinstance(loss, Channelwise) else loss
     if isinstance(inner, Softmax | Simplex) and like.shape[1] == 1:
