@@ -35,7 +35,7 @@ class Spectrum:
     """
 
     values: Tensor
-    """Ascending; of a large problem only those of the range, the others being zero."""
+    """Ascending; of a large problem only those of the range, the others being zero, or Ritz values."""
     size: int
     """How many eigenvalues there are in all."""
     boundary: float
@@ -44,12 +44,15 @@ class Spectrum:
     """The smallest that counts over the largest that does not. Near 1 the line is arbitrary."""
     gradient: float
     """The largest entry of the gradient: the signature speaks of critical points."""
+    weights: Tensor | None = None
+    """How many eigenvalues each Ritz value stands for; None where the values are the eigenvalues."""
 
     @property
     def inertia(self) -> Inertia:
-        """The signature."""
-        positive = int((self.values > self.boundary).sum())
-        negative = int((self.values < -self.boundary).sum())
+        """The signature; of Ritz values an estimate."""
+        weights = torch.ones_like(self.values) if self.weights is None else self.weights
+        positive = round(float(weights[self.values > self.boundary].sum()))
+        negative = round(float(weights[self.values < -self.boundary].sum()))
         return Inertia(positive, negative, self.size - positive - negative)
 
 
@@ -60,6 +63,7 @@ class Options(TypedDict, total=False):
     similarities: int
     largest: int
     rank: int
+    probes: int
     seed: int
 
 
@@ -80,6 +84,7 @@ def spectrum(
     similarities: int = 0,
     largest: int = 1000,
     rank: int = 256,
+    probes: int = 4,
     seed: int = 0,
 ) -> Spectrum:
     """The eigenvalues of D ∇² problem(batch) D, in float64, with a line between zero and not.
@@ -89,7 +94,9 @@ def spectrum(
     Up to ``largest`` parameters the whole Hessian is diagonalized; with ``similarities`` the mean is taken
     over so many random orthogonal similarity transformations (Bai et al., 2024, appendix C: 100). Beyond,
     only products with vectors are formed: a random basis of the Hessian's range, doubled until it holds all
-    of it (Halko et al., 2011), at most ``rank`` wide, and D = 1. ``tolerance``: a line of your own.
+    of it (Halko et al., 2011), at most ``rank`` wide, and D = 1. If that is not all, the counts are
+    estimates: Lanczos' method for ``rank`` steps from each of ``probes`` random vectors; what such a basis
+    cannot tell from zero counts as zero. ``tolerance``: a line of your own.
     """
     exact = copy.deepcopy(problem).double().eval()
     parameters = [p for p in exact.parameters() if p.requires_grad]
@@ -108,15 +115,18 @@ def spectrum(
 
     if not gradient.requires_grad:
         raise TorchliftError("the loss has no second derivative: its gradient is constant.")
-    slope = gradient.detach()
+    slope, weights = gradient.detach(), None
     if size <= largest:
         dense = torch.stack([product(row) for row in torch.eye(size).to(gradient)])
         dense, scale = balanced((dense + dense.T) / 2)
         values, slope = eigenvalues(dense, similarities, seed), scale * slope
+    elif (few := range_eigenvalues(product, size, rank, seed, gradient)) is not None:
+        values = few
     else:
-        values = range_eigenvalues(product, size, rank, seed, gradient)
+        values, weights = ritz_values(product, size, min(rank, size), probes, seed, gradient)
     line = boundary(values, size, slope) if tolerance is None else tolerance
-    return Spectrum(values, size, line, gap(values.abs(), line), float(gradient.detach().abs().max()))
+    ratio, largest_slope = gap(values.abs(), line), float(gradient.detach().abs().max())
+    return Spectrum(values, size, line, ratio, largest_slope, weights)
 
 
 def balanced(matrix: Tensor, sweeps: int = 10) -> tuple[Tensor, Tensor]:
@@ -142,7 +152,7 @@ def eigenvalues(matrix: Tensor, similarities: int, seed: int) -> Tensor:
     return torch.stack(values).mean(0)
 
 
-def range_eigenvalues(product: Product, size: int, rank: int, seed: int, gradient: Tensor) -> Tensor:
+def range_eigenvalues(product: Product, size: int, rank: int, seed: int, gradient: Tensor) -> Tensor | None:
     """The eigenvalues that are not zero, if there are fewer than ``rank``: H = Q (QᵀHQ) Qᵀ."""
     generator = torch.Generator().manual_seed(seed)
     width, images = min(16, rank), list[Tensor]()
@@ -156,11 +166,43 @@ def range_eigenvalues(product: Product, size: int, rank: int, seed: int, gradien
             small = basis.T @ torch.stack([product(column) for column in basis.T], 1)
             return torch.linalg.eigvalsh((small + small.T) / 2)
         if width >= min(rank, size):
-            raise TorchliftError(
-                f"the Hessian has rank {rank} or more: raise rank= (products with vectors), or largest= "
-                f"(the whole matrix of {size} parameters)."
-            )
+            return None
         width = min(2 * width, rank)
+
+
+def ritz_values(
+    product: Product, size: int, steps: int, probes: int, seed: int, gradient: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Ritz values and the number of eigenvalues each stands for (stochastic Lanczos quadrature).
+
+    A Ritz value of residual r is within r of an eigenvalue: one of a smaller modulus may have either sign,
+    and is set to zero.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    found: list[tuple[Tensor, Tensor]] = []
+    for _ in range(probes):
+        start = torch.randn(size, generator=generator, dtype=torch.float64).to(gradient)
+        basis = (start / start.norm())[None]
+        diagonal: list[Tensor] = []
+        beside: list[Tensor] = []
+        while True:
+            image = product(basis[-1])
+            diagonal.append(image @ basis[-1])
+            for _ in range(2):  # twice, or rounding lets the basis turn back
+                image = image - basis.T @ (basis @ image)
+            beside.append(image.norm())
+            scale = torch.stack([*diagonal, *beside]).abs().max()
+            if len(diagonal) == steps or float(beside[-1]) < 1e-10 * float(scale):
+                break
+            basis = torch.cat([basis, (image / beside[-1])[None]])
+        off = torch.stack(beside)
+        small = torch.diag(torch.stack(diagonal)) + torch.diag(off[:-1], 1) + torch.diag(off[:-1], -1)
+        values, vectors = torch.linalg.eigh(small)
+        known = values.abs() > (off[-1] * vectors[-1]).abs()
+        found.append((torch.where(known, values, 0.0), vectors[0].square() * size / probes))
+    values, weights = (torch.cat(some) for some in zip(*found, strict=True))
+    order = values.argsort()
+    return values[order], weights[order]
 
 
 def boundary(values: Tensor, size: int, gradient: Tensor) -> float:
