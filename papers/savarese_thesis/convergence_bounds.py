@@ -1,4 +1,4 @@
-"""Rates of convergence: delayed Adam and AvaGrad against the bounds 6.10 and 6.12 (thesis, section 6.2)."""
+"""Rates of convergence: Adam, delayed Adam and AvaGrad against the thesis' bounds 6.9 to 6.12."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from papers.common.arms import Row, machine, spread
-from torchlift.optim import AvaGrad, DelayedAdam
+from torchlift.optim import AdamEps, AvaGrad, DelayedAdam
 
 DIMENSIONS, NOISE, EPS, BETA = 20, 1.0, 0.1, 0.99
 LENGTHS = (500, 2_000, 8_000)
@@ -27,29 +27,42 @@ def avagrad(w: list[Tensor], steps: int) -> Optimizer:
     return AvaGrad(w, lr=1 / math.sqrt(steps), betas=(0.0, BETA), eps=EPS)
 
 
-METHODS: dict[str, Callable[[list[Tensor], int], Optimizer]] = {"delayed Adam": delayed, "AvaGrad": avagrad}
+def growing(w: list[Tensor], steps: int) -> Optimizer:
+    """Adam with ε_t = ε √t and α_t = ε_t / √T (Corollary 6.1)."""
+    return AdamEps(w, lr=1 / math.sqrt(steps), betas=(0.0, BETA), eps=EPS, power=0.5)
 
 
-def descended(make: Callable[[list[Tensor], int], Optimizer], steps: int, seed: int) -> dict[str, float]:
-    """The mean of ‖∇f‖² over a run on a noisy quadratic, and of min η / ‖η‖, by which 6.12 is computed."""
+METHODS: dict[str, Callable[[list[Tensor], int], Optimizer]] = {
+    "delayed Adam": delayed,
+    "AvaGrad": avagrad,
+    "Adam with growing ε": growing,
+}
+DELAYED = ("delayed Adam", "AvaGrad")
+"""Their step is known before the sample is."""
+
+
+def descended(name: str, steps: int, seed: int) -> dict[str, float]:
+    """A run on a noisy quadratic: the mean of ‖∇f‖², and both sides of (6.53) and (6.83), with β₁ = 0.
+
+    Σ min σ′ₜ ‖∇f‖² ≤ f(w₁) − f* + ½ L Σ ‖g ⊙ σₜ‖² + Σ |⟨∇f, g ⊙ (σₜ − σ′ₜ)⟩| in expectation: σₜ the step in
+    units of the gradient, σ′ₜ one that does not depend on the sample (the same where η is delayed, else
+    that of the step before). From these lines 6.9 to 6.12 follow; L = 1 and f* = 0 here.
+    """
     generator = torch.Generator().manual_seed(seed)
     w = torch.ones(DIMENSIONS, dtype=torch.float64)
-    optimizer = make([w], steps)
-    squares, ratios, second = 0.0, 0.0, torch.zeros_like(w)
+    optimizer, squares, before = METHODS[name]([w], steps), 0.0, torch.zeros_like(w)
+    left, right = 0.0, 0.5 * float(CURVATURES.sum())
     for _ in range(steps):
-        slope = CURVATURES * w
-        squares += float(slope.square().sum())
-        eta = 1 / (second.sqrt() + EPS)
-        ratios += float(eta.min() / eta.norm())
-        w.grad = slope + NOISE * torch.randn(DIMENSIONS, generator=generator, dtype=torch.float64)
+        slope, old = CURVATURES * w, w.clone()
+        w.grad = g = slope + NOISE * torch.randn(DIMENSIONS, generator=generator, dtype=torch.float64)
         optimizer.step()
-        second = BETA * second + (1 - BETA) * w.grad.square()
-    return {"measured": squares / steps, "bound 6.12": math.sqrt(steps) / ratios}
-
-
-def bound_610(steps: int, largest: float) -> float:
-    """Of 6.10 with α' = 1 / H: 2 H / (L √T), L = 1 / (G + ε), H = 1 / ε."""
-    return 2 * (largest + EPS) / (EPS * math.sqrt(steps))
+        step = (old - w) / g
+        known = step if name in DELAYED else before
+        squares += float(slope.square().sum())
+        left += float(known.min()) * float(slope.square().sum())
+        right += 0.5 * float((old - w).square().sum()) + abs(float(slope @ (g * (step - known))))
+        before = step
+    return {"measured": squares / steps, "left": left, "right": right}
 
 
 def run(
@@ -67,29 +80,28 @@ def run(
     numbers = range(seeds or 3)
     rows: list[dict[str, Any]] = []
     curves: list[Row] = []
-    for name, make in METHODS.items():
-        found = {steps: [descended(make, steps, seed) for seed in numbers] for steps in lengths}
+    for name in METHODS:
+        found = {steps: [descended(name, steps, seed) for seed in numbers] for steps in lengths}
         means = [spread([one["measured"] for one in found[steps]])["mean"] for steps in lengths]
-        bounds = [spread([one["bound 6.12"] for one in found[steps]])["mean"] for steps in lengths]
-        constant = means[0] / bounds[0]  # the bounds have a constant that is not known: that of the shortest
-        over = [mean / (constant * bound) for mean, bound in zip(means, bounds, strict=True)]
+        over = {steps: [one["left"] / one["right"] for one in found[steps]] for steps in lengths}
         rows.append(
             {
-                "method": name, "mean ‖∇f‖², by length": means, "6.12 up to its constant": bounds,
-                "measured over bound": over[-1],
+                "method": name,
+                "mean ‖∇f‖², by length": means,
+                "measured over bound, by length": [spread(over[steps])["mean"] for steps in lengths],
+                "measured over bound": max(max(some) for some in over.values()),
                 "falls like T to the": math.log(means[-1] / means[0]) / math.log(lengths[-1] / lengths[0]),
-                "6.12 over 6.10": bounds[-1] / bound_610(lengths[-1], 3 * NOISE),
             }
-        )  # fmt: skip
-        curves += [
-            {"name": f"{name}, {kind}", "x": lengths, "y": values}
-            for kind, values in (("measured", means), ("6.12", [constant * b for b in bounds]))
-        ]
+        )
+        curves.append({"name": name, "x": lengths, "y": means})
     told = ", ".join(f"{row['method']} {row['falls like T to the']:.2f}" for row in rows)
     return {
-        "title": "Rates of convergence against the bounds 6.10 and 6.12",
+        "title": "Rates of convergence against the bounds 6.9 to 6.12",
         "source": "Savarese, Principled Approximation Methods, section 6.2, eqs. 6.9–6.12",
-        "finding": f"the mean squared gradient falls like T to the {told} (the bounds say −0.5 or faster)",
+        "finding": f"the mean squared gradient falls like T to the {told} (the bounds say −0.5); "
+        "of what they allow, with their constants, at most "
+        + ", ".join(f"{row['measured over bound']:.2f}" for row in rows)
+        + " is used",
         "scale": f"a noisy quadratic of {DIMENSIONS} variables, {lengths} steps",
         "seeds": list(numbers),
         "machine": machine(),
@@ -99,7 +111,8 @@ def run(
         "x_label": "steps",
         "y_label": "mean of ‖∇f‖²",
         "notes": [
-            "Bounds hold up to a constant that is not given: that of the shortest run serves for the longer.",
+            "The thesis' bounds are up to constants; held against the runs is the line of their proofs that "
+            "has them, (6.53) and (6.83), with the samples that were drawn.",
             "On eq. 6.13 itself see `reproduce delayed-adam`.",
         ],
     }

@@ -14,7 +14,9 @@ NETS = {
     "SWRN-28-10": Net(28, 10, 6, thesis=18.78),
     "SWRN-28-10, dropout": Net(28, 10, 6, 0.3, 18.43),
     "SWRN-28-14-2, dropout": Net(28, 14, 2, 0.3, 18.37),
+    "SWRN-28-14, dropout": Net(28, 14, 6, 0.3, 18.25),
     "SWRN-28-18-2, dropout": Net(28, 18, 2, 0.3, 17.75),
+    "SWRN-28-18, dropout": Net(28, 18, 6, 0.3, 17.43),
 }
 
 
