@@ -19,6 +19,7 @@ import torchlift as tl
 from papers.common.arms import machine
 from papers.common.cells import Cells
 from papers.embedding_principle.traces import SOURCE
+from torchlift.analyze import Spectrum
 from torchlift.core import Task, chain
 from torchlift.lifts import CriticalLayer
 
@@ -77,14 +78,12 @@ def settle(task: Task, batch: Pair, steps: int = 200) -> float:
     return float(g.abs().max())
 
 
-def signatures(task: Task, batch: Pair, after: str, similarities: int) -> list[list[int]]:
-    """(positive, negative, zero) with no, one and two inserted layers; the shallow network's line for all."""
+def spectra(task: Task, batch: Pair, after: str, similarities: int) -> list[Spectrum]:
+    """With no, one and two inserted layers."""
     one = CriticalLayer(after, batch[0], width=2, activation=nn.ReLU())
     two = chain(one, CriticalLayer(f"{after}.outer", batch[0], width=2, activation=nn.ReLU()))
-    shallow = tl.analyze.spectrum(task, batch, similarities=similarities)
-    options: dict[str, Any] = {"similarities": similarities}
-    deep = [list(tl.analyze.inertia(lift.lift(task), batch, **options)) for lift in (one, two)]
-    return [list(shallow.inertia), *deep]
+    tasks = [task, *(lift.lift(task) for lift in (one, two))]
+    return [tl.analyze.spectrum(deep, batch, similarities=similarities) for deep in tasks]
 
 
 def trial(name: str, data: Pair, seed: int, similarities: int) -> dict[str, Any]:
@@ -92,17 +91,33 @@ def trial(name: str, data: Pair, seed: int, similarities: int) -> dict[str, Any]
     torch.manual_seed(seed)
     model = tl.models.MLP(data[0].shape[1], 2, data[1].shape[1], activation=nn.Tanh).double()
     task = Task(model, "mse")
-    before = signatures(task, data, "head", similarities)
+    before = spectra(task, data, "head", similarities)
     descend(task, data)
     size = settle(task, data)
+    after = spectra(task, data, "head", similarities)
     return {
         "data": name,
         "seed": seed,
         "gradient": size,
         "loss": task(data).item(),
-        "critical": signatures(task, data, "head", similarities),
-        "initial": before,
+        "critical": [list(one.inertia) for one in after],
+        "initial": [list(one.inertia) for one in before],
+        "curvatures": [one.values.abs().sort(descending=True).values.tolist() for one in after],
     }
+
+
+def curves(name: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The spectra of Figure 5(a, b), of the network nearest to a critical point."""
+    nearest = min((one for one in found if one["data"] == name), key=lambda one: one["gradient"])
+    return [
+        {
+            "name": f"{layers} layers inserted",
+            "panel": f"{name}, seed {nearest['seed']}",
+            "x": list(range(1, len(values) + 1)),
+            "y": [float(f"{max(value, 1e-18):.3g}") for value in values],
+        }
+        for layers, values in enumerate(nearest["curvatures"])
+    ]
 
 
 def kept(signs: list[list[int]], extra: int = 6) -> bool:
@@ -151,7 +166,10 @@ def run(
         "machine": machine(),
         "columns": list(rows[0]),
         "rows": rows,
-        "networks": found,
+        "networks": [{k: v for k, v in one.items() if k != "curvatures"} for one in found],
+        "curves": [line for name in ("curve", "iris") for line in curves(name, found)],
+        "x_label": "eigenvalues of the balanced Hessian, largest first",
+        "y_label": "absolute value",
         "notes": [
             "The paper's Proposition 4.3 says this of any parameters; at the initial weights it does not "
             "hold. "
