@@ -14,21 +14,31 @@ PAPER = {"SGD": 0.1135, "three-splitting": 0.866}
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+    stand_in: bool = False,
 ) -> dict[str, Any]:
-    """SGD, Adam, three-splitting and ISGM; ``scale`` 1 is 60,000 images, 600 units; 0.05 unless given.
+    """SGD, Adam, three-splitting and ISGM: 60,000 images, 600 units, 300 sweeps; ``epochs`` are sweeps.
+
+    The stand-in: 1,800 images, 100 units, 100 sweeps.
 
     Narrower networks start from weights that pass on as much of the signal per layer as 0.01 does with 600
     units, and the proximal weight on the weights (1 in the source) goes down with the number of images.
     """
     del out
-    part = scale or 0.05
-    width, sweeps = (600, 300) if part >= 1 else (100, 100)
-    train, test = digits(data, round(60_000 * part), 10_000 if part >= 1 else 2_000)
+    width, sweeps, count, held = (100, 100, 1_800, 2_000) if stand_in else (600, 300, 60_000, 10_000)
+    part = (epochs or sweeps) / sweeps
+    train, test = digits(data, images or count, min(held, images or held))
+    lengths = {
+        name: max(1, round(part * own)) for name, own in (("steps", 30), ("sweeps", sweeps), ("ISGM", 10))
+    }
     sizes = (784, *[width] * 10, 10)
     found: dict[str, list[list[float]]] = {}
     for seed in range(seeds or 1):
-        for name, curve in trial(sizes, train, test, seed, sweeps).items():
+        for name, curve in trial(sizes, train, test, seed, lengths).items():
             found.setdefault(name, []).append(curve)
     rows = [
         {"method": name, "paper": PAPER.get(name), **spread([c[-1] for c in curves])}
@@ -38,7 +48,9 @@ def run(
         "title": f"784-(10 x {width})-10 on MNIST from small weights",
         "source": "Lau, Zeng et al., block coordinate descent for DNNs (notebooks); numbers as printed there",
         "finding": "; ".join(f"{one['method']} ends at {one['mean']:.3f}" for one in rows),
-        "scale": f"{len(train[0])} training and {len(test[0])} test images, width {width}, {sweeps} sweeps",
+        "scale": f"{len(train[0])} training and {len(test[0])} test images, width {width}, "
+        f"{lengths['sweeps']} sweeps",
+        "stand_in": stand_in,
         "seeds": list(range(seeds or 1)),
         "machine": machine(),
         "columns": ["method", "mean", "sd", "paper"],
@@ -55,7 +67,9 @@ def run(
     }
 
 
-def trial(sizes: tuple[int, ...], train: Pair, test: Pair, seed: int, sweeps: int) -> dict[str, list[float]]:
+def trial(
+    sizes: tuple[int, ...], train: Pair, test: Pair, seed: int, lengths: dict[str, int]
+) -> dict[str, list[float]]:
     """Every method from one seed."""
     curves: dict[str, list[float]] = {}
     makers = {
@@ -65,16 +79,27 @@ def trial(sizes: tuple[int, ...], train: Pair, test: Pair, seed: int, sweeps: in
     }
     for name, (init, make) in makers.items():
         model = mlp(sizes, init, seed)
-        curves[name] = descend(model, train, test, make(model.parameters()), 30, nn.CrossEntropyLoss())
+        curves[name] = descend(
+            model, train, test, make(model.parameters()), lengths["steps"], nn.CrossEntropyLoss()
+        )
     hot = train[0], nn.functional.one_hot(train[1], 10).float()
     splitting = lifted.Splitting(weight_proximal=len(train[0]) / 60_000)
     model = mlp(sizes, "small", seed)
     result = lifted.train(
-        model, hot, method=splitting, loss="mse", epochs=sweeps, valid=test, seed=seed, progress=False
+        model,
+        hot,
+        method=splitting,
+        loss="mse",
+        epochs=lengths["sweeps"],
+        valid=test,
+        seed=seed,
+        progress=False,
     )
     curves["three-splitting"] = [row["metric"] for row in result.history]
     for name, init in (("ISGM", "small"), ("ISGM, Xavier", "xavier")):
         model = mlp(sizes, init, seed)
-        result = lifted.train(model, train, mu=3.0, tau=2.0, epochs=10, valid=test, seed=seed, progress=False)
+        result = lifted.train(
+            model, train, mu=3.0, tau=2.0, epochs=lengths["ISGM"], valid=test, seed=seed, progress=False
+        )
         curves[name] = [row["metric"] for row in result.history]
     return curves

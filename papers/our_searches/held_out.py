@@ -19,6 +19,7 @@ from torch.optim import AdamW, Optimizer
 import torchlift as tl
 from papers.common.arms import Row, difference, machine, spread
 from papers.common.cells import Cells
+from papers.common.protocol import few
 from papers.our_searches.held_out_tasks import TASKS, HeldOut
 from torchlift.errors import TorchliftError
 from torchlift.experiments.arm import Setup
@@ -89,16 +90,16 @@ def model(job: HeldOut, norm: bool) -> nn.Module:
 class Contest:
     """The cells of one task at one price."""
 
-    def __init__(self, name: str, price: Price, out: Path, data: str | None, scale: float = 1.0) -> None:
-        self.name, self.job, self.price, self.scale = name, TASKS[name], price, scale
-        self.splits = self.job.data(data)
-        label = "".join(letter if letter.isalnum() else "-" for letter in name)
-        self.cells = Cells(out / "held-out" / f"{label}-{price}-{scale:g}.jsonl")
-
-    @property
-    def epochs(self) -> float:
+    def __init__(
+        self, name: str, price: Price, out: Path, data: str | None, epochs: float | None = None,
+        images: int | None = None,
+    ) -> None:  # fmt: skip
+        self.name, self.job, self.price = name, TASKS[name], price
+        self.splits = few(self.job.data(data), images)
+        self.epochs = epochs or self.job.steps / math.ceil(len(self.splits.train[0]) / self.job.batch_size)
         """The budget: epochs of plain AdamW."""
-        return self.scale * self.job.steps / math.ceil(len(self.splits.train[0]) / self.job.batch_size)
+        label = "".join(letter if letter.isalnum() else "-" for letter in name)
+        self.cells = Cells(out / "held-out" / f"{label}-{price}-{epochs or 0:g}-{images or 0}.jsonl")
 
     def seconds(self) -> dict[str, float]:
         """CPU seconds of a step of every rival, measured in turn, the least of each."""
@@ -232,19 +233,25 @@ def total(rows: Sequence[Row], key: str) -> float:
     return sum(row.get(key, math.nan) for row in rows)
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """All tasks at equal time, then at equal FLOPs; ``scale`` multiplies the steps."""
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+) -> Row:
+    """All tasks at equal time, then at equal FLOPs; each task's own steps unless given in epochs."""
     torch.set_num_threads(1)
     numbers = list(range(seeds or SEEDS))
     rows: list[Row] = []
     for price in ("time", "FLOPs"):
         for name in TASKS:
-            contest = Contest(name, price, out, data, scale or 1.0)
+            contest = Contest(name, price, out, data, epochs, images)
             rows += contest.rows(numbers, (PAID, FREE))
-    return entry(rows, numbers, scale or 1.0)
+    return entry(rows, numbers, epochs)
 
 
-def entry(rows: list[Row], seeds: Sequence[int], scale: float) -> Row:
+def entry(rows: list[Row], seeds: Sequence[int], epochs: float | None = None) -> Row:
     """The table with its findings; a table of some of the tasks says so."""
     findings = [finding(rows, price, way) for price in ("time", "FLOPs") for way in (PAID, FREE)]
     tasks = len({row["task"] for row in rows})
@@ -253,7 +260,7 @@ def entry(rows: list[Row], seeds: Sequence[int], scale: float) -> Row:
         "title": "BestOf on ten tasks nobody tuned for",
         "source": "our own measurement",
         "finding": " ".join(filter(None, findings)),
-        "scale": f"{partly}{scale:g} times the steps of the entry (320 to 1,500)",
+        "scale": partly + ("320 to 1,500 steps" if epochs is None else f"{epochs:g} epochs"),
         "seeds": list(seeds),
         "tuning seed": TUNING,
         "machine": machine(),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.common.parts import part
+from papers.common.protocol import few
 from papers.common.rivals import Place, entry, grid
 from papers.neural_lifting import lenet
 from torchlift import Arm
@@ -40,15 +41,21 @@ def lifts() -> dict[str, Arm]:
     }
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Trials on two seeds, the table on six others; ``scale`` multiplies 3 epochs."""
-    epochs = EPOCHS * (scale or 1.0)
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+) -> Row:
+    """Trials on two seeds, the table on six others; 3 epochs unless given."""
+    length = epochs or EPOCHS
     settings: Row = {"schedule": "cosine", "augment": crop_flip}
     place = Place(
         "LeNet-5",
         lenet.model,
-        lambda seed: part("cifar10", SAMPLES, HELD_OUT, None, data),
-        epochs,
+        lambda seed: few(part("cifar10", SAMPLES, HELD_OUT, None, data), images),
+        length,
         settings,
         "metric",
         probes=(0.1, 0.4),
@@ -61,5 +68,5 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         TUNING,
         range(seeds or SEEDS),
         "LeNet-5 on 10,000 images of CIFAR-10: lifts against tuned Muon and SOAP",
-        f"{epochs:g} epochs of plain AdamW, crops and flips; test accuracy on {HELD_OUT:,} images",
+        f"{length:g} epochs of plain AdamW, crops and flips; test accuracy on {HELD_OUT:,} images",
     )

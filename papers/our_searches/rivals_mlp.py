@@ -5,6 +5,7 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.common.parts import part
+from papers.common.protocol import few
 from papers.common.rivals import Place, entry, grid
 from torchlift import Arm
 from torchlift.lifts import Average, Normalize, Standardize
@@ -41,14 +42,20 @@ def lifts() -> dict[str, Arm]:
     }
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Trials on three seeds, the table on ten others; ``scale`` multiplies 6 epochs."""
-    epochs = EPOCHS * (scale or 1.0)
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+) -> Row:
+    """Trials on three seeds, the table on ten others; 6 epochs unless given."""
+    length = epochs or EPOCHS
     place = Place(
         "perceptron",
         partial(MLP, 784, 32, 32, 10, flatten=True),
-        lambda seed: part("mnist", SAMPLES, HELD_OUT, None, data),
-        epochs,
+        lambda seed: few(part("mnist", SAMPLES, HELD_OUT, None, data), images),
+        length,
         {"schedule": "cosine", "batch_size": 128},
         probes=(0.5, 1.5),
     )
@@ -60,5 +67,5 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         TUNING,
         range(seeds or SEEDS),
         "A perceptron of two layers of 32 on MNIST: lifts against tuned Muon and SOAP",
-        f"{epochs:g} epochs of plain AdamW, {SAMPLES:,} images; the score is the cross-entropy on test data",
+        f"{length:g} epochs of plain AdamW, {SAMPLES:,} images; the score is the cross-entropy on test data",
     )

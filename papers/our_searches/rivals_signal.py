@@ -10,6 +10,7 @@ from torch import nn
 
 from papers.common.arms import Row
 from papers.common.parts import part
+from papers.common.protocol import few
 from papers.common.rivals import Place, entry, grid
 from torchlift import Arm
 from torchlift.lifts import Average, Normalize, Standardize
@@ -54,12 +55,20 @@ def lifts() -> dict[str, Arm]:
     }
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Trials on two seeds, the table on eight others; ``scale`` multiplies 6 epochs."""
-    epochs = EPOCHS * (scale or 1.0)
-    images = partial(part, "mnist", SAMPLES, HELD_OUT, None, data)
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+) -> Row:
+    """Trials on two seeds, the table on eight others; 6 epochs unless given."""
+    length = epochs or EPOCHS
+    digits = partial(part, "mnist", SAMPLES, HELD_OUT, None, data)
     settings: Row = {"schedule": "cosine", "batch_size": 128}
-    place = Place("signal", SignalNet, lambda seed: images(), epochs, settings, probes=(0.5, 1.5))
+    place = Place(
+        "signal", SignalNet, lambda seed: few(digits(), images), length, settings, probes=(0.5, 1.5)
+    )
     return entry(
         out / "rivals",
         place,
@@ -68,5 +77,5 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         TUNING,
         range(seeds or SEEDS),
         "Convolutions over 28 steps of 28 channels: lifts against tuned Muon and SOAP",
-        f"{epochs:g} epochs of plain AdamW, {SAMPLES:,} digits read by rows; cross-entropy on test data",
+        f"{length:g} epochs of plain AdamW, {SAMPLES:,} digits read by rows; cross-entropy on test data",
     )

@@ -4,6 +4,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from papers.common.arms import Row
+from papers.common.protocol import few
 from papers.common.rivals import Place, entry, grid
 from torchlift import Arm
 from torchlift.data import Splits, teacher_student
@@ -48,12 +49,26 @@ def teacher(seed: int) -> Splits:
     return teacher_student(7 + seed % 3, seed=seed)
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Trials on two teachers, the table on ``seeds`` others; ``scale`` multiplies 75 epochs."""
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+) -> Row:
+    """Trials on two teachers, the table on ``seeds`` others; 75 epochs unless given."""
     del data
-    epochs = EPOCHS * (scale or 1.0)
+    length = epochs or EPOCHS
     settings: Row = {"loss": "mse", "schedule": "cosine", "keep": "best"}
-    place = Place("teacher", partial(BlockNet, 1), teacher, epochs, settings, ratio=True, probes=(1.0, 4.0))
+    place = Place(
+        "teacher",
+        partial(BlockNet, 1),
+        lambda seed: few(teacher(seed), images),
+        length,
+        settings,
+        ratio=True,
+        probes=(1.0, 4.0),
+    )
     return entry(
         out / "rivals",
         place,
@@ -62,5 +77,5 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         TUNING,
         range(seeds or TEACHERS),
         "Teacher and student: lifts against tuned Muon and SOAP",
-        f"{epochs:g} epochs of plain AdamW, 7,000 samples, teachers of seven, eight and nine blocks in turn",
+        f"{length:g} epochs of plain AdamW, 7,000 samples, teachers of seven, eight and nine blocks in turn",
     )

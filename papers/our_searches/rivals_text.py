@@ -5,6 +5,7 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.common.parts import part
+from papers.common.protocol import few
 from papers.common.rivals import Place, entry, grid
 from papers.our_searches.search_text import VOCABULARY, warm_cosine
 from torchlift import Arm
@@ -44,16 +45,22 @@ def lifts() -> dict[str, Arm]:
     }
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Trials on two seeds, the table on six others; ``scale`` multiplies 2 epochs."""
-    epochs = EPOCHS * (scale or 1.0)
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+) -> Row:
+    """Trials on two seeds, the table on six others; 2 epochs unless given."""
+    length = epochs or EPOCHS
     settings: Row = {"schedule": warm_cosine, "clip": 1.0, "batch_size": 32}
     model = partial(GPT, VOCABULARY, context=LENGTH, width=64, depth=2, heads=HEADS)
     place = Place(
         "text",
         model,
-        lambda seed: part("ptb-char", WINDOWS, HELD_OUT, LENGTH, data),
-        epochs,
+        lambda seed: few(part("ptb-char", WINDOWS, HELD_OUT, LENGTH, data), images),
+        length,
         settings,
         probes=(0.1, 0.3),
     )
@@ -65,5 +72,5 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
         TUNING,
         range(seeds or SEEDS),
         "A transformer on characters: lifts against tuned Muon and SOAP",
-        f"{epochs:g} epochs of plain AdamW, {WINDOWS:,} windows of {LENGTH} characters; nats per character",
+        f"{length:g} epochs of plain AdamW, {WINDOWS:,} windows of {LENGTH} characters; nats per character",
     )

@@ -7,6 +7,7 @@ from typing import Any
 from torch.optim import Adam
 
 from papers.common.arms import Entry, Row, machine, tried
+from papers.common.protocol import few
 from torchlift import Arm
 from torchlift.data import teacher_student
 from torchlift.lifts import Expand, Lifter, Normalize, Standardize
@@ -38,20 +39,28 @@ def arm(name: str, recipe: Any, lr: float, blocks: int = 1) -> Entry:
     return Entry(f"{name}, lr {lr:g}", partial(BlockNet, blocks), Arm(recipe, **settings))
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+) -> Row:
     """Every arm on ``seeds`` teachers of seven and nine blocks, none of them in Table 3."""
     del data
-    numbers, epochs = range(FIRST, FIRST + (seeds or 1)), EPOCHS * (scale or 1.0)
+    numbers, length = range(FIRST, FIRST + (seeds or 1)), epochs or EPOCHS
     rows = [
         {"teacher": blocks} | row
         for blocks in BLOCKS
-        for row in tried(arms(), partial(seeded, blocks), numbers, epochs, out / f"search-teacher-{blocks}")
+        for row in tried(
+            arms(), partial(seeded, blocks, images), numbers, length, out / f"search-teacher-{blocks}"
+        )
     ]
     return {
         "title": "Tried on the teacher–student task",
         "source": "our own search",
         "finding": "; ".join(best(rows, blocks) for blocks in BLOCKS),
-        "scale": f"{epochs:g} plain epochs for every arm, {len(numbers)} teachers of each depth",
+        "scale": f"{length:g} plain epochs for every arm, {len(numbers)} teachers of each depth",
         "seeds": list(numbers),
         "machine": machine(),
         "columns": [name for name in rows[0] if name != "per seed"],
@@ -62,9 +71,9 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
     }
 
 
-def seeded(blocks: int, seed: int) -> Any:
+def seeded(blocks: int, samples: int | None, seed: int) -> Any:
     """The data of one teacher."""
-    return teacher_student(blocks, seed=seed)
+    return few(teacher_student(blocks, seed=seed), samples)
 
 
 def best(rows: list[Row], blocks: int) -> str:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.optim import AdamW
 
 from papers.common.arms import Entry, Row, machine, tried, tuned
+from papers.common.protocol import few
 from torchlift import Arm
 from torchlift.data import Splits, load
 from torchlift.lifts import Expand, Standardize
@@ -45,24 +46,30 @@ def warm_cosine(t: float) -> float:
     return cosine(t) * ramp(t, 0.1)
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Rates chosen on the first seed, then all seeds; ``scale`` multiplies 3 epochs of 4,000 windows."""
-    numbers, epochs = range(seeds or 1), EPOCHS * (scale or 1.0)
-    splits = small(load("ptb-char", data))
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+) -> Row:
+    """Rates chosen on the first seed, then all seeds; 3 epochs of 4,000 windows unless given."""
+    numbers, length = range(seeds or 1), epochs or EPOCHS
+    splits = few(small(load("ptb-char", data)), images)
     rows: list[Row] = []
     rates: list[Row] = []
     for model in MODELS:
         known = {arm.name: arm for arm in arms(model)}
         place = out / f"search-text-{model}"
-        found = tuned(list(known.values()), splits, numbers[0], epochs, place)
+        found = tuned(list(known.values()), splits, numbers[0], length, place)
         rates += [{"model": model} | row for group in found.values() for row in group]
         best = [known[group[0]["arm"]] for group in found.values()]
-        rows += [{"model": model} | row for row in tried(best, lambda _: splits, numbers, epochs, place)]
+        rows += [{"model": model} | row for row in tried(best, lambda _: splits, numbers, length, place)]
     return {
         "title": "Tried on text",
         "source": "our own search",
         "finding": "; ".join(finding(rows, model) for model in MODELS),
-        "scale": f"{epochs:g} plain epochs over {WINDOWS:,} windows of 128 characters",
+        "scale": f"{length:g} plain epochs over {len(splits.train[0]):,} windows of 128 characters",
         "seeds": list(numbers),
         "machine": machine(),
         "columns": [name for name in rows[0] if name != "per seed"],

@@ -13,6 +13,7 @@ from torch.optim import AdamW
 import torchlift as tl
 from papers.common.arms import Row, machine
 from papers.common.cells import Cells
+from papers.common.protocol import few
 from papers.our_searches.held_out import minus_loss, ranks, warm_cosine
 from torchlift.data import Splits, load, teacher_student
 from torchlift.experiments.arm import Setup
@@ -34,10 +35,12 @@ TASKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Splits], str]] = {
 """Not those of the held-out contest."""
 
 
-def losses(cells: Cells, name: str, seed: int, part: float, scale: float) -> dict[str, float]:
+def losses(
+    cells: Cells, name: str, seed: int, part: float, whole: float | None, images: int | None
+) -> dict[str, float]:
     """Validation loss of every candidate after a complete run of a part of the length, at equal CPU time."""
     make, data, loss = TASKS[name]
-    splits = data()
+    splits = few(data(), images)
     arms = {PLAIN: tl.Arm(), **suggestions(make())}
     shared: Row = {"loss": loss, "batch_size": BATCH, "schedule": warm_cosine, "keep": "last"}
     shared["optimizer"] = partial(AdamW, lr=3e-3, weight_decay=0.0)
@@ -46,7 +49,7 @@ def losses(cells: Cells, name: str, seed: int, part: float, scale: float) -> dic
         f"{name} | seconds",
         lambda: step_times(arms, tl.Task(make(), loss), DryRun(splits.train, BATCH), rounds=8),
     )
-    epochs = part * scale * STEPS / math.ceil(len(splits.train[0]) / BATCH)
+    epochs = part * (whole or STEPS / math.ceil(len(splits.train[0]) / BATCH))
 
     def run(way: str) -> float:
         own = epochs * seconds[PLAIN] / seconds[way]
@@ -58,20 +61,26 @@ def losses(cells: Cells, name: str, seed: int, part: float, scale: float) -> dic
     }
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """Every candidate at every length, on two tasks; ``scale`` multiplies the steps."""
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+) -> Row:
+    """Every candidate at every length, on two tasks; 480 steps of plain training unless given in epochs."""
     del data
     torch.set_num_threads(1)
-    factor, numbers = scale or 1.0, range(seeds or SEEDS)
-    cells = Cells(out / f"trial-ranks-{factor:g}.jsonl")
+    numbers = range(seeds or SEEDS)
+    cells = Cells(out / f"trial-ranks-{epochs or 0:g}-{images or 0}.jsonl")
     rows: list[Row] = []
     for name in TASKS:
-        whole = {seed: losses(cells, name, seed, 1.0, factor) for seed in numbers}
+        whole = {seed: losses(cells, name, seed, 1.0, epochs, images) for seed in numbers}
         for part in PARTS:
             found: list[float] = []
             regret: list[float] = []
             for seed in numbers:
-                trial, end = losses(cells, name, seed, part, factor), whole[seed]
+                trial, end = losses(cells, name, seed, part, epochs, images), whole[seed]
                 values = ranks(list(trial.values())), ranks(list(end.values()))
                 found.append(statistics.correlation(*values))
                 regret.append(end[min(trial, key=lambda way: trial[way])] / min(end.values()))
@@ -90,7 +99,8 @@ def run(out: Path, data: str | None = None, seeds: int | None = None, scale: flo
             f"{row['task']}, {row['part']:.2f} of the run: {row['rank correlation']:.2f}" for row in rows
         )
         + ".",
-        "scale": f"{factor:g} times {STEPS} steps of plain training, equal CPU time, complete runs",
+        "scale": (f"{epochs:g} epochs" if epochs else f"{STEPS} steps")
+        + " of plain training, equal CPU time, complete runs",
         "seeds": list(numbers),
         "machine": machine(),
         "columns": list(rows[0]),

@@ -16,8 +16,10 @@ from torch import nn
 import torchlift as tl
 from papers.common.arms import Row, difference, machine, spread
 from papers.common.cells import Cells
+from papers.common.protocol import few
 from papers.our_searches.held_out import minus_loss, warm_cosine
-from papers.our_searches.held_out_tasks import Convolutions, ViT, images
+from papers.our_searches.held_out_tasks import Convolutions, ViT
+from papers.our_searches.held_out_tasks import images as cut
 from torchlift.core import Lift, chain
 from torchlift.experiments.arm import Setup
 from torchlift.experiments.step_times import step_times
@@ -28,7 +30,7 @@ from torchlift.optim import Muon
 from torchlift.recipes import CoarseToFine
 from torchlift.train.run.checks import DryRun
 
-SEEDS, FIRST, TUNING, BATCH = 3, 10, 110, 32
+SEEDS, FIRST, TUNING, BATCH, IMAGES = 3, 10, 110, 32, 15_000
 """Seeds from ``FIRST`` on: not those of the held-out contest, which has these data too."""
 RATES = (1e-2, 2e-2)
 Recipes = Mapping[str, RecipeLike | Lift | None]
@@ -66,11 +68,15 @@ LEADS: dict[str, Lead] = {
 class Measure:
     """The runs of one network."""
 
-    def __init__(self, name: str, out: Path, data: str | None, scale: float) -> None:
-        self.lead, self.scale = LEADS[name], scale
-        self.splits = images("cifar10", 15_000, data)
+    def __init__(
+        self, name: str, out: Path, data: str | None, epochs: float | None = None, images: int | None = None
+    ) -> None:
+        self.lead = LEADS[name]
+        self.splits = few(cut("cifar10", IMAGES, data), images)
+        batches = math.ceil(len(self.splits.train[0]) / BATCH)
+        self.steps = self.lead.steps if epochs is None else epochs * batches
         label = name.replace(" ", "-")
-        self.cells = Cells(out / "two-leads" / f"{label}-{scale:g}.jsonl")
+        self.cells = Cells(out / "two-leads" / f"{label}-{epochs or 0:g}-{images or 0}.jsonl")
 
     def arm(self, way: str, rate: float) -> tl.Arm:
         """A way with Muon."""
@@ -89,7 +95,7 @@ class Measure:
 
         def train() -> Row:
             prices = self.prices()
-            steps = self.scale * self.lead.steps * prices["plain"] / prices[way]
+            steps = self.steps * prices["plain"] / prices[way]
             splits = self.splits
             settings: Row = {"batch_size": BATCH, "schedule": warm_cosine, "keep": "last"}
             setup = Setup(self.lead.make, (splits.train, splits.valid, splits.test), settings)
@@ -129,16 +135,23 @@ class Measure:
         ]
 
 
-def run(out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None) -> Row:
-    """All pairs of both networks; ``scale`` multiplies the steps."""
+def run(
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
+) -> Row:
+    """All pairs of both networks; 400 and 320 steps unless given in epochs."""
     torch.set_num_threads(1)
     numbers = range(FIRST, FIRST + (seeds or SEEDS))
-    rows = [row for name in LEADS for row in Measure(name, out, data, scale or 1.0).rows(name, numbers)]
+    rows = [row for name in LEADS for row in Measure(name, out, data, epochs, images).rows(name, numbers)]
     return {
         "title": "Whitened patches and coarse to fine against tuned Muon",
         "source": "our own measurement",
         "finding": "; ".join(map(finding, rows)) + ".",
-        "scale": f"{scale or 1.0:g} times 400 (CNN) and 320 (ViT) steps of {BATCH} of 15,000 images",
+        "scale": f"{f'{epochs:g} epochs' if epochs else '400 (CNN) and 320 (ViT) steps'} of {BATCH} of "
+        f"{images or IMAGES:,} images",
         "seeds": list(numbers),
         "tuning seed": TUNING,
         "machine": machine(),
@@ -164,7 +177,7 @@ def main() -> None:
     torch.set_num_threads(1)
     name, out = sys.argv[1:]
     numbers = range(FIRST, FIRST + SEEDS)
-    for row in Measure(name, Path(out), os.environ.get("TORCHLIFT_DATA"), 1.0).rows(name, numbers):
+    for row in Measure(name, Path(out), os.environ.get("TORCHLIFT_DATA")).rows(name, numbers):
         print(finding(row), flush=True)
 
 

@@ -126,17 +126,22 @@ def sd(images: Sequence[dict[str, list[float]]], key: str) -> float:
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
 ) -> dict[str, Any]:
-    """Five tasks; ``scale`` 1 is ten minutes of training each and all of BSD68; without it, seconds."""
+    """Five tasks; ``epochs`` are CPU seconds of a training, ``images`` those of each set."""
     torch.set_num_threads(1)
     numbers = range(seeds or 3)
-    cells = Cells(Path(out) / "imaging" / f"cells-{scale or 0:g}.jsonl")
-    images, count = gray(data, "Train400"), BSD if scale is None else max(1, round(68 * scale))
-    pictures = {"Set12": gray(data, "Set12"), "BSD68": gray(data, "BSD68")[:count]}
-    if scale is not None and scale < 0.1:
-        pictures = {name: some[:2] for name, some in pictures.items()}
-    seconds = SECONDS if scale is None else 600 * scale
+    cells = Cells(Path(out) / "imaging" / f"cells-{epochs or 0:g}-{images or 0}.jsonl")
+    clean = gray(data, "Train400")[: None if images is None else TUNING_IMAGES + images]
+    pictures = {
+        "Set12": gray(data, "Set12")[:images],
+        "BSD68": gray(data, "BSD68")[: min(images or BSD, BSD)],
+    }
+    seconds = epochs or SECONDS
     table, curves, shown = list[dict[str, Any]](), list[dict[str, Any]](), list[list[Pixels]]()
     for name, task in TASKS.items():
         sets = {test: seen(task, some) for test, some in pictures.items()}
@@ -145,9 +150,9 @@ def run(
             "TV, best α": [cells.get(f"{name}: TV", partial(best, task, sets))],
         }
         for m in METHODS:
-            lr = cells.get(f"{name}: rate of {m}", partial(rate, task, m, images, seconds / 5))
+            lr = cells.get(f"{name}: rate of {m}", partial(rate, task, m, clean, seconds / 5))
             known[m] = [
-                cells.get(f"{name}: {m}, {s}", partial(trial, task, m, images, seconds, lr, s, sets))
+                cells.get(f"{name}: {m}, {s}", partial(trial, task, m, clean, seconds, lr, s, sets))
                 for s in numbers
             ]
             curves.append(curve(name, m, known[m], seconds))

@@ -20,6 +20,7 @@ ALPHAS = (1e-4, 3e-4, 1e-3, 1e-2)
 RATES = {"auto": (None,), "adam": (0.02, 0.1), "lbfgs": (None,)}
 CODES = (4, 16)
 SECONDS, IMAGES, BATCH, TUNING_SEED = 60.0, 60, 20, 100
+DIGITS, EPOCHS = 10_000, 6
 TOL = 1e-3
 """No digit moves by more than a tenth of this, relatively, in a step: converged."""
 
@@ -163,26 +164,33 @@ def rows(code: int, settings: dict[str, Any], trials: list[dict[str, Any]]) -> l
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
 ) -> dict[str, Any]:
-    """Two sizes of code, an autoencoder a seed; ``scale`` multiplies 10,000 digits, 6 epochs, all clocks."""
+    """Two sizes of code, an autoencoder a seed; 10,000 digits and 6 epochs unless given.
+
+    The clocks of the inversions shrink with the epochs.
+    """
     torch.set_num_threads(1)
     time.perf_counter = time.process_time  # clocks of CPU seconds, so that a shared machine is fair to all
-    part, numbers = scale or 1.0, range(seeds or 3)
+    length, numbers = max(1, round(epochs or EPOCHS)), range(seeds or 3)
     (digits, _), (test, _) = mnist(data)
     digits, test = (
-        digits[: max(64, round(10_000 * part))] / 255,
-        test[: IMAGES if part >= 0.25 else BATCH] / 255,
+        digits[: images or DIGITS] / 255,
+        test[: min(IMAGES, max(BATCH, images or DIGITS))] / 255,
     )
-    seconds, epochs = SECONDS * part, max(1, round(6 * part))
-    cells = Cells(Path(out) / "inversion_autoencoder" / f"cells-{part:g}.jsonl")
-    table, images = list[dict[str, Any]](), list[dict[str, str]]()
+    seconds = SECONDS * (epochs or EPOCHS) / EPOCHS
+    cells = Cells(Path(out) / "inversion_autoencoder" / f"cells-{len(digits)}-{epochs or EPOCHS:g}.jsonl")
+    table, sheets = list[dict[str, Any]](), list[dict[str, str]]()
     for code in CODES:
-        settings = tuned(cells, code, digits, seconds, epochs)
-        make = partial(trial, code, settings, digits, test, seconds, epochs)
+        settings = tuned(cells, code, digits, seconds, length)
+        make = partial(trial, code, settings, digits, test, seconds, length)
         trials = [cells.get(f"{code} {s}", partial(make, s)) for s in numbers]
         table += rows(code, settings, trials)
-        images.append(sheet(f"code {49 * code}: digit, decoder, ours, adam, lbfgs", trials[0]["pixels"]))
+        sheets.append(sheet(f"code {49 * code}: digit, decoder, ours, adam, lbfgs", trials[0]["pixels"]))
     return {
         "title": "MNIST: an encoder run backward, against its decoder and autograd at equal seconds",
         "source": "A Unified Framework for Lifted Training and Inversion Approaches (arXiv 2510.09796), "
@@ -194,14 +202,14 @@ def run(
             for row in table
             if row["ours minus it"] is None
         ),
-        "scale": f"{len(digits)} training digits, {epochs} epochs, {len(test)} test digits in batches of "
+        "scale": f"{len(digits)} training digits, {length} epochs, {len(test)} test digits in batches of "
         f"{BATCH}, each inverted until it has converged (at most {seconds:g} CPU s), the rivals as long; one "
         "thread",
         "seeds": list(numbers),
         "machine": machine(),
         "columns": list(table[0]),
         "rows": table,
-        "images": images,
+        "images": sheets,
         "notes": [
             f"TV in the box [0, 1] for all. Converged: no digit moves by more than {TOL / 10:g} of its "
             f"length in a step. Each method has its best α of {ALPHAS} on {BATCH} training digits and an "

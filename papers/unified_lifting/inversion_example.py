@@ -27,10 +27,14 @@ def interpolation() -> nn.Sequential:
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
 ) -> dict[str, Any]:
     """Block-coordinate descent with α = 10⁻⁴, and the rivals; nothing is random."""
-    del out, data, seeds, scale
+    del out, data, seeds, epochs, images
     model = interpolation()
     u = torch.tensor([[value] for value in GIVEN], dtype=torch.float64)
     y = model(u).detach()

@@ -92,17 +92,21 @@ def tuned(cells: Cells, method: str, seconds: float) -> tuple[float, float | Non
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
 ) -> dict[str, Any]:
-    """Ours to convergence (at most 120 CPU seconds times ``scale``), then the rivals for as long as it took.
+    """Ours to convergence (in at most ``epochs`` CPU seconds: 120), then the rivals for as long as it took.
 
     ``out`` gets a page of pictures for every method on the first seed; a stopped run goes on there.
     """
-    del data
+    del data, images
     torch.set_num_threads(1)
     time.perf_counter = time.process_time  # budgets in CPU seconds
-    limit, numbers = SECONDS * (scale or 1.0), range(seeds or 3)
-    cells = Cells(Path(out) / "inversion_layer" / f"cells-{scale or 1:g}.jsonl")
+    limit, numbers = epochs or SECONDS, range(seeds or 3)
+    cells = Cells(Path(out) / "inversion_layer" / f"cells-{epochs or 0:g}.jsonl")
     alpha, _, seconds = tuned(cells, OURS, limit)
     settings = {OURS: (alpha, None)} | {m: tuned(cells, m, seconds)[:2] for m in RIVALS}
     known: dict[str, list[dict[str, Any]]] = {m: [] for m in settings}

@@ -60,10 +60,14 @@ def rate(rows: list[dict[str, float]]) -> float:
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
 ) -> dict[str, Any]:
-    """Random layers of 30 ReLUs on 40 inputs; there is no scale and no data."""
-    del out, data, scale
+    """Random layers of 30 ReLUs on 40 inputs; nothing is trained, there are no data."""
+    del out, data, epochs, images
     numbers = range(seeds or 5)
     curves: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []

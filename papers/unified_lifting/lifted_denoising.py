@@ -1,5 +1,6 @@
 """Denoising digits: lifted Bregman training beside back-propagation; tanh beside soft-threshold."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,22 @@ def noisy(images: Tensor, seed: int) -> Pair:
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
 ) -> dict[str, Any]:
-    """784-200-784, three activations, trained both ways; ``scale`` 1 is 60,000 images, 0.05 unless given."""
+    """784-200-784, three activations, trained both ways; 60,000 images unless given."""
     del out
-    train, test = digits(data, round(60_000 * (scale or 0.05)), 1_000)
+    train, test = digits(data, images or 60_000, 1_000)
+    length = max(1, round(epochs or 8))
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for name, parameters in ACTIVATIONS.items():
         for method in ("lifted", "adam"):
-            found = [trial(name, parameters, method, train[0], test[0], s) for s in range(seeds or 1)]
+            make = partial(trial, name, parameters, method, train[0], test[0], length)
+            found = [make(s) for s in range(seeds or 1)]
             rows.append({"activation": name, "method": method, **spread([curve[-1] for curve in found])})
             curves.append(
                 {"name": f"{name}, {method}", "x": list(range(1, len(found[0]) + 1)), "y": found[0]}
@@ -41,7 +48,7 @@ def run(
         "source": "A Unified Framework for Lifted Training and Inversion Approaches (arXiv 2510.09796)",
         "finding": f"least error {best['mean']:.4f} ({best['activation']}, {best['method']}); "
         + "; ".join(f"{one['activation']} {one['method']} {one['mean']:.4f}" for one in rows),
-        "scale": f"{len(train[0])} training and {len(test[0])} test images, noise {NOISE}, 8 epochs",
+        "scale": f"{len(train[0])} training and {len(test[0])} test images, noise {NOISE}, {length} epochs",
         "seeds": list(range(seeds or 1)),
         "machine": machine(),
         "columns": ["activation", "method", "mean", "sd"],
@@ -54,16 +61,17 @@ def run(
 
 
 def trial(
-    activation: str, parameters: dict[str, float], method: str, train: Tensor, test: Tensor, seed: int
-) -> list[float]:
+    activation: str, parameters: dict[str, float], method: str, train: Tensor, test: Tensor, epochs: int,
+    seed: int,
+) -> list[float]:  # fmt: skip
     """The test error after every epoch."""
     model = mlp((784, 200, 784), "xavier", seed, lifted.Act(activation, **parameters))
     data, held = noisy(train, seed), noisy(test, 10_000)
     if method == "adam":
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-        return descend(model, data, held, optimizer, 8, nn.MSELoss())
+        return descend(model, data, held, optimizer, epochs, nn.MSELoss())
     options: dict[str, Any] = {"tau": 0.3, "rounds": 1, "inner": 8, "schedule": "linear", "batch_size": 100}
     result = lifted.train(
-        model, data, loss="mse", mu=1.0, epochs=8, valid=held, seed=seed, progress=False, **options
+        model, data, loss="mse", mu=1.0, epochs=epochs, valid=held, seed=seed, progress=False, **options
     )
     return [row["metric"] for row in result.history]

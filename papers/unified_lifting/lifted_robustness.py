@@ -12,11 +12,16 @@ TAUS = (0.05, 0.5, 5.0)
 
 
 def run(
-    out: Path, data: str | None = None, seeds: int | None = None, scale: float | None = None
+    out: Path,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: float | None = None,
+    images: int | None = None,
 ) -> dict[str, Any]:
-    """784-100-10 on MNIST for every μ and τ; ``scale`` 1 is 60,000 images, 0.05 unless given."""
+    """784-100-10 on MNIST for every μ and τ; 60,000 images unless given."""
     del out
-    train, test = digits(data, round(60_000 * (scale or 0.05)), 2_000)
+    train, test = digits(data, images or 60_000, 2_000)
+    length = max(1, round(epochs or 5))
     rows: list[dict[str, Any]] = []
     for tau in TAUS:
         for mu in MUS:
@@ -27,7 +32,7 @@ def run(
                     train,
                     mu=mu,
                     tau=tau,
-                    epochs=5,
+                    epochs=length,
                     valid=test,
                     seed=seed,
                     progress=False,
@@ -40,7 +45,7 @@ def run(
         "source": "A Unified Framework for Lifted Training and Inversion Approaches (arXiv 2510.09796)",
         "finding": "within 0.02 of the best: "
         + ", ".join(f"(τ {one['tau']:g}, μ {one['mu']:g})" for one in good),
-        "scale": f"{len(train[0])} training and {len(test[0])} test images, 5 epochs",
+        "scale": f"{len(train[0])} training and {len(test[0])} test images, {length} epochs",
         "seeds": list(range(seeds or 1)),
         "machine": machine(),
         "columns": ["tau", "mu", "mean", "sd"],

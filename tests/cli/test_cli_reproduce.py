@@ -16,9 +16,9 @@ ENTRY = '''"""A table."""
 from {home}.shared.numbers import SEVEN
 
 
-def run(out, data=None, seeds=1, scale=1.0):
+def run(out, data=None, seeds=1, epochs=1.0):
     """Say what was asked."""
-    rows = [[str(out), data, seeds, scale, SEVEN, float("nan")]]
+    rows = [[str(out), data, seeds, epochs, SEVEN, float("nan")]]
     return {{"title": "T", "finding": "as claimed", "columns": list("abcdef"), "rows": rows}}
 '''
 
@@ -79,7 +79,7 @@ def test_every_recorded_reproduction_has_its_entry():
 @pytest.mark.usefixtures("from_a_wheel")
 def test_an_entry_runs_with_what_was_chosen(run, papers, tmp_path):
     papers()
-    ran = run("reproduce my-table --papers tables --out r --seeds 2 --data here --scale 0.5")
+    ran = run("reproduce my-table --papers tables --out r --seeds 2 --data here --epochs 0.5")
     assert ran.code == 0, ran.err
     assert "as claimed" in ran.out
     record = json.loads((tmp_path / "r" / "my-table.json").read_text())

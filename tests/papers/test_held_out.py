@@ -88,7 +88,7 @@ def test_ranks_of_trials_are_held_against_whole_runs(
 def test_a_partial_table_says_so() -> None:
     row = {"price": "time", "chooser": held_out.PAID, "task": "x", "within noise of it": True}
     row |= {"to AdamW": 0.9, "to the best without norms": 0.95}
-    told = held_out.entry([row], [0], 1.0)
+    told = held_out.entry([row], [0])
     assert told["scale"].startswith("partial: 1 of 10")
     assert "0.950" in told["finding"]
 
@@ -107,8 +107,8 @@ def test_the_leads_are_paired_with_their_controls(tmp_path: Path, monkeypatch: p
     """The rate of a way is the better one on the tuning seed; a dear way takes fewer steps."""
     x = torch.randn(96, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     few = Splits(*(((x[i::3], (x[i::3].mean((1, 2, 3)) > 0).long())) for i in range(3)), "classification")
-    monkeypatch.setattr(two_leads, "images", lambda *_: few)
-    measure = two_leads.Measure("CNN 12-24-48", tmp_path, None, 0.01)
+    monkeypatch.setattr(two_leads, "cut", lambda *_: few)
+    measure = two_leads.Measure("CNN 12-24-48", tmp_path, None, 4.0)
     prices = dict.fromkeys(measure.lead.recipes, 1.0) | {"whitened, norm": 2.0}
     measure.cells.get("seconds of a step", lambda: prices)
     (row, *_) = measure.rows("CNN", [0, 1])
@@ -124,7 +124,7 @@ def test_trials_are_ranked_against_whole_runs(tmp_path: Path, monkeypatch: pytes
     job = (lambda: net(), lambda: little(None), "mse")
     monkeypatch.setattr(trial_ranks, "TASKS", {"little": job})
     monkeypatch.setattr(trial_ranks, "PARTS", (0.5, 1.0))
-    told = trial_ranks.run(tmp_path, seeds=1, scale=0.05)
+    told = trial_ranks.run(tmp_path, seeds=1, epochs=1.0)
     half, whole = told["rows"]
     assert whole["rank correlation"] == pytest.approx(1.0)
     assert whole["loss of its choice to the best"] == 1

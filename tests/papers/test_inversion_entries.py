@@ -34,17 +34,17 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "scale"),
+    ("name", "epochs"),
     [
-        ("inversion_noise", 1.0),
-        ("inversion_example", 1.0),
-        ("inversion_layer", 0.001),
-        ("inversion_autoencoder", 0.01),
-        ("imaging", 1e-4),
+        ("inversion_noise", None),
+        ("inversion_example", None),
+        ("inversion_layer", 0.08),
+        ("inversion_autoencoder", 0.06),
+        ("imaging", 0.06),
     ],
 )
-def test_entries_run(name: str, scale: float, tmp_path: Path) -> None:
-    result = module_of(name).run(tmp_path, seeds=1, scale=scale)
+def test_entries_run(name: str, epochs: float | None, tmp_path: Path) -> None:
+    result = module_of(name).run(tmp_path, seeds=1, epochs=epochs, images=2 if name == "imaging" else 40)
     assert all(set(result["columns"]) <= set(row) for row in result["rows"])
     assert result["seeds"] == [0]
     assert reproduction_page(result).title

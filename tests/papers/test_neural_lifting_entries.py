@@ -50,7 +50,7 @@ def test_table2_has_the_paper_the_controls_and_ours_at_equal_cost(monkeypatch, t
 
 
 def test_what_was_tried_is_told_best_first(monkeypatch, tmp_path):
-    result = entry("search_lenet_paper", monkeypatch, tmp_path, scale=1 / 249)
+    result = entry("search_lenet_paper", monkeypatch, tmp_path, epochs=1)
     plain = [row["validation"] for row in result["rows"] if row["arm"].startswith("plain")]
     assert plain == sorted(plain, reverse=True)
     assert len(result["rows"]) == sum(len(tried) for _, tried in search_lenet_paper.TRIED.values())
@@ -110,7 +110,7 @@ def test_search_text_takes_every_recipe_at_its_best_rate(monkeypatch, tmp_path):
     monkeypatch.setattr(search_text, "MODELS", {"LSTM": lambda: CharLSTM(50, width=4, layers=1)})
     few = [("plain", None, 0.1), ("plain", None, 1e-6), ("rotated", Rotated(stages=(1,), samples=8), 0.1)]
     monkeypatch.setattr(search_text, "arms", lambda model: [search_text.arm(model, *one) for one in few])
-    result = entry("search_text", monkeypatch, tmp_path, seeds=2, scale=1.0)
+    result = entry("search_text", monkeypatch, tmp_path, seeds=2)
     assert [row["arm"] for row in result["rows"]] == ["plain, lr 0.1", "rotated, lr 0.1"]
     assert len(result["rates on the first seed"]) == 3
     assert "rotated, lr 0.1" in result["finding"]

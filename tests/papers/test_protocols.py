@@ -1,5 +1,6 @@
 """What was published is data: every table and figure has a block, and entries pass it to ``fit``."""
 
+import ast
 import json
 from pathlib import Path
 
@@ -30,7 +31,7 @@ RECORDS = {
     for path in (ROOT / "benchmarks" / "results").glob("*.json")
 }
 NAMES = {
-    "neural_lifting": [f"Table {n}" for n in (1, 2, 3, 4, 5)] + [f"Figure {n}" for n in (1, 2, 3, 4)],
+    "neural_lifting": [f"Table {n}" for n in range(1, 9)] + [f"Figure {n}" for n in range(1, 5)],
     "embedding_principle": [f"Figure {n}" for n in range(1, 13)],
     "savarese_thesis": [
         f"Table {c}.{n}" for c, m in ((3, 4), (4, 3), (5, 7), (6, 2)) for n in range(1, m + 1)
@@ -297,18 +298,46 @@ ENTRIES = sorted(find_entries(ROOT / "papers"))
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_entry_takes_less_of_the_same(name, tmp_path):
     """``torchlift reproduce NAME --images 200 --epochs 1 --seeds 1``, for hours: in ``make nightly`` only."""
-    import inspect
-
-    from torchlift.cli.reproduction import imported
-
     entry = find_entries(ROOT / "papers")[name]
-    taken = inspect.signature(imported(entry.file).run).parameters
-    less = {"epochs": 1, "images": 200} if "epochs" in taken else {"scale": 0.002}
     try:
-        result = entry.run(tmp_path, seeds=1, **less)
+        result = entry.run(tmp_path, seeds=1, epochs=1, images=200)
     except tl.data.LoadError as missing:
         pytest.skip(str(missing))
     assert result["command"].startswith(f"torchlift reproduce {name}")
+
+
+def taken(entry):
+    """The options of an entry."""
+    run = next(one for one in ast.parse(entry.file.read_text()).body if getattr(one, "name", "") == "run")
+    return {argument.arg for argument in run.args.args} - {"out"}
+
+
+def test_every_entry_takes_fewer_epochs_images_and_seeds():
+    more = {"device", "stand_in", "as_published"}
+    for entry in find_entries(ROOT / "papers").values():
+        assert (
+            {"data", "seeds", "epochs", "images"}
+            <= taken(entry)
+            <= {"data", "seeds", "epochs", "images"} | more
+        )
+
+
+def test_commands_of_records_can_be_given_and_have_their_seeds():
+    entries, wrong = find_entries(ROOT / "papers"), []
+    for name, one in RECORDS.items():
+        if not isinstance(one, dict) or "command" not in one or not one["command"].startswith("torchlift"):
+            continue
+        _, verb, entry, *words = one["command"].split()
+        options = {word.removeprefix("--").replace("-", "_") for word in words if word.startswith("--")}
+        seeds = int(words[words.index("--seeds") + 1]) if "--seeds" in words else None
+        if (
+            verb != "reproduce"
+            or not options <= taken(entries[entry])
+            or seeds not in (None, len(one["seeds"]))
+            or bool(one.get("stand_in")) > ("stand_in" in options or entry.startswith("one-shot"))
+        ):
+            wrong.append((name, one["command"]))
+    assert wrong == []
 
 
 @pytest.mark.parametrize("name", ["figure3", "delayed-adam"])

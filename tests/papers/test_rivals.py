@@ -86,7 +86,7 @@ def test_neural_lifting_at_its_best_has_a_rule_that_can_fire(tmp_path, monkeypat
     assert all(rule.patience < rule.cap for rule in at_its_best.rules(75, at_its_best.PATIENCE))
     monkeypatch.setattr(at_its_best, "teacher", data)
     monkeypatch.setattr(at_its_best, "BlockNet", partial(at_its_best.BlockNet, inputs=4, width=8))
-    made = at_its_best.run(tmp_path, seeds=2, scale=0.1)
+    made = at_its_best.run(tmp_path, seeds=2, epochs=7.5)
     assert reproduction_page(made).title
     assert [row["arm"] for row in made["rows"]][:2] == [at_its_best.PLAIN, at_its_best.PAPERS]
     assert len(made["trials"]) == 3

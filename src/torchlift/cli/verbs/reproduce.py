@@ -38,9 +38,6 @@ def reproduce(
     images: Annotated[
         int | None, Parameter(help="Samples to train on, and at most to test on (default: the paper's).")
     ] = None,
-    scale: Annotated[
-        float | None, Parameter(help="The part of its budget, for contests without a paper's epochs.")
-    ] = None,
     stand_in: Annotated[
         bool, Parameter(help="The small network and data that stand in for the paper's, where there are any.")
     ] = False,
@@ -70,16 +67,15 @@ def reproduce(
     for option, value in {"--seeds": seeds, "--images": images}.items():
         if value is not None and value < 1:
             raise ValueError(f"{option} must be at least 1, got {value}")
-    for option, value in {"--epochs": epochs, "--scale": scale}.items():
-        if value is not None and not value > 0:
-            raise ValueError(f"{option} must be above 0, got {value:g}")
+    if epochs is not None and not epochs > 0:
+        raise ValueError(f"--epochs must be above 0, got {epochs:g}")
     if jobs is not None and executor is not None:
         raise ValueError("--jobs and --executor both say where the runs go: pass one of them")
     from torchlift.cli.imports import import_object
     from torchlift.experiments.executors import using
 
     chosen = {
-        "data": data, "seeds": seeds, "epochs": epochs, "images": images, "scale": scale,
+        "data": data, "seeds": seeds, "epochs": epochs, "images": images,
         "stand_in": stand_in or None, "as_published": as_published or None, "device": device,
     }  # fmt: skip
     pool = (
