@@ -31,15 +31,17 @@ from torchlift.train.settings import cosine, ramp
 Price = Literal["time", "FLOPs"]
 SEEDS, TUNING = 3, 100
 """Seeds of the table, and the one rates are chosen on."""
-TRIALS = 3
-"""Rates that every rival tries; a chooser with free trials spends as much."""
+ADAM_RATES = (1e-3, 2e-3, 3e-3, 6e-3, 1e-2, 2e-2)
+MUON_RATES = (3e-3, 6e-3, 1e-2, 2e-2, 3e-2, 6e-2)
+TRIALS = len(ADAM_RATES)
+"""Rates that every rival tries in whole runs; a chooser with free trials spends as much."""
 
 RIVALS: dict[str, tuple[OptimizerFactory, tuple[float, ...], bool]] = {
-    "AdamW": (partial(AdamW, weight_decay=0.0), (1e-3, 3e-3, 1e-2), False),
-    "Muon": (Muon, (3e-3, 1e-2, 3e-2), False),
-    "SOAP": (Soap, (1e-3, 3e-3, 1e-2), False),
-    "norm + AdamW": (partial(AdamW, weight_decay=0.0), (1e-3, 3e-3, 1e-2), True),
-    "norm + Muon": (Muon, (3e-3, 1e-2, 3e-2), True),
+    "AdamW": (partial(AdamW, weight_decay=0.0), ADAM_RATES, False),
+    "Muon": (Muon, MUON_RATES, False),
+    "SOAP": (Soap, ADAM_RATES, False),
+    "norm + AdamW": (partial(AdamW, weight_decay=0.0), ADAM_RATES, True),
+    "norm + Muon": (Muon, MUON_RATES, True),
 }
 """Optimizer, rates, and whether the network has norms."""
 WITHOUT_NORM = ("AdamW", "Muon", "SOAP")
@@ -51,6 +53,7 @@ CANDIDATES: dict[str, tuple[str, float]] = {
     "Muon, rate × 3": ("Muon", 3e-2),
     "Muon, rate / 3": ("Muon", 3e-3),
     "SOAP": ("SOAP", 3e-3),
+    "SOAP, rate × 3": ("SOAP", 1e-2),
     "norm": ("norm + AdamW", 3e-3),
     "norm, rate × 3": ("norm + AdamW", 1e-2),
     "norm, Muon": ("norm + Muon", 1e-2),

@@ -159,15 +159,16 @@ def test_every_run_goes_through_the_whole_schedule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "counts"), [(2, [2]), (3, [3]), (4, [4, 2]), (9, [9, 3]), (12, [12, 4, 2])]
+    ("count", "counts"), [(2, [2]), (4, [4]), (5, [5, 2]), (9, [9, 3]), (12, [12, 4]), (13, [13, 5, 2])]
 )
 def test_rungs_keep_a_third(count: int, counts: list[int]) -> None:
     assert rungs(count) == counts
 
 
-def test_the_best_of_a_rung_meet_again_on_longer_runs() -> None:
-    rates = {f"rate {rate}": tl.Arm(rate=rate) for rate in (0.001, 2.0, 3.0)}
-    result = run(rates, margin=0.0)
+def test_the_best_of_a_rung_meet_again_on_longer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(best_of, "SHORTEST", 1 / 20)
+    rates = {f"rate {rate}": tl.Arm(rate=rate) for rate in (0.001, 0.01, 2.0, 3.0)}
+    result = run(rates, margin=0.0, epochs=40)
     first, second = (
         {
             name.partition(" of ")[2]: rows
@@ -176,7 +177,7 @@ def test_the_best_of_a_rung_meet_again_on_longer_runs() -> None:
         }
         for rung in (1, 2)
     )
-    assert len(first) == 4
+    assert len(first) == 5
     assert len(second) == 2
     assert "rate 0.001: base" not in second
     assert min(second.values()) > max(first.values())
@@ -262,7 +263,36 @@ def test_the_last_candidates_wait_where_the_budget_is_small() -> None:
     said = words(run({"one": tl.Arm(rate=2.0), "two": tl.Arm(rate=3.0)}, epochs=6))
     assert re.search("rung 1: .*one [0-9]", said)
     assert said.endswith("no budget to try two")
-    assert BestOf(trials=0.5).affordable(400) == 9  # two rungs of 100 steps, 11 each; of ten, three rungs
+    assert BestOf(trials=0.8).affordable(200) == 8  # two rungs of 80 steps, 10 each
+
+
+def test_no_trial_is_shorter_than_a_tenth_of_the_last_run() -> None:
+    """A quarter of the budget is three trials of a twelfth, however many steps there are."""
+    assert BestOf().affordable(1_000_000) == 3
+    assert BestOf(trials=0.75).affordable(1_000_000) == 12  # of 13, in three rungs, a trial would be a 52nd
+
+
+def test_the_price_is_that_of_batches_as_steps_take_them() -> None:
+    """Not of the large ones that data are looked at in."""
+    seen: list[int] = []
+
+    class Counting(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            seen.append(len(input))
+            return super().forward(input)
+
+    step_times({"plain": tl.Arm()}, tl.Task(Counting(6, 2)), DryRun(data(), 16), rounds=1)
+    assert set(seen) == {16}
+    fit_batches: list[int] = []
+
+    @dataclasses.dataclass(frozen=True)
+    class Looks(Recipe):
+        def __call__(self, task: Task, fit: Fit) -> Task:
+            fit_batches.append(len(fit.example()[0]))
+            return task
+
+    tl.fit(net(), data(), recipe=Looks(), epochs=1, **SETTINGS)
+    assert fit_batches == [16]
 
 
 def test_it_resumes_bit_for_bit(tmp_path) -> None:

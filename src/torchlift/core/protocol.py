@@ -75,7 +75,11 @@ class Fit(abc.ABC):
 
     @abc.abstractmethod
     def batches(self) -> Iterator[Batch]:
-        """The training data, once, in order, unchanged."""
+        """The training data, once, in order, unchanged; in batches of any size."""
+
+    def example(self) -> Batch:
+        """A batch of the size that steps take; no random stream moves."""
+        return next(iter(self.batches()))
 
 
 def needs_fit(who: object, what: str) -> NeedsFitError:

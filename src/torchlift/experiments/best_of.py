@@ -30,8 +30,10 @@ LOG = logging.getLogger("torchlift")
 BATCHES, RECURRENT = (_NormBase, nn.GroupNorm), (nn.RNNBase,)
 FEATURES = (nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
 """Layers of networks that normalize already, over pictures or over features, and of those that recur."""
-PLAIN, LEAST, KEPT = "plain", 40, 3
-"""The name of plain training; the least steps of a trial; one candidate in so many goes on to a next rung."""
+PLAIN, LEAST, SHORTEST = "plain", 40, 1 / 10
+"""The name of plain training; the least steps of a first trial, and its least length beside the last run."""
+KEPT, LAST = 3, 4
+"""One candidate in so many goes on to a next rung; the most candidates of the last one."""
 TIMED = 1 / 50
 """The part of the trials that measuring the time of steps may take."""
 
@@ -52,6 +54,8 @@ class BestOf(Recipe):
     Successive halving: in every rung each candidate takes a short run through the whole schedule, so that
     what is compared is annealed as the end will be; the best third goes on to a rung of longer runs, and the
     last one standing gets what is left. ``trials`` is the part of the budget for all rungs, in equal parts.
+    The least trial is a tenth of the last run, since shorter ones rank by who is fast at first: the default
+    budget pays for three candidates, tuning (0.75 of four times the epochs and more) for all of them.
     Plain training is always a candidate, and is kept unless another is better by ``margin`` of its loss.
 
     The ``price`` is time: CPU seconds of a step of every candidate, measured at the start, decide how many
@@ -59,8 +63,8 @@ class BestOf(Recipe):
     With ``warm`` every run starts from the weights of the candidate's last one, the final run too; otherwise
     from the first weights. ``candidates``: names to :class:`torchlift.Arm`, recipes or lifts;
     :func:`suggestions` for the model at hand unless given. The later ones are left out, and named in the
-    report, where trials would have fewer than 40 steps. One that cannot take the model or diverges is out,
-    with its reason.
+    report, where trials would be shorter than that or than 40 steps. One that cannot take the model
+    or diverges is out, with its reason.
     """
 
     candidates: Mapping[str, Arm | RecipeLike | Lift] | None = None
@@ -120,8 +124,9 @@ class BestOf(Recipe):
 
     def affordable(self, steps: float) -> int:
         """How many candidates a run of so many steps has trials for, plain training among them."""
+        least = max(LEAST / steps, SHORTEST * (1 - self.trials))
         count = 2
-        while self.trials * steps / len(rungs(count + 1)) / (count + 1) >= LEAST:
+        while self.trials / len(rungs(count + 1)) / (count + 1) >= least:
             count += 1
         return count
 
@@ -200,7 +205,7 @@ class BestOf(Recipe):
 def rungs(count: int) -> list[int]:
     """How many candidates each rung has: a third of the one before, until few are left."""
     counts = [count]
-    while counts[-1] > KEPT:
+    while counts[-1] > LAST:
         counts.append(math.ceil(counts[-1] / KEPT))
     return counts
 
@@ -239,7 +244,8 @@ def suggestions(model: nn.Module) -> dict[str, Arm]:
         return Arm(recipe, functools.partial(Muon, lr=rate))
 
     rates = {"rate × 3": Arm(rate=3.0), "rate / 3": Arm(rate=1 / 3)}
-    other = {"SOAP": Arm(optimizer=functools.partial(Soap, lr=3e-3)), **rates}
+    soap = functools.partial(Soap, lr=3e-3)
+    other = {"SOAP": Arm(optimizer=soap), **rates, "SOAP, rate × 3": Arm(optimizer=soap, rate=3.0)}
     layers = list(model.modules())
     if any(isinstance(layer, RECURRENT) for layer in layers):
         turned = {"rotated": Arm(Rotated(), rate=2.0)}

@@ -35,7 +35,7 @@ def step_times(arms: Mapping[str, Arm], task: Task, fit: Fit, rounds: int) -> di
     in their rates alone are measured once: noise must not tell them apart. An optimizer that works harder
     every few steps is measured over whole periods.
     """
-    batch = next(iter(fit.batches()))
+    batch = fit.example()
     measured: list[tuple[str, float, GradientStep, int]] = []
     same = {name: next(other for other in arms if differ_in_rates(arms[other], arms[name])) for name in arms}
     with rng.scope(), _disable_current_modes():
@@ -89,7 +89,7 @@ def together(spent: dict[str, float]) -> dict[str, float]:
 
 def arm_step_flops(arms: Mapping[str, Arm], task: Task, fit: Fit) -> dict[str, float]:
     """FLOPs of one step of every arm, its optimizer's too."""
-    batch = next(iter(fit.batches()))
+    batch = fit.example()
     spent = dict.fromkeys(arms, 0.0)
     for name, arm in arms.items():
         settings: Settings = fit.settings.changed(arm_settings(arm))

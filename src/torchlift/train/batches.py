@@ -122,6 +122,15 @@ class Parts(list[Batch]):
     """The batches of one step."""
 
 
+def example(source: Source, indexed: bool = False) -> Batch:
+    """A batch of the size that steps take; no random stream moves."""
+    state = source.state()
+    with rng.scope():
+        batch = next(iter(source.epoch(0, 0, indexed)))
+    source.restore(state)
+    return batch[0] if isinstance(batch, Parts) else batch
+
+
 class Loader(Source):
     """A DataLoader. Its epochs follow torch's random streams, which checkpoints hold."""
 

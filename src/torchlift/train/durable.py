@@ -20,7 +20,7 @@ from torchlift.core.selection import reaching
 from torchlift.core.stored import load_record_state, record_state
 from torchlift.errors import BudgetError, CheckpointError
 from torchlift.train import rng
-from torchlift.train.batches import Source
+from torchlift.train.batches import Source, example
 from torchlift.train.cost import count
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate
@@ -307,6 +307,10 @@ class DurableFit(Fit):
     def batches(self) -> Iterator[Batch]:
         """The training data, once, in order, unchanged."""
         return (move(batch, self.run.engine.device) for batch in self.run.train.ordered())
+
+    def example(self) -> Batch:
+        """A batch of the size that steps take."""
+        return move(example(self.run.train), self.run.engine.device)
 
     def loop(self, problem: Problem, settings: Settings) -> Loop:
         """The fit at hand."""

@@ -17,7 +17,7 @@ from torchlift.core.gradient_step import GradientStep
 from torchlift.core.stored import drop_stale, load_record_state, record_state
 from torchlift.errors import BudgetError, DivergedError
 from torchlift.train import rng
-from torchlift.train.batches import Accumulated, Parts, Source, Tensors, share
+from torchlift.train.batches import Accumulated, Parts, Source, Tensors, example, share
 from torchlift.train.cost import Probe, count, probe
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate, gradient_norm
@@ -151,12 +151,8 @@ class Loop:
         return dataclasses.replace(one, flops=round(batches * one.flops))
 
     def example(self) -> Batch:
-        """A training batch to try the problem on; no random stream moves."""
-        state = self.train.state()
-        with rng.scope():
-            batch = next(iter(self.train.epoch(0, 0, self.problem.indexed)))
-        self.train.restore(state)
-        return move(batch[0] if isinstance(batch, Parts) else batch, self.engine.device)
+        """A training batch to try the problem on."""
+        return move(example(self.train, self.problem.indexed), self.engine.device)
 
     def affordable(self, rule: Rule, allowance: float | None) -> int:
         """The number of steps: the rule's cap, or what the allowance pays for."""

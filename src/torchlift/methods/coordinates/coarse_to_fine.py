@@ -119,7 +119,7 @@ class CoarseToFine(Recipe):
         """None if the model takes the smaller inputs, else what it said."""
         if fit is None:
             return None
-        batch = next(iter(fit.batches()))
+        batch = fit.example()
         x = split(batch)[0]
         if all(shrink_input(t, size).shape == t.shape for t in leaves(x) for size in self.sizes):
             return f"{self!r} needs pictures (n, c, h, w) or token sequences (n, t) larger than its sizes."
@@ -161,7 +161,7 @@ class CoarseToFine(Recipe):
         """A problem for each size; the steps that its share of the cost pays for, as a part of all."""
         small: list[Problem] = [Coarse(task, size, self.positions) for size in self.sizes[:-1]]
         problems = [*small, task]
-        batch = next(iter(fit.batches()))
+        batch = fit.example()
         steps = [share / probe(one, batch).flops for one, share in zip(problems, self.shares, strict=True)]
         return [(problem, count / sum(steps)) for problem, count in zip(problems, steps, strict=True)]
 

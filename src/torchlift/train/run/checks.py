@@ -18,7 +18,7 @@ from torchlift.errors import DataError, SelectionError, TorchliftError
 from torchlift.loss import evaluating, output, split
 from torchlift.methods.recipe import Recipe
 from torchlift.train import rng
-from torchlift.train.batches import Accumulated, Source, Tensors, source
+from torchlift.train.batches import Accumulated, Source, Tensors, example, source
 from torchlift.train.settings import Settings
 from torchlift.tree import each, leaves, move
 
@@ -45,6 +45,10 @@ class DryRun(Fit):
         with rng.scope():
             yield from self.train.ordered()
         self.train.restore(state)
+
+    def example(self) -> Batch:
+        """A batch of the size that steps take."""
+        return example(self.train)
 
 
 def few_samples(data: Source, device: torch.device) -> Batch:

@@ -19,7 +19,7 @@ from torchlift.loss import split
 from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.targets import counting_card
 from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Store, engine, rng
-from torchlift.train.batches import Accumulated, Augment, Parts, Source, Tensors, source
+from torchlift.train.batches import Accumulated, Augment, Source, Tensors, example, source
 from torchlift.train.callbacks import Callback, check_callbacks, listeners
 from torchlift.train.checkpoint import disk_errors, save, write
 from torchlift.train.columns import known_classes
@@ -405,12 +405,7 @@ def plain_epoch(task: Task, data: Source, runner: Engine) -> float:
 
 def first_batch(data: Source, runner: Engine) -> Any:
     """A batch to measure a plain step on."""
-    state = data.state()
-    with rng.scope():
-        batch = next(iter(data.epoch(0)))
-        batch = move(batch[0] if isinstance(batch, Parts) else batch, runner.device)
-    data.restore(state)
-    return batch
+    return move(example(data), runner.device)
 
 
 def metric_name(task: Task, metric: Metric | None) -> str:
