@@ -39,7 +39,8 @@ def run(
         "rows": rows,
         "notes": [
             "Γ: the RKHS norm under an RBF kernel of the smallest function through the outputs at the first "
-            "512 training points; bandwidth their median distance, jitter 1e-6. a, b: validation loss × 10³."
+            "512 training points; bandwidth their median distance, jitter 1e-6. a, b and what phase 1 lost: "
+            "validation loss × 10³."
         ],
     }
 
@@ -64,6 +65,8 @@ def row(
         "b": spread([1e3 * one.b for one in found]),
         "c": spread([one.c or 0.0 for one in found]),
         "d": spread([one.d or 0.0 for one in found]),
+        "loss lost in phase 1": spread([1e3 * (one.fall or 0.0) for one in found]),
+        "complexity gained in phase 1": spread([one.rise or 0.0 for one in found]),
     }
 
 

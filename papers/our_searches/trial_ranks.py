@@ -52,7 +52,8 @@ def losses(
     epochs = part * (whole or STEPS / math.ceil(len(splits.train[0]) / BATCH))
 
     def run(way: str) -> float:
-        own = epochs * seconds[PLAIN] / seconds[way]
+        price = seconds[way] or seconds[PLAIN]  # 0: steps of their own, which were not measured
+        own = epochs * seconds[PLAIN] / price
         result = setup.run(arms[way], seed, epochs=own, metric=minus_loss, progress=False)
         return result.scores["valid"].loss
 

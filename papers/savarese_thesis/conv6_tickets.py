@@ -32,7 +32,7 @@ def searches(
     rounds: int, many: tuple[int, ...], rates: dict[str, float], starts: tuple[float, ...], eps: float
 ) -> dict[str, Way]:
     """CS rewinds before each of its few rounds; IMP and ISS run many. All tickets start at epoch 0."""
-    masks = {"*logit": {"eps": eps}}
+    masks = {"*logit": {"eps": eps}, "*": {}}
     ways = {
         f"CS, s_init {start}": Way(
             TicketSearch(rounds, 0, s_init=start, restart=True), rounds + 1, {"groups": masks}

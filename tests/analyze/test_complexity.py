@@ -117,11 +117,18 @@ def test_cycles_read_the_weights_that_a_phase_hands_on():
 
 
 def test_a_run_logs_complexity_when_asked():
+    """With it, what the base phase did to the function it started from (eq. 7)."""
     torch.manual_seed(0)
     x = torch.rand(64, 5)
-    data = x, x.sum(1, keepdim=True)
-    recipe = tl.recipes.NeuralLifting("trunk", kind="block", complexity="rkhs")
-    result = tl.fit(tl.models.BlockNet(1), data, data, recipe=recipe, loss="mse", epochs=3, progress=False)
-    (cycle,) = cycles(result.history)
-    assert cycle.c is not None
-    assert cycle.c == pytest.approx(result.history[1]["complexity"] - result.history[0]["complexity"])
+    data, model = (x, x.sum(1, keepdim=True)), tl.models.BlockNet(1)
+    recipe = tl.recipes.NeuralLifting("trunk", kind="block", complexity="rkhs", keep="last", cycles=2)
+    result = tl.fit(model, data, data, recipe=recipe, loss="mse", epochs=6, progress=False)
+    first, second = cycles(result.history)
+    base, lifted, projected, again, *_ = result.history
+    with torch.no_grad():
+        before = float(nn.functional.mse_loss(model(x), data[1]))
+    assert first.c == pytest.approx(lifted["complexity"] - base["complexity"])
+    assert first.fall == pytest.approx(before - base["valid_loss"])
+    assert first.rise == pytest.approx(base["complexity"] - complexity(model, x, "rkhs"), rel=1e-3)
+    assert second.fall == pytest.approx(projected["valid_loss"] - again["valid_loss"])
+    assert second.rise == pytest.approx(again["complexity"] - projected["complexity"], rel=1e-3)

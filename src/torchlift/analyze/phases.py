@@ -13,7 +13,8 @@ class Cycle:
     """One cycle: losses of what its phases hand on, and a, b, c, d of eqs. 7–10 of Neural lifting.
 
     a = L(base) − L(lifted), the gain of lifting; b = L(projected) − L(lifted), the price of projection;
-    c = Γ(lifted) − Γ(base), d = Γ(lifted) − Γ(projected), the same for complexity, where it was logged.
+    c = Γ(lifted) − Γ(base), d = Γ(lifted) − Γ(projected), the same for complexity, where it was logged;
+    then also what the base phase did (eq. 7): fall = L(before it) − L(base), rise = Γ(base) − Γ(before it).
     """
 
     base: float
@@ -23,6 +24,8 @@ class Cycle:
     b: float
     c: float | None
     d: float | None
+    fall: float | None = None
+    rise: float | None = None
 
     @property
     def gain(self) -> float:
@@ -53,7 +56,10 @@ def cycle(ends: Sequence[Mapping[str, Any]]) -> Cycle:
     rough = [row.get("complexity") for row in ends]
     measured = [value for value in rough if value is not None]
     c, d = (measured[1] - measured[0], measured[1] - measured[2]) if len(measured) == 3 else (None, None)
-    return Cycle(base, lifted, projected, base - lifted, projected - lifted, c, d)
+    start, smooth = ends[0].get("start loss"), ends[0].get("start complexity")
+    fall = None if start is None else float(start) - base
+    rise = None if smooth is None or rough[0] is None else rough[0] - float(smooth)
+    return Cycle(base, lifted, projected, base - lifted, projected - lifted, c, d, fall, rise)
 
 
 def loss(row: Mapping[str, Any]) -> float:

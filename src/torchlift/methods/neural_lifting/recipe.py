@@ -1,7 +1,7 @@
 """Neural lifting: base, lifted and projection phases, in cycles."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from torch import nn
@@ -83,8 +83,9 @@ class NeuralLifting(Recipe):
         if reason is not None:
             raise TorchliftError(reason)
         small: Problem = task
-        for _ in range(self.cycles):
-            fit(small, name="base", log=self.log(fit), **self.phase(0))
+        for number in range(self.cycles):
+            start = self.start(small, fit, number)
+            fit(small, name="base", log=self.log(fit, start), **self.phase(0))
             lifted = self.lifter.lift(small)
             fit(lifted, name="lifted", log=self.log(fit), **self.phase(1))
             small = self.lifter.project(lifted, fit.using(log=self.log(fit), **self.phase(2)))
@@ -103,7 +104,21 @@ class NeuralLifting(Recipe):
             "keep": self.keep,
         }
 
-    def log(self, fit: Fit) -> Callable[[Problem], dict[str, float]]:
+    def start(self, problem: Problem, fit: Fit, cycle: int) -> dict[str, float]:
+        """Loss and complexity before a cycle's base phase, where complexity is asked for (eq. 7)."""
+        measure = self.complexity
+        if measure is None:
+            return {}
+
+        def numbers() -> dict[str, float]:
+            rough = complexity(problem, split(next(iter(fit.batches())))[0], measure)
+            return {"start loss": fit.evaluate(problem).loss, "start complexity": rough}
+
+        return fit.remember(f"start of cycle {cycle + 1}", numbers)
+
+    def log(
+        self, fit: Fit, start: Mapping[str, float] | None = None
+    ) -> Callable[[Problem], dict[str, float]]:
         """For the history: the lifters' distance from the identity, and the function's complexity."""
         batch = next(iter(fit.batches()))
 
@@ -111,6 +126,7 @@ class NeuralLifting(Recipe):
             named = {f"deviation {name}": value for name, value in deviation(problem, batch).items()}
             if self.complexity is None:
                 return named
-            return named | {"complexity": complexity(problem, split(batch)[0], self.complexity)}
+            rough = complexity(problem, split(batch)[0], self.complexity)
+            return named | {"complexity": rough} | dict(start or {})
 
         return numbers
