@@ -179,7 +179,7 @@ def ritz_values(
     and is set to zero.
     """
     generator = torch.Generator().manual_seed(seed)
-    found: list[tuple[Tensor, Tensor]] = []
+    rules: list[tuple[Tensor, Tensor]] = []
     for _ in range(probes):
         start = torch.randn(size, generator=generator, dtype=torch.float64).to(gradient)
         basis = (start / start.norm())[None]
@@ -199,8 +199,8 @@ def ritz_values(
         small = torch.diag(torch.stack(diagonal)) + torch.diag(off[:-1], 1) + torch.diag(off[:-1], -1)
         values, vectors = torch.linalg.eigh(small)
         known = values.abs() > (off[-1] * vectors[-1]).abs()
-        found.append((torch.where(known, values, 0.0), vectors[0].square() * size / probes))
-    values, weights = (torch.cat(some) for some in zip(*found, strict=True))
+        rules.append((torch.where(known, values, 0.0), vectors[0].square() * size / probes))
+    values, weights = (torch.cat(some) for some in zip(*rules, strict=True))
     order = values.argsort()
     return values[order], weights[order]
 
