@@ -12,7 +12,7 @@ from papers.common.arms import machine
 from papers.common.cells import Cells
 from papers.common.protocol import protocol
 from papers.embedding_principle.traces import SOURCE, Pair, gaussian
-from torchlift.data.images import fashion_mnist
+from torchlift.data.images import fashion_mnist, mnist
 
 PUBLISHED = protocol("embedding_principle", "Figure 12")
 STDS = (0.003, 0.005, 0.02, 0.1, 0.2)
@@ -41,13 +41,18 @@ def run(
     epochs: float | None = None,
     images: int | None = None,
     device: str | None = None,
+    stand_in: bool = False,
 ) -> dict[str, Any]:
-    """Deviations on 5,000 images, sizes up to 50,000: as many steps for each as 50 epochs of the most."""
+    """Deviations on 5,000 images, sizes up to 50,000: as many steps for each as 50 epochs of the most.
+
+    The stand-in: digits of MNIST for Fashion-MNIST.
+    """
     torch.set_num_threads(1)
+    name = "MNIST" if stand_in else "Fashion-MNIST"
     part, numbers = (images or SIZES[-1]) / SIZES[-1], range(seeds or 2)
     settings = PUBLISHED.settings("SGD") | ({} if device is None else {"device": device})
-    whole, held = ((x.flatten(1).float() / 255, y) for x, y in fashion_mnist(data))
-    cells = Cells(Path(out) / "depth_dependence" / f"cells-{part:g}-{epochs or 50:g}.jsonl")
+    whole, held = ((x.flatten(1).float() / 255, y) for x, y in (mnist if stand_in else fashion_mnist)(data))
+    cells = Cells(Path(out) / "depth_dependence" / f"cells-{name}-{part:g}-{epochs or 50:g}.jsonl")
     sizes = [max(32, round(size * part)) for size in SIZES]
     count, length = max(32, min(SAMPLES, sizes[-1])), PUBLISHED.length("SGD", epochs)
     rows: list[dict[str, Any]] = []
@@ -70,12 +75,13 @@ def run(
     told = [f"{row['deviation of the weights']:g}: {row[key]}" for row in rows[: len(STDS)]]
     sized = [f"{row['images']}: {row[key]}" for row in rows[len(STDS) :]]
     return {
-        "title": "Linear layers by initial scale and by data, Fashion-MNIST",
+        "title": f"Linear layers by initial scale and by data, {name}",
         "source": f"{SOURCE}, Figure 12",
         "finding": f"mean linearity by deviation of the weights: {'; '.join(told)}; by number of images: "
         f"{'; '.join(sized)}",
-        "scale": f"{count} images for the deviations, {sizes} for the sizes, the steps of {length:g} epochs "
-        f"on the most",
+        "scale": f"{name}, {count} images for the deviations, {sizes} for the sizes, the steps of "
+        f"{length:g} epochs on the most",
+        "stand_in": stand_in,
         "seeds": list(numbers),
         "machine": machine(),
         "columns": list(rows[0]),
