@@ -13,6 +13,7 @@ from torchlift.flow.activity import input_pieces, moments
 from torchlift.flow.affine import Moments
 from torchlift.flow.trace import chunks, flow
 from torchlift.loss import call, output
+from torchlift.methods.depth.deeper import Deeper
 from torchlift.methods.depth.splice import StraightLine, growth, merged_layer, spliced
 from torchlift.methods.depth.spots import Spot, spots
 
@@ -56,8 +57,21 @@ def reduced(
     enough = "" if layers is None else f"{layers} that bend are the target"
     done.kept = refused | {s.layer: enough or not_linear(seen[s.layer], threshold) for s in bent}
     done.depth = (start, bends)
+    done.model = plain_layers(done.model)
     done.model.train(model.training)
     return done
+
+
+def plain_layers(model: nn.Module) -> nn.Module:
+    """The model with inserted layers that were merged as the one layer that is left of each."""
+    for name, node in [(n, m) for n, m in model.named_modules() if isinstance(m, Deeper)]:
+        left = [m for m in (node.inner, node.activation, node.outer) if not isinstance(m, nn.Identity)]
+        if len(left) != 1 or node.residual:
+            continue
+        if not name:
+            return left[0]
+        model.set_submodule(name, left[0])
+    return model
 
 
 def merge_candidates(
