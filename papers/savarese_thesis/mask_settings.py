@@ -1,7 +1,7 @@
 """How λ, β_final and s_init move sparsity and accuracy (thesis Figures 4.5–4.7)."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from papers.common.arms import Row
@@ -16,7 +16,7 @@ from papers.savarese_thesis.pruning_runs import (
     sized,
     told,
 )
-from torchlift.recipes import ContinuousSparsification
+from torchlift.recipes import ContinuousSparsification, TicketSearch
 
 BASE = ContinuousSparsification(s_init=-0.05, finetune=0.1, finetune_rate=0.1)
 SWEEPS: dict[str, tuple[float, ...]] = {
@@ -24,6 +24,53 @@ SWEEPS: dict[str, tuple[float, ...]] = {
     "beta_final": (50.0, 100.0, 200.0),
     "s_init": (-0.2, -0.1, -0.05, 0.0, 0.05),
 }
+
+
+AROUND: dict[str, tuple[tuple[float, ...], list[dict[str, float]]]] = {
+    "strength": (
+        (0.0, 1e-12, 1e-10, 1e-8),
+        [
+            {"s_init": -0.2, "beta_final": 100.0},
+            {"s_init": 0.05, "beta_final": 200.0},
+            {"s_init": -0.3, "beta_final": 100.0},
+        ],
+    ),
+    "beta_final": (
+        (50.0, 100.0, 150.0, 200.0),
+        [
+            {"s_init": -0.2, "strength": 1e-10},
+            {"s_init": 0.05, "strength": 1e-12},
+            {"s_init": -0.3, "strength": 1e-8},
+        ],
+    ),
+    "s_init": (
+        (-0.3, -0.2, -0.1, 0.0, 0.05, 0.1, 0.2, 0.3),
+        [
+            {"beta_final": 100.0, "strength": 1e-10},
+            {"beta_final": 200.0, "strength": 1e-12},
+            {"beta_final": 100.0, "strength": 1e-8},
+        ],
+    ),
+}
+"""What the thesis varies (λ, β_final, s_init), and the three settings around which it does."""
+
+
+def as_published(where: str) -> dict[str, Way]:
+    """Tickets of one round, trained from the weights of epoch 2."""
+    return {
+        f"{name}, {value:g}{told_as(fixed)}": Way(
+            TicketSearch(1, 2, where=where, **{name: value, **fixed}),  # pyright: ignore[reportArgumentType]
+            2,
+        )
+        for name, (values, settings) in AROUND.items()
+        for fixed in settings
+        for value in values
+    }
+
+
+def told_as(fixed: Mapping[str, float]) -> str:
+    """What stays the same, in words."""
+    return "".join(f", {name} {value:g}" for name, value in fixed.items())
 
 
 def setting(stand_in: bool, data: str | None) -> Setting:
@@ -40,14 +87,15 @@ def run(
     device: str | None = None,
     stand_in: bool = False,
 ) -> Row:
-    """One setting varied at a time around s_init = −0.05, β_final = 200, λ = 1e-8, without a target."""
+    """One setting varied at a time around three; the stand-in: around s_init = −0.05, without a target."""
     place = sized(setting(stand_in, data), epochs, images, device)
     base = dataclasses.replace(BASE, where=place.where)
-    ways = {
+    small = {
         f"{name}, {value:g}": Way(dataclasses.replace(base, **{name: value}))  # pyright: ignore[reportArgumentType]
         for name, values in SWEEPS.items()
         for value in values
     }
+    ways = small if stand_in else as_published(place.where)
     trials = side_by_side(place, ways, seeds or 3, out / "mask-settings.jsonl")
     return told(
         "Settings of continuous sparsification", "section 4.5.1, Figures 4.5–4.7", place, stand_in, trials,

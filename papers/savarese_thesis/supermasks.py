@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from papers.common.arms import Row
+from papers.common.protocol import protocol
 from papers.savarese_thesis.pruning_runs import (
     Setting,
     Way,
@@ -22,19 +23,28 @@ from papers.savarese_thesis.pruning_runs import (
 from torchlift.lifts import SoftMask, StochasticMask
 from torchlift.models import Conv6
 
+STARTS = {"CS": (-0.05, 0.0, 0.05), "SS": (-1.0, 0.0, 1.0)}
+PUBLISHED = protocol("savarese_thesis", "Figures 4.9 and 4.10")
 
-def masks() -> dict[str, Way]:
-    """Both kinds with several starts, beside trained weights at a rate that suits them."""
-    soft = {f"CS, s_init {s}": Way(SoftMask(frozen=True, s_init=s)) for s in (-0.05, 0.0, 0.05)}
-    drawn = {f"SS, s_init {s}": Way(StochasticMask(frozen=True, s_init=s)) for s in (-1.0, 0.0, 1.0)}
-    return {"dense": Way(fit=sgd(0.05, 0.0)), **soft, **drawn}
+
+def masks(stand_in: bool) -> dict[str, Way]:
+    """Both kinds with several starts, beside trained weights; SS by SGD (gates at 100), others by Adam."""
+    fits = {"CS": {}, "SS": {}, "dense": sgd(0.05, 0.0)}
+    if not stand_in:
+        fits = {arm: PUBLISHED.settings(arm) for arm in PUBLISHED.arms}
+        fits["dense"] = fits["CS"]
+    soft = {f"CS, s_init {s}": Way(SoftMask(frozen=True, s_init=s), fit=fits["CS"]) for s in STARTS["CS"]}
+    drawn = {
+        f"SS, s_init {s}": Way(StochasticMask(frozen=True, s_init=s), fit=fits["SS"]) for s in STARTS["SS"]
+    }
+    return {"dense": Way(fit=fits["dense"]), **soft, **drawn}
 
 
 def setting(stand_in: bool, data: str | None) -> Setting:
     """Conv-6 on CIFAR-10 for 100 epochs; the stand-in: a perceptron on digits for 40."""
     if stand_in:
         return digits(40.0, **sgd(0.5, 0.0))
-    return Setting("Conv-6, CIFAR-10", Conv6, whole("cifar10", data), 100.0, sgd(0.5, 0.0))
+    return Setting("Conv-6, CIFAR-10", Conv6, whole("cifar10", data), 100.0, {"progress": False})
 
 
 def without_biases(make: Callable[[], nn.Module]) -> nn.Module:
@@ -57,7 +67,7 @@ def run(
     """Learn each mask with the weights (and biases) left at their random start."""
     place = sized(setting(stand_in, data), epochs, images, device)
     place = dataclasses.replace(place, make=partial(without_biases, place.make))
-    trials = side_by_side(place, masks(), seeds or 3, out / "supermasks.jsonl")
+    trials = side_by_side(place, masks(stand_in), seeds or 3, out / "supermasks.jsonl")
     listed = ", ".join(
         f"{row['method']}: {row['accuracy']['mean']:.3f} at {100 * row['sparsity']['mean']:.0f} %"
         for row in means(trials)

@@ -16,11 +16,13 @@ from papers.embedding_principle import depth_dependence
 from papers.neural_lifting import lenet, table3
 from papers.savarese_thesis import (
     conv6_tickets,
+    mask_settings,
     one_shot_pruning,
     precision_runs,
     pruning_runs,
     sharing_runs,
     smol_mobile,
+    supermasks,
 )
 from torchlift.cli.reproduction import find_entries
 from torchlift.data import Splits
@@ -198,6 +200,13 @@ def test_conv6_and_fashion_mnist_have_the_settings_of_their_blocks(monkeypatch):
     place, rounds, _, _ = conv6_tickets.setting(False, None)
     _, built = options(place.fit)
     assert (built["lr"], place.epochs, rounds) == (3e-4, 40.0, 4)
+    ways = supermasks.masks(stand_in=False)
+    rates = {name: options(way.fit)[1]["lr"] for name, way in ways.items()}
+    gates = supermasks.StochasticMask().nodes({"w": torch.zeros(1)})["w"].options["logit"]["lr_factor"]
+    assert rates["dense"] == rates["CS, s_init 0.0"] == 3e-4
+    assert rates["SS, s_init 0.0"] * gates == 100
+    sweep = mask_settings.as_published("*")["beta_final, 50, s_init -0.3, strength 1e-08"].recipe
+    assert (sweep.rounds, sweep.beta_final, sweep.s_init, sweep.strength) == (1, 50.0, -0.3, 1e-8)
     _, built = options(depth_dependence.PUBLISHED.settings("SGD"))
     assert (built["lr"], built["momentum"]) == (0.01, 0)
 
@@ -289,6 +298,10 @@ def test_pictures_are_drawn_light_and_dark(tmp_path):
     assert light != dark
     assert "a &lt; b" in light
     assert light.count("<polyline") == 1
+    assert "<polygon" not in light
+    curves[0]["band"] = {"low": [2.0, 1.0, 0.5], "high": [4.0, 3.0, 2.0]}
+    names = draw({"curves": curves, "x_label": "steps", "y_label": "loss"}, "x", tmp_path)
+    assert (tmp_path / names[0]).read_text().count("<polygon") == 1
     assert draw({"curves": []}, "y", tmp_path) == []
 
 
