@@ -78,7 +78,7 @@ def run(
     out: Path,
     data: str | None = None,
     seeds: int | None = None,
-    epochs: int | None = None,
+    epochs: float | None = None,
     images: int | None = None,
 ) -> dict[str, Any]:
     """min −Σ log softmax + λ Σ_l‖X_l − W_l X_{l−1} − b_l‖² + ρ Σ‖W_l‖², X ≥ 0, by its blocks; then Adam.
@@ -87,8 +87,8 @@ def run(
     ``out/trials.jsonl``: a stopped run goes on, and ``python -m papers.lifted_networks.lifted_model OUT``
     prints the table of what is there.
     """
-    train, test = digits(data, images or IMAGES, 10_000)
-    bench = Bench(Store(out / "trials.jsonl"), train, test, epochs or EPOCHS)
+    train, test = digits(data, images or IMAGES, min(10_000, images or 10_000))
+    bench = Bench(Store(out / "trials.jsonl"), train, test, max(1, round(epochs or EPOCHS)))
     cells = order(list(PAPER), seeds or 5)
     trials = [bench.work(cell) for cell in cells]
     return page(trials, sorted({seed for _, seed, _, _ in cells}), bench.store)

@@ -36,14 +36,14 @@ def run(
     out: Path,
     data: str | None = None,
     seeds: int | None = None,
-    epochs: int | None = None,
+    epochs: float | None = None,
     images: int | None = None,
 ) -> dict[str, Any]:
     """A row for every weight of the norm."""
     del out
     torch.set_num_threads(1)
     (train, _), (test, _) = digits(data, images or IMAGES, images or IMAGES)
-    numbers, passes = range(seeds or 3), epochs or EPOCHS
+    numbers, passes = range(seeds or 3), max(1, round(epochs or EPOCHS))
     mean = float((test - train.mean(0)).square().sum(1).mean())
     rows: list[dict[str, Any]] = []
     for weight in WEIGHTS:
