@@ -1,5 +1,6 @@
 """The charts of records as SVG files, light and dark, drawn with the report's own axes, ticks and palette."""
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -62,6 +63,12 @@ def panel(chart: Chart, colors: Mapping[str, str]) -> str:
     drawn.append(text(left + wide / 2, top + high + 32, chart.x_label, colors["muted"], "middle"))
     for number, line in enumerate(lines):
         color, dash = colors[f"s{number}"], DASHES[number % len(DASHES)]
+        if line.low and line.high:
+            below = [(x.at(a), y.at(b)) for a, b in zip(line.x, line.low, strict=True)]
+            above = [(x.at(a), y.at(b)) for a, b in zip(line.x, line.high, strict=True)]
+            edge = [(a, b) for a, b in [*below, *reversed(above)] if math.isfinite(a + b)]
+            around = " ".join(f"{left + wide * a:.1f},{top + high * (1 - b):.1f}" for a, b in edge)
+            drawn.append(f'<polygon points="{around}" fill="{color}" opacity="0.15"/>')
         points = [(x.at(a), y.at(b)) for a, b in zip(line.x, line.y, strict=True)]
         for run in finite_runs(points):
             path = " ".join(f"{left + wide * a:.1f},{top + high * (1 - b):.1f}" for a, b in run)

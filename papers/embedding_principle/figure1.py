@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +124,9 @@ def run(
         for seed, line, right in zip(numbers, losses, accuracies, strict=True):
             stalls = slow(line)
             rows += [row(depth, seed, stalls, right, line)]
-            ticks = range(1, len(line), max(1, len(line) // 200))
-            for panel, values in (("training loss", line), ("training accuracy", right)):
-                curve = {"x": [EVERY * t for t in ticks], "y": [float(f"{values[t]:.4g}") for t in ticks]}
-                curves.append({"name": f"{depth} hidden, seed {seed}", "panel": panel} | curve)
+        ticks = range(1, len(losses[0]), max(1, len(losses[0]) // 200))
+        for panel, values in (("training loss", losses), ("training accuracy", accuracies)):
+            curves.append({"name": f"{depth} hidden", "panel": panel} | curve(values, ticks))
     stalled = [one for one in rows if one["slow at"] is not None]
     shared = [one["slow at"] for one in stalled]
     told = f"{min(shared):.3f} to {max(shared):.3f}" if shared else "none"
@@ -144,7 +144,7 @@ def run(
         "stalled": len(stalled),
         "networks": len(rows),
         "farthest apart": max(shared) / min(shared) if shared else None,
-        "curves": curves,
+        "curves": sorted(curves, key=lambda one: one["panel"], reverse=True),
         "x_label": "steps",
         "notes": [
             "The paper's 0.07 is taken as the deviation of the weights; as a variance (deviation 0.26) the "
@@ -153,6 +153,17 @@ def run(
             "both; of several the one nearest to a loss of 1/9.",
         ],
     }
+
+
+def curve(values: list[list[float]], ticks: range) -> dict[str, Any]:
+    """The mean over seeds, and from the least to the largest."""
+    at = [[line[tick] for line in values] for tick in ticks]
+
+    def short(pick: Any) -> list[float]:
+        return [float(f"{pick(some):.4g}") for some in at]
+
+    band = {"low": short(min), "high": short(max)}
+    return {"x": [EVERY * tick for tick in ticks], "y": short(statistics.fmean), "band": band}
 
 
 def row(
