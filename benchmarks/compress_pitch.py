@@ -85,7 +85,7 @@ CASES: dict[str, dict[str, Any]] = {
     "2 bits": {"bits": 2},
     "quarter": {"ratio": 0.25},
     "half": {"ratio": 0.5},
-    "half, polished": {"ratio": 0.5, "polish": 20},
+    "half, polished": {"ratio": 0.5, "polish": 30},
     "a twentieth of the bytes": {"bytes": 0.05},
 }
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
+from torchlift.channels.example_inputs import tensors
 from torchlift.errors import DataError, TorchliftError
 from torchlift.loss import TARGETS, call
 from torchlift.train.batches import Source, share, source
@@ -17,6 +18,9 @@ LEAST = 8
 """Fewer samples say nothing of a layer's inputs."""
 
 BATCH = 32
+
+SHOWN = 4
+"""Shapes in a message."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -105,12 +109,18 @@ def takes_all(model: nn.Module, batch: Any, device: torch.device) -> bool:
     for positional in (False, True) if tuples else (False,):
         try:
             with torch.no_grad():
-                call(model, inputs_of(few, positional))
-            return positional
+                result = call(model, inputs_of(few, positional))
         except Exception as failure:  # whatever a user's model raises
             error = error or failure
+            continue
+        if any(t.is_floating_point() and not bool(torch.isfinite(t).all()) for t in tensors(result)):
+            raise TorchliftError(
+                f"{type(model).__name__} gives NaN or infinite numbers on the calibration inputs."
+            )
+        return positional
     said = next(iter(str(error).splitlines()), type(error).__name__)
-    shapes = ", ".join(str(tuple(t.shape)) for t in leaves(inputs_of(few, True)) if isinstance(t, Tensor))
+    every = [str(tuple(t.shape)) for t in leaves(inputs_of(few, True))]
+    shapes = ", ".join([*every[:SHOWN], *(["…"] if len(every) > SHOWN else [])])
     raise TorchliftError(
         f"{type(model).__name__} does not take the calibration inputs of shape {shapes} ({said}): "
         "pass batches as the model gets them."

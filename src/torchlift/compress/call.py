@@ -29,6 +29,7 @@ from torchlift.core.weights import computed
 from torchlift.deploy.card import schema_card
 from torchlift.errors import TorchliftError
 from torchlift.packed.trees import FORWARD, hooks
+from torchlift.train.engines import best_device, usable_device
 from torchlift.train.progress import Progress
 
 GROUPS = (32, 64, 128)
@@ -79,22 +80,23 @@ def compress(
     of ``tl.data`` say it themselves.
     """
     check(model, polish, sweeps, group)
+    target_device = usable_device(best_device() if device == "auto" else device)
     about = said(card or {})
     if all(hasattr(calibration, attribute) for attribute in ("train", "loss", "schema")):  # Splits
         about = about or schema_card(calibration.schema, calibration.loss)
         calibration = calibration.train
-    if accuracy is not None and valid is None:
-        raise TorchliftError("accuracy= is measured on validation data: pass valid=(inputs, labels), too.")
+    if valid is None and (accuracy is not None or metric is not None):
+        name = "metric" if accuracy is None else "accuracy"
+        raise TorchliftError(f"{name}= is measured on validation data: pass valid=(inputs, labels), too.")
     targets = Targets(bytes, macs, latency, bits, ratio, sparsity or 0.0, group, accuracy, allocate)
-    target_device = torch.device(
-        "cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu")
-    )
     foldable = where == "*" and not keep and self_contained(model)
     there = all(p.device == target_device for p in model.parameters())
-    source_model = model if foldable and there else copied(model).to(target_device).eval()
+    source_model = model if there else copied(model).to(target_device).eval()
     data = Calibration.of(source_model, calibration, target_device)
     chosen = selection(source_model, where, keep)
     folder = None if out is None else Path(out)
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise TorchliftError(f"out= is a folder; {folder} is a file.")
     settings = {
         **dataclasses.asdict(targets),
         "polish": polish,
@@ -142,6 +144,9 @@ def check(model: nn.Module, polish: float, sweeps: int, group: int | None) -> No
             "parametrization): write them into the layer first (torch.nn.utils.parametrize."
             "remove_parametrizations, or remove_weight_norm)."
         )
+    bad = next((n for n, p in model.named_parameters() if not bool(torch.isfinite(p).all())), None)
+    if bad is not None:
+        raise TorchliftError(f"{bad} holds NaN or infinite numbers: compress a model that was trained well.")
     hooked = [name for name, module in model.named_modules() if hooks(module, FORWARD)]
     if hooked:
         raise TorchliftError(
@@ -152,7 +157,7 @@ def check(model: nn.Module, polish: float, sweeps: int, group: int | None) -> No
         raise TorchliftError(
             "the model is in training mode: call model.eval() first, so that it runs as it will."
         )
-    if not isinstance(polish, int | float) or not 0 <= polish < math.inf:
+    if isinstance(polish, bool) or not isinstance(polish, int | float) or not 0 <= polish < math.inf:
         raise TorchliftError(f"polish is a number of epochs, 0 or more; got {polish!r}.")
     if not isinstance(sweeps, int) or sweeps < 1:
         raise TorchliftError(f"sweeps is a whole number, 1 or more; got {sweeps!r}.")
@@ -171,7 +176,12 @@ def selection(model: nn.Module, where: str, keep: str | Sequence[str]) -> Callab
     def fits(name: str, glob: str) -> bool:
         return matches(name, glob) or matches(name.rpartition(".")[0], glob)
 
-    return lambda name: fits(name, where) and not any(fits(name, glob) for glob in globs)
+    def chosen(name: str) -> bool:
+        return fits(name, where) and not any(fits(name, glob) for glob in globs)
+
+    if not any(chosen(name) for name in names):
+        raise TorchliftError("where= and keep= leave no weight to compress.")
+    return chosen
 
 
 class Bar:

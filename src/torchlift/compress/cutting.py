@@ -244,8 +244,9 @@ def surgeons_of(
 
 
 def problem_of(stream: LayerStream, reader: ChannelReader, moments: LayerMoments) -> LeastSquares:
-    """A reader's least-squares problem."""
+    """A reader's least-squares problem; the moments stay whole for others that are tied to it."""
     bias = reader.one.bias_of(stream.work) is not None
+    moments = dataclasses.replace(moments, xx=moments.xx.clone())
     return LeastSquares.of(moments, matrix_of(reader.one, stream.work), bias=bias)
 
 

@@ -33,7 +33,13 @@ def read_back(
     with tempfile.TemporaryDirectory() as scratch:
         path = (Path(scratch) if folder is None else folder) / "model.tl"
         saved = save(model, path, card=card or None)
-        return load(path, into=copied(source_model) if saved.needs_model else None).eval(), int(saved)
+        return load(path, into=unfilled(source_model) if saved.needs_model else None).eval(), int(saved)
+
+
+def unfilled(model: nn.Module) -> nn.Module:
+    """A copy of a model whose weights are to be filled: until then they take no memory."""
+    empty = {id(p): nn.Parameter(torch.empty_like(p), p.requires_grad) for p in model.parameters()}
+    return copied(model, empty)
 
 
 def deliver(
@@ -49,6 +55,10 @@ def deliver(
 ) -> Compressed:
     """The result, with all figures taken from the file that holds it; ``said``: of inputs and outputs."""
     model = state.work.eval()
+    before: dict[str, Any] = {
+        "bytes": file_size(source_model),
+        "parameters": sum(p.numel() for p in source_model.parameters()),
+    }
     back, size = read_back(model, source_model, folder, said)
     inputs = sweep.calibration.first(2)
     outputs = rows(run(source_model, inputs)), rows(run(back, inputs))
@@ -57,10 +67,6 @@ def deliver(
         "parameters": sum(p.numel() for p in model.parameters()),
         "macs": count_macs(back, sweep.calibration.first(1)),
         "output_error": output_error(source_model, back, sweep.calibration),
-    }
-    before: dict[str, Any] = {
-        "bytes": file_size(source_model),
-        "parameters": sum(p.numel() for p in source_model.parameters()),
     }
     if score is not None:
         before["metric"], achieved["metric"] = score(source_model), score(back)

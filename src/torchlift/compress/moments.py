@@ -85,11 +85,11 @@ class LayerMoments:
         return self
 
     def centered(self, bias: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """G, T and Σ y² about the means, or about zero where no bias takes the means up."""
-        if not bias:
-            return self.xx, self.xy, self.yy
-        n = self.count.to(self.xx)[:, None]
-        return self.xx - self.x[:, :, None] * (self.x / n)[:, None, :], *self.centered_targets(bias)
+        """G (in its place), T and Σ y² about the means, or about zero where no bias takes the means up."""
+        if bias:
+            n = self.count.to(self.xx)[:, None]
+            self.xx.baddbmm_(self.x[:, :, None], (self.x / n)[:, None, :], alpha=-1)
+        return self.xx, *self.centered_targets(bias)
 
     def centered_targets(self, bias: bool) -> tuple[Tensor, Tensor]:
         """T and Σ y² of :meth:`centered`."""

@@ -43,6 +43,10 @@ class Targets:
     def __post_init__(self) -> None:
         if self.bits is not None and (type(self.bits) is not int or not 2 <= self.bits <= 8):
             raise TorchliftError(f"bits is a whole number from 2 to 8; got {self.bits!r}.")
+        for name in ("ratio", "sparsity", "bytes", "macs", "latency", "accuracy"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float | None):
+                raise TorchliftError(f"{name} is a number; got {value!r}.")
         for name in ("ratio", "sparsity"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:

@@ -1,6 +1,8 @@
 """Polishing: distillation from the original on the same inputs, on the grid and mask that were chosen.
 
-min E ‖ŷ(x) − y(x)‖² / E ‖y − ȳ‖²   over the weights left, w = step · clamp(round(v / step)), straight through
+min E ‖ŷ(x') − y(x')‖² / E ‖y − ȳ‖²   over the weights left;   w = step · clamp(round(v / step)), straight through
+
+x': variations of the inputs (:mod:`torchlift.compress.variations`).
 """
 
 import copy
@@ -11,12 +13,14 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from torchlift.compress.calibration import distributed, inputs_of
 from torchlift.compress.distance import prediction, rows
 from torchlift.compress.grid import nearest
 from torchlift.compress.running import run
 from torchlift.compress.sweep import Sweep
+from torchlift.compress.variations import Variations
 from torchlift.core import Node, Problem, Task, WeightLift
 from torchlift.core.stored import Stored, spread, stored
 from torchlift.loss import call
@@ -84,24 +88,13 @@ class HoldRecords(WeightLift):
 
 
 def polished(sweep: Sweep, work: nn.Module, data: Any, epochs: float) -> nn.Module:
-    """The network after so many epochs of distillation; kept where its outputs are nearer than before."""
+    """The network after so many epochs of distillation, at the epoch whose outputs on inputs held out are
+    nearest; kept where they are nearer than before."""
     from torchlift.train.run import fit
 
-    teacher, positional = sweep.original, sweep.calibration.positional
-    device = sweep.calibration.device
-    energy = float(rows(run(teacher, sweep.calibration.first())).var(0).mean()) or 1.0
     pairs = pairs_of(sweep)
-
-    def distance(model: nn.Module, batch: Any) -> Tensor:
-        model.eval()  # running statistics and dropout as they will be
-        if pairs is None:
-            inputs = move(inputs_of(batch, positional), device)
-            with torch.no_grad():
-                target = prediction(call(teacher, inputs))
-        else:
-            *inputs, target = move(batch, device)
-        return (prediction(call(model, tuple(inputs) if pairs else inputs)) - target).square().mean() / energy
-
+    distance = OutputDistance.of(sweep, pairs)
+    train, held = (data, None) if pairs is None else held_out(pairs)
     student = copy.deepcopy(work)
     for parameter in student.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
@@ -113,16 +106,83 @@ def polished(sweep: Sweep, work: nn.Module, data: Any, epochs: float) -> nn.Modu
     }
     result = fit(
         Task(student, distance),
-        data if pairs is None else pairs,
+        train,
+        held,
         recipe=recipe,
         epochs=epochs,
-        batch_size=32,
+        batch_size=BATCH,
+        keep="last" if held is None else "best",
         progress=False,
-        device=str(device),
+        device=str(sweep.calibration.device),
         **rate,
     )
     after = result.model.eval()
-    return after if sweep.output_error(after) < before else work
+    if held is None:
+        return after if sweep.output_error(after) < before else work
+    return after if distance.mean(after, held) < distance.mean(work, held) else work
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OutputDistance:
+    """How far a model's outputs are from the original's; while it trains, on variations of the inputs.
+
+    E ‖ŷ − y‖² / E ‖y − ȳ‖²;   for outputs in [0, 1] that of every entry is KL(y, ŷ) / 4 in place of (ŷ − y)²
+    """
+
+    sweep: Sweep
+    paired: bool
+    """Whether batches hold the original's outputs beside the inputs; otherwise perhaps labels."""
+    energy: float
+    shares: bool
+    """Whether outputs lie in [0, 1]."""
+    variations: Variations
+
+    @classmethod
+    def of(cls, sweep: Sweep, pairs: tuple[Tensor, ...] | None) -> "OutputDistance":
+        """For outputs as the original's are on the first batch."""
+        outputs = rows(run(sweep.original, sweep.calibration.first()))
+        variations = Variations(())
+        if pairs is not None and len(pairs) == 2:
+            variations = Variations.of(sweep.original, pairs[0])
+        shares = bool(((outputs >= 0) & (outputs <= 1)).all())
+        return cls(sweep, pairs is not None, float(outputs.var(0).mean()) or 1.0, shares, variations)
+
+    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+        """A loss, as :class:`Task` takes it."""
+        model.eval()  # running statistics and dropout as they will be
+        inputs, target = self.inputs_and_target(batch)
+        output = prediction(call(model, inputs))
+        if not self.shares:
+            return (output - target).square().mean() / self.energy
+        surprise, least = (
+            functional.binary_cross_entropy(p.clamp(TINY, 1 - TINY), target) for p in (output, target)
+        )
+        return (surprise - least) / (4 * self.energy)
+
+    def inputs_and_target(self, batch: Any) -> tuple[Any, Tensor]:
+        """Inputs with the original's outputs."""
+        batch = move(batch, self.sweep.calibration.device)
+        if self.paired and not (self.variations.used and torch.is_grad_enabled()):
+            *inputs, target = batch
+            return tuple(inputs), target
+        inputs = inputs_of(batch, self.sweep.calibration.positional)
+        if self.paired:
+            inputs = (self.variations(batch[0]),)
+        return inputs, prediction(run(self.sweep.original, inputs))
+
+    @torch.no_grad()
+    def mean(self, model: nn.Module, pairs: tuple[Tensor, ...]) -> float:
+        """Over all samples."""
+        batches = zip(*(column.split(BATCH) for column in pairs), strict=True)
+        return sum(len(batch[0]) * float(self(model, batch)) for batch in batches) / len(pairs[0])
+
+
+def held_out(pairs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+    """Samples to train on, and every eighth of them, which is not among them; none where there are few."""
+    held = torch.arange(len(pairs[0])) % HELD == HELD // 2
+    if int(held.sum()) < FEWEST:
+        return pairs, None
+    return tuple(column[~held] for column in pairs), tuple(column[held] for column in pairs)
 
 
 def pairs_of(sweep: Sweep) -> tuple[Tensor, ...] | None:
@@ -170,6 +230,13 @@ SHARE, LEAST_RATE, MOST_RATE = 0.04, 1e-3, 1e-2
 """rate = SHARE · √error, within its bounds: near the upper one where half of all channels went."""
 ON_GRID = 1e-2
 """On a grid a weight has further to go."""
+
+BATCH = 32
+HELD, FEWEST = 8, 4
+"""Every eighth sample is held out, where that makes four or more."""
+
+TINY = 1e-6
+"""Shares are kept this far from 0 and 1."""
 
 MOST_ENTRIES = 2**26
 """Numbers that inputs and outputs may have together to stay in memory."""

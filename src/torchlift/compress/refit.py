@@ -23,7 +23,8 @@ class LeastSquares:
     """(groups, n, r): T + λ d W₀ᵀ"""
     energy: Tensor
     """(groups, r): Σ y² about what the bias takes up: the error of W = 0"""
-    gram: Tensor
+    pull: Tensor
+    """(groups,): λ d"""
     target: Tensor
     whole: Tensor
     """(groups, r): the energy of what the original layer gave, which errors are relative to"""
@@ -32,13 +33,15 @@ class LeastSquares:
     def of(
         cls, moments: LayerMoments, prior: Tensor, *, bias: bool, damping: float = DAMPING
     ) -> "LeastSquares":
-        """From moments and the weights W₀ (groups, r, n)."""
-        gram, target, energy = moments.centered(bias)
-        rounding = torch.finfo(gram.dtype).eps ** 0.5 * mean_diagonal(moments.xx)
-        pull = torch.maximum(damping * mean_diagonal(gram), rounding)  # constant inputs leave rounding in G
+        """From moments and the weights W₀ (groups, r, n); H takes the place of their G."""
+        rounding = torch.finfo(moments.xx.dtype).eps ** 0.5 * mean_diagonal(moments.xx)
+        hessian, target, energy = moments.centered(bias)
+        pull = torch.maximum(damping * mean_diagonal(hessian), rounding)  # constant inputs leave rounding
         pull = torch.where(pull > torch.finfo(torch.float32).tiny, pull, 1.0)  # inputs that are zero
-        hessian = gram + pull[:, None, None] * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-        return cls(hessian, target + pull[:, None, None] * prior.mT.to(target), energy, gram, target, energy)
+        hessian.diagonal(dim1=1, dim2=2).add_(pull[:, None])
+        moments.xx = moments.xx.new_zeros(len(moments.xx), 0, 0)
+        linear = target + pull[:, None, None] * prior.mT.to(target)
+        return cls(hessian, linear, energy, pull, target, energy)
 
     def held_to(self, moments: LayerMoments, *, bias: bool) -> "LeastSquares":
         """The same inputs, other targets."""
@@ -52,9 +55,9 @@ class LeastSquares:
 
     def error(self, weight: Tensor) -> Tensor:
         """‖Y − X̂Wᵀ‖² of each row, (groups, r)."""
-        weight = weight.to(self.gram)
-        moved = (weight @ self.gram * weight).sum(-1) - 2 * (weight * self.target.mT).sum(-1)
-        return (moved + self.energy).clamp(min=0)
+        weight = weight.to(self.hessian)
+        moved = (weight @ self.hessian * weight).sum(-1) - self.pull[:, None] * weight.square().sum(-1)
+        return (moved - 2 * (weight * self.target.mT).sum(-1) + self.energy).clamp(min=0)
 
     def relative(self, weight: Tensor) -> float:
         """‖Y − X̂Wᵀ‖² / ‖Y‖² over all rows."""

@@ -79,10 +79,9 @@ class LayerProblem:
         prior = one.matrix(module, one.weight_of(work))
         bias = one.bias_of(work) is not None
         problem = LeastSquares.of(moments, prior, bias=bias, damping=damping)
-        weight = prior.to(problem.gram)
+        weight = prior.to(problem.hessian)
         if not refit:
             problem = dataclasses.replace(problem, linear=problem.hessian @ weight.mT)
-        moments = dataclasses.replace(moments, xx=moments.xx.new_zeros(len(moments.xx), 0, 0))
         factored = Factored.of(problem.hessian)
         best = factored.solve(problem.linear) if refit else weight
         return cls(one, module, moments, problem, best, bias, factored)
