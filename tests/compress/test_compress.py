@@ -287,6 +287,18 @@ def hooked_net() -> nn.Module:
     return net
 
 
+class Overflow(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x / 0
+
+
+def broken_net(where: str) -> nn.Module:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), *[Overflow()] * (where == "output")).eval()
+    if where == "weight":
+        nn.init.constant_(net[0].weight, torch.nan)
+    return net
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -303,6 +315,15 @@ def hooked_net() -> nn.Module:
         ({"bytes": 0}, "positive"),
         ({"keep": "nowhere"}, "matches nothing"),
         ({"ratio": 0.5, "macs": 100.0}, "pass one of them"),
+        ({"ratio": "half"}, "ratio is a number; got 'half'"),
+        ({"bytes": "10 kB"}, "bytes is a number"),
+        ({"keep": "*"}, "leave no weight to compress"),
+        ({"device": "nowhere"}, "'nowhere' cannot be used"),
+        ({"metric": lambda model, batch: 1.0}, "metric= is measured on validation data"),
+        ({"model": broken_net("weight")}, "0.weight holds NaN"),
+        ({"model": broken_net("output")}, "Sequential gives NaN"),
+        ({"data": "nowhere"}, "no data named 'nowhere'"),
+        ({"data": list(torch.randn(16, 3, 8))}, r"of shape \(2, 8\), \(2, 8\), \(2, 8\), \(2, 8\), … \("),
         ({"group": 7}, "32, 64 or 128"),
         ({"accuracy": 0.9}, "pass valid="),
         ({"accuracy": 0.9, "valid": (images(16), torch.zeros(16))}, "pass one of them"),
@@ -317,6 +338,17 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         compress(given.pop("model"), given.pop("data"), out=out, **given)
     assert "\n" not in str(caught.value)
     assert not (out / "model.tl").exists()
+
+
+def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(TorchliftError, match=r"out= is a folder; .*out is a file"):
+        compress(image_net(), images(16), bits=4, out=tmp_path / "out")
+
+
+def test_a_metric_gives_a_number() -> None:
+    with pytest.raises(TorchliftError, match=r"metric\(model, batch\) gives a number; got None"):
+        compress(image_net(), images(16), bits=4, valid=images(16), metric=lambda model, batch: None)
 
 
 def test_calibration_tells_arguments_from_labels() -> None:

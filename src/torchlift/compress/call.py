@@ -26,6 +26,7 @@ from torchlift.compress.scoring import ValidationMetric
 from torchlift.compress.sweep import Sweep
 from torchlift.core import matches, select
 from torchlift.core.weights import computed
+from torchlift.data.loading import load
 from torchlift.deploy.card import schema_card
 from torchlift.errors import TorchliftError
 from torchlift.packed.trees import FORWARD, hooks
@@ -63,7 +64,8 @@ def compress(
 ) -> Compressed:
     """A small copy of a trained model, from 64 to 1,024 inputs without labels and without training.
 
-    ``calibration``: tensors, a loader, anything :func:`fit` takes; labels are ignored. Targets, alone or
+    ``calibration``: tensors, a loader, anything :func:`fit` takes, or a folder or a name for
+    ``tl.data.load``; labels are ignored. Targets, alone or
     together:
     ``bytes`` of the file, ``macs`` of one sample, ``latency`` in milliseconds, ``bits`` of each weight,
     the ``ratio``
@@ -82,6 +84,8 @@ def compress(
     check(model, polish, sweeps, group)
     target_device = usable_device(best_device() if device == "auto" else device)
     about = said(card or {})
+    if isinstance(calibration, str | os.PathLike):
+        calibration = load(os.fspath(calibration))
     if all(hasattr(calibration, attribute) for attribute in ("train", "loss", "schema")):  # Splits
         about = about or schema_card(calibration.schema, calibration.loss)
         calibration = calibration.train
@@ -110,6 +114,7 @@ def compress(
         fold_norms(source_model, data.first(2)) if foldable and has_norms(source_model) else source_model
     )
     score = None if valid is None else ValidationMetric(valid, metric, target_device)
+    before = {} if score is None else {"metric": score(source_model)}  # a metric that fails fails at once
     sweep = Sweep(original, data, StepJournal(folder, identity, resume=resume), bar, chosen)
     try:
         state, sensitivity = compressed(sweep, beside(about, targets), sweeps, score)
@@ -118,7 +123,7 @@ def compress(
     finally:
         bar.stop()
     example = data.first(2) if example is None else example
-    return deliver(sweep, source_model, state, targets, sensitivity, example, score, folder, about)
+    return deliver(sweep, source_model, state, targets, sensitivity, example, score, before, folder, about)
 
 
 def beside(about: Mapping[str, Any], targets: Targets) -> Targets:

@@ -50,14 +50,17 @@ def deliver(
     sensitivity: Sensitivity,
     example: Any,
     score: ValidationMetric | None,
+    measured: Mapping[str, float],
     folder: Path | None,
     said: Mapping[str, Any],
 ) -> Compressed:
-    """The result, with all figures taken from the file that holds it; ``said``: of inputs and outputs."""
+    """The result, with all figures taken from the file that holds it; ``measured``: before; ``said``: of
+    inputs and outputs."""
     model = state.work.eval()
     before: dict[str, Any] = {
         "bytes": file_size(source_model),
         "parameters": sum(p.numel() for p in source_model.parameters()),
+        **measured,
     }
     back, size = read_back(model, source_model, folder, said)
     inputs = sweep.calibration.first(2)
@@ -69,7 +72,7 @@ def deliver(
         "output_error": output_error(source_model, back, sweep.calibration),
     }
     if score is not None:
-        before["metric"], achieved["metric"] = score(source_model), score(back)
+        achieved["metric"] = score(back)
     card = {
         **said,
         "targets": {k: v for k, v in vars(targets).items() if v and k != "allocate"},

@@ -1,8 +1,7 @@
 """Polishing: distillation from the original on the same inputs, on the grid and mask that were chosen.
 
-min E ‖ŷ(x') − y(x')‖² / E ‖y − ȳ‖²   over the weights left;   w = step · clamp(round(v / step)), straight through
-
-x': variations of the inputs (:mod:`torchlift.compress.variations`).
+min E ‖ŷ(x') − y(x')‖² / E ‖y − ȳ‖²   over the weights left;   w = step · clamp(round(v / step)), straight
+through;  x': variations of the inputs (:mod:`torchlift.compress.variations`).
 """
 
 import copy

@@ -2,11 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 from torch import nn
 
+from torchlift.errors import TorchliftError
 from torchlift.train.batches import source
 from torchlift.tree import leaves, move
 
@@ -26,7 +27,10 @@ class ValidationMetric:
         for batch in source(self.valid, 256, shuffle=False).ordered():
             batch = move(batch, self.device)
             size = len(next(leaves(batch)))
-            total += size * float((self.metric or accuracy)(model, batch))
+            value = (self.metric or accuracy)(model, batch)
+            if not isinstance(value, SupportsFloat):
+                raise TorchliftError(f"metric(model, batch) gives a number; got {value!r}.")
+            total += size * float(value)
             count += size
         return total / max(count, 1)
 

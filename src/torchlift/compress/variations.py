@@ -1,6 +1,6 @@
 """Variations of unlabelled inputs that a network hardly notices: more inputs to match it on.
 
-    x' = ± x,   c x,   x mirrored or moved along a dimension,   x + ε (another x − x)
+    x' = ± x,   c x,   x mirrored or moved along a dimension
 
 Nothing is known of the inputs but what the network makes of them: a variation is used where the outputs on
 the calibration data move by less than a tenth of their variance.
@@ -52,11 +52,6 @@ def moved(dim: int, x: Tensor, chance: Tensor) -> Tensor:
     return x.roll(round(farthest * (2 * float(chance[-1]) - 1)), dim)
 
 
-def mixed(x: Tensor, chance: Tensor) -> Tensor:
-    """With a little of the sample before."""
-    return x + 0.3 * over(chance, x) * (x.roll(1, 0) - x)
-
-
 def over(chance: Tensor, x: Tensor) -> Tensor:
     """A number for each sample as wide as the samples."""
     return chance.to(x).view(-1, *[1] * (x.ndim - 1))
@@ -83,7 +78,7 @@ class Variations:
             z = rows(run(original, (vary(x, torch.ones(len(x), device=x.device)),)))
             return z.shape == y.shape and bool((z - y).square().sum() < MOVED * energy)
 
-        return cls([vary for vary in (negated, scaled, *along, mixed) if harmless(vary)])
+        return cls([vary for vary in (negated, scaled, *along) if harmless(vary)])
 
     def __call__(self, x: Tensor) -> Tensor:
         """Inputs varied at random."""
