@@ -94,6 +94,19 @@ def duels(methods: Mapping[str, list[dict[str, Any]]]) -> dict[str, float]:
     return gaps
 
 
+def beside_rounding(methods: Mapping[str, list[dict[str, Any]]]) -> str:
+    """How often our outputs are nearer than those of rounding to as many bits, on unseen inputs."""
+    pairs = [
+        (mine["output error"], theirs["output error"])
+        for bits in (8, 4, 3, 2)
+        for mine, theirs in zip(
+            methods.get(f"ours, {bits} bits", []), methods.get(f"rounding, {bits} bits", []), strict=False
+        )
+    ]
+    nearer = sum(mine <= theirs for mine, theirs in pairs)
+    return f"Outputs on unseen inputs nearer than with rounding to as many bits: {nearer} of {len(pairs)}."
+
+
 def rivals(record: Mapping[str, Any], pictures: Path | None) -> str:
     """Tables of all networks."""
     text = f"\nPartial: {record['partial']}.\n\n" if "partial" in record else "\n"
@@ -118,7 +131,8 @@ def rivals(record: Mapping[str, Any], pictures: Path | None) -> str:
         fails = [label for label, cells in methods.items() if any("fails" in cell for cell in cells)]
         text += f"\nDoes not take this network: {', '.join(fails)}.\n" if fails else ""
         behind = [label for label, gap in gaps.items() if gap < -LEVEL]
-        text += f"\nBehind by more than {LEVEL} points: {', '.join(behind) or 'nowhere'}.\n\n"
+        text += f"\nBehind by more than {LEVEL} points: {', '.join(behind) or 'nowhere'}. "
+        text += f"{beside_rounding(methods)}\n\n"
     return text
 
 

@@ -49,14 +49,12 @@ def test_every_eighth_sample_is_held_out() -> None:
 @pytest.mark.parametrize("last", [nn.Identity(), nn.Sigmoid()])
 def test_polishing_comes_nearer_on_inputs_it_never_saw(last: nn.Module) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(12, 48), nn.Tanh(), nn.Linear(48, 24), nn.Tanh(), nn.Linear(24, 6), last
-    ).eval()
-    x, unseen = torch.randn(128, 12), torch.randn(512, 12)
+    model = nn.Sequential(nn.Linear(6, 24), nn.Tanh(), nn.Linear(24, 12), nn.Tanh(), nn.Linear(12, 3), last)
+    x, unseen = torch.randn(512, 6), torch.randn(512, 6)
 
     def missed(**options: Any) -> float:
-        small = tl.compress(model, x, ratio=0.5, progress=False, **options).model
+        small = tl.compress(model.eval(), x, ratio=0.5, progress=False, **options).model
         with torch.no_grad():
             return float((small(unseen) - model(unseen)).square().mean())
 
-    assert missed(polish=20) < 0.9 * missed()
+    assert missed(polish=15) < 0.95 * missed()

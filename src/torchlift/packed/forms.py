@@ -147,7 +147,7 @@ class Palette:
         self.values, self.kind = values, kind
         if kind in WHOLE:  # rising as numbers, not as bits
             order = np.argsort(values.view(WHOLE[kind]))
-            self.values, names = values[order], np.argsort(order)[names]
+            self.values, names = values[order], np.argsort(order).astype(names.dtype)[names]
         self.names = Names(names, values.size, cuts)
         forms: list[Form] = [RawForm(self.values), *([PlanesForm(self.values)] if values.size > FEW else [])]
         self.bytes = None if kind in WHOLE else best(forms)
