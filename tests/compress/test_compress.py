@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -322,8 +323,7 @@ def broken_net(where: str) -> nn.Module:
         ({"metric": lambda model, batch: 1.0}, "metric= is measured on validation data"),
         ({"model": broken_net("weight")}, "0.weight holds NaN"),
         ({"model": broken_net("output")}, "Sequential gives NaN"),
-        ({"data": "nowhere"}, "no data named 'nowhere'"),
-        ({"data": list(torch.randn(16, 3, 8))}, r"of shape \(2, 8\), \(2, 8\), \(2, 8\), \(2, 8\), … \("),
+        ({"data": list(torch.randn(8, 16, 8))}, r"of shape \(2, 8\), \(2, 8\), \(2, 8\), \(2, 8\), … \("),
         ({"group": 7}, "32, 64 or 128"),
         ({"accuracy": 0.9}, "pass valid="),
         ({"accuracy": 0.9, "valid": (images(16), torch.zeros(16))}, "pass one of them"),
@@ -344,6 +344,13 @@ def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with pytest.raises(TorchliftError, match=r"out= is a folder; .*out is a file"):
         compress(image_net(), images(16), bits=4, out=tmp_path / "out")
+
+
+def test_calibration_by_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "inputs.npz", x=images(40).numpy(), y=np.arange(40) % 2)
+    assert compress(image_net(), tmp_path / "inputs.npz", bits=4).card["calibration"]["samples"] < 40
+    with pytest.raises(ValueError, match="no data named 'nowhere'"):
+        compress(image_net(), "nowhere", bits=4)
 
 
 def test_a_metric_gives_a_number() -> None:

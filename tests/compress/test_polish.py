@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlift as tl
-from torchlift.compress.polish import held_out
+from torchlift.compress.polish import split_off
 from torchlift.compress.variations import Variations
 
 
@@ -37,13 +37,13 @@ def test_variations_are_those_the_network_hardly_notices() -> None:
     assert not torch.equal(varied, x)
 
 
-def test_every_eighth_sample_is_held_out() -> None:
+def test_every_eighth_sample_is_split_off() -> None:
     x = torch.arange(40.0)[:, None]
-    (train, _), held = held_out((x, x))
-    assert held is not None
-    assert (len(train), len(held[0])) == (35, 5)
-    assert sorted([*train.flatten().tolist(), *held[0].flatten().tolist()]) == x.flatten().tolist()
-    assert held_out((x[:16], x[:16]))[1] is None
+    (train, _), unseen = split_off((x, x))
+    assert unseen is not None
+    assert (len(train), len(unseen[0])) == (35, 5)
+    assert sorted([*train.flatten().tolist(), *unseen[0].flatten().tolist()]) == x.flatten().tolist()
+    assert split_off((x[:16], x[:16]))[1] is None
 
 
 @pytest.mark.parametrize("last", [nn.Identity(), nn.Sigmoid()])

@@ -88,12 +88,12 @@ class HoldRecords(WeightLift):
 
 def polished(sweep: Sweep, work: nn.Module, data: Any, epochs: float) -> nn.Module:
     """The network after so many epochs of distillation, at the epoch whose outputs on inputs held out are
-    nearest; kept where they are nearer than before."""
+    nearest; kept where outputs on all inputs, which the layers before were solved for, are nearer."""
     from torchlift.train.run import fit
 
     pairs = pairs_of(sweep)
     distance = OutputDistance.of(sweep, pairs)
-    train, held = (data, None) if pairs is None else held_out(pairs)
+    train, unseen = (data, None) if pairs is None else split_off(pairs)
     student = copy.deepcopy(work)
     for parameter in student.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
@@ -106,19 +106,19 @@ def polished(sweep: Sweep, work: nn.Module, data: Any, epochs: float) -> nn.Modu
     result = fit(
         Task(student, distance),
         train,
-        held,
+        unseen,
         recipe=recipe,
         epochs=epochs,
         batch_size=BATCH,
-        keep="last" if held is None else "best",
+        keep="last" if unseen is None else "best",
         progress=False,
         device=str(sweep.calibration.device),
         **rate,
     )
     after = result.model.eval()
-    if held is None:
+    if pairs is None:
         return after if sweep.output_error(after) < before else work
-    return after if distance.mean(after, held) < distance.mean(work, held) else work
+    return after if distance.mean(after, pairs) < distance.mean(work, pairs) else work
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -176,12 +176,12 @@ class OutputDistance:
         return sum(len(batch[0]) * float(self(model, batch)) for batch in batches) / len(pairs[0])
 
 
-def held_out(pairs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+def split_off(pairs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
     """Samples to train on, and every eighth of them, which is not among them; none where there are few."""
-    held = torch.arange(len(pairs[0])) % HELD == HELD // 2
-    if int(held.sum()) < FEWEST:
+    unseen = torch.arange(len(pairs[0])) % EVERY == EVERY // 2
+    if int(unseen.sum()) < FEWEST:
         return pairs, None
-    return tuple(column[~held] for column in pairs), tuple(column[held] for column in pairs)
+    return tuple(column[~unseen] for column in pairs), tuple(column[unseen] for column in pairs)
 
 
 def pairs_of(sweep: Sweep) -> tuple[Tensor, ...] | None:
@@ -231,7 +231,7 @@ ON_GRID = 1e-2
 """On a grid a weight has further to go."""
 
 BATCH = 32
-HELD, FEWEST = 8, 4
+EVERY, FEWEST = 8, 4
 """Every eighth sample is held out, where that makes four or more."""
 
 TINY = 1e-6

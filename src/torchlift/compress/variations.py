@@ -22,8 +22,8 @@ MOVED = 0.1
 SHORT = 4
 """Dimensions shorter than this are neither mirrored nor moved along."""
 
-PART = 8
-"""Inputs are moved by at most this part of a dimension."""
+REACH = 8
+"""Inputs are moved by at most 1 / REACH of a dimension."""
 
 SAMPLES = 64
 
@@ -48,7 +48,7 @@ def mirrored(dim: int, x: Tensor, chance: Tensor) -> Tensor:
 
 def moved(dim: int, x: Tensor, chance: Tensor) -> Tensor:
     """All samples by as much, along a dimension, around its end."""
-    farthest = max(1, x.shape[dim] // PART)
+    farthest = max(1, x.shape[dim] // REACH)
     return x.roll(round(farthest * (2 * float(chance[-1]) - 1)), dim)
 
 
