@@ -1,8 +1,8 @@
-"""A journal of solved layers: what is written down is not solved again.
+"""Solved layers of a call: what is in the journal is not solved again.
 
 The steps of a call depend on the model, the data and the settings alone, so that a call that was
-interrupted simply
-runs again: each step that the journal has returns at once.
+interrupted simply runs again: each step that the journal has returns at once. A line of the journal is a
+step, its tensors are in a file beside it.
 """
 
 import hashlib
@@ -18,31 +18,34 @@ from torch import Tensor, nn
 from torchlift import files
 from torchlift.compress.calibration import distributed
 from torchlift.errors import CheckpointError
+from torchlift.journal import Journal
 
 Step = dict[str, Tensor]
 
 
 class StepJournal:
-    """Steps by number, in files of a folder; without a folder nothing is kept."""
+    """Steps by number, in a folder; without a folder nothing is kept. The journal's owner is the call."""
 
     def __init__(self, folder: Path | None, identity: str, *, resume: bool = False) -> None:
         self.folder = None if folder is None else folder / "layers"
-        self.number = 0
+        self.number, self.solved = 0, 0
         if self.folder is None:
             return
-        mark = self.folder / "call.json"
-        if mark.exists():
+        self.journal = Journal(self.folder / "steps.jsonl", identity)
+        if self.journal.path.exists():
             if not resume:
                 raise CheckpointError(
                     f"{folder} holds an earlier compress: pass resume=True, or another folder."
                 )
-            if json.loads(mark.read_text())["call"] != identity:
+            try:
+                self.solved = sum("step" in record for record in self.journal.read())
+            except CheckpointError as error:
                 raise CheckpointError(
-                    f"{folder} belongs to another model, data or targets: pass another folder."
-                )
+                    f"{folder} belongs to another model, data or targets, or is damaged: pass another folder."
+                ) from error
         elif self.writes:
             self.folder.mkdir(parents=True, exist_ok=True)
-            files.write(mark, json.dumps({"call": identity}).encode())
+            self.journal.append({})
 
     @property
     def writes(self) -> bool:
@@ -55,11 +58,12 @@ class StepJournal:
         if self.folder is None:
             return compute()
         path = self.folder / f"{number:05d}.safetensors"
-        if path.exists():
+        if number < self.solved:
             return load(path.read_bytes())
         step = {name: t.detach().cpu().contiguous().clone() for name, t in compute().items()}
         if self.writes:
             files.write(path, save(step))
+            self.journal.append({"step": number})
         return step
 
 
