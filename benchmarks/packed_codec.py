@@ -75,13 +75,13 @@ def row(given: list[Item], rounds: int) -> dict[str, float]:
     size = least = 0
     for _ in range(rounds):
         start = time.process_time()
-        written = tensors.write(given)
+        written = tensors.write_items(given)
         encoding.append(megabytes / (time.process_time() - start))
         data = b"".join(written.streams)
         size, least = len(data) + len(zlib.compress(written.plan, 9)), written.ideal
         start = time.process_time()
         budget = Budget(2**32, 2**16 + len(data))
-        again = list(tensors.read(written.plan, io.BytesIO(data), 0, len(data), budget))
+        again = list(tensors.read_items(written.plan, io.BytesIO(data), 0, len(data), budget))
         decoding.append(megabytes / (time.process_time() - start))
         for one, other in zip(given, again, strict=True):
             assert torch.equal(one.value.view(torch.int32), other.value.view(torch.int32))

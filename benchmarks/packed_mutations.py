@@ -21,7 +21,7 @@ from torchlift.packed.file import COMMON, FRONT, MAGIC, Opened, packed
 from torchlift.packed.into import sizes_of
 from torchlift.packed.layers import LAYERS, build
 from torchlift.packed.sealing import SIZE, seal
-from torchlift.packed.tensors import Item, write
+from torchlift.packed.tensors import Item, write_items
 from torchlift.packed.trees import slots
 
 SEALED = 0
@@ -362,7 +362,7 @@ def draw_tree(rng: random.Random, depth: int = 0) -> Any:
 
 def assembled(header: Any, items: list[Item]) -> bytes:
     """A file with any header and any items, sealed."""
-    written = write(items)
+    written = write_items(items)
     engine = zlib.compressobj(zdict=COMMON)
     text = engine.compress(json.dumps(header).encode()) + engine.flush()
     plan = zlib.compress(written.plan)

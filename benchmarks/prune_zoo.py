@@ -27,13 +27,13 @@ from prune_models import MODELS
 from shrink_table import theirs
 from torchlift.channels.copies import sharing
 from torchlift.channels.couplings import couplings
-from torchlift.channels.cuts import masked
-from torchlift.channels.equality import apart, both
+from torchlift.channels.cuts import masked_copy
+from torchlift.channels.equality import both, output_difference
 from torchlift.channels.example_inputs import PinnedOutput
 from torchlift.channels.follow import Trace
 from torchlift.channels.follow.products import UNFOLLOWED
-from torchlift.channels.prune import INHERENT, followed
-from torchlift.channels.scores import PruningChoice, chosen, scores_of
+from torchlift.channels.prune import INHERENT, traced_groups
+from torchlift.channels.scores import PruningChoice, chosen_channels, scores_of
 from torchlift.channels.surgery import usable
 from torchlift.deploy import prune
 
@@ -61,19 +61,19 @@ def bound(model: nn.Module, trace: Trace) -> float:
 
 def zeroed(model: nn.Module, x: Any) -> tuple[list[nn.Module], Any, Trace]:
     """The model with the channels that go set to zero: of all groups, and of those that its code supports."""
-    trace, given = followed(model, x, None, 0.5)
+    trace, given = traced_groups(model, x, None, 0.5)
     models: list[nn.Module] = []
     for groups in (couplings(trace), usable(model, trace, given, None)):
         free = [c for c in groups if not c.blocked and c.channels > 1]
-        gone = chosen(free, scores_of(model, free, PruningChoice()), PruningChoice())
-        models.append(masked(model, free, gone, trace.scaled))
+        gone = chosen_channels(free, scores_of(model, free, PruningChoice()), PruningChoice())
+        models.append(masked_copy(model, free, gone, trace.scaled))
     return models, given, trace
 
 
 def gap(model: nn.Module, small: nn.Module, given: Any) -> float:
     """How far two models are apart."""
     outputs = both(PinnedOutput(model, None), PinnedOutput(sharing(small), None), [given])
-    return float("inf") if outputs is None else apart(*outputs[:2])
+    return float("inf") if outputs is None else output_difference(*outputs[:2])
 
 
 class Said(logging.Handler):

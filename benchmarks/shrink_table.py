@@ -131,13 +131,15 @@ def ours(model: nn.Module, x: Any) -> nn.Module:
 
 def masked_by_us(model: nn.Module, x: Any) -> nn.Module:
     """The dense model with the channels that :func:`ours` cuts set to zero."""
-    from torchlift.channels.cuts import masked
+    from torchlift.channels.cuts import masked_copy
     from torchlift.channels.follow import traced
-    from torchlift.channels.scores import PruningChoice, chosen, scores_of
+    from torchlift.channels.scores import PruningChoice, chosen_channels, scores_of
     from torchlift.channels.surgery import usable
 
     free = [c for c in usable(model, traced(model, x, values=False)[0], x) if not c.blocked]
-    return masked(model, free, chosen(free, scores_of(model, free, PruningChoice()), PruningChoice()))
+    return masked_copy(
+        model, free, chosen_channels(free, scores_of(model, free, PruningChoice()), PruningChoice())
+    )
 
 
 def theirs(model: nn.Module, x: Any, note: Callable[[Any, Any], object] | None = None) -> nn.Module:

@@ -103,16 +103,16 @@ class Everywhere(contextlib.nullcontext[None]):
     parents = ("Global",)
 
 
-def product(left: Tensor, right: Tensor, *_: Any) -> int:
+def product_flops(left: Tensor, right: Tensor, *_: Any) -> int:
     """Of one matrix with another, or of each of a batch."""
     return 2 * left.numel() * right.shape[-1]
 
 
 PRODUCTS: dict[Any, Callable[..., int]] = {
-    torch.ops.aten.mm: product,
-    torch.ops.aten.bmm: product,
-    torch.ops.aten.addmm: lambda _, *both: product(*both),
-    torch.ops.aten.baddbmm: lambda _, *both: product(*both),
+    torch.ops.aten.mm: product_flops,
+    torch.ops.aten.bmm: product_flops,
+    torch.ops.aten.addmm: lambda _, *both: product_flops(*both),
+    torch.ops.aten.baddbmm: lambda _, *both: product_flops(*both),
 }
 """What block solvers call thousands of times: as torch counts it, without its trees of shapes."""
 

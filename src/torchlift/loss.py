@@ -74,7 +74,7 @@ def output(result: Any) -> Tensor:
     raise DataError(f"no prediction in a model output of type {type(result).__name__}; pass a loss callable.")
 
 
-def rows(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def score_rows(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Class scores and labels, with sequences (n, t, classes) and (n, t) laid out as rows."""
     if prediction.ndim > 2 and target.shape == prediction.shape[:-1]:
         return prediction.flatten(0, -2), target.flatten()
@@ -133,10 +133,10 @@ class Supervised:
     def criterion(self, prediction: Tensor, target: Tensor) -> Tensor:
         """The loss of a prediction."""
         if self.module is not None:
-            pair = (rows if self.name == "cross_entropy" else aligned)(prediction, target)
+            pair = (score_rows if self.name == "cross_entropy" else aligned)(prediction, target)
             return self.module.to(prediction.device)(*pair)
         if self.name == "cross_entropy":
-            return functional.cross_entropy(*rows(prediction, target))
+            return functional.cross_entropy(*score_rows(prediction, target))
         if self.name == "mse":
             return functional.mse_loss(*aligned(prediction, target))
         return functional.binary_cross_entropy_with_logits(*aligned(prediction, target))
@@ -148,7 +148,7 @@ class Supervised:
         if self.name == "bce":
             prediction, target = aligned(prediction, target)
             return ((prediction > 0) == (target > 0.5)).float().mean()
-        prediction, target = rows(prediction, target)
+        prediction, target = score_rows(prediction, target)
         labels = target.argmax(1) if target.is_floating_point() else target
         labeled = labels != -100  # cross_entropy's ignore_index
         return (prediction.argmax(1) == labels)[labeled].float().mean()

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from torchlift.channels.couplings import couplings
 from torchlift.channels.follow import traced
-from torchlift.channels.follow.labels import Labels, compressed
+from torchlift.channels.follow.labels import Labels, compressed_labels
 from torchlift.deploy import prune, shrink, shrinkable
 
 
@@ -47,9 +47,9 @@ def test_what_meets_the_unknown_stays_for_the_first_reason():
 
 def test_compression_keeps_what_differs():
     rows = torch.arange(3)[:, None].expand(3, 4)
-    assert compressed(rows).shape == (3, 1)
-    assert compressed(torch.zeros(3, 4)).shape == (1, 1)
-    assert compressed(torch.arange(12).reshape(3, 4)).shape == (3, 4)
+    assert compressed_labels(rows).shape == (3, 1)
+    assert compressed_labels(torch.zeros(3, 4)).shape == (1, 1)
+    assert compressed_labels(torch.arange(12).reshape(3, 4)).shape == (3, 4)
 
 
 class Grouped(nn.Module):

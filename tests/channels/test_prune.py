@@ -7,8 +7,8 @@ from torch.testing import assert_close
 
 from torchlift.channels import prune as pruning
 from torchlift.channels import scores as criteria
-from torchlift.channels.cuts import masked
-from torchlift.channels.scores import PruningChoice, chosen, scores_of
+from torchlift.channels.cuts import masked_copy
+from torchlift.channels.scores import PruningChoice, chosen_channels, scores_of
 from torchlift.deploy import mask_weights, plan, prune
 from torchlift.deploy.measuring import count_macs
 from torchlift.errors import SelectionError, TorchliftError
@@ -69,8 +69,8 @@ def test_half_of_the_channels_go_and_the_rest_computes_what_the_masked_model_doe
     small = prune(model, x, 0.5, criterion=criterion, scope=scope, loss=loss, round_to=1)
     choice = PruningChoice(ratio=0.5, criterion=criterion, scope=scope, loss=loss)
     free = list(plan(model, x).couplings.values())
-    gone = chosen(free, scores_of(model, free, choice), choice)
-    assert_close(small(x), masked(model, free, gone)(x), atol=1e-5, rtol=1e-5)
+    gone = chosen_channels(free, scores_of(model, free, choice), choice)
+    assert_close(small(x), masked_copy(model, free, gone)(x), atol=1e-5, rtol=1e-5)
     total = sum(c.channels for c in free)
     assert sum(int(g.sum()) for g in gone) == pytest.approx(total / 2, abs=len(free))
     assert size(small) < 0.6 * size(model)

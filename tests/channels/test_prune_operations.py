@@ -8,10 +8,10 @@ from torch.testing import assert_close
 
 import torchlift as tl
 from torchlift.channels.couplings import couplings
-from torchlift.channels.cuts import masked
+from torchlift.channels.cuts import masked_copy
 from torchlift.channels.follow import traced
-from torchlift.channels.prune import followed
-from torchlift.channels.scores import PruningChoice, chosen, scores_of
+from torchlift.channels.prune import traced_groups
+from torchlift.channels.scores import PruningChoice, chosen_channels, scores_of
 from torchlift.channels.surgery import usable
 from torchlift.deploy import prune
 from torchlift.errors import TorchliftError
@@ -23,10 +23,13 @@ def size(model: nn.Module) -> int:
 
 def reference(model: nn.Module, x: Tensor, output=None) -> nn.Module:
     """The model with the channels that go set to zero."""
-    trace, given = followed(model, x, output, 0.5)
+    trace, given = traced_groups(model, x, output, 0.5)
     free = [c for c in usable(model, trace, given, output) if not c.blocked]
-    return masked(
-        model, free, chosen(free, scores_of(model, free, PruningChoice()), PruningChoice()), trace.scaled
+    return masked_copy(
+        model,
+        free,
+        chosen_channels(free, scores_of(model, free, PruningChoice()), PruningChoice()),
+        trace.scaled,
     )
 
 

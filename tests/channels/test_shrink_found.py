@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from torchlift.channels.cuts import masked
+from torchlift.channels.cuts import masked_copy
 from torchlift.deploy import channel_groups, plan, prune, shrink, shrinkable
 from torchlift.errors import TorchliftError
 
@@ -19,7 +19,7 @@ def size(model: nn.Module) -> int:
 def halved(model: nn.Module, x: object) -> nn.Module:
     """The model with the first half of every group of channels zero."""
     couplings = list(plan(model, x).couplings.values())
-    return masked(model, couplings, [torch.arange(c.channels) < c.channels // 2 for c in couplings])
+    return masked_copy(model, couplings, [torch.arange(c.channels) < c.channels // 2 for c in couplings])
 
 
 def llama(**more: int) -> nn.Module:

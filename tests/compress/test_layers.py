@@ -7,7 +7,7 @@ from torch import nn
 
 from torchlift.compress.lags import lagged_gram
 from torchlift.compress.linear_maps import BlockedMap, LinearMap, maps_in
-from torchlift.core.stored import spread
+from torchlift.core.stored import spread_step
 
 LAYERS = {
     "linear": (nn.Linear(5, 3), (2, 4, 5)),
@@ -51,7 +51,7 @@ def test_a_layer_is_its_matrix(name: str) -> None:
         step = matrix.abs().amax(-1, keepdim=True)
         levels = one.tensor(layer, matrix / step, weight.shape)
         torch.testing.assert_close(
-            levels * spread(one.step_tensor(layer, step, weight.shape), weight.shape), weight
+            levels * spread_step(one.step_tensor(layer, step, weight.shape), weight.shape), weight
         )
         gram = one.gram(layer, ((x,), {}))
         assert (gram is None) == (name != "long kernel")

@@ -53,7 +53,7 @@ def test_decoded_copies_are_used_and_follow_their_source(cifar, monkeypatch):
     folder, records = cifar
     first = data.cifar10(folder)
     with monkeypatch.context() as patch:
-        patch.setattr("torchlift.data.images.read", lambda *_: pytest.fail("decoded twice"))
+        patch.setattr("torchlift.data.images.read_decompressed", lambda *_: pytest.fail("decoded twice"))
         assert torch.equal(data.cifar10(folder)[0][0], first[0][0])
     (folder / "cifar10" / "test_batch.bin").write_bytes(records[11:].tobytes())
     assert len(data.cifar10(folder)[1][0]) == 1
@@ -76,7 +76,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(np, "save", full)
     with pytest.raises(OSError, match="no space"):
-        cache.write(tmp_path / "c" / "a.npy", np.zeros(3))
+        cache.write_cached(tmp_path / "c" / "a.npy", np.zeros(3))
     assert list((tmp_path / "c").iterdir()) == []
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import torchlift as tl
 from torchlift.channels.folding import fold_norms
 from torchlift.core import Task, store, stored
-from torchlift.deploy.integer import checked
+from torchlift.deploy.integer import calibration_batches
 from torchlift.deploy.integer_graph import weight_grid
 from torchlift.errors import TorchliftError
 from torchlift.lifts import LearnedStep
@@ -188,8 +188,10 @@ def test_integers_are_onnx_only_and_need_a_layer(tmp_path):
 def test_batches_with_labels_calibrate_too():
     data = torch.utils.data.TensorDataset(X, torch.zeros(16))
     loader = torch.utils.data.DataLoader(data, batch_size=5)
-    assert torch.equal(torch.cat(checked(X[:1], loader)), X)
-    assert torch.equal(torch.cat([part["x"] for part in checked({"x": X[:1]}, {"x": X, "labels": X})]), X)
+    assert torch.equal(torch.cat(calibration_batches(X[:1], loader)), X)
+    assert torch.equal(
+        torch.cat([part["x"] for part in calibration_batches({"x": X[:1]}, {"x": X, "labels": X})]), X
+    )
 
 
 def exact(graph, x: np.ndarray) -> np.ndarray:

@@ -59,11 +59,14 @@ def test_sweeps_never_end_above_where_they_start() -> None:
     model, x = encoder(), blob()
     with torch.no_grad():
         y, reg, box = model(x), tl.convex.TV(1e-3), tl.convex.Box(0.0, 1.0)
-        stages, blocks = reading.read(reading.affine_graph(model), (1, 8, 8), x), deep.Blocks(decades=0)
+        stages, blocks = (
+            reading.read_stages(reading.affine_graph(model), (1, 8, 8), x),
+            deep.Blocks(decades=0),
+        )
         u, z = deep.best_start(stages, y, reg, box, None, blocks)
         first = deep.block_energy(stages, 1.0, reg, box, u, z)
         watch = tl.convex.Watch(max_iter=60)
-        found = deep.descend(stages, y, reg, box, None, watch, blocks)
+        found = deep.descend_blocks(stages, y, reg, box, None, watch, blocks)
     assert bool((found.objective <= first).all())
     assert float(found.objective.sum()) < 0.5 * float(first.sum())
     assert not found.converged

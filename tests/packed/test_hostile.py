@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from forging import assembled, plant, replanned, rewritten
-from torchlift.packed.budget import Budget, PackedError, default_limit, product
+from torchlift.packed.budget import Budget, PackedError, bounded_product, default_limit
 from torchlift.packed.file import FRONT, Opened, load, packed
 from torchlift.packed.layers import build
 from torchlift.packed.sealing import SIZE, seal
@@ -237,11 +237,11 @@ def test_bytes_between_and_after_the_parts_are_refused():
 
 def test_limits_are_counted():
     assert default_limit(0) == 256 * 2**20
-    assert product([3, 0, 2**40]) == 0
+    assert bounded_product([3, 0, 2**40]) == 0
     with pytest.raises(PackedError, match="entries"):
-        product([2**30, 2**30])
-    with pytest.raises(PackedError, match="no list"):
-        product([-1])
+        bounded_product([2**30, 2**30])
+    with pytest.raises(PackedError, match="not a list"):
+        bounded_product([-1])
 
 
 @pytest.mark.parametrize("kind", ["mutated", "composed"])

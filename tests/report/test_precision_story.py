@@ -3,7 +3,13 @@
 import pytest
 
 from torchlift import report
-from torchlift.report.story.precision import histogram, layer_bits, precision_blocks, size_scatter, trade_off
+from torchlift.report.story.precision import (
+    bits_trade_off,
+    histogram,
+    layer_bits,
+    precision_blocks,
+    size_scatter,
+)
 
 
 def row(phase, epoch, **more):
@@ -32,12 +38,12 @@ def test_the_trade_off_takes_the_quantized_network_where_it_is_known():
         row("noise", 2, bits=2.5, metric=0.9, projected_metric=0.7),
         row("finetune", 3, bits=2.0, metric=0.85),
     ]
-    (scatter,) = trade_off(history, "accuracy")
+    (scatter,) = bits_trade_off(history, "accuracy")
     assert [(one.name, list(one.x), list(one.y)) for one in scatter.points] == [
         ("noise", [7.0, 2.5], [0.3, 0.7]),
         ("finetune", [2.0], [0.85]),
     ]
-    assert trade_off(history[2:], "accuracy") == []
+    assert bits_trade_off(history[2:], "accuracy") == []
     assert precision_blocks([row("base", 1, metric=0.9)], {}, "accuracy") == []
 
 

@@ -7,9 +7,9 @@ from torchlift.report import Bars, Scatter, Table
 from torchlift.report.story.sparsity import (
     layer_bars,
     sparsity_blocks,
+    sparsity_trade_off,
     target_and_achieved,
     tickets,
-    trade_off,
 )
 
 
@@ -42,12 +42,12 @@ def test_the_trade_off_takes_the_hard_network_where_it_is_known():
         row("lifted", 2, sparsity=0.8, metric=0.9, projected_metric=0.7),
         row("finetune", 3, sparsity=0.8, metric=0.85),
     ]
-    (scatter,) = trade_off(history, "accuracy")
+    (scatter,) = sparsity_trade_off(history, "accuracy")
     assert [(one.name, list(one.x), list(one.y)) for one in scatter.points] == [
         ("lifted", [20.0, 80.0], [0.3, 0.7]),
         ("finetune", [80.0], [0.85]),
     ]
-    assert trade_off(history[2:], "accuracy") == []
+    assert sparsity_trade_off(history[2:], "accuracy") == []
 
 
 def test_tickets_have_a_row_per_round():

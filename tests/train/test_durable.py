@@ -16,7 +16,7 @@ import torchlift as tl
 from torchlift.errors import CheckpointError
 from torchlift.train import Interrupted
 from torchlift.train.checkpoint import load
-from torchlift.train.history import read
+from torchlift.train.history import read_history
 
 HERE = Path(__file__).parent
 LIFTED = ("contrastive", "contrastive sweeps", "isgm", "bcd", "bcd in one batch", "splitting")
@@ -79,7 +79,9 @@ def alone_and_by_two(root: Path, *which: str) -> dict[str, float]:
         one, two = (load(place / "model.safetensors") for place in places)
         assert one.keys() == two.keys()
         weights = max(float((one[key] - two[key]).abs().max()) for key in one)
-        first, second = ([row["train_loss"] for row in read(place / "history.jsonl")] for place in places)
+        first, second = (
+            [row["train_loss"] for row in read_history(place / "history.jsonl")] for place in places
+        )
         losses = max(abs(a - b) for a, b in zip(first, second, strict=True))
         apart[folder.name] = max(weights, losses)
     return apart

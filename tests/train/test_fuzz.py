@@ -16,7 +16,7 @@ import forging  # noqa: F401  (finds the fuzzers' targets)
 from torchlift.errors import CheckpointError
 from torchlift.journal import Journal
 from torchlift.train.checkpoint import FORMAT, checkpoint_digest, load, save
-from torchlift.train.history import read
+from torchlift.train.history import read_history
 from torchlift.train.run.record import arguments, headed, read_record, to_toml
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
@@ -105,7 +105,7 @@ def test_an_edited_history_gives_its_rows_or_one_line(
     row = {"epoch": 1, "loss": 0.5}
     (tmp_path / "h").write_bytes(edited(Journal(tmp_path / "h").encode(row) * 3, edits))
     with contextlib.suppress(CheckpointError):
-        assert all(one == row for one in read(tmp_path / "h"))
+        assert all(one == row for one in read_history(tmp_path / "h"))
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.name)

@@ -8,7 +8,7 @@ import pytest
 
 from torchlift.errors import CheckpointError
 from torchlift.train.checkpoint import load
-from torchlift.train.history import History, read
+from torchlift.train.history import History, read_history
 from train.run.runs import data, model, run, same
 
 
@@ -28,9 +28,9 @@ def test_a_history_is_cut_back_to_a_mark(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b'{"half')
     again = History(path)
     again.rewind(mark)
-    assert again.rows == expected == read(path)
+    assert again.rows == expected == read_history(path)
     again.append({"epoch": 7})
-    assert [row["epoch"] for row in read(path)] == [0, 1, 7]
+    assert [row["epoch"] for row in read_history(path)] == [0, 1, 7]
     assert again.slice(1, 3) == again.rows[1:]
 
 
@@ -41,7 +41,7 @@ def test_one_of_several_processes_writes_and_all_keep_the_rows(tmp_path: Path) -
     reader.rewind(mark)
     reader.append({"epoch": 3})
     assert len(reader.rows) == 4
-    assert len(read(path)) == 3
+    assert len(read_history(path)) == 3
 
 
 @pytest.mark.parametrize("harm", ["cut", "edited", "gone", "no rows"])
@@ -86,9 +86,9 @@ def test_rows_of_a_life_without_a_checkpoint_do_not_come_back(tmp_path: Path) ->
 
     with pytest.raises(Killed):
         run(tmp_path, epochs=3, save_every=1e9, listener=kill)
-    assert len(read(tmp_path / "history.jsonl")) == 2
+    assert len(read_history(tmp_path / "history.jsonl")) == 2
     resumed = run(tmp_path, epochs=3, save_every=1e9, resume=True)
-    assert [row["epoch"] for row in read(tmp_path / "history.jsonl")] == [1, 2, 3]
+    assert [row["epoch"] for row in read_history(tmp_path / "history.jsonl")] == [1, 2, 3]
     assert same(resumed.model, run(None, epochs=3).model)
 
 
@@ -135,9 +135,9 @@ def test_rows_that_come_fast_reach_the_file_together(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "pwrite", lambda *given: (written.append(given[2]), real(*given))[1])
     path = tmp_path / "history.jsonl"
     history = filled(path, 300)
-    assert len(read(path)) < 300, "some wait"
+    assert len(read_history(path)) < 300, "some wait"
     mark = history.mark()
-    assert len(read(path)) == 300
+    assert len(read_history(path)) == 300
     assert len(written) < 100
     again = History(path)
     again.rewind(mark)
@@ -151,7 +151,7 @@ def test_rows_that_wait_are_written_when_a_run_fails(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="enough"):
         run(tmp_path, epochs=9, listener=stop, save_every=1e9)
-    assert [row["epoch"] for row in read(tmp_path / "history.jsonl")] == [1, 2, 3, 4, 5]
+    assert [row["epoch"] for row in read_history(tmp_path / "history.jsonl")] == [1, 2, 3, 4, 5]
 
 
 def test_a_write_cut_short_is_told_and_taken_up_again(

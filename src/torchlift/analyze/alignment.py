@@ -23,7 +23,7 @@ def cka(x: Tensor, y: Tensor, *, batch: int | None = None) -> float:
     if len(x) != len(y):
         raise DataError(f"cka compares representations of the same inputs, got {len(x)} and {len(y)} rows.")
     if batch is None:
-        return whole(x - x.mean(0), y - y.mean(0))
+        return whole_cka(x - x.mean(0), y - y.mean(0))
     if batch < 4:
         raise DataError(f"the unbiased estimate needs batches of at least 4, got {batch}.")
     parts = [(a, b) for a, b in zip(x.split(batch), y.split(batch), strict=True) if len(a) >= 4]
@@ -35,7 +35,7 @@ def cka(x: Tensor, y: Tensor, *, batch: int | None = None) -> float:
     return quotient(xy, (max(xx, 0.0) * max(yy, 0.0)) ** 0.5)
 
 
-def whole(x: Tensor, y: Tensor) -> float:
+def whole_cka(x: Tensor, y: Tensor) -> float:
     """Of centered representations, through whichever product is smaller."""
     if x.shape[1] + y.shape[1] <= 2 * len(x):
         return quotient(float((y.T @ x).square().sum()), float((x.T @ x).norm() * (y.T @ y).norm()))

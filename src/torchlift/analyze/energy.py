@@ -42,7 +42,7 @@ def arithmetic(bits: nn.Module | Tensor | Mapping[int, float], *, overhead: floa
     controlling mixed precisions in hardware (Park et al. 2018: 0.25), on both power and latency. Ours, beyond
     3 bits: one more adder adds what the third bit did, 1.42 in power and 0.19 in latency.
     """
-    shares = counted(bits)
+    shares = precision_counts(bits)
     total = sum(shares.values())
     if not total > 0 or any(p < 0 or p != int(p) or n < 0 for p, n in shares.items()):
         raise TorchliftError("bits are whole numbers from 0, with positive shares, of one weight or more.")
@@ -51,7 +51,7 @@ def arithmetic(bits: nn.Module | Tensor | Mapping[int, float], *, overhead: floa
     return Arithmetic((1 + overhead) * power, (1 + overhead) * latency)
 
 
-def counted(bits: nn.Module | Tensor | Mapping[int, float]) -> dict[int, float]:
+def precision_counts(bits: nn.Module | Tensor | Mapping[int, float]) -> dict[int, float]:
     """How many weights have each precision."""
     if isinstance(bits, nn.Module):
         precisions = [r.precision.flatten() for r in stored(bits).values() if r.precision is not None]

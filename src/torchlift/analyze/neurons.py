@@ -78,15 +78,15 @@ def zero_neurons(model: nn.Module, x: Any, fraction: float) -> dict[str, tuple[i
     for op in shape.of("activation"):
         after = shape.next(op)
         if op.layer and not isinstance(after, str) and after.kind == "layer":
-            into = norms(model.get_submodule(op.layer).get_parameter("weight"))
-            out = norms(model.get_submodule(after.name).get_parameter("weight").transpose(0, 1))
+            into = row_norms(model.get_submodule(op.layer).get_parameter("weight"))
+            out = row_norms(model.get_submodule(after.name).get_parameter("weight").transpose(0, 1))
             if len(into) == len(out):
                 small = (into < fraction * into.max()) & (out < fraction * out.max())
                 indices[op.layer] = tuple(small.nonzero().flatten().tolist())
     return indices
 
 
-def norms(weight: Tensor) -> Tensor:
+def row_norms(weight: Tensor) -> Tensor:
     """The norm of each row."""
     return weight.detach().flatten(1).norm(dim=1)
 

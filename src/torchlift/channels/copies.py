@@ -24,7 +24,7 @@ def sharing(model: nn.Module) -> nn.Module:
 def copied(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
     """A deep copy; ``memo`` as of ``copy.deepcopy``."""
     memo = {id(buffer): buffer.clone() for buffer in lone_buffers(model)} | (memo or {})
-    layers = [layer for layer in model.modules() if plain(type(layer))]
+    layers = [layer for layer in model.modules() if has_plain_attributes(type(layer))]
     for layer in layers:
         memo[id(layer)] = object.__new__(type(layer))
     for layer in layers:
@@ -54,7 +54,7 @@ def duplicate(value: Any, memo: dict[int, Any]) -> Any:
 
 
 @functools.cache
-def plain(kind: type[nn.Module]) -> bool:
+def has_plain_attributes(kind: type[nn.Module]) -> bool:
     """Whether modules of a class are their attributes and nothing else."""
     usual = (nn.Module.__setstate__, _ConvNd.__setstate__)
     own = any(getattr(kind, how, None) is not getattr(nn.Module, how, None) for how in HOW)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.channels.follow import Axis, Trace
-from torchlift.channels.follow.labels import Labels, compressed, varying
+from torchlift.channels.follow.labels import Labels, compressed_labels, varying
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,16 +81,16 @@ def costs_of(model: nn.Module, trace: Trace) -> Costs:
     for axis in trace.labels.axes:
         places.setdefault(axis.name, []).append((axis, trace.labels.roots(axis.labels)))
     products = tuple(
-        tuple((size, line(trace.labels, core, dim)) for size, core, dim in extents)
+        tuple((size, channel_line(trace.labels, core, dim)) for size, core, dim in extents)
         for extents in trace.readers.products
     )
     sizes = {name: tuple(p.shape) for name, p in model.named_parameters()}
     return Costs(sizes, {n: tuple(own) for n, own in places.items()}, products, trace.samples)
 
 
-def line(labels: Labels, core: Tensor | None, dim: int) -> Tensor | None:
+def channel_line(labels: Labels, core: Tensor | None, dim: int) -> Tensor | None:
     """The channels along a dimension, by representatives; None where they turned out to be one."""
-    core = None if core is None else compressed(labels.roots(core))
+    core = None if core is None else compressed_labels(labels.roots(core))
     if core is None or dim not in varying(core):
         return None
     return core.transpose(0, dim).reshape(core.shape[dim], -1)[:, 0]

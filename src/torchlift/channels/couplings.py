@@ -55,8 +55,8 @@ def couplings(trace: Trace) -> list[Coupling]:
     """The couplings of a trace: channels that touch the same dimensions of the same weights."""
     parent, places = trace.labels.parent, trace.labels.axes
     kinds = alike(trace)
-    every = torch.cat([whole([]), *(own for _, _, own in kinds)])
-    sizes = whole(len(own) for _, _, own in kinds)
+    every = torch.cat([whole_numbers([]), *(own for _, _, own in kinds)])
+    sizes = whole_numbers(len(own) for _, _, own in kinds)
     kind, number = torch.zeros_like(parent), torch.zeros_like(parent)
     kind[every] = torch.arange(len(kinds)).repeat_interleave(sizes)
     number[every] = torch.arange(len(every)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
@@ -95,7 +95,7 @@ def alike(trace: Trace) -> list[tuple[tuple[int, ...], str, Tensor]]:
     places, frozen = trace.labels.axes, trace.labels.frozen()
     reasons = ["", *dict.fromkeys(frozen.values())]
     why = torch.zeros_like(trace.labels.parent)
-    why[whole(frozen)] = whole(reasons.index(reason) for reason in frozen.values())
+    why[whole_numbers(frozen)] = whole_numbers(reasons.index(reason) for reason in frozen.values())
     pairs = (trace.labels.parent[1:] * len(places) + owners(places)).unique()
     touched = pairs % len(places)
     roots, counts = (pairs // len(places)).unique_consecutive(return_counts=True)
@@ -126,9 +126,9 @@ def within(places: list[Axis], mask: Tensor) -> list[bool]:
 
 def owners(places: list[Axis]) -> Tensor:
     """The number of the place of each label, but for label 0."""
-    return torch.arange(len(places)).repeat_interleave(whole(axis.size for axis in places))
+    return torch.arange(len(places)).repeat_interleave(whole_numbers(axis.size for axis in places))
 
 
-def whole(numbers: Iterable[int]) -> Tensor:
+def whole_numbers(numbers: Iterable[int]) -> Tensor:
     """Whole numbers, or none, as a tensor."""
     return torch.tensor(list(numbers), dtype=torch.int64)

@@ -33,7 +33,7 @@ def merged(cuts: Iterable[Cuts]) -> Cuts:
 
 
 @torch.no_grad()
-def masked(
+def masked_copy(
     model: nn.Module, groups: Sequence[Coupling], gone: Sequence[Tensor], scaled: Sequence[SliceNormed] = ()
 ) -> nn.Module:
     """A copy of the model in which all that writes or scales the channels ``gone`` (Boolean) is zero, and
@@ -77,7 +77,7 @@ def rescale(model: nn.Module, scaled: SliceNormed, before: Tensor) -> None:
         g.data = (g.detach().double() * ratio.reshape(shape)).to(g)
 
 
-def without(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
+def without_slices(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
     """The tensor less some slices of a dimension."""
     keep = torch.ones(tensor.shape[dim], dtype=torch.bool)
     keep[index] = False
@@ -96,7 +96,7 @@ def cut(model: nn.Module, cuts: Cuts) -> nn.Module:
         if name in lost and id(old) not in replaced:
             new = old.detach()
             for dim, index in lost[name].items():
-                new = without(new, dim, index)
+                new = without_slices(new, dim, index)
             new = new.contiguous()
             new = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
             replaced[id(old)] = new, lost[name]
@@ -128,7 +128,7 @@ def cut_record(owner: nn.Module, leaf: str, shape: torch.Size, lost: Mapping[int
         for dim, index in lost.items():
             if record.shape[dim] > 1:  # one for each slice, or for blocks of them
                 slices = record.repeat_interleave(shape[dim] // record.shape[dim], dim)
-                record = without(slices, dim, index)
+                record = without_slices(slices, dim, index)
         owner.register_buffer(form.format(leaf), record.contiguous(), persistent=False)
 
 
@@ -180,6 +180,6 @@ def cut_state(state: Mapping[str, object], parameter: Tensor, name: str, cuts: C
         if isinstance(value, Tensor) and value.ndim and value.shape == parameter.shape:
             for (owner, dim), index in cuts.items():
                 if owner == name:
-                    value = without(value, dim, index)
+                    value = without_slices(value, dim, index)
         small[key] = value
     return small

@@ -66,7 +66,7 @@ class Proof:
         considered = [(c, self.unwritten(c), self.readers(c)) for c in couplings]
         for _ in range(100):
             self.ignored = self.without(gone)
-            decided = [rounded(v, round_to) for v in spared([self.verdict(*one) for one in considered])]
+            decided = [rounded(v, round_to) for v in one_spared([self.verdict(*one) for one in considered])]
             first = first or decided
             after = torch.zeros_like(gone)
             for verdict in decided:
@@ -162,7 +162,7 @@ class Proof:
         return name, sums[:, reader.index] @ constant.to(weight.device)
 
 
-def spared(verdicts: list[Verdict]) -> list[Verdict]:
+def one_spared(verdicts: list[Verdict]) -> list[Verdict]:
     """No dimension loses all its slices, whatever couplings share it: the first channel stays."""
     left: dict[tuple[str, int], int] = {}
     for verdict in verdicts:

@@ -5,19 +5,19 @@ import math
 import torch
 from torch import Tensor, nn
 
-from torchlift.channels.example_inputs import Example, as_type, changed, noise, outputs, precise, sizes
+from torchlift.channels.example_inputs import Example, as_type, changed, noise, other_sizes, outputs, precise
 
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 
 
-def same(model: nn.Module, other: nn.Module, example: Example) -> bool:
+def same_function(model: nn.Module, other: nn.Module, example: Example) -> bool:
     """Whether two models (for evaluation) agree to 1e-6 of the largest output; where rounding in single
     precision leaves a doubt, double decides."""
-    gap = apart(tried(model, example), tried(other, example))
+    gap = output_difference(output_or_none(model, example), output_or_none(other, example))
     if gap <= TOLERANCE[torch.float64] or gap == float("inf"):
         return gap < float("inf")
     results = both(model, other, [example])
-    return results is not None and apart(*results[:2]) <= TOLERANCE[results[2]]
+    return results is not None and output_difference(*results[:2]) <= TOLERANCE[results[2]]
 
 
 def agree(model: nn.Module, other: nn.Module, example: Example, seen: tuple[Example, list[Tensor]]) -> bool:
@@ -28,20 +28,22 @@ def agree(model: nn.Module, other: nn.Module, example: Example, seen: tuple[Exam
     """
     there, theirs = seen
     own = next((p.dtype for p in model.parameters()), torch.float32)
-    first = apart(tried(model, as_type(there, own)), theirs)
+    first = output_difference(output_or_none(model, as_type(there, own)), theirs)
     for dtype, tolerance in TOLERANCE.items():
         model, other = (precise(one, dtype, own=True) for one in (model, other))
-        for inputs in sizes(changed(example, noise(1.0))):
+        for inputs in other_sizes(changed(example, noise(1.0))):
             inputs = as_type(inputs, dtype)
-            if (ours := tried(model, inputs)) is None:
+            if (ours := output_or_none(model, inputs)) is None:
                 continue
             if first > TOLERANCE[torch.float64]:
-                first = apart(*(tried(one, as_type(there, dtype)) for one in (model, other)))
-            return max(first, apart(ours, tried(other, inputs))) <= tolerance
+                first = output_difference(
+                    *(output_or_none(one, as_type(there, dtype)) for one in (model, other))
+                )
+            return max(first, output_difference(ours, output_or_none(other, inputs))) <= tolerance
     return False
 
 
-def tried(model: nn.Module, example: Example) -> list[Tensor] | None:
+def output_or_none(model: nn.Module, example: Example) -> list[Tensor] | None:
     """What a model gives; None where it fails."""
     try:
         return outputs(model, [example])
@@ -49,7 +51,7 @@ def tried(model: nn.Module, example: Example) -> list[Tensor] | None:
         return None
 
 
-def apart(ours: list[Tensor] | None, theirs: list[Tensor] | None) -> float:
+def output_difference(ours: list[Tensor] | None, theirs: list[Tensor] | None) -> float:
     """The largest difference in parts of the largest output (or of 1); infinite where it is not a number."""
     if ours is None or theirs is None or [a.shape for a in ours] != [b.shape for b in theirs]:
         return float("inf")

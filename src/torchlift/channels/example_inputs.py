@@ -183,7 +183,7 @@ def other_shapes(twin: nn.Module, example: Example) -> Iterator[Example]:
                 break
 
 
-def sizes(example: Example) -> Iterator[Example]:
+def other_sizes(example: Example) -> Iterator[Example]:
     """The example in other sizes, where it has any; at last as it is."""
     for factor in (0.5, 1.5, 2.0):
         other = changed(example, resized(example, factor))
@@ -242,7 +242,7 @@ def differ(example: Example, other: Example) -> bool:
     return [x.shape for x in tensors(example)] != [x.shape for x in tensors(other)]
 
 
-def inputs_of(model: nn.Module, names: set[str], examples: list[Example]) -> dict[str, list[Tensor]]:
+def layer_inputs(model: nn.Module, names: set[str], examples: list[Example]) -> dict[str, list[Tensor]]:
     """What each named layer is given, at every call, over all examples."""
     seen: dict[str, list[Tensor]] = {name: [] for name in names}
 

@@ -40,7 +40,7 @@ class CountedLayerNorm(nn.Module):
         x = x.movedim(1, -1) if self.channels_first else x
         whole = functional.pad(x, (0, self.count - x.shape[-1]))
         y = functional.layer_norm(whole, (self.count,), eps=self.eps).narrow(-1, 0, x.shape[-1])
-        y = scaled(y, self.weight, self.bias)
+        y = scale_and_shift(y, self.weight, self.bias)
         return y.movedim(-1, 1) if self.channels_first else y
 
     def extra_repr(self) -> str:
@@ -72,7 +72,7 @@ class CountedGroupNorm(nn.Module):
         y = functional.group_norm(whole, 1, eps=self.eps).narrow(1, 0, x.shape[1])
         shape = -1, *(1,) * (x.ndim - 2)
         weight, bias = (None if p is None else p.reshape(shape) for p in (self.weight, self.bias))
-        return scaled(y, weight, bias)
+        return scale_and_shift(y, weight, bias)
 
     def extra_repr(self) -> str:
         """Sizes."""
@@ -107,7 +107,7 @@ class CountedResponseNorm(nn.Module):
         return self.weight * (x * share) + self.bias + x
 
 
-def scaled(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+def scale_and_shift(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """y · w + b."""
     if weight is not None and bias is not None:
         return torch.addcmul(bias, y, weight)

@@ -28,7 +28,7 @@ def faster(twin: nn.Module, example: Example) -> tuple[torch.memory_format | Non
     least: dict[torch.memory_format, float] = {}
     outputs_of: dict[torch.memory_format, list[Tensor]] = {}
     for order in orders:
-        turn(layers, order)
+        lay_out(layers, order)
         try:
             spent, outputs_of[order] = timed(twin, example)
         except Exception:  # a view() that asks for channels first, or whatever a cut model's own code raises
@@ -37,7 +37,7 @@ def faster(twin: nn.Module, example: Example) -> tuple[torch.memory_format | Non
     both = [outputs_of[order] for order in dict.fromkeys(orders) if order in outputs_of]
     fine = len(both) == len(set(orders)) and all(near(a, b) for a, b in zip(both[0], both[-1], strict=True))
     best = min(least, key=least.__getitem__) if fine else None
-    turn(layers, best or torch.contiguous_format)
+    lay_out(layers, best or torch.contiguous_format)
     return best, outputs_of.get(best or torch.contiguous_format, [])
 
 
@@ -47,11 +47,11 @@ def lay(model: nn.Module, order: torch.memory_format | None) -> nn.Module:
     None: in the order they have. Values are the same; sums may round otherwise.
     """
     if order is not None:
-        turn(convolutions(model), order)
+        lay_out(convolutions(model), order)
     return model
 
 
-def turn(layers: Sequence[nn.Conv2d | nn.ConvTranspose2d], order: torch.memory_format) -> None:
+def lay_out(layers: Sequence[nn.Conv2d | nn.ConvTranspose2d], order: torch.memory_format) -> None:
     """Lay the weights of layers in this order."""
     for layer in layers:
         layer.weight.data = layer.weight.data.contiguous(memory_format=order)

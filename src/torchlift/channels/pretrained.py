@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from torchlift.channels.copies import sharing
-from torchlift.channels.equality import apart, tried
+from torchlift.channels.equality import output_difference, output_or_none
 from torchlift.channels.example_inputs import Example, Output, PinnedOutput
 from torchlift.channels.follow.norms import rms_form
 from torchlift.channels.layers import CountedGroupNorm, CountedLayerNorm, CountedResponseNorm
@@ -85,7 +85,7 @@ def rewrite_config(small: nn.Module, example: Example, output: Output) -> None:
         rescale_output(small, fields)
         config = copy.deepcopy(small.config)
         change(config, fields)
-        compare(small, config, example, output)
+        check_same_outputs(small, config, example, output)
     except NotUniform as why:
         log.warning(
             "%s keeps its old config, and from_pretrained will not take it: %s; or write it with "
@@ -115,7 +115,7 @@ def new_fields(small: nn.Module) -> dict[str, Any]:
         )
     if any(isinstance(module, COUNTED) for module in small.modules()):
         raise NotUniform("its layer norms still divide by the old width, which exact=False lets them forget")
-    sizes = {field: size_of(small, field, *axis) for field, axis in widths.items()}
+    sizes = {field: field_size(small, field, *axis) for field, axis in widths.items()}
     stream = next(iter(widths))
     heads = [field for field in widths if "head" in field]
     own = next((field for field in HEAD_SIZE if getattr(config, field, None)), None)
@@ -132,7 +132,7 @@ def new_fields(small: nn.Module) -> dict[str, Any]:
     return fields | ({own: each} if own else {}) | new_eps(small)
 
 
-def size_of(small: nn.Module, field: str, glob: str, dim: int) -> int:
+def field_size(small: nn.Module, field: str, glob: str, dim: int) -> int:
     """The one size that all weights of a field have."""
     sizes = {name: weight.shape[dim] for name, weight in small.named_parameters() if matches(name, glob)}
     if not sizes:
@@ -170,7 +170,7 @@ def rescale_output(small: nn.Module, fields: dict[str, Any]) -> None:
         whole.model_dim = width
 
 
-def compare(small: nn.Module, config: Any, example: Example, output: Output) -> None:
+def check_same_outputs(small: nn.Module, config: Any, example: Example, output: Output) -> None:
     """Raise where a model of this configuration with these weights is not the cut model."""
     with torch.device("meta"):
         twin = type(small)(config).eval()
@@ -186,6 +186,6 @@ def compare(small: nn.Module, config: Any, example: Example, output: Output) -> 
     for name in [name for name, buffer in twin.named_buffers() if buffer.is_meta]:
         owner, _, leaf = name.rpartition(".")
         modules[owner].register_buffer(leaf, buffers[name], persistent=False)
-    pair = [tried(PinnedOutput(model, output).eval(), example) for model in (sharing(small), twin)]
-    if apart(*pair) > 1e-5:
+    pair = [output_or_none(PinnedOutput(model, output).eval(), example) for model in (sharing(small), twin)]
+    if output_difference(*pair) > 1e-5:
         raise NotUniform("its code computes with the old widths")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchlift.channels.copies import copied
 from torchlift.channels.costs import costs_of
 from torchlift.channels.couplings import TABLE, Coupling, couplings
-from torchlift.channels.cuts import masked
+from torchlift.channels.cuts import masked_copy
 from torchlift.channels.dead_channels import Verdict
 from torchlift.channels.equality import agree
 from torchlift.channels.example_inputs import Example, Output, PinnedOutput, batch_of, changed, noise
@@ -22,7 +22,7 @@ from torchlift.channels.follow.trace import OUTPUT
 from torchlift.channels.layout import faster, lay, timed
 from torchlift.channels.pretrained import rewrite_config
 from torchlift.channels.resizing import CONV, TRANSPOSED
-from torchlift.channels.scores import Criterion, Loss, PruningChoice, Scope, chosen, scores_of
+from torchlift.channels.scores import Criterion, Loss, PruningChoice, Scope, chosen_channels, scores_of
 from torchlift.channels.shrink import shrunk
 from torchlift.channels.surgery import operate, surgery, usable
 from torchlift.core import matches, select
@@ -71,7 +71,7 @@ def prune(
     choice = PruningChoice(
         ratio=ratio, criterion=criterion, scope=scope, loss=loss, skip=skip, round_to=multiple
     )
-    trace, inputs = followed(model, example, output, ratio)
+    trace, inputs = traced_groups(model, example, output, ratio)
     for glob in [*(ratio if isinstance(ratio, Mapping) else ()), *([skip] if skip else ())]:
         select([name for name, _ in model.named_modules() if name], glob, "prune")
     every = [c for c in couplings(trace) if c.channels > 1]
@@ -82,17 +82,17 @@ def prune(
         free = [c for c in candidates if not c.blocked and not left_out(c, choice)]
         if round_to == "auto" and parameters is None and macs is None:
             choice = widths(model, trace, free, choice, example, exact=exact)
-        gone = picked(model, trace, free, choice, parameters, macs)
+        gone = channels_to_cut(model, trace, free, choice, parameters, macs)
         small = operate(model, trace, surgery(verdicts(free, gone)), exact=exact)
-        if exact and checked(small, masked(model, free, gone, trace.scaled).eval(), inputs, output):
+        if exact and verified_cut(small, masked_copy(model, free, gone, trace.scaled).eval(), inputs, output):
             say_what_stays(candidates)
             rewrite_config(small, example, output)
             return small
-    zeroed = masked(model, free, gone, trace.scaled)  # constants to fold, or a cut that is not possible
+    zeroed = masked_copy(model, free, gone, trace.scaled)  # constants to fold, or a cut that is not possible
     return shrunk(zeroed, example, exact=exact, output=output)[0]
 
 
-def followed(
+def traced_groups(
     model: nn.Module, example: Example, output: Output, ratio: float | Mapping[str, float]
 ) -> tuple[Trace, Example]:
     """The model's trace; convolutions in groups lose whole groups or as many channels of each, whichever
@@ -106,7 +106,9 @@ def followed(
 
     def left(trace: Trace) -> float:
         free = [c for c in couplings(trace) if c.channels > 1 and not c.blocked]
-        gone = chosen(free, scores_of(model, free, PruningChoice(ratio=ratio)), PruningChoice(ratio=ratio))
+        gone = chosen_channels(
+            free, scores_of(model, free, PruningChoice(ratio=ratio)), PruningChoice(ratio=ratio)
+        )
         roots = [torch.zeros(0, dtype=torch.int64), *(c.roots[g] for c, g in zip(free, gone, strict=True))]
         return costs_of(model, trace).parameters(torch.cat(roots))
 
@@ -147,7 +149,7 @@ def widths(
     options: dict[tuple[int, ...], tuple[PruningChoice, nn.Module]] = {}
     for multiple in MULTIPLES:
         rounded = dataclasses.replace(choice, round_to=multiple, gently=multiple > 1)
-        gone = chosen(free, scores, rounded)
+        gone = chosen_channels(free, scores, rounded)
         counts = tuple(int(dead.sum()) for dead in gone)
         if counts not in options:
             small = operate(model, trace, surgery(verdicts(free, gone)), exact=exact).eval()
@@ -169,7 +171,7 @@ def widths(
     return options[best][0]
 
 
-def checked(small: nn.Module, reference: nn.Module, example: Example, output: Output) -> bool:
+def verified_cut(small: nn.Module, reference: nn.Module, example: Example, output: Output) -> bool:
     """Whether a cut model does what the reference (spent) does; if so, it is laid out to be fast."""
     trial, reference = (PinnedOutput(model, output).eval() for model in (copied(small), reference))
     for inputs in (changed(example, batch_of(1)), example):
@@ -181,7 +183,7 @@ def checked(small: nn.Module, reference: nn.Module, example: Example, output: Ou
     return False
 
 
-def picked(
+def channels_to_cut(
     model: nn.Module,
     trace: Trace,
     free: list[Coupling],
@@ -192,7 +194,7 @@ def picked(
     """The channels that go: by the ratio, or by what is to be left."""
     scores = scores_of(model, free, choice)
     if parameters is None and macs is None:
-        return chosen(free, scores, choice)
+        return chosen_channels(free, scores, choice)
     costs = costs_of(model, trace)
 
     def left(gone: list[Tensor]) -> float:
@@ -219,7 +221,7 @@ def aimed(
     """The channels whose removal meets the target: by the ratio, then one by one."""
 
     def at(ratio: float) -> list[Tensor]:
-        return chosen(free, scores, dataclasses.replace(choice, ratio=ratio))
+        return chosen_channels(free, scores, dataclasses.replace(choice, ratio=ratio))
 
     most = 0.999999
     target.check(left(at(most)), left(at(0.0)), "these cuts")

@@ -53,7 +53,7 @@ class PruningChoice:
         return next((ratio for glob, ratio in self.ratio.items() if matches(name, glob)), 0.0)
 
 
-def chosen(free: list[Coupling], scores: list[Tensor], choice: PruningChoice) -> list[Tensor]:
+def chosen_channels(free: list[Coupling], scores: list[Tensor], choice: PruningChoice) -> list[Tensor]:
     """Boolean, for each coupling: the channels that go."""
     if choice.scope == "global":
         ratio = choice.of("*")

@@ -14,7 +14,7 @@ from torchlift.channels.copies import sharing
 from torchlift.channels.couplings import couplings
 from torchlift.channels.cuts import carry, check_optimizer
 from torchlift.channels.dead_channels import Proof, Verdict
-from torchlift.channels.equality import difference, same
+from torchlift.channels.equality import difference, same_function
 from torchlift.channels.example_inputs import Example, Output, PinnedOutput, differ, few, other_shapes
 from torchlift.channels.follow import traced
 from torchlift.channels.follow.constants import FIXED
@@ -118,7 +118,7 @@ def decided(
         small = operate(model, trace, done, exact=exact)
         running = counting(sharing(small), output)
         if exact:
-            return small if all(same(twin, running, x) for x in (inputs, *shapes())) else None
+            return small if all(same_function(twin, running, x) for x in (inputs, *shapes())) else None
         return small if difference(twin, running, [inputs]) < float("inf") else None
 
     refused: dict[int, str] = {}

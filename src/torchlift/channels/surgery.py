@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from torchlift.channels.copies import copied, sharing
 from torchlift.channels.couplings import Coupling, couplings
-from torchlift.channels.cuts import Cuts, cut, cuts_of, merged, rescale, slice_norms, without
+from torchlift.channels.cuts import Cuts, cut, cuts_of, merged, rescale, slice_norms, without_slices
 from torchlift.channels.dead_channels import Proof, Verdict
 from torchlift.channels.example_inputs import Example, Output, PinnedOutput, outputs
 from torchlift.channels.follow import Shape, Trace
-from torchlift.channels.follow.labels import compressed, varying
+from torchlift.channels.follow.labels import compressed_labels, varying
 from torchlift.channels.follow.norms import is_response_norm, rms_form, scaled_rms
 from torchlift.channels.layers import CountedGroupNorm, CountedLayerNorm, CountedResponseNorm
 from torchlift.channels.resizing import count_again, countables, is_conv1d
@@ -60,7 +60,7 @@ def operate(model: nn.Module, trace: Trace, done: Surgery, *, exact: bool = True
     small = cut(folded, done.cuts | made_biases(model, done))
     for scaled, norms in before.items():
         gone = done.cuts.get((scaled.v, scaled.dim))
-        rescale(small, scaled, norms if gone is None else without(norms, 0, gone))
+        rescale(small, scaled, norms if gone is None else without_slices(norms, 0, gone))
     recount(small, trace, done.roots)
     return small
 
@@ -128,16 +128,18 @@ def recount(model: nn.Module, trace: Trace, gone: Tensor) -> None:
         name: countables(model.get_submodule(name)) for name in {shape.module for shape in trace.shapes}
     }
     for shape in trace.shapes:
-        for old, new in sizes(shape, trace, dead) if numbers_of[shape.module] & set(shape.sizes) else ():
+        for old, new in (
+            dimension_sizes(shape, trace, dead) if numbers_of[shape.module] & set(shape.sizes) else ()
+        ):
             changes.setdefault(shape.module, {}).setdefault(old, set()).add(new)
     for name, pairs in changes.items():
         clear = {old: min(new - {old}) for old, new in pairs.items() if len(new - {old}) == 1}
         count_again(model.get_submodule(name), clear)
 
 
-def sizes(shape: Shape, trace: Trace, dead: Tensor) -> list[tuple[int, int]]:
+def dimension_sizes(shape: Shape, trace: Trace, dead: Tensor) -> list[tuple[int, int]]:
     """(old, new) size of each dimension along which channels lie."""
-    core = compressed(trace.labels.roots(shape.core))
+    core = compressed_labels(trace.labels.roots(shape.core))
     result: list[tuple[int, int]] = []
     for dim in varying(core):
         flat = core.transpose(0, dim).reshape(core.shape[dim], -1)[:, 0]
@@ -175,11 +177,11 @@ def usable(
     """The couplings of two channels or more, blocked where no channel can be cut out of the running model."""
     every = [c for c in couplings(trace) if c.channels > 1]
     free = [c for c in every if not c.blocked]
-    fine = {id(c) for c in together(free, lambda some: runs(model, trace, some, example, output))}
+    fine = {id(c) for c in supported_together(free, lambda some: runs(model, trace, some, example, output))}
     return [c if c.blocked or id(c) in fine else dataclasses.replace(c, blocked=FIXED_SIZE) for c in every]
 
 
-def together(some: list[Coupling], fine: Callable[[list[Coupling]], bool]) -> list[Coupling]:
+def supported_together(some: list[Coupling], fine: Callable[[list[Coupling]], bool]) -> list[Coupling]:
     """The couplings that support a cut, and those that do with all others of their width: a model's code
     may take the width of one map for that of another."""
     good = supporting(some, fine)

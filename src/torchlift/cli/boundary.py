@@ -24,7 +24,7 @@ def guarded(app: App, arguments: Sequence[str]) -> int:
         try:
             return app(arguments, exit_on_error=False, print_error=False) or 0
         except CycloptsError as error:
-            return complain(one_line(str(error)), BAD_INPUT)
+            return complain(flag_line(str(error)), BAD_INPUT)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return FAILED
@@ -45,15 +45,15 @@ def complain(message: str, code: int) -> int:
 def judged(error: Exception) -> tuple[str, int]:
     """The line and the exit code for an error."""
     if is_a(error, "torchlift.errors", "DivergedError"):
-        return one_line(str(error)), FAILED
+        return flag_line(str(error)), FAILED
     if isinstance(error, OSError):
         reason = error.strerror or str(error) or type(error).__name__
-        return one_line(f"{error.filename}: {reason}" if error.filename else reason), BAD_INPUT
+        return flag_line(f"{error.filename}: {reason}" if error.filename else reason), BAD_INPUT
     if isinstance(error, ValueError) and str(error):
-        return one_line(str(error)), BAD_INPUT
+        return flag_line(str(error)), BAD_INPUT
     if isinstance(error, ModuleNotFoundError):
-        return one_line(f"{error}: install it, or see: torchlift doctor"), BAD_INPUT
-    return one_line(f"{type(error).__name__}: {error} (--debug shows where)"), FAILED
+        return flag_line(f"{error}: install it, or see: torchlift doctor"), BAD_INPUT
+    return flag_line(f"{type(error).__name__}: {error} (--debug shows where)"), FAILED
 
 
 def stopped(error: KeyboardInterrupt, arguments: Sequence[str]) -> str:
@@ -76,7 +76,7 @@ def is_a(error: BaseException, module: str, name: str) -> bool:
     return home is not None and isinstance(error, getattr(home, name))
 
 
-def one_line(text: str) -> str:
+def flag_line(text: str) -> str:
     """The text on one line, speaking of flags where the library speaks of arguments."""
     for argument, flag in FLAGS.items():
         text = text.replace(argument, flag)

@@ -7,7 +7,7 @@ from pathlib import Path
 from torchlift.cli.health import Look
 from torchlift.errors import CheckpointError
 from torchlift.train.checkpoint import load
-from torchlift.train.history import read
+from torchlift.train.history import read_history
 from torchlift.train.run.folder import ASIDE, run_folders
 from torchlift.train.run.holder import read_holder
 from torchlift.train.run.leftovers import OWNED, leftovers
@@ -103,7 +103,7 @@ def checkpoint_looks(folder: Path, record: Record) -> Iterator[Look]:
 def history_look(path: Path) -> Look:
     """Whether every row is whole; a run goes on behind the last one where the next was cut by a crash."""
     try:
-        rows = len(read(path))
+        rows = len(read_history(path))
     except CheckpointError as error:
         return Look("history", "error", str(error), "put it back, or --overwrite starts again")
     if path.read_bytes()[-1:] not in (b"", b"\n"):

@@ -10,7 +10,7 @@ from typing import Any
 
 def print_result(as_json: bool, data: Mapping[str, Any], text: str) -> None:
     """The result, in one of its two forms, on stdout."""
-    print(json.dumps(plain(data), ensure_ascii=False, allow_nan=False) if as_json else text)
+    print(json.dumps(jsonable(data), ensure_ascii=False, allow_nan=False) if as_json else text)
 
 
 def print_note(text: str) -> None:
@@ -18,17 +18,17 @@ def print_note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def plain(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """The value as JSON can hold it: no NaN, no tuples, paths as text."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str | int | bool) or value is None:
         return value
     if isinstance(value, Path):
         return str(value)
-    return [plain(item) for item in value] if isinstance(value, Sequence) else str(value)
+    return [jsonable(item) for item in value] if isinstance(value, Sequence) else str(value)
 
 
 def lines(facts: Mapping[str, object], width: int | None = None) -> str:

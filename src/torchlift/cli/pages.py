@@ -6,7 +6,7 @@ from typing import Any
 
 from torchlift import report
 from torchlift.cli.output import print_note
-from torchlift.train.history import read
+from torchlift.train.history import read_history
 from torchlift.train.run.record import flat, read_record
 
 KINDS = ("auto.json", "comparison.json", "tuning.json", "result.json", "run.toml")
@@ -33,7 +33,7 @@ def page_of_folder(folder: Path, kind: str) -> report.Page:
 
         return tuning_page(read_json(folder / kind))
     history = folder / "history.jsonl"
-    rows = read(history) if history.is_file() else []
+    rows = read_history(history) if history.is_file() else []
     if kind == "result.json":
         return report.run_page(rows, read_json(folder / kind))
     settings = flat(read_record(folder) or {})

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torchlift.channels.couplings import Coupling, Member
 from torchlift.channels.cuts import Cuts
 from torchlift.channels.dead_channels import Verdict
-from torchlift.channels.equality import difference, same
+from torchlift.channels.equality import difference, same_function
 from torchlift.channels.follow import Trace, traced
-from torchlift.channels.scores import PruningChoice, chosen, scores_of
+from torchlift.channels.scores import PruningChoice, chosen_channels, scores_of
 from torchlift.channels.shrink import decided
 from torchlift.channels.surgery import operate, surgery, usable
 from torchlift.compress.linear_maps import BlockedMap, EmbeddingMap, LinearMap, Projections
@@ -192,7 +192,7 @@ def ranked(
     """The order of one coupling's channels and, with ``whole``, their costs."""
     if not readers:
         choice = PruningChoice(ratio=count / coupling.channels)
-        (gone,) = chosen([coupling], scores_of(stream.work, [coupling], choice), choice)
+        (gone,) = chosen_channels([coupling], scores_of(stream.work, [coupling], choice), choice)
         return {"order": gone.nonzero().flatten(), "costs": torch.zeros(0)}
     moments = stream.moments([r.one for r in readers])
     surgeons = [surgeons_of(stream, r, moments[stream.key(r.one)], left[r.one.weight]) for r in readers]
@@ -351,7 +351,7 @@ def operated(stream: LayerStream, channels: Channels, gone: Mapping[str, Tensor]
     done = surgery(verdicts)
     exact = self_contained(stream.work)  # a class of the user has its own norms: refits make up
     small = operate(stream.work, channels.trace, done, exact=exact).eval()
-    if same(stream.work, small, example) or not (
+    if same_function(stream.work, small, example) or not (
         exact or difference(stream.work, small, [example]) == math.inf
     ):
         return small, done.cuts

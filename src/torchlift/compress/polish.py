@@ -21,7 +21,7 @@ from torchlift.compress.running import run
 from torchlift.compress.sweep import Sweep
 from torchlift.compress.variations import Variations
 from torchlift.core import Node, Problem, Task, WeightLift
-from torchlift.core.stored import Stored, spread, stored
+from torchlift.core.stored import Stored, spread_step, stored
 from torchlift.loss import call
 from torchlift.tree import move
 
@@ -36,7 +36,9 @@ class OnSteps(Node):
         super().__init__()
         self.weight = nn.Parameter(weight.clone())
         step = (
-            torch.zeros_like(weight) if record.step is None else spread(record.step, weight.shape).to(weight)
+            torch.zeros_like(weight)
+            if record.step is None
+            else spread_step(record.step, weight.shape).to(weight)
         )
         self.register_buffer("step", step.clone())
         self.register_buffer(

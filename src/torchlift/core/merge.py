@@ -19,7 +19,7 @@ def last_layer(module: nn.Module) -> nn.Module:
     return last_layer(module[-1]) if type(module) is nn.Sequential and len(module) else module
 
 
-def check(module: nn.Module, who: str) -> None:
+def check_mergeable(module: nn.Module, who: str) -> None:
     """An error unless a linear map after the module can be merged into it exactly."""
     layer = last_layer(module)
     if type(layer) not in LAYERS:

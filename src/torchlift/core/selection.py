@@ -100,7 +100,7 @@ def merged_groups(problem: nn.Module, layers: Sequence[Groups]) -> list[dict[str
 
 def reaches(glob: str, name: str, coordinate: Coordinate | None) -> bool:
     """Whether options under this glob are meant for a parameter."""
-    return matches(name, glob) and (coordinate is None or names(glob, coordinate))
+    return matches(name, glob) and (coordinate is None or names_coordinate(glob, coordinate))
 
 
 def reaching(globs: Iterable[str], problem: nn.Module) -> set[str]:
@@ -112,7 +112,7 @@ def reaching(globs: Iterable[str], problem: nn.Module) -> set[str]:
     }
 
 
-def names(glob: str, coordinate: Coordinate) -> bool:
+def names_coordinate(glob: str, coordinate: Coordinate) -> bool:
     """Whether a glob says the coordinate's own name, as ``"*logit"`` and ``"0.weight.logit"`` do."""
     return any(step.lstrip("*") == coordinate.name for step in re.split("[./]", glob))
 

@@ -69,7 +69,7 @@ def full_rank(step: Tensor, ndim: int) -> Tensor:
     return step if step.ndim == ndim else step.reshape(*step.shape, *[1] * (ndim - step.ndim))
 
 
-def spread(step: Tensor, shape: torch.Size) -> Tensor:
+def spread_step(step: Tensor, shape: torch.Size) -> Tensor:
     """A step for every entry of a weight of this shape, as a view where that is possible."""
     if not step_fits(step, shape):
         raise TorchliftError(f"a step of shape {tuple(step.shape)} does not fit a weight of {tuple(shape)}.")
@@ -91,14 +91,14 @@ def step_fits(step: Tensor, shape: torch.Size) -> bool:
 def levels_of(weight: Tensor, step: Tensor) -> Tensor:
     """round(weight / step), as int32; 0 where the step is 0."""
     wide = torch.promote_types(weight.dtype, torch.float32)
-    unit = spread(step, weight.shape).to(wide)
+    unit = spread_step(step, weight.shape).to(wide)
     return torch.where(unit == 0, 0.0, weight.detach().to(wide) / unit).round().to(torch.int32)
 
 
 def on_grid(levels: Tensor, step: Tensor, dtype: torch.dtype) -> Tensor:
     """step · levels in a number type; zeros are positive."""
     wide = torch.promote_types(dtype, torch.float32)
-    return (spread(step, levels.shape).to(wide) * levels).to(dtype) + 0.0
+    return (spread_step(step, levels.shape).to(wide) * levels).to(dtype) + 0.0
 
 
 def weight_of(record: Stored, dtype: torch.dtype) -> Tensor:
@@ -283,7 +283,7 @@ def scale_rows(module: nn.Module, name: str, factor: Tensor) -> None:
         return
     levels = levels_of(weight, step)
     shape = torch.Size([max(pair) for pair in zip(step.shape, factor.shape, strict=True)])
-    store(module, name, step=spread(step, shape) * factor, levels=levels)
+    store(module, name, step=spread_step(step, shape) * factor, levels=levels)
 
 
 def record_state(module: nn.Module) -> dict[str, Tensor]:

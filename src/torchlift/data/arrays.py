@@ -28,7 +28,10 @@ def read_arrays(path: str | Path, seed: int = 0) -> Splits:
     """
     path = Path(path).expanduser()
     arrays = open_arrays(path)
-    parts = {split: checked(f"{path.name}, {split}", *pair) for split, pair in pairs(path, arrays).items()}
+    parts = {
+        split: as_tensors(f"{path.name}, {split}", *pair)
+        for split, pair in pairs_by_split(path, arrays).items()
+    }
     for split, fraction in HELD_OUT.items():
         if split not in parts:
             if len(parts["train"][0]) < 4:
@@ -77,7 +80,7 @@ def check_unfolded(path: Path) -> None:
         )
 
 
-def pairs(path: Path, arrays: Arrays) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+def pairs_by_split(path: Path, arrays: Arrays) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
     """Inputs and targets by part."""
     names = (
         {"train": ("x", "y")} if "x" in arrays else {p: (f"x_{p}", f"y_{p}") for p in ("train", *HELD_OUT)}
@@ -92,7 +95,7 @@ def pairs(path: Path, arrays: Arrays) -> dict[str, tuple[NDArray[Any], NDArray[A
     return {split: (arrays[x], arrays[y]) for split, (x, y) in present.items()}
 
 
-def checked(who: str, x: NDArray[Any], y: NDArray[Any]) -> Pair:
+def as_tensors(who: str, x: NDArray[Any], y: NDArray[Any]) -> Pair:
     """Tensors, once the arrays are numbers, finite, of one length and not empty."""
     for name, array in (("x", x), ("y", y)):
         if array.dtype.kind not in "buif":

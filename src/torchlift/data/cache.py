@@ -36,11 +36,11 @@ def cached(name: str, sources: Sequence[Path], decode: Callable[[], NDArray[Any]
     except (OSError, ValueError, EOFError):  # none yet, or a damaged one
         array = decode()
     with contextlib.suppress(OSError):
-        write(path, array)
+        write_cached(path, array)
     return array
 
 
-def write(path: Path, array: NDArray[Any]) -> None:
+def write_cached(path: Path, array: NDArray[Any]) -> None:
     """Save so that no reader ever sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchlift.data.cache import cached
-from torchlift.data.sources import LoadError, locate, need, read, variant
+from torchlift.data.sources import LoadError, locate, need, read_decompressed, variant
 from torchlift.data.splits import Pair
 
 PIXELS = 3 * 32 * 32
@@ -46,7 +46,7 @@ def records(where: Path, name: str, files: list[str], labels: int = 1) -> Pair:
 
     def decode() -> NDArray[Any]:
         with ThreadPoolExecutor() as pool:
-            parts = list(pool.map(lambda file: read(where, file), files))
+            parts = list(pool.map(lambda file: read_decompressed(where, file), files))
         for file, label in zip(files, parts, strict=True):
             if not label or len(label) % size:
                 raise LoadError(
@@ -86,7 +86,7 @@ def idx_pairs(where: Path) -> tuple[Pair, Pair]:
 
 def idx(where: Path, file: str) -> Tensor:
     """An idx file: two zero bytes, type 8 (bytes), rank, big-endian sizes, then the values."""
-    data = read(where, file)
+    data = read_decompressed(where, file)
     rank = data[3] if len(data) > 3 else 0
     shape = np.frombuffer(data[4 : 4 + 4 * rank], ">u4").tolist() if len(data) >= 4 + 4 * rank else []
     if data[:3] != b"\x00\x00\x08" or len(data) != 4 + 4 * rank + math.prod(shape):

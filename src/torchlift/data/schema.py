@@ -1,6 +1,6 @@
 """What a model must be given, as data: columns and their words, pictures and their scale, names of classes.
 
-Readers write a schema beside the data they read; :func:`encode` reads new data by it, in the same way.
+Readers write a schema beside the data they read; :func:`encode_inputs` reads new data by it, in the same way.
 
     table:     {"kind": "table", "columns": [{"name", "words"?, "mean", "std"}, …], "target",
                 "classes" of the target or the "scale": {"mean", "std"} of its values}
@@ -22,7 +22,7 @@ Schema = Mapping[str, Any]
 ARRAYS = (".npz", ".npy")
 
 
-def encode(schema: Schema, data: Any) -> tuple[Tensor, list[str]]:
+def encode_inputs(schema: Schema, data: Any) -> tuple[Tensor, list[str]]:
     """Inputs of a model from new data (a file, a folder, an array, a tensor), and a name for each sample."""
     if isinstance(data, str | Path):
         path = Path(data).expanduser()

@@ -49,7 +49,7 @@ def variant(folder: Path, file: str) -> Path:
     raise LoadError(f"{folder} has no {file}, neither plain nor as {file}.gz or {file}.xz")
 
 
-def read(folder: Path, file: str) -> bytes:
+def read_decompressed(folder: Path, file: str) -> bytes:
     """The bytes of a file, decompressed by what its name ends in."""
     path = variant(folder, file)
     decompress = OPENERS[path.suffix if path.suffix in OPENERS else ""]

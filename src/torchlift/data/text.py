@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torchlift.data.sources import LoadError, locate, read
+from torchlift.data.sources import LoadError, locate, read_decompressed
 from torchlift.data.splits import Pair
 
 
@@ -29,7 +29,7 @@ class Translations(NamedTuple):
     test: list[tuple[str, str]]
 
 
-def encode(train: list[str], valid: list[str], test: list[str]) -> Text:
+def number_tokens(train: list[str], valid: list[str], test: list[str]) -> Text:
     """Number the tokens of the training stream in sorted order, and write all streams in them."""
     vocabulary = tuple(sorted(set(train)))
     number = {token: index for index, token in enumerate(vocabulary)}
@@ -60,7 +60,7 @@ def ptb(folder: str | Path | None = None, level: Literal["char", "word"] = "char
             return list("".join(line + "\n" for line in lines))
         return [word for line in lines for word in (*line.split(), "<eos>")]
 
-    return encode(tokens("train"), tokens("valid"), tokens("test"))
+    return number_tokens(tokens("train"), tokens("valid"), tokens("test"))
 
 
 def multi30k(folder: str | Path | None = None) -> Translations:
@@ -79,7 +79,9 @@ def multi30k(folder: str | Path | None = None) -> Translations:
 def lines_of(where: Path, file: str) -> list[str]:
     """The lines of a text file, stripped."""
     try:
-        return [line.strip() for line in read(where, file).decode().removesuffix("\n").split("\n")]
+        return [
+            line.strip() for line in read_decompressed(where, file).decode().removesuffix("\n").split("\n")
+        ]
     except UnicodeDecodeError as error:
         raise LoadError(f"{where / file} is not UTF-8 text ({error.reason} at byte {error.start})") from error
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from torchlift.data.text import Text, encode
+from torchlift.data.text import Text, number_tokens
 
 ADJECTIVES = ("old", "red", "small", "quiet")
 NOUNS = ("cat", "dog", "robin", "owl", "tractor", "clock")
@@ -38,4 +38,4 @@ def toy_text(n: int = 100_000, seed: int = 0) -> Text:
     draws = torch.randint(len(every), (n // shortest + 1,), generator=torch.Generator().manual_seed(seed))
     characters = list("".join(every[index] for index in draws.tolist())[:n])
     cuts = (int(0.8 * n), int(0.9 * n))
-    return encode(characters[: cuts[0]], characters[cuts[0] : cuts[1]], characters[cuts[1] :])
+    return number_tokens(characters[: cuts[0]], characters[cuts[0] : cuts[1]], characters[cuts[1] :])

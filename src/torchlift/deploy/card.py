@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from torchlift.deploy.measuring import count_bits, sizes
+from torchlift.deploy.measuring import count_bits, file_sizes
 
 if TYPE_CHECKING:
     from torchlift.train.run.result import Result
@@ -53,7 +53,7 @@ def card_of(result: "Result") -> dict[str, Any]:
 
 def draft_size(result: "Result") -> int:
     """About how many bytes of its file the card of a run will take, before the run: a little too many."""
-    return sizes(result.model, card_of(result))[0] - sizes(result.model)[0] + SLACK
+    return file_sizes(result.model, card_of(result))[0] - file_sizes(result.model)[0] + SLACK
 
 
 def targets_of(history: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:

@@ -36,7 +36,7 @@ def export_integer(
     from torchlift.deploy.integer_file import File  # which import onnx
     from torchlift.deploy.integer_graph import IntegerChoice
 
-    batches = checked(example, calibration)
+    batches = calibration_batches(example, calibration)
     with evaluating(model):
         folded = ranges_for_rounding(fold_norms(model, first_samples(batches, 2)))
         records = recorded_weights(folded)
@@ -60,14 +60,14 @@ def outputs_of(model: nn.Module, batch: Example) -> list[Array]:
         return [t.float().cpu().numpy() for t in outputs if t.is_floating_point()]
 
 
-def checked(example: Example, calibration: Any) -> list[Example]:
+def calibration_batches(example: Example, calibration: Any) -> list[Example]:
     """The calibration data in batches of the example's form: enough, finite, of its shapes."""
     if calibration is None:
         raise DataError(
             "export(integer=True) needs calibration data: pass calibration=x, 64 to 1,024 inputs."
         )
     batches = [piece for batch in in_batches(calibration, example) for piece in in_pieces(batch)]
-    count = sum(samples(batch) for batch in batches)
+    count = sum(sample_count(batch) for batch in batches)
     if count < SAMPLES:
         raise DataError(
             f"export needs {SAMPLES} calibration samples or more, got {count}: 64 to 1,024 are best."
@@ -116,14 +116,14 @@ def fitted(batch: Any, example: Example) -> Example:
     return batch[0] if isinstance(batch, tuple | list) and batch else batch
 
 
-def samples(batch: Example) -> int:
+def sample_count(batch: Example) -> int:
     """How many samples a batch has."""
     return max((len(t) for t in tensors(batch) if t.ndim), default=0)
 
 
 def in_pieces(batch: Example) -> Iterator[Example]:
     """A batch, BATCH samples at a time."""
-    count = samples(batch)
+    count = sample_count(batch)
     for start in range(0, count, BATCH):
         yield changed(batch, lambda t, a=start: t[a : a + BATCH] if t.ndim and len(t) == count else t)
 

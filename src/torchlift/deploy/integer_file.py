@@ -23,10 +23,10 @@ from torchlift.deploy.integer_graph import (
     IntegerChoice,
     NodePlan,
     OnnxGraph,
+    integer_model,
     layers_of,
     planned,
     prepare,
-    written,
 )
 from torchlift.deploy.integer_ranges import observed
 from torchlift.deploy.integer_weights import Recorded
@@ -103,7 +103,7 @@ class File:
     def variant(self, choice: IntegerChoice) -> tuple[Any, dict[str, str], NodePlan]:
         """The model with these operations left in float."""
         plan = planned(self.whole, choice)
-        return *written(self.whole, plan, self.ranges, self.records), plan
+        return *integer_model(self.whole, plan, self.ranges, self.records), plan
 
     def best(
         self, expected: list[list[Array]], example: Example
@@ -201,7 +201,7 @@ class File:
             "milliseconds": round(1000 * own, 4) if choice else None,
             "float_milliseconds": round(1000 * plain, 4) if choice else None,
             "output_error": error,
-            "operations": counted(integer.integer.values()),
+            "operations": count_operations(integer.integer.values()),
             "weights": weights,
             "one_step": choice is not None and choice.one_step,
             "float": dict(reasons),
@@ -230,7 +230,7 @@ def layers_left(whole: OnnxGraph, choice: IntegerChoice) -> bool:
     return bool(layers_of(whole, planned(whole, choice).integer))
 
 
-def counted(kinds: Iterable[str]) -> dict[str, int]:
+def count_operations(kinds: Iterable[str]) -> dict[str, int]:
     """How many operations of each class."""
     counts: dict[str, int] = {}
     for kind in kinds:

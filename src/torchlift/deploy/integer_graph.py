@@ -281,7 +281,7 @@ def clipped(whole: OnnxGraph, name: str) -> str | None:
     return reader.output[0]
 
 
-def written(
+def integer_model(
     whole: OnnxGraph, plan: NodePlan, ranges: Mapping[str, ActivationGrid], records: list[Recorded]
 ) -> tuple[Any, dict[str, str]]:
     """The model with integers, and what became of each weight."""

@@ -17,7 +17,7 @@ from torchlift.errors import TorchliftError
 from torchlift.flops import count_flops
 from torchlift.loss import call
 from torchlift.packed import tensors
-from torchlift.packed.file import FRONT, Content, describe
+from torchlift.packed.file import FRONT, Content, described_model
 from torchlift.packed.sealing import SIZE
 from torchlift.targets import card_bytes
 
@@ -63,7 +63,7 @@ def measure(
         copied = taken(model, example)
         macs = count_macs(copied, example)
         latency = median_latency(copied, example, repeats, warmup)
-    file_bytes, bound_bytes = sizes(model, card)
+    file_bytes, bound_bytes = file_sizes(model, card)
     parameters = list(model.parameters())
     return Measured(
         params=sum(p.numel() for p in parameters),
@@ -99,22 +99,22 @@ def batch_size(example: Any) -> int:
 def file_size(model: nn.Module) -> int:
     """Bytes of the packed file, inside a run with its card; of its tensors alone where the model itself
     cannot be written down."""
-    return sizes(model)[0] + card_bytes()
+    return file_sizes(model)[0] + card_bytes()
 
 
-def sizes(model: nn.Module, card: Mapping[str, Any] | None = None) -> tuple[int, int]:
+def file_sizes(model: nn.Module, card: Mapping[str, Any] | None = None) -> tuple[int, int]:
     """Bytes of the packed file and the least that it must say; shared tensors count once."""
-    content = contents(model, card)
-    written = tensors.write(content.items)
+    content = file_contents(model, card)
+    written = tensors.write_items(content.items)
     fixed = FRONT.size + len(content.text) + SIZE
     coded = len(zlib.compress(written.plan, 9)) + sum(map(len, written.streams))
     return fixed + coded, fixed + written.ideal
 
 
-def contents(model: nn.Module, card: Mapping[str, Any] | None = None) -> Content:
+def file_contents(model: nn.Module, card: Mapping[str, Any] | None = None) -> Content:
     """What the file of a model would say; its dense tensors alone where no file can hold it."""
     try:
-        return describe(model, card=card)
+        return described_model(model, card=card)
     except TorchliftError:
         unique = {id(t): t.detach() for t in model.state_dict().values() if isinstance(t, Tensor)}
         dense = [t for t in unique.values() if t.layout == torch.strided and not t.is_quantized]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlift.data.schema import encode
+from torchlift.data.schema import encode_inputs
 from torchlift.errors import TorchliftError
 from torchlift.loss import output
 from torchlift.packed.file import card_path, load, read_card
@@ -119,7 +119,7 @@ def predict(
     else:
         card = load_card(source) if card is None else card
         model = load_run(source, into=into, limit=limit)
-    inputs, samples = inputs_of(card.get("input", {}), data)
+    inputs, samples = new_inputs(card.get("input", {}), data)
     model = model.eval()
     first = next(model.parameters(), None)
     if first is not None:
@@ -149,15 +149,15 @@ def predict(
     )
 
 
-def inputs_of(schema: Mapping[str, Any], data: Any) -> tuple[list[Tensor], list[str]]:
+def new_inputs(schema: Mapping[str, Any], data: Any) -> tuple[list[Tensor], list[str]]:
     """The inputs of a model from new data, and a name for each sample."""
     shapes = schema.get("shapes")
     if shapes is None:
-        x, samples = encode(schema, data)
+        x, samples = encode_inputs(schema, data)
         return [x], samples
     if not isinstance(data, tuple) or len(data) != len(shapes):
         raise TorchliftError(f"the model takes {len(shapes)} inputs: give a tuple of {len(shapes)} arrays.")
-    parts = [encode({"shape": shape}, array) for shape, array in zip(shapes, data, strict=True)]
+    parts = [encode_inputs({"shape": shape}, array) for shape, array in zip(shapes, data, strict=True)]
     if len({len(samples) for _, samples in parts}) > 1:
         raise TorchliftError("the inputs have different numbers of samples: give as many of each.")
     return [x for x, _ in parts], parts[0][1]

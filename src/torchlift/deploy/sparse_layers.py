@@ -10,7 +10,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from torchlift.channels.example_inputs import Example, inputs_of
+from torchlift.channels.example_inputs import Example, layer_inputs
 
 
 class SparseLinear(nn.Module):
@@ -95,7 +95,7 @@ def sparse(model: nn.Module, example: Example) -> tuple[nn.Module, list[Executio
     layers = {
         n: m for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
     }
-    seen = inputs_of(model, set(layers), [example])
+    seen = layer_inputs(model, set(layers), [example])
     choices = [choose_execution(name, layer, seen[name][0]) for name, layer in layers.items() if seen[name]]
     for choice in choices:
         layer = layers[choice.layer]

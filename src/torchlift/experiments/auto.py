@@ -24,14 +24,14 @@ from torchlift.train import engine
 from torchlift.train.batches import Source, Tensors, source
 from torchlift.train.engines import processes as processes_of_run
 from torchlift.train.optimizers import ADAMW
-from torchlift.train.run.checks import as_task, check
+from torchlift.train.run.checks import as_task, check_run
 from torchlift.train.run.fit import labels
 from torchlift.train.run.folder import open_run
-from torchlift.train.run.identity import describe, describe_data, describe_model
+from torchlift.train.run.identity import describe_data, describe_model, describe_setting
 from torchlift.train.run.lock import claims
 from torchlift.train.run.names import named_optimizer
 from torchlift.train.run.record import Record, run_id
-from torchlift.train.run.values import encode
+from torchlift.train.run.values import as_toml_value
 
 
 @claims()
@@ -106,7 +106,7 @@ def auto(
     task = as_task(model, chosen.pop("loss", "cross_entropy"))
     batch = int(chosen.get("batch_size", 128))
     data = source(train, batch)
-    check(task, data, engine().device)
+    check_run(task, data, engine().device)
     higher, rate = metric_direction(task, chosen)
     constraints = Constraints(bytes, latency, accuracy, higher, rate)
     kept, dropped = accepted(candidates, task, constraints, data, batch, seed)
@@ -178,7 +178,9 @@ def describe_auto(
             name: describe_data(None if samples is None else source(samples, batch))
             for name, samples in parts
         },
-        "loss": describe(task.loss),
-        "candidates": {name: describe(arm) for name, arm in kept.items()},
-        "settings": encode({k: v for k, v in sorted(settings.items()) if k not in ("progress", "schema")}),
+        "loss": describe_setting(task.loss),
+        "candidates": {name: describe_setting(arm) for name, arm in kept.items()},
+        "settings": as_toml_value(
+            {k: v for k, v in sorted(settings.items()) if k not in ("progress", "schema")}
+        ),
     }

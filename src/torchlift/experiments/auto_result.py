@@ -15,7 +15,7 @@ from torchlift.experiments.candidates import PLAIN
 from torchlift.experiments.comparison import in_columns
 from torchlift.experiments.constraints import Constraints, Delivered
 from torchlift.experiments.delivery import SUFFIX, read_model
-from torchlift.train.checkpoint import disk_errors, write
+from torchlift.train.checkpoint import disk_errors, write_durable
 
 MODEL, RESULT = f"model{SUFFIX}", "auto.json"
 
@@ -125,11 +125,11 @@ class AutoResult:
     def saved(self) -> "AutoResult":
         """``model.tl``, ``card.json``, ``auto.json`` and, with the extra that draws it, ``report.html``."""
         file = self.folder / "models" / self.chosen.file
-        write(self.file, file.read_bytes())
+        write_durable(self.file, file.read_bytes())
         card = file.with_suffix(".card.json")
         if card.is_file():
-            write(self.folder / "card.json", card.read_bytes())
-        write(self.folder / RESULT, json.dumps(self.data(), default=str).encode())
+            write_durable(self.folder / "card.json", card.read_bytes())
+        write_durable(self.folder / RESULT, json.dumps(self.data(), default=str).encode())
         page = self.folder / "report.html"
         with contextlib.suppress(ImportError), disk_errors(page):
             self.report(page)

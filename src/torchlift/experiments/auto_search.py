@@ -32,7 +32,7 @@ from torchlift.experiments.halving import (
 from torchlift.experiments.ledger import Ledger
 from torchlift.experiments.onward import Onward, rest_of
 from torchlift.train.checkpoint import load
-from torchlift.train.run.identity import describe
+from torchlift.train.run.identity import describe_setting
 from torchlift.train.run.labels import folder_name
 
 RESERVE = 0.03
@@ -200,7 +200,7 @@ class AutoSearch:
         name, rate = point
         arm = self.arms[name]
         key = f"{name}, rate ×{rate:.3g}, {words}"
-        row = Delivered(key, name, describe(arm.recipe), level, rate, epochs, 0.0, 0.0)
+        row = Delivered(key, name, describe_setting(arm.recipe), level, rate, epochs, 0.0, 0.0)
         return Delivery(
             row=row,
             setup=self.setup,

@@ -12,7 +12,7 @@ import torch
 
 from torchlift.channels.example_inputs import taken
 from torchlift.deploy.measuring import latencies
-from torchlift.train.checkpoint import write
+from torchlift.train.checkpoint import write_durable
 from torchlift.train.run.result import Result, where_and_when
 
 PLAIN = "plain"
@@ -156,7 +156,7 @@ class Comparison:
 
     def write(self, folder: Path) -> None:
         """``comparison.json`` and ``report.html``."""
-        write(folder / "comparison.json", json.dumps(self.data(), default=str).encode())
+        write_durable(folder / "comparison.json", json.dumps(self.data(), default=str).encode())
         self.report(folder / "report.html")
 
     def report(self, path: str | Path) -> Path:

@@ -26,7 +26,7 @@ def input_pieces(x: Any, model: nn.Module) -> Iterator[Any]:
         raise DataError("there are no inputs to look at.")
 
 
-def label(op: Op) -> str:
+def activation_label(op: Op) -> str:
     """What an activation is called: the layer before it, else where it is computed."""
     return op.layer or f"{op.name}.{op.function}".strip(".")
 
@@ -47,7 +47,7 @@ def visit(model: nn.Module, x: Any, see: Visit) -> None:
         seen: dict[str, int] = {}
 
         def watch(op: Op, z: Tensor, a: Tensor, seen: dict[str, int] = seen) -> None:
-            name = label(op)
+            name = activation_label(op)
             seen[name] = seen.get(name, 0) + 1
             see(name if seen[name] == 1 else f"{name} ({seen[name]})", op, z, a)
 

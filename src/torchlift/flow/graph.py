@@ -156,7 +156,7 @@ def read_graph(model: nn.Module, leaf: Callable[[nn.Module], bool], who: str) ->
     operations that are neither layers, ``leaf`` modules nor affine, by name.
     """
     if leaf(model) or isinstance(model, (*AFFINE, *EVALUATED, *MAXIMA)):
-        return Graph(who, model, (Step("", checked(who, "", model, leaf), (0,)),))
+        return Graph(who, model, (Step("", check_leaf(who, "", model, leaf), (0,)),))
     try:
         graph = _Tracer(leaf).trace(model)
     except Exception as error:  # tracing a user's model may raise anything
@@ -165,7 +165,7 @@ def read_graph(model: nn.Module, leaf: Callable[[nn.Module], bool], who: str) ->
     return _Reader(model, leaf, who).read(graph)
 
 
-def checked(who: str, name: str, module: nn.Module, leaf: Callable[[nn.Module], bool]) -> nn.Module:
+def check_leaf(who: str, name: str, module: nn.Module, leaf: Callable[[nn.Module], bool]) -> nn.Module:
     """A module that is affine, a maximum or a leaf, in evaluation mode where that matters."""
     kind = type(module).__name__
     if isinstance(module, EVALUATED) and module.training:
@@ -219,7 +219,7 @@ class _Reader:
         """One more step."""
         if node.op == "call_module":
             name, inputs = str(node.target), node.all_input_nodes
-            module = checked(self.who, name, self.model.get_submodule(name), self.leaf)
+            module = check_leaf(self.who, name, self.model.get_submodule(name), self.leaf)
         else:
             name = node.name
             module, inputs = self.function(node)
@@ -230,7 +230,7 @@ class _Reader:
         """A call as a module, and the nodes it takes."""
         name = named_module(node.target)
         inputs = [one for one in node.all_input_nodes if one.op != "get_attr"]
-        if sizes(node, name) or (inputs and all(one in self.numbers for one in inputs)):
+        if gives_sizes(node, name) or (inputs and all(one in self.numbers for one in inputs)):
             self.numbers.add(node)
             return self.call(node, inputs), inputs
         flowing = [one for one in inputs if one not in self.numbers]
@@ -241,7 +241,7 @@ class _Reader:
         if name in MODULES and len(inputs) == 1 and inputs[0] is node.args[0]:
             module = MODULES[name](*node.args[1:], **node.kwargs)
             if not self.leaf(module):
-                checked(self.who, name, module, self.leaf)
+                check_leaf(self.who, name, module, self.leaf)
             return module, inputs
         if not affine_call(node, name, flowing):
             raise ReadError(
@@ -283,7 +283,7 @@ def named_module(target: Any) -> str:
     return name if name.startswith("__") else name.strip("_")
 
 
-def sizes(node: torch.fx.Node, name: str) -> bool:
+def gives_sizes(node: torch.fx.Node, name: str) -> bool:
     """Whether a call gives sizes: ``x.size(0)``, ``x.shape``."""
     return name in ("size", "dim", "numel") or (name == "getattr" and node.args[1] in ("shape", "ndim"))
 

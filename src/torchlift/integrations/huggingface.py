@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 
 from torchlift.core import Lift, Problem, Task, record_pruned
 from torchlift.errors import TorchliftError
-from torchlift.integrations.stepping import Stepping, check_lift, optimizer_of, wants_options
+from torchlift.integrations.stepping import Stepping, check_lift, node_optimizer, wants_options
 from torchlift.loss import Batch, output
 from torchlift.train.optimizers import ADAMW, OptimizerFactory
 
@@ -81,7 +81,7 @@ class LiftedModel(nn.Module):
     ) -> Optimizer:
         """The optimizer to hand to the Trainer: with the groups the lift's coordinates ask for."""
         self.prepared = True
-        return optimizer_of(self.problem, factory, groups)
+        return node_optimizer(self.problem, factory, groups)
 
     def project(self) -> nn.Module:
         """The plain model, for good."""

@@ -17,7 +17,7 @@ from torchlift.errors import TorchliftError
 from torchlift.integrations.stepping import (
     Stepping,
     check_lift,
-    optimizer_of,
+    node_optimizer,
     penalty_gradients,
     wants_options,
 )
@@ -41,7 +41,7 @@ class Predicting(nn.Module):
     ) -> Optimizer:
         """An optimizer with the groups the lift's coordinates ask for."""
         self.prepared = True
-        return optimizer_of(self.problem, factory, groups)
+        return node_optimizer(self.problem, factory, groups)
 
 
 def with_weights_inside(problem: Problem, function: Any) -> Any:

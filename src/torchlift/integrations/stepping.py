@@ -34,7 +34,7 @@ class Stepping(GradientStep):
             hook.remove()
 
 
-def optimizer_of(
+def node_optimizer(
     problem: Problem, factory: OptimizerFactory, options: Mapping[str, Mapping[str, Any]] | None
 ) -> Optimizer:
     """The optimizer over a problem's coordinates, with the options its nodes ask for."""

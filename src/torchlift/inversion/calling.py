@@ -24,7 +24,14 @@ from torchlift.inversion.problems import (
     Rival,
 )
 from torchlift.inversion.progress import bar
-from torchlift.inversion.reading import activation_of, affine_graph, agree, first_break, forward_states, read
+from torchlift.inversion.reading import (
+    activation_of,
+    affine_graph,
+    agree,
+    first_break,
+    forward_states,
+    read_stages,
+)
 from torchlift.inversion.residual import MonotoneResidual
 from torchlift.inversion.result import Inversion, InversionError
 
@@ -186,7 +193,7 @@ def chain_or_network(
     """A chain of convex stages where the graph is one, else the network as a whole."""
     obstacle = first_break(graph)
     if obstacle is None:
-        stages = read(graph, size, y)
+        stages = read_stages(graph, size, y)
         checks.check_output(y, forward_states(stages, y.new_zeros(1, *size))[-1])
         agree(model, lambda x: forward_states(stages, x)[-1], size, y, flat)
         if method == "convex" or (method != "auto" and (len(stages) > 1) != (method == "bcd")):

@@ -85,7 +85,7 @@ def corner(solver: Solver, reg: Function, first: float) -> float:
     sharp = [
         (bend, 1 + k)
         for k, bend in enumerate(bends)
-        if bend > 0 and _flat(moves[: k + 1]) and _steep(moves[k + 1 :])
+        if bend > 0 and _falls_faster(moves[: k + 1]) and _steep(moves[k + 1 :])
     ]
     if not sharp:
         raise InversionError(
@@ -95,7 +95,7 @@ def corner(solver: Solver, reg: Function, first: float) -> float:
     return kept[max(sharp)[1]].alpha
 
 
-def _flat(moves: Sequence[tuple[float, float]]) -> bool:
+def _falls_faster(moves: Sequence[tuple[float, float]]) -> bool:
     """Whether, at some α above, the fidelity falls faster than J grows as α falls."""
     return any(fit > max(size, _SAME) for fit, size in moves)
 

@@ -161,7 +161,7 @@ class Sweeps:
         return x
 
 
-def descend(
+def descend_blocks(
     stages: Sequence[AffineStage],
     y: Tensor,
     reg: Function,
@@ -184,7 +184,7 @@ def descend(
             last = [sweeps.u, *sweeps.z[:-1]]
             sweeps(weighted)
             done += 1
-            change = _change(last, [sweeps.u, *sweeps.z[:-1]])
+            change = _relative_change(last, [sweeps.u, *sweeps.z[:-1]])
             if done % watch.every == 0:
                 value = float(block_energy(stages, blocks.mu, reg, box, sweeps.u, sweeps.z).sum())
                 rows.append((done, value, None))
@@ -201,7 +201,7 @@ def _late(begun: float, watch: Watch, portion: float) -> bool:
     return watch.seconds is not None and time.perf_counter() - begun >= portion * watch.seconds
 
 
-def _change(old: Sequence[Tensor], new: Sequence[Tensor]) -> float:
+def _relative_change(old: Sequence[Tensor], new: Sequence[Tensor]) -> float:
     """The largest relative change of a sample over all its blocks."""
     pairs = list(zip(old, new, strict=True))
     moved = torch.stack([samples(a - b).square().sum(1) for a, b in pairs]).sum(0)

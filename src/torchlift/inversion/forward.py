@@ -60,7 +60,7 @@ def of_stages(stages: Sequence[AffineStage], y: Tensor, reg: Function, box: Box 
     return Forward(lambda x: last.affine(forward_states(inner, x)[-1]), last.activation, y, reg, box)
 
 
-def descend(
+def descend_forward(
     stages: Sequence[AffineStage],
     y: Tensor,
     reg: Function,
@@ -77,7 +77,7 @@ def descend(
     begun = time.perf_counter()
     half = None if watch.seconds is None else _SHARE * watch.seconds
     sweeps = dataclasses.replace(watch, max_iter=max(1, round(_SHARE * watch.max_iter)), seconds=half)
-    lifted = deep.descend(stages, y, reg, box, init, sweeps, blocks)
+    lifted = deep.descend_blocks(stages, y, reg, box, init, sweeps, blocks)
     zero = torch.zeros_like(lifted.x) if init is None else init
     zero = zero if box is None else box.prox(zero)
     both = of_stages(stages, torch.cat([y, y]), reg, box)

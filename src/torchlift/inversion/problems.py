@@ -50,7 +50,7 @@ class ChainInversion:
     def method(self, reg: Function) -> str:
         """Of several stages: "bcd", or "bcd+lbfgs" unless set otherwise; of one the convex solver."""
         if len(self.stages) == 1:
-            return single.chosen(reg, self.box) if self.wanted == "auto" else self.wanted
+            return single.auto_solver(reg, self.box) if self.wanted == "auto" else self.wanted
         return "bcd" if self.wanted == "bcd" else "bcd+lbfgs"
 
     def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
@@ -64,8 +64,8 @@ class ChainInversion:
 
     def _deep(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
         if self.wanted == "bcd":
-            return deep.descend(self.stages, self.y, reg, self.box, start, watch, self.blocks)
-        return forward.descend(self.stages, self.y, reg, self.box, start, watch, self.blocks)
+            return deep.descend_blocks(self.stages, self.y, reg, self.box, start, watch, self.blocks)
+        return forward.descend_forward(self.stages, self.y, reg, self.box, start, watch, self.blocks)
 
     def output(self, x: Tensor) -> Tensor:
         """The forward pass."""
@@ -125,7 +125,7 @@ class ResidualInversion:
 
     def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
         """FISTA on (u₀, z). Without a regularizer the energy, ≥ 0 and 0 at the preimage, is the gap."""
-        first = single.joined(reg, self.box) if not isinstance(reg, Zero) else (self.box or reg)
+        first = single.joint_function(reg, self.box) if not isinstance(reg, Zero) else (self.box or reg)
         if first is None:
             raise InversionError(
                 f"tl.invert: {type(reg).__name__} in a box has no prox here; use L1, L2 or no box"
@@ -184,7 +184,9 @@ class Rival:
         zero = self.y.new_zeros(len(self.y), *self.shape)
         first = start if start is not None else zero if self.box is None else self.box.prox(zero)
         with torch.enable_grad():
-            return rival.descend(self.network, self.y, reg, self.box, first, watch, self.wanted, self.lr)
+            return rival.descend_penalized(
+                self.network, self.y, reg, self.box, first, watch, self.wanted, self.lr
+            )
 
     def output(self, x: Tensor) -> Tensor:
         """The forward pass."""

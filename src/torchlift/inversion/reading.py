@@ -72,7 +72,7 @@ def first_break(graph: Graph) -> Step | None:
     return None
 
 
-def read(graph: Graph, shape: Shape, like: Tensor) -> list[AffineStage]:
+def read_stages(graph: Graph, shape: Shape, like: Tensor) -> list[AffineStage]:
     """The stages for samples of ``shape``, or an error that names the module in the way."""
     stages: list[AffineStage] = []
     waiting, start, size = list[Step](), 0, shape

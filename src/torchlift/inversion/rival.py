@@ -19,7 +19,7 @@ def _optimizer(u: Tensor, method: str, lr: float | None) -> torch.optim.Optimize
     return torch.optim.LBFGS([u], lr=lr or 1.0, max_iter=1, history_size=20, line_search_fn="strong_wolfe")
 
 
-def descend(
+def descend_penalized(
     network: Callable[[Tensor], Tensor],
     y: Tensor,
     reg: Function,

@@ -32,8 +32,8 @@ def solve(
 
     "auto" is FISTA wherever αJ + box has a prox: few products with A, which is what costs.
     """
-    together = joined(reg, box)
-    method = chosen(reg, box) if method == "auto" else method
+    together = joint_function(reg, box)
+    method = auto_solver(reg, box) if method == "auto" else method
     gap = _gap(fidelity, reg, box) if certify else None
     if method == "pdhg":
         operator, norm = reg.analysis(start.ndim) if isinstance(reg, TV) else (Identity(), reg)
@@ -48,12 +48,12 @@ def solve(
     return fista(fidelity, together, start, gap=gap, watch=watch)
 
 
-def chosen(reg: Function, box: Box | None) -> str:
+def auto_solver(reg: Function, box: Box | None) -> str:
     """The solver behind "auto"."""
-    return "fista" if joined(reg, box) is not None or isinstance(reg, TV) else "pdhg"
+    return "fista" if joint_function(reg, box) is not None or isinstance(reg, TV) else "pdhg"
 
 
-def joined(reg: Function, box: Box | None) -> Function | None:
+def joint_function(reg: Function, box: Box | None) -> Function | None:
     """αJ + box as one function with a prox in closed form, or None."""
     if box is None:
         return reg
@@ -66,7 +66,7 @@ def _gap(fidelity: Fidelity, reg: Function, box: Box | None) -> Gap | None:
         if box is None:
             return functools.partial(variation_gap, fidelity, reg)
         return functools.partial(boxed_variation_gap, fidelity, reg, box) if box.bounded else None
-    together = joined(reg, box)
+    together = joint_function(reg, box)
     return (
         functools.partial(separable_gap, fidelity, together)
         if isinstance(together, L1 | L2 | Boxed)

@@ -6,8 +6,7 @@ from .epsilon import AdamEps
 from .muon import Muon
 from .separable import line_searches
 from .soap import Soap
-from .zeroth_order import GridTrials as Search
-from .zeroth_order import gld
+from .zeroth_order import Search, gld
 
 __all__ = [
     "AdamEps",

@@ -78,7 +78,7 @@ def some_dead(group: Group) -> bool:
     return group["skip_dead"] and (group["dead"] or in_graph(group))
 
 
-def living(eta: Tensor, dtype: torch.dtype, group: Group) -> Tensor:
+def count_nonzero(eta: Tensor, dtype: torch.dtype, group: Group) -> Tensor:
     """How many entries of η are not zero; it is used up."""
     if not (in_graph(group) or group["dead"] or group["idle"]):
         return torch.tensor(eta.numel(), dtype=dtype)
@@ -114,7 +114,7 @@ class GammaNorm:
         signed = group["skip_dead"] and (first or group["idle"] or in_graph(group))
         eta = ratio(block.first_sign(), root, group) if signed else root.reciprocal_()
         norm = torch.linalg.vector_norm(eta, dtype=gamma.dtype) * corrected
-        alive = living(eta, gamma.dtype, group)
+        alive = count_nonzero(eta, gamma.dtype, group)
         self.norms.append(norm.to(gamma.device))
         self.counts.append(alive.to(gamma.device))
 

@@ -7,7 +7,7 @@ after the other, at the cost of n + m − 1 runs in place of n·m. For Adam they
 import math
 from collections.abc import Callable
 
-from .zeroth_order import Grid, GridTrials, Point
+from .zeroth_order import Grid, Point, Search
 
 
 def line_searches(
@@ -17,13 +17,13 @@ def line_searches(
     start: Point | None = None,
     rounds: int = 1,
     trials: int | None = None,
-) -> GridTrials:
+) -> Search:
     """Minimize ``f(*values)`` along each axis of ``grid`` in turn, the others fixed; ``rounds`` times over.
 
     The first search starts at the indices ``start``, by default the middle of each axis, and tries the whole
     first axis; points seen before cost nothing. ``trials`` caps the number of different points.
     """
-    search = GridTrials(f, grid, math.prod(len(axis) for axis in grid) if trials is None else trials)
+    search = Search(f, grid, math.prod(len(axis) for axis in grid) if trials is None else trials)
     here = tuple(len(axis) // 2 for axis in grid) if start is None else start
     for _ in range(rounds):
         for axis, values in enumerate(grid):

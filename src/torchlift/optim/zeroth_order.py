@@ -18,7 +18,7 @@ PATIENCE = 20
 
 
 @dataclass
-class GridTrials:
+class Search:
     """What a search on a grid tried, in order; the objective is called at most once per point."""
 
     objective: Callable[..., float]
@@ -77,7 +77,7 @@ def gld(
     trials: int = 50,
     start: Point | None = None,
     seed: int = 0,
-) -> GridTrials:
+) -> Search:
     """Minimize ``f(*values)`` over a grid by gradientless descent; ``coordinate`` moves along axes in turn.
 
     ``grid`` has one sequence of values per argument of ``f``, each in rising order; distances are counted in
@@ -85,7 +85,7 @@ def gld(
     drawn at random. The search ends after ``trials`` different points, or when it meets only known ones.
     """
     generator = random.Random(seed)
-    search = GridTrials(f, grid, trials)
+    search = Search(f, grid, trials)
     shape = [len(axis) for axis in grid]
     here = tuple(generator.randrange(size) for size in shape) if start is None else start
     search.ask(here)

@@ -63,7 +63,7 @@ def printed(size: int) -> str:
     return f"{size:,} TiB" if size < 10**9 else "far too many bytes"
 
 
-def product(factors: Iterable[object], ceiling: int = 2**48) -> int:
+def bounded_product(factors: Iterable[object], ceiling: int = 2**48) -> int:
     """The product of a shape's dimensions, zeros aside bounded too: an error as soon as it passes the
     ceiling."""
     count, zero = 1, False

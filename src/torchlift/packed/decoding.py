@@ -22,7 +22,7 @@ from torchlift.packed.forms import (
     STORED,
     WHOLE,
 )
-from torchlift.packed.frequencies import FrequencyTable, read_table
+from torchlift.packed.frequencies import FrequencyTable, read_frequencies
 from torchlift.packed.grids import Grid
 from torchlift.packed.rans import Array, Decoder
 from torchlift.packed.symbols import NamedValues, pieces
@@ -109,7 +109,8 @@ class PlaneEntries:
     def __init__(self, reading: TensorSource, unit: np.dtype) -> None:
         self.reading, self.unit = reading, unit
         self.tables: list[FrequencyTable | None] = [
-            read_table(reading.plan, 256) if reading.plan.number(1) else None for _ in range(unit.itemsize)
+            read_frequencies(reading.plan, 256) if reading.plan.number(1) else None
+            for _ in range(unit.itemsize)
         ]
 
     def read(self, count: int) -> Array:

@@ -121,7 +121,7 @@ def packed(
 ) -> tuple[bytes, str]:
     """The file's content, and why it needs ``into=`` if it does; read back and compared."""
     check_key(key)
-    content = describe(model, into, card)
+    content = described_model(model, into, card)
     data = assembled(content, key)
     verify(model, content, data, into, key)
     return data, content.why
@@ -144,7 +144,7 @@ class Content:
         return engine.compress(text) + engine.flush()
 
 
-def describe(
+def described_model(
     model: nn.Module, into: nn.Module | None = None, card: Mapping[str, Any] | None = None
 ) -> Content:
     """A model as a header and items; an error names what no file can hold."""
@@ -208,7 +208,7 @@ def with_records(model: nn.Module, unique: list[Tensor]) -> list[Item]:
 
 def assembled(content: Content, key: bytes | None = None) -> bytes:
     """All parts of a file, sealed."""
-    written = tensors.write(content.items)
+    written = tensors.write_items(content.items)
     header, plan = content.text, zlib.compress(written.plan, 9)
     kind = sealing.CHECKSUM if key is None else sealing.KEYED
     front = FRONT.pack(MAGIC, kind, len(header), len(plan), len(written.plan))

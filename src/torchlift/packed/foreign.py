@@ -47,7 +47,7 @@ def smallest(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Form:
     """The smallest form of a tensor without a record; grids are looked for where it has floats."""
     if kind not in DIGITS or bits.size < 2 * FEW:
         return whole_form(bits, kind)
-    forms = (on_grid(candidate, bits, kind) for candidate in candidates(bits, kind, shape))
+    forms = (levels_form(candidate, bits, kind) for candidate in candidates(bits, kind, shape))
     form = next((form for form in forms if form is not None), None)
     if form is not None and bits.size > SMALL and form.size < bits.nbytes / 2:
         return form  # nothing else comes near, and to try takes longer than to write
@@ -60,7 +60,7 @@ def smallest(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Form:
     return candidate
 
 
-def on_grid(candidate: Candidate, bits: Array, kind: torch.dtype) -> Form | None:
+def levels_form(candidate: Candidate, bits: Array, kind: torch.dtype) -> Form | None:
     """The form of levels under a grid, with what is missing to the bits; None where that is much."""
     grid, levels = candidate
     levels = levels.reshape(-1).astype("<i2")
@@ -93,7 +93,7 @@ def candidates(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Iterat
         blocks.append([shape[0], *tail])
     if len(shape) == 2:
         blocks += [[shape[0], shape[1] // g] for g in GROUPS if shape[1] > g and shape[1] % g == 0]
-    for way in (split, split_shifted):
+    for way in (split_levels, split_shifted):
         for steps in blocks:
             candidate = way(bits, kind, math.prod(steps))
             if candidate is not None:
@@ -215,7 +215,7 @@ def rough_levels(row: Array) -> tuple[float, Array] | None:
     return float(step[0]), levels.astype(np.int16)
 
 
-def split(bits: Array, kind: torch.dtype, rows: int, most: int = MOST) -> tuple[Array, Array] | None:
+def split_levels(bits: Array, kind: torch.dtype, rows: int, most: int = MOST) -> tuple[Array, Array] | None:
     """(steps, k as int16, a row each) with |k| ≤ ``most``; None unless that gives the bits back exactly."""
     if kind not in DIGITS or rows < 1 or bits.size < FEW * rows:
         return None

@@ -35,7 +35,7 @@ class FrequencyTable:
 
     def frequencies(self) -> Array:
         """Whole numbers that sum to 2^bits."""
-        return scaled(weights(self.codes, self.mantissa), self.bits)
+        return scaled_frequencies(weights(self.codes, self.mantissa), self.bits)
 
     def write(self, sink: ByteSink) -> None:
         """Append to a sink."""
@@ -45,7 +45,7 @@ class FrequencyTable:
             sink.number(code)
 
 
-def read_table(source: ByteSource, symbols: int) -> FrequencyTable:
+def read_frequencies(source: ByteSource, symbols: int) -> FrequencyTable:
     """The table of an alphabet from a source, if it makes sense."""
     mantissa, bits = source.number(MOST_MANTISSA), source.number(max(SCALES))
     most = (MOST_EXPONENT << mantissa) + (1 << mantissa)
@@ -68,7 +68,7 @@ def weights(codes: Array, mantissa: int) -> Array:
     return ((one + (rest & one - 1)) << (rest >> mantissa)) * (codes > 0)
 
 
-def scaled(weight: Array, bits: int) -> Array:
+def scaled_frequencies(weight: Array, bits: int) -> Array:
     """Frequencies of sum 2^bits, at least one for every weight that is not zero."""
     symbols = int(np.count_nonzero(weight))
     if not symbols:
@@ -99,7 +99,7 @@ def least_size(counts: Array) -> float:
     return entropy_bits(counts) / 8 * (1 - 1e-9) + int(np.count_nonzero(counts)) * 3 / 8
 
 
-def fit(counts: Array) -> tuple[FrequencyTable, float]:
+def cheapest_table(counts: Array) -> tuple[FrequencyTable, float]:
     """The cheapest table for symbols that occur so often, and bytes of the code and of the table under it:
     Σ n·(k − log2 f) / 8 and a few bits a symbol.
 
@@ -110,18 +110,18 @@ def fit(counts: Array) -> tuple[FrequencyTable, float]:
     best, least = (0, SCALES[-1]), math.inf
     for mantissa in range(MOST_MANTISSA + 1):
         table = present.size * (mantissa + 3) / 8
-        scales = scales[total(entropy + table, scales) < least]
+        scales = scales[priced_bytes(entropy + table, scales) < least]
         if not scales.size:
             break
         weight = weights(codes_of(present, mantissa), mantissa)
         frequencies = shared_out(weight, present.size, scales)
-        sizes = total((scales * present.sum() - np.log2(frequencies) @ present) / 8 + table, scales)
+        sizes = priced_bytes((scales * present.sum() - np.log2(frequencies) @ present) / 8 + table, scales)
         position = int(sizes.argmin())
         if sizes[position] < least:
             best, least = (mantissa, int(scales[position])), float(sizes[position])
     return FrequencyTable(codes_of(counts, best[0]), *best), least
 
 
-def total(size: Any, scales: Array) -> Array:
+def priced_bytes(size: Any, scales: Array) -> Array:
     """Bytes with what scales cost: a small one reads faster."""
     return size + (1e-4 * scales * size + (1 << scales) / TABLE)

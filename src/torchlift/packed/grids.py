@@ -52,7 +52,7 @@ class Grid:
             wide = np.float64 if kind == torch.float64 else np.float32
             return np.multiply(levels, step, dtype=wide) + self.offsets.reshape(-1).astype(wide)[block]
         if self.columns is not None:
-            column = self.columns[columns_of(self.shape, begin, levels.size)]
+            column = self.columns[column_places(self.shape, begin, levels.size)]
             return np.multiply(levels, step, dtype=np.float64) * column + 0.0
         short = kind == torch.float32 and levels.itemsize < 4 and self.steps.dtype.itemsize == 4
         wide = np.float32 if short else np.float64  # a product of 16 and 24 bits rounds the same in both
@@ -82,6 +82,6 @@ def block_numbers(shape: Sequence[int], blocks: Sequence[int], begin: int, count
     return block.repeat(run)[begin - first * run :][:count]
 
 
-def columns_of(shape: Sequence[int], begin: int, count: int) -> Array:
+def column_places(shape: Sequence[int], begin: int, count: int) -> Array:
     """The place along the second dimension of ``count`` entries from ``begin`` on."""
     return np.arange(begin, begin + count) // math.prod(shape[2:]) % shape[1]

@@ -124,10 +124,10 @@ class Meter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """One operation on tensors without memory."""
         result = func(*args, **(kwargs or {}))
-        size = sum(size_of(leaf) for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
+        size = sum(result_bytes(leaf) for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
         size += workspace(func, args, result)
         self.left, self.calls = self.left - size, self.calls - 1
-        inputs = sum(size_of(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
+        inputs = sum(result_bytes(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
         if size + inputs > self.most or self.left < 0:
             raise PackedError(
                 f"its first call would take more than {printed(self.most)}; raise limit= in load."
@@ -137,16 +137,16 @@ class Meter(TorchDispatchMode):
         packet = func._overloadpacket
         if packet in flop_registry:
             self.count(int(flop_registry[packet](*args, **(kwargs or {}), out_val=result)))
-        self.count(size + windows(func, args, result))
+        self.count(size + window_entries(func, args, result))
         return result
 
 
-def size_of(tensor: Tensor) -> int:
+def result_bytes(tensor: Tensor) -> int:
     """Bytes of a result; a dimension of zero counts as one, since loops run over the others."""
     return math.prod(max(n, 1) for n in tensor.shape) * tensor.element_size()
 
 
-def windows(func: Any, args: Any, result: Any) -> int:
+def window_entries(func: Any, args: Any, result: Any) -> int:
     """Entries that pooling looks at: each of its results has a window."""
     if "pool" not in func.__name__ or "adaptive" in func.__name__ or len(args) < 2:
         return 0
@@ -166,7 +166,7 @@ def workspace(func: Any, args: Any, result: Any) -> int:
 
 def try_without_memory(module: nn.Module, args: Any, kwargs: Any, leaves: list[Tensor], limit: int) -> None:
     """Run a call on shapes alone, within what the limit allows."""
-    most = limit + INPUTS * sum(size_of(leaf) for leaf in leaves)
+    most = limit + INPUTS * sum(result_bytes(leaf) for leaf in leaves)
     samples = max(1, *(leaf.shape[0] if leaf.ndim else 1 for leaf in leaves))
     args, kwargs = tree_map(
         lambda leaf: torch.empty_like(leaf, device="meta") if isinstance(leaf, Tensor) else leaf,

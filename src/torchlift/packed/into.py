@@ -196,11 +196,11 @@ class IntoModel:
         left = set(self.model.modules())  # attention with fewer heads is another module by now
         for module in changed:
             if module in left:
-                agree(module)
+                check_layer_sizes(module)
         return self.model
 
 
-def agree(module: nn.Module) -> None:
+def check_layer_sizes(module: nn.Module) -> None:
     """Refuse a layer of torch whose weights are not of the shapes that its sizes ask for."""
     name = name_of(module)
     if name is None:

@@ -74,7 +74,7 @@ position, margin = whole(-64, 64), whole(-WIDE, WIDE)
 real, share, tiny = number(-1e6, 1e6), number(0, 1), number(0, 1)
 
 
-def spatial(dimensions: int, check: Check) -> Check:
+def per_dimension(dimensions: int, check: Check) -> Check:
     """One value, or one for each dimension."""
     return either(check, several(check, dimensions))
 
@@ -94,20 +94,21 @@ class LayerKind:
     """The children that a container of ours must have; others have any."""
 
 
-def convolutions() -> dict[str, LayerKind]:
+def convolution_schemas() -> dict[str, LayerKind]:
     """Convolutions of one, two and three dimensions and their transposes."""
     layers: dict[str, LayerKind] = {}
     for d in (1, 2, 3):
         common = {
-            "in_channels": size, "out_channels": size, "kernel_size": spatial(d, small),
-            "stride": spatial(d, small), "dilation": spatial(d, small), "groups": size, "bias": flag,
+            "in_channels": size, "out_channels": size, "kernel_size": per_dimension(d, small),
+            "stride": per_dimension(d, small), "dilation": per_dimension(d, small),
+            "groups": size, "bias": flag,
         }  # fmt: skip
         modes = word("zeros", "reflect", "replicate", "circular")
-        padding = either(spatial(d, natural), word("same", "valid"))
+        padding = either(per_dimension(d, natural), word("same", "valid"))
         layers[f"Conv{d}d"] = LayerKind(
             getattr(nn, f"Conv{d}d"), {**common, "padding": padding, "padding_mode": modes}
         )
-        padding = {"padding": spatial(d, natural), "output_padding": spatial(d, natural)}
+        padding = {"padding": per_dimension(d, natural), "output_padding": per_dimension(d, natural)}
         layers[f"ConvTranspose{d}d"] = LayerKind(getattr(nn, f"ConvTranspose{d}d"), {**common, **padding})
     return layers
 
@@ -120,12 +121,12 @@ def by_dimension() -> dict[str, LayerKind]:
         checks_of[f"BatchNorm{d}d"] = {**norm, "track_running_stats": flag}
         checks_of[f"InstanceNorm{d}d"] = {**norm, "track_running_stats": flag}
         window = {
-            "kernel_size": spatial(d, small),
-            "stride": spatial(d, small),
-            "padding": spatial(d, natural),
+            "kernel_size": per_dimension(d, small),
+            "stride": per_dimension(d, small),
+            "padding": per_dimension(d, natural),
         }
         checks_of[f"MaxPool{d}d"] = {
-            **window, "dilation": spatial(d, small), "return_indices": no, "ceil_mode": flag,
+            **window, "dilation": per_dimension(d, small), "return_indices": no, "ceil_mode": flag,
         }  # fmt: skip
         checks_of[f"AvgPool{d}d"] = {**window, "ceil_mode": flag, "count_include_pad": flag}
         if d > 1:
@@ -140,7 +141,7 @@ def by_dimension() -> dict[str, LayerKind]:
     return {name: LayerKind(getattr(nn, name), checks) for name, checks in checks_of.items()}
 
 
-def plain() -> dict[str, LayerKind]:
+def plain_schemas() -> dict[str, LayerKind]:
     """Layers whose arguments are attributes of the same names."""
     shape = either(size, several(size, *range(1, 9)))
     kinds: dict[str, dict[str, Check]] = {
@@ -271,7 +272,7 @@ CONTAINERS = {
     "ModuleDict": LayerKind(nn.ModuleDict, {}, container=True),
 }
 LAYERS: dict[str, LayerKind] = {
-    **CONTAINERS, **plain(), **convolutions(), **by_dimension(), **recurrent(), **attention(),
+    **CONTAINERS, **plain_schemas(), **convolution_schemas(), **by_dimension(), **recurrent(), **attention(),
 }  # fmt: skip
 
 
@@ -419,11 +420,11 @@ def arguments_of(module: nn.Module, name: str) -> Arguments:
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in arguments.items()
-        if key not in defaults or not same(value, defaults[key])
+        if key not in defaults or not same_attribute(value, defaults[key])
     }
 
 
-def same(one: Any, other: Any) -> bool:
+def same_attribute(one: Any, other: Any) -> bool:
     """Whether two attributes are the same for a layer: equal, and of one type."""
     if isinstance(one, Tensor | nn.Module) or isinstance(other, Tensor | nn.Module):
         return isinstance(one, type(other)) or isinstance(other, type(one))

@@ -92,7 +92,7 @@ class Stream:
         return rows
 
 
-def encode(streams: Sequence[tuple[Sequence[Segment], int]]) -> list[tuple[Array, Array]]:
+def encode_lanes(streams: Sequence[tuple[Sequence[Segment], int]]) -> list[tuple[Array, Array]]:
     """Of segments on so many lanes: states (one 32-bit number a lane) and words (16 bits each) that give them
     back in order. The lanes of all streams move at once, the longest first, each from its end."""
     tables, coded = [np.array([[1], [0], [2**32 - 1], [0]], np.uint32)], list[Stream]()
@@ -125,7 +125,7 @@ def encode(streams: Sequence[tuple[Sequence[Segment], int]]) -> list[tuple[Array
             whole = x // frequency
             x += (whole << bits) - whole * frequency + start
         done += count
-    return parted(state, ends, order, words, places)
+    return by_stream(state, ends, order, words, places)
 
 
 def table_of(segment: Segment) -> Array:
@@ -137,7 +137,7 @@ def table_of(segment: Segment) -> Array:
     return np.stack([row.astype(np.uint32) for row in rows])
 
 
-def parted(
+def by_stream(
     state: Array, ends: Array, order: Sequence[int], words: list[Array], places: list[Array]
 ) -> list[tuple[Array, Array]]:
     """States and words by stream, what was handed out last first."""

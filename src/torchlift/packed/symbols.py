@@ -14,7 +14,7 @@ import numpy as np
 
 from torchlift.packed.budget import PackedError
 from torchlift.packed.byteflow import ByteSink, ByteSource
-from torchlift.packed.frequencies import FrequencyTable, entropy_bits, fit, read_table
+from torchlift.packed.frequencies import FrequencyTable, cheapest_table, entropy_bits, read_frequencies
 from torchlift.packed.rans import PIECE, Array, Decoder, Segment
 
 BYTE = 256
@@ -25,7 +25,7 @@ STRETCH = 1 << 18
 """Entries of a tensor that are decoded at once: memory beside a tensor's own does not grow with it."""
 
 
-def together(letters: int) -> int:
+def names_per_symbol(letters: int) -> int:
     """How many names of an alphabet fit into one of 256 symbols."""
     count, power = 1, letters
     while letters > 1 and power * letters <= BYTE:
@@ -33,14 +33,14 @@ def together(letters: int) -> int:
     return count
 
 
-def halved(most: int) -> Iterator[int]:
+def group_sizes(most: int) -> Iterator[int]:
     """Sizes of groups to try, the largest first."""
     while most > 1:
         yield most
         most //= 2
 
 
-def joined(names: Array, letters: int, group: int) -> Array:
+def grouped_symbols(names: Array, letters: int, group: int) -> Array:
     """Groups of names as one symbol each, the first name first; the end is filled with zeros."""
     full = np.zeros(-(-names.size // group) * group, np.uint8)
     full[: names.size] = names
@@ -48,7 +48,7 @@ def joined(names: Array, letters: int, group: int) -> Array:
 
 
 @functools.cache
-def spread(letters: int, group: int) -> Array:
+def spread_names(letters: int, group: int) -> Array:
     """The names in every symbol: a row for each."""
     powers = letters ** np.arange(group - 1, -1, -1)
     return (np.arange(letters**group)[:, None] // powers % letters).astype(np.uint8)
@@ -67,7 +67,7 @@ class Coded:
     """Symbols under one table that was fitted to all of them."""
 
     def __init__(self, counts: Array) -> None:
-        self.table, self.size = fit(counts)
+        self.table, self.size = cheapest_table(counts)
         self.frequencies, self.ideal = self.table.frequencies(), entropy_bits(counts) / 8
 
     def segment(self, symbols: Array) -> Segment:
@@ -90,10 +90,12 @@ class Names:
             return
         self.first = Coded(np.bincount(names, minlength=letters))
         self.ideal = self.first.ideal
-        for group in halved(together(letters)):
+        for group in group_sizes(names_per_symbol(letters)):
             counts = np.zeros(letters**group, np.int64)
             for begin, end in cuts or pieces(names.size):
-                counts += np.bincount(joined(names[begin:end], letters, group), minlength=counts.size)
+                counts += np.bincount(
+                    grouped_symbols(names[begin:end], letters, group), minlength=counts.size
+                )
             coded = Coded(counts)
             self.ideal = min(self.ideal, coded.ideal)
             if coded.size <= WORTH * self.first.size:
@@ -115,7 +117,7 @@ class Names:
         """What reading needs before the first name."""
         if self.letters <= 1 or not self.names.size:
             return
-        if together(self.letters) > 1:
+        if names_per_symbol(self.letters) > 1:
             sink.number(self.group)
         self.first.table.write(sink)
         for number, coded in enumerate(self.inner):
@@ -130,7 +132,9 @@ class Names:
         if self.letters <= 1 or not names.size:
             return
         if not self.inner:
-            yield self.first.segment(names if self.group == 1 else joined(names, self.letters, self.group))
+            yield self.first.segment(
+                names if self.group == 1 else grouped_symbols(names, self.letters, self.group)
+            )
             return
         block, rest = np.divmod(names, BLOCK)
         yield self.first.segment(block)
@@ -150,15 +154,17 @@ class NamedValues:
             raise PackedError("entries have an empty palette.")
         if letters <= 1 or not count:
             return
-        if letters <= BLOCK and together(letters) > 1:
-            self.group = source.number(together(letters))
+        if letters <= BLOCK and names_per_symbol(letters) > 1:
+            self.group = source.number(names_per_symbol(letters))
             if not self.group:
                 raise PackedError("names are in groups of none.")
-        self.first = read_table(source, letters**self.group if letters <= BLOCK else -(-letters // BLOCK))
+        self.first = read_frequencies(
+            source, letters**self.group if letters <= BLOCK else -(-letters // BLOCK)
+        )
         self.frequencies = self.first.frequencies()
         for begin in range(0, letters if letters > BLOCK else 0, BLOCK):
             width = min(BLOCK, letters - begin)
-            self.inner.append(read_table(source, width) if width > 1 and source.number(1) else None)
+            self.inner.append(read_frequencies(source, width) if width > 1 and source.number(1) else None)
 
     def read(self, count: int, decoder: Decoder) -> Array:
         """The next ``count`` values."""
@@ -170,7 +176,7 @@ class NamedValues:
         if self.group == 1:
             return decoder.symbols(count, self.frequencies, bits, self.values)
         symbols = decoder.symbols(-(-count // self.group), self.frequencies, bits)
-        rows = self.values[spread(self.values.size, self.group)]
+        rows = self.values[spread_names(self.values.size, self.group)]
         return looked_up(rows, symbols).reshape(-1)[:count]
 
     def read_blocks(self, count: int, decoder: Decoder) -> Array:

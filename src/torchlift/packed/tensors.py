@@ -17,7 +17,7 @@ from torch import Tensor
 from torchlift.core.stored import levels_of
 from torchlift.errors import TorchliftError
 from torchlift.packed import foreign, rans
-from torchlift.packed.budget import Budget, PackedError, product
+from torchlift.packed.budget import Budget, PackedError, bounded_product
 from torchlift.packed.byteflow import ByteSink, ByteSource, Cursor
 from torchlift.packed.decoding import (
     FLOATS,
@@ -65,13 +65,13 @@ class Written:
     ideal: int
 
 
-def write(items: Sequence[Item]) -> Written:
+def write_items(items: Sequence[Item]) -> Written:
     """All items, the same content once."""
     plan, streams, ideal = ByteSink(), list[bytes](), 0.0
     plan.number(len(items))
     for batch in batches(items):
         drafts = [draft for draft in batch if isinstance(draft, Draft)]
-        codes = iter(rans.encode([(draft.segments, draft.lanes) for draft in drafts]))
+        codes = iter(rans.encode_lanes([(draft.segments, draft.lanes) for draft in drafts]))
         for draft in batch:
             if isinstance(draft, Draft):
                 streams.append(draft.finish(plan, *next(codes)))
@@ -213,7 +213,7 @@ class Head:
     @property
     def bytes(self) -> int:
         """Memory of the item and its mask."""
-        count = product(self.shape)
+        count = bounded_product(self.shape)
         return count * (self.kind.itemsize + 2 * bool(self.record & WITH_MASK))
 
 
@@ -261,7 +261,7 @@ class TensorReader:
             ByteSource(head.said), Cursor(self.file, head.at, head.raw), decoder, self.budget
         )
         dimensions = reading.plan.number(len(head.shape)) if head.record & WITH_STEP else 0
-        count = product(head.shape)
+        count = bounded_product(head.shape)
         tensor_entries = entries(reading, head.kind, head.shape)
         kept = self.collected(tensor_entries, head.record)
         units = count * max(1, head.kind.itemsize // 8)
@@ -301,7 +301,7 @@ def recorded_step(tensor_entries: Entries, record: int, dimensions: int) -> Tens
     return torch.from_numpy(numbers.reshape(numbers.shape[:dimensions]).copy()).to(tensor_entries.step_kind)
 
 
-def read(plan: bytes, streams: BinaryIO, begin: int, end: int, budget: Budget) -> Iterator[Item]:
+def read_items(plan: bytes, streams: BinaryIO, begin: int, end: int, budget: Budget) -> Iterator[Item]:
     """All items, one after the other."""
     reader = TensorReader(plan, streams, begin, end, budget)
     for number in range(len(reader.heads)):

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from torchlift.packed.budget import Budget, PackedError
-from torchlift.packed.layers import arguments_of, build, layer_of, name_of, same
+from torchlift.packed.layers import arguments_of, build, layer_of, name_of, same_attribute
 
 MODULE = 8192
 """What an empty module takes, about."""
@@ -71,7 +71,7 @@ class Describer:
         except (PackedError, AttributeError, IndexError) as error:
             raise UnlistedError(f"{where}: {error}") from error
         container = layer_of(name).container
-        compare(module, twin, where, deep=not container)
+        check_described(module, twin, where, deep=not container)
         self.numbers[id(module)] = len(self.numbers)
         tree: Tree = {"kind": name}
         if arguments:
@@ -89,7 +89,7 @@ class Describer:
         return tree
 
 
-def compare(module: nn.Module, twin: nn.Module, where: str, *, deep: bool) -> None:
+def check_described(module: nn.Module, twin: nn.Module, where: str, *, deep: bool) -> None:
     """Refuse a module that is not in all its attributes what its kind and arguments make."""
     if type(module) is not type(twin):
         raise UnlistedError(f"{where} has a {type(module).__name__} where there is a {type(twin).__name__}")
@@ -99,7 +99,7 @@ def compare(module: nn.Module, twin: nn.Module, where: str, *, deep: bool) -> No
     for key in sorted(set(own) | set(expected)):
         if key in UNSEEN:
             continue
-        if key not in own or key not in expected or not same(own[key], expected[key]):
+        if key not in own or key not in expected or not same_attribute(own[key], expected[key]):
             raise UnlistedError(f"{where} has an attribute {key!r} of its own")
     dtypes = set()
     for tensors, shapes in ((module._parameters, twin._parameters), (module._buffers, twin._buffers)):
@@ -126,7 +126,7 @@ def compare(module: nn.Module, twin: nn.Module, where: str, *, deep: bool) -> No
         for key, child in module._modules.items():
             other = twin._modules[key]
             if child is not None and other is not None:
-                compare(child, other, f"{where}.{key}", deep=True)
+                check_described(child, other, f"{where}.{key}", deep=True)
 
 
 class Builder:

@@ -119,14 +119,14 @@ def _sortable(key: str | float | None) -> str | float:
 
 def keyvalues_view(block: KeyValues) -> Json:
     """Everything ``keyvalues.html`` draws."""
-    return {"items": list(_flat(block.items))}
+    return {"items": list(_flattened(block.items))}
 
 
-def _flat(items: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flattened(items: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in items.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{name}.")
+            yield from _flattened(value, f"{name}.")
         else:
             yield name, shortest_text(float(f"{value:.6g}")) if _finite(value) else str(value)
 

@@ -76,7 +76,7 @@ def random_norm(plan: TransformerDraw, width: int) -> nn.Module:
     return kinds[plan.norm](width)
 
 
-def rotated(x: Tensor) -> Tensor:
+def with_rotary(x: Tensor) -> Tensor:
     """Rotary positions on (batch, heads, places, features)."""
     half = x.shape[-1] // 2
     angle = torch.arange(x.shape[-2], device=x.device)[:, None] / 10.0 ** torch.arange(half, device=x.device)
@@ -107,7 +107,7 @@ class RandomAttention(nn.Module):
         q, k, v = self.parts(x)
         q, k = self.norm(q), self.norm(k)
         if self.rotary:
-            q, k = rotated(q), rotated(k)
+            q, k = with_rotary(q), with_rotary(k)
         if self.groups > 1:
             k, v = (t.repeat_interleave(self.groups, 1) for t in (k, v))
         if self.style == "chunked":

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchlift.channels.copies import sharing
 from torchlift.channels.couplings import Coupling, Member
-from torchlift.channels.equality import apart, both
+from torchlift.channels.equality import both, output_difference
 from torchlift.channels.example_inputs import accepts, batch_of, changed, noise, resized
 from torchlift.channels.example_inputs import outputs as outputs_of
 from torchlift.channels.follow import traced
@@ -88,7 +88,7 @@ def trial(kind: str, seed: int, way: Way = "dead") -> ShrinkTrial:
         planted=planted,
         cut=sum(row.cut for row in rows),
         left=sizes[1] / sizes[0],
-        error=float("inf") if outputs is None else apart(*outputs[:2]),
+        error=float("inf") if outputs is None else output_difference(*outputs[:2]),
         shapes=len({tuple(e.shape) for e in examples}),
         kept=len(kept),
         unexplained=sum(not row.why for row in kept),

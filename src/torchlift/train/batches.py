@@ -58,7 +58,7 @@ class Tensors(Source):
 
     def __init__(self, tree: Any, batch_size: int, augment: Augment | None = None) -> None:
         self.tree, self.batch_size, self.augment = tree, batch_size, augment
-        self.samples = check(tree)
+        self.samples = check_data(tree)
         self.fixed, self.skips = augment is None, True
         self.device = next(leaves(tree)).device
 
@@ -235,7 +235,7 @@ def share(batch: Batch, rank: int, world: int) -> tuple[Batch, float, tuple[int,
     return select_rows(batch, index.to(next(leaves(batch)).device)), len(index) * world / whole, rows
 
 
-def check(tree: Any) -> int:
+def check_data(tree: Any) -> int:
     """The number of samples, or one line on what is wrong with the data."""
     tensors = list(leaves(tree))
     if not tensors or any(t.ndim == 0 or len(t) == 0 for t in tensors):

@@ -29,7 +29,7 @@ def save(path: Path, tree: Any) -> None:
     tensors: dict[str, Tensor] = {}
     text = json.dumps(pack(tree, tensors, {}))
     meta = {"format": FORMAT, "tree": text, "digest": checkpoint_digest(text, tensors)}
-    write(path, safetensors.torch.save(tensors, meta))
+    write_durable(path, safetensors.torch.save(tensors, meta))
 
 
 def load(path: Path) -> Any:
@@ -56,7 +56,7 @@ def load(path: Path) -> Any:
         ) from error
 
 
-def write(path: Path, text: bytes) -> None:
+def write_durable(path: Path, text: bytes) -> None:
     """Atomic and durable; a disk that does not take it is a one-line error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -104,7 +104,7 @@ class History:
                 self.catch_up()
 
 
-def read(path: Path) -> list[Row]:
+def read_history(path: Path) -> list[Row]:
     """The rows of a ``history.jsonl``; a last line cut short by a crash is left out."""
     return list(Journal(path).read())
 

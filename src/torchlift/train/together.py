@@ -112,16 +112,16 @@ class Total(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor) -> Tensor:
         """The sum."""
         del ctx
-        return reduced(values)
+        return summed_copy(values)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The sum of the gradients."""
         del ctx
-        return reduced(gradient)
+        return summed_copy(gradient)
 
 
-def reduced(values: Tensor) -> Tensor:
+def summed_copy(values: Tensor) -> Tensor:
     """The sum over processes of a copy."""
     values = values.contiguous().clone()
     distributed.all_reduce(values)

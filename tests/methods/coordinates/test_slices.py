@@ -20,7 +20,7 @@ def test_gathering_is_the_transpose_of_spreading(index, dim, seed):
     shape = (len(index), 3) if dim == 0 else (3, len(index))
     grain = gates.Slices(dim, tuple(index))
     values, entries = torch.randn(4).double(), torch.randn(shape).double()
-    spread = gates.spread(values, shape, grain)
+    spread = gates.spread_tiles(values, shape, grain)
     assert gates.tiles(shape, grain) == (4,)
     assert_close((spread * entries).sum(), (values * gates.tile_sums(entries, grain)).sum())
 

@@ -13,7 +13,7 @@ from torchlift.core import Task, constrain, store, stored
 from torchlift.core.stored import scale_rows, weight_of
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
-from torchlift.methods.precision.grids import as_levels, odd_levels, on_grid, units_of
+from torchlift.methods.precision.grids import as_levels, odd_levels, scaled_grid, units_of
 from torchlift.methods.precision.keep_grid import OnGrid, finalize
 from torchlift.testing.laws import LAWS
 
@@ -71,7 +71,7 @@ def test_levels_are_the_scaled_grid():
     levels = odd_levels(w, unit.float(), last.float(), step)
     record = as_levels(w, p, scale)
     assert torch.equal(levels, record.levels.float())
-    torch.testing.assert_close(weight_of(record, w.dtype), on_grid(w, p, scale), rtol=1e-6, atol=0)
+    torch.testing.assert_close(weight_of(record, w.dtype), scaled_grid(w, p, scale), rtol=1e-6, atol=0)
 
 
 def test_forward_is_on_the_grid_to_the_bit_and_the_gradient_is_straight_through():

@@ -11,7 +11,7 @@ from torch import nn
 
 from torchlift.core import Task, store, stored
 from torchlift.lifts import KeepGrid, Precision
-from torchlift.methods.precision.grids import on_grid
+from torchlift.methods.precision.grids import scaled_grid
 from torchlift.methods.precision.keep_grid import finalize
 from torchlift.methods.precision.moving_grid import OnMovingGrid
 
@@ -32,7 +32,7 @@ def test_it_starts_where_the_grid_is(zeros, p, seed):
     w, bits = torch.randn(6, 10), torch.full((1, 1), p)
     node = OnMovingGrid(w, bits, zeros, 1.5)
     kept = w.abs() > (w.abs().flatten().sort().values[zeros - 1] if zeros else -1)
-    assert torch.equal(node.project(), on_grid(w, p, node.scale()) * kept)
+    assert torch.equal(node.project(), scaled_grid(w, p, node.scale()) * kept)
     assert int((node.bits() == 0).sum()) == zeros
     assert not bool(torch.signbit(node.project()[~kept]).any())  # −0 is another value in a file
     assert int(node.bits().max()) == p

@@ -239,7 +239,7 @@ def test_targets_that_cannot_be_had(recipe, message):
 def test_what_the_last_shift_cannot_reach_is_said(monkeypatch):
     import torchlift.methods.precision.smol as module
 
-    monkeypatch.setattr(module, "check", lambda *_: 0.5)
+    monkeypatch.setattr(module, "reachable_bits", lambda *_: 0.5)
     with pytest.warns(UserWarning, match=r"bits=0.01; 1 is the least"):
         run(Smol(bits=0.01, zero=False), epochs=2)
     with warnings.catch_warnings():

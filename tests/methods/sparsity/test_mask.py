@@ -244,7 +244,7 @@ def test_gather_is_the_transpose_of_spread():
     shape, grain = (5, 7, 3), (2, 3, 3)
     values = torch.randn(gates.tiles(shape, grain)).double()
     entries = torch.randn(shape).double()
-    left = (gates.spread(values, shape, grain).expand(shape) * entries).sum()
+    left = (gates.spread_tiles(values, shape, grain).expand(shape) * entries).sum()
     assert_close(left, (values * gates.tile_sums(entries, grain)).sum())
 
 

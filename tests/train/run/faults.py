@@ -35,7 +35,7 @@ from experiments.test_search import DATA, SetWeight, linear
 from torchlift import deploy, report  # noqa: F401  (loaded once, before the first life)
 from torchlift.experiments.tune import Range, search
 from torchlift.train.checkpoint import load
-from torchlift.train.history import read
+from torchlift.train.history import read_history
 from train.run.runs import data, model, run
 
 WRITES = ("write", "fsync", "pwrite", "mkdir")
@@ -221,7 +221,9 @@ def story(verb: str, out: Path) -> Any:
         return done, found["value"], found["best"]
     told: dict[str, Any] = {}
     for folder in sorted(path.parent for path in out.rglob("result.json")):
-        rows = [{k: v for k, v in row.items() if k != "seconds"} for row in read(folder / "history.jsonl")]
+        rows = [
+            {k: v for k, v in row.items() if k != "seconds"} for row in read_history(folder / "history.jsonl")
+        ]
         summary = json.loads((folder / "result.json").read_text())
         weights = {name: value.tolist() for name, value in load(folder / "model.safetensors").items()}
         told[str(folder.relative_to(out))] = (weights, rows, summary["cost"]["flops"], summary["results"])

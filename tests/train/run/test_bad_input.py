@@ -154,12 +154,12 @@ def test_an_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_large_numbers_whose_sum_overflows_are_data() -> None:
-    assert batches.check((torch.full((8, 4), 1e38), torch.zeros(8))) == 8
+    assert batches.check_data((torch.full((8, 4), 1e38), torch.zeros(8))) == 8
 
 
 def test_data_in_memory_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    check = batches.check
-    monkeypatch.setattr(batches, "check", lambda tree: looked.append(1) or check(tree))
+    check = batches.check_data
+    monkeypatch.setattr(batches, "check_data", lambda tree: looked.append(1) or check(tree))
     tl.fit(nn.Linear(3, 2), (torch.randn(16, 3), torch.arange(16) % 2), epochs=1, progress=False)
     assert looked == [1]

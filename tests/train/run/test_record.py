@@ -14,7 +14,7 @@ import torchlift as tl
 from torchlift.errors import CheckpointError
 from torchlift.optim import AvaGrad
 from torchlift.train.run.record import arguments, differences, headed, read_record, to_toml
-from torchlift.train.run.values import decode, encode
+from torchlift.train.run.values import as_toml_value, decode
 from train.run.runs import data, model, run, same
 
 PLATEAU = tl.until.Plateau(2, 3, min_delta=1e-3)
@@ -82,7 +82,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_any_setting_survives_toml(value: object) -> None:
-    record = headed("fit", "1", {"settings": {"x": encode(value)}})
+    record = headed("fit", "1", {"settings": {"x": as_toml_value(value)}})
     stored = tomllib.loads(to_toml(record).decode())
     assert not list(differences(record, stored))
     assert decode(stored["settings"]["x"]) == value
@@ -109,7 +109,7 @@ def test_a_record_cannot_make_us_run_what_it_likes(hostile: dict[str, Any]) -> N
 
 
 def test_the_users_own_packages_are_imported_only_when_allowed() -> None:
-    stored = encode(functools.partial(run, epochs=3))
+    stored = as_toml_value(functools.partial(run, epochs=3))
     with pytest.raises(CheckpointError, match=r"allow=\('train',\)"):
         decode(stored)
     assert decode(stored, allow=["train"]).func is run

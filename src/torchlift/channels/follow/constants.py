@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from torchlift.channels.follow.labels import compressed
+from torchlift.channels.follow.labels import compressed_labels
 from torchlift.channels.follow.rules import arguments, pad, tensors_in, words
 
 VARIES, FIXED, CONSTANT = 0, 1, 2
@@ -78,12 +78,12 @@ class Constants:
             return self.before[id(tensor)][0]
         entry = self.table.get(tensor)
         if entry is None or entry[1] < self.written.get(self.memory(tensor), 0):
-            return whole(VARIES, tensor.ndim)
+            return one_grade(VARIES, tensor.ndim)
         return entry[0]
 
     def put(self, tensor: Tensor, grade: Grade | int) -> None:
         """Remember a grade; VARIES needs no remembering."""
-        grade = whole(grade, tensor.ndim) if isinstance(grade, int) else compressed(grade)
+        grade = one_grade(grade, tensor.ndim) if isinstance(grade, int) else compressed_labels(grade)
         if grade.numel() == 1 and not bool(grade):
             self.table.pop(tensor, None)
         else:
@@ -124,7 +124,7 @@ class Constants:
             self.leave(operands)
         rule = GRADES.get(func.overloadpacket)
         if rule is None and torch.Tag.pointwise in func.tags:
-            rule = entry_by_entry
+            rule = least_grade
         if self.escaped or torch.Tag.nondeterministic_seeded in func.tags:
             self.put_all(out, VARIES)
         elif rule is not None:
@@ -187,7 +187,7 @@ def storage(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
 
 
-def whole(grade: int, ndim: int) -> Grade:
+def one_grade(grade: int, ndim: int) -> Grade:
     """One grade for a whole tensor."""
     return torch.full((1,) * ndim, grade, dtype=torch.uint8)
 
@@ -199,7 +199,7 @@ def capped(grade: Grade, where: Tensor) -> Grade:
 
 def least(grades: Sequence[Grade], ndim: int) -> Grade:
     """The least of some grades, broadcast."""
-    lowest_grade = whole(CONSTANT, ndim)
+    lowest_grade = one_grade(CONSTANT, ndim)
     for grade in grades:
         lowest_grade = torch.minimum(lowest_grade, pad(grade, ndim))
     return lowest_grade
@@ -210,7 +210,7 @@ def lowest(grade: Grade, dims: Sequence[int]) -> Grade:
     return grade.amin(tuple(dims), keepdim=True) if dims else grade
 
 
-def uniform(tensor: Tensor, dims: Sequence[int]) -> Tensor:
+def unchanging(tensor: Tensor, dims: Sequence[int]) -> Tensor:
     """Boolean: where a tensor does not change along some dimensions, but for rounding."""
     if not dims or tensor.numel() == 0:
         return torch.ones((1,) * tensor.ndim, dtype=torch.bool)
@@ -241,7 +241,7 @@ def filled(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
     where dropout hardtanh hardtanh_ gelu silu_ tril triu celu hardsigmoid nan_to_num addcmul addcdiv lerp
     type_as to copy"""
 )
-def entry_by_entry(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+def least_grade(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """The least of all operands."""
     operands = tensors_in([*args, *kwargs.values()])
     for tensor in tensors_in([out]):
@@ -254,7 +254,9 @@ COPIES = {"clone", "_to_copy", "contiguous", "detach", "alias"}
 
 
 @graded("copy_")
-def written(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+def written_grade(
+    c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor
+) -> None:
     """What was written; a tensor of which this is a part has no grade any more."""
     c.put(out, pad(c.of(args[1]), out.ndim))
 
@@ -276,13 +278,17 @@ def multiplied(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str
 
 
 @graded("mm bmm")
-def product(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+def product_grade(
+    c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor
+) -> None:
     """A[…, m, k] B[…, k, n]."""
     c.put(out, of_product(c, args[0], args[1]))
 
 
 @graded("addmm baddbmm")
-def affine(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+def affine_map_grade(
+    c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor
+) -> None:
     """C + A B."""
     c.put(out, least([c.of(args[0]), of_product(c, args[1], args[2])], out.ndim))
 
@@ -293,7 +299,7 @@ def of_product(c: Constants, a: Tensor, b: Tensor) -> Grade:
     grade = terms(ga, c.zero(a, ga), gb, c.zero(b, gb), a.shape[-1])
     if a in c.averages and bool(gb.any()):
         kept = lowest(gb, [b.ndim - 2])
-        grade = torch.maximum(grade, torch.where(uniform(b, [b.ndim - 2]), kept, VARIES))
+        grade = torch.maximum(grade, torch.where(unchanging(b, [b.ndim - 2]), kept, VARIES))
     return grade
 
 
@@ -302,7 +308,7 @@ def terms(ga: Grade, za: Tensor, gb: Grade, zb: Tensor, k: int) -> Grade:
 
     A term is below a level where a is and b is no such zero, or the other way round.
     """
-    grade = whole(VARIES, ga.ndim)
+    grade = one_grade(VARIES, ga.ndim)
     for level in {*ga.unique().tolist(), *gb.unique().tolist()} - {VARIES}:
         low_a, low_b = (ga < level), (gb < level)
         live_a, live_b = ~(za & ~low_a), ~(zb & ~low_b)
@@ -349,13 +355,13 @@ def convolved(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str,
     """sum mean amax amin var var_mean std std_mean any all prod logsumexp linalg_vector_norm norm max min
     nansum"""
 )
-def reduced(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+def reduced_grade(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Zeros stay, means of one number too; what else is made of many numbers depends on how many they are."""
     x, n = args[0], args[0].ndim
     options = arguments(func, args, kwargs)
     dims = options.get("dim")
     if isinstance(dims, bool) or (dims is None and len(tensors_in(args)) > 1):
-        return entry_by_entry(c, func, args, kwargs, out)
+        return least_grade(c, func, args, kwargs, out)
     grade = c.of(x)
     if not bool(grade.any()):
         return c.put_all(out, VARIES)
@@ -363,7 +369,9 @@ def reduced(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
         list(range(n)) if dims in (None, []) else [d % n for d in ([dims] if isinstance(dims, int) else dims)]
     )
     if not c.pure(x):
-        same = uniform(x, over) if func.overloadpacket.__name__ in MEANS else (x == 0).all(over, keepdim=True)
+        same = (
+            unchanging(x, over) if func.overloadpacket.__name__ in MEANS else (x == 0).all(over, keepdim=True)
+        )
         grade = capped(lowest(grade, over), ~same)
     grade = lowest(grade, over)
     if not options.get("keepdim", False):
@@ -406,7 +414,7 @@ def pooled(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
         zero = (x == 0).all(list(places), keepdim=True)
         options = arguments(func, args, kwargs)
         pads = name.startswith("avg_pool") and (any(options["padding"]) or options["ceil_mode"])
-        mixed = torch.ones_like(zero) if pads else ~uniform(x, list(places))
+        mixed = torch.ones_like(zero) if pads else ~unchanging(x, list(places))
         grade = capped(grade, mixed & ~zero)
     c.put(tensors_in([out])[0], grade)
 
@@ -429,7 +437,7 @@ def normed(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
     affine_grade = least(grades, x.ndim)
     grade = c.of(x)
     if features or "group" in options or options.get("training", False):
-        grade = whole(min(int(grade.min()), FIXED), x.ndim)
+        grade = one_grade(min(int(grade.min()), FIXED), x.ndim)
     else:
         grade = least([grade, *(shaped(c.of(t)) for t in tensors_in(args[3:5]))], x.ndim)
     grade = torch.minimum(grade, affine_grade)
@@ -493,7 +501,9 @@ def restrided(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str,
 
 
 @graded("slice select narrow index_select gather index take_along_dim embedding")
-def picked(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+def picked_grade(
+    c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor
+) -> None:
     """Of what is the same in all places, any; of others FIXED, or what the numbers of the places are."""
     name, x = func.overloadpacket.__name__, args[0]
     grade = c.of(x)
@@ -513,7 +523,7 @@ def picked(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
         return c.put(out, move(grade.expand(x.shape)))
     numbers = [c.of(t) for t in tensors_in([*args[1:], *kwargs.values()])]
     cap = min([FIXED, *(int(g.min()) for g in numbers)])
-    same = uniform(x, dims)
+    same = unchanging(x, dims)
     grade = torch.where(same, lowest(grade, dims), grade.clamp(max=cap))
     return c.put(out, move(grade.expand(x.shape)))
 
@@ -525,7 +535,9 @@ def from_the_start(options: Mapping[str, Any], pure: bool, out: Tensor, x: Tenso
 
 
 @graded("cat stack")
-def joined(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+def joined_grade(
+    c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor
+) -> None:
     """Side by side."""
     if all(not bool(c.of(t).any()) for t in args[0]):
         return c.put(out, VARIES)

@@ -34,7 +34,7 @@ SPATIAL = words(
 
 
 @rule("lift_fresh")
-def constant(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+def constant_labels(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """A constant in the model's code, or values that took a way around torch: of a size that stays."""
     f.put_all(out)
 
@@ -99,7 +99,7 @@ def spatial(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
 
 
 @rule("glu")
-def gated(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+def gated_labels(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """a · σ(b) of two halves: each channel with its gate."""
     labeled = f.look(args[0])
     dim = (args[1] if len(args) > 1 else -1) % out.ndim

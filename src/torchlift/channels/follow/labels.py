@@ -137,7 +137,7 @@ def large(shape: tuple[int, ...]) -> Set[int]:
     return frozenset(dim for dim, size in enumerate(shape) if size > 1)
 
 
-def compressed(full: Tensor) -> Tensor:
+def compressed_labels(full: Tensor) -> Tensor:
     """Labels of all entries of a tensor, with dimensions along which they are the same at size 1."""
     for dim, size in enumerate(full.shape):
         if size > 1 and same_along(full, dim):

@@ -23,7 +23,7 @@ SIZED = {"view", "_unsafe_view", "reshape", "split", "unsafe_split", "split_with
 
 
 @rule(*PLAIN)
-def move(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+def reorder(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Anything that only reorders, repeats or picks."""
     labeled = f.look(args[0])
     results = tensors_in([out])
@@ -46,7 +46,7 @@ def move(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
 
 
 @rule("transpose_", "t_", "unsqueeze_", "squeeze_")
-def turn(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+def turn_labels(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """A tensor turned in place: its shape is new already, its labels follow."""
     labeled = f.look(args[0])
     f.put(
@@ -158,7 +158,7 @@ def pick(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
 
 
 @rule("copy_")
-def write(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+def write_labels(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """Writing into a tensor, or into a part of one whose labels then hold for the whole."""
     target, source = f.look(args[0]), f.look(args[1])
     cores = f.merge(out.shape, [(target.cores, out.shape, True), (source.cores, args[1].shape, source.wild)])

@@ -26,7 +26,9 @@ def matrices(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
 
 
 @rule("addmm", "baddbmm", "addbmm")
-def affine(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+def affine_labels(
+    f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor
+) -> None:
     """c + A B."""
     product_cores = product(f, args[1], args[2])
     product_cores = [c.squeeze(0) if out.ndim == 2 else c for c in product_cores]
@@ -64,7 +66,7 @@ def product(f: Follower, left: Tensor, right: Tensor) -> list[Tensor]:
     rest_a, over_a, whole_a = parted(f, [pad(c, 3) for c in a.cores], 2)
     rest_b, over_b, whole_b = parted(f, [pad(c, 3) for c in b.cores], 1)
     if over_a is not None or over_b is not None:
-        read(f, left, right, over_a, over_b, whole_a or whole_b)
+        read_sum(f, left, right, over_a, over_b, whole_a or whole_b)
     f.readers.count(a.shape, b.shape, rest_a, rest_b, over_a if over_a is not None else over_b)
     batch, rows, columns = a.shape[:-2].numel(), a.shape[-2], b.shape[-1]
     shapes = (batch, rows, 1), (b.shape[:-2].numel(), 1, columns)
@@ -90,7 +92,7 @@ def parted(f: Follower, cores: list[Tensor], k: int) -> tuple[list[Tensor], Tens
     return rest, along, whole
 
 
-def read(
+def read_sum(
     f: Follower, left: Tensor, right: Tensor, over_a: Tensor | None, over_b: Tensor | None, whole: bool
 ) -> None:
     """Unite what is summed over, and note what the reader is given."""

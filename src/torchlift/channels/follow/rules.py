@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchlift.channels.follow.labels import compressed
+from torchlift.channels.follow.labels import compressed_labels
 
 if TYPE_CHECKING:
     from torchlift.channels.follow.follower import Follower
@@ -82,7 +82,7 @@ def pad(core: Tensor, n: int) -> Tensor:
 def replayed(core: Tensor, shape: Sequence[int], move: Callable[[Tensor], Any]) -> list[Tensor]:
     """What a movement of entries does to labels: for each result, its core."""
     moved = move(core.expand(tuple(shape)))
-    return [compressed(piece) for piece in ([moved] if isinstance(moved, Tensor) else list(moved))]
+    return [compressed_labels(piece) for piece in ([moved] if isinstance(moved, Tensor) else list(moved))]
 
 
 def tensors_in(values: Sequence[Any]) -> list[Tensor]:

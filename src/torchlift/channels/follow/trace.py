@@ -28,7 +28,7 @@ from torchlift.channels.example_inputs import (
 from torchlift.channels.follow import elementwise, movement, products
 from torchlift.channels.follow.constants import CONSTANT, Leaving, storage
 from torchlift.channels.follow.follower import Follower
-from torchlift.channels.follow.labels import Labels, compressed, varying
+from torchlift.channels.follow.labels import Labels, compressed_labels, varying
 from torchlift.channels.follow.norms import counts, through_norm
 from torchlift.channels.follow.readers import Readers
 from torchlift.channels.follow.rules import Labeled, Norm, Shape, SliceNormed
@@ -248,6 +248,6 @@ def straighten(labels: Labels, spread: list[Tensor]) -> None:
     while before is None or not torch.equal(before, labels.parent):
         before = labels.parent.clone()
         for core in spread:
-            own = varying(compressed(labels.roots(core)))
+            own = varying(compressed_labels(labels.roots(core)))
             if len(own) > 1:
                 labels.along(core, own - {min(own)})

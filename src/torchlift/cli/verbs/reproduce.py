@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from torchlift.cli.flags import JOBS, Debug, Json
-from torchlift.cli.output import lines, plain, print_note, print_result
+from torchlift.cli.output import jsonable, lines, print_note, print_result
 from torchlift.cli.pairs import unknown_name
 from torchlift.cli.reproduction import Entry, find_entries
 
@@ -101,12 +101,12 @@ def entry_list(entries: Mapping[str, Entry]) -> str:
 def run_entry(entry: Entry, chosen: Mapping[str, object], out: Path, json: bool) -> None:
     """Run an entry with what was chosen; write its result and its page."""
     from torchlift import report
-    from torchlift.train.checkpoint import write
+    from torchlift.train.checkpoint import write_durable
 
     settings = {key: value for key, value in chosen.items() if value is not None}
-    result = plain(entry.run(out, **settings))
+    result = jsonable(entry.run(out, **settings))
     record, page = out / f"{entry.name}.json", out / f"{entry.name}.html"
-    write(record, json_format.dumps(result, indent=1, ensure_ascii=False).encode())
+    write_durable(record, json_format.dumps(result, indent=1, ensure_ascii=False).encode())
     try:
         report.write(report.reproduction_page(result), page)
     except ImportError as error:

@@ -69,7 +69,7 @@ def tune(
     from torchlift.cli.pages import try_rebuild
     from torchlift.cli.searches import best_config, run_search
     from torchlift.train import Interrupted
-    from torchlift.train.checkpoint import write
+    from torchlift.train.checkpoint import write_durable
 
     try:
         with sigterm_interrupts():
@@ -77,7 +77,7 @@ def tune(
     except KeyboardInterrupt as stop:
         raise Interrupted("the study is kept") from stop
     best = out / "best.toml"
-    write(best, best_config(config, tuned.values).encode())
+    write_durable(best, best_config(config, tuned.values).encode())
     places = {"out": out, "best_config": best, "report": try_rebuild(out)}
     print_result(flags.json, tuned.data() | places, search_summary(tuned, places))
 

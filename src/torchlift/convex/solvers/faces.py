@@ -31,12 +31,12 @@ def faces(
     single = h.float()
 
     def solve(gs: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        return _rows(h, single, gs, bounds, x, tolerance, steep)
+        return _face_rows(h, single, gs, bounds, x, tolerance, steep)
 
     return in_cache(solve, g, start)
 
 
-def _rows(
+def _face_rows(
     h: Tensor, single: Tensor, g: Tensor, bounds: Bounds, start: Tensor, width: float, steep: float
 ) -> tuple[Tensor, Tensor]:
     result, done = start.clone(), torch.zeros(len(g), dtype=torch.bool, device=g.device)

@@ -75,18 +75,18 @@ def newton_states(
         if not bool(left.all()):
             index, x, s, r, size = index[left], x[left], s[left], r[left], size[left]
             problem = problem.rows(left.nonzero()[:, 0])
-        new = problem.activation(s + _direction(problem, x, s, r) / problem.mu)
+        new = problem.activation(s + _conjugate_direction(problem, x, s, r) / problem.mu)
         s, r = problem.natural(new)
         worse = (~(problem.largest(r) <= size / 2)).nonzero()[:, 0]
         if len(worse):
             some = problem.rows(worse)
-            new[worse] = _plain(some, x[worse], plain * (1 + step // 5))
+            new[worse] = _proximal_steps(some, x[worse], plain * (1 + step // 5))
             s[worse], r[worse] = some.natural(new[worse])
         x = new
     return Solved(result, not bool(left.any()), float(final.max()) if len(final) else 0.0, step)
 
 
-def _plain(problem: Pulled, x: Tensor, steps: int) -> Tensor:
+def _proximal_steps(problem: Pulled, x: Tensor, steps: int) -> Tensor:
     """Accelerated proximal gradient steps."""
     point = x
     for step in range(steps):
@@ -95,7 +95,7 @@ def _plain(problem: Pulled, x: Tensor, steps: int) -> Tensor:
     return x
 
 
-def _direction(problem: Pulled, x: Tensor, s: Tensor, r: Tensor) -> Tensor:
+def _conjugate_direction(problem: Pulled, x: Tensor, s: Tensor, r: Tensor) -> Tensor:
     """Y with (D + DMD)y = DMr, by conjugate gradients scaled with the diagonal of D."""
     act, bend = problem.activation, problem.bend(x)
     diagonal = act.diagonal(s) / problem.mu
@@ -108,23 +108,23 @@ def _direction(problem: Pulled, x: Tensor, s: Tensor, r: Tensor) -> Tensor:
 
     residual = derivative(bend(r))
     y, direction = torch.zeros_like(r), scale * residual
-    energy = _dot(residual, direction)
+    energy = _sample_dot(residual, direction)
     stop, tiny = _LEFT**2 * energy, torch.finfo(x.dtype).tiny
     for _ in range(_INNER):
         if bool((energy <= stop).all()):
             break
         inner = derivative(direction)
         product = inner + derivative(bend(inner))
-        curve = _dot(direction, product)
+        curve = _sample_dot(direction, product)
         rate = torch.where((energy > stop) & (curve > 0), energy / curve.clamp(min=tiny), 0.0)
         y, residual = y + rate * direction, residual - rate * product
         z = scale * residual
-        following = _dot(residual, z)
+        following = _sample_dot(residual, z)
         direction = z + following / energy.clamp(min=tiny) * direction
         energy = following
     return y
 
 
-def _dot(a: Tensor, b: Tensor) -> Tensor:
+def _sample_dot(a: Tensor, b: Tensor) -> Tensor:
     """⟨a, b⟩ of every sample, in a shape that multiplies samples."""
     return samples(a * b).sum(1).reshape(-1, *[1] * (a.ndim - 1))

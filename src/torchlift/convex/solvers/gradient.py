@@ -58,12 +58,12 @@ def projected_gradient(
     contraction = torch.eye(len(h), dtype=h.dtype, device=h.device) - h / spectrum.high
 
     def solve(shift: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        return _rows(contraction, shift, bounds, x, beta, least, steps, early)
+        return _gradient_rows(contraction, shift, bounds, x, beta, least, steps, early)
 
     return in_cache(solve, g / spectrum.high, start)
 
 
-def _rows(
+def _gradient_rows(
     contraction: Tensor,
     shift: Tensor,
     bounds: Bounds,

@@ -44,7 +44,7 @@ def interior_point(h: Tensor, g: Tensor, bounds: Bounds) -> Tensor:
             break
         system = h + torch.diag_embed(below / a + above / b)
         root = factor(system)
-        direction = partial(_direction, root, slope, (a, below), (b, above))
+        direction = partial(_newton_direction, root, slope, (a, below), (b, above))
         dx, dz, dy = direction(torch.zeros_like(x), torch.zeros_like(x))
         t = torch.minimum(_room(a, dx, low), _room(b, -dx, high))
         t = torch.minimum(t, torch.minimum(_room(below, dz, low), _room(above, dy, high)))
@@ -59,7 +59,7 @@ def interior_point(h: Tensor, g: Tensor, bounds: Bounds) -> Tensor:
     return torch.where(high & (hi - x < above), hi, x)
 
 
-def _direction(
+def _newton_direction(
     root: Tensor,
     slope: Tensor,
     lower: tuple[Tensor, Tensor],

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torchlift.experiments.arm import Arm
-from torchlift.train.checkpoint import write
+from torchlift.train.checkpoint import write_durable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Tuned:
 
     def to_json(self, path: Path) -> None:
         """Write :meth:`data`."""
-        write(path, json.dumps(self.data(), default=str).encode())
+        write_durable(path, json.dumps(self.data(), default=str).encode())
 
     def report(self, path: str | Path) -> Path:
         """Write one self-contained HTML file."""

@@ -27,7 +27,7 @@ from torchlift.train.run.identity import describe_data, describe_model
 from torchlift.train.run.lock import Lock, claim, claims
 from torchlift.train.run.names import named_optimizer
 from torchlift.train.run.record import Record, flat, headed, read_record, refuse_another, run_id
-from torchlift.train.run.values import encode
+from torchlift.train.run.values import as_toml_value
 from torchlift.train.settings import ADAMW, OptimizerFactory
 
 JOURNAL, RESULT = "study.journal", "tuning.json"
@@ -135,15 +135,15 @@ def describe_search(objective: Objective, method: str, folds: int | None) -> Rec
     with rng.scope(objective.seed):
         model = objective.make_model()
     return {
-        "recipe": encode(objective.recipe),
-        "fixed": encode(dict(objective.fixed)),
-        "space": encode(objective.space),
+        "recipe": as_toml_value(objective.recipe),
+        "fixed": as_toml_value(dict(objective.fixed)),
+        "space": as_toml_value(objective.space),
         "method": method,
         "folds": folds or 0,
         "model": describe_model(model),
         "data": {"train": describe_data(source(train, batch)), "valid": describe_data(source(valid, batch))},
-        "optimizer": encode(objective.optimizer),
-        "settings": encode(dict(sorted(objective.settings.items()))),
+        "optimizer": as_toml_value(objective.optimizer),
+        "settings": as_toml_value(dict(sorted(objective.settings.items()))),
         "seed": objective.seed,
     }
 

@@ -19,7 +19,7 @@ def planes_of(whole: Tensor, count: int) -> Tensor:
     return (whole.long()[None] // powers.view(-1, *(1,) * whole.ndim) % 2).to(whole.dtype)
 
 
-def norms(positive: Tensor, negative: Tensor) -> Tensor:
+def plane_norms(positive: Tensor, negative: Tensor) -> Tensor:
     """√(1e−8 + ‖plane b‖²) of each plane, both signs together."""
     return (1e-8 + positive.flatten(1).square().sum(1) + negative.flatten(1).square().sum(1)).sqrt()
 
@@ -97,7 +97,7 @@ class Planes(Node):
 
     def penalty(self) -> Tensor | float:
         """price · (planes alive) · (entries) · Σ_b ‖plane b‖."""
-        lasso = (norms(self.positive, self.negative) * self.alive).sum()
+        lasso = (plane_norms(self.positive, self.negative) * self.alive).sum()
         return self.price * self.positive[0].numel() * self.alive.sum() * lasso
 
     def constrain(self) -> None:

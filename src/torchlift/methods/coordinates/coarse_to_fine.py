@@ -20,7 +20,7 @@ from torchlift.train.cost import probe
 from torchlift.tree import each, leaves
 
 
-def smaller(full: int, size: float) -> int:
+def length_at(full: int, size: float) -> int:
     """A length at a size: a part of it up to 1, a number of pixels or tokens above."""
     return max(1, min(full, round(full * size if size <= 1 else size)))
 
@@ -28,10 +28,10 @@ def smaller(full: int, size: float) -> int:
 def shrink_input(x: Tensor, size: float) -> Tensor:
     """Pictures (n, c, h, w): averaged down to the size; token sequences (n, t): the first ones."""
     if x.ndim == 4 and x.is_floating_point():
-        height = smaller(x.shape[2], size)
+        height = length_at(x.shape[2], size)
         return adaptive_avg_pool2d(x, (height, max(1, round(x.shape[3] * height / x.shape[2]))))
     if x.ndim == 2 and not x.is_floating_point():
-        return x[:, : smaller(x.shape[1], size)]
+        return x[:, : length_at(x.shape[1], size)]
     return x
 
 
@@ -41,7 +41,7 @@ def shrink_positions(table: Tensor, size: float) -> Tensor:
     extra = table.shape[-2] - side * side
     first, grid = table[..., :extra, :], table[..., extra:, :]
     square = grid.reshape(-1, side, side, grid.shape[-1]).permute(0, 3, 1, 2)
-    small = adaptive_avg_pool2d(square, smaller(side, size)).flatten(2).transpose(1, 2)
+    small = adaptive_avg_pool2d(square, length_at(side, size)).flatten(2).transpose(1, 2)
     return torch.cat([first, small.reshape(*table.shape[:-2], -1, table.shape[-1])], -2)
 
 

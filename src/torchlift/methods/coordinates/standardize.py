@@ -22,17 +22,17 @@ CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 def to_plain(v: Tensor, c: Tensor | None, mean: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """W = V T, b = c − W mean: the layer V T (x − mean) + c as W x + b, T = ``scale`` or its diagonal."""
-    weight = v if scale is None else scaled(v, scale)
+    weight = v if scale is None else transformed(v, scale)
     return weight, None if c is None else c - through(weight, mean)
 
 
 def from_plain(weight: Tensor, b: Tensor | None, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor | None]:
     """The coordinates V, c of a given W, b: the inverse of :func:`to_plain`."""
-    v = scaled(weight, 1 / scale if scale.ndim == 1 else torch.linalg.inv(scale.double()).to(scale))
+    v = transformed(weight, 1 / scale if scale.ndim == 1 else torch.linalg.inv(scale.double()).to(scale))
     return v, None if b is None else b + through(weight, mean)
 
 
-def scaled(weight: Tensor, scale: Tensor) -> Tensor:
+def transformed(weight: Tensor, scale: Tensor) -> Tensor:
     """W T over the inputs (or input channels) of a weight, T a matrix or the diagonal of one."""
     if scale.ndim == 1:
         return weight * scale.view(-1, *[1] * (weight.ndim - 2))
@@ -90,10 +90,12 @@ class Standardized(Node):
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output."""
         if self.watched is not None:
-            self.watched.append(rows(self.inner, x))
+            self.watched.append(input_rows(self.inner, x))
         if type(self.inner) is nn.Linear:  # on small layers the fewest calls are the fastest
             weight, bias = self.inner.weight, self.inner.bias
-            return linear(x - self.mean, weight if self.scaled is False else scaled(weight, self.scale), bias)
+            return linear(
+                x - self.mean, weight if self.scaled is False else transformed(weight, self.scale), bias
+            )
         weight, bias = self.plain()
         tensors = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
         return functional_call(self.inner, tensors, (x,))
@@ -185,7 +187,7 @@ def takes(module: nn.Module) -> bool:
     return type(module) in LINEAR or (isinstance(module, CONVOLUTION) and module.groups == 1)
 
 
-def rows(layer: nn.Module, x: Tensor) -> Tensor:
+def input_rows(layer: nn.Module, x: Tensor) -> Tensor:
     """A layer's inputs as rows of features."""
     moved = x if type(layer) in LINEAR else x.movedim(1, -1)
     return moved.reshape(-1, moved.shape[-1])

@@ -17,7 +17,7 @@ def orthogonal(size: int, generator: torch.Generator | None, like: Tensor) -> Te
     return drawn.to(like)
 
 
-def invertible(size: int, generator: torch.Generator | None, like: Tensor) -> tuple[Tensor, Tensor]:
+def random_invertible(size: int, generator: torch.Generator | None, like: Tensor) -> tuple[Tensor, Tensor]:
     """A random matrix with singular values in [1/2, 2], and its inverse; the identity without a generator."""
     left, right = orthogonal(size, generator, like), orthogonal(size, generator, like)
     if generator is None:
@@ -40,7 +40,7 @@ def factors(weight: Tensor, width: int, generator: torch.Generator | None) -> tu
             f"an inserted layer needs at least min({m}, {n}) = {rank} neurons to keep the function, "
             f"got width={width}."
         )
-    mix, back = invertible(rank, generator, weight)
+    mix, back = random_invertible(rank, generator, weight)
     inner, outer = (mix @ weight, back) if m <= n else (mix, weight @ back)
     extra = inner.new_zeros(width - rank, n)
     if generator is not None:

@@ -38,7 +38,7 @@ def spots(model: nn.Module, shape: Flow) -> list[Spot]:
         n for n, module in parts.items() if any(owners[id(p)] > 1 for p in module.parameters(recurse=False))
     }
     after_each_layer = [spot(parts, shape, op) for op in shape.of("layer")]
-    once = [checked(parts, one, calls, shared) for one in after_each_layer]
+    once = [with_refusal(parts, one, calls, shared) for one in after_each_layer]
     return [one for one in once if one.bend is not None or one.into or one.block]
 
 
@@ -94,14 +94,14 @@ def keeps_size(layer: nn.Module) -> bool:
     return same and odd and all(n == 1 for n in (*layer.stride, *layer.dilation)) and layer.groups == 1
 
 
-def checked(parts: dict[str, nn.Module], one: Spot, calls: Counter[str], shared: set[str]) -> Spot:
+def with_refusal(parts: dict[str, nn.Module], one: Spot, calls: Counter[str], shared: set[str]) -> Spot:
     """The spot, with a refusal if its layers are such that they cannot be multiplied."""
     if one.refusal or not (one.into or one.block):
         return one
     used = [one.layer, *one.norms, *([one.into] if one.into else []), *([one.bend.name] if one.bend else [])]
     why = next((why for name in used if (why := unfit(name, parts[name], calls, shared))), "")
     if not why and one.into:
-        why = apart(parts[one.layer], parts[one.into])
+        why = why_apart(parts[one.layer], parts[one.into])
     return dataclasses.replace(one, refusal=why) if why else one
 
 
@@ -123,7 +123,7 @@ def unfit(name: str, module: nn.Module, calls: Counter[str], shared: set[str]) -
     return ""
 
 
-def apart(first: nn.Module, second: nn.Module) -> str:
+def why_apart(first: nn.Module, second: nn.Module) -> str:
     """Why two layers cannot be multiplied."""
     if isinstance(first, nn.Linear) != isinstance(second, nn.Linear):
         return f"a {type(first).__name__} and a {type(second).__name__} do not multiply"

@@ -178,7 +178,7 @@ class Lifter(ModuleLift):
         """One of the named kinds, initialized."""
         assert isinstance(self.kind, str)
         if not self.learns:
-            merge.check(module, who)
+            merge.check_mergeable(module, who)
         refuses_negative = self.kind == "block" and self.activation == "relu"
         if refuses_negative and isinstance(last := merge.last_layer(module), SIGNED):
             raise TorchliftError(f"{who}: {residual.NEGATIVE.format(type(last).__name__)}")

@@ -36,7 +36,7 @@ class Steered(Dial):
     def __init__(self, nodes: list[Noisy], strength: float, goal: float) -> None:
         super().__init__(strength, strength, "linear")
         self.nodes, self.goal = [nodes], goal  # a list in a list: the nodes stay where they are
-        self.first, self.living = average(nodes), living(nodes)
+        self.first, self.living = average(nodes), nonzero_fraction(nodes)
         self.register_buffer("cell", torch.tensor(0))
 
     @property
@@ -64,7 +64,7 @@ def average(nodes: list[Noisy]) -> float:
     return sum(float(node.precision().sum(dtype=torch.float64)) for node in nodes) / total
 
 
-def living(nodes: list[Noisy]) -> float:
+def nonzero_fraction(nodes: list[Noisy]) -> float:
     """The part of the weights that are not zero."""
     total = sum(node.weight.numel() for node in nodes)
     return max(1, sum(int(node.weight.count_nonzero()) for node in nodes)) / total
@@ -103,7 +103,7 @@ def size(problem: Problem, lift: Precision) -> int:
     return file_size(delivered(lift.project(problem)).model)
 
 
-def check(problem: Problem, lift: Precision, target: Target) -> float:
+def reachable_bits(problem: Problem, lift: Precision, target: Target) -> float:
     """The average precision to steer for; an error where the target is out of reach, with what is not."""
     low = least_bits(noisy(problem), lift.zero)
     if target.name == "bytes":

@@ -48,14 +48,14 @@ def with_activation_modules(problem: Problem) -> Problem:
         if id(module) not in inside or type(module).__module__.startswith("torch.") or not name:
             continue
         if id(module) not in replaced:
-            replaced[id(module)] = None if isinstance(module, Node) else read(module)
+            replaced[id(module)] = None if isinstance(module, Node) else with_activation_children(module)
         new = replaced[id(module)]
         if new is not None:
             problem.set_submodule(name, new)
     return problem
 
 
-def read(module: nn.Module) -> nn.Module | None:
+def with_activation_children(module: nn.Module) -> nn.Module | None:
     """The module with its activations as children; None where it calls none, or cannot be read."""
     graphs = [own_graph(module, training) for training in (True, False)]
     if any(graph is None for graph in graphs):
@@ -63,14 +63,14 @@ def read(module: nn.Module) -> nn.Module | None:
     graph, other = graphs
     assert graph is not None
     assert other is not None
-    called = [node for node in graph.nodes if activation_of(node) is not None]
+    called = [node for node in graph.nodes if activation_module(node) is not None]
     children = dict(module.named_children())
     if not children and not tensor_names(module):  # a function: only what it gives is an activation's value
         called = [node for node in called if any(user.op == "output" for user in node.users)]
     if not called or str(graph) != str(other):
         return None
     for node in called:
-        kind = activation_of(node)
+        kind = activation_module(node)
         assert kind is not None
         name = next(f"act{k}" for k in range(1, len(children) + 2) if f"act{k}" not in children)
         children[name] = kind()
@@ -100,7 +100,7 @@ def own_graph(module: nn.Module, training: bool) -> fx.Graph | None:
         module.training = mode
 
 
-def activation_of(node: fx.Node) -> type[nn.Module] | None:
+def activation_module(node: fx.Node) -> type[nn.Module] | None:
     """The module that computes what a call does, where it is an activation that leaves its input alone."""
     if node.op not in ("call_function", "call_method"):
         return None

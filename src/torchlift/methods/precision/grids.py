@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from torchlift.core import Stored
-from torchlift.core.stored import spread
+from torchlift.core.stored import spread_step
 from torchlift.errors import TorchliftError
 
 ADAM = partial(torch.optim.Adam, lr=1e-3)
@@ -39,7 +39,7 @@ def to_grid(w: Tensor, p: Bits) -> Tensor:
     return torch.where(p > 0, value.clamp(half - 2, 2 - half), 0.0).to(w.dtype)
 
 
-def on_grid(w: Tensor, p: Bits, scale: Tensor | float) -> Tensor:
+def scaled_grid(w: Tensor, p: Bits, scale: Tensor | float) -> Tensor:
     """c Q(w/c, p)."""
     return scale * to_grid(w / scale, p)
 
@@ -109,7 +109,7 @@ def units_of(bits: Tensor) -> tuple[Tensor, Tensor, int]:
 
 def odd_levels(v: Tensor, unit: Tensor, last: Tensor, step: Tensor) -> Tensor:
     """The odd multiple of u nearest to v / step within ±last."""
-    pitch = unit * spread(step, v.shape)
+    pitch = unit * spread_step(step, v.shape)
     whole = (2 * torch.floor(v * torch.where(pitch != 0, 0.5 / pitch, 0.0)) + 1) * unit
     return torch.minimum(torch.maximum(whole, -last), last)
 

@@ -79,7 +79,7 @@ class Noisy(Node):
 
     def over(self, values: Tensor) -> Tensor:
         """A value per logit, spread so that it meets the weight."""
-        return gates.spread(values, self.weight.shape, self.grain)
+        return gates.spread_tiles(values, self.weight.shape, self.grain)
 
     def forward(self) -> Tensor:
         """A draw while training, the weight itself otherwise."""

@@ -9,7 +9,15 @@ from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
 from torchlift.methods.inside import delivered
-from torchlift.methods.precision.bit_targets import average, check, meet_bits, noisy, steer, trim, zeroes
+from torchlift.methods.precision.bit_targets import (
+    average,
+    meet_bits,
+    noisy,
+    reachable_bits,
+    steer,
+    trim,
+    zeroes,
+)
 from torchlift.methods.precision.keep_grid import OnGrid, finalize
 from torchlift.methods.precision.moving_grid import OnMovingGrid
 from torchlift.methods.precision.precision import Granularity
@@ -73,7 +81,7 @@ class Smol(Recipe):
         lifted = fit.lift(lift, task)
         target = self.target
         if target is not None:
-            goal = check(lifted, lift, target)
+            goal = reachable_bits(lifted, lift, target)
             steer(lifted, self.strength, goal)
         groups = {"*logit": {"lr_factor": self.rate(fit) / 1e-3}}
         share = 1 - self.finetune
@@ -132,7 +140,7 @@ class Smol(Recipe):
         if reason is not None or self.target is None:
             return reason
         try:
-            check(lift.lift(task, fit), lift, self.target)
+            reachable_bits(lift.lift(task, fit), lift, self.target)
         except TorchliftError as error:
             return str(error)
         return None

@@ -11,7 +11,7 @@ from torchlift.core import Node, Problem, masks_of
 from torchlift.core.stored import owner_of
 from torchlift.core.weights import fill_names
 from torchlift.methods.sharing.mixing import one_for_all
-from torchlift.methods.sharing.repeats import label, prefixes
+from torchlift.methods.sharing.repeats import prefixes, user_name
 from torchlift.methods.sharing.uses import Blended, ScaledUse, Use, scalable
 
 Slots = Mapping[str, list[str]]
@@ -39,7 +39,9 @@ def fold_set(problem: Problem, group: str, names: list[str], slots: Slots) -> li
     """
     reasons = {name: refusal(problem, slots[name]) for name in names} if len(names) > 1 else {}
     good = [name for name in names if not reasons.get(name)]
-    apart = [Fold(group, label(n), label(n), 1.0, 0.0, reasons.get(n, "")) for n in names if n not in good]
+    apart = [
+        Fold(group, user_name(n), user_name(n), 1.0, 0.0, reasons.get(n, "")) for n in names if n not in good
+    ]
     alone = "its zeros are frozen and differ from the others'" if len(good) > 1 else ""
     rows = [row for same in by_zeros(problem, good) for row in merge_set(problem, group, same, slots, alone)]
     return [*rows, *apart]
@@ -48,7 +50,7 @@ def fold_set(problem: Problem, group: str, names: list[str], slots: Slots) -> li
 def merge_set(problem: Problem, group: str, names: list[str], slots: Slots, alone: str) -> list[Fold]:
     """One weight for all of these layers; the one with the largest weight uses it as it is."""
     if len(names) == 1:
-        return [Fold(group, label(names[0]), label(names[0]), 1.0, 0.0, alone)]
+        return [Fold(group, user_name(names[0]), user_name(names[0]), 1.0, 0.0, alone)]
     weights = torch.stack([problem.get_parameter(name).detach() for name in names])
     shared, scales, owner = one_for_all(weights)
     stored = nn.Parameter(shared.to(weights))
@@ -57,10 +59,12 @@ def merge_set(problem: Problem, group: str, names: list[str], slots: Slots, alon
         fill_names(problem, slots[name], stored)
         plain = abs(c - 1) < 1e-12
         if not plain:
-            wrap(problem, slots[name], partial(scaled, scale=c))
+            wrap(problem, slots[name], partial(scaled_use, scale=c))
         error = torch.linalg.vector_norm(weight.double() - (1.0 if plain else c) * stored.detach().double())
         size = torch.linalg.vector_norm(weight.double()).clamp(min=torch.finfo(torch.float64).tiny)
-        rows.append(Fold(group, label(name), label(names[owner]), 1.0 if plain else c, float(error / size)))
+        rows.append(
+            Fold(group, user_name(name), user_name(names[owner]), 1.0 if plain else c, float(error / size))
+        )
     return rows
 
 
@@ -71,10 +75,10 @@ def blend(
     stored = nn.Parameter(templates.detach().clone())
     for name, row in zip(names, alpha.detach(), strict=True):
         wrap(problem, slots[name], partial(blended, templates=stored, alpha=row.clone()))
-    return [Fold(group, label(name), f"{len(templates)} templates", 1.0, 0.0) for name in names]
+    return [Fold(group, user_name(name), f"{len(templates)} templates", 1.0, 0.0) for name in names]
 
 
-def scaled(layer: nn.Module, leaf: str, scale: float) -> nn.Module:
+def scaled_use(layer: nn.Module, leaf: str, scale: float) -> nn.Module:
     """The layer's use of the weight it has, times a scale."""
     return ScaledUse(layer, leaf, scale)
 

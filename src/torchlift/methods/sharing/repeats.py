@@ -61,7 +61,7 @@ def repeated(name: str, inside: Mapping[str, Signature]) -> tuple[str, Signature
 
 def title(parent: str, name: str, shapes: Mapping[str, tuple[int, ...]], several: bool) -> str:
     """A group's name: its place in the user's words, with the shape where several groups are there."""
-    raw, own = name.split("."), label(name).split(".")
+    raw, own = name.split("."), user_name(name).split(".")
     depth = len(parent.split(".")) - (len(raw) - len(own)) if parent else 0
     where = ".".join(own[:depth]) or "model"
     return f"{where} {'x'.join(map(str, shapes[name]))}" if several else where
@@ -75,19 +75,19 @@ def groups_by_glob(
     for group, glob in groups.items():
         globs = [glob] if isinstance(glob, str) else list(glob)
         names = [name for name in weights if any(matches(name, glob) for glob in globs)]
-        taken = [label(name) for name in names for other in members.values() if name in other]
+        taken = [user_name(name) for name in names for other in members.values() if name in other]
         if taken:
             raise SelectionError(f"{who}: {taken[0]} is in two groups; a weight shares with one.")
         if len(names) < 2:
-            have = ", ".join(map(label, names)) or "nothing"
+            have = ", ".join(map(user_name, names)) or "nothing"
             raise SelectionError(f"{who}: group {group!r} needs two weights or more; {globs} picks {have}.")
-        shapes = {label(name): tuple(weights[name].shape) for name in names}
+        shapes = {user_name(name): tuple(weights[name].shape) for name in names}
         if len(set(shapes.values())) > 1:
             raise SelectionError(f"{who}: weights of group {group!r} differ in shape: {shapes}.")
         members[group] = names
     return members
 
 
-def label(name: str) -> str:
+def user_name(name: str) -> str:
     """A weight's name in the user's words."""
     return name.label if isinstance(name, Name) else name

@@ -13,7 +13,7 @@ from torchlift.errors import OrderError, TorchliftError
 from torchlift.methods.sharing import mixing as math
 from torchlift.methods.sharing.banks import Bank, Mixed, banks
 from torchlift.methods.sharing.folding import Fold, blend, fold_set, unblended
-from torchlift.methods.sharing.repeats import groups_alike, groups_by_glob, label
+from torchlift.methods.sharing.repeats import groups_alike, groups_by_glob, user_name
 
 SharingGroups = Literal["auto"] | Mapping[str, Sequence[str]]
 
@@ -122,7 +122,7 @@ class Templates(WeightLift):
 
 def account_rows(bank: Bank, rows: list[Fold]) -> list[Fold]:
     """The account of a group, layer by layer."""
-    order = {label(name): number for number, name in enumerate(bank.layers)}
+    order = {user_name(name): number for number, name in enumerate(bank.layers)}
     return sorted(rows, key=lambda row: order[row.layer])
 
 

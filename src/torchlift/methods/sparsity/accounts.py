@@ -42,7 +42,7 @@ def with_target(log: Log, plain: Callable[[Problem], Task], target: MaskTarget |
     return numbers
 
 
-def quietly(project: Callable[[Problem], Problem]) -> Callable[[Problem], Task]:
+def quiet_projection(project: Callable[[Problem], Problem]) -> Callable[[Problem], Task]:
     """A projection on the way, without its warnings."""
 
     def preview(problem: Problem) -> Task:

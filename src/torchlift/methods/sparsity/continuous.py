@@ -13,7 +13,7 @@ from torchlift.core import Fit, Problem, Task, matches, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import SoftMask
 from torchlift.loss import split
-from torchlift.methods.sparsity.accounts import account, closed, itself, quietly, with_target
+from torchlift.methods.sparsity.accounts import account, closed, itself, quiet_projection, with_target
 from torchlift.methods.sparsity.channel_targets import ShrunkTarget, groups_of, shrunk_target
 from torchlift.methods.sparsity.mask_options import Masking
 from torchlift.methods.sparsity.pruned_weights import logger
@@ -90,7 +90,7 @@ class ContinuousSparsification(Masking):
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Lift, fit, project, fine-tune."""
         mask, goal = self.mask(task, fit)
-        lifted, plain = mask.lift(task), quietly(mask.project)
+        lifted, plain = mask.lift(task), quiet_projection(mask.project)
         groups = {"*.logit": self.logit_options(fit)}
         total = sum(p.numel() for p in task.parameters())
         log = account(goal, total) if self.finetune else with_target(account(goal, total), plain, goal)

@@ -32,7 +32,7 @@ def soft(gate: Shape, beta: Tensor, s: Tensor) -> Tensor:
     return 0.5 + torch.arctan(beta * s) / math.pi
 
 
-def check(gate: str) -> None:
+def check_gate(gate: str) -> None:
     """Refuse a gate nobody knows."""
     if gate not in SHAPES:
         raise TorchliftError(f"gate {gate!r} is not known: one of {', '.join(SHAPES)}.")
@@ -62,7 +62,7 @@ def tiles(shape: Sequence[int], grain: Grain) -> tuple[int, ...]:
     return tuple(-(-n // size) for n, size in zip(shape, grain, strict=True))
 
 
-def spread(values: Tensor, shape: Sequence[int], grain: Grain) -> Tensor:
+def spread_tiles(values: Tensor, shape: Sequence[int], grain: Grain) -> Tensor:
     """One value per tile, repeated over its tile; dimensions with a single tile are left to broadcasting."""
     if isinstance(grain, Slices):
         index = torch.tensor(grain.index, device=values.device)
@@ -74,7 +74,7 @@ def spread(values: Tensor, shape: Sequence[int], grain: Grain) -> Tensor:
 
 
 def tile_sums(entries: Tensor, grain: Grain) -> Tensor:
-    """Sums of the entries over each tile: the transpose of :func:`spread`."""
+    """Sums of the entries over each tile: the transpose of :func:`spread_tiles`."""
     if isinstance(grain, Slices):
         rows = entries.transpose(0, grain.dim).reshape(entries.shape[grain.dim], -1).sum(1)
         index = torch.tensor(grain.index, device=entries.device)
@@ -100,7 +100,7 @@ def quantile(scores: Tensor, costs: Tensor, amount: float) -> Tensor:
     return below - 1e-6 * below.abs() - 1e-12 if count == 0 else 0.5 * (below + above)
 
 
-def spared(dropped: Tensor, scores: Tensor) -> Tensor:
+def spare_best(dropped: Tensor, scores: Tensor) -> Tensor:
     """The entries to drop, but never all: the best one stays, for a weight that is all zero is none."""
     if bool(dropped.all()):
         dropped = dropped.clone()

@@ -61,7 +61,7 @@ def dropped(task: Task, scores: Mapping[str, Tensor], goal: float, scope: Scope 
             for name, w, cut in zip(names, tensors, gone.split(counts), strict=True):
                 if bool(cut.all()):
                     warnings.warn(f"all of {name} would go; its largest weight is kept.", stacklevel=2)
-                store(task, name, kept=(w != 0) & ~gates.spared(cut.view_as(w), w.abs()))
+                store(task, name, kept=(w != 0) & ~gates.spare_best(cut.view_as(w), w.abs()))
     return task
 
 

@@ -41,7 +41,7 @@ class SequentialSparsification(Masking):
             if remember:
                 early = early_weights(mask, lifted, remembered(fitted.remembered, self.rewind))
             scores = {name: switch.logit.detach().clone() for name, switch in all_switches(lifted).items()}
-            open_ = opened(mask, lifted)
+            open_ = with_open_gates(mask, lifted)
             goal = 1 - (1 - self.fraction) * (1 - sparsity(prunable_weights(open_, self.where, self.skip)))
             task = dropped(open_, scores, goal)
         task = task if self.rewind is None else rewound(task, early)
@@ -50,7 +50,7 @@ class SequentialSparsification(Masking):
         return task
 
 
-def opened(mask: SoftMask, lifted: Problem) -> Task:
+def with_open_gates(mask: SoftMask, lifted: Problem) -> Task:
     """The task with every gate open: dropping is by rank, not by sign."""
     lifted = copy.deepcopy(lifted)
     with torch.no_grad():
@@ -65,4 +65,4 @@ def early_weights(mask: SoftMask, lifted: Problem, state: Mapping[str, Any]) -> 
     """The state of the plain task in a lifted problem's early state."""
     copied = copy.deepcopy(lifted)
     load_early_weights(copied, state)
-    return copy.deepcopy(opened(mask, copied).state_dict())
+    return copy.deepcopy(with_open_gates(mask, copied).state_dict())

@@ -80,7 +80,7 @@ class SoftMask(WeightLift):
     prunes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        gates.check(self.gate)
+        gates.check_gate(self.gate)
         if self.variant not in ("thesis", "published"):
             raise TorchliftError(f"variant {self.variant!r} is not known: 'thesis' or 'published'.")
         if isinstance(self.granularity, str):

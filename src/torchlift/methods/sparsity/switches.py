@@ -137,7 +137,7 @@ class Gate(Node):
     def over(self, values: Tensor) -> Tensor:
         """Values of the logits' shape, spread so that they multiply the weight."""
         values = values.reshape(gates.tiles(self.shape, self.grain))
-        return gates.spread(values, self.shape, self.grain)
+        return gates.spread_tiles(values, self.shape, self.grain)
 
     def forward(self) -> Tensor:
         """The soft weight."""
@@ -198,7 +198,7 @@ def with_target_sparsity(problem: Problem, multiple: int = 1) -> Problem:
         for (name, one), off in zip(by_name.items(), dropped.split(gate_counts(every)), strict=True):
             if bool(off.all()):
                 warn_of_the_last(name)
-            off = gates.spared(off.view_as(one.logit), one.logit)
+            off = gates.spare_best(off.view_as(one.logit), one.logit)
             off = gates.rounded_drops(off, one.logit, multiple)
             one.logit.copy_(torch.where(off, -1.0, 1.0))
     return problem

@@ -10,7 +10,7 @@ from torchlift.report.story.rows import Data, Rows, finite_or_nan, rows_by_fit, 
 
 def precision_blocks(history: Rows, summary: Data, metric: str) -> list[Block]:
     """All there is to tell of precisions; nothing for a run that quantized nothing."""
-    return [*layer_bits(summary), *histogram(summary), *trade_off(history, metric)]
+    return [*layer_bits(summary), *histogram(summary), *bits_trade_off(history, metric)]
 
 
 def weights_by_bits(layer: Data) -> dict[int, int]:
@@ -44,7 +44,7 @@ def histogram(summary: Data) -> list[Block]:
     return [Bars(names, {"weights": shares}, title="Weights by precision", caption="In percent.")]
 
 
-def trade_off(history: Rows, metric: str) -> list[Block]:
+def bits_trade_off(history: Rows, metric: str) -> list[Block]:
     """The metric against bits per weight, a point per epoch; of noisy weights that of the quantized ones."""
     points: list[Points] = []
     for rows in rows_by_fit(history):

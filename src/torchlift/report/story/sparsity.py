@@ -17,7 +17,7 @@ def sparsity_blocks(history: Rows, summary: Data, metric: str) -> list[Block]:
     return [
         *target_and_achieved(history),
         *layer_bars(summary),
-        *trade_off(history, metric),
+        *sparsity_trade_off(history, metric),
         *tickets(history, metric),
     ]
 
@@ -57,7 +57,7 @@ def layer_bars(summary: Data) -> list[Block]:
     return [Bars([one["name"] for one in layers], {"sparsity": percent}, title="Layers", caption=caption)]
 
 
-def trade_off(history: Rows, metric: str) -> list[Block]:
+def sparsity_trade_off(history: Rows, metric: str) -> list[Block]:
     """The metric against the sparsity, a point per epoch; of soft masks, the metric of the hard ones."""
     points: list[Points] = []
     for rows in rows_by_fit(history):

@@ -84,7 +84,7 @@ def check_held_out(task: Task, sources: Mapping[str, Source | None], device: tor
             raise DataError(f"{name}: {error}") from error
 
 
-def check(task: Task, train: Source, device: torch.device, **others: Source | None) -> Any:
+def check_run(task: Task, train: Source, device: torch.device, **others: Source | None) -> Any:
     """Try the model on two samples and look at all labels; the samples' inputs, as an example.
 
     ``others``: more data to try it on, by name.

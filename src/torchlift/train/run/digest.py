@@ -145,7 +145,7 @@ class Digest:
         self.update("function")
         self.add_code(function.__code__)
         self.add_all("defaults", (function.__defaults__, function.__kwdefaults__))
-        self.add_all("closure", [contents(cell) for cell in function.__closure__ or ()])
+        self.add_all("closure", [closure_value(cell) for cell in function.__closure__ or ()])
         for name in sorted(names_in(function.__code__) & function.__globals__.keys()):
             value = function.__globals__[name]
             if isinstance(value, (*PLAIN, types.FunctionType)):
@@ -239,7 +239,7 @@ def names_in(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def contents(cell: types.CellType) -> Any:
+def closure_value(cell: types.CellType) -> Any:
     """What a closure holds, if it has been filled."""
     try:
         return cell.cell_contents

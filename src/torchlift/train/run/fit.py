@@ -21,7 +21,7 @@ from torchlift.targets import counting_card
 from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Store, engine, rng
 from torchlift.train.batches import Accumulated, Augment, Source, Tensors, example, source
 from torchlift.train.callbacks import Callback, check_callbacks, listeners
-from torchlift.train.checkpoint import disk_errors, save, write
+from torchlift.train.checkpoint import disk_errors, save, write_durable
 from torchlift.train.columns import known_classes
 from torchlift.train.cost import probe
 from torchlift.train.engines import Engine, connected
@@ -29,9 +29,9 @@ from torchlift.train.evaluation import Score, evaluate
 from torchlift.train.metrics import Metric, OverAll, as_metric
 from torchlift.train.optimizers import ADAMW, OptimizerFactory
 from torchlift.train.progress import Progress
-from torchlift.train.run.checks import as_task, check, check_groups, one_line_steps, refuse
+from torchlift.train.run.checks import as_task, check_groups, check_run, one_line_steps, refuse
 from torchlift.train.run.folder import forget_unstarted, has_checkpoint, open_fit
-from torchlift.train.run.identity import brief, describe, describe_data
+from torchlift.train.run.identity import brief, describe_data, describe_setting
 from torchlift.train.run.lock import claims
 from torchlift.train.run.names import named_optimizer, named_recipe
 from torchlift.train.run.options import check_options
@@ -182,7 +182,7 @@ def fit(
     if teacher is not None:
         task.loss = taught(task.loss, teacher)
     record_pruned(task) if keep_zeros else forget(task, forms=(KEPT,))
-    example = check(task, data, runner.device, valid=held_out, test=tested)
+    example = check_run(task, data, runner.device, valid=held_out, test=tested)
     refuse(recipe, task, data, seed)
     if groups:
         check_groups(recipe, task, data, seed, groups)
@@ -228,7 +228,7 @@ def write_deliverable(result: Result, folder: Path) -> None:
         result.save(folder / "model.tl")
     except TorchliftError as error:
         card = result.card | {"no_file": str(error)}
-        write(folder / "card.json", (json.dumps(card, indent=1) + "\n").encode())
+        write_durable(folder / "card.json", (json.dumps(card, indent=1) + "\n").encode())
 
 
 def write_report(result: Result, folder: Path) -> None:
@@ -332,7 +332,7 @@ def facts_of(task: Task, recipe: Recipe, settings: Mapping[str, Any]) -> dict[st
     """The settings of a run, for its report."""
     names = {"recipe": recipe, "in short": brief(recipe), "method": recipe.title}
     head = {**names, "model": type(task.model).__name__, "loss": task.loss, **settings}
-    return {k: v if isinstance(v, str | int | float) else describe(v) for k, v in head.items()}
+    return {k: v if isinstance(v, str | int | float) else describe_setting(v) for k, v in head.items()}
 
 
 def follow(recipe: Recipe, task: Task, run: Run, folder: Path | None) -> tuple[Task, DurableFit]:
@@ -352,7 +352,7 @@ def follow(recipe: Recipe, task: Task, run: Run, folder: Path | None) -> tuple[T
     if not isinstance(answer, Task):
         kind = type(answer).__name__
         raise TorchliftError(
-            f"recipe {describe(recipe)} returned a {kind}: it must return the projected Task."
+            f"recipe {describe_setting(recipe)} returned a {kind}: it must return the projected Task."
         )
     if run.idle_globs:
         LOG.warning("groups: no fit had a parameter for %s.", ", ".join(map(repr, sorted(run.idle_globs))))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torchlift import files
 from torchlift.errors import CheckpointError
-from torchlift.train.checkpoint import write
+from torchlift.train.checkpoint import write_durable
 from torchlift.train.engines import Engine
 from torchlift.train.run.leftovers import OWNED, remove, sweep
 from torchlift.train.run.lock import Lock, claim, claims
@@ -51,7 +51,7 @@ def open_run(
     sweep(folder, kind)
     named = list(dict.fromkeys([*old.get("folders", []), *new.get("folders", [])]))
     if named != old.get("folders", []):  # a comparison that goes on with more seeds or recipes
-        write(folder / NAME, to_toml(old | {"folders": named}))
+        write_durable(folder / NAME, to_toml(old | {"folders": named}))
     return lock
 
 
@@ -67,7 +67,7 @@ def open_fit(
 
 def write_new_record(folder: Path, kind: str, record: Record) -> None:
     """Write the record of a new run."""
-    write(folder / NAME, to_toml(headed(kind, secrets.token_hex(8), record)))
+    write_durable(folder / NAME, to_toml(headed(kind, secrets.token_hex(8), record)))
 
 
 def refuse_strangers(folder: Path, kind: str) -> None:

@@ -15,40 +15,48 @@ from torchlift.train.run.modules import module_tree
 from torchlift.tree import leaves
 
 
-def describe(value: Any) -> str:
+def describe_setting(value: Any) -> str:
     """A stable, readable name of a setting: a recipe, a factory, a number."""
     if isinstance(value, OneLift):
-        return describe(value.lift)
+        return describe_setting(value.lift)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        inside = ", ".join(f"{f.name}={describe(getattr(value, f.name))}" for f in dataclasses.fields(value))
+        inside = ", ".join(
+            f"{f.name}={describe_setting(getattr(value, f.name))}" for f in dataclasses.fields(value)
+        )
         return f"{type(value).__name__}({inside})"
     if isinstance(value, functools.partial):
-        arguments = [describe(v) for v in value.args] + [
-            f"{k}={describe(v)}" for k, v in value.keywords.items()
+        arguments = [describe_setting(v) for v in value.args] + [
+            f"{k}={describe_setting(v)}" for k, v in value.keywords.items()
         ]
-        return f"{describe(value.func)}({', '.join(arguments)})"
+        return f"{describe_setting(value.func)}({', '.join(arguments)})"
     if isinstance(value, Tensor):
         return f"tensor{tuple(value.shape)}"
     if isinstance(value, tuple | list):
-        return f"[{', '.join(describe(item) for item in value)}]"
+        return f"[{', '.join(describe_setting(item) for item in value)}]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{describe(k)}: {describe(v)}" for k, v in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{describe_setting(k)}: {describe_setting(v)}" for k, v in value.items()) + "}"
+        )
     if callable(value) and not isinstance(value, nn.Module) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def brief(value: Any) -> str:
-    """As :func:`describe`, for people: fields at their defaults are left out."""
+    """As :func:`describe_setting`, for people: fields at their defaults are left out."""
     if isinstance(value, OneLift):
         return brief(value.lift)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key!r}: {brief(item)}" for key, item in value.items()) + "}"
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return describe(value)
+        return describe_setting(value)
     fields = [(f.name, getattr(value, f.name), f.default) for f in dataclasses.fields(value)]
     fields = [(name, own, usual) for name, own, usual in fields if own is not None]
-    options = [f"{name}={brief(own)}" for name, own, usual in fields if describe(own) != describe(usual)]
+    options = [
+        f"{name}={brief(own)}"
+        for name, own, usual in fields
+        if describe_setting(own) != describe_setting(usual)
+    ]
     return f"{type(value).__name__}({', '.join(options)})"
 
 

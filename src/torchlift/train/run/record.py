@@ -19,7 +19,7 @@ from torchlift.train.batches import Source
 from torchlift.train.run.digest import noting_opaque
 from torchlift.train.run.identity import describe_data, describe_model
 from torchlift.train.run.probe import other_probe
-from torchlift.train.run.values import Value, decode, encode
+from torchlift.train.run.values import Value, as_toml_value, decode
 
 FORMAT = "torchlift-run-1"
 NAME = "run.toml"
@@ -47,10 +47,10 @@ def fit_record(
         loss = "model"
     with noting_opaque() as opaque:
         record = {
-            "recipe": encode(recipe.lift if type(recipe) is OneLift else recipe),
+            "recipe": as_toml_value(recipe.lift if type(recipe) is OneLift else recipe),
             "model": describe_model(task.model),
             "data": {"train": describe_data(train), "valid": describe_data(valid)},
-            "settings": encode({"loss": loss, **settings}),
+            "settings": as_toml_value({"loss": loss, **settings}),
         }
     return record | {"probe": probe(), "undigested": sorted(opaque)}
 

@@ -16,7 +16,7 @@ from torch import nn
 from torchlift.analyze import route
 from torchlift.core import Stored, Task, stored
 from torchlift.train.batches import Source
-from torchlift.train.checkpoint import write
+from torchlift.train.checkpoint import write_durable
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate
 from torchlift.train.history import Row
@@ -185,4 +185,4 @@ class Result:
 
     def to_json(self, path: Path) -> None:
         """Write the summary and the history."""
-        write(path, json.dumps(self.summary() | {"history": self.history}, default=str).encode())
+        write_durable(path, json.dumps(self.summary() | {"history": self.history}, default=str).encode())

@@ -37,25 +37,34 @@ TRUSTED = (
 """Where names may lead that a record gives: a folder from elsewhere cannot make us run what it likes."""
 
 
-def encode(value: Any) -> Value:
+def as_toml_value(value: Any) -> Value:
     """A setting as TOML can hold it."""
     if value is None:
         return {"none": True}
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple):
-        return [encode(item) for item in value]
+        return [as_toml_value(item) for item in value]
     if isinstance(value, list):
-        return {"list": [encode(item) for item in value]}
+        return {"list": [as_toml_value(item) for item in value]}
     if isinstance(value, Mapping):
         return encode_mapping(value)
     if isinstance(value, functools.partial):
-        options = {name: encode(item) for name, item in value.keywords.items()}
-        return {"call": encode(value.func), "arguments": encode(tuple(value.args)), "options": options}
+        options = {name: as_toml_value(item) for name, item in value.keywords.items()}
+        return {
+            "call": as_toml_value(value.func),
+            "arguments": as_toml_value(tuple(value.args)),
+            "options": options,
+        }
     if isinstance(value, Rule):
-        return {"class": qualified_name(type(value)), "arguments": encode(tuple(value.settings().values()))}
+        return {
+            "class": qualified_name(type(value)),
+            "arguments": as_toml_value(tuple(value.settings().values())),
+        }
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        fields = {
+            field.name: as_toml_value(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
         return {"class": qualified_name(type(value)), "fields": fields} | code_of(type(value))
     if isinstance(value, torch.dtype):
         return {"import": str(value).replace(".", ":", 1)}
@@ -67,8 +76,8 @@ def encode(value: Any) -> Value:
 def encode_mapping(value: Mapping[Any, Any]) -> Value:
     """A table where the keys are words, else a list of pairs."""
     if all(isinstance(key, str) and key not in KINDS for key in value):
-        return {key: encode(item) for key, item in value.items()}
-    return {"dict": [[encode(key), encode(item)] for key, item in value.items()]}
+        return {key: as_toml_value(item) for key, item in value.items()}
+    return {"dict": [[as_toml_value(key), as_toml_value(item)] for key, item in value.items()]}
 
 
 def code_of(value: Any) -> dict[str, str]:
@@ -101,7 +110,7 @@ def find(name: str) -> Any:
 
 
 def decode(value: Value, allow: Iterable[str] = ()) -> Any:
-    """The setting that :func:`encode` wrote; ``allow`` names packages of the user's that may be imported."""
+    """The setting that :func:`as_toml_value` wrote; ``allow``: packages of the user that may be imported."""
     recurse = functools.partial(decode, allow=tuple(allow))
     if isinstance(value, list):
         return tuple(recurse(item) for item in value)
