@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import pearsonr
 from torch import Tensor, nn
 
 import torchlift as tl
@@ -20,6 +19,8 @@ from torchlift.models import MLP
 
 
 def pearson_minimum(z: Tensor, a: Tensor) -> float:
+    from scipy.stats import pearsonr  # a second to load, for one test
+
     pairs = zip(z.detach().T.numpy(), a.detach().T.numpy(), strict=True)
     return min(abs(pearsonr(x, y)[0]) for x, y in pairs if np.ptp(x) > 0 and np.ptp(y) > 0)
 

@@ -10,7 +10,7 @@ from torchlift.cli import health
 
 def test_demo(run, tmp_path):
     pytest.importorskip("sklearn")
-    ran = run("demo --budget 1 --seeds 1 --out d --json")
+    ran = run("demo --budget 0.5 --seeds 1 --out d --json")
     assert ran.code == 0, ran.err
     assert (tmp_path / "d" / "report.html").is_file()
     assert (tmp_path / "d" / "before-after.svg").read_text().startswith("<svg")
