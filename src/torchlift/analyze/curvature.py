@@ -198,8 +198,8 @@ def ritz_values(
         off = torch.stack(beside)
         small = torch.diag(torch.stack(diagonal)) + torch.diag(off[:-1], 1) + torch.diag(off[:-1], -1)
         values, vectors = torch.linalg.eigh(small)
-        known = values.abs() > (off[-1] * vectors[-1]).abs()
-        rules.append((torch.where(known, values, 0.0), vectors[0].square() * size / probes))
+        resolved = values.abs() > (off[-1] * vectors[-1]).abs()
+        rules.append((torch.where(resolved, values, 0.0), vectors[0].square() * size / probes))
     values, weights = (torch.cat(some) for some in zip(*rules, strict=True))
     order = values.argsort()
     return values[order], weights[order]
