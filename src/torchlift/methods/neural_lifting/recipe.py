@@ -84,7 +84,7 @@ class NeuralLifting(Recipe):
             raise TorchliftError(reason)
         small: Problem = task
         for number in range(self.cycles):
-            start = self.start(small, fit, number)
+            start = self.before_cycle(small, fit, number)
             fit(small, name="base", log=self.log(fit, start), **self.phase(0))
             lifted = self.lifter.lift(small)
             fit(lifted, name="lifted", log=self.log(fit), **self.phase(1))
@@ -104,8 +104,8 @@ class NeuralLifting(Recipe):
             "keep": self.keep,
         }
 
-    def start(self, problem: Problem, fit: Fit, cycle: int) -> dict[str, float]:
-        """Loss and complexity before a cycle's base phase, where complexity is asked for (eq. 7)."""
+    def before_cycle(self, problem: Problem, fit: Fit, cycle: int) -> dict[str, float]:
+        """Loss and complexity before a cycle's base phase, with ``complexity`` (eq. 7)."""
         measure = self.complexity
         if measure is None:
             return {}
