@@ -78,7 +78,7 @@ class Bench:
         self.train = tuple(part[:images] for part in parts.train)
         self.test = tuple(part[:2000] for part in parts.test)
         self.epochs, self.tuning, self.seed = epochs, tuning, 0
-        self.work, self.name = work, "dense"
+        self.work, self.name, self.make = work, "dense", resnet20
         self.example = self.test[0][:2]
 
     def fit(self, model: nn.Module, epochs: int, recipe: Any = None, rate: float = RATE) -> nn.Module:
@@ -117,12 +117,12 @@ def saved(model: nn.Module) -> bytes:
     return buffer.getvalue()
 
 
-def packed(model: nn.Module) -> tuple[bytes, nn.Module]:
-    """Our file, and the network it holds."""
+def packed(model: nn.Module, bench: Bench) -> tuple[bytes, nn.Module]:
+    """Our file, and the network it holds, read into a new instance of its class."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tl"
         tl.deploy.save(model, path)
-        return path.read_bytes(), tl.deploy.load(path).eval()
+        return path.read_bytes(), tl.deploy.load(path, into=bench.make()).eval()
 
 
 @torch.no_grad()
@@ -161,7 +161,7 @@ def cut_by_us(dense: nn.Module, bench: Bench) -> dict[str, Any]:
     """Half of the channels, by torchlift."""
     small = tl.deploy.prune(dense, bench.example, 0.5)
     gap = apart(small, masked_by_us(dense, bench.example), bench.example)
-    file, model = packed(bench.tune(small))
+    file, model = packed(bench.tune(small), bench)
     return {"model": model, "file": file, "difference": gap}
 
 
@@ -208,7 +208,7 @@ def masked_by_us_90(dense: nn.Module, bench: Bench) -> dict[str, Any]:
     cut = flat.kthvalue(round(0.9 * flat.numel())).values
     kept = {name: weight > cut for name, weight in weights.items()}
     tuned = bench.tune(tl.deploy.mask_weights(dense, masks=kept))
-    file, model = packed(tuned)
+    file, model = packed(tuned, bench)
     assert all(bool((model.get_parameter(name)[~mask] == 0).all()) for name, mask in kept.items())
     return {"model": model, "file": file, "difference": apart(model, tuned, bench.example)}
 
@@ -226,7 +226,7 @@ def rounded_by_them(dense: nn.Module, bench: Bench) -> dict[str, Any]:
 def rounded_by_us(dense: nn.Module, bench: Bench) -> dict[str, Any]:
     """Bits learned per weight, four on average, while fine-tuning."""
     tuned = bench.tune(dense, tl.recipes.Smol(bits=4))
-    file, model = packed(tuned)
+    file, model = packed(tuned, bench)
     return {"model": model, "file": file, "difference": apart(model, tuned, bench.example)}
 
 
@@ -359,6 +359,7 @@ def main() -> None:
         dense = trained(name, bench) if missing else nn.Identity()
         for arm in missing:
             bench.seed, bench.name = seed + 1, f"{name}-{seed}-{list(ARMS).index(arm)}"
+            bench.make = MODELS[name]
             rows[f"{name}/{seed}/{arm}"] = row(arm, dense, bench)
             chosen.out.write_text(json.dumps(told, indent=1) + "\n")
             print(name, seed, arm, rows[f"{name}/{seed}/{arm}"], flush=True)
