@@ -53,7 +53,7 @@ FIT = f"{MLP} --data blobs.npz --out a"
         ("measure --model lenet5 --example 1,x", ["--example", "1,3,32,32"]),
         ("measure --model mlp --example 1,4 --weights none", ["there is no file none"]),
         ("measure --model mlp --example 1,4 --weights blobs.npz", ["blobs.npz"]),
-        ("report none", ["there is no folder none"]),
+        ("report none", ["there is no folder and no file none"]),
         ("report .", ["holds no run"]),
         ("reproduce tabel3", ["'tabel3'", "'table3'"]),
         ("demo --seeds 0", ["at least one seed"]),

@@ -100,6 +100,7 @@ def test_compress_makes_a_runs_model_small(run, blobs):
     card = json.loads(ran.out)
     assert card["achieved"]["bytes"] < card["before"]["bytes"]
     assert run("measure --weights small.tl --data blobs.npz").code == 0
+    assert run("report small.tl").out.strip() == "small.html"
     assert "pass --data" in run("compress --model mlp --example 1,4 --to small.tl").err
 
 

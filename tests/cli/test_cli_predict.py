@@ -191,3 +191,30 @@ def test_a_dataset_that_names_its_classes_is_believed():
     result = tl.fit(nn.Linear(1, 2), Dataset(), epochs=1, progress=False)
     assert result.card["output"] == {"kind": "classes", "classes": ["low", "high"], "target": "label"}
     assert set(tl.predict(result.model, [[0.3]], card=result.card).labels) <= {"low", "high"}
+
+
+def test_compress_takes_pictures_as_the_network_is_used_to_them(run, refused, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "p" / name).mkdir(parents=True)
+        for number in range(12):
+            image.fromarray(rng.integers(0, 256, (4, 4, 3), dtype=np.uint8)).save(
+                tmp_path / "p" / name / f"{number}.png"
+            )
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(48, 2))\n"
+    )
+    model = "compress --model net.py:make --data p --bits 4 --to s.tl"
+    assert run(f"{model} --mean 0.5 --std 0.1,0.2,0.3").code == 0
+    card = json.loads((tmp_path / "s.card.json").read_text())
+    assert card["input"]["mean"] == [0.5] * 3
+    assert card["input"]["std"] == [0.1, 0.2, 0.3]
+    refused(f"{model} --mean 0.5", "pass both")
+    refused(f"{model} --mean 0.5 --std 0.1,0.2", "2 numbers", "3 channels")
+    refused(f"{model} --mean half --std 0.1", "numbers with commas")
+    refused(f"{model} --mean 0.5 --std 0", "above 0")
+    refused("compress --model mlp --data digits --to s.tl --mean 0.5 --std 1", "a folder of pictures")
+    again = run("compress s.tl --data p --bits 3 --to again.tl")  # as the file says
+    assert again.code == 0, again.err
+    assert json.loads((tmp_path / "again.card.json").read_text())["input"] == card["input"]

@@ -6,6 +6,7 @@ from typing import Any
 from torchlift import data
 from torchlift.cli.imports import import_object
 from torchlift.data import Splits
+from torchlift.data.folders import Scale
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +22,14 @@ class Data:
     schema: Any = None
 
 
-def load_data(name: str, folder: str | None, seed: int, loss: str | None = None) -> Data:
+def load_data(
+    name: str, folder: str | None, seed: int, loss: str | None = None, scale: Scale | None = None
+) -> Data:
     """Built-in data, arrays in files, or what the user's function returns; by ``mse``, numbers of a table
-    are values."""
+    are values; ``scale`` is that of pictures."""
     if ":" in name:
         return from_function(name)
-    return from_splits(data.load(name, folder, seed, "regression" if loss == "mse" else None))
+    return from_splits(data.load(name, folder, seed, "regression" if loss == "mse" else None, scale))
 
 
 def from_splits(splits: Splits) -> Data:

@@ -41,6 +41,23 @@ def page_of_folder(folder: Path, kind: str) -> report.Page:
     return report.run_page(rows, {"title": f"{name}, not finished", "settings": settings})
 
 
+def write_file_page(path: Path) -> Path:
+    """A page of what a packed file takes, gives and weighs."""
+    from torchlift.deploy.predicting import load_card
+
+    said = {name: value for name, value in load_card(path).items() if value not in (None, {}, "")}
+    figures = {name: said.pop(name) for name in list(said) if not isinstance(said[name], dict)}
+    titles = {
+        "input": "What goes in", "output": "What comes out", "scores": "How good it is", "targets": "Targets",
+        "before": "Before", "achieved": "Delivered", "size": "Size", "from": "Where it comes from",
+    }  # fmt: skip
+    sections = [
+        report.Section(titles.get(name, name), [report.KeyValues(value)]) for name, value in said.items()
+    ]
+    first = report.Section("The file", [report.KeyValues({"bytes": path.stat().st_size} | figures)])
+    return report.write(report.Page(path.name, "", [first, *sections]), path.with_suffix(".html"))
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A file of ours; a damaged one is a one-line error."""
     try:

@@ -1,6 +1,6 @@
 """Folders of pictures: a folder for each class, perhaps inside ``train``, ``valid`` and ``test``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from torchlift.data.splits import Pair, Splits, hold_out
 
 KINDS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".pgm", ".ppm")
 PARTS = {"train": ("train",), "test": ("test",), "valid": ("valid", "val", "validation")}
+Scale = tuple[Sequence[float], Sequence[float]]
+"""Mean and standard deviation of the channels, of pixels from 0 to 1."""
 HELD_OUT = {"test": 0.2, "valid": 0.125}
 
 
@@ -34,11 +36,12 @@ def pictures(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.iterdir()) if path.suffix.lower() in KINDS)
 
 
-def read_pictures(folder: str | Path, seed: int = 0) -> Splits:
+def read_pictures(folder: str | Path, seed: int = 0, scale: Scale | None = None) -> Splits:
     """Pictures and the classes their folders are named after, normalized by the training part.
 
     All have to be of one size; where any has colors, all get three channels. Parts that are missing are set
-    aside from the training part by ``seed``.
+    aside from the training part by ``seed``. ``scale``: mean and standard deviation of the channels, of
+    pixels from 0 to 1, that a trained network was used to.
     """
     root = Path(folder).expanduser()
     inside = {path.name.lower(): path for path in subfolders(root)}
@@ -56,12 +59,23 @@ def read_pictures(folder: str | Path, seed: int = 0) -> Splits:
     for split, fraction in HELD_OUT.items():
         if split not in parts:
             parts["train"], parts[split] = hold_out(parts["train"], fraction, seed)
-    mean, std = statistics(parts["train"][0])
+    mean, std = statistics(parts["train"][0]) if scale is None else channels_of(scale, sizes["train"][0])
     std = torch.where(std > 0, std, 1.0)
-    scale = partial(normalize, mean=mean, std=std)
+    scaled = partial(normalize, mean=mean, std=std)
     schema = pictures_schema(sizes["train"], mean, std, classes)
-    train, valid, test = ((scale(parts[split][0]), parts[split][1]) for split in ("train", "valid", "test"))
+    train, valid, test = ((scaled(parts[split][0]), parts[split][1]) for split in ("train", "valid", "test"))
     return Splits(train, valid, test, "classification", schema)
+
+
+def channels_of(scale: Scale, channels: int) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation for each channel; a single number is for all."""
+    for name, values in zip(("mean", "std"), scale, strict=True):
+        if len(values) not in (1, channels):
+            raise LoadError(f"{name} has {len(values)} numbers, the pictures have {channels} channels")
+    if min(scale[1]) <= 0:
+        raise LoadError(f"std must be above 0, not {min(scale[1])}")
+    mean, std = (torch.tensor(values, dtype=torch.float64).expand(channels) for values in scale)
+    return mean, std
 
 
 def pictures_schema(shape: tuple[int, ...], mean: Tensor, std: Tensor, classes: list[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from torchlift.data.arrays import read_arrays
-from torchlift.data.folders import holds_pictures, pictures_schema, read_pictures
+from torchlift.data.folders import Scale, holds_pictures, pictures_schema, read_pictures
 from torchlift.data.grids import shortest_paths
 from torchlift.data.images import cifar10, cifar100, fashion_mnist, mnist, normalize, statistics
 from torchlift.data.small import digits, iris
@@ -20,14 +20,17 @@ from torchlift.data.toy import toy_text
 Folder = str | Path | None
 
 
-def load(name: str, folder: Folder = None, seed: int = 0, kind: Kind | None = None) -> Splits:
+def load(
+    name: str, folder: Folder = None, seed: int = 0, kind: Kind | None = None, scale: Scale | None = None
+) -> Splits:
     """Data by a name of ``NAMES``, or of files, ready to fit.
 
     Files: an ``.npz`` file or a folder of ``.npy`` files (:func:`read_arrays`), a ``.csv`` table
     (:func:`read_table`), a folder with a folder of pictures for each class (:func:`read_pictures`). Images
     are normalized channel by channel with the statistics of the training part. ``seed`` draws what is
     generated, and which training samples are set aside for validation. ``kind``: what the targets of a
-    table are, where whole numbers may be classes or values.
+    table are, where whole numbers may be classes or values. ``scale``: the mean and standard deviation of
+    the channels that a network was trained with, for a folder of pictures.
     """
     if name in NAMES:
         return NAMES[name](folder, seed)
@@ -35,7 +38,7 @@ def load(name: str, folder: Folder = None, seed: int = 0, kind: Kind | None = No
     if name.endswith(".csv"):
         return read_table(path, seed, kind)
     if path.is_dir() and not any(path.glob("*.npy")) and holds_pictures(path):
-        return read_pictures(path, seed)
+        return read_pictures(path, seed, scale)
     if name.endswith(".npz") or path.is_dir():
         return read_arrays(name, seed)
     near = difflib.get_close_matches(name, NAMES, 1)

@@ -1,11 +1,13 @@
 """``torchlift compress``: a trained model, made small on a handful of inputs."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from torchlift.cli.flags import WHAT, WHERE, ModelFlags, ModelPath
+from torchlift.data.folders import Scale
 
 COMPRESS = """Examples:
 
@@ -31,6 +33,17 @@ def compress(
     polish: Annotated[float, Parameter(group=WHAT, help="Epochs of distillation at the end.")] = 0,
     samples: Annotated[int, Parameter(group=WHAT, help="How many calibration samples to use.")] = 512,
     keep: Annotated[tuple[str, ...], Parameter(group=WHAT, help="Layers to leave alone; repeat.")] = (),
+    mean: Annotated[
+        str | None,
+        Parameter(
+            group=WHAT,
+            help="Mean of each channel that the model was trained with, of pixels from 0 to 1: "
+            "0.485,0.456,0.406 (default: of the run, or of these pictures).",
+        ),
+    ] = None,
+    std: Annotated[
+        str | None, Parameter(group=WHAT, help="Their standard deviation: 0.229,0.224,0.225.")
+    ] = None,
     report: Annotated[Path | None, Parameter(group=WHERE, help="Write a page here, too.")] = None,
 ) -> None:
     """Make a trained model small, from the inputs of --data; their labels are not used."""
@@ -46,9 +59,13 @@ def compress(
         raise ValueError(
             "compress needs calibration inputs: pass --data NAME, a file, or package.module:function"
         )
-    data = load_data(flags.data, flags.data_folder, 0)
+    known = {} if path is None else load_card(path)
+    scale = channel_scale(mean, std) or card_scale(known)
+    data = load_data(flags.data, flags.data_folder, 0, scale=scale)
+    if mean is not None and not (Path(flags.data).is_dir() and (data.schema or {}).get("kind") == "pictures"):
+        raise ValueError(f"--mean and --std are for a folder of pictures, which {flags.data} is not")
     model, _ = open_model(flags, path, data)
-    card = schema_card(data.schema or {}, data.loss) if path is None else load_card(path)
+    card = schema_card(data.schema or {}, data.loss) if path is None else known
     some = each(lambda t: t[:samples], data.train) if isinstance(data.train, tuple | dict) else data.train
     valid = data.valid if data.loss == "cross_entropy" else None
     small = run(
@@ -71,6 +88,24 @@ def compress(
     if report is not None:
         small.report(report)
     print_result(flags.json, small.card | {"path": str(to)}, f"{small}\n{to}")
+
+
+def channel_scale(mean: str | None, std: str | None) -> Scale | None:
+    """What --mean and --std say."""
+    if mean is None or std is None:
+        if mean != std:
+            raise ValueError("--mean and --std go together: pass both")
+        return None
+    try:
+        return [float(word) for word in mean.split(",")], [float(word) for word in std.split(",")]
+    except ValueError as error:
+        raise ValueError(f"--mean and --std are numbers with commas between them ({error})") from None
+
+
+def card_scale(card: Mapping[str, Any]) -> Scale | None:
+    """How a card says that pictures are scaled."""
+    inputs = card.get("input", {})
+    return (inputs["mean"], inputs["std"]) if inputs.get("kind") == "pictures" else None
 
 
 VERBS = [(compress, "compress", COMPRESS)]

@@ -11,24 +11,24 @@ EXAMPLE = """Examples:
 
     torchlift fit --model mlp --data iris.csv --out runs/iris
     torchlift report runs/iris         # also of a run that has not finished
-    torchlift report runs/demo --json"""
+    torchlift report small.tl          # what a packed file takes and gives: small.html"""
 
 
 def report(
-    folder: Annotated[Path, Parameter(help="The folder of a run, a comparison or a search.")],
+    path: Annotated[Path, Parameter(help="The folder of a run, a comparison or a search, or a packed file.")],
     *,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write report.html again from what the folder holds."""
+    """Write report.html again from what the folder holds; of a packed file, FILE.html beside it."""
     del debug
-    if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder}")
+    if not path.exists():
+        raise ValueError(f"there is no folder and no file {path}")
     from torchlift.cli.output import print_result
-    from torchlift.cli.pages import rebuild
+    from torchlift.cli.pages import rebuild, write_file_page
 
-    path = rebuild(folder)
-    print_result(json, {"report": path}, str(path))
+    page = rebuild(path) if path.is_dir() else write_file_page(path)
+    print_result(json, {"report": page}, str(page))
 
 
 VERBS = [(report, "report", EXAMPLE)]
