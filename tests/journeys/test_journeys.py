@@ -1,4 +1,7 @@
-"""Five journeys of a new user: a shell, an empty folder, public commands, and something that works."""
+"""Journeys of a new user: a shell, an empty folder, public commands, and something that works.
+
+The one from a state dict to a file that predicts is in test_start.py.
+"""
 
 import csv
 import json
@@ -150,18 +153,6 @@ def test_a_pruned_bert_comes_back_from_pretrained(tmp_path):
     part, difference = map(float, shell(tmp_path, "python prune.py").stdout.split())
     assert part < 0.4
     assert difference == 0
-
-
-def test_a_state_dict_is_compressed_and_predicts(trained):
-    model = load_run(trained / "runs/net", into=own_network(trained))
-    torch.save(model.state_dict(), trained / "net.pt")
-    given = "--model my_net.py:Net --weights net.pt"
-    shell(trained, f"torchlift compress {given} --data data --bits 4 --to small.tl")
-    assert (trained / "small.tl").stat().st_size < (trained / "net.pt").stat().st_size / 5
-    (trained / "small.card.json").unlink()  # the file says it too
-    shell(trained, "torchlift predict small.tl new --model my_net.py:Net --out small.csv")
-    said = labels(trained, "small.csv", "label")
-    assert sum(sample.startswith(label) for sample, label in said.items()) >= 11
 
 
 def test_ctrl_c_resume_report(tmp_path):

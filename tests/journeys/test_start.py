@@ -14,7 +14,7 @@ FILE = re.compile(r"^```\{code-block\} python\n:caption: (\S+)\n\n(.*?)^```$", r
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_ten_minutes_from_a_trained_network_to_predictions(tmp_path):
+def test_ten_minutes_from_a_trained_network_to_predictions(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     text = PAGE.read_text()
     for name, content in FILE.findall(text):
