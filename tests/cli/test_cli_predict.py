@@ -218,3 +218,13 @@ def test_compress_takes_pictures_as_the_network_is_used_to_them(run, refused, tm
     again = run("compress s.tl --data p --bits 3 --to again.tl")  # as the file says
     assert again.code == 0, again.err
     assert json.loads((tmp_path / "again.card.json").read_text())["input"] == card["input"]
+
+
+def test_a_run_that_was_cut_is_measured_exported_and_predicts(run, table, tmp_path):
+    cut = "--recipe channel-pruning --set ratio=0.5 --epochs 2"
+    assert run(f"fit --model mlp --data t.csv {cut} --out runs/cut").code == 0
+    assert run("fit --model mlp --data t.csv --epochs 1 --out runs/whole").code == 0
+    sizes = [json.loads(run(f"measure runs/{name} --json").out)["params"] for name in ("cut", "whole")]
+    assert sizes[0] < 0.7 * sizes[1]
+    assert run("export runs/cut --to cut.pt2").code == 0
+    assert run("predict runs/cut new.csv").code == 0
