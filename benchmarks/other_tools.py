@@ -288,15 +288,21 @@ def row(arm: str, dense: nn.Module, bench: Bench) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> str:
-    """Means over the seeds, ± the standard deviation of the accuracies, relative to the dense arm."""
+    """Means over the complete seeds, ± the deviation of the accuracies, relative to the dense arm."""
     lines = ["| | accuracy | file | gzipped | time, 1 image | time, 32 | difference |", "|---|" + "---:|" * 6]
     for name in MODELS:
         dense = found["rows"].get(f"{name}/0/dense")
         if dense is None:
             continue
-        lines.append(f"| **{name}** ({dense['parameters']:,} parameters) |" + " |" * 6)
+        complete = [
+            seed
+            for seed in range(found["seeds"])
+            if all(f"{name}/{seed}/{arm}" in found["rows"] for arm in ARMS)
+        ]
+        seeds = "1 seed" if len(complete) == 1 else f"{len(complete)} seeds"
+        lines.append(f"| **{name}** ({dense['parameters']:,} parameters, {seeds}) |" + " |" * 6)
         for arm in ARMS:
-            known = [found["rows"].get(f"{name}/{seed}/{arm}", {}) for seed in range(found["seeds"])]
+            known = [found["rows"].get(f"{name}/{seed}/{arm}", {}) for seed in complete]
             rows = [row for row in known if "accuracy" in row]
             lines.append(f"| {arm} | " + (line(rows, dense) if rows else "– | | | | | |"))
     return "\n".join(lines) + "\n"
