@@ -53,7 +53,6 @@ def folder(tmp_path, monkeypatch):
     x, y = (part[:200].numpy() for part in splits.train)
     np.savez("mine.npz", x=x, y=y)
     np.savez("digits.npz", x=splits.test[0][:5].numpy())
-    np.savez("inputs.npz", x=x)
     Path("my_net.py").write_text(NETWORK)
     Path("run.toml").write_text('model = "mlp"\ndata = "digits"\nepochs = 1\nout = "runs/toml"\n')
     scope: dict[str, object] = {}
