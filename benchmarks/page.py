@@ -132,6 +132,8 @@ def facts(record: Mapping[str, Any]) -> Iterator[str]:
         yield f"- partial: {record['partial']}"
     if "command" in record:
         yield f"- `{record['command']}`"
+    else:
+        yield "- made by an earlier form of the entry: no command makes it again"
 
 
 def own(name: str, record: Mapping[str, Any]) -> str:
