@@ -88,8 +88,8 @@ def test_a_flattened_map_is_refused_before_training() -> None:
     net = tl.Task(nn.Sequential(nn.Flatten(), nn.Linear(64, 2)))
 
     class Data:
-        def batches(self):
-            return iter([pictures(8)])
+        def example(self):
+            return pictures(8)
 
     reason = tl.recipes.CoarseToFine().accepts(net, Data())  # type: ignore[arg-type]
     assert reason is not None
