@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from torchlift.deploy.sparse_layers import SparseLinear, median_times
+from torchlift.channels.sparse_linear import SparseLinear
+from torchlift.deploy.sparse_layers import median_times
 
 SHAPES = ((256, 256), (1024, 1024), (768, 3072))
 """Inputs and outputs; the last is the wide layer of a transformer."""

@@ -7,11 +7,10 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from torchlift.deploy import export
+from torchlift.channels.sparse_linear import SparseLinear
+from torchlift.deploy import export, load, measure, save
 from torchlift.deploy import sparse as package_sparse
-from torchlift.deploy.sparse_layers import Execution, SparseLinear, sparse
-from torchlift.errors import TorchliftError
-from torchlift.packed.file import packed
+from torchlift.deploy.sparse_layers import Execution, sparse
 
 
 def pruned() -> nn.Linear:
@@ -27,8 +26,6 @@ def test_a_sparse_layer_is_the_layer(shape):
     layer, x = pruned(), torch.randn(shape)
     assert_close(SparseLinear(layer)(x), layer(x))
     assert_close(copy.deepcopy(SparseLinear(layer))(x), layer(x))
-    with pytest.raises(TorchliftError, match=r"SparseLinear.*after loading"):
-        packed(SparseLinear(layer))
 
 
 def test_only_what_was_faster_is_replaced(monkeypatch):
@@ -57,6 +54,14 @@ def test_a_standard_file_has_the_layer_dense_with_its_zeros(ending, tmp_path):
         )
         assert torch.equal(weight, pruned().weight)
     assert isinstance(model[0], SparseLinear)
+
+
+def test_a_packed_file_is_that_of_the_dense_layer(tmp_path):
+    dense, x = nn.Sequential(pruned(), nn.ReLU()), torch.randn(2, 64)
+    quick = nn.Sequential(SparseLinear(dense[0]), nn.ReLU())
+    sizes = save(quick, tmp_path / "m.tl"), save(dense, tmp_path / "d.tl"), measure(quick, x).file_bytes
+    assert len(set(sizes)) == 1
+    assert torch.equal(load(tmp_path / "m.tl")[0].weight, dense[0].weight)
 
 
 def test_a_choice_needs_a_margin():

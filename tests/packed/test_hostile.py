@@ -102,7 +102,7 @@ def tree(*layers) -> dict:
 
 def test_weights_do_not_go_into_a_layer_that_trusts_its_indices(tmp_path):
     """Wild column indices would read foreign memory at the first call."""
-    from torchlift.deploy.sparse_layers import SparseLinear
+    from torchlift.channels.sparse_linear import SparseLinear
 
     given = SparseLinear(nn.Linear(4, 4))
     wild = {"columns": 10**9}

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torchlift.channels.example_inputs import Example, changed, outputs, taken, tensors
+from torchlift.channels.sparse_linear import with_dense_layers
 from torchlift.core.stored import without_records
-from torchlift.deploy.sparse_layers import with_dense_layers
 from torchlift.errors import TorchliftError
 from torchlift.loss import evaluating
 

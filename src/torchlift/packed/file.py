@@ -34,6 +34,7 @@ from torch import Tensor, nn
 
 from torchlift import files
 from torchlift.channels.layout import is_last
+from torchlift.channels.sparse_linear import with_dense_layers
 from torchlift.core.stored import KEPT, STEP, valid_records
 from torchlift.core.weights import refresh_flat_weights
 from torchlift.errors import TorchliftError
@@ -148,6 +149,7 @@ def described_model(
     model: nn.Module, into: nn.Module | None = None, card: Mapping[str, Any] | None = None
 ) -> Content:
     """A model as a header and items; an error names what no file can hold."""
+    model = with_dense_layers(model)
     try:
         state = plain_state(model)
     except ValueError as error:
