@@ -23,6 +23,25 @@ def test_a_layer_norm_remembers_features_that_are_zero(count, kept, seed):
     x[..., kept:] = 0
     small = CountedLayerNorm(norm.weight[:kept].detach(), norm.bias[:kept].detach(), norm.eps, count)
     assert_close(small(x[..., :kept]), norm(x)[..., :kept])
+    with torch.no_grad():  # from torch's statistics instead
+        assert_close(small(x[..., :kept]), norm(x)[..., :kept])
+
+
+@pytest.mark.parametrize("affine", ["", "weight", "bias"])
+def test_a_layer_norm_is_the_same_with_and_without_gradients(affine):
+    torch.manual_seed(0)
+    weight, bias = torch.randn(8), torch.randn(8)
+    small = CountedLayerNorm(weight if affine else None, bias if affine == "bias" else None, 1e-5, 20)
+    x = (3 + torch.randn(5, 8)).requires_grad_()
+    y = small(x)
+    with torch.no_grad():
+        assert_close(small(x), y)
+    whole = nn.functional.layer_norm(nn.functional.pad(x, (0, 12)), (20,))[:, :8]
+    scale = weight if affine else torch.ones(8)
+    (expected,) = torch.autograd.grad((whole * scale).sum(), x)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    assert_close(slope, expected)
+    assert_close(small.bfloat16()(x.bfloat16()).float(), y, rtol=0.1, atol=0.1)
 
 
 @pytest.mark.parametrize("kind", ["rms", "rms+1"])

@@ -11,7 +11,7 @@ class CountedLayerNorm(nn.Module):
     """Layer norm of ``count`` features of which only some are left; the others are zero, and still averaged.
 
     μ = Σx / D,  σ² = Σ(x − μ)² / D over all D features,  y = (x − μ) / √(σ² + ε) · w + b: torch's own kernel
-    on the features with their zeros behind them.
+    on the features with their zeros behind them, or, faster, on the d = f D that are left.
     """
 
     def __init__(
@@ -38,10 +38,29 @@ class CountedLayerNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The norm over the last dimension, or the second."""
         x = x.movedim(1, -1) if self.channels_first else x
-        whole = functional.pad(x, (0, self.count - x.shape[-1]))
-        y = functional.layer_norm(whole, (self.count,), eps=self.eps).narrow(-1, 0, x.shape[-1])
-        y = scale_and_shift(y, self.weight, self.bias)
+        if torch.is_grad_enabled() or x.dtype.itemsize < 4:  # exporters trace this, too
+            left, gone = x.shape[-1], (0, self.count - x.shape[-1])
+            weight, bias = (None if p is None else functional.pad(p, gone) for p in (self.weight, self.bias))
+            y = functional.layer_norm(functional.pad(x, gone), (self.count,), weight, bias, self.eps)
+            y = y.narrow(-1, 0, left).contiguous()
+        else:  # torch's kernel gives its statistics, but no gradients of them
+            y = self.from_statistics(x, self.weight, self.bias)
         return y.movedim(-1, 1) if self.channels_first else y
+
+    def from_statistics(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        """The norm over the last dimension, from that of the features that are left and its mean m and 1/s:
+
+        with u = m / s, (x − m) / s + (1 − f) u = (x − μ) / s,  and √(σ² + ε) = s √(f + f (1 − f) u²) for an ε
+        of ε / f.
+        """
+        left = x.shape[-1]
+        f = left / self.count
+        y, mean, inverse = torch.native_layer_norm(x, (left,), weight, bias, self.eps / f)
+        u = mean * inverse
+        scale = torch.rsub(u * u, f, alpha=f * (f - 1)).rsqrt()
+        y = torch.add(y, u, alpha=1 - f) if weight is None else torch.addcmul(y, u, weight, value=1 - f)
+        y = y * scale if bias is None else torch.lerp(bias, y, scale)
+        return y if y.dtype == x.dtype else y.to(x.dtype)
 
     def extra_repr(self) -> str:
         """Sizes."""
