@@ -29,11 +29,11 @@ VAGUE = frozenset(re.findall(r"\w+", WORDS))
 
 
 def table() -> dict[str, set[str]]:
-    """Each room and what it may import; ``methods/*`` stands for every folder of a method."""
+    """Each room and what it may import; ``methods/*`` stands for every other folder of a method."""
     rows = ROW.findall((REPOSITORY / "ARCHITECTURE.md").read_text())
     allowed = {room: targets for rooms, targets in rows for room in quoted(rooms)}
     folders = {f"methods/{path.parent.name}" for path in (ROOT / "methods").glob("*/__init__.py")}
-    allowed |= dict.fromkeys(folders, allowed.pop("methods/*"))
+    allowed = dict.fromkeys(folders, allowed.pop("methods/*")) | allowed
     leaves = set(quoted(rows[0][0]))
     return {room: leaves | expanded(targets, folders, set(allowed)) for room, targets in allowed.items()}
 

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import forked
 import torchlift as tl
 from torchlift import lifted
+from torchlift.core.stored import store
 from torchlift.errors import TorchliftError
 from torchlift.methods.lifted import solvers
 from torchlift.train.checkpoint import load
@@ -252,6 +253,17 @@ def test_pruned_weights_and_other_losses_are_refused() -> None:
             loss=lambda m, b: m(b[0]).square().mean(),
             progress=False,
         )
+
+
+def test_train_fills_zeros_that_are_not_on_record_as_a_mask() -> None:
+    model = net()
+    model[0].weight.data[:, :2] = 0.0
+    lifted.train(model, task(), epochs=1, progress=False)
+    assert bool((model[0].weight[:, :2] != 0).any())
+    model[0].weight.data[:, :2] = 0.0
+    store(model, "0.weight", kept=model[0].weight != 0)
+    with pytest.raises(TorchliftError, match=r"fill the zeros of 0\.weight"):
+        lifted.train(model, task(), epochs=1, progress=False)
 
 
 def test_the_report_shows_the_energy_of_every_layer(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``train``: lifted training of an ordinary module, in one call of the one loop."""
+"""``train``: ``tl.fit`` with a lifted method as its recipe, on the model itself."""
 
 import copy
 import dataclasses
@@ -20,12 +20,14 @@ from torchlift.methods.lifted.isgm import ISGM
 from torchlift.methods.lifted.lift import OutputLoss, output_activation
 from torchlift.methods.lifted.methods import Method, as_method, named_loss
 from torchlift.methods.lifted.problem import LiftedProblem
-from torchlift.methods.lifted.read import check_precision
+from torchlift.methods.lifted.read import agree, check_precision
 from torchlift.methods.lifted.shard import Shard
 from torchlift.methods.lifted.splitting import Splitting
-from torchlift.train import DurableFit, Engine, Run, Settings, Source, engine, rng, source
+from torchlift.train import DurableFit, Engine, Run, Settings, Source, rng, source
 from torchlift.train.batches import Loader
 from torchlift.train.progress import Progress
+from torchlift.train.run import fit
+from torchlift.train.run.checks import few_samples
 
 
 def train(
@@ -51,30 +53,74 @@ def train(
     Exact blocks ("bcd", "isgm", "splitting") need a chain of layers; "contrastive" and "unified" take
     networks with skips, read as K u, M u = V z, z = σ(W u + b).
 
-    Under ``torchrun`` every process gives the same data and takes its part of every batch. With ``shard``
+    Under ``torchrun`` every process gives the same data and takes its slice of every batch. With ``shard``
     (BCD and splitting alone) every process gives samples of its own. For a run that has a folder, resumes and
     reports, use ``tl.fit(recipe=lifted.BCD(...))``: every method is a lift.
     """
     chosen = as_method(method, options, penalty, mu)
-    size, chosen = batch_size_of(chosen), without_batch_size(chosen)
-    if shard is not None:
-        start_together(model, chosen, shard)
+    check_precision(model)
+    device = next(model.parameters()).device
+    batches = batches_of(model, data, chosen)
+    held_out = None if valid is None else source((like_model(model, valid[0]), valid[1]), 4096)
     task = Task(model, OutputLoss(named_loss(loss)))
-    fitter = DurableFit(run_of(model, data, valid, chosen, size, shard, epochs, seed, progress))
-    with rng.scope(seed):
-        lifted = chosen.lift(task) if shard is None else shared_problem(chosen, task, shard)
-        fitted = fitter(lifted, name="lifted", **default_rate(lifted) | dict(chosen.settings))
-    take_weights(model, chosen.project(lifted).model)
-    names = tuple(key.removeprefix("energy ") for key in lifted.row() if key.startswith("energy "))
-    return Trained(model, [lifted_row(row) for row in fitted.rows], fitter.account.seconds, names)
+    chosen = without_batch_size(chosen)
+    check_reading(chosen, task, few_samples(batches, device), shard)
+    if shard is None:
+        result = fit(
+            task,
+            batches,
+            held_out,
+            recipe=chosen,
+            optimizer=torch.optim.Adam,
+            epochs=epochs,
+            metric=read_metric,
+            seed=seed,
+            device=str(device),
+            keep_zeros=False,  # masks on record are refused above; other zeros are weights like all
+            progress=progress,
+        )
+        trained, rows, seconds = result.model, result.history, result.seconds
+    else:
+        run = Run(
+            train=batches,
+            valid=held_out,
+            engine=Engine(device),
+            settings=Settings(optimizer=torch.optim.Adam),
+            epochs=epochs,
+            seed=seed,
+            metric=read_metric,
+            progress=Progress(progress),
+        )
+        trained, rows, seconds = train_shard(chosen, task, shard, run)
+    take_weights(model, trained)
+    names = tuple(key.removeprefix("energy ") for key in rows[-1] if key.startswith("energy "))
+    return Trained(model, [lifted_row(row) for row in rows], seconds, names)
 
 
-def shared_problem(method: Method, task: Task, shard: Shard) -> LiftedProblem:
-    """The lifted problem of a process that holds samples of its own."""
+def check_reading(method: Method, task: Task, batch: Batch, shard: Shard | None) -> None:
+    """Raise what is wrong with the model before anything is measured or trained."""
+    if shard is not None and not isinstance(method, BCD | Splitting):
+        raise TorchliftError(
+            f"lifted.train: {type(method).__name__} takes no shard=: start it by torchrun with the same data "
+            "everywhere, and every process takes its slice of every batch."
+        )
+    with rng.scope():
+        lifted = method.lift(task)
+        agree(lifted.task.model, lifted.task.model, lifted.pair(batch)[0])
+
+
+def train_shard(
+    method: Method, task: Task, shard: Shard, run: Run
+) -> tuple[nn.Module, list[dict[str, Any]], float]:
+    """One of several processes with samples of their own: its model, its history, its seconds."""
     assert isinstance(method, BCD | Splitting)
-    lifted = method.problem(copy.deepcopy(task), output_activation(task, type(method).__name__), shard)
-    lifted.author = method
-    return lifted
+    start_together(task.model, shard)
+    fitter = DurableFit(run)
+    with rng.scope(run.seed):
+        lifted = method.problem(copy.deepcopy(task), output_activation(task, type(method).__name__), shard)
+        lifted.author = method
+        fitted = fitter(lifted, name="lifted", **method.settings)
+    return method.project(lifted).model, fitted.rows, fitter.account.seconds
 
 
 @torch.no_grad()
@@ -91,11 +137,6 @@ def take_weights(model: nn.Module, trained: nn.Module) -> None:
                 pass
 
 
-def default_rate(problem: LiftedProblem) -> dict[str, Any]:
-    """The rate of an optimizer, where there is one."""
-    return {} if problem.solves else {"lr": 1e-3}
-
-
 def batch_size_of(method: Method) -> int:
     """Samples in a batch."""
     return getattr(method, "batch_size", None) or (200 if isinstance(method, ISGM) else 100)
@@ -107,47 +148,15 @@ def without_batch_size(method: Method) -> Method:
 
 
 @torch.no_grad()
-def start_together(model: nn.Module, method: Method, shard: Shard) -> None:
+def start_together(model: nn.Module, shard: Shard) -> None:
     """All processes start from the first one's weights."""
-    if not isinstance(method, BCD | Splitting):
-        raise TorchliftError(
-            f"lifted.train: {type(method).__name__} takes no shard=: start it by torchrun with the same data "
-            "everywhere, and every process takes its slice of every batch."
-        )
     for tensor in model.state_dict().values():
         tensor.copy_(shard.first(tensor))
 
 
-def run_of(
-    model: nn.Module,
-    data: Data,
-    valid: tuple[Tensor, Tensor] | None,
-    method: Method,
-    size: int,
-    shard: Shard | None,
-    epochs: int,
-    seed: int,
-    progress: bool,
-) -> Run:
-    """A run in memory."""
-    check_precision(model)
-    device = next(model.parameters()).device
-    runner = engine(device) if shard is None else Engine(device)
-    held_out = None if valid is None else source((like_model(model, valid[0]), valid[1]), 4096)
-    return Run(
-        train=batches_of(model, data, method, size),
-        valid=held_out,
-        engine=runner,
-        settings=Settings(optimizer=torch.optim.Adam),
-        epochs=epochs,
-        seed=seed,
-        metric=read_metric,
-        progress=Progress(progress and runner.rank == 0),
-    )
-
-
-def batches_of(model: nn.Module, data: Data, method: Method, wanted: int) -> Source:
+def batches_of(model: nn.Module, data: Data, method: Method) -> Source:
     """All samples at once for methods that keep every state, mini-batches for the others."""
+    wanted = batch_size_of(method)
     chunk = method.chunk if isinstance(method, BCD) else None
     keeps = isinstance(method, Splitting) or (isinstance(method, BCD) and chunk is None)
     if keeps or as_pair(data) is not None:
@@ -196,5 +205,6 @@ class FixedBatches(Source):
 
 def read_metric(problem: Problem, batch: Batch) -> float:
     """Accuracy for class indices, mean squared error otherwise."""
-    assert isinstance(problem, LiftedProblem)
-    return metric(problem.task.model, split(batch))
+    task = problem.task if isinstance(problem, LiftedProblem) else problem
+    assert isinstance(task, Task)
+    return metric(task.model, split(batch))
