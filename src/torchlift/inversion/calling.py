@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchlift.convex.activations import Linear
 from torchlift.convex.descent import Descent, Watch
 from torchlift.convex.functions import Box, Function, Zero, as_function, reweighted
-from torchlift.flow.graph import Graph
+from torchlift.flow.graph import Call, Graph
 from torchlift.inversion import checks, choosing, rival
 from torchlift.inversion.deep import Blocks
 from torchlift.inversion.problems import (
@@ -53,8 +53,8 @@ def invert(
     tol: float = 1e-6,
     max_iter: int | None = None,
     seconds: float | None = None,
-    mu: float = 1.0,
-    lam: float = 1.0,
+    mu: float | None = None,
+    lam: float | None = None,
     blocks: Blocks | None = None,
     lr: float | None = None,
     progress: bool = True,
@@ -78,8 +78,9 @@ def invert(
     init: where to start. box: (lo, hi) for every entry of x.
     alpha: a number instead of ``reg``'s own, or "l-curve", which is an error where the curve has no corner.
     max_iter, seconds: limits; ``converged`` tells whether they were what stopped it.
-    mu, blocks: weight of the layers' penalties, and how sweeps go. lr: of the rivals.
-    lam: weight λ of ½‖u_L − y‖² for residual networks; from 1 on the problem is convex.
+    mu, blocks: of chains of several layers: weight of their penalties (1), and how sweeps go. lr: of the
+        rivals.
+    lam: weight λ of ½‖u_L − y‖² for residual networks (1); from 1 on the problem is convex.
     """
     y = checks.observation(model, y)
     if method not in METHODS:
@@ -95,7 +96,10 @@ def invert(
         checks.check_positive(name, value)
     begun = time.perf_counter()
     with torch.no_grad():
-        problem, start = pose(model, y, method, shape, init, box, blocks or Blocks(mu=mu), lam, lr)
+        sweeps = blocks or Blocks()
+        sweeps = sweeps if mu is None else dataclasses.replace(sweeps, mu=mu)
+        problem, start = pose(model, y, method, shape, init, box, sweeps, 1.0 if lam is None else lam, lr)
+        checks.check_used(problem.options, mu=mu, blocks=blocks, lam=lam, lr=lr)
         function = regularizer(reg, alpha, problem)
         limit = max_iter or _LIMITS.get(problem.method(function), 10_000)
         with bar(progress, limit) as report:
@@ -202,9 +206,10 @@ def chain_or_network(
             )
         return ChainInversion(stages, checks.in_range(y, stages[-1].activation), box, method, blocks)
     if method != "auto":
+        kind = "" if isinstance(obstacle.module, Call) else f" ({type(obstacle.module).__name__})"
         raise InversionError(
             f"tl.invert: method={method!r} needs a chain of layers, but {type(model).__name__} does "
-            f"{obstacle.name!r} ({type(obstacle.module).__name__}) across them; use 'auto', 'adam' or 'lbfgs'"
+            f"{obstacle.name!r}{kind} across them; use 'auto', 'adam' or 'lbfgs'"
         )
     last = activation_of(graph.steps[-1])
     bare = {len(graph.steps) - 1: nn.Identity()} if last is not None else None

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,6 +13,12 @@ from torchlift.convex.functions import Box
 from torchlift.inversion.result import InversionError, RangeWarning
 
 _MARGIN = 1e-6
+_OF = {
+    "mu": "chains of several layers",
+    "blocks": "chains of several layers",
+    "lam": "networks of MonotoneResidual layers",
+    "lr": "the rivals 'adam' and 'lbfgs'",
+}
 
 
 def dtype_of(model: nn.Module) -> Tensor:
@@ -127,3 +134,10 @@ def in_range(y: Tensor, activation: Activation) -> Tensor:
             stacklevel=4,
         )
     return inside
+
+
+def check_used(used: Sequence[str], **options: Any) -> None:
+    """Refuse options that would do nothing."""
+    for name, value in options.items():
+        if value is not None and name not in used:
+            raise InversionError(f"tl.invert: {name} is an option of {_OF[name]}; leave it out here")

@@ -20,6 +20,11 @@ from torchlift.inversion.result import InversionError
 class InversionProblem(Protocol):
     """What ``tl.invert`` needs of a kind of inversion."""
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of ``tl.invert`` that are for this kind alone."""
+        ...
+
     def method(self, reg: Function) -> str:
         """The name of the solver for this regularizer."""
         ...
@@ -46,6 +51,11 @@ class ChainInversion:
     box: Box | None
     wanted: str
     blocks: deep.Blocks
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Those of sweeps."""
+        return ("mu", "blocks") if len(self.stages) > 1 else ()
 
     def method(self, reg: Function) -> str:
         """Of several stages: "bcd", or "bcd+lbfgs" unless set otherwise; of one the convex solver."""
@@ -88,6 +98,11 @@ class GraphInversion:
     box: Box | None
     shape: tuple[int, ...]
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
     def method(self, reg: Function) -> str:
         """Always the same."""
         del reg
@@ -117,6 +132,11 @@ class ResidualInversion:
     box: Box | None
     shape: tuple[int, ...]
     weight: float
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The weight of the output."""
+        return ("lam",)
 
     def method(self, reg: Function) -> str:
         """Always the same."""
@@ -173,6 +193,11 @@ class Rival:
     shape: tuple[int, ...]
     wanted: str
     lr: float | None
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The optimizer's rate."""
+        return ("lr",)
 
     def method(self, reg: Function) -> str:
         """As asked for."""
