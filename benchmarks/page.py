@@ -99,13 +99,21 @@ def section(
             f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
             f'<img alt="{published.id}" src="{light}"></picture>\n'
         ]
-    for number, image in enumerate(record.get("images") or [] if pictures is not None else []):
-        assert pictures is not None
-        file = pictures / f"{name}-{number + 1}.png"
-        file.write_bytes(base64.b64decode(image["png"]))
-        lines += [f"![{image['name']}](images/{pictures.name}/{file.name})\n", f"{sentence(image['name'])}\n"]
+    if pictures is not None and record.get("images"):
+        lines += image_table(record["images"], name, pictures)
     lines += list(details(published, record))
     return "\n".join(lines) + "\n"
+
+
+def image_table(images: Iterable[Mapping[str, str]], name: str, pictures: Path) -> Iterator[str]:
+    """The images of a record side by side, written as PNG files."""
+    pictures.mkdir(parents=True, exist_ok=True)
+    shown = {f"{name}-{number}.png": image for number, image in enumerate(images, 1)}
+    for file, image in shown.items():
+        (pictures / file).write_bytes(base64.b64decode(image["png"]))
+    yield "| " + " | ".join(image["name"] for image in shown.values()) + " |"
+    yield "|---" * len(shown) + "|"
+    yield "| " + " | ".join(f"![{i['name']}](images/{pictures.name}/{f})" for f, i in shown.items()) + " |\n"
 
 
 def beside(record: Mapping[str, Any], printed: Mapping[str, Any]) -> str:

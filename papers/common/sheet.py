@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 
 from torchlift.report.pictures import png
 
-GAP = 2
+GAP, LEAST = 2, 64
 Pixels = dict[str, object]
 """A small gray image as it is kept in a journal."""
 
@@ -21,11 +21,13 @@ def pixels(image: Tensor) -> Pixels:
 
 
 def image_of(kept: Pixels) -> Tensor:
-    """The image that was kept."""
+    """The image that was kept, small ones enlarged."""
     size, data = kept["size"], kept["bytes"]
     assert isinstance(size, list)
     assert isinstance(data, str)
-    return torch.tensor(list(base64.b64decode(data)), dtype=torch.uint8).reshape(size) / 255
+    image = torch.tensor(list(base64.b64decode(data)), dtype=torch.uint8).reshape(size) / 255
+    times = max(1, LEAST // max(size))
+    return image.repeat_interleave(times, 0).repeat_interleave(times, 1)
 
 
 def sheet(name: str, rows: Sequence[Sequence[Pixels]]) -> dict[str, str]:

@@ -199,13 +199,13 @@ def described(cell: Cell, train: Pair, test: Pair) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def block_descent(model: nn.Module, lam: float, train: Pair) -> None:
+def block_descent(model: nn.Module, lam: float, train: Pair, sweeps: int = SWEEPS, rho: float = RHO) -> None:
     """Exact NNLS and ridge blocks, logistic at the output; λ‖·‖² is twice λ times the penalty ½‖·‖²."""
     x, samples = train[0], len(train[0])
     network = Network.of(model, "classical", 2 * lam, loss_activation("cross_entropy"))
-    method = lifted.BCD(update=Exact(tolerance=PRECISE * samples), rho=RHO * samples, penalty="classical")
+    method = lifted.BCD(update=Exact(tolerance=PRECISE * samples), rho=rho * samples, penalty="classical")
     states, y = network.states(x), network.targets(train[1], x)
-    for _ in range(SWEEPS):
+    for _ in range(sweeps):
         method.sweep_states(network, x, y, states)
         method.sweep_weights(network, x, y, states)
     network.write_back()

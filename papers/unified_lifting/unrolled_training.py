@@ -12,7 +12,7 @@ from torchlift.methods.lifted.nudge import NudgedNetwork
 
 PATCH, BATCH = 32, 8
 BETA = 0.01
-LOOKS = 8
+LOOKS = 5
 
 
 def patches(images: Sequence[Tensor], generator: torch.Generator) -> Tensor:
