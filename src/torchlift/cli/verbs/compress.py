@@ -59,13 +59,13 @@ def compress(
         raise ValueError(
             "compress needs calibration inputs: pass --data NAME, a file, or package.module:function"
         )
-    known = {} if path is None else load_card(path)
-    scale = channel_scale(mean, std) or card_scale(known)
+    own_card = {} if path is None else load_card(path)
+    scale = channel_scale(mean, std) or card_scale(own_card)
     data = load_data(flags.data, flags.data_folder, 0, scale=scale)
     if mean is not None and not (Path(flags.data).is_dir() and (data.schema or {}).get("kind") == "pictures"):
         raise ValueError(f"--mean and --std are for a folder of pictures, which {flags.data} is not")
     model, _ = open_model(flags, path, data)
-    card = schema_card(data.schema or {}, data.loss) if path is None else known
+    card = schema_card(data.schema or {}, data.loss) if path is None else own_card
     some = each(lambda t: t[:samples], data.train) if isinstance(data.train, tuple | dict) else data.train
     valid = data.valid if data.loss == "cross_entropy" else None
     small = run(
