@@ -76,7 +76,7 @@ def panel(chart: Chart, colors: Mapping[str, str]) -> str:
                 f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.6" '
                 f'stroke-dasharray="{dash}"/>'
             )
-        base = HEIGHT - 22 + ROW * number
+        base = HEIGHT - 4 + ROW * number
         drawn.append(
             f'<line x1="{left}" x2="{left + 24}" y1="{base - 4}" y2="{base - 4}" stroke="{color}" '
             f'stroke-width="2" stroke-dasharray="{dash}"/>'
