@@ -46,7 +46,7 @@ FIT = f"{MLP} --data blobs.npz --out a"
         (f"{FIT} --optimizer sgd --opt momentun=0.9", ["'momentun'", "'momentum'"]),
         (f"{FIT} --optimizer sgd --opt momentum=-2", ["momentum"]),
         (f"{FIT} --device tpux", ["--device tpux"]),
-        ("compare --model mlp --data blobs.npz", ["beside plain", "--recipe"]),
+        ("compare --model mlp --data blobs.npz", ["compare with plain", "--recipe"]),
         ("compare --model mlp --data blobs.npz --recipe smol --set nope.rank=2", ["'nope'"]),
         ("measure", ["no example input"]),
         ("measure --example 1,4", ["no model given"]),

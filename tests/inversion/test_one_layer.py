@@ -199,7 +199,7 @@ def test_alpha_by_the_discrepancy_principle() -> None:
     assert found.fidelity <= len(y) * delta**2 * (1 + 1e-3)
     more = tl.invert(model, y, reg=tl.convex.TV(1.05 * found.alpha), shape=(4, 4), progress=False)
     assert more.fidelity > len(y) * delta**2  # the largest such alpha
-    for noise, words in ((1e-4, "no alpha reaches"), (100.0, "larger than y")):
+    for noise, words in ((1e-4, "no alpha reaches"), (100.0, "too large for this y")):
         with pytest.raises(tl.TorchliftError, match=words):
             tl.invert(model, y, reg=tl.convex.TV(1.0), shape=(4, 4), noise=noise, progress=False)
 

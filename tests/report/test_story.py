@@ -233,7 +233,7 @@ def test_the_delivered_model_stands_beside_the_given_one():
     table = next(b for section in page.sections for b in section.blocks if isinstance(b, report.Table))
     assert [c.name for c in table.columns] == [
         "accuracy on",
-        "as given",
+        "your model",
         "trained, before the cut",
         "delivered",
     ]

@@ -29,7 +29,7 @@ class Noisy(Dataset):
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.filterwarnings("ignore:persistent_workers=True keeps random streams")
+@pytest.mark.filterwarnings("ignore:persistent_workers=True is ignored")
 def test_workers_with_random_streams_resume_bit_for_bit(tmp_path: Path, persistent: bool) -> None:
     def go(out: Path | None, **more: object) -> tl.Result:
         train = DataLoader(Noisy(), 16, shuffle=True, num_workers=1, persistent_workers=persistent)
@@ -48,7 +48,7 @@ def test_workers_with_random_streams_resume_bit_for_bit(tmp_path: Path, persiste
 
 def test_persistent_workers_are_said_not_to_be(tmp_path: Path) -> None:
     loader = DataLoader(Noisy(), 16, num_workers=1, persistent_workers=True)
-    with pytest.warns(UserWarning, match="workers start again every epoch"):
+    with pytest.warns(UserWarning, match="workers restart every epoch"):
         source = tl.train.source(loader, 16)
     assert not source.loader.persistent_workers
     assert loader.persistent_workers, "the user's own loader is left alone"

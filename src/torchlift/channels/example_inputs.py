@@ -84,7 +84,9 @@ def pinned(out: Any, output: Output = None) -> list[Tensor]:
             contents = (
                 f"it has {', '.join(map(str, out))}" if isinstance(out, Mapping) else type(out).__name__
             )
-            raise TorchliftError(f"output={output!r} is not in what the model gives: {contents}.") from error
+            raise TorchliftError(
+                f"output={output!r} is not among the model's outputs: {contents}."
+            ) from error
     if isinstance(out, Mapping) and any(str(key).startswith("logits") for key in out):
         out = {key: entry for key, entry in out.items() if not any(word in str(key) for word in INSIDE)}
     return list(tensors(out))

@@ -83,7 +83,7 @@ class Training:
         Parameter(
             name=["--epochs", "--budget"],
             group=HOW,
-            help="Passes over the data; in compare, the cost of so many plain ones.",
+            help="Passes over the data; in compare, the cost in epochs of plain training.",
         ),
     ] = None
     batch_size: Annotated[int | None, Parameter(group=HOW, help="Samples per step (default: 128).")] = None

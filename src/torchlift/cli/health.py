@@ -59,7 +59,7 @@ def torch_looks() -> Iterator[Look]:
     yield Look("cores", "ok", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads")
     vision = version("torchvision")
     if vision and not torch.version.cuda:
-        what = f"torchvision {vision} beside a CPU build of torch: transformers and lightning may not import"
+        what = f"torchvision {vision} with a CPU build of torch: transformers and lightning may not import"
         yield Look("torchvision", "warning", what, "pip uninstall torchvision")
 
 

@@ -80,7 +80,7 @@ def from_factory(spec: str, options: Mapping[str, Any]) -> nn.Module:
         raise ValueError(f"--model {spec} is a {type(factory).__name__}, not a factory of modules")
     model = call_factory(spec, factory, options)
     if not isinstance(model, nn.Module):
-        raise ValueError(f"--model {spec} made a {type(model).__name__}, not an nn.Module")
+        raise ValueError(f"--model {spec} returned a {type(model).__name__}, not an nn.Module")
     return model
 
 

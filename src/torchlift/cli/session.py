@@ -96,7 +96,7 @@ def several_recipes(config: RunConfig) -> dict[str, Any]:
     """The recipes of a comparison by their labels: ``name``, or ``label=name`` to tell two alike apart."""
     named = dict(labeled(entry) for entry in config.recipe)
     if not set(named) - {PLAIN}:
-        raise ValueError("compare needs a recipe beside plain: pass --recipe NAME, as often as you like")
+        raise ValueError("compare needs a recipe to compare with plain training: pass --recipe NAME")
     labels = [*named, PLAIN]
     make_recipe(PLAIN, config.set.get(PLAIN, {}))
     return {

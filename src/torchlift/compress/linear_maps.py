@@ -502,7 +502,7 @@ def maps_of(model: nn.Module) -> tuple[list[LinearMap], dict[str, str]]:
         maps += [in_blocks(layer, one) for one in maps_in(name, layer)]
     mapped = {id(m.weight_of(model)) for m in maps}
     reasons = {
-        name: f"{kind_of(model, name)} is not a layer that compress knows"
+        name: f"{kind_of(model, name)} is not a layer that compress supports"
         for name, p in model.named_parameters()
         if p.ndim > 1 and id(p) not in mapped
     }

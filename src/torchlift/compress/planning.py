@@ -198,8 +198,8 @@ def accurate(
             high = middle - 1
     if best is None:
         raise TorchliftError(
-            f"accuracy={least:g} is not possible on these grids: at most bits it is {reached:g}; "
-            "ask for less, or pass a smaller ratio."
+            f"accuracy={least:g} is not possible on these grids: with the most bits it is {reached:g}; "
+            "set a lower one, or pass a smaller ratio."
         )
     return best, sensitivity
 

@@ -218,7 +218,7 @@ def valid_records(module: nn.Module) -> list[tuple[str, Tensor | None, Tensor | 
     if changed:
         warnings.warn(
             f"{', '.join(dict.fromkeys(changed))}: changed since it was pruned or quantized, so that its "
-            "grid or mask is forgotten (tl.constrain(model) after each step holds them).",
+            "grid or mask is forgotten (tl.constrain(model) after each step keeps them).",
             stacklevel=3,
         )
     return list(recorded(module))

@@ -108,5 +108,6 @@ def check_shape(schema: Schema, x: Tensor) -> None:
     shape = schema.get("shape")
     if shape is not None and (x.ndim == 0 or list(x.shape[1:]) != list(shape)):
         raise LoadError(
-            f"the data have samples of shape {tuple(x.shape[1:])}, the model takes {tuple(shape)}: give such"
+            f"the data have samples of shape {tuple(x.shape[1:])}, the model takes "
+            f"{tuple(shape)}: pass data of that shape"
         )

@@ -89,7 +89,7 @@ def run_all(function: Callable[[J], R], jobs: Iterable[J], executor: Executor = 
             LOG.warning("a worker was lost (%s); %d jobs are submitted again.", lost, len(listed) - len(done))
             time.sleep(0.2 * attempt)
     raise LostWorkerError(
-        f"jobs lost their worker {ATTEMPTS} times over: look at its memory and logs; resume=True goes on."
+        f"jobs lost their worker {ATTEMPTS} times: check its memory and logs; resume=True goes on."
     )
 
 

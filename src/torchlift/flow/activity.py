@@ -23,7 +23,7 @@ def input_pieces(x: Any, model: nn.Module) -> Iterator[Any]:
         any_piece = True
         yield like(piece if in_memory or isinstance(piece, Tensor) else piece[0], example)
     if not any_piece:
-        raise DataError("there are no inputs to look at.")
+        raise DataError("the data are empty: pass at least one input.")
 
 
 def activation_label(op: Op) -> str:

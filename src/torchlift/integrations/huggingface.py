@@ -108,7 +108,7 @@ class LiftCallback(TrainerCallback):
             )
         if not model.prepared and wants_options(model.problem):
             raise TorchliftError(
-                f"{model.lift!r} asks for optimizer options of its own: "
+                f"{model.lift!r} needs optimizer options of its own: "
                 "pass optimizers=(lifted.optimizer(partial(torch.optim.AdamW, lr=…)), None) to the Trainer."
             )
         self.stepping = Stepping(model.problem)

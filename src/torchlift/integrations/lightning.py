@@ -52,7 +52,7 @@ def with_weights_inside(problem: Problem, function: Any) -> Any:
         return function(problem.model)
     raise TorchliftError(
         f"a {type(problem).__name__} has an objective of its own, "
-        "which the steps of a Lightning module do not know: use tl.fit."
+        "which the steps of a Lightning module do not compute: use tl.fit."
     )
 
 
@@ -90,7 +90,7 @@ class Lifting(Callback):
         model = self.lifted(pl_module)
         if not model.prepared and wants_options(model.problem):
             raise TorchliftError(
-                f"{self.lift!r} asks for optimizer options of its own: in configure_optimizers "
+                f"{self.lift!r} needs optimizer options of its own: in configure_optimizers "
                 f"use self.{self.attribute}.optimizer(partial(torch.optim.AdamW, lr=…))."
             )
         self.stepping = Stepping(model.problem)

@@ -104,7 +104,7 @@ def input_shape(model: nn.Module, shape: Any, init: Tensor | None, first: nn.Mod
     features = getattr(first, "in_features", None)
     if not isinstance(features, int):
         raise InversionError(
-            f"tl.invert: the shape of one input cannot be told from {type(first).__name__}; "
+            f"tl.invert: the shape of one input cannot be inferred from {type(first).__name__}; "
             "pass shape=, as in (1, 28, 28)"
         )
     return (features,)

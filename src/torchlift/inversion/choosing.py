@@ -59,12 +59,12 @@ def _unreachable(target: float, last: Point, large: bool) -> InversionError:
     noise = math.sqrt(target)
     if large:
         return InversionError(
-            f"tl.invert: noise {noise:.3g} is larger than y itself calls for: alpha up to {last.alpha:.1g} "
-            f"keeps the fidelity at {last.fidelity:.3g} <= {target:.3g}; give alpha or less noise"
+            f"tl.invert: noise {noise:.3g} is too large for this y: alpha up to {last.alpha:.1g} "
+            f"keeps the fidelity at {last.fidelity:.3g} <= {target:.3g}; pass alpha, or a smaller noise"
         )
     return InversionError(
         f"tl.invert: no alpha reaches noise {noise:.3g}: the fidelity stays at {last.fidelity:.3g} > "
-        f"{target:.3g} down to alpha {last.alpha:.1g}; y has more noise"
+        f"{target:.3g} down to alpha {last.alpha:.1g}; pass a larger noise"
     )
 
 

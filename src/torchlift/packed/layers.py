@@ -403,7 +403,7 @@ def build(name: Any, arguments: Any) -> nn.Module:
             warnings.simplefilter("ignore")
             return maker(**arguments_as_tuples).eval()
     except Exception as error:
-        raise PackedError(f"{name} cannot be made so ({str(error)[:150]}).") from error
+        raise PackedError(f"{name} cannot be built from these arguments ({str(error)[:150]}).") from error
 
 
 def arguments_of(module: nn.Module, name: str) -> Arguments:

@@ -284,7 +284,7 @@ class TensorReader:
             return None
         inner = tensor_entries.levels if isinstance(tensor_entries, GridEntries) else tensor_entries
         if not isinstance(inner, SparseEntries):
-            raise PackedError("a tensor has no mask where it says so.")
+            raise PackedError("a tensor whose record has a mask has none in the file.")
         inner.kept = []
         return inner.kept
 
@@ -294,7 +294,7 @@ def recorded_step(tensor_entries: Entries, record: int, dimensions: int) -> Tens
     if not record & WITH_STEP:
         return None
     if not isinstance(tensor_entries, GridEntries) or tensor_entries.inexact:
-        raise PackedError("a tensor has no step where it says so.")
+        raise PackedError("a tensor whose record has a step has none in the file.")
     numbers = tensor_entries.grid.steps
     if any(size != 1 for size in numbers.shape[dimensions:]):
         raise PackedError("the step of a tensor has more dimensions than it says.")

@@ -202,7 +202,7 @@ class DurableFit(Fit):
             self.run.history.flush()
         at = loop.at
         if at.stopped == "budget":
-            LOG.warning("fit %r: nothing is left of the budget, so it takes no step.", settings.name)
+            LOG.warning("fit %r: the budget is spent, so it takes no step.", settings.name)
         self.account.unspent = loop.unspent
         optimizer = loop.optimizer.state_dict()
         rows = self.run.history.rows[self.account.first :]
@@ -450,7 +450,7 @@ class DurableFit(Fit):
         """Refuse a record that another recipe made."""
         if state["name"] != name:
             raise CheckpointError(
-                f"fit {self.account.calls} of this folder is {state['name']!r}, the recipe now asks for "
+                f"fit {self.account.calls} of this folder is {state['name']!r}, but this recipe's is "
                 f"{name!r}: resume with the recipe of the run, or start again with overwrite=True."
             )
 

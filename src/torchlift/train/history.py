@@ -73,7 +73,7 @@ class History:
             self.advance(line)
         if (self.bytes, self.digest.hexdigest()) != (mark["bytes"], mark["digest"]):
             raise CheckpointError(
-                f"{self.path} is not as its checkpoint knows it (cut or edited): "
+                f"{self.path} does not match its checkpoint (cut or edited): "
                 "put it back, or start again with overwrite=True."
             )
         if cut:

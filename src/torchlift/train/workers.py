@@ -65,7 +65,7 @@ def resumable(loader: "DataLoader[Any]") -> "DataLoader[Any]":
     if not loader.persistent_workers:
         return loader
     warnings.warn(
-        "persistent_workers=True keeps random streams no checkpoint holds: workers start again every epoch.",
+        "persistent_workers=True is ignored: workers restart every epoch, as their random state is not saved.",
         stacklevel=2,
     )
     fresh = copy.copy(loader)

@@ -30,7 +30,7 @@ def compare(
     ] = None,
     time: Annotated[
         str | None,
-        Parameter(group=HOW, help="Time as the price: seconds for each run, or 1x for plain training's."),
+        Parameter(group=HOW, help="Compare at equal time: seconds for each run, or 1x for plain training's."),
     ] = None,
     jobs: JOBS = None,
 ) -> None:

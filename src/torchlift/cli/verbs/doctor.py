@@ -21,7 +21,7 @@ def doctor(
     out: Annotated[Path, Parameter(help="The folder runs are to be written to.")] = Path("runs"),
     data: Annotated[str | None, Parameter(help="The folder of the data (default: TORCHLIFT_DATA).")] = None,
     run: Annotated[
-        Path | None, Parameter(help="A run's folder: what it holds, whether it is whole, whose it is.")
+        Path | None, Parameter(help="A run's folder to check: contents, damage, who uses it.")
     ] = None,
     json: Json = False,
     debug: Debug = False,

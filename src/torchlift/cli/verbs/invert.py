@@ -42,7 +42,7 @@ def invert(
         str | None, Parameter(group=HOW, help="Least and greatest value of an entry: 0,1.")
     ] = None,
     rival: Annotated[str, Parameter(group=HOW, help="Also by autograd: lbfgs, adam or none.")] = "lbfgs",
-    max_iter: Annotated[int | None, Parameter(group=HOW, help="At most so many iterations.")] = None,
+    max_iter: Annotated[int | None, Parameter(group=HOW, help="The most iterations.")] = None,
     seed: Annotated[int, Parameter(group=HOW, help="Of the noise.")] = 0,
     out: Annotated[Path, Parameter(group=WHERE, help="Folder for x.npy and report.html.")] = Path(
         "inversion"

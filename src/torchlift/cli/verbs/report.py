@@ -11,7 +11,7 @@ EXAMPLE = """Examples:
 
     torchlift fit --model mlp --data iris.csv --out runs/iris
     torchlift report runs/iris         # also of a run that has not finished
-    torchlift report small.tl          # what a packed file takes and gives: small.html"""
+    torchlift report small.tl          # inputs, outputs and size of a packed file: small.html"""
 
 
 def report(

@@ -41,7 +41,7 @@ def reproduce(
     stand_in: Annotated[
         bool, Parameter(help="The small network and data that stand in for the paper's, where there are any.")
     ] = False,
-    as_published: Annotated[bool, Parameter(help="The paper's own arms, without ours beside them.")] = False,
+    as_published: Annotated[bool, Parameter(help="Only the paper's own arms, without torchlift's.")] = False,
     device: Annotated[str | None, Parameter(help="cpu, cuda, mps … (default: the CPU).")] = None,
     executor: Annotated[
         str | None, Parameter(help="package.module:factory of an executor (Dask, submitit, …) for the runs.")

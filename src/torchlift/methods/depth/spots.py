@@ -50,7 +50,7 @@ def spot(parts: dict[str, nn.Module], shape: Flow, op: Op) -> Spot:
         after = shape.next(bend)
     one = Spot(op.name, norms, bend)
     if isinstance(after, str):
-        return dataclasses.replace(one, refusal=f"what it gives goes to {after}")
+        return dataclasses.replace(one, refusal=f"its output goes to {after}")
     if bend is not None and any(True for _ in parts[bend.name].children()):
         kind = type(parts[bend.name]).__name__
         why = f"{bend.function} is called inside {kind}.forward: make it a module of its own"

@@ -136,7 +136,7 @@ class BCD(StateLift):
             return RecurrentTask(task, loss, self, shard)
         if self.parallel == "layers":
             if shard is not None:
-                raise TorchliftError("BCD: parallel='layers' takes no shard: start it by torchrun.")
+                raise TorchliftError("BCD: parallel='layers' does not take shard=: start it by torchrun.")
             return LayerTask(task, loss, self)
         return BCDTask(task, loss, self, shard)
 

@@ -82,7 +82,7 @@ def read(model: nn.Module) -> list[Layer]:
 def _refuse_groups(name: str, module: nn.Conv2d) -> None:
     if module.groups > 1:
         raise NotAChainError(
-            f"lifted: {name!r} is a convolution in {module.groups} groups, which exact blocks do not know"
+            f"lifted: {name!r} is a convolution in {module.groups} groups, which exact blocks do not support"
         )
 
 

@@ -147,7 +147,7 @@ class Lifter(ModuleLift):
         if not any(shapes.values()):
             name, module = next(iter(outer.items()))
             raise TorchliftError(
-                f"{self.who(name)}: cannot tell the width of a {type(module).__name__}; pass features=."
+                f"{self.who(name)}: the width of a {type(module).__name__} is not known; pass features=."
             )
         return {name: self.node(name, outer[name], shape) for name, shape in shapes.items() if shape}
 

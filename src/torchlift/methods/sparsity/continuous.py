@@ -172,8 +172,8 @@ def warned_of_extremes(lifted: Problem, s_init: float) -> Problem:
     """Say which knob to turn where nothing, or everything, was dropped; leave no layer without a weight."""
     achieved = closed(lifted)
     knobs = {
-        "no weight": "lower s_init, raise strength, train longer, or ask for sparsity=",
-        "every weight": "raise s_init, lower strength, train with SGD, or ask for sparsity=",
+        "no weight": "lower s_init, raise strength, train longer, or set sparsity=",
+        "every weight": "raise s_init, lower strength, train with SGD, or set sparsity=",
     }
     for what, far in (("no weight", achieved < 0.001), ("every weight", achieved > 0.999)):
         if far:

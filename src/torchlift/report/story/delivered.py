@@ -23,7 +23,7 @@ def score_table(summary: Data, metric: str) -> list[Block]:
         )
         for split, value in results.items()
     ]
-    columns = [Column(f"{metric} on", align="left"), Column("as given"), Column("trained, before the cut"),
+    columns = [Column(f"{metric} on", align="left"), Column("your model"), Column("trained, before the cut"),
                Column("delivered")]  # fmt: skip
     kept = [k for k in range(len(columns)) if k != 2 or uncut is not None]
     sure = any(isinstance(row[-1], Spread) for row in rows)
@@ -47,4 +47,4 @@ def width_bars(summary: Data) -> list[Block]:
         return []
     series = {"given": [old for _, old, _ in widths], "delivered": [new for _, _, new in widths]}
     caption = "Outputs (channels, units) of every layer; one with none is gone."
-    return [Bars([name for name, _, _ in widths], series, "count", "Layers, given and delivered", caption)]
+    return [Bars([name for name, _, _ in widths], series, "count", "Layers before and after", caption)]

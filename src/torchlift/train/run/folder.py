@@ -75,7 +75,7 @@ def refuse_strangers(folder: Path, kind: str) -> None:
     for name in OWNED[kind]:
         if os.path.lexists(folder / name):
             raise CheckpointError(
-                f"{folder / name} is there, but no {NAME} of ours beside it: "
+                f"{folder / name} exists without a {NAME} of torchlift: "
                 "move it away or choose another folder."
             )
 

@@ -129,7 +129,7 @@ def refuse_another(folder: Path, old: Record, new: Record) -> None:
     change = other_probe(old.get("probe", {}), new.get("probe", {}))
     if change is not None:
         raise CheckpointError(
-            f"{folder}: the first step has another {WORDS[change]} than when the run was made, so data, "
+            f"{folder}: the first step has another {WORDS[change]} than when the run began, so data, "
             "model, loss or optimizer have changed: use the old ones, another folder, or overwrite=True."
         )
 
