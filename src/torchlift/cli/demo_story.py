@@ -142,8 +142,8 @@ def with_deliveries(page: Page, rows: Sequence[DemoNetwork], commands: str) -> P
     bars = Bars([row.name for row in rows], {"bytes of the file": [row.bytes for row in rows]})
     story = (
         f"**{chosen.name}** compared with plain training, means over seeds. The network is trained in "
-        f"normalized coordinates at the same cost; with {INPUTS} images and no labels, `tl.compress` cuts a quarter "
-        f"of its channels and brings the weights left to {BITS} bits."
+        f"normalized coordinates at the same cost; with {INPUTS} images and no labels, `tl.compress` cuts "
+        f"a quarter of its channels and brings the weights left to {BITS} bits."
     )
     sections = [
         Section("Before and after", [Paragraphs(story), cards, bars, Table(columns, cells)]),

@@ -65,7 +65,7 @@ def resumable(loader: "DataLoader[Any]") -> "DataLoader[Any]":
     if not loader.persistent_workers:
         return loader
     warnings.warn(
-        "persistent_workers=True is ignored: workers restart every epoch, as their random state is not saved.",
+        "persistent_workers=True is ignored: workers restart every epoch, as their state is not saved.",
         stacklevel=2,
     )
     fresh = copy.copy(loader)
