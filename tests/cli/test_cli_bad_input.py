@@ -23,7 +23,7 @@ FIT = f"{MLP} --data blobs.npz --out a"
         ("fit --model torch.nn:Linaer --data blobs.npz", ["'Linaer'", "'Linear'"]),
         ("fit --model none.py:make --data blobs.npz", ["there is no file none.py"]),
         ("fit --model os.path:sep --data blobs.npz", ["not a factory"]),
-        ("fit --model os:getpid --data blobs.npz", ["made a int, not an nn.Module"]),
+        ("fit --model os:getpid --data blobs.npz", ["returned a int, not an nn.Module"]),
         ("fit --model mlp --arg hiden=[8] --data blobs.npz", ["'hiden'", "'hidden'"]),
         ("fit --model mlp --arg hidden=8 --data blobs.npz", ["--model mlp cannot be made"]),
         ("fit --model lenet5 --data blobs.npz", ["lenet5 takes inputs of 3 dimensions", "(4,)"]),
