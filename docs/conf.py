@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import re
+import shutil
 from pathlib import Path
 
 from docutils import nodes
@@ -93,6 +94,12 @@ def on_missing(app: Sphinx, env: BuildEnvironment, node: pending_xref, text: nod
     return domain.resolve_xref(env, here, app.builder, "obj", target, node, text)
 
 
+def on_finished(app: Sphinx, failed: Exception | None) -> None:
+    """Copy the pictures: pages name some in HTML of their own, which Sphinx does not read."""
+    if failed is None:
+        shutil.copytree(Path(app.srcdir) / "images", Path(app.outdir) / "images", dirs_exist_ok=True)
+
+
 HOMES = homes()
 
 
@@ -100,3 +107,4 @@ def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", on_docstring)
     app.connect("missing-reference", on_missing)
+    app.connect("build-finished", on_finished)

@@ -81,13 +81,21 @@ def test_links_between_pages_lead_somewhere(site):
     assert found > 300, "types in signatures and names in docstrings are links"
 
 
+@pytest.mark.slow
+def test_every_picture_of_a_built_page_is_there(site):
+    """Those named in HTML of a page's own, too."""
+    for page in site.rglob("*.html"):
+        for picture in re.findall(r'(?:src|srcset)="([^"]+\.(?:svg|png))"', page.read_text()):
+            assert (page.parent / picture).is_file(), f"{page.name} shows {picture}"
+
+
 def test_links_between_sources_lead_to_files():
     """What a page links to is there; anchors and names in docstrings are checked on the built pages."""
     pages = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in page.parts]
     broken = [
         f"{page.relative_to(ROOT)} links to {target}"
         for page in pages
-        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
+        for target in re.findall(r"""(?:\]\(|src(?:set)?=")([^)#:\s"]+)(?:#[^)]*)?[)"]""", page.read_text())
         if not (page.parent / target).exists()
     ]
     assert not broken, "\n".join(broken)
