@@ -8,7 +8,7 @@ the difference of their means is larger than its standard error.
 * **partly**: some checks hold; or all, in a record of fewer epochs, images or seeds, or of settings that the
   paper does not print.
 * **not reproduced**: no check holds.
-* **not run**: there is no record of this experiment. A stand-in, another network on other data, is told, and
+* **not run**: there is no record of this experiment. A stand-in, another network on other data, is shown, and
   decides nothing.
 """
 
