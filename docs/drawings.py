@@ -7,6 +7,8 @@ from pathlib import Path
 from torchlift.report.standalone import document, text
 
 IMAGES = Path(__file__).parent / "images"
+WIDE = 20.0
+"""Type of a picture as wide as a page, which telephones shrink to half."""
 HEAD = (
     '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
     'orient="auto"><path d="M0,0L8,4L0,8Z" fill="var(--muted)"/></marker></defs>'
@@ -33,29 +35,32 @@ def network(x: float, y: float, layers: Sequence[int], extra: Sequence[int] = ()
     return "".join(lines + units)
 
 
-def arrow(x0: float, x1: float, y: float, word: str) -> str:
+def arrow(x0: float, x1: float, y: float, word: str, size: float = 12.0) -> str:
     """An arrow to the right with a word above it."""
     ends = f'x1="{x0}" y1="{y}" x2="{x1}" y2="{y}"'
     line = f'<line {ends} stroke="var(--muted)" stroke-width="2" marker-end="url(#tip)"/>'
-    return line + text((x0 + x1) / 2, y - 8, word, "middle", 'font-weight="600"')
+    return line + text((x0 + x1) / 2, y - 8, word, "middle", f'font-size="{size:g}" font-weight="600"')
 
 
 def idea() -> str:
     """min f(w) → lift → min F(u) → fit → u* → project → w*."""
     y, body = 70.0, [HEAD, '<g transform="translate(24 0)">']
-    body += [network(30, y, (3, 2, 2)), arrow(118, 196, y, "lift")]
-    body += [network(214, y, (3, 2, 5, 2), (2,)), arrow(336, 414, y, "optimize")]
-    body += [network(432, y, (3, 2, 5, 2), (2,), 6.5), arrow(554, 632, y, "project")]
+    body += [network(30, y, (3, 2, 2)), arrow(118, 196, y, "lift", 0.8 * WIDE)]
+    body += [network(214, y, (3, 2, 5, 2), (2,)), arrow(336, 414, y, "optimize", 0.8 * WIDE)]
+    body += [network(432, y, (3, 2, 5, 2), (2,), 6.5), arrow(554, 632, y, "project", 0.8 * WIDE)]
     body += [network(650, y, (3, 2, 2), (), 6.5)]
     captions = (
-        (64, "the network you want"),
-        (265, "a larger problem, same start"),
-        (483, "solved there"),
-        (684, "plain and small again"),
+        (64, "the network", "you want"),
+        (265, "a larger problem,", "same start"),
+        (483, "solved", "there"),
+        (684, "plain and", "small again"),
     )
-    body += [text(x, 158, words, "middle", 'fill="var(--muted)"') for x, words in captions]
+    for x, *lines in captions:
+        for number, words in enumerate(lines):
+            style = f'font-size="{WIDE:g}" fill="var(--muted)"'
+            body.append(text(x, 160 + 26 * number, words, "middle", style))
     body.append("</g>")
-    return document(800, 170, body, "lift, optimize, project: a small problem is solved in a larger space")
+    return document(800, 200, body, "lift, optimize, project: a small problem is solved in a larger space")
 
 
 def cells(x: float, y: float, shades: Sequence[Sequence[float]], size: float = 16.0) -> str:
