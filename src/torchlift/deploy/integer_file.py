@@ -4,9 +4,10 @@ import dataclasses
 import json
 import os
 import statistics
+import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import onnxruntime
 from torchlift import files
 from torchlift.channels.example_inputs import Example, tensors
 from torchlift.deploy.exporting import Exported
+from torchlift.deploy.integer_forms import prepare
 from torchlift.deploy.integer_graph import (
     LAYERS,
     ActivationGrid,
@@ -26,7 +28,6 @@ from torchlift.deploy.integer_graph import (
     integer_model,
     layers_of,
     planned,
-    prepare,
 )
 from torchlift.deploy.integer_ranges import observed
 from torchlift.deploy.integer_weights import Recorded
@@ -41,10 +42,14 @@ SENSITIVE = 1e-2
 """Part of the outputs' variance below which no layer is worth float arithmetic."""
 ONE_STEP = "one step"
 """The variant with one step for each weight of a linear layer: kernels for few samples are faster with it."""
+LONG = 0.2
+"""Part of a call from which on a single layer is tried in float."""
+WHOLE = ""
+"""The name of the whole call among its layers."""
 FAR = 0.1
 """Part of the outputs' variance above which a file is of doubtful use."""
-SECONDS, ROUNDS = 0.4, 41
-"""The most that timing one file takes."""
+SECONDS, ROUNDS, PROFILED = 0.4, 41, 5
+"""The most that timing one file takes, and how many calls say what its layers take."""
 IN_FILE = ("integer", "ratio", "output_error", "float", "calibration", "runtime")
 """What of a card stands in the file itself."""
 
@@ -109,32 +114,51 @@ class File:
         self, expected: list[list[Array]], example: Example
     ) -> tuple[IntegerChoice | None, dict[str, str]]:
         """The fastest choice of operations; None: the float file; and why the rest stays float."""
-        classes = sorted({k for k in planned(self.whole, IntegerChoice()).integer.values() if k != "pass"})
+        classes = set(planned(self.whole, IntegerChoice()).integer.values()) - {"pass"}
         reasons: dict[str, str] = {}
         choice = IntegerChoice()
         for name in self.sensitive(expected):
             choice = choice.without(nodes=[name])
-            reasons[name] = "float: the outputs move much less"
-        trials = {c: choice.without(classes=[c]) for c in classes}
+            reasons[self.weight_of(name)] = "float: the outputs move much less"
+        feed = self.feed(example)
+        trials = {c: choice.without(classes=[c]) for c in sorted(classes)}
+        trials |= {name: choice.without(nodes=[name]) for name in self.slowest(choice, feed)}
         trials = {c: one for c, one in trials.items() if layers_left(self.whole, one)}
         coarse = dataclasses.replace(choice, one_step=True)
         if "linear" in classes and self.as_close(coarse, choice, expected):
             trials[ONE_STEP] = coarse
         models = [self.variant(one)[0] for one in (choice, *trials.values())]
-        plain, full, *rest = cpu_seconds([self.plain, *models], self.feed(example))
+        plain, full, *rest = cpu_seconds([self.plain, *models], feed)
         faster = [c for c, seconds in zip(trials, rest, strict=True) if seconds < FASTER * full]
         slow = [c for c in faster if c != ONE_STEP]
-        mixed = dataclasses.replace(choice, one_step=ONE_STEP in faster).without(classes=slow)
-        if faster and layers_left(self.whole, mixed):
-            one, other, third = cpu_seconds(
-                [self.plain, self.variant(choice)[0], self.variant(mixed)[0]], self.feed(example)
+        mixes = {
+            names: dataclasses.replace(choice, one_step=ONE_STEP in faster).without(
+                classes=classes & {*names}, nodes={*names} - classes
             )
-            if third < FASTER * other:
-                choice, full, plain = mixed, third, one
-                reasons |= dict.fromkeys(slow, "float: faster here")
+            for names in (tuple(slow), tuple(c for c in slow if c not in classes))
+        }
+        mixes = {names: one for names, one in mixes.items() if one != choice and layers_left(self.whole, one)}
+        if mixes:
+            models = [self.variant(one)[0] for one in (choice, *mixes.values())]
+            plain, full, *rest = cpu_seconds([self.plain, *models], feed)
+            best = min(rest)
+            if best < FASTER * full:
+                left = list(mixes)[rest.index(best)]
+                choice, full = mixes[left], best
+                reasons |= {self.weight_of(c): "float: faster here" for c in left}
         if full < plain:
             return choice, reasons
         return None, {"model": f"float: integers take {full / plain:.2f} of the time"}
+
+    def slowest(self, choice: IntegerChoice, feed: Feed) -> list[str]:
+        """The layers of integers that take a good part of the call each."""
+        layers = layers_of(self.whole, planned(self.whole, choice).integer)
+        seconds = layer_seconds(self.variant(choice)[0], layers, feed)
+        return [name for name in layers if seconds[name] > LONG * seconds[WHOLE]]
+
+    def weight_of(self, name: str) -> str:
+        """The weight of a layer, which says more than the name of its output; a class as it is."""
+        return self.whole.maker[name].input[1] if name in self.whole.maker else name
 
     def as_close(self, coarse: IntegerChoice, fine: IntegerChoice, expected: list[list[Array]]) -> bool:
         """Whether fewer steps leave the outputs within twice the squared error."""
@@ -238,11 +262,13 @@ def count_operations(kinds: Iterable[str]) -> dict[str, int]:
     return counts
 
 
-def session(model: Any) -> Any:
-    """A model in ONNX Runtime, on one thread."""
+def session(model: Any, profile: Path | None = None) -> Any:
+    """A model in ONNX Runtime, on one thread; what its nodes take goes to a file of this name."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    if profile is not None:
+        options.enable_profiling, options.profile_file_prefix = True, str(profile)
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
@@ -269,6 +295,25 @@ def cpu_seconds(models: list[Any], feed: Feed) -> list[float]:
                 mine.append(took)
         number += 1
     return [statistics.median(mine) for mine in seconds]
+
+
+def layer_seconds(model: Any, layers: Collection[str], feed: Feed) -> dict[str, float]:
+    """Seconds of each layer in a call, and of the WHOLE call: the least of some calls."""
+    with tempfile.TemporaryDirectory() as folder:
+        opened = session(model, Path(folder) / "profile")
+        for _ in range(PROFILED):
+            opened.run(None, feed)
+        events = json.loads(Path(opened.end_profiling()).read_text())
+    runs: dict[str, list[float]] = {}
+    for event in events:  # whose names are those of nodes, and what the runtime has made of them
+        if event["cat"] == "Node" and event["name"].endswith("kernel_time"):
+            runs.setdefault(event["name"], []).append(1e-6 * event["dur"])
+    seconds = dict.fromkeys([*layers, WHOLE], 0.0)
+    for event, took in runs.items():
+        own = [name for name in layers if event.startswith(f"{name}_")]
+        for name in (max(own, key=len), WHOLE) if own else (WHOLE,):
+            seconds[name] += min(took)
+    return seconds
 
 
 def squared_error(actual: list[list[Array]], expected: list[list[Array]]) -> float:

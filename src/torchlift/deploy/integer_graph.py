@@ -133,64 +133,6 @@ def plain_gemm(node: Node, constants: Mapping[str, Array]) -> bool:
     return factors and not attribute(node, "transA", 0) and bias.ndim == 1
 
 
-def prepare(model: Any) -> OnnxGraph:
-    """The same function in the form that integer kernels take: zero padding inside the convolutions, the mean
-    of a map as pooling, constants as initializers."""
-    model = onnx.shape_inference.infer_shapes(model)
-    graph = model.graph
-    for node in [node for node in graph.node if node.op_type == "Constant"]:
-        value = attribute(node, "value", None)
-        if value is not None:
-            value.name = node.output[0]
-            graph.initializer.append(value)
-            graph.node.remove(node)
-    whole = OnnxGraph(model)
-    dims = {info.name: len(info.type.tensor_type.shape.dim) for info in [*graph.value_info, *graph.input]}
-    for node in list(graph.node):
-        if node.op_type == "Pad":
-            merge_padding(whole, node)
-        elif node.op_type == "ReduceMean" and dims.get(node.input[0]) == 4:
-            pool_mean(whole, node)
-    return OnnxGraph(model)
-
-
-def merge_padding(whole: OnnxGraph, node: Node) -> None:
-    """Zeros around a map become the padding of the only convolution that reads it."""
-    reader, pads = whole.only_reader(node.output[0]), whole.constants.get(node.input[1])
-    value = whole.constants.get(node.input[2], np.ones(1)) if len(node.input) > 2 and node.input[2] else 0
-    if reader is None or reader.op_type != "Conv" or pads is None or len(node.input) > 3 or np.any(value):
-        return
-    if attribute(node, "mode", b"constant") != b"constant" or attribute(
-        reader, "auto_pad", b"NOTSET"
-    ) not in (
-        b"NOTSET",
-        b"VALID",
-    ):
-        return
-    half = len(pads) // 2
-    if pads.min() < 0 or pads[:2].any() or pads[half : half + 2].any():
-        return
-    own = attribute(reader, "pads", [0] * (2 * (half - 2)))
-    total = [int(a + b) for a, b in zip(own, [*pads[2:half], *pads[half + 2 :]], strict=True)]
-    for old in [a for a in reader.attribute if a.name in ("pads", "auto_pad")]:
-        reader.attribute.remove(old)
-    reader.attribute.append(helper.make_attribute("pads", total))
-    reader.input[0] = node.input[0]
-    whole.model.graph.node.remove(node)
-
-
-def pool_mean(whole: OnnxGraph, node: Node) -> None:
-    """The mean over both dimensions of a map is GlobalAveragePool, where these dimensions stay."""
-    axes = whole.constants.get(node.input[1]) if len(node.input) > 1 else None
-    if axes is None or sorted(int(a) % 4 for a in axes.ravel()) != [2, 3]:
-        return
-    if not attribute(node, "keepdims", 1):
-        return
-    node.op_type = "GlobalAveragePool"
-    del node.input[1:]
-    del node.attribute[:]
-
-
 @dataclasses.dataclass(frozen=True)
 class IntegerChoice:
     """Which operations are integers: not those of these classes, nor these nodes (by their first output)."""
@@ -327,6 +269,7 @@ class Writer:
             if one in self.dequantized and (kind is not None or self.fused(one)):
                 twin.input[position] = self.dequantized[one]
         if kind in LAYERS:
+            twin.name = name  # layers are timed by it
             self.weigh(node, twin)
         elif kind is not None and kind != "pass":
             self.constant_inputs(twin)

@@ -60,11 +60,12 @@ def recorded_weights(model: nn.Module) -> list[Recorded]:
 def grid_of(values: Array, records: list[Recorded]) -> ChannelGrid | str:
     """The grid of a weight of the file, or why it has none.
 
-    It is a weight of the model as it is, transposed, or, with one step for all of it, in any order: the file
-    has the gates of an LSTM in an order of its own.
+    It is a weight of the model as it is, its last two dimensions exchanged, or, with one step for all of it,
+    in any order: the file has the gates of an LSTM in an order of its own.
     """
+    same = tuple(range(values.ndim))
     for record in records:
-        for order in ((0, 1), (1, 0)) if values.ndim == 2 else (tuple(range(values.ndim)),):
+        for order in dict.fromkeys((same, (*same[:-2], *same[:-3:-1]))):
             if record.values.ndim == values.ndim and np.array_equal(record.values.transpose(order), values):
                 return in_channels(record.levels.transpose(order), record.step.transpose(order))
         if record.step.size == 1 and same_values(record.values, values):
