@@ -6,11 +6,12 @@ block with fewer epochs, images or seeds.
 """
 
 import dataclasses
+import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,9 @@ from torch.optim import SGD, Adam, AdamW
 from torchlift.data import Splits, crop_flip
 
 PAPERS = Path(__file__).parent.parent
+Value = TypeVar("Value")
+WHOLE = 0.1
+"""From this share of the published training on, sweeps and searches are whole."""
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"SGD": SGD, "Adam": Adam, "AdamW": AdamW}
 OPTIONS = ("lr", "momentum", "weight_decay", "betas", "eps", "nesterov")
 """Settings of an arm that are its optimizer's; the others are those of ``fit``."""
@@ -110,6 +114,19 @@ def every_protocol(papers: Path = PAPERS) -> Iterator[Protocol]:
     """The blocks of all sources."""
     for file in sorted(papers.glob("*/protocols.toml")):
         yield from protocols(file.parent.name, papers).values()
+
+
+def share_of(epochs: float, published: float, images: int, all_images: int) -> float:
+    """The share of a sweep: 1 from a tenth of the published training on, below it less in proportion."""
+    return min(1.0, epochs * images / (WHOLE * published * all_images))
+
+
+def thinned(values: Sequence[Value], share: float) -> list[Value]:
+    """A share of a sweep's values, evenly spaced from its first to its last; one: that in the middle."""
+    count = math.ceil(share * len(values))
+    if count == 1:
+        return [values[len(values) // 2]]
+    return [values[round(number * (len(values) - 1) / (count - 1))] for number in range(count)]
 
 
 def few(data: Splits, images: int | None) -> Splits:

@@ -21,6 +21,7 @@ from torch import nn
 import torchlift as tl
 from papers.common.arms import Row, difference, machine, spread
 from papers.common.cells import Cells
+from papers.common.protocol import thinned
 from torchlift.data import Splits
 from torchlift.errors import TorchliftError
 from torchlift.experiments.arm import Setup
@@ -62,6 +63,8 @@ class Place:
     """Whether scores are compared by their logarithm (errors over several orders of magnitude)."""
     probes: tuple[float, float] = (0.5, 1.5)
     """Epochs of the two short runs that tell what an arm takes."""
+    share: float = 1.0
+    """Of trials and measurements: less than all where little of the training is wanted."""
 
     def run(self, arm: tl.Arm, seed: int, epochs: float, equal_cost: bool) -> Row:
         """One training; what diverges or refuses has no score, and a reason."""
@@ -111,7 +114,7 @@ def calibrated(place: Place, arm: tl.Arm, factor: float = 1.0, repeats: int = 6)
     plain = tl.Arm(optimizer=partial(OPTIMIZERS["AdamW"], lr=1e-4))
     slow = tl.Arm(arm.recipe, partial(arm.optimizer, lr=rate))
     found: dict[tuple[int, float], float] = {}
-    for _ in range(repeats):
+    for _ in range(math.ceil(place.share * repeats)):
         for number, one in enumerate((plain, slow)):
             for epochs in (short, long):
                 seconds = place.run(one, 0, epochs, False)["seconds"]
@@ -208,8 +211,6 @@ def contest(
     confirmed: int = 1,
 ) -> tuple[list[Row], list[Row]]:
     """The table of a place at both prices and all its trials: best rival, best lifts, best plain AdamW."""
-    if len(lifts) > len(rivals):
-        raise ValueError(f"{place.name}: {len(lifts)} trials of lifts and {len(rivals)} of rivals")
     rows: list[Row] = []
     trials: list[Row] = []
     for price in PRICES:
@@ -230,6 +231,15 @@ def best_of_kinds(ranked: Sequence[tuple[str, Row]], arms: Arms) -> dict[str, tl
     for name, _ in ranked:
         first.setdefault(kind(name), name)
     return {name: arms[name] for name in first.values()}
+
+
+def fewer(arms: Arms, share: float) -> dict[str, tl.Arm]:
+    """A share of every kind."""
+    kinds: dict[str, list[str]] = {}
+    for name in arms:
+        kinds.setdefault(kind(name), []).append(name)
+    left = {name for names in kinds.values() for name in thinned(names, share)}
+    return {name: arm for name, arm in arms.items() if name in left}
 
 
 def grid(
@@ -262,6 +272,10 @@ def entry(
     **more: Any,
 ) -> Row:
     """What ``torchlift reproduce`` prints and writes of a contest."""
+    if len(lifts) > len(rivals):
+        raise ValueError(f"{place.name}: {len(lifts)} trials of lifts and {len(rivals)} of rivals")
+    rivals, lifts = fewer(rivals, place.share), fewer(lifts, place.share)
+    tuning = thinned(tuning, place.share)
     torch.set_num_threads(1)  # one core for every way: seconds mean the same
     cells = Cells(out / f"{place.name.replace(' ', '-')}-{place.budget:g}.jsonl")
     rows, trials = contest(cells, place, rivals, lifts, tuning, seeds, **more)

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import SGD, Adam
 
 from papers.common.arms import Entry, Row, difference, machine, measure, spread
+from papers.common.parts import part
 from papers.common.protocol import few
 from torchlift import Arm
-from torchlift.data import Splits, load, teacher_student
+from torchlift.data import Splits, teacher_student
 from torchlift.models import BlockNet, LeNet5
 from torchlift.recipes import Deepened
 
@@ -55,13 +56,9 @@ def teachers(seed: int, folder: str | None) -> Splits:
 def pictures(seed: int, folder: str | None) -> Splits:
     """CIFAR-10: a few training and validation images, the same for all seeds, and half of the test images."""
     del seed
-    splits = load("cifar10", folder)
-
-    def first(pair: tuple[Tensor, Tensor], n: int) -> tuple[Tensor, Tensor]:
-        return pair[0][:n], pair[1][:n]
-
-    parts = first(splits.train, IMAGES), first(splits.valid, IMAGES // 2), first(splits.test, 2 * IMAGES)
-    return Splits(*parts, splits.kind)
+    some = part("cifar10", IMAGES, 2 * IMAGES, None, folder)
+    few_valid = some.valid[0][: IMAGES // 2], some.valid[1][: IMAGES // 2]
+    return dataclasses.replace(some, valid=few_valid)
 
 
 SETTINGS = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.common.parts import part
-from papers.common.protocol import few
+from papers.common.protocol import few, share_of
 from papers.common.rivals import Place, entry, grid
 from papers.neural_lifting import lenet
 from torchlift import Arm
@@ -59,6 +59,7 @@ def run(
         settings,
         "metric",
         probes=(0.1, 0.4),
+        share=share_of(length, EPOCHS, images or SAMPLES, SAMPLES),
     )
     return entry(
         out / "rivals",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.common.parts import part
-from papers.common.protocol import few
+from papers.common.protocol import few, share_of
 from papers.common.rivals import Place, entry, grid
 from papers.our_searches.search_text import VOCABULARY, warm_cosine
 from torchlift import Arm
@@ -56,7 +56,10 @@ def run(
     settings: Row = {"schedule": warm_cosine, "clip": 1.0, "batch_size": 32}
     model = partial(CharLSTM, VOCABULARY, width=64, layers=1)
     texts = partial(part, "ptb-char", WINDOWS, HELD_OUT, LENGTH, data)
-    place = Place("LSTM", model, lambda seed: few(texts(), images), length, settings, probes=(0.2, 0.6))
+    place = Place(
+        "LSTM", model, lambda seed: few(texts(), images), length, settings, probes=(0.2, 0.6),
+        share=share_of(length, EPOCHS, images or WINDOWS, WINDOWS),
+    )  # fmt: skip
     return entry(
         out / "rivals",
         place,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.common.parts import part
-from papers.common.protocol import few
+from papers.common.protocol import few, share_of
 from papers.common.rivals import Place, entry, grid
 from torchlift import Arm
 from torchlift.lifts import Average, Normalize, Standardize
@@ -58,6 +58,7 @@ def run(
         length,
         {"schedule": "cosine", "batch_size": 128},
         probes=(0.5, 1.5),
+        share=share_of(length, EPOCHS, images or SAMPLES, SAMPLES),
     )
     return entry(
         out / "rivals",

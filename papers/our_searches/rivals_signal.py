@@ -10,7 +10,7 @@ from torch import nn
 
 from papers.common.arms import Row
 from papers.common.parts import part
-from papers.common.protocol import few
+from papers.common.protocol import few, share_of
 from papers.common.rivals import Place, entry, grid
 from torchlift import Arm
 from torchlift.lifts import Average, Normalize, Standardize
@@ -67,8 +67,9 @@ def run(
     digits = partial(part, "mnist", SAMPLES, HELD_OUT, None, data)
     settings: Row = {"schedule": "cosine", "batch_size": 128}
     place = Place(
-        "signal", SignalNet, lambda seed: few(digits(), images), length, settings, probes=(0.5, 1.5)
-    )
+        "signal", SignalNet, lambda seed: few(digits(), images), length, settings, probes=(0.5, 1.5),
+        share=share_of(length, EPOCHS, images or SAMPLES, SAMPLES),
+    )  # fmt: skip
     return entry(
         out / "rivals",
         place,

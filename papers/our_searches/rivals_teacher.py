@@ -4,7 +4,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from papers.common.arms import Row
-from papers.common.protocol import few
+from papers.common.protocol import few, share_of
 from papers.common.rivals import Place, entry, grid
 from torchlift import Arm
 from torchlift.data import Splits, teacher_student
@@ -68,6 +68,7 @@ def run(
         settings,
         ratio=True,
         probes=(1.0, 4.0),
+        share=share_of(length, EPOCHS, images or 7_000, 7_000),
     )
     return entry(
         out / "rivals",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.common.parts import part
-from papers.common.protocol import few
+from papers.common.protocol import few, share_of
 from papers.common.rivals import Place, entry, grid
 from papers.our_searches.search_text import VOCABULARY, warm_cosine
 from torchlift import Arm
@@ -63,6 +63,7 @@ def run(
         length,
         settings,
         probes=(0.1, 0.3),
+        share=share_of(length, EPOCHS, images or WINDOWS, WINDOWS),
     )
     return entry(
         out / "rivals",

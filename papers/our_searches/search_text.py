@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.optim import AdamW
 
 from papers.common.arms import Entry, Row, machine, tried, tuned
-from papers.common.protocol import few
+from papers.common.protocol import few, share_of, thinned
 from torchlift import Arm
 from torchlift.data import Splits, load
 from torchlift.lifts import Expand, Standardize
@@ -23,15 +23,15 @@ MODELS = {
 }
 
 
-def arms(model: str) -> list[Entry]:
-    """Plain at three rates, exact lifts at one or two."""
+def arms(model: str, share: float = 1.0) -> list[Entry]:
+    """Plain at three rates, exact lifts at one or two; or a share of them."""
     choices: list[tuple[str, Any, tuple[float, ...]]] = [
         ("plain", None, (1.2e-2, 6e-3, 2.4e-2)),
         ("rotated", Rotated(), (1.2e-2, 2.4e-2)),
         ("centered", Standardize(), (1.2e-2,)),
         ("linear lifting, rank 1/8", Expand(rank=0.125), (6e-3,)),
     ]
-    return [arm(model, name, recipe, lr) for name, recipe, rates in choices for lr in rates]
+    return [arm(model, name, recipe, lr) for name, recipe, rates in choices for lr in thinned(rates, share)]
 
 
 def arm(model: str, name: str, recipe: Any, lr: float) -> Entry:
@@ -56,10 +56,11 @@ def run(
     """Rates chosen on the first seed, then all seeds; 3 epochs of 4,000 windows unless given."""
     numbers, length = range(seeds or 1), epochs or EPOCHS
     splits = few(small(load("ptb-char", data)), images)
+    share = share_of(length, EPOCHS, len(splits.train[0]), WINDOWS)
     rows: list[Row] = []
     rates: list[Row] = []
     for model in MODELS:
-        known = {arm.name: arm for arm in arms(model)}
+        known = {arm.name: arm for arm in arms(model, share)}
         place = out / f"search-text-{model}"
         found = tuned(list(known.values()), splits, numbers[0], length, place)
         rates += [{"model": model} | row for group in found.values() for row in group]

@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 from torch.optim import Adam
 
 from papers.common.arms import Row, spread
-from papers.common.protocol import protocol
+from papers.common.protocol import protocol, thinned
 from papers.savarese_thesis.pruning_runs import Setting, Way, fewer, of, side_by_side, sized, told, whole
 from papers.savarese_thesis.ticket_search import matching
 from torchlift.data import Splits, load
@@ -75,7 +75,9 @@ def run(
     """Every search on every seed; each ticket trained from its initial weights, as long as a round."""
     place, rounds, many, rates = setting(stand_in, data)
     place = sized(place, epochs, images, device)
-    ways = searches(rounds, many, rates, SHORT if stand_in else STARTS, EPS)
+    rounds, many = place.rounds(rounds), tuple(sorted({place.rounds(count) for count in many}))
+    starts = tuple(thinned(SHORT if stand_in else STARTS, place.share))
+    ways = searches(rounds, many, rates, starts, EPS)
     trials = side_by_side(place, ways, seeds or 3, out / f"conv6-tickets-{EPS:g}.jsonl")
     best = {f"best, {kind}": best_accuracy(trials, kind) for kind in ("CS", "IMP", "ISS")}
     return told(

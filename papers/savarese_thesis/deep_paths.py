@@ -6,7 +6,7 @@ from pathlib import Path
 
 from papers.common.arms import Row, machine
 from papers.common.cells import Cells
-from papers.savarese_thesis.shortest_paths import FULL, trained
+from papers.savarese_thesis.shortest_paths import FULL, PHASES, sized, trained
 
 LAYERS, EPOCHS, ALIKE = 100, 40, 0.9
 
@@ -29,13 +29,9 @@ def run(
 ) -> Row:
     """The shared network with 100 convolutions through the phases, 40 epochs in all."""
     del data
-    length = max(1, round((epochs or EPOCHS) / 5))
-    size = dataclasses.replace(
-        FULL, layers=LAYERS, epochs=length, samples=images or FULL.samples,
-        held_out=min(images or FULL.held_out, FULL.held_out), device=device or "cpu",
-    )  # fmt: skip
+    size = sized(dataclasses.replace(FULL, layers=LAYERS, epochs=EPOCHS), epochs, images, device)
     numbers = list(range(seeds or 1))
-    cells = Cells(out / f"deep-paths-{length}-{size.samples}.jsonl")
+    cells = Cells(out / f"deep-paths-{size.epochs:g}-{size.samples}.jsonl")
     runs = [cells.get(f"seed {seed}", partial(trained, "shared", seed, size)) for seed in numbers]
     rows = [
         {
@@ -50,7 +46,8 @@ def run(
         "title": "Figure 3.12: layers that become alike among a hundred",
         "source": "Savarese, Principled Approximation Methods, section 3.5, Figure 3.12",
         "finding": f"Layers in the two largest groups of like layers, seed by seed: {largest} of {LAYERS}.",
-        "scale": f"{length} epochs in each of five phases, {size.samples} grids of {size.size} × {size.size}",
+        "scale": f"{size.epochs / PHASES:g} epochs in each of five phases, "
+        f"{size.samples} grids of {size.size} × {size.size}",
         "seeds": numbers, "machine": machine(), "columns": list(rows[0]), "rows": rows,
         "layers in the two largest groups": largest,
         "matrices": [

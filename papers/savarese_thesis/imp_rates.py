@@ -29,7 +29,7 @@ def run(
     place = sized(resnet20(data), epochs, images, device)
     ways: dict[str, Way] = {}
     for rate in RATES:
-        for count in sorted({rounds(rate, left) for left in LEFT}):
+        for count in sorted({place.rounds(rounds(rate, left)) for left in LEFT}):
             recipe = IterativeMagnitude(count, rate, REWIND, place.where)
             ways[f"rate {rate:g}, round {count}"] = Way(recipe, count + 1)
     trials = side_by_side(place, ways, seeds or 3, out / "imp-rates.jsonl")

@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 from papers.common.arms import Row
+from papers.common.protocol import thinned
 from papers.savarese_thesis.precision_runs import (
     Bench,
     Setting,
@@ -49,7 +50,7 @@ def run(
     ways = {f"price {price:g}": Smol(granularity="tensor", strength=price) for price in PRICES}
     if full:
         learned = partial(Smol, granularity="tensor", finetune=300 / 650)
-        prices = (5e-7, 7e-7, 1e-6)
+        prices = thinned((5e-7, 7e-7, 1e-6), place.share)
         ways = {f"price {price:g}": under_one_schedule(learned(strength=price)) for price in prices}
     rows = [bench.run(name, way, seed) for seed in range(seeds or 3) for name, way in ways.items()]
     layers = {name: by_layer([row for row in rows if row["method"] == name]) for name in ways}

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from papers.common.arms import Row
+from papers.common.protocol import thinned
 from papers.savarese_thesis.pruning_runs import (
     Setting,
     Way,
@@ -55,7 +56,7 @@ AROUND: dict[str, tuple[tuple[float, ...], list[dict[str, float]]]] = {
 """What the thesis varies (λ, β_final, s_init), and the three settings around which it does."""
 
 
-def as_published(where: str) -> dict[str, Way]:
+def as_published(where: str, share: float = 1.0) -> dict[str, Way]:
     """Tickets of one round, trained from the weights of epoch 2."""
     return {
         f"{name}, {value:g}{told_as(fixed)}": Way(
@@ -63,8 +64,8 @@ def as_published(where: str) -> dict[str, Way]:
             2,
         )
         for name, (values, settings) in AROUND.items()
-        for fixed in settings
-        for value in values
+        for fixed in thinned(settings, share)
+        for value in thinned(values, share)
     }
 
 
@@ -95,7 +96,7 @@ def run(
         for name, values in SWEEPS.items()
         for value in values
     }
-    ways = small if stand_in else as_published(place.where)
+    ways = small if stand_in else as_published(place.where, place.share)
     trials = side_by_side(place, ways, seeds or 3, out / "mask-settings.jsonl")
     return told(
         "Settings of continuous sparsification", "section 4.5.1, Figures 4.5–4.7", place, stand_in, trials,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.common.cells import Cells
-from papers.common.protocol import Drops, protocol
+from papers.common.protocol import Drops, protocol, thinned
 from papers.savarese_thesis.fair_table import METHODS, Case, table
 from papers.savarese_thesis.pruning_runs import (
     Setting,
@@ -34,11 +34,12 @@ CLOSE = 0.02
 """How much of the dense network's accuracy may go."""
 
 
-def ways(where: str) -> dict[str, Way]:
+def ways(place: Setting) -> dict[str, Way]:
     """CS from several s_init; magnitude pruning at once, in stages, and slimming, at several sparsities.
 
     The subnetwork stands after 160 of 200 epochs and is trained on at 0.001.
     """
+    where = place.where
     searched = {"schedule": Drops((0.5, 0.75), 0.1)}  # at epochs 80 and 120 of 160; then 0.001 for 40
     drops = PUBLISHED.settings("SGD")["schedule"]
     found = {
@@ -46,9 +47,9 @@ def ways(where: str) -> dict[str, Way]:
             ContinuousSparsification(s_init=start, where=where, finetune=0.2, finetune_rate=0.01),
             fit=searched,
         )
-        for start in STARTS
+        for start in thinned(STARTS, place.share)
     }
-    for level in LEVELS:
+    for level in thinned(LEVELS, place.share):
         cut = partial(MagnitudePruning, level, where, share=0.8, schedule=drops)
         found[f"MP, {level:g}"] = Way(cut())
         found[f"GMP, {level:g}"] = Way(cut(steps=8))
@@ -98,7 +99,7 @@ def run(
     left: dict[str, float] = {}
     for name, one in {"ResNet-20": place, "VGG-16": vgg}.items():
         small = sized(one, epochs, images, device)
-        found = side_by_side(small, ways(one.where), numbers, out / "one-shot-published.jsonl")
+        found = side_by_side(small, ways(small), numbers, out / "one-shot-published.jsonl")
         left |= {f"sparsest, {name}, {kind}": zeros for kind, zeros in sparsest(found).items()}
         rows += [row | {"method": f"{name}: {row['method']}"} for row in found]
     listed = ", ".join(f"{key.removeprefix('sparsest, ')} {zeros:.1f} %" for key, zeros in left.items())

@@ -1,7 +1,6 @@
 """AvaGrad's thesis, Figures 6.5 and 6.6: how many trials tuning α and ε takes, for Adam and for AvaGrad."""
 
 import logging
-import math
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 from papers.common.arms import machine
 from papers.savarese_thesis import short_trainings
-from papers.savarese_thesis.separability import METHODS, Grid, axes, grid
+from papers.savarese_thesis.separability import METHODS, Grid, grid
 from torchlift.optim import gld, line_searches
 
 CLOSE = {"images": 0.5, "characters": 0.02}
@@ -39,17 +38,17 @@ def run(
         for name in METHODS
     }
     curves = {
-        (task, name, tuner): [suboptimality(search, cells, stand_in, seed) for seed in numbers]
+        (task, name, tuner): [suboptimality(search, cells, seed) for seed in numbers]
         for (task, name), cells in grids.items()
         for tuner, search in TUNERS.items()
     }
-    size = math.prod(map(len, axes(stand_in)))
-    rows = [row(*key, runs, size) for key, runs in curves.items()]
+    rows = [row(*key, runs, len(grids[key[:2]])) for key, runs in curves.items()]
+    sides = [" × ".join(map(str, map(len, axes(cells)))) for cells in grids.values()]
     return {
         "title": "Figures 6.5 and 6.6: trials until a tuner is close to the best of the grid",
         "source": "Savarese, Principled Approximation Methods, section 6.4.3",
         "finding": finding(rows),
-        "scale": f"{len(axes(stand_in)[0])} × {len(axes(stand_in)[1])} grid",
+        "scale": f"grids of {', '.join(dict.fromkeys(sides))}",
         "stand_in": stand_in,
         "seeds": list(numbers),
         "machine": machine(),
@@ -109,11 +108,15 @@ TUNERS: dict[str, Callable[[Objective, Axes, int], Values]] = {
 }
 
 
-def suboptimality(
-    search: Callable[[Objective, Axes, int], Values], cells: Grid, stand_in: bool, seed: int
-) -> Values:
+def axes(cells: Grid) -> Axes:
+    """The learning rates and ε of a grid, in rising order."""
+    rates, epsilons = (sorted(set(axis)) for axis in zip(*cells, strict=True))
+    return [rates, epsilons]
+
+
+def suboptimality(search: Callable[[Objective, Axes, int], Values], cells: Grid, seed: int) -> Values:
     """Best value so far less the best of the grid, after each trial."""
-    values = search(lambda lr, eps: cells[lr, eps], list(axes(stand_in)), seed)
+    values = search(lambda lr, eps: cells[lr, eps], axes(cells), seed)
     least = min(cells.values())
     return [min(values[: count + 1]) - least for count in range(len(values))]
 

@@ -1,5 +1,6 @@
 """AvaGrad's thesis, Tables 6.1 and 6.2: ten optimizers on images and characters, α and ε tuned for all."""
 
+import math
 import statistics
 from collections.abc import Callable
 from functools import partial
@@ -68,7 +69,7 @@ def run(
         "source": "Savarese, Principled Approximation Methods, section 6.4.1",
         "finding": "; ".join(ranking(bench.name, rows) for bench in benches) + ".",
         "scale": ", ".join(f"{bench.name} {LONGER * bench.steps} steps" for bench in benches)
-        + f" after {BUDGET} trials of half of that",
+        + f" after {math.ceil(benches[0].share * BUDGET)} trials of half of that",
         "stand_in": stand_in,
         "on the edge of the grid": [
             f"{one['task']}, {one['method']}" for one in rows if one["α"] in (RATES[0], RATES[-1])
@@ -98,7 +99,9 @@ def row(
         return cells.get(key, lambda: trained(place, optimizer, seed, longer=longer, test=last))
 
     places = [RATES, [1.0]] if name == "SGD" else [RATES, EPSILONS]
-    lr, eps = gld(value, places, trials=BUDGET, start=(len(RATES) // 2, len(places[1]) // 2)).best
+    lr, eps = gld(
+        value, places, trials=math.ceil(bench.share * BUDGET), start=(len(RATES) // 2, len(places[1]) // 2)
+    ).best
     tests = [value(lr, eps, seed, last=True) for seed in seeds]
     return {
         "task": bench.name,

@@ -1,6 +1,7 @@
 """Pruning runs side by side: a setting to train in, one run of it, and what is told of all of them."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch.optim import SGD
 import torchlift as tl
 from papers.common.arms import Row, machine, spread
 from papers.common.cells import Cells
-from papers.common.protocol import Protocol, few, protocol
+from papers.common.protocol import Protocol, few, protocol, share_of
 from torchlift.core import Task
 from torchlift.data import Splits, load
 from torchlift.methods.sparsity.pruned_weights import prunable_weights, sparsity
@@ -32,6 +33,12 @@ class Setting:
     epochs: float
     fit: Mapping[str, Any]
     where: str = "*weight"
+    share: float = 1.0
+    """How much of its sweeps and rounds is wanted: less where little of the training is."""
+
+    def rounds(self, count: int) -> int:
+        """The rounds of a search at this share."""
+        return math.ceil(self.share * count)
 
     def model(self, seed: int) -> nn.Module:
         """The network of a seed."""
@@ -71,12 +78,12 @@ def resnet20(folder: str | Path | None, published: Protocol = TICKETS, arm: str 
 
 
 def sized(setting: Setting, epochs: float | None, images: int | None, device: str | None) -> Setting:
-    """The same setting with fewer epochs or images, on a device."""
+    """The same setting with fewer epochs or images, and with thinner sweeps where very few; on a device."""
     title = setting.title if images is None else f"{setting.title}, {images} images"
     fit = setting.fit if device is None else {**setting.fit, "device": device}
-    return dataclasses.replace(
-        setting, title=title, data=few(setting.data, images), epochs=epochs or setting.epochs, fit=fit
-    )
+    data, length = few(setting.data, images), epochs or setting.epochs
+    share = share_of(length, setting.epochs, len(data.train[0]), len(setting.data.train[0]))
+    return dataclasses.replace(setting, title=title, data=data, epochs=length, fit=fit, share=share)
 
 
 def first(pair: tuple[torch.Tensor, torch.Tensor], count: int) -> tuple[torch.Tensor, torch.Tensor]:

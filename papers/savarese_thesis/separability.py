@@ -9,6 +9,7 @@ from torch.optim import Adam
 
 from papers.common.arms import machine
 from papers.common.cells import Cells
+from papers.common.protocol import thinned
 from papers.savarese_thesis import short_trainings
 from papers.savarese_thesis.short_trainings import Bench, trained
 from torchlift.optim import AvaGrad
@@ -39,13 +40,15 @@ def run(
         (bench.name, name): grid(bench, name, numbers, out, stand_in) for bench in benches for name in METHODS
     }
     rows = [summary(task, name, cells) for (task, name), cells in grids.items()]
-    rates, epsilons = axes(stand_in)
-    trained_for = ", ".join(f"{bench.name} {bench.steps} steps" for bench in benches)
+    sides = (" × ".join(map(str, map(len, axes(stand_in, bench.share)))) for bench in benches)
+    trained_for = ", ".join(
+        f"{bench.name} {bench.steps} steps, {side} grid" for bench, side in zip(benches, sides, strict=True)
+    )
     return {
         "title": "Figures 6.1 to 6.4: does the best learning rate depend on ε?",
         "source": "Savarese, Principled Approximation Methods, section 6.4.2",
         "finding": "Decades over which the best α spreads: " + ", ".join(map(spoken, rows)) + ".",
-        "scale": f"{trained_for}, {len(rates)} × {len(epsilons)} grid",
+        "scale": trained_for,
         "stand_in": stand_in,
         "seeds": list(numbers),
         "machine": machine(),
@@ -71,9 +74,10 @@ def as_rows(cells: Grid) -> list[list[float]]:
     return [[lr, eps, value] for (lr, eps), value in cells.items()]
 
 
-def axes(stand_in: bool) -> tuple[list[float], list[float]]:
-    """Learning rates and ε, in rising order."""
-    return (RATES, EPSILONS) if stand_in else (sorted(PAPER_RATES), PAPER_EPSILONS)
+def axes(stand_in: bool, share: float) -> tuple[list[float], list[float]]:
+    """Learning rates and ε, in rising order, or a share of each."""
+    rates, epsilons = (RATES, EPSILONS) if stand_in else (sorted(PAPER_RATES), PAPER_EPSILONS)
+    return thinned(rates, share), thinned(epsilons, share)
 
 
 def grid(bench: Bench, method: str, seeds: range, out: Path, stand_in: bool) -> Grid:
@@ -85,7 +89,7 @@ def grid(bench: Bench, method: str, seeds: range, out: Path, stand_in: bool) -> 
         key = f"{bench.name} {bench.steps} {len(bench.train[0])} {method} {lr:g} {eps:g} {seed}"
         return cells.get(key, lambda: trained(bench, make, seed))
 
-    rates, epsilons = axes(stand_in)
+    rates, epsilons = axes(stand_in, bench.share)
     return {
         (lr, eps): sum(cell(lr, eps, seed) for seed in seeds) / len(seeds) for lr in rates for eps in epsilons
     }

@@ -38,7 +38,7 @@ def run(
     place, rate, rounds = setting(stand_in, data)
     place = sized(place, epochs, images, device)
     ways, where = dict[str, Way](), place.where
-    for count in rounds:
+    for count in sorted({place.rounds(number) for number in rounds}):
         ways[f"sequential CS, round {count}"] = Way(
             SequentialSparsification(count, rate, 2, where=where), count + 1
         )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from papers.common.protocol import Drops
+from papers.common.protocol import Drops, share_of
 from papers.savarese_thesis.pruning_runs import first
 from torchlift.data import cifar10, crop_flip, normalize, ptb, statistics, windows
 from torchlift.models import AwdLSTM, CharLSTM, wide_resnet
@@ -40,6 +40,8 @@ class Bench:
     drops: Drops | None = None
     """How the rate falls; a cosine without it."""
     device: str = "cpu"
+    share: float = 1.0
+    """Of the grids and trials: less than all where little of the training is wanted."""
 
 
 def small_cnn() -> nn.Module:
@@ -61,17 +63,19 @@ def images(
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     parts = ((x[order[5000:]], y[order[5000:]]), (x[order[:5000]], y[order[:5000]]), (x_test, y_test))
     train, valid, test = ((normalize(a, mean, std), b) for a, b in parts)
+    every = len(x) - 5000
     train, valid, test = (first(part, count or len(part[0])) for part in (train, valid, test))
-    home = device or "cpu"
+    home, batch = device or "cpu", min(64 if stand_in else 128, len(train[0]))
     if stand_in:
-        steps = 120 if epochs is None else max(1, round(epochs * len(train[0]) / 64))
+        steps = 120 if epochs is None else max(1, round(epochs * len(train[0]) / batch))
         return Bench(
-            "images", small_cnn, train, first(valid, 2000), test, 64, steps, error, 90.0, 5e-4, device=home
+            "images", small_cnn, train, first(valid, 2000), test, batch, steps, error, 90.0, 5e-4, device=home
         )
-    steps = max(1, round((epochs or 200) * len(train[0]) / 128))
+    steps = max(1, round((epochs or 200) * len(train[0]) / batch))
     return Bench(
-        "images", partial(wide_resnet, 28, widen), train, valid, test, 128, steps, error, 90.0, 5e-4,
+        "images", partial(wide_resnet, 28, widen), train, valid, test, batch, steps, error, 90.0, 5e-4,
         augment=True, drops=Drops((0.3, 0.6, 0.8), 0.2), device=home,
+        share=share_of(epochs or 200, 200, len(train[0]), every),
     )  # fmt: skip
 
 
@@ -83,19 +87,22 @@ def characters(
     text = ptb(folder)
     symbols, length = len(text.vocabulary), 50 if stand_in else 150
     train, valid, test = (windows(part, length) for part in (text.train, text.valid, text.test))
+    every = len(train[0])
     train, valid, test = (first(part, count or len(part[0])) for part in (train, valid, test))
     worst, home = 2 * math.log2(symbols), device or "cpu"
+    batch = min(32 if stand_in else 128, len(train[0]))
     if stand_in:
         make = partial(CharLSTM, symbols, 64, 1)
-        steps = 100 if epochs is None else max(1, round(epochs * len(train[0]) / 32))
+        steps = 100 if epochs is None else max(1, round(epochs * len(train[0]) / batch))
         small = first(valid, 500), first(test, 500)
-        return Bench("characters", make, train, *small, 32, steps, bits, worst, 1.2e-6, device=home)
-    steps = max(1, round((epochs or 500) * len(train[0]) / 128))
+        return Bench("characters", make, train, *small, batch, steps, bits, worst, 1.2e-6, device=home)
+    steps = max(1, round((epochs or 500) * len(train[0]) / batch))
     make = partial(AwdLSTM, symbols, width)
     drops = Drops((0.6, 0.8), 0.1)
     return Bench(
-        "characters", make, train, valid, test, 128, steps, bits, worst, 1.2e-6, drops=drops, device=home
-    )
+        "characters", make, train, valid, test, batch, steps, bits, worst, 1.2e-6, drops=drops, device=home,
+        share=share_of(epochs or 500, 500, len(train[0]), every),
+    )  # fmt: skip
 
 
 def error(scores: Tensor, targets: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Shortest paths with a curriculum: shared, plain and folded networks (thesis Figures 3.9 and 3.12)."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -25,19 +26,20 @@ ARMS: dict[str, Templates | None] = {
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """Grids, network and epochs of each of the five phases."""
+    """Grids, network, and the epochs of all five phases together."""
 
     size: int = 12
     width: int = 8
     layers: int = 16
     samples: int = 800
     held_out: int = 400
-    epochs: int = 8
+    epochs: float = 40
     batch: int = 32
     device: str = "cpu"
 
 
-SMALL, FULL = Size(), Size(32, 32, 20, 5000, 1000, 50, 64)
+SMALL, FULL = Size(), Size(32, 32, 20, 5000, 1000, 250, 64)
+PHASES = 5
 
 
 def train(problem: tl.Problem, data: Any, size: Size, optimizer: Any, seed: int) -> None:
@@ -45,8 +47,11 @@ def train(problem: tl.Problem, data: Any, size: Size, optimizer: Any, seed: int)
     x, y = data
     order = torch.Generator().manual_seed(seed)
     problem.train()
-    for _ in range(size.epochs):
-        for index in torch.randperm(len(x), generator=order).split(size.batch):
+    left = max(1, round(size.epochs / PHASES * math.ceil(len(x) / size.batch)))
+    while left:
+        batches = torch.randperm(len(x), generator=order).split(size.batch)[:left]
+        left -= len(batches)
+        for index in batches:
             optimizer.zero_grad()
             problem((x[index].to(size.device), y[index].to(size.device))).backward()
             optimizer.step()
@@ -107,6 +112,15 @@ def trained(arm: str, seed: int, size: Size) -> Row:
     }
 
 
+def sized(size: Size, epochs: float | None, images: int | None, device: str | None) -> Size:
+    """The same with fewer epochs in all, or fewer grids of each phase, on a device."""
+    samples = images or size.samples
+    held_out = min(size.held_out, math.ceil(size.held_out / size.samples * samples))
+    return dataclasses.replace(
+        size, epochs=epochs or size.epochs, samples=samples, held_out=held_out, device=device or size.device
+    )
+
+
 def run(
     out: Path,
     data: str | None = None,
@@ -118,14 +132,7 @@ def run(
 ) -> Row:
     """Every arm through all phases on every seed; ``images`` are grids of each phase."""
     del data
-    size = SMALL if stand_in else FULL
-    size = dataclasses.replace(
-        size,
-        epochs=max(1, round(epochs or size.epochs)),
-        samples=images or size.samples,
-        held_out=min(images or size.held_out, size.held_out),
-        device=device or size.device,
-    )
+    size = sized(SMALL if stand_in else FULL, epochs, images, device)
     said = "-".join(str(value) for value in dataclasses.astuple(size))
     cells, numbers = Cells(out / f"shortest-paths-{said}.jsonl"), list(range(seeds or 3))
     runs = [
@@ -182,7 +189,7 @@ def told(runs: Sequence[Row], size: Size, seeds: list[int], stand_in: bool) -> R
         "finding": f"F1 on held-out grids after the last phase: {said}.",
         "stand_in": stand_in,
         "scale": f"{size.size}×{size.size} grids, {size.layers} layers of {size.width} channels, "
-        f"{size.samples} samples and {size.epochs} epochs in each of five phases, equal for all",
+        f"{size.samples} samples and {size.epochs / PHASES:g} epochs in each of five phases, equal for all",
         "seeds": seeds, "machine": machine(), "columns": list(rows[0]), "rows": rows, "curves": curves,
         "x_label": "largest distance of the query points", "y_label": "F1", "matrices": matrices,
         "notes": [f"Folded: one stored weight for layers whose coefficients reach {FOLD}, not trained on."],

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from papers.common.arms import Row
+from papers.common.protocol import thinned
 from papers.savarese_thesis.precision_runs import (
     Bench,
     digits,
@@ -36,6 +37,7 @@ def run(
     make = partial(Smol, strength=7e-7) if full else partial(Smol, strength=1e-5, logit_rate=0.02)
     wrapped = under_one_schedule if full else unchanged
     parts = [n / 13 for n in range(1, 13)] if full else [0.1, 0.25, 0.4, 0.55, 0.7, 0.85]
+    parts = thinned(parts, setting.share)
     rows = [
         bench.run(f"noise {part:.2f}", wrapped(make(finetune=1 - part)), seed)
         for seed in range(seeds or 3)

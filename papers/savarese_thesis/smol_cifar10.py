@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from papers.common.arms import Row
+from papers.common.protocol import thinned
 from papers.savarese_thesis.precision_runs import (
     Bench,
     after_training,
@@ -42,7 +43,7 @@ def run(
     full = not stand_in
     setting = sized(published(data) if full else lenet(10_000, 10.0, data), epochs, images, device)
     bench, chosen = Bench.at(setting, out, "smol-cifar10"), dict[str, Any]()
-    ways = as_published() if full else {}
+    ways = as_published(setting.share) if full else {}
     if not full:
         for name, (trials, bits, make) in METHODS.items():
             chosen[name] = bench.best(
@@ -60,9 +61,9 @@ def run(
     )  # fmt: skip
 
 
-def as_published() -> dict[str, Any]:
+def as_published(share: float) -> dict[str, Any]:
     """SMOL by its three λ, per weight and per layer, 300 of 650 epochs to fine-tune; BSQ; LSQ."""
-    tail, prices = 300 / 650, (1e-6, 7e-7, 5e-7)
+    tail, prices = 300 / 650, thinned((1e-6, 7e-7, 5e-7), share)
     found: dict[str, Any] = {
         f"SMOL, {price:g}": under_one_schedule(Smol(strength=price, finetune=tail)) for price in prices
     }

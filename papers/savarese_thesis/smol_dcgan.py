@@ -171,7 +171,7 @@ def run(
     full = not stand_in
     place = sized(setting(full, data), epochs, images, device)
     home = out / f"smol-dcgan-{place.epochs:g}-{len(place.data.train[0])}"
-    judge = Judge.trained(place.data, 30.0 if full else 4.0, home / "judge")
+    judge = Judge.trained(place.data, (30 / 160 if full else 1.0) * place.epochs, home / "judge")
     cells = Cells(home / "cells.jsonl")
     rows = [
         cells.get(f"{name}, seed {seed}", partial(measured, place, judge, home, name, way, seed))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from papers.common.arms import Row
-from papers.common.protocol import protocol
+from papers.common.protocol import protocol, thinned
 from papers.savarese_thesis.precision_runs import (
     Bench,
     Setting,
@@ -67,7 +67,7 @@ def as_published(name: str, place: Setting, seeds: int, out: Path) -> list[Row]:
     bench = Bench.at(place, out, f"smol-mobile-{name}")
     recipes: dict[str, Any] = {"float": None, "BSQ": ways(name, True)["BSQ"](0.5)} | {
         f"SMOL, {price:g}": under_one_schedule(Smol(strength=price, finetune=300 / 650))
-        for price in PRICES[name]
+        for price in thinned(PRICES[name], place.share)
     }
     return [
         row | {"method": f"{name}: {row['method']}", "share": None}

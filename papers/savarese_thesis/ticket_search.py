@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from papers.common.arms import Row
+from papers.common.protocol import thinned
 from papers.savarese_thesis.pruning_runs import (
     Setting,
     Way,
@@ -25,13 +26,14 @@ ROUNDS, REWIND = 5, 2
 MAGNITUDE_ROUNDS, MAGNITUDE_RATE = (5, 7, 8, 10, 15, 20, 30), 0.2
 
 
-def searches(where: str) -> dict[str, Way]:
+def searches(place: Setting) -> dict[str, Way]:
     """As in the thesis: five rounds of CS from eleven s_init, up to thirty rounds of 20 % of IMP."""
+    where, several = place.where, place.rounds(ROUNDS)
     ways = {
-        f"CS, s_init {start:g}": Way(TicketSearch(ROUNDS, REWIND, s_init=start, where=where), ROUNDS + 1)
-        for start in STARTS
+        f"CS, s_init {start:g}": Way(TicketSearch(several, REWIND, s_init=start, where=where), several + 1)
+        for start in thinned(STARTS, place.share)
     }
-    for rounds in MAGNITUDE_ROUNDS:
+    for rounds in sorted({place.rounds(count) for count in MAGNITUDE_ROUNDS}):
         rewound = IterativeMagnitude(rounds, MAGNITUDE_RATE, REWIND, where)
         ways[f"IMP, round {rounds}"] = Way(rewound, rounds + 1)
         continued = IterativeMagnitude(rounds, MAGNITUDE_RATE, where=where)
@@ -52,10 +54,9 @@ def small_searches(where: str, rounds: int = 3) -> dict[str, Way]:
     return {name: Way(recipe, rounds + 1) for name, recipe in recipes.items()}
 
 
-def setting(stand_in: bool, data: str | None) -> tuple[Setting, dict[str, Way]]:
+def setting(stand_in: bool, data: str | None) -> Setting:
     """ResNet-20 on CIFAR-10, 85 epochs a round; the stand-in: a perceptron on digits, 15 epochs."""
-    place = digits(15.0, **sgd(0.1)) if stand_in else resnet20(data)
-    return place, small_searches(place.where) if stand_in else searches(place.where)
+    return digits(15.0, **sgd(0.1)) if stand_in else resnet20(data)
 
 
 def run(
@@ -68,8 +69,8 @@ def run(
     stand_in: bool = False,
 ) -> Row:
     """Every search on every seed; each ticket trained as long as a round, beside the dense network."""
-    place, ways = setting(stand_in, data)
-    place = sized(place, epochs, images, device)
+    place = sized(setting(stand_in, data), epochs, images, device)
+    ways = small_searches(place.where) if stand_in else searches(place)
     trials = side_by_side(place, ways, seeds or 3, out / "ticket-search.jsonl")
     left = {f"left, {kind}": 100 * part for kind, part in sparsest(trials).items()}
     return told(

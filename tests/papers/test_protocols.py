@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import torchlift as tl
+from benchmarks import every_entry
 from benchmarks.page import SOURCES, page
 from papers.common import protocol as protocols
-from papers.common.protocol import Drops, every_protocol, protocol
+from papers.common.protocol import Drops, every_protocol, protocol, share_of, thinned
 from papers.common.verdict import Value, checked, value, verdict
 from papers.embedding_principle import depth_dependence
 from papers.neural_lifting import lenet, table3
@@ -310,13 +311,34 @@ ENTRIES = sorted(find_entries(ROOT / "papers"))
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_entry_takes_less_of_the_same(name, tmp_path):
-    """``torchlift reproduce NAME --images 200 --epochs 1 --seeds 1``, for hours: in ``make nightly`` only."""
+    """``torchlift reproduce NAME --images 200 --epochs 1 --seeds 1``: in ``make nightly`` only."""
     entry = find_entries(ROOT / "papers")[name]
     try:
-        result = entry.run(tmp_path, seeds=1, epochs=1, images=200)
+        result = entry.run(
+            tmp_path, seeds=1, epochs=1, images=every_entry.FEWER.get(name, every_entry.IMAGES)
+        )
     except tl.data.LoadError as missing:
         pytest.skip(str(missing))
     assert result["command"].startswith(f"torchlift reproduce {name}")
+
+
+def test_the_command_that_runs_entries_tells_how_each_ended(monkeypatch, tmp_path):
+    ran = every_entry.attempt("figure3", tmp_path, 60)
+    assert (ran["entry"], ran["ended"]) == ("figure3", "ran")
+    assert ran["said"].startswith("Mean absolute second derivative")
+    monkeypatch.setattr(every_entry, "torchlift", lambda words: 1 / 0)
+    failed = every_entry.attempt("figure3", tmp_path, 60)
+    assert (failed["ended"], failed["said"]) == ("failed", "ZeroDivisionError: division by zero")
+
+
+def test_sweeps_thin_out_where_little_of_the_training_is_wanted():
+    assert share_of(8.5, 85, 50_000, 50_000) == share_of(85, 85, 5_000, 50_000) == 1
+    assert share_of(1, 85, 25_000, 50_000) == pytest.approx(10 / 170)
+    values = tuple(range(11))
+    assert thinned(values, 1.0) == list(values)
+    assert thinned(values, 0.3) == [0, 3, 7, 10]
+    assert thinned(values, 0.1) == [0, 10]
+    assert thinned(values, 1e-6) == [5]
 
 
 def taken(entry):

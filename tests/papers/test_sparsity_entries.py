@@ -14,7 +14,6 @@ from papers.savarese_thesis import (
     one_shot_resnet,
     one_shot_vit,
     pruning_runs,
-    ticket_search,
 )
 from torchlift.data import Splits
 from torchlift.models import MLP
@@ -42,7 +41,7 @@ def place(epochs: float = 3.0) -> pruning_runs.Setting:
 
 
 SETTINGS = {
-    "ticket_search": lambda: (place(), ticket_search.small_searches("*weight", 2)),
+    "ticket_search": place,
     "mask_settings": place,
     "supermasks": place,
     "sequential_tickets": lambda: (place(), 0.5, (1, 2)),
