@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import types
 from pathlib import Path
 
 import pytest
+
+import torchlift as tl
 
 ROOT = Path(__file__).parent.parent
 API = sorted((ROOT / "docs" / "api").glob("torchlift.*.md"))
@@ -87,6 +90,22 @@ def test_every_picture_of_a_built_page_is_there(site):
     for page in site.rglob("*.html"):
         for picture in re.findall(r'(?:src|srcset)="([^"]+\.(?:svg|png))"', page.read_text()):
             assert (page.parent / picture).is_file(), f"{page.name} shows {picture}"
+
+
+TABLE = re.compile(r"^## (?:Hyper-parameters|Settings)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+METHOD_PAGES = [page for page in PAGES if page.parent.name == "methods" and TABLE.search(page.read_text())]
+
+
+@pytest.mark.parametrize("page", METHOD_PAGES, ids=[page.stem for page in METHOD_PAGES])
+def test_the_table_of_a_method_names_options_that_are_there(page):
+    text = page.read_text()
+    rooms = (tl, tl.recipes, tl.lifts, tl.optim, tl.deploy, tl.convex, tl.lifted)
+    classes = (
+        getattr(room, name, None) for name in set(re.findall(r"\b[A-Za-z]+\b", text)) for room in rooms
+    )
+    options = {option for one in classes if callable(one) for option in inspect.signature(one).parameters}
+    rows = re.findall(r"^\|([^|]*)\|", TABLE.search(text)[1], re.MULTILINE)
+    assert [name for row in rows for name in re.findall(r"`([a-z_]+)`", row) if name not in options] == []
 
 
 def test_links_between_sources_lead_to_files():
