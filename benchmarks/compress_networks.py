@@ -14,7 +14,11 @@ from compress_pitch import network as pitch_network
 from torchlift.models.residual import ResNet
 
 CALIBRATION = 256
-TESTED = 2000
+TRAINED = 8000
+"""Images to train with; all test images are used."""
+
+FRAMES = 2500
+"""Test frames of the pitch tracker."""
 
 
 class Inverted(nn.Module):
@@ -127,22 +131,18 @@ class Case:
         return self.right(torch.cat([model(some) for some in self.inputs.split(100)]))
 
 
-def images(folder: Path) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """CIFAR-10 at 16 × 16 pixels: 8,000 images to train with and 2,000 to test."""
-
-    def small(pair: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
-        x = functional.avg_pool2d(pair[0][:count].float() / 255, 2)
-        return (x - 0.47) / 0.25, pair[1][:count]
-
-    train, test = tl.data.cifar10(folder)
-    return small(train, 8000), small(test, TESTED)
-
-
-def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """The digits that come with the project: validation and test data together are the test."""
-    data = tl.data.digits(image=True)
-    (x, y), (a, b), (c, d) = data.train, data.valid, data.test
-    return (x, y), (torch.cat([a, c]), torch.cat([b, d]))
+def images(name: str, folder: Path | None) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """CIFAR-10 at 16 × 16 pixels or MNIST at 8 × 8: some to train with, all 10,000 test images."""
+    if name in ("ResNet", "MobileNetV2-like"):
+        (x, y), (tested, labels) = tl.data.cifar10(folder)
+        x, tested = (functional.avg_pool2d(part.float() / 255, 2) for part in (x[:TRAINED], tested))
+    else:
+        (x, y), (tested, labels) = tl.data.mnist(folder)
+        x, tested = (
+            functional.avg_pool2d(part[..., 2:-2, 2:-2].float() / 255, 3) for part in (x[:TRAINED], tested)
+        )
+    mean, deviation = x.mean(), x.std()
+    return ((x - mean) / deviation, y[:TRAINED]), ((tested - mean) / deviation, labels)
 
 
 def case(name: str, seed: int, data: Path, work: Path, assets: Path | None) -> Case:
@@ -150,10 +150,10 @@ def case(name: str, seed: int, data: Path, work: Path, assets: Path | None) -> C
     if name == PITCH:
         if assets is None:
             raise SystemExit(f"{PITCH} needs --assets (see benchmarks/compress_pitch.py)")
-        inputs, cents = frames(500, 1000)
+        inputs, cents = frames(FRAMES, 1000)
         model = pitch_network(assets, "tiny")
         return Case(model, frames(384, 1 + seed)[0], inputs, cents, frames(256, 9000 + seed)[0], pitch=True)
-    train, test = images(data) if name in ("ResNet", "MobileNetV2-like") else digits()
+    train, test = images(name, data)
     torch.manual_seed(seed)
     model, path = MAKERS[name](), work / f"{name}-{seed}.pt"
     if path.exists():
@@ -162,7 +162,7 @@ def case(name: str, seed: int, data: Path, work: Path, assets: Path | None) -> C
         model = tl.fit(
             model,
             train,
-            epochs=6 if len(train[0]) > 2000 else 30,
+            epochs=6,
             schedule="cosine",
             batch_size=64,
             seed=seed,

@@ -1,6 +1,10 @@
 """The public calls, as the documentation promises them, on the smallest data that will do."""
 
+import importlib
+from collections.abc import Iterator
 from functools import partial
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +23,26 @@ def net():
 def split():
     x = torch.randn(48, 4)
     return (x[:32], x[:32].argmax(1) % 3), (x[32:], x[32:].argmax(1) % 3)
+
+
+def public(module: ModuleType, path: str, seen: set[ModuleType]) -> Iterator[tuple[str, Any]]:
+    """Every name that a module and the modules it shows export, with what it stands for."""
+    seen.add(module)
+    for name in getattr(module, "__all__", ()):
+        value = getattr(module, name)
+        if not isinstance(value, ModuleType):
+            yield f"{path}.{name}", value
+        elif value.__name__.startswith("torchlift.") and value not in seen:
+            yield from public(value, f"{path}.{name}", seen)
+
+
+def test_a_public_name_is_the_name_of_its_class_or_function():
+    seen: set[ModuleType] = set()
+    named = [*public(tl, "tl", seen), *public(importlib.import_module("torchlift.integrations"), "", seen)]
+    ours = [(path, v) for path, v in named if getattr(v, "__module__", "").startswith("torchlift.")]
+    other = {path: v.__name__ for path, v in ours if path.rpartition(".")[2] != getattr(v, "__name__", None)}
+    assert len(ours) > 300
+    assert not other
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse", "bce", lambda model, batch: model(batch[0]).sum()])

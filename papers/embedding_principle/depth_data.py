@@ -60,7 +60,7 @@ def run(
     curves: list[dict[str, Any]] = []
     stalled: list[str] = []
     for target in TARGETS:
-        found = [cells.get(f"{target}, {s}", partial(trial, target, s, part, device)) for s in numbers]
+        found = cells.all({f"{target}, {s}": partial(trial, target, s, part, device) for s in numbers})
         stalled.append(f"{target} " + ", ".join(f"{one['plateau']:.4g}" for one in found))
         for size in SIZES:
             mine = [one[str(size)] for one in found]

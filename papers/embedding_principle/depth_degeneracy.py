@@ -138,10 +138,13 @@ def run(
     torch.set_num_threads(1)
     numbers, similarities = range(seeds or 6), SIMILARITIES
     cells = Cells(Path(out) / "depth_degeneracy" / f"cells-{similarities}.jsonl")
-    found: list[dict[str, Any]] = []
-    for name, make in (("curve", curve), ("iris", flowers)):
-        for seed in numbers:
-            found.append(cells.get(f"{name}, {seed}", partial(trial, name, make(), seed, similarities)))
+    found: list[dict[str, Any]] = cells.all(
+        {
+            f"{name}, {seed}": partial(trial, name, make(), seed, similarities)
+            for name, make in (("curve", curve), ("iris", flowers))
+            for seed in numbers
+        }
+    )
     points = {
         "gradient below 1e-9": [one["critical"] for one in found if one["gradient"] < 1e-9],
         "gradient below 1e-4": [one["critical"] for one in found if one["gradient"] < 1e-4],

@@ -59,7 +59,7 @@ def run(
     for std, size in [(std, count) for std in STDS] + [(STD, size) for size in sizes]:
         longer = length * sizes[-1] / size if std == STD else length  # as many steps for all sizes
         make = partial(trial, (whole[0][:size], whole[1][:size]), held, std, longer, settings)
-        found = [cells.get(f"{std} {size} {s}", partial(make, s)) for s in numbers]
+        found = cells.all({f"{std} {size} {s}": partial(make, s) for s in numbers})
         rows.append(
             {
                 "deviation of the weights": std,

@@ -59,7 +59,7 @@ def run(
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for gamma in GAMMAS:
-        found = [cells.get(f"{gamma}, {s}", partial(trial, gamma, s, length, device)) for s in numbers]
+        found = cells.all({f"{gamma}, {s}": partial(trial, gamma, s, length, device) for s in numbers})
         name = "no batch norm" if gamma is None else f"γ = {gamma:g}"
         done = [one["epochs"] for one in found]
         rows.append(

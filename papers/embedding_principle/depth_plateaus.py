@@ -164,12 +164,16 @@ def run(
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for name, setting in SETTINGS.items():
-        found: list[dict[str, Any]] = []
-        for seed in numbers:
-            for hidden in (1, 3):
-                page = folder / f"{name.replace(', ', '-')}-{hidden}.html" if seed == 0 else None
-                make = partial(trial, setting, hidden, seed, epochs, data, page, device)
-                found.append(cells.get(f"{name}: {hidden}, {seed}", make))
+        pages = {hidden: folder / f"{name.replace(', ', '-')}-{hidden}.html" for hidden in (1, 3)}
+        found = cells.all(
+            {
+                f"{name}: {hidden}, {seed}": partial(
+                    trial, setting, hidden, seed, epochs, data, None if seed else page, device
+                )
+                for seed in numbers
+                for hidden, page in pages.items()
+            }
+        )
         rows.append(row(name, found))
         for one in found[:2]:
             ticks = list(range(1, len(one["losses"]) + 1))

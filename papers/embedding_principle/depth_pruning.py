@@ -145,7 +145,7 @@ def run(
     networks: dict[str, Any] = {}
     for arm in PUBLISHED.arms:
         make = partial(trial, PUBLISHED, arm, splits, epochs=epochs, device=device)
-        found = [cells.get(f"{arm}, {seed}", partial(make, seed)) for seed in numbers]
+        found = cells.all({f"{arm}, {seed}": partial(make, seed) for seed in numbers})
         networks[arm] = found
         rows += [{"reading": arm} | row(name, found) for name in ("deep", "deep, on", *CRITERIA)]
     deep, merged = (

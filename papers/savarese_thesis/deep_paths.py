@@ -32,7 +32,7 @@ def run(
     size = sized(dataclasses.replace(FULL, layers=LAYERS, epochs=EPOCHS), epochs, images, device)
     numbers = list(range(seeds or 1))
     cells = Cells(out / f"deep-paths-{size.epochs:g}-{size.samples}.jsonl")
-    runs = [cells.get(f"seed {seed}", partial(trained, "shared", seed, size)) for seed in numbers]
+    runs = cells.all({f"seed {seed}": partial(trained, "shared", seed, size) for seed in numbers})
     rows = [
         {
             "seed": one["seed"], "distance": phase["distance"], "F1": phase["f1"],

@@ -52,7 +52,7 @@ def run(
         learned = partial(Smol, granularity="tensor", finetune=300 / 650)
         prices = thinned((5e-7, 7e-7, 1e-6), place.share)
         ways = {f"price {price:g}": under_one_schedule(learned(strength=price)) for price in prices}
-    rows = [bench.run(name, way, seed) for seed in range(seeds or 3) for name, way in ways.items()]
+    rows = bench.runs(ways, seeds or 3)
     layers = {name: by_layer([row for row in rows if row["method"] == name]) for name in ways}
     said = "; ".join(
         f"{name}: first {bits[0]:.1f}, those between {fmean(bits[1:-1]):.1f}, last {bits[-1]:.1f}"

@@ -96,8 +96,12 @@ class Bench:
         return tl.fit(
             setting.model(seed), setting.data.train, setting.data.valid, test=setting.data.test,
             recipe=recipe, seed=seed, epochs=share * setting.epochs, equal_cost=True, resume=True,
-            out=self.out / f"{name} {seed}".replace(" ", "_").replace(",", ""), **setting.fit,
+            out=self.place(name, seed), **setting.fit,
         )  # fmt: skip
+
+    def place(self, name: str, seed: int) -> Path:
+        """The folder of a run."""
+        return self.out / f"{name} {seed}".replace(" ", "_").replace(",", "")
 
     def measured(self, name: str, recipe: Any, seed: int, share: float = 1.0) -> Row:
         """The row of a run: bits, bytes of the file on disk, accuracy, bits by layer."""
@@ -111,7 +115,7 @@ class Bench:
         shown = {"activation bits": float(torch.cat([u.flatten() for u in units]).mean())} if units else {}
         return {
             "method": name, "seed": seed, "bits": round(mean, 4), **shown, "layers": layers,
-            "file bytes": tl.deploy.save(result.model, self.out / "last.tl"),
+            "file bytes": tl.deploy.save(result.model, self.out / f"{self.place(name, seed).name}.tl"),
             "valid": round(result.scores["valid"].metric, 4),
             "accuracy": round(result.scores["test"].metric, 4), "cost": round(result.cost, 3),
         }  # fmt: skip
@@ -120,9 +124,26 @@ class Bench:
         """A run, or what is written down of it."""
         return self.cells.get(f"{name}, seed {seed}", partial(self.measured, name, recipe, seed, share))
 
+    def runs(self, ways: Mapping[str, Any], seeds: int) -> list[Row]:
+        """Every way on every seed."""
+        return self.cells.all(
+            {
+                f"{name}, seed {seed}": partial(self.measured, name, recipe, seed)
+                for seed in range(seeds)
+                for name, recipe in ways.items()
+            }
+        )
+
     def best(self, name: str, make: Callable[[Any], Any], trials: Sequence[Any]) -> Any:
         """The trial that is best on validation data (ties: the smaller file), on a seed not reported."""
-        rows = {trial: self.run(f"{name}, tuning {trial}", make(trial), TUNING_SEED) for trial in trials}
+        found = self.cells.all(
+            {
+                f"{tried}, seed {TUNING_SEED}": partial(self.measured, tried, make(trial), TUNING_SEED)
+                for trial in trials
+                for tried in [f"{name}, tuning {trial}"]
+            }
+        )
+        rows = dict(zip(trials, found, strict=True))
         return max(rows, key=lambda trial: (rows[trial]["valid"], -rows[trial]["file bytes"]))
 
 

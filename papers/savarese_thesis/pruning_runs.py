@@ -122,14 +122,24 @@ def trial(setting: Setting, name: str, way: Way, seed: int) -> Row:
 
 def tried(setting: Setting, name: str, way: Way, seed: int, cells: Cells) -> Row:
     """A trial, or what is written down of it."""
-    key = f"{setting.title}, {setting.epochs:g} epochs, {name}, seed {seed}"
-    return cells.get(key, partial(trial, setting, name, way, seed))
+    return cells.get(key_of(setting, name, seed), partial(trial, setting, name, way, seed))
+
+
+def key_of(setting: Setting, name: str, seed: int) -> str:
+    """The name of a trial in a journal."""
+    return f"{setting.title}, {setting.epochs:g} epochs, {name}, seed {seed}"
 
 
 def side_by_side(setting: Setting, ways: Mapping[str, Way], seeds: int, record: Path) -> list[Row]:
     """Every way on every seed beside the dense network; finished runs are read from the record."""
-    cells, every = Cells(record), {"dense": Way(), **ways}
-    return [tried(setting, name, way, seed, cells) for seed in range(seeds) for name, way in every.items()]
+    every = {"dense": Way(), **ways}
+    return Cells(record).all(
+        {
+            key_of(setting, name, seed): partial(trial, setting, name, way, seed)
+            for seed in range(seeds)
+            for name, way in every.items()
+        }
+    )
 
 
 def of(rows: Iterable[Row], method: str, key: str) -> list[float]:

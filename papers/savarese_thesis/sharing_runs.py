@@ -13,7 +13,6 @@ from papers.common.arms import Row, machine, spread
 from papers.common.cells import Cells
 from papers.common.protocol import few, protocol
 from torchlift.data import Splits
-from torchlift.experiments.executors import run_all
 from torchlift.models import SHARED, swrn
 from torchlift.recipes import SoftSharing
 
@@ -96,14 +95,12 @@ def side_by_side(
     small = few(data, order.images)
     place = order.out / f"{name}-{len(small.train[0])}-{epochs:g}"
     cells = Cells(place / "cells.jsonl")
-    jobs = [Job(key, net, seed) for seed in range(order.seeds) for key, net in nets.items()]
-    new = [job for job in jobs if f"{job.name}, {job.seed}" not in cells.known]
     work = partial(
         measured, data=small, classes=classes, epochs=epochs, augment=augment, device=order.device, out=place
     )
-    for job, row in zip(new, run_all(work, new), strict=True):
-        cells.get(f"{job.name}, {job.seed}", lambda row=row: row)
-    return {key: [cells.known[f"{key}, {seed}"] for seed in range(order.seeds)] for key in nets}
+    jobs = [Job(key, net, seed) for seed in range(order.seeds) for key, net in nets.items()]
+    found = cells.all({f"{job.name}, {job.seed}": partial(work, job) for job in jobs})
+    return {key: found[place :: len(nets)] for place, key in enumerate(nets)}
 
 
 def told(title: str, figures: str, nets: Nets, found: Mapping[str, Sequence[Row]], order: Order) -> Row:

@@ -135,11 +135,9 @@ def run(
     size = sized(SMALL if stand_in else FULL, epochs, images, device)
     said = "-".join(str(value) for value in dataclasses.astuple(size))
     cells, numbers = Cells(out / f"shortest-paths-{said}.jsonl"), list(range(seeds or 3))
-    runs = [
-        cells.get(f"{arm}, seed {seed}", partial(trained, arm, seed, size))
-        for seed in numbers
-        for arm in ARMS
-    ]
+    runs = cells.all(
+        {f"{arm}, seed {seed}": partial(trained, arm, seed, size) for seed in numbers for arm in ARMS}
+    )
     return told(runs, size, numbers, stand_in)
 
 

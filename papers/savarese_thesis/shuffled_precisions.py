@@ -1,6 +1,8 @@
 """Precisions carry structure: retrained with SMOL's own, in place and shuffled (thesis Table 5.6)."""
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from papers.common.arms import Row, difference
 from papers.savarese_thesis.precision_runs import (
@@ -35,12 +37,13 @@ def run(
     setting = sized(setting, epochs, images, device)
     recipe = under_one_schedule(Smol(strength=7e-7, finetune=300 / 650)) if full else Smol(bits=2.0)
     bench, retrained = Bench.at(setting, out, "shuffled-precisions"), 300 / 650 if full else 0.5
-    rows: list[Row] = []
+    rows, again = bench.runs({"SMOL": recipe}, seeds or 3), dict[str, Any]()
     for seed in range(seeds or 3):
-        rows.append(bench.run("SMOL", recipe, seed))
         model = bench.model("SMOL", recipe, seed).model  # finished: it is only read
         for name, order in ((SAME, None), (SHUFFLED, seed + 1)):
-            rows.append(bench.run(name, Fixed(grids(model, order)), seed, share=retrained))
+            way = Fixed(grids(model, order))
+            again[f"{name}, seed {seed}"] = partial(bench.measured, name, way, seed, retrained)
+    rows += bench.cells.all(again)
     table = {row["method"]: row for row in means(rows)}
     lost = difference(table[SHUFFLED]["per seed"], table[SAME]["per seed"])
     for name, row in table.items():

@@ -41,7 +41,7 @@ def run(
             for s in (1e-4, 1e-3, 1e-2)
         },
     }
-    rows = [bench.run(name, way, seed) for seed in range(seeds or 3) for name, way in ways.items()]
+    rows = bench.runs(ways, seeds or 3)
     columns = ("method", "activation bits", "accuracy")
     table = means(rows, columns)
     said = ", ".join(

@@ -38,11 +38,8 @@ def run(
     wrapped = under_one_schedule if full else unchanged
     parts = [n / 13 for n in range(1, 13)] if full else [0.1, 0.25, 0.4, 0.55, 0.7, 0.85]
     parts = thinned(parts, setting.share)
-    rows = [
-        bench.run(f"noise {part:.2f}", wrapped(make(finetune=1 - part)), seed)
-        for seed in range(seeds or 3)
-        for part in parts
-    ]
+    ways = {f"noise {part:.2f}": wrapped(make(finetune=1 - part)) for part in parts}
+    rows = bench.runs(ways, seeds or 3)
     table = means(rows)
     curves = [
         {"name": key, "panel": key, "x": parts, "y": [row[key]["mean"] for row in table]}

@@ -50,9 +50,7 @@ def run(
                 name, lambda trial, make=make, large=bits[-1]: make(trial, large), trials
             )
             ways |= {f"{name}, {size:g}": make(chosen[name], size) for size in bits}
-    rows: list[Row] = []
-    for seed in range(seeds or 3):
-        rows += [bench.run(name, way, seed) for name, way in ({"float": None} | ways).items()]
+    rows = bench.runs({"float": None} | ways, seeds or 3)
     table = means(rows)
     return told(
         "Learned precision", "Table 5.1, Figures 5.3 and 5.6", setting, full, rows,

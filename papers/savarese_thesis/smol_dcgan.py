@@ -131,9 +131,10 @@ STRENGTHS = (0.01, 0.03)
 def measured(place: Setting, judge: Judge, out: Path, name: str, way: tuple[Any, float], seed: int) -> Row:
     """One durable run: bits and file of the generator, its rating, and for the first seed its samples."""
     recipe, share = way
+    home = out / f"{name} {seed}".replace(" ", "_").replace("/", "-")
     result = tl.fit(
         place.model(seed), place.data.train, recipe=recipe, seed=seed, epochs=share * place.epochs,
-        equal_cost=True, out=out / f"{name} {seed}".replace(" ", "_").replace("/", "-"), resume=True,
+        equal_cost=True, out=home, resume=True,
         **place.fit,
     )  # fmt: skip
     gan = result.model
@@ -144,7 +145,7 @@ def measured(place: Setting, judge: Judge, out: Path, name: str, way: tuple[Any,
     return {
         "method": name, "seed": seed,
         "bits": sum(bits_of(w, known.get(n)) * w.numel() for n, w in found.items()) / total,
-        "file bytes": tl.deploy.save(gan.generator, out / "last.tl"), **judge.rate(made),
+        "file bytes": tl.deploy.save(gan.generator, out / f"{home.name}.tl"), **judge.rate(made),
         "cost": round(result.cost, 3), "seconds": round(result.seconds, 1),
         "png": grid(made[:40]) if seed == 0 else None,
     }  # fmt: skip
@@ -173,11 +174,13 @@ def run(
     home = out / f"smol-dcgan-{place.epochs:g}-{len(place.data.train[0])}"
     judge = Judge.trained(place.data, (30 / 160 if full else 1.0) * place.epochs, home / "judge")
     cells = Cells(home / "cells.jsonl")
-    rows = [
-        cells.get(f"{name}, seed {seed}", partial(measured, place, judge, home, name, way, seed))
-        for seed in range(seeds or 3)
-        for name, way in ways(full).items()
-    ]
+    rows = cells.all(
+        {
+            f"{name}, seed {seed}": partial(measured, place, judge, home, name, way, seed)
+            for seed in range(seeds or 3)
+            for name, way in ways(full).items()
+        }
+    )
     pictures = [{"name": row["method"], "png": found} for row in rows if (found := row.pop("png"))]
     table: list[Row] = [
         row | {"thesis": THESIS.get(row["method"])} for row in means(rows, COLUMNS, "distance")

@@ -69,11 +69,7 @@ def as_published(name: str, place: Setting, seeds: int, out: Path) -> list[Row]:
         f"SMOL, {price:g}": under_one_schedule(Smol(strength=price, finetune=300 / 650))
         for price in thinned(PRICES[name], place.share)
     }
-    return [
-        row | {"method": f"{name}: {row['method']}", "share": None}
-        for seed in range(seeds)
-        for row in (bench.run(way, recipe, seed) for way, recipe in recipes.items())
-    ]
+    return [row | {"method": f"{name}: {row['method']}", "share": None} for row in bench.runs(recipes, seeds)]
 
 
 def side_by_side(name: str, place: Setting, full: bool, seeds: int, out: Path) -> list[Row]:
@@ -88,8 +84,7 @@ def side_by_side(name: str, place: Setting, full: bool, seeds: int, out: Path) -
     recipes = {"float": None} | {way: make(shares[way]) for way, make in made.items()}
     return [
         row | {"method": f"{name}: {row['method']}", "share": shares.get(row["method"])}
-        for seed in range(seeds)
-        for row in (bench.run(way, recipe, seed) for way, recipe in recipes.items())
+        for row in bench.runs(recipes, seeds)
     ]
 
 

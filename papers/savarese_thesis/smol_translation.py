@@ -115,13 +115,13 @@ def run(
     place, said = sized(place, epochs, images, device), said[:images]
     bench = Bench.at(place, out, "smol-translation")
     ways = {"float": None} | {f"SMOL, {bits}": Smol(bits=bits, finetune=0.4) for bits in BITS}
-    rows: list[Row] = [
-        bench.cells.get(
-            f"{name}, seed {seed}, rated", partial(rated, bench, english, said, name, recipe, seed)
-        )
-        for seed in range(seeds or 3)
-        for name, recipe in ways.items()
-    ]
+    rows: list[Row] = bench.cells.all(
+        {
+            f"{name}, seed {seed}, rated": partial(rated, bench, english, said, name, recipe, seed)
+            for seed in range(seeds or 3)
+            for name, recipe in ways.items()
+        }
+    )
     table: list[Row] = [row | {"thesis": THESIS[row["method"]]} for row in means(rows, COLUMNS, "BLEU")]
     finding = "; ".join(
         f"{row['method']}: BLEU {row['BLEU']['mean']:.1f} ± {row['BLEU']['sd']:.1f} "

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from torchlift.analyze.alignment import cka
 from torchlift.analyze.curvature import Inertia, Spectrum, inertia, spectrum
 from torchlift.analyze.energy import Arithmetic, arithmetic
-from torchlift.analyze.lifting import LiftingConditions as Lifting
-from torchlift.analyze.lifting import is_lifted, lifting
+from torchlift.analyze.lifting import LiftingConditions, is_lifted, lifting
 from torchlift.analyze.neighborhood import radius
 from torchlift.analyze.neurons import Neurons, linearity, neurons
 from torchlift.analyze.phases import Cycle, cycles
@@ -26,7 +25,7 @@ __all__ = [
     "Cycle",
     "Depth",
     "Inertia",
-    "Lifting",
+    "LiftingConditions",
     "Neurons",
     "Spectrum",
     "arithmetic",

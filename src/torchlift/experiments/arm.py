@@ -35,6 +35,7 @@ class Arm:
         recipe: as for :func:`torchlift.fit`.
         optimizer: a factory or a name; the experiment's unless given.
         rate: times the optimizer's learning rate.
+        model: a function that makes another network than the experiment's (:func:`torchlift.compare` alone).
         settings: further settings of :func:`torchlift.fit`, which go before the experiment's.
     """
 
@@ -42,6 +43,7 @@ class Arm:
     optimizer: OptimizerFactory | None
     rate: float
     settings: Mapping[str, Any]
+    model: Callable[[], nn.Module] | None
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class Arm:
         optimizer: str | OptimizerFactory | None = None,
         rate: float = 1.0,
         settings: Mapping[str, Any] | None = None,
+        model: Callable[[], nn.Module] | None = None,
         **more: Any,
     ) -> None:
         together = {**(settings or {}), **more}
@@ -65,6 +68,7 @@ class Arm:
             "optimizer": None if optimizer is None else named_optimizer(optimizer),
             "rate": rate,
             "settings": together,
+            "model": model,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -94,16 +98,25 @@ class Setup:
     """What all arms of an experiment share: the model, the data, the settings."""
 
     make_model: Callable[[], nn.Module]
-    data: tuple[Any, Any, Any]
-    """For training, validation, test."""
+    data: Any
+    """For training, validation, test; ``Splits`` of :mod:`torchlift.data`; or a function from seeds to them."""
     settings: Mapping[str, Any]
+
+    def parts(self, seed: int) -> tuple[Any, Any, Any]:
+        """The data of a seed: for training, validation, test."""
+        data = self.data(seed) if callable(self.data) else self.data
+        return data if isinstance(data, tuple) else (data.train, data.valid, data.test)
+
+    def model(self, arm: Arm, seed: int) -> nn.Module:
+        """An arm's network with the weights of a seed."""
+        with rng.scope(seed):
+            return (arm.model or self.make_model)()
 
     def run(self, arm: Arm, seed: int, out: Path | None = None, **own: Any) -> Result:
         """Train an arm from the seed's model; ``own`` settings of this run go before the arm's."""
-        train, valid, test = self.data
-        with rng.scope(seed):
-            model = self.make_model()
-        return fit(model, train, valid, test=test, seed=seed, out=out, **{**arm.merged(self.settings), **own})
+        train, valid, test = self.parts(seed)
+        settings = {**arm.merged(self.settings), **own}
+        return fit(self.model(arm, seed), train, valid, test=test, seed=seed, out=out, **settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +128,15 @@ class CopyOf:
     def __call__(self) -> nn.Module:
         """A copy."""
         return copy.deepcopy(self.model)
+
+
+def check_models(arms: Mapping[str, Arm], whose: str) -> None:
+    """Raise where an arm has a network of its own and all are to deliver one and the same."""
+    for name, arm in arms.items():
+        if arm.model is not None:
+            raise TorchliftError(
+                f"{name!r} has a model of its own, which {whose} has no use for: leave it out."
+            )
 
 
 def check_settings(settings: Mapping[str, Any], what: str, length: str = "") -> None:

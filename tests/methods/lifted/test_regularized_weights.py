@@ -9,7 +9,7 @@ from solving import ATOL, close, hard_matrix, randn, solve
 
 from torchlift.methods.lifted import activations, penalties, solvers
 
-REGULARIZERS = [solvers.L1(0.6), solvers.GroupLasso(0.8), solvers.Nuclear(1.5)]
+REGULARIZERS = [solvers.Lasso(0.6), solvers.GroupLasso(0.8), solvers.Nuclear(1.5)]
 INSTANCES = [("random", 20, 6), ("rank-deficient", 20, 6), ("random", 5, 9), ("badly scaled", 20, 6)]
 
 
@@ -35,7 +35,7 @@ def test_non_smooth_weights_against_cvxpy(
     v = a.numpy() @ w.T + np.ones((m, 1)) @ b
     strength = regularizer.strength  # type: ignore[attr-defined]
     norm = {
-        solvers.L1: lambda: cp.sum(cp.abs(w)),
+        solvers.Lasso: lambda: cp.sum(cp.abs(w)),
         solvers.GroupLasso: lambda: cp.sum(cp.norm(w, axis=0)),
         solvers.Nuclear: lambda: cp.normNuc(w),
     }[type(regularizer)]()

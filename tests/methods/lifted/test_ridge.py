@@ -73,7 +73,7 @@ def test_training_from_sketches_ends_near_training_from_all_samples() -> None:
 
 
 def test_convolution_adjoints() -> None:
-    geometry = solvers.Convolution((3, 3), stride=(2, 2), padding=(1, 1))
+    geometry = solvers.ConvolutionGeometry((3, 3), stride=(2, 2), padding=(1, 1))
     x, weight = randn(2, 3, 8, 8), randn(4, 3, 3, 3, seed=1)
     out = geometry.forward(x, weight)
     y = randn(*out.shape, seed=2)

@@ -11,10 +11,10 @@ from torchlift.convex.activations.simplex import Simplex, Softmax, project_simpl
 from torchlift.convex.activations.smooth import ELU, Sigmoid, Softplus, Tanh
 from torchlift.convex.activations.table import get, names
 from torchlift.convex.activations.threshold import (
+    EntrywiseSoftThreshold,
     GroupSoftThreshold,
     NonnegSoftThreshold,
     Sign,
-    SoftThreshold,
 )
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Activation",
     "Channelwise",
     "Clip",
+    "EntrywiseSoftThreshold",
     "GroupSoftThreshold",
     "Hardsigmoid",
     "LeakyReLU",
@@ -31,7 +32,6 @@ __all__ = [
     "Sigmoid",
     "Sign",
     "Simplex",
-    "SoftThreshold",
     "Softmax",
     "Softplus",
     "Tanh",

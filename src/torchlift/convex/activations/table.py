@@ -9,10 +9,10 @@ from torchlift.convex.activations.piecewise import Clip, Hardsigmoid, LeakyReLU,
 from torchlift.convex.activations.simplex import Simplex, Softmax
 from torchlift.convex.activations.smooth import ELU, Sigmoid, Softplus, Tanh
 from torchlift.convex.activations.threshold import (
+    EntrywiseSoftThreshold,
     GroupSoftThreshold,
     NonnegSoftThreshold,
     Sign,
-    SoftThreshold,
 )
 
 _TABLE: dict[str, Callable[..., Activation]] = {
@@ -26,7 +26,7 @@ _TABLE: dict[str, Callable[..., Activation]] = {
     "hardsigmoid": Hardsigmoid,
     "sigmoid": Sigmoid,
     "tanh": Tanh,
-    "soft_threshold": SoftThreshold,
+    "soft_threshold": EntrywiseSoftThreshold,
     "nonneg_soft_threshold": NonnegSoftThreshold,
     "softplus": Softplus,
     "simplex": Simplex,

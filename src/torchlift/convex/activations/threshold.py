@@ -16,7 +16,7 @@ def _check(name: str, t: float) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class SoftThreshold(Nonexpansive):
+class EntrywiseSoftThreshold(Nonexpansive):
     """σ(v) = sign(v)(|v| − t)₊, f(u) = u²/2 + t|u|."""
 
     t: float = 1.0

@@ -35,7 +35,7 @@ class Thresholded(Node):
 
 
 @dataclasses.dataclass(frozen=True)
-class SoftThresholdWeights(WeightLift):
+class SoftThreshold(WeightLift):
     """min over v, s of f(sign(v) max(0, |v| − σ(s))): STR, Kusupati et al. (2020). A baseline.
 
     Weight decay, on s too, is what drives the sparsity: s falls to 0 under it, and the threshold rises to ½.
@@ -53,7 +53,3 @@ class SoftThresholdWeights(WeightLift):
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
         """A threshold per layer."""
         return {name: Thresholded(w, self.s_init) for name, w in weights.items()}
-
-
-SoftThreshold = SoftThresholdWeights
-"""Its public name; the activation of lifted networks has it too."""

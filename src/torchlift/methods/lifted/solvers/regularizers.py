@@ -29,7 +29,7 @@ class Regularizer(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class WeightL1(Regularizer):
+class Lasso(Regularizer):
     """strength·Σ|w|: sparse weights."""
 
     by_column: ClassVar[bool] = True
