@@ -8,7 +8,6 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from torchlift.core.node import Coordinate, Node, lift_coordinates
 from torchlift.core.problem import Problem
@@ -55,15 +54,21 @@ class Reparametrized(Problem):
 
     def inside(self, function: Callable[[Problem], Any]) -> Any:
         """Evaluate ``function(base)`` with the weights in place."""
-        weights: dict[str, Tensor] = {}
         masks = dict(self.zeros.named_buffers())
+        places: list[tuple[dict[str, Any], str, Any]] = []
         for name, node in self.nodes.items():
             weight = cast(Tensor, node())
             weight = weight * masks[name] if name in masks else weight
-            weights.update({f"base.{slot}": weight for slot in self.slots[name]})
+            places += [(*place_of(self.base, slot), weight) for slot in self.slots[name]]
+        before = [parameters[leaf] for parameters, leaf, _ in places]
         try:
-            return functional_call(Evaluation(self.base, function), weights, (), tie_weights=False)
+            for parameters, leaf, weight in places:
+                parameters[leaf] = weight
+            refresh_flat_weights(self.base)
+            return function(self.base)
         finally:
+            for (parameters, leaf, _), hole in zip(places, before, strict=True):
+                parameters[leaf] = hole
             refresh_flat_weights(self.base)  # or copies of the problem would hold this forward's tensors
 
     def forward(self, batch: Batch, weight: float = 1.0) -> Tensor:
@@ -249,19 +254,6 @@ def weights_in_place() -> Generator[None]:
         ) from error
 
 
-class Evaluation(nn.Module):
-    """``function(base)`` as a module, so that ``functional_call`` can swap weights under it."""
-
-    def __init__(self, base: Problem, function: Callable[[Problem], Any]) -> None:
-        super().__init__()
-        self.base, self.function = base, function
-
-    def forward(self) -> Any:
-        """Evaluate."""
-        refresh_flat_weights(self.base)
-        return self.function(self.base)
-
-
 def module_key(name: str) -> str:
     """A dotted name as a module's name: dots are reserved there."""
     return name.replace(".", "/")
@@ -273,6 +265,14 @@ def aliases_by_name(module: nn.Module, names: Iterable[str]) -> dict[str, list[s
     for name, parameter in module.named_parameters(remove_duplicate=False):
         by_identity.setdefault(id(parameter), []).append(name)
     return {name: by_identity[id(module.get_parameter(name))] for name in names}
+
+
+def place_of(module: nn.Module, name: str) -> tuple[dict[str, Any], str]:
+    """Where a module keeps a parameter, which takes computed tensors there, and its name in that place."""
+    *path, leaf = name.split(".")
+    for child in path:
+        module = vars(module)["_modules"][child]
+    return vars(module)["_parameters"], leaf
 
 
 def fill_names(module: nn.Module, names: Iterable[str], weight: nn.Parameter | None) -> None:

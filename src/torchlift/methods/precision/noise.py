@@ -115,7 +115,7 @@ class Noisy(Node):
     def constrain(self) -> None:
         """Clip v to ±c (2 − σ(s)); that is beyond ±c, where often no weight is."""
         low, high = self.weight.aminmax()
-        if self.weight.device.type == "cpu" and bool(torch.maximum(-low, high) <= self.scale):
+        if low.device.type == "cpu" and max(-low.item(), high.item()) <= self.scale.item():
             return
         bound = self.over(self.scale * (2 - torch.sigmoid(self.logit)))
         self.weight.clamp_(-bound, bound)
