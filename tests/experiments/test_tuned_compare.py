@@ -1,6 +1,7 @@
 """compare: trials of their own for all, time as the price, a model itself, recipes by name."""
 
 import json
+import math
 from functools import partial
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import pytest
 import torch
 
 import torchlift as tl
-from experiments.small import DATA, SETTINGS, model, numbers
+from experiments.small import DATA, SETTINGS, data, model, numbers
 from torchlift.errors import TorchliftError
+from torchlift.experiments.arm import Setup
 from torchlift.experiments.pricing import ratio_of
 from torchlift.experiments.tune.space import own_space
 
@@ -82,7 +84,7 @@ def test_what_is_searched_is_what_the_user_left_open() -> None:
 
 def test_time_as_the_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe that is half as fast gets half the FLOPs; the speeds are kept for whoever goes on."""
-    speeds = iter([2.0, 4.0])
+    speeds = iter([2.0, 4.0, 3.0, 5.0, 2.5, 4.5])
     monkeypatch.setattr("torchlift.experiments.pricing.speed", lambda job: next(speeds))
     settings = SETTINGS | {"seeds": 1, "budget": 4, "out": tmp_path}
     made = tl.compare(model, *DATA, recipes={"smol": tl.recipes.Smol(bits=4.0)}, time="1x", **settings)
@@ -96,6 +98,52 @@ def test_time_as_the_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert numbers(again) == numbers(made)
 
 
+def seeded(seed: int) -> tl.data.Splits:
+    return tl.data.Splits(data(seed), data(seed + 50), data(seed + 60), "classification")
+
+
+def rates(*values: float) -> dict[str, tl.Arm]:
+    return {f"lr {lr:g}": tl.Arm(optimizer=partial(torch.optim.SGD, lr=lr)) for lr in values}
+
+
+def test_the_best_candidate_of_a_label_goes_into_the_table(tmp_path: Path) -> None:
+    """By validation data of other seeds, one that diverges never; data and seeds as the experiment says."""
+    arms = rates(1e-4, 0.1, 1e30)
+    settings = SETTINGS | {"recipes": {"plain": arms, "low": {"lr 0.0001": arms["lr 0.0001"]}}, "budget": 2}
+    settings |= {"seeds": (3, 4), "tuning_seeds": (7, 8), "out": tmp_path}
+    made = tl.compare(model, seeded, **settings)
+    tuning = made.tuning["plain"]
+    assert set(made.tuning) == {"plain"}
+    assert tuning.candidates["lr 1e+30"] == -math.inf
+    best = max(tuning.candidates, key=lambda name: tuning.candidates[name])
+    assert tuning.values == {"arm": best}
+    setup = Setup(model, seeded, SETTINGS | {"keep": "best", "equal_cost": True, "epochs": 2})
+    for name in ("lr 0.0001", "lr 0.1"):
+        own = [setup.run(arms[name], seed).scores["valid"].metric for seed in (7, 8)]
+        assert tuning.candidates[name] == pytest.approx(sum(own) / 2)
+    for number, seed in enumerate((3, 4)):
+        again = setup.run(arms[best], seed)
+        assert made.scores("plain")[number] == again.scores["test"].metric
+    assert "seed 7, 8, outside the table: 3 trials each" in made.table()
+    lines = (tmp_path / "candidates.jsonl").read_text()
+    assert numbers(tl.compare(model, seeded, resume=True, **settings)) == numbers(made)
+    assert (tmp_path / "candidates.jsonl").read_text() == lines, "finished trials are read"
+
+
+def test_a_network_of_its_own_has_the_flops_of_the_comparisons() -> None:
+    def wide() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
+
+    made = tl.compare(model, *DATA, recipes={"wide": tl.Arm(model=wide)}, seeds=1, budget=8, **SETTINGS)
+    plain, own = made.results["plain"][0], made.results["wide"][0]
+    assert own.model[0].out_features == 32
+    assert own.flops == pytest.approx(plain.flops, rel=0.1)
+    assert made.cost(own) == pytest.approx(8, rel=0.1)
+    assert own.cost == pytest.approx(2, rel=0.1)
+    with pytest.raises(TorchliftError, match="'wide' has a model of its own, which BestOf has no use for"):
+        tl.fit(model(), DATA[0], DATA[1], recipe=tl.recipes.BestOf({"wide": tl.Arm(model=wide)}), **SETTINGS)
+
+
 def test_wrong_arguments_are_one_line_each() -> None:
     run = partial(tl.compare, model, *DATA, seeds=1, budget=1, **SETTINGS)
     for wrong, message in (
@@ -106,6 +154,14 @@ def test_wrong_arguments_are_one_line_each() -> None:
         ({"recipes": ["smol"], "time": "fast"}, "seconds for each run, or '1x'"),
         ({"recipes": ["smol"], "epochs": 3}, "pass that in place of epochs="),
         ({"recipes": ["smol"], "batchsize": 3}, "did you mean 'batch_size'"),
+        ({"recipes": {"several": {}}}, "'several' has no candidate"),
+        (
+            {"recipes": {"several": rates(0.1, 0.2)}, "tune": {"several": 3}},
+            "several has candidates of its own",
+        ),
+        ({"recipes": {"a": rates(0.1, 0.2), "b": rates(0.1, 0.2)}}, "two different arms are called 'lr 0.1'"),
+        ({"recipes": ["smol"], "tuning_seeds": (0,)}, "seed 0 is in the table"),
+        ({"recipes": ["smol"], "tuning_seeds": ()}, "at least one seed"),
         ({"recipes": {"lift": tl.recipes.NeuralLifting("nothing")}}, "'lift' is not for this model"),
     ):
         with pytest.raises(TorchliftError, match=message):

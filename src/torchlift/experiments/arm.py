@@ -99,12 +99,12 @@ class Setup:
 
     make_model: Callable[[], nn.Module]
     data: Any
-    """For training, validation, test; ``Splits`` of :mod:`torchlift.data`; or a function from seeds to them."""
+    """For training, validation, test, or ``Splits`` of :mod:`torchlift.data`; or a function of the seed."""
     settings: Mapping[str, Any]
 
     def parts(self, seed: int) -> tuple[Any, Any, Any]:
         """The data of a seed: for training, validation, test."""
-        data = self.data(seed) if callable(self.data) else self.data
+        data: Any = self.data(seed) if callable(self.data) else self.data
         return data if isinstance(data, tuple) else (data.train, data.valid, data.test)
 
     def model(self, arm: Arm, seed: int) -> nn.Module:

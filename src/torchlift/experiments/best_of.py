@@ -14,7 +14,7 @@ from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
 from torchlift.core import Fit, Lift, Span, Task, chain
 from torchlift.errors import DivergedError, TorchliftError, machine_fault
-from torchlift.experiments.arm import Arm
+from torchlift.experiments.arm import Arm, check_models
 from torchlift.experiments.step_times import arm_settings, arm_step_flops, step_times
 from torchlift.methods.coordinates.coarse_to_fine import CoarseToFine
 from torchlift.methods.coordinates.normalize import Normalize
@@ -118,6 +118,7 @@ class BestOf(Recipe):
         """Plain training and the candidates that accept the model, as many as are affordable; the others."""
         chosen = suggestions(task.model) if self.candidates is None else self.candidates
         every = {PLAIN: Arm()} | {name: Arm.of(one) for name, one in chosen.items()}
+        check_models(every, "BestOf")
         accepted = {name: one for name, one in every.items() if accepts_model(name, one, task, fit)}
         count = self.affordable(fit.epochs * fit.steps)
         return dict(list(accepted.items())[:count]), list(accepted)[count:]

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchlift.core import Lift, Task
 from torchlift.errors import machine_fault, one_line
-from torchlift.experiments.arm import AnyRecipe, Arm
+from torchlift.experiments.arm import AnyRecipe, Arm, check_models
 from torchlift.experiments.best_of import suggestions
 from torchlift.experiments.compressing import Compressing
 from torchlift.experiments.constraints import Constraints
@@ -102,6 +102,7 @@ def accepted(
         candidates = portfolio(task, constraints)
     else:
         candidates = {PLAIN: Arm()} | {name: Arm.of(recipe) for name, recipe in recipes.items()}
+        check_models(candidates, "auto")
     look = DryRun(train, batch_size)
     reasons = {
         name: reason_against(as_recipe(arm.recipe), task, look, seed) for name, arm in candidates.items()

@@ -9,7 +9,7 @@ from torch import nn
 
 from torchlift.errors import TorchliftError
 from torchlift.experiments.arm import AnyRecipe, Arm, CopyOf, Setup, check_settings, run_job
-from torchlift.experiments.compare_trials import Trials, summary, tuned
+from torchlift.experiments.compare_trials import Trials, best_candidates, by_name, summary, tuned
 from torchlift.experiments.comparison import PLAIN, Comparison
 from torchlift.experiments.executors import Executor, current, opened, run_all
 from torchlift.experiments.pricing import priced
@@ -23,18 +23,21 @@ from torchlift.train.run.labels import folders_for
 from torchlift.train.run.lock import claims
 from torchlift.train.run.names import named_optimizer
 
+Recipes = Mapping[str, "AnyRecipe | Arm | Mapping[str, Arm]"] | Sequence[str]
+
 
 @claims()
 def compare(
     make_model: Callable[[], nn.Module] | nn.Module,
     train: Any,
-    valid: Any,
-    test: Any,
+    valid: Any = None,
+    test: Any = None,
     *,
-    recipes: Mapping[str, AnyRecipe | Arm] | Sequence[str],
+    recipes: Recipes,
     seeds: int | Sequence[int] = 5,
     budget: float = 10.0,
     tune: int | Mapping[str, int] = 0,
+    tuning_seeds: Sequence[int] | None = None,
     time: float | str | None = None,
     executor: Executor = None,
     out: str | Path | None = None,
@@ -50,19 +53,23 @@ def compare(
     Args:
         make_model: a function that makes a fresh model; called once per seed and recipe, under the seed. A
             model itself is copied: all seeds then start from its weights, and the table says so.
-        train: as for :func:`torchlift.fit`.
+        train: as for :func:`torchlift.fit`; or ``Splits`` of :mod:`torchlift.data`, or a function that makes
+            them from the seed, both without ``valid`` and ``test``.
         valid: the checkpoint of each run is chosen on these, and ``tune`` goes by them.
         test: what the table shows is measured on these, once.
         recipes: labels to recipes, their names, single lifts, or :class:`torchlift.Arm` with an optimizer and
             settings of its own; or a list of names. ``"plain"`` is always there; give your own under that
-            label to change it. One that does not accept the model ends the comparison before it starts.
+            label to change it. A label may have several candidates, a dict of arms by their names: the one
+            that does best on validation data over ``tuning_seeds``, at the same price, goes into the table.
+            One that does not accept the model ends the comparison before it starts.
         seeds: how many, or which.
         budget: FLOPs of each run, in epochs of plain training.
         tune: trials for each recipe, plain included, before the paired runs: its learning rate and the
             fields it declares (``tune.space.DECLARED``), on validation data, at the same
             budget, with a seed that is not in the table. 0: untuned. By label, where they differ.
+        tuning_seeds: of the trials; a search has the first. The one after the table's unless given.
         time: make time the price, for FLOPs are not time: seconds for each run, or ``"1x"`` for the time
-            that plain training takes for ``budget`` epochs. A short run per recipe finds its speed first.
+            that plain training takes for ``budget`` epochs. Short runs in turn find each speed first.
         executor: where the runs go: ``"processes"`` (one per core), a number of processes, or anything with
             ``submit(function, …) -> .result()``, such as Dask's ``Client`` or submitit's executors.
         out: a folder; every run has its own in it, and ``comparison.json`` holds the results.
@@ -78,12 +85,17 @@ def compare(
     check_settings(settings, "compare", "budget=")
     make = CopyOf(make_model) if isinstance(make_model, nn.Module) else make_model
     settings = {"keep": "best"} | settings | {"optimizer": named_optimizer(settings.get("optimizer", ADAMW))}
-    setup = Setup(make, (train, valid, test), settings | {"equal_cost": True})
-    arms = listed(recipes)
-    check_arms(setup, arms, numbers[0])
+    data = train if valid is None and test is None else (train, valid, test)
+    setup = Setup(make, data, settings | {"equal_cost": True})
+    if any(part is None for part in setup.parts(numbers[0])):
+        raise TorchliftError("compare needs training, validation and test data: it chooses by the second.")
+    labels = listed(recipes)
+    check_arms(setup, by_name(labels), numbers[0])
     folder = None if out is None else Path(out)
-    trials = Trials.of(tune, arms, max(numbers) + 1)
-    folders = folders_for(arms, numbers) | trials.places(arms)
+    trials = Trials.of(tune, labels, (max(numbers) + 1,) if tuning_seeds is None else tuning_seeds)
+    if shared_seeds := set(trials.seeds) & set(numbers):
+        raise TorchliftError(f"seed {min(shared_seeds)} is in the table: tuning_seeds are others.")
+    folders = folders_for(labels, numbers) | trials.places(labels)
     if folder is not None and first_process():
         record = {"folders": list(folders.values())}
         open_run(folder, "comparison", lambda: record, resume=resume, overwrite=overwrite)
@@ -92,20 +104,33 @@ def compare(
     shared = {"resume": resume, "overwrite": overwrite}
     spots = {key: None if folder is None else folder / name for key, name in folders.items()}
     with opened(executor) as pool:
-        searches = tuned(setup, arms, trials, budget, spots, pool, **shared)
-        arms = {name: searches[name].arm if name in searches else arm for name, arm in arms.items()}
-        budgets, seconds = priced(setup, arms, budget, time, trials.seed, folder, pool)
+        searches = tuned(setup, labels, trials, budget, spots, pool, **shared)
+        labels |= {label: {label: search.arm} for label, search in searches.items()}
+        arms, first = by_name(labels), next(iter(labels[PLAIN]))
+        budgets, seconds = priced(setup, arms, first, budget, time, trials.seed, folder, pool)
+        several = {label: candidates for label, candidates in labels.items() if len(candidates) > 1}
+        tuning = {label: summary(search, trials.seed) for label, search in searches.items()}
+        tuning |= best_candidates(setup, several, budgets, trials.seeds, folder, pool)
+        names = {
+            label: tuning[label].values["arm"] if label in several else next(iter(candidates))
+            for label, candidates in labels.items()
+        }
         jobs = [
             partial(
-                setup.run, arm, seed, spots[name, seed], epochs=budgets[name], progress=progress, **shared
+                setup.run,
+                arms[name],
+                seed,
+                spots[label, seed],
+                epochs=budgets[name],
+                progress=progress,
+                **shared,
             )
             for seed in numbers
-            for name, arm in arms.items()
+            for label, name in names.items()
         ]
         runs = run_all(run_job, jobs, pool)
-    results = {name: runs[first :: len(arms)] for first, name in enumerate(arms)}
+    results = {label: runs[first :: len(names)] for first, label in enumerate(names)}
     plain = results[PLAIN][0]
-    tuning = {name: summary(search, trials.seed) for name, search in searches.items()}
     notes = (
         ("one model, not a function: all seeds start from its weights",) if isinstance(make, CopyOf) else ()
     )
@@ -117,22 +142,28 @@ def compare(
     return comparison
 
 
-def listed(recipes: Mapping[str, AnyRecipe | Arm] | Sequence[str]) -> dict[str, Arm]:
-    """All arms by their labels, plain first."""
+def listed(recipes: Recipes) -> dict[str, Mapping[str, Arm]]:
+    """The candidates of all labels by their names, plain first; a single one is called as its label."""
     if isinstance(recipes, str):
         raise TorchliftError(f"recipes is a list of names or a dict of recipes: pass [{recipes!r}].")
     named = recipes if isinstance(recipes, Mapping) else {name: name for name in recipes}
-    return {PLAIN: Arm()} | {str(label): Arm.of(recipe) for label, recipe in named.items()}
+    labels: dict[str, Mapping[str, Arm]] = {PLAIN: {PLAIN: Arm()}}
+    for label, recipe in named.items():
+        if isinstance(recipe, Mapping) and not recipe:
+            raise TorchliftError(f"{label!r} has no candidate.")
+        labels[str(label)] = recipe if isinstance(recipe, Mapping) else {str(label): Arm.of(recipe)}
+    return labels
 
 
 def check_arms(setup: Setup, arms: Mapping[str, Arm], seed: int) -> None:
     """Ask every arm whether it is for this model, before the first run."""
     with rng.scope(seed):
         task = as_task(setup.make_model(), setup.settings.get("loss", "cross_entropy"))
-        look = DryRun(setup.data[0], setup.settings.get("batch_size", 128))
+        look = DryRun(setup.parts(seed)[0], setup.settings.get("batch_size", 128))
         for name, arm in arms.items():
             if "epochs" in arm.settings:
                 raise TorchliftError(f"{name!r} sets epochs: all arms have the budget= of the comparison.")
-            reason = as_recipe(arm.recipe).accepts(task, look)
+            own = task if arm.model is None else as_task(arm.model(), task.loss)
+            reason = as_recipe(arm.recipe).accepts(own, look)
             if reason is not None:
                 raise TorchliftError(f"{name!r} is not for this model: {reason}")

@@ -5,6 +5,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,13 @@ class Tuning:
     """What was tried for a recipe before its runs, on validation data and a seed that no run has."""
 
     trials: int
-    seed: int
+    seeds: tuple[int, ...]
     values: dict[str, Any]
     """The settings that did best."""
     searched: tuple[str, ...]
     """The names of what was searched."""
+    candidates: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
+    """Their mean metrics on validation data, the more the better; −∞ where one diverged."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -65,11 +68,16 @@ class Comparison:
         """The metric per seed, of the checkpoint chosen on validation."""
         return [result.scores[split].metric for result in self.results[name]]
 
-    def paired(self, name: str) -> Paired:
-        """This recipe against plain on the same seeds."""
+    def paired(self, name: str, to: str = PLAIN) -> Paired:
+        """This recipe against another, plain unless given, on the same seeds."""
         sign = 1.0 if self.higher_is_better else -1.0
-        pairs = zip(self.scores(name), self.scores(PLAIN), strict=True)
-        return paired([sign * (mine - plain) for mine, plain in pairs])
+        pairs = zip(self.scores(name), self.scores(to), strict=True)
+        return paired([sign * (mine - other) for mine, other in pairs])
+
+    def cost(self, run: Result) -> float:
+        """In plain epochs of the comparison's network, whatever network the run has."""
+        plain = self.results[PLAIN][0]
+        return run.flops * plain.cost / plain.flops if plain.flops else run.cost
 
     def table(self) -> str:
         """The results as text."""
@@ -87,7 +95,7 @@ class Comparison:
     def cells(self, name: str, runs: list[Result]) -> list[str]:
         """One recipe's line of the table."""
         scores, diff = self.scores(name), self.paired(name)
-        cost, seconds = (statistics.fmean(getattr(run, key) for run in runs) for key in ("cost", "seconds"))
+        cost, seconds = (statistics.fmean(map(of, runs)) for of in (self.cost, attrgetter("seconds")))
         params = sum(p.numel() for p in runs[0].model.parameters())
         against = "" if name == PLAIN else f"{diff.mean:+.3g} [{diff.low:+.3g}, {diff.high:+.3g}]"
         wins = "" if name == PLAIN else won(diff, len(scores))
@@ -142,7 +150,7 @@ class Comparison:
         return {
             "test": self.scores(name),
             "valid": self.scores(name, "valid"),
-            "cost": [run.cost for run in runs],
+            "cost": [self.cost(run) for run in runs],
             "seconds": [run.seconds for run in runs],
             "params": summary["after"]["params"],
             "bytes": summary["after"]["file_bytes"],
@@ -176,7 +184,7 @@ def tuning_remark(tuning: Mapping[str, Tuning], names: Sequence[str]) -> str:
     if not tuning:
         return "untuned: every recipe ran at the given rate and settings (tune=k gives each k trials)"
     counts = sorted({one.trials for one in tuning.values()})
-    seeds = sorted({one.seed for one in tuning.values()})
+    seeds = sorted({seed for one in tuning.values() for seed in one.seeds})
     left = [name for name in names if name not in tuning]
     said = f"tuned on validation data, seed {', '.join(map(str, seeds))}, outside the table: "
     said += f"{' or '.join(map(str, counts))} trials each"

@@ -63,11 +63,11 @@ def step_times(arms: Mapping[str, Arm], task: Task, fit: Fit, rounds: int) -> di
 
 def differ_in_rates(one: Arm, other: Arm) -> bool:
     """Whether two arms differ in their rates alone."""
-    return (one.recipe, rateless(one.optimizer), one.settings) == (
-        other.recipe,
-        rateless(other.optimizer),
-        other.settings,
-    )
+
+    def rest(arm: Arm) -> tuple[Any, ...]:
+        return arm.recipe, rateless(arm.optimizer), arm.settings, arm.model
+
+    return rest(one) == rest(other)
 
 
 def rateless(optimizer: OptimizerFactory | None) -> Any:
