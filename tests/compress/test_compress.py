@@ -239,6 +239,56 @@ def test_norms_are_folded_where_that_changes_nothing() -> None:
     assert isinstance(fold_norms(twice, (x,)).norm, nn.BatchNorm2d)
 
 
+class Normed(nn.Module):
+    """A user's class with batch norms, one of them with negative scales, one without any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(3, 24, 3, bias=False),
+            nn.BatchNorm2d(24),
+            nn.ReLU6(),
+            nn.Conv2d(24, 24, 3, groups=24),
+            nn.BatchNorm2d(24, affine=False),
+            nn.ReLU(),
+            nn.Conv2d(24, 8, 1, bias=False),
+            nn.BatchNorm2d(8, affine=False),
+        )
+        for norm in (self.net[1], self.net[4], self.net[7]):
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 2)
+        nn.init.normal_(self.net[1].weight)
+        nn.init.normal_(self.net[1].bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x).mean((2, 3))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"bits": 4}, {"bits": 3, "sparsity": 0.5}, {"ratio": 0.25}, {"bits": 4, "where": "net.0*"}],
+    ids=str,
+)
+def test_norms_of_a_users_class_scale_nothing_in_the_file(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model, x = Normed().eval(), images()
+    small = compress(model, x, **options)
+    monkeypatch.setattr("torchlift.compress.call.plain_norms", lambda work, *_: work)
+    before = compress(model, x, **options)
+    torch.testing.assert_close(small.model(x), before.model(x), atol=1e-4, rtol=1e-4)
+    assert type(small.model) is Normed
+    assert {k: r.kept is None for k, r in tl.stored(small.model).items()} == {
+        k: r.kept is None for k, r in tl.stored(before.model).items()
+    }
+    if "where" in options:  # norms that were not chosen keep their statistics
+        assert small.bytes == before.bytes
+        return
+    assert small.bytes < before.bytes - 3 * 20  # three floats for each of 20 channels or more, at the least
+    assert all(len(m.running_var.unique()) == 1 for m in small.model.modules() if hasattr(m, "running_var"))
+
+
 def test_what_is_kept_is_left_alone() -> None:
     model, x = image_net(), images(32)
     small = compress(model, x, bits=3, keep="7")

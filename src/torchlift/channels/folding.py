@@ -1,8 +1,12 @@
 """Batch norms folded into the layer before them, where that changes nothing.
 
 W ← γ/σ · W,   b ← γ/σ · (b − μ) + β;  a weight on a grid stays on it: its step takes the factor.
+
+:func:`plain_norms` leaves the norms in their places, for a model that has to stay one of its class: each is
+the identity then, or adds the shift of a layer without a bias. A file holds constants in next to nothing.
 """
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -21,18 +25,34 @@ EQUAL = 1e-9
 
 def fold_norms(model: nn.Module, inputs: Example) -> nn.Module:
     """A copy of the model whose batch norms are part of the layers before them, with the same outputs."""
-    folded = copied(model).eval()
-    pairs = neighbours(folded, inputs)
+    return rewritten(model, inputs, fold, lambda _: True)
+
+
+def plain_norms(model: nn.Module, inputs: Example, chosen: Callable[[str], bool]) -> nn.Module:
+    """A copy of the model whose batch norms scale nothing: the layers before them do. ``chosen``: whether a
+    parameter, by its name, may change."""
+    return rewritten(model, inputs, make_plain, chosen)
+
+
+def rewritten(
+    model: nn.Module,
+    inputs: Example,
+    rewrite: Callable[[nn.Module, str, str], None],
+    chosen: Callable[[str], bool],
+) -> nn.Module:
+    """A copy with every layer and the norm behind it rewritten, where outputs stay the same."""
+    now = copied(model).eval()
+    pairs = [p for p in neighbours(now, inputs) if all(chosen(f"{name}.weight") for name in p)]
     for some in ([pairs], [[pair] for pair in pairs]):  # nearly always all at once
         for group in some:
-            trial = copied(folded)
+            trial = copied(now)
             for layer, norm in group:
-                fold(trial, layer, norm)
-            if same_outputs(folded, trial, inputs):
-                folded = trial
+                rewrite(trial, layer, norm)
+            if same_outputs(now, trial, inputs):
+                now = trial
                 if group is pairs:
-                    return folded
-    return folded
+                    return now
+    return now
 
 
 def same_outputs(model: nn.Module, other: nn.Module, inputs: Example) -> bool:
@@ -86,12 +106,39 @@ def foldable(model: nn.Module, norm: str) -> bool:
 @torch.no_grad()
 def fold(model: nn.Module, layer_name: str, norm_name: str) -> None:
     """Put a norm into the layer before it, and the identity in its place."""
+    layer, (factor, shift) = cast(Any, model.get_submodule(layer_name)), affine(model, norm_name)
+    if layer.bias is None:
+        layer.bias = nn.Parameter(torch.zeros_like(shift, dtype=layer.weight.dtype))
+    model.set_submodule(layer_name, scale(layer, factor, shift))
+    model.set_submodule(norm_name, nn.Identity())
+
+
+@torch.no_grad()
+def make_plain(model: nn.Module, layer_name: str, norm_name: str) -> None:
+    """Put a norm's scale into the layer before it, its shift into the layer's bias or its own."""
     layer, norm = cast(Any, model.get_submodule(layer_name)), cast(Any, model.get_submodule(norm_name))
+    factor, shift = affine(model, norm_name)
+    bare = layer.bias is None
+    if bare:
+        layer.bias = nn.Parameter(torch.zeros_like(shift, dtype=layer.weight.dtype))
+    layer = cast(Any, scale(layer, factor, torch.zeros_like(shift) if bare else shift))
+    if bare:
+        layer.bias = None
+    left = shift if bare else torch.zeros_like(shift)
+    norm.running_var.fill_(1 - norm.eps)
+    if norm.bias is None:
+        norm.running_mean.copy_(-left)
+    else:
+        norm.running_mean.zero_()
+        norm.weight.fill_(1)
+        norm.bias.copy_(left)
+    model.set_submodule(layer_name, layer)
+
+
+def affine(model: nn.Module, norm_name: str) -> tuple[Tensor, Tensor]:
+    """A norm as scale and shift of its channels."""
+    norm = cast(Any, model.get_submodule(norm_name))
     factor: Tensor = torch.rsqrt(norm.running_var + norm.eps)
     factor = factor if norm.weight is None else factor * norm.weight
     shift = -factor * norm.running_mean
-    shift = shift if norm.bias is None else shift + norm.bias
-    if layer.bias is None:
-        layer.bias = nn.Parameter(torch.zeros_like(norm.running_mean, dtype=layer.weight.dtype))
-    model.set_submodule(layer_name, scale(layer, factor, shift))
-    model.set_submodule(norm_name, nn.Identity())
+    return factor, shift if norm.bias is None else shift + norm.bias

@@ -14,7 +14,7 @@ from torch import nn
 
 from torchlift.channels.copies import copied
 from torchlift.channels.example_inputs import check_plain
-from torchlift.channels.folding import NORM, fold_norms
+from torchlift.channels.folding import NORM, fold_norms, plain_norms
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.cutting import self_contained
 from torchlift.compress.delivery import deliver
@@ -122,6 +122,9 @@ def compress(
             state = dataclasses.replace(state, work=polished(sweep, state.work, calibration, polish))
     finally:
         bar.stop()
+    if not foldable and has_norms(state.work):
+        plain = plain_norms(state.work, data.first(2), chosen)
+        state = dataclasses.replace(state, work=plain)
     example = data.first(2) if example is None else example
     return deliver(sweep, source_model, state, targets, sensitivity, example, score, before, folder, about)
 
