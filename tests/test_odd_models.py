@@ -88,6 +88,7 @@ def recipes(layer: str) -> dict[str, Recipe | Lift]:
         "channels": ChannelPruning(ratio=0.25),
         "pooled": Pooled(),
         "chain": Chain({"norm": Normalize(), "prune": MagnitudePruning(sparsity=0.4)}),
+        "lift, then bits": Chain(Normalize(), Smol(bits=3.0)),
         "lift then tune": LiftThenTune(SoftMask(s_init=0.1)),
         "expand": Expand(),
         "normalize": Normalize(),
@@ -134,6 +135,7 @@ ONCE_WRONG = [
     ("frozen", "magnitude"),
     ("Complex", "plain"),
     ("weight_norm", "sparsification"),
+    *((model, "lift, then bits") for model in ("old_weight_norm", "weight_norm", "listed_twice", "frozen")),
     ("MixedDtypes", "sharing"),
     ("MixedDtypes", "channels"),
 ]

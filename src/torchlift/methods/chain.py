@@ -10,7 +10,8 @@ from torchlift.core import Fit, Lift, Span, Task
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.methods.inside import delivered
-from torchlift.methods.recipe import Recipe, RecipeLike, all_lifts, as_recipe
+from torchlift.methods.plain import Plain
+from torchlift.methods.recipe import OneLift, Recipe, RecipeLike, all_lifts, as_recipe
 
 Stage = RecipeLike | Lift
 
@@ -85,12 +86,24 @@ class Chain(Recipe):
         return stages
 
     def accepts(self, task: Task, fit: Fit | None = None) -> str | None:
-        """What the first recipe says: the others depend on what it makes."""
-        return as_recipe(next(iter(self.recipes.values()))).accepts(task, fit)
+        """What the stages say, up to the first that leaves another model than it takes."""
+        for name, stage in self.recipes.items():
+            recipe = as_recipe(stage)
+            reason = recipe.accepts(task, fit)
+            if reason is not None or not leaves_structure(recipe):
+                return None if reason is None else f"at {name!r}: {reason}"
+        return None
 
     def lifts(self) -> list[Lift] | None:
         """Those of all stages."""
         return all_lifts(self.recipes.values())
+
+
+def leaves_structure(recipe: Recipe) -> bool:
+    """Whether a recipe delivers the model it takes with other values: no grids and no shapes of its own."""
+    if isinstance(recipe, OneLift):
+        return recipe.lift.reversible and not recipe.lift.reshapes
+    return isinstance(recipe, Plain)
 
 
 def nonzero(model: nn.Module) -> int:
