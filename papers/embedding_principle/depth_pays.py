@@ -12,11 +12,12 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam
 
-from papers.common.arms import Entry, Row, difference, machine, measure, spread
+from papers.common.arms import Entry, Measured, Row, difference, machine, measure, spread
 from papers.common.parts import part
 from papers.common.protocol import few
 from torchlift import Arm
 from torchlift.data import Splits, teacher_student
+from torchlift.experiments.executors import run_all
 from torchlift.models import BlockNet, LeNet5
 from torchlift.recipes import Deepened
 
@@ -132,9 +133,7 @@ def table(
     rows: list[Row] = []
     for name in ARMS:
         lr = rate(one, name, epochs, data, folder)
-        runs = [
-            measure(arm(one, name, lr), one.splits(s, data), s, epochs, folder, one.device) for s in seeds
-        ]
+        runs = several(one, name, lr, seeds, epochs, data, folder)
         found = [math.log(run.loss) if one.loss == "mse" else 100 * run.test for run in runs]
         plain = rows[0]["per seed"] if rows else found
         rows.append(
@@ -160,12 +159,21 @@ def rate(one: Setting, name: str, epochs: float, data: str | None, out: Path) ->
     """The best on validation data of the tuning seeds."""
 
     def worth(lr: float) -> float:
-        runs = [
-            measure(arm(one, name, lr), one.splits(s, data), s, epochs, out, one.device) for s in one.tuning
-        ]
+        runs = several(one, name, lr, one.tuning, epochs, data, out)
         return statistics.fmean(-math.log(run.valid) if one.loss == "mse" else run.valid for run in runs)
 
     return max(one.rates, key=worth)
+
+
+def several(
+    one: Setting, name: str, lr: float, seeds: Sequence[int], epochs: float, data: str | None, out: Path
+) -> list[Measured]:
+    """An arm at a rate on several seeds."""
+
+    def on(seed: int) -> Measured:
+        return measure(arm(one, name, lr), one.splits(seed, data), seed, epochs, out, one.device)
+
+    return run_all(on, seeds)
 
 
 def sentence(row: Row) -> str:

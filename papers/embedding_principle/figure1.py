@@ -3,6 +3,7 @@
 import itertools
 import math
 import statistics
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,13 @@ def descended(
     return torch.stack(losses, 1).tolist(), torch.stack(accuracies, 1).tolist()
 
 
+def trained(
+    depth: int, numbers: range, data: Pair, steps: int, lr: float, deviation: float, device: str | None
+) -> Any:
+    """The networks of one depth."""
+    return descended(stacked([4, *[50] * depth, 3], deviation, numbers, device), data, lr, steps)
+
+
 def slow(losses: list[float], factor: float = 1.15) -> list[tuple[int, float]]:
     """Where a training slows down and goes on: (index, loss) at each least speed between two larger ones.
 
@@ -109,18 +117,13 @@ def run(
     x, y = iris_raw()
     x, y = x[:: max(1, len(x) // (images or len(x)))], y[:: max(1, len(y) // (images or len(y)))]
     pair = x.to(device), one_hot(y, 3).float().to(device)
-    known = PUBLISHED.arms["ReLU"]
     steps, numbers = round(epochs or PUBLISHED.epochs or 100_000), range(seeds or SEEDS)
     cells = Cells(Path(out) / "figure1" / f"cells-{steps}-{len(x)}-{len(numbers)}.jsonl")
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
-    for depth in DEPTHS:
-
-        def trained(depth: int = depth) -> Any:
-            weights = stacked([4, *[50] * depth, 3], known["deviation"], numbers, device)
-            return descended(weights, pair, known["lr"], steps)
-
-        losses, accuracies = cells.get(str(depth), trained)
+    work = partial(trained, numbers=numbers, data=pair, steps=steps, device=device, **PUBLISHED.arms["ReLU"])
+    found = cells.all({str(depth): partial(work, depth) for depth in DEPTHS})
+    for depth, (losses, accuracies) in zip(DEPTHS, found, strict=True):
         for seed, line, right in zip(numbers, losses, accuracies, strict=True):
             stalls = slow(line)
             rows += [row(depth, seed, stalls, right, line)]

@@ -46,7 +46,7 @@ def run(
             setting = base | ({name: value} if name else {})
             key = f"{net} {setting}"
             make = partial(trial, net, setting, train, held)
-            runs = [cells.get(f"{key} {seed}", partial(make, seed)) for seed in numbers]
+            runs = cells.all({f"{key} {seed}": partial(make, seed) for seed in numbers})
             rows.append(
                 {
                     "hidden": "-".join(map(str, net)),

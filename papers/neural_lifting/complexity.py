@@ -4,11 +4,12 @@ import dataclasses
 from functools import partial
 from pathlib import Path
 
-from papers.common.arms import Entry, Row, machine, measure, spread
+from papers.common.arms import Entry, Measured, Row, machine, measure, spread
 from papers.neural_lifting.table3 import LIFTED, LIFTERS, PUBLISHED, lifting
 from torchlift import Arm
 from torchlift.analyze import cycles, rkhs_norm
 from torchlift.data import Splits, teacher_student
+from torchlift.experiments.executors import run_all
 from torchlift.models import BlockNet
 
 
@@ -57,7 +58,8 @@ def row(
     )
     sets = {seed: teacher_student(blocks, samples, seed=seed) for seed in teachers}
     place = out / f"complexity-{blocks}-{samples}-{length:g}"
-    found = [cycles(measure(arm, sets[s], s, None, place, device).history)[0] for s in teachers]
+    work = partial(one_teacher, arm, samples=samples, blocks=blocks, out=place, device=device)
+    found = [cycles(one.history)[0] for one in run_all(work, teachers)]
     return {
         "teacher": blocks,
         "Γ of the target": spread([target(splits) for splits in sets.values()]),
@@ -68,6 +70,11 @@ def row(
         "loss lost in phase 1": spread([1e3 * (one.fall or 0.0) for one in found]),
         "complexity gained in phase 1": spread([one.rise or 0.0 for one in found]),
     }
+
+
+def one_teacher(arm: Entry, seed: int, samples: int, blocks: int, out: Path, device: str | None) -> Measured:
+    """The phases on a teacher."""
+    return measure(arm, teacher_student(blocks, samples, seed=seed), seed, None, out, device)
 
 
 def target(splits: Splits) -> float:

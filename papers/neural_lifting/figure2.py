@@ -1,13 +1,15 @@
 """Neural lifting, Figure 2: accuracy and loss through the three phases, and what each phase gave."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from papers.common.arms import Entry, Row, machine, measure
+from papers.common.arms import Entry, Measured, Row, machine, measure
 from papers.common.protocol import few
 from papers.neural_lifting import lenet
 from torchlift.analyze import cycles
 from torchlift.data import Splits, load
+from torchlift.experiments.executors import run_all
 
 
 def run(
@@ -33,7 +35,8 @@ def traced(
 ) -> Row:  # fmt: skip
     """Curves of every seed, and a, b of eqs. 8 and 9 for every cycle."""
     numbers = range(seeds or 1)
-    runs = {seed: measure(arm, splits, seed, epochs, out, device) for seed in numbers}
+    work = partial(one_seed, arm, splits=splits, epochs=epochs, out=out, device=device)
+    runs = dict(zip(numbers, run_all(work, numbers), strict=True))
     rows = [
         {
             "seed": seed,
@@ -60,6 +63,11 @@ def traced(
         "curves": [line for seed, found in runs.items() for line in curves(seed, found.history)],
         "x_label": "cost in plain epochs",
     }
+
+
+def one_seed(arm: Entry, seed: int, splits: Splits, epochs: float, out: Path, device: str | None) -> Measured:
+    """An arm on a seed."""
+    return measure(arm, splits, seed, epochs, out, device)
 
 
 def curves(seed: int, history: list[Row]) -> list[dict[str, Any]]:

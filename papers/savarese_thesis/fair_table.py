@@ -155,12 +155,17 @@ def each(knob: str, values: Iterable[Any], made: Callable[[Any], Any]) -> Ways:
 def compared(case: Case, seeds: int, cells: Cells) -> tuple[list[Row], dict[str, Row]]:
     """Tune every method, then train what was chosen on every seed: rows of runs, and what was chosen."""
     chosen = {name: tuned(case, name, cells) for name in case.names}
-    rows = [
-        {**run, "method": name if name == "dense" else f"{name}, {level}"}
+    jobs = [
+        (name, level, says, seed)
         for name in case.names
-        for level, told_of in chosen[name]["chosen"].items()
+        for level, says in chosen[name]["chosen"].items()
         for seed in range(seeds)
-        for run in [ran(case, name, level, told_of, seed, cells)]
+    ]
+    made = [job(case, *one) for one in jobs]
+    cells.all(dict(made))
+    rows = [
+        {**cells.known[key], "method": name if name == "dense" else f"{name}, {level}"}
+        for (key, _), (name, level, _, _) in zip(made, jobs, strict=True)
     ]
     return rows, chosen
 
@@ -168,9 +173,9 @@ def compared(case: Case, seeds: int, cells: Cells) -> tuple[list[Row], dict[str,
 def tuned(case: Case, name: str, cells: Cells) -> Row:
     """Six trials on validation data; for every level the best of those that reach it, or the sparsest."""
     method, (first, *_) = METHODS[name], case.levels
-    trials = {
-        says: ran(case, name, first, says, TUNED_ON, cells) for says in method.ways(first, case.place.where)
-    }
+    ways = list(method.ways(first, case.place.where))
+    found = cells.all(dict(job(case, name, first, says, TUNED_ON) for says in ways))
+    trials = dict(zip(ways, found, strict=True))
     assert len(trials) == TRIALS
     levels = case.levels if name != "dense" else (0.0,)
     picks = {level: picked(trials, level if method.free else 0.0) for level in levels}
@@ -184,8 +189,8 @@ def picked(trials: Mapping[str, Row], level: float) -> str:
     return max(enough or trials, key=lambda says: trials[says]["accuracy" if enough else "sparsity"])
 
 
-def ran(case: Case, name: str, level: float, says: str, seed: int, cells: Cells) -> Row:
-    """One run of a method; on the seed of the trials it is measured on validation data."""
+def job(case: Case, name: str, level: float, says: str, seed: int) -> tuple[str, Callable[[], Row]]:
+    """One run of a method and its key; on the seed of the trials it is measured on validation data."""
     place, method = case.place, METHODS[name]
     if seed == TUNED_ON:
         data = place.data
@@ -194,7 +199,7 @@ def ran(case: Case, name: str, level: float, says: str, seed: int, cells: Cells)
     way = dataclasses.replace(way, fit=case.at(way.fit["lr"]))
     of = name if method.free or name == "dense" else f"{name} {level}"
     key = f"{place.title}, {place.epochs:g} epochs, {of}, {says}, seed {seed}"
-    return cells.get(key, lambda: trial(place, name, way, seed))
+    return key, partial(trial, place, name, way, seed)
 
 
 def table(title: str, figures: str, case: Case, stand_in: bool, seeds: int, cells: Cells, **more: Any) -> Row:

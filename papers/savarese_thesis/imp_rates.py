@@ -9,7 +9,7 @@ from papers.savarese_thesis.pruning_runs import Way, means, resnet20, side_by_si
 from torchlift.recipes import IterativeMagnitude
 
 RATES, LEFT = (0.1, 0.2, 0.4), (0.4, 0.2, 0.1, 0.05, 0.01)
-REWIND, MOST = 2, 30
+MOST = 30
 
 
 def rounds(rate: float, left: float) -> int:
@@ -30,7 +30,7 @@ def run(
     ways: dict[str, Way] = {}
     for rate in RATES:
         for count in sorted({place.rounds(rounds(rate, left)) for left in LEFT}):
-            recipe = IterativeMagnitude(count, rate, REWIND, place.where)
+            recipe = IterativeMagnitude(count, rate, place.rewind, place.where)
             ways[f"rate {rate:g}, round {count}"] = Way(recipe, count + 1)
     trials = side_by_side(place, ways, seeds or 3, out / "imp-rates.jsonl")
     at = {f"accuracy at rate {rate:g}": near(means(trials), rate) for rate in RATES}

@@ -44,11 +44,11 @@ def run(
     place = sized(place, epochs, images, device)
     cells = Cells(out / "layer-patterns.jsonl")
     trials: list[Row] = []
-    for seed in range(seeds or 3):
-        trials.append(tried(place, "dense", Way(), seed, cells))
-        found = tried(place, CS, Way(recipe), seed, cells)
-        equal = IterativeMagnitude(1, min(max(found["sparsity"], 1e-3), 0.999), where=place.where)
-        trials += [found, tried(place, IMP, Way(equal), seed, cells)]
+    work = partial(on_seed, place, recipe, cells.journal.path)
+    for three in cells.all(
+        {f"{place.title}, {place.epochs:g} epochs, {seed}": partial(work, seed) for seed in range(seeds or 3)}
+    ):
+        trials += three
     blocks = {name: by_block([row for row in trials if row["method"] == name]) for name in (CS, IMP)}
     return told(
         "Layer patterns", "section 4.5.4, Figure 4.12", place, stand_in, trials, finding=finding(blocks),
@@ -59,6 +59,16 @@ def run(
             for name, found in blocks.items()
         ],
     )  # fmt: skip
+
+
+def on_seed(place: Setting, recipe: ContinuousSparsification, journal: Path, seed: int) -> list[Row]:
+    """The dense network, CS, and IMP to as many zeros."""
+    cells = Cells(journal)
+    dense, found = (
+        tried(place, name, way, seed, cells) for name, way in (("dense", Way()), (CS, Way(recipe)))
+    )
+    equal = IterativeMagnitude(1, min(max(found["sparsity"], 1e-3), 0.999), where=place.where)
+    return [dense, found, tried(place, IMP, Way(equal), seed, cells)]
 
 
 def by_block(rows: Sequence[Row]) -> list[Row]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from papers.common.arms import Row
 from papers.common.protocol import thinned
 from papers.savarese_thesis.pruning_runs import (
+    REWIND,
     Setting,
     Way,
     digits,
@@ -56,11 +57,11 @@ AROUND: dict[str, tuple[tuple[float, ...], list[dict[str, float]]]] = {
 """What the thesis varies (λ, β_final, s_init), and the three settings around which it does."""
 
 
-def as_published(where: str, share: float = 1.0) -> dict[str, Way]:
+def as_published(where: str, share: float = 1.0, rewind: int = REWIND) -> dict[str, Way]:
     """Tickets of one round, trained from the weights of epoch 2."""
     return {
         f"{name}, {value:g}{told_as(fixed)}": Way(
-            TicketSearch(1, 2, where=where, **{name: value, **fixed}),  # pyright: ignore[reportArgumentType]
+            TicketSearch(1, rewind, where=where, **{name: value, **fixed}),  # pyright: ignore[reportArgumentType]
             2,
         )
         for name, (values, settings) in AROUND.items()
@@ -96,7 +97,7 @@ def run(
         for name, values in SWEEPS.items()
         for value in values
     }
-    ways = small if stand_in else as_published(place.where, place.share)
+    ways = small if stand_in else as_published(place.where, place.share, place.rewind)
     trials = side_by_side(place, ways, seeds or 3, out / "mask-settings.jsonl")
     return told(
         "Settings of continuous sparsification", "section 4.5.1, Figures 4.5–4.7", place, stand_in, trials,

@@ -63,7 +63,13 @@ def run(
     last = benches if stand_in else [pictures(data, *size, widen=10), text(data, *size)]
     cells = Cells(out / "optimizers.jsonl")
     pairs = list(zip(benches, last, strict=True))
-    rows = [row(pair, name, make, numbers, cells) for pair in pairs for name, make in methods().items()]
+    rows = cells.all(
+        {
+            row_key(pair, name, numbers): partial(row, pair, name, make, numbers, out / "optimizers.jsonl")
+            for pair in pairs
+            for name, make in methods().items()
+        }
+    )
     return {
         "title": "Tables 6.1 and 6.2: optimizers whose ε is tuned too",
         "source": "Savarese, Principled Approximation Methods, section 6.4.1",
@@ -86,11 +92,16 @@ def run(
     }
 
 
+def row_key(benches: tuple[Bench, Bench], name: str, seeds: range) -> str:
+    """The name of a row in the journal."""
+    return f"row {benches[0].name} {benches[0].steps} {len(benches[0].train[0])} {name} {seeds}"
+
+
 def row(
-    benches: tuple[Bench, Bench], name: str, make: Callable[..., Optimizer], seeds: range, cells: Cells
+    benches: tuple[Bench, Bench], name: str, make: Callable[..., Optimizer], seeds: range, journal: Path
 ) -> dict[str, Any]:
     """Tune a method on a task, train it with every seed, on the larger network, beside the thesis."""
-    bench, large = benches
+    (bench, large), cells = benches, Cells(journal)
 
     def value(lr: float, eps: float, seed: int = 0, *, last: bool = False) -> float:
         key = f"{bench.name} {bench.steps} {len(bench.train[0])} {name} {lr:g} {eps:g} {seed} {last}"

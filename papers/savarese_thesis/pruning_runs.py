@@ -21,6 +21,7 @@ from torchlift.methods.sparsity.pruned_weights import prunable_weights, sparsity
 from torchlift.models import MLP, resnet
 
 SOURCE = "Savarese, Principled Approximation Methods, chapter 4"
+REWIND = 2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,6 +40,11 @@ class Setting:
     def rounds(self, count: int) -> int:
         """The rounds of a search at this share."""
         return math.ceil(self.share * count)
+
+    @property
+    def rewind(self) -> int:
+        """The epoch whose weights a ticket starts from: the second, or an earlier one of fewer."""
+        return min(REWIND, math.ceil(self.epochs) - 1)
 
     def model(self, seed: int) -> nn.Module:
         """The network of a seed."""

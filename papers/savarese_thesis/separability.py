@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -82,17 +83,19 @@ def axes(stand_in: bool, share: float) -> tuple[list[float], list[float]]:
 
 def grid(bench: Bench, method: str, seeds: range, out: Path, stand_in: bool) -> Grid:
     """Validation measure for every (α, ε), the mean over seeds; finished cells are read from ``out``."""
-    cells = Cells(out / "separability.jsonl")
-
-    def cell(lr: float, eps: float, seed: int) -> float:
-        make = partial(METHODS[method], lr=lr, eps=eps)
-        key = f"{bench.name} {bench.steps} {len(bench.train[0])} {method} {lr:g} {eps:g} {seed}"
-        return cells.get(key, lambda: trained(bench, make, seed))
-
-    rates, epsilons = axes(stand_in, bench.share)
-    return {
-        (lr, eps): sum(cell(lr, eps, seed) for seed in seeds) / len(seeds) for lr in rates for eps in epsilons
-    }
+    said = f"{bench.name} {bench.steps} {len(bench.train[0])} {method}"
+    places = list(product(*axes(stand_in, bench.share)))
+    found = Cells(out / "separability.jsonl").all(
+        {
+            f"{said} {lr:g} {eps:g} {seed}": partial(
+                trained, bench, partial(METHODS[method], lr=lr, eps=eps), seed
+            )
+            for lr, eps in places
+            for seed in seeds
+        }
+    )
+    some = len(seeds)
+    return {place: sum(found[n * some : (n + 1) * some]) / some for n, place in enumerate(places)}
 
 
 def best_by_epsilon(cells: Grid) -> dict[float, float]:

@@ -40,9 +40,9 @@ def run(
     ways, where = dict[str, Way](), place.where
     for count in sorted({place.rounds(number) for number in rounds}):
         ways[f"sequential CS, round {count}"] = Way(
-            SequentialSparsification(count, rate, 2, where=where), count + 1
+            SequentialSparsification(count, rate, place.rewind, where=where), count + 1
         )
-        ways[f"IMP, round {count}"] = Way(IterativeMagnitude(count, rate, 2, where), count + 1)
+        ways[f"IMP, round {count}"] = Way(IterativeMagnitude(count, rate, place.rewind, where), count + 1)
     trials = side_by_side(place, ways, seeds or 3, out / "sequential-tickets.jsonl")
     return told(
         "Sequential search", "section 4.5.5, Figure 4.13", place, stand_in, trials,

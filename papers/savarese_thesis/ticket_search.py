@@ -22,35 +22,36 @@ from torchlift.recipes import IterativeMagnitude, IterativeStochastic, TicketSea
 
 PAPER = {"IMP": 0.209, "IMP-C": 0.167, "CS": 0.123}  # Table 4.2, ResNet-20: weights left, sparsest matching
 STARTS = (-0.3, -0.24, -0.18, -0.12, -0.06, 0.0, 0.06, 0.12, 0.18, 0.24, 0.3)
-ROUNDS, REWIND = 5, 2
+ROUNDS = 5
 MAGNITUDE_ROUNDS, MAGNITUDE_RATE = (5, 7, 8, 10, 15, 20, 30), 0.2
 
 
 def searches(place: Setting) -> dict[str, Way]:
     """As in the thesis: five rounds of CS from eleven s_init, up to thirty rounds of 20 % of IMP."""
-    where, several = place.where, place.rounds(ROUNDS)
+    where, several, early = place.where, place.rounds(ROUNDS), place.rewind
     ways = {
-        f"CS, s_init {start:g}": Way(TicketSearch(several, REWIND, s_init=start, where=where), several + 1)
+        f"CS, s_init {start:g}": Way(TicketSearch(several, early, s_init=start, where=where), several + 1)
         for start in thinned(STARTS, place.share)
     }
     for rounds in sorted({place.rounds(count) for count in MAGNITUDE_ROUNDS}):
-        rewound = IterativeMagnitude(rounds, MAGNITUDE_RATE, REWIND, where)
+        rewound = IterativeMagnitude(rounds, MAGNITUDE_RATE, early, where)
         ways[f"IMP, round {rounds}"] = Way(rewound, rounds + 1)
         continued = IterativeMagnitude(rounds, MAGNITUDE_RATE, where=where)
         ways[f"IMP-C, round {rounds}"] = Way(continued, rounds + 1)
     return ways
 
 
-def small_searches(where: str, rounds: int = 3) -> dict[str, Way]:
+def small_searches(place: Setting, rounds: int = 3) -> dict[str, Way]:
     """The stand-in's: few steps move s little, and few rounds need larger rates."""
+    where, early = place.where, place.rewind
     recipes: dict[str, Any] = {
-        f"CS, s_init {start}": TicketSearch(rounds, REWIND, s_init=start, where=where)
+        f"CS, s_init {start}": TicketSearch(rounds, early, s_init=start, where=where)
         for start in (-0.05, -0.02, 0.0)
     }
     for rate in (0.3, 0.5, 0.6):
-        recipes[f"IMP, rate {rate}"] = IterativeMagnitude(rounds, rate, REWIND, where)
+        recipes[f"IMP, rate {rate}"] = IterativeMagnitude(rounds, rate, early, where)
         recipes[f"IMP-C, rate {rate}"] = IterativeMagnitude(rounds, rate, where=where)
-    recipes["ISS, s_init 1"] = IterativeStochastic(rounds, REWIND, where)
+    recipes["ISS, s_init 1"] = IterativeStochastic(rounds, early, where)
     return {name: Way(recipe, rounds + 1) for name, recipe in recipes.items()}
 
 
@@ -70,12 +71,12 @@ def run(
 ) -> Row:
     """Every search on every seed; each ticket trained as long as a round, beside the dense network."""
     place = sized(setting(stand_in, data), epochs, images, device)
-    ways = small_searches(place.where) if stand_in else searches(place)
+    ways = small_searches(place) if stand_in else searches(place)
     trials = side_by_side(place, ways, seeds or 3, out / "ticket-search.jsonl")
     left = {f"left, {kind}": 100 * part for kind, part in sparsest(trials).items()}
     return told(
         "Ticket search", "Figures 4.3–4.4, Table 4.2", place, stand_in, trials, finding=matching(trials),
-        paper=PAPER, notes=["A ticket starts from the weights of epoch 2."], **left,
+        paper=PAPER, notes=[f"A ticket starts from the weights of epoch {place.rewind}."], **left,
     )  # fmt: skip
 
 

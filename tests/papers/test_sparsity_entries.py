@@ -1,6 +1,8 @@
 """The reproduction entries of sparsity, on a few random samples and small networks."""
 
+import json
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +21,8 @@ from torchlift.data import Splits
 from torchlift.models import MLP
 from torchlift.recipes import ContinuousSparsification
 from torchlift.report import reproduction_page
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def blobs() -> Splits:
@@ -50,6 +54,10 @@ SETTINGS = {
 }
 
 
+def again(*_):
+    raise AssertionError("a finished run is not repeated")
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.filterwarnings("ignore:(no|every) weight was dropped", "ignore:every gate", "ignore:all of")
 def test_an_entry_tells_a_table_and_curves_and_goes_on_where_it_was(name, monkeypatch, tmp_path):
@@ -63,10 +71,6 @@ def test_an_entry_tells_a_table_and_curves_and_goes_on_where_it_was(name, monkey
     assert all(0 <= row["sparsity"]["mean"] <= 1 for row in first["rows"])
     assert first["curves"]
     assert reproduction_page(first).title == first["title"]
-
-    def again(*_):
-        raise AssertionError("a finished run is not repeated")
-
     monkeypatch.setattr(pruning_runs, "trial", again)
     assert module.run(tmp_path, seeds=2, stand_in=True)["trials"] == first["trials"]
 
@@ -96,8 +100,15 @@ def test_a_fair_table_tunes_on_validation_data_of_a_seed_it_does_not_use(monkeyp
     assert first["finding"].startswith("dense")
     assert "CS as the thesis has it is number" in first["finding"]
     assert reproduction_page(first).title == first["title"]
-    monkeypatch.setattr(fair_table, "trial", None)  # a finished run is not repeated
+    monkeypatch.setattr(fair_table, "trial", again)  # a finished run is not repeated
     assert one_shot_pruning.run(tmp_path, seeds=2, stand_in=True)["trials"] == first["trials"]
+
+
+@pytest.mark.parametrize("name", ["one_shot_pruning", "one_shot_resnet", "one_shot_vit"])
+def test_what_is_told_of_a_recorded_table_is_what_its_runs_say(name):
+    record = json.loads((RESULTS / f"{name}.json").read_text())
+    levels = {float(row["method"].rpartition(", ")[2]) for row in record["rows"] if row["method"] != "dense"}
+    assert record["finding"] == fair_table.finding(record["trials"], sorted(levels))
 
 
 def test_every_method_of_a_fair_table_has_as_many_trials():
