@@ -6,6 +6,7 @@ import errno
 import itertools
 import json
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -34,7 +35,9 @@ from torchlift.experiments.constraints import (
 )
 from torchlift.experiments.delivery import Continued, Delivery, OutOfTimeError
 from torchlift.experiments.halving import ETA, LAST, plan_rungs, promoted
+from torchlift.experiments.ledger import Ledger
 from torchlift.experiments.onward import rest_of
+from torchlift.experiments.step_times import differ_in_rates
 from torchlift.methods.recipe import Recipe
 from torchlift.train.checkpoint import load
 from torchlift.train.run.labels import folder_name
@@ -163,12 +166,41 @@ def test_what_is_left_of_a_recipe_after_its_cut() -> None:
     bits = r.Smol(bits=2.0)
     assert rest_of(r.Chain(r.ChannelPruning(ratio=0.5), bits)) is bits
     assert rest_of(r.ChannelPruning(ratio=0.5)) == r.Plain()
+    norm = tl.lifts.Normalize()
+    assert rest_of(r.Chain(norm, r.ChannelPruning(ratio=0.5), bits)) == r.Chain(norm, bits)
+    assert rest_of(r.Chain(lambda task, fit: task, r.ChannelPruning(ratio=0.5), bits)) is None
     assert rest_of(r.Inside(tl.lifts.Normalize(), r.Chain(r.ChannelPruning(ratio=0.5), bits))) is None
 
 
 def test_half_of_the_minutes_are_planned_for_the_winner() -> None:
     planned = auto_search.CAUTION * (1 - auto_search.RESERVE - auto_search.SEARCH_TIME)
     assert planned >= 0.5 - 1e-9
+
+
+def test_under_a_limit_on_the_file_the_winner_has_three_quarters(
+    found: tl.AutoResult, tmp_path: Path
+) -> None:
+    """Of a long budget; of a short one, trials have five epochs, and half at most."""
+
+    def trials(budget: float, **limits: float) -> float:
+        ledger = Ledger(tmp_path / "ledger.jsonl")
+        search = auto_search.AutoSearch(
+            found.setup, {}, Constraints(**limits), 0, 0, tmp_path, ledger, None, 1, 0.0, budget, None
+        )
+        return search.trial_epochs
+
+    assert [trials(b, bytes=900) for b in (40, 15, 8)] == [10, 5, 4]
+    assert [trials(b) for b in (40, 15, 8)] == [20, 7.5, 4]
+
+
+@pytest.mark.parametrize(
+    "net", [tl.models.LeNet5, partial(tl.models.MLP, 64, 32, 10), partial(tl.models.GPT, 50)]
+)
+@pytest.mark.parametrize("size", [None, 20_000])
+def test_no_arm_is_tried_twice(net: Callable[[], nn.Module], size: int | None) -> None:
+    """Rates are searched: an arm that differs from another in its rates alone is that arm."""
+    arms = portfolio(tl.Task(net(), "cross_entropy"), Constraints(bytes=size))
+    assert not [pair for pair in itertools.combinations(arms, 2) if differ_in_rates(*(arms[n] for n in pair))]
 
 
 def test_the_table_shows_plain_training_at_the_cost_of_the_trial(found: tl.AutoResult) -> None:
@@ -483,7 +515,7 @@ def test_channels_norms_and_compression_are_candidates() -> None:
     task = tl.Task(model(), "cross_entropy")
     names = list(portfolio(task, Constraints(bytes=900)))
     assert names[0] == "plain"
-    assert {"bits", "norm → bits", "channels → bits", "compressed"} <= set(names[:6])
+    assert {"norm → channels → bits", "norm → bits", "channels → bits", "compressed"} <= set(names[:6])
     compressed = {"compressed": portfolio(task, Constraints(bytes=900))["compressed"]}
     found = searched(budget=4.0, bytes=900, candidates=compressed)
     row = next(row for row in found.rows if row.name == "compressed")

@@ -37,8 +37,9 @@ from torchlift.train.run.labels import folder_name
 
 RESERVE = 0.03
 """Of the minutes, kept for the end: choosing, measuring again, writing."""
-SEARCH = 0.5
-"""Of the budget, for all trials together; the rest trains the winner."""
+SEARCH, SIZED, FEW = 0.5, 0.25, 5.0
+"""Of the budget, for all trials together; the rest trains the winner. Under a limit on the file few of the
+candidates are left: a quarter of it is enough, or so many plain epochs where that is less than half."""
 SHORTEST = LAST / SEARCH
 """Plain epochs: a search of two trials of one epoch each."""
 LEAST = 0.5
@@ -48,7 +49,8 @@ PATIENCE = 2.5
 CAUTION = 0.8
 """Of the time left, planned for the winner's training: one that does not end in time is lost."""
 SEARCH_TIME = 1 - RESERVE - (1 - SEARCH) / CAUTION
-"""Of the minutes, for all trials together: half of all is planned for the winner, and room to be late."""
+"""Of the minutes, for all trials together: half of all is planned for the winner, and room to be late. Under
+a limit on the file it is half of that."""
 WARM, SPEED = -2, -1
 """Rungs that are none: two short runs that tell the speed."""
 
@@ -81,6 +83,18 @@ class AutoSearch:
         """What time the search has, and 0 without a limit."""
         return 60 * (self.minutes or 0.0)
 
+    @property
+    def trial_epochs(self) -> float:
+        """Of the budget in plain epochs, what all trials have together."""
+        assert self.budget is not None
+        sized = self.constraints.bytes is not None
+        return min(SEARCH * self.budget, max(SIZED * self.budget, FEW)) if sized else SEARCH * self.budget
+
+    @property
+    def trial_time(self) -> float:
+        """Of the minutes, the part that all trials have together."""
+        return SEARCH_TIME if self.constraints.bytes is None else SEARCH_TIME * SIZED / SEARCH
+
     def elapsed(self) -> float:
         """Seconds so far, earlier lives included."""
         return self.before + time.time() - self.started
@@ -110,12 +124,12 @@ class AutoSearch:
         if not self.ledger.of("plan"):
             points = len(self.arms) + EXTRA
             if self.budget is not None:
-                rungs = plan_rungs(SEARCH * self.budget, points)
+                rungs = plan_rungs(self.trial_epochs, points)
             else:
                 self.measured_plain(WARM, 0.1)  # the first run pays for imports
                 row = self.measured_plain(SPEED, 1.0)
                 speed, overhead = pace(row)
-                time_left = SEARCH_TIME * self.workers * self.left() / speed
+                time_left = self.trial_time * self.workers * self.left() / speed
                 rungs = plan_rungs(time_left, points, overhead=overhead / speed)
             self.ledger.append("plan", {"rungs": [dataclasses.asdict(rung) for rung in rungs]})
         return [Rung(**rung) for rung in self.ledger.of("plan")[0]["rungs"]]
@@ -231,7 +245,7 @@ class AutoSearch:
         speed, overhead = pace((own or [row for row in rows if row.name == PLAIN] or rows)[-1])
         later = sum(rung.runs * (rung.epochs * speed + overhead) for rung in rungs[level + 1 :])
         here = rungs[level].epochs * speed + overhead
-        search = self.workers * max(self.left() - (1 - RESERVE - SEARCH_TIME) * self.seconds, 0.0)
+        search = self.workers * max(self.left() - (1 - RESERVE - self.trial_time) * self.seconds, 0.0)
         return search * here / (left * here + later), overhead, speed
 
     def finish(self, dropped: dict[str, str]) -> AutoResult:

@@ -5,12 +5,15 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 from torchlift.core import Lift, Task
 from torchlift.errors import machine_fault, one_line
 from torchlift.experiments.arm import AnyRecipe, Arm, check_models
 from torchlift.experiments.best_of import suggestions
 from torchlift.experiments.compressing import Compressing
 from torchlift.experiments.constraints import Constraints
+from torchlift.experiments.step_times import differ_in_rates
 from torchlift.lifts import Normalize
 from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.recipes import Chain, ChannelPruning, LayerPruning, MagnitudePruning, Smol
@@ -34,14 +37,16 @@ def portfolio(task: Task, constraints: Constraints) -> dict[str, Arm]:
     size = target(constraints)
     bits = Smol(bits=3.0) if size is None else Smol(bytes=size)
     channels, sparse = ChannelPruning(ratio=0.5), MagnitudePruning(sparsity=0.9, steps=4)
-    arms = {name: arm for name, arm in suggestions(task.model).items() if arm.recipe or arm.optimizer}
-    better = dict(itertools.islice(arms.items(), BETTER))
+    better = dict(itertools.islice(ways_of_training(task.model).items(), BETTER))
+    first = dict(itertools.islice(better.items(), 1))
+    cut = {f"{name} → channels → bits": before(arm, channels, bits) for name, arm in first.items()}
     trained = {f"{name} → bits": before(arm, bits) for name, arm in better.items()}
     small = {
-        "compressed": Arm(compressing(constraints)),
+        **cut,
         **dict(itertools.islice(trained.items(), 1)),
-        "channels → bits": Arm(halves(channels, bits)),
-        "norm → bits": Arm(halves(Normalize(), bits)),
+        "compressed": Arm(compressing(constraints)),
+        "channels → bits": Arm(in_parts(channels, bits)),
+        "norm → bits": Arm(in_parts(Normalize(), bits)),
         "bits": Arm(bits),
         **trained,
     }
@@ -55,21 +60,35 @@ def portfolio(task: Task, constraints: Constraints) -> dict[str, Arm]:
             "layers": Arm(LayerPruning()),
             "sparse": Arm(sparse),
             "fewer bits": Arm(Smol(bits=2.0)),
-            "sparse → bits": Arm(halves(sparse, bits)),
+            "sparse → bits": Arm(in_parts(sparse, bits)),
         }
     else:
         floats = sum(weight.numel() * weight.element_size() for weight in task.model.parameters())
-        better = better if size > PACKED * floats else {}
+        better, first = (better, first) if size > PACKED * floats else ({}, {})
         fast = fast if size > CUT * floats else {}
         rest = {"sparse": Arm(sparse)} if size > SPARSE * floats else {}
-    first = dict(itertools.islice(better.items(), 1))
     wanted = first | small | better | fast if constraints.latency is None else fast | first | small | better
-    return {PLAIN: Arm()} | wanted | rest
+    return distinct({PLAIN: Arm()} | wanted | rest)
 
 
-def before(arm: Arm, bits: Recipe) -> Arm:
-    """A way of training, then bits, with its optimizer and rate."""
-    return Arm(bits if arm.recipe is None else halves(arm.recipe, bits), arm.optimizer, arm.rate)
+def ways_of_training(model: nn.Module) -> dict[str, Arm]:
+    """Better training than plain, likeliest first, at one rate each: a search tries the others."""
+    every = distinct({PLAIN: Arm()} | suggestions(model))
+    return {name: arm for name, arm in every.items() if name != PLAIN}
+
+
+def distinct(arms: Mapping[str, Arm]) -> dict[str, Arm]:
+    """Without those that differ from an earlier one in their rates alone."""
+    kept: dict[str, Arm] = {}
+    for name, arm in arms.items():
+        if not any(differ_in_rates(arm, other) for other in kept.values()):
+            kept[name] = arm
+    return kept
+
+
+def before(arm: Arm, *then: Recipe) -> Arm:
+    """A way of training, then what makes it small, with its optimizer and rate."""
+    return Arm(in_parts(*([] if arm.recipe is None else [arm.recipe]), *then), arm.optimizer, arm.rate)
 
 
 def target(constraints: Constraints) -> int | None:
@@ -84,9 +103,9 @@ def compressing(constraints: Constraints) -> Compressing:
     return Compressing(allowed, constraints.latency, 4 if open_ else None)
 
 
-def halves(first: RecipeLike | Lift, bits: Recipe) -> Chain:
-    """One recipe after the other, half of the budget each."""
-    return Chain({"first": as_recipe(first), "bits": bits}, {"first": 0.5, "bits": 0.5})
+def in_parts(*recipes: RecipeLike | Lift) -> Recipe:
+    """One recipe after the other, with equal parts of the budget."""
+    return as_recipe(recipes[0]) if len(recipes) == 1 else Chain(recipes)
 
 
 def accepted(

@@ -9,8 +9,13 @@ from torchlift.core import Fit, Lift, Task
 from torchlift.core.stored import forget
 from torchlift.errors import TorchliftError
 from torchlift.experiments.compressing import Compressing
-from torchlift.methods.recipe import Recipe, RecipeLike
+from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.recipes import Chain, ChannelPruning, LayerPruning, MagnitudePruning, Plain, Pooled, Smol
+
+CUTS = ChannelPruning, LayerPruning, Pooled
+"""What is done once: these change layers."""
+ANEW = Lift, Smol, Compressing, MagnitudePruning, Plain
+"""What can be done again, from any weights."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,9 +37,12 @@ class Onward(Recipe):
 
 
 def rest_of(recipe: RecipeLike | Lift | None) -> Recipe | None:
-    """What is left of a recipe on a model whose layers it has already cut; None where nobody can know."""
-    if isinstance(recipe, Chain):
-        return rest_of(list(recipe.recipes.values())[-1])
-    if isinstance(recipe, ChannelPruning | LayerPruning | Pooled):
-        return Plain()
-    return recipe if isinstance(recipe, Smol | Compressing | MagnitudePruning) else None
+    """What is left of a recipe on a model whose layers it has already cut; None where nobody can know.
+
+    Of a chain, every stage but the cuts: better training goes on, then what makes the weights small.
+    """
+    stages = list(recipe.recipes.values()) if isinstance(recipe, Chain) else [recipe]
+    left = [stage for stage in stages if not isinstance(stage, CUTS)]
+    if not all(isinstance(stage, ANEW) for stage in left):
+        return None
+    return Chain(left) if len(left) > 1 else as_recipe(next(iter(left), None))
