@@ -1,234 +1,135 @@
-"""Ways of training held against each other at two prices: equal FLOPs, and equal time of one core.
+"""Lifts held against tuned rivals at two prices: equal FLOPs, and equal time of one core.
 
-Each is a :class:`torchlift.Arm`: an optimizer with its options and, for ours, a recipe. Those without
-a recipe, or with averaging alone, are the rivals. They get at least as many trials as lifts, on seeds outside
-the table; the best of each then meet on the table's seeds. Time is CPU time of one thread: that of ``budget``
-epochs of plain AdamW, for every arm.
+A contest is :func:`torchlift.compare` at each price with three labels, each with its candidates: plain AdamW,
+the rivals (optimizers, or averaging alone), and ours. Rivals get at least as many trials as lifts, on seeds
+outside the table; the best of each meet on the table's seeds. Here are the grids of arms, and the table.
 """
 
 import dataclasses
 import math
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
 import torchlift as tl
 from papers.common.arms import Row, difference, machine, spread
-from papers.common.cells import Cells
 from papers.common.protocol import thinned
 from torchlift.data import Splits
-from torchlift.errors import TorchliftError
-from torchlift.experiments.arm import Setup
-from torchlift.train.run.names import option
 
-Price = Literal["FLOPs", "time"]
-PRICES: tuple[Price, ...] = ("time", "FLOPs")
-
+PRICES = {"time": "1x", "FLOPs": None}
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "SGD": partial(torch.optim.SGD, momentum=0.9),
     "AdamW": partial(torch.optim.AdamW, weight_decay=0.0),
     "Muon": tl.optim.Muon,
     "SOAP": tl.optim.Soap,
-    "Adam": torch.optim.Adam,
-    "paper's SGD": partial(torch.optim.SGD, weight_decay=1e-4),
 }
-
+RIVAL, LIFT, PLAIN = "rival", "lift", "plain"
 
 Arms = Mapping[str, tl.Arm]
 """By their names: the kind, then the settings."""
 
 
+def minus_loss(problem: tl.Problem, batch: Any) -> float:
+    """What runs are judged by: the loss that is reported."""
+    return -float(problem.task_loss(batch))
+
+
 def kind(name: str) -> str:
-    """What an arm's time depends on: its name without rates and options."""
+    """An arm's name without rates and options."""
     return name.partition(", lr ")[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A model, its data and its budget."""
+    """A model, its data and its budget; ``settings`` without a metric of their own are judged by the loss."""
 
     name: str
     make: Callable[[], nn.Module]
-    data: Callable[[int], Splits]
+    data: Splits | Callable[[int], Splits]
     budget: float
     settings: Mapping[str, Any]
-    score: Literal["loss", "metric"] = "loss"
+    accuracy: bool = False
+    """Whether the score is the accuracy, not the loss."""
     ratio: bool = False
-    """Whether scores are compared by their logarithm (errors over several orders of magnitude)."""
-    probes: tuple[float, float] = (0.5, 1.5)
-    """Epochs of the two short runs that tell what an arm takes."""
+    """Whether losses are compared by their logarithm (errors over several orders of magnitude)."""
     share: float = 1.0
-    """Of trials and measurements: less than all where little of the training is wanted."""
+    """Of trials: less than all where little of the training is wanted."""
 
-    def run(self, arm: tl.Arm, seed: int, epochs: float, equal_cost: bool) -> Row:
-        """One training; what diverges or refuses has no score, and a reason."""
-        splits = self.data(seed)
-        setup = Setup(self.make, (splits.train, splits.valid, splits.test), self.settings)
-        started = time.process_time()
-        try:
-            result = setup.run(arm, seed, epochs=epochs, equal_cost=equal_cost, progress=False)
-        except TorchliftError as reason:
-            return {"reason": str(reason)}
-        seconds, scores = time.process_time() - started, result.scores
-        found = {part: getattr(scores[part], self.score) for part in ("valid", "test")}
-        return found | {"cost": result.cost, "seconds": seconds}
+    def compare(self, price: str, out: Path, recipes: Mapping[str, Arms], **options: Any) -> tl.Comparison:
+        """The comparison at a price."""
+        settings: Row = {"keep": "last"} | ({} if self.accuracy else {"metric": minus_loss})
+        return tl.compare(
+            self.make, self.data, recipes=recipes, budget=self.budget, time=PRICES[price], out=out / price,
+            resume=True, progress=False, **(settings | dict(self.settings) | options),
+        )  # fmt: skip
 
+    def scores(self, comparison: tl.Comparison, label: str) -> list[float]:
+        """On test data, seed by seed."""
+        tested = [run.scores["test"] for run in comparison.results[label]]
+        return [one.metric if self.accuracy else one.loss for one in tested]
 
-def kept(
-    cells: Cells, place: Place, name: str, arm: tl.Arm, seed: int, price: Price, *, careful: bool = False
-) -> Row:
-    """A run at a price, once; where time is the price, by a quick measurement or a ``careful`` one."""
-
-    def run() -> Row:
-        epochs = place.budget if price == "FLOPs" else affordable(cells, place, name, arm, careful)
-        return place.run(arm, seed, epochs, price == "FLOPs") | {"epochs": epochs}
-
-    carefully = " by the careful measure" if careful and price == "time" else ""
-    return cells.get(f"{place.name} | {name} | {seed} | {price}{carefully}", run)
+    def gap(self, mine: Sequence[float], control: Sequence[float]) -> Row:
+        """The paired difference in the score's own unit: nats, points, or the ratio of errors."""
+        if not self.ratio:
+            return difference(mine, control)
+        logs = difference(list(map(math.log, mine)), list(map(math.log, control)))
+        return logs | {key: math.exp(logs[key]) for key in ("mean", "low", "high")}
 
 
-def affordable(cells: Cells, place: Place, name: str, arm: tl.Arm, careful: bool) -> float:
-    """The epochs an arm gets for the time that ``budget`` epochs of plain AdamW take."""
-    factor = 4.0 if careful else 1.0
-    start, slope, own_start, own_slope = cells.get(
-        f"{place.name} | {'careful ' if careful else ''}time of {kind(name)}",
-        lambda: calibrated(place, arm, factor),
-    )
-    return max(0.05 * place.budget, (start + slope * place.budget - own_start) / own_slope)
-
-
-def calibrated(place: Place, arm: tl.Arm, factor: float = 1.0, repeats: int = 6) -> list[float]:
-    """Seconds of a start and of an epoch: plain AdamW's, then the arm's; run in turn, the least of each.
-
-    ``factor`` times as long as the place's probes: the longer, the less the noise of an epoch's time.
-    """
-    short, long = (factor * epochs for epochs in place.probes)
-    assert arm.optimizer is not None, "every arm of a contest has one"
-    rate = min(1e-4, option(arm.optimizer, "lr"))
-    plain = tl.Arm(optimizer=partial(OPTIMIZERS["AdamW"], lr=1e-4))
-    slow = tl.Arm(arm.recipe, partial(arm.optimizer, lr=rate))
-    found: dict[tuple[int, float], float] = {}
-    for _ in range(math.ceil(place.share * repeats)):
-        for number, one in enumerate((plain, slow)):
-            for epochs in (short, long):
-                seconds = place.run(one, 0, epochs, False)["seconds"]
-                found[number, epochs] = min(seconds, found.get((number, epochs), math.inf))
-    lines: list[float] = []
-    for number in (0, 1):
-        slope = (found[number, long] - found[number, short]) / (long - short)
-        lines += [found[number, short] - slope * short, slope]
-    return lines
-
-
-def tuned(
-    cells: Cells, place: Place, arms: Arms, seeds: Sequence[int], price: Price
-) -> list[tuple[str, Row]]:
-    """Every arm on the tuning seeds, best on validation data first."""
-    rows: list[tuple[str, Row]] = []
-    for name, arm in arms.items():
-        runs = [kept(cells, place, name, arm, seed, price) for seed in seeds]
-        reasons = [run["reason"] for run in runs if "reason" in run]
-        value = math.inf if reasons else statistics.fmean(judged(place, run["valid"]) for run in runs)
-        row: Row = {"price": price, "way": name, "validation": None if reasons else shown(place, value)}
-        rows.append((name, row | ({"reason": reasons[0]} if reasons else {}) | {"order": value}))
-    rows.sort(key=lambda pair: pair[1]["order"])
-    for _, row in rows:
-        del row["order"]
-    return rows
-
-
-def judged(place: Place, value: float) -> float:
-    """A score as a number of which less is better."""
-    if place.ratio:
-        return math.log(value)
-    return value if place.score == "loss" else -value
-
-
-def shown(place: Place, value: float) -> float:
-    """The inverse of :func:`judged`."""
-    return math.exp(value) if place.ratio else value if place.score == "loss" else -value
-
-
-def table(
-    cells: Cells, place: Place, arms: Arms, control: str, seeds: Sequence[int], price: Price
-) -> list[Row]:
-    """A row per arm on the table's seeds, with the paired difference to the control."""
-    runs: dict[str, list[Row]] = {way: [] for way in arms}
-    for seed in seeds:
-        for way, found in runs.items():
-            found.append(kept(cells, place, way, arms[way], seed, price, careful=True))
+def table(place: Place, price: str, comparison: tl.Comparison) -> list[Row]:
+    """A row for the best rival, the best lift and plain AdamW, with the difference to the rival."""
+    control, names = place.scores(comparison, RIVAL), {best(comparison, RIVAL): RIVAL}
+    for label in (LIFT, PLAIN):
+        names.setdefault(best(comparison, label), label)
     rows: list[Row] = []
-    base = [judged(place, run["test"]) for run in runs[control]]
-    for way, found in runs.items():
-        mine = [judged(place, run["test"]) for run in found]
-        gap = difference(base, mine)  # positive: better than the control
+    for name, label in names.items():
+        runs, scores = comparison.results[label], place.scores(comparison, label)
+        gap = None if label == RIVAL else place.gap(scores, control)
+        wins = sum((a > b) if place.accuracy else (a < b) for a, b in zip(scores, control, strict=True))
         rows.append(
             {
                 "task": place.name,
                 "price": price,
-                "way": way,
-                "test": spread([run["test"] for run in found]),
-                "to the best rival": None if way == control else as_told(place, gap),
-                "wins": None if way == control else f"{gap['wins']} of {len(seeds)}",
-                "verdict": "" if way == control else verdict(gap),
-                "cost": statistics.fmean(run["cost"] for run in found),
-                "epochs": statistics.fmean(run["epochs"] for run in found),
-                "seconds": statistics.fmean(run["seconds"] for run in found),
-                "per seed": [run["test"] for run in found],
+                "way": name,
+                "test": spread(scores),
+                "to the best rival": None if gap is None else {k: gap[k] for k in ("mean", "low", "high")},
+                "wins": None if gap is None else f"{wins} of {len(runs)}",
+                "verdict": "" if gap is None else verdict(place, gap),
+                "cost": statistics.fmean(run.cost for run in runs),
+                "seconds": statistics.fmean(run.seconds for run in runs),
+                "per seed": scores,
             }
         )
     return rows
 
 
-def as_told(place: Place, gap: Row) -> Row:
-    """The difference in the score's own unit: nats, points, or the ratio of errors."""
-    mean, low, high = gap["mean"], gap["low"], gap["high"]
-    if place.ratio:
-        return {"mean": math.exp(-mean), "low": math.exp(-high), "high": math.exp(-low)}
-    if place.score == "loss":
-        return {"mean": -mean, "low": -high, "high": -low}
-    return {"mean": mean, "low": low, "high": high}
+def best(comparison: tl.Comparison, label: str) -> str:
+    """The candidate in the table."""
+    return comparison.tuning[label].values["arm"]
 
 
-def verdict(gap: Row) -> str:
+def verdict(place: Place, gap: Row) -> str:
     """Better, worse, or within noise, by the paired interval."""
-    return "better" if gap["low"] > 0 else "worse" if gap["high"] < 0 else "within noise"
+    even = 1.0 if place.ratio else 0.0
+    above, below = gap["low"] > even, gap["high"] < even
+    return "better" if (above if place.accuracy else below) else "worse" if above or below else "within noise"
 
 
-def contest(
-    cells: Cells,
-    place: Place,
-    rivals: Arms,
-    lifts: Arms,
-    tuning: Sequence[int],
-    seeds: Sequence[int],
-    confirmed: int = 1,
-) -> tuple[list[Row], list[Row]]:
-    """The table of a place at both prices and all its trials: best rival, best lifts, best plain AdamW."""
-    rows: list[Row] = []
-    trials: list[Row] = []
-    for price in PRICES:
-        theirs = tuned(cells, place, rivals, tuning, price)
-        ours = tuned(cells, place, lifts, tuning, price)
-        rivals, lifts = best_of_kinds(theirs, rivals), best_of_kinds(ours, lifts)  # what the next price tries
-        trials += [{"task": place.name, **row} for _, row in (*theirs, *ours)]
-        best = theirs[0][0]
-        plain = next(name for name, _ in theirs if kind(name) == "AdamW")
-        names = dict.fromkeys([best, *(name for name, _ in ours[:confirmed]), plain])
-        rows += table(cells, place, {name: (rivals | lifts)[name] for name in names}, best, seeds, price)
-    return rows, trials
+def ranked(comparison: tl.Comparison, label: str) -> dict[str, float]:
+    """All candidates and what they were worth on validation data, the best first."""
+    tried = comparison.tuning[label].candidates
+    return {name: tried[name] for name in sorted(tried, key=lambda name: -tried[name])}
 
 
-def best_of_kinds(ranked: Sequence[tuple[str, Row]], arms: Arms) -> dict[str, tl.Arm]:
+def best_of_kinds(comparison: tl.Comparison, label: str, arms: Arms) -> dict[str, tl.Arm]:
     """The first of every kind."""
     first: dict[str, str] = {}
-    for name, _ in ranked:
+    for name in ranked(comparison, label):
         first.setdefault(kind(name), name)
     return {name: arms[name] for name in first.values()}
 
@@ -268,17 +169,31 @@ def entry(
     seeds: Sequence[int],
     title: str,
     scale: str,
-    notes: Sequence[str] = (),
-    **more: Any,
 ) -> Row:
     """What ``torchlift reproduce`` prints and writes of a contest."""
     if len(lifts) > len(rivals):
         raise ValueError(f"{place.name}: {len(lifts)} trials of lifts and {len(rivals)} of rivals")
     rivals, lifts = fewer(rivals, place.share), fewer(lifts, place.share)
-    tuning = thinned(tuning, place.share)
+    counts, tuning = (len(rivals), len(lifts)), thinned(tuning, place.share)
     torch.set_num_threads(1)  # one core for every way: seconds mean the same
-    cells = Cells(out / f"{place.name.replace(' ', '-')}-{place.budget:g}.jsonl")
-    rows, trials = contest(cells, place, rivals, lifts, tuning, seeds, **more)
+    splits = place.data(seeds[0]) if callable(place.data) else place.data
+    folder = out / f"{place.name}-{place.budget:g}-{len(splits.train[0])}"
+    rows: list[Row] = []
+    trials: list[Row] = []
+    for price in PRICES:
+        plain = {name: arm for name, arm in rivals.items() if kind(name) == "AdamW"}
+        labels = {PLAIN: plain, RIVAL: rivals, LIFT: lifts}
+        comparison = place.compare(price, folder, labels, seeds=seeds, tuning_seeds=tuning)
+        rows += table(place, price, comparison)
+        sign = 1.0 if place.accuracy else -1.0
+        trials += [
+            {"task": place.name, "price": price, "way": name, "validation": sign * value}
+            if value > -math.inf
+            else {"task": place.name, "price": price, "way": name, "validation": None, "reason": "diverged"}
+            for label in (RIVAL, LIFT)
+            for name, value in ranked(comparison, label).items()
+        ]
+        rivals, lifts = (best_of_kinds(comparison, *one) for one in ((RIVAL, rivals), (LIFT, lifts)))
     return {
         "title": title,
         "source": "our own search",
@@ -291,23 +206,20 @@ def entry(
         "rows": rows,
         "trials": trials,
         "notes": [
-            f"Rivals had {len(rivals)} trials, lifts {len(lifts)}, at equal time; at equal FLOPs the best "
+            f"Rivals had {counts[0]} trials, lifts {counts[1]}, at equal time; at equal FLOPs the best "
             "settings of every kind are tried again. The trials' seeds are not in the table.",
             "FLOPs include the optimizer's products and decompositions. Time is CPU time of one thread, that "
-            "of the budget's epochs of plain AdamW; what a way takes is measured in turn with AdamW.",
-            *notes,
+            "of the budget's epochs of plain AdamW; what a way takes is measured in turn with the others.",
         ],
     }
 
 
-def told(place: Place, rows: Sequence[Row], price: Price) -> str:
+def told(place: Place, rows: Sequence[Row], price: str) -> str:
     """A price in a sentence: the best lift against the best rival."""
-    mine = [row for row in rows if row["price"] == price]
-    rival, lift = mine[0], mine[1]
+    rival, lift, *_ = (row for row in rows if row["price"] == price)
     gap = lift["to the best rival"]
-    unit = "times its error" if place.ratio else "nats" if place.score == "loss" else "points"
-    factor = 1.0 if place.ratio or place.score == "loss" else 100.0
-    sign = "" if place.ratio else "+"
+    unit = "points" if place.accuracy else "times its error" if place.ratio else "nats"
+    factor, sign = 100.0 if place.accuracy else 1.0, "" if place.ratio else "+"
     mean, low, high = (f"{factor * gap[key]:{sign}.3g}" for key in ("mean", "low", "high"))
     return (
         f"equal {price}: {lift['way']} {lift['test']['mean']:.4g} against {rival['way']} "

@@ -4,18 +4,15 @@ import math
 import statistics
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from torch.optim import Adam
+from torch.optim import SGD, Adam
 
+import torchlift as tl
 from papers.common.arms import Row, difference, machine
-from papers.common.cells import Cells
-from papers.common.protocol import few
-from papers.common.rivals import Place, kept, way
 from papers.neural_lifting.table3 import LIFTERS, PUBLISHED
-from papers.our_searches.rivals_teacher import teacher
+from papers.our_searches.rivals_teacher import sampled
 from torchlift import Arm
-from torchlift.data import Splits
+from torchlift.experiments.arm import Setup
 from torchlift.models import BlockNet
 from torchlift.recipes import NeuralLifting
 from torchlift.train.until import Plateau, Rule
@@ -40,17 +37,18 @@ def lifting(epochs: float, rates: tuple[float, float, float], mix: float) -> Neu
     )  # fmt: skip
 
 
-def trials(epochs: float) -> dict[str, tuple[str, Arm]]:
+def trials(epochs: float) -> dict[str, Arm]:
     """Rates of the phases, and the mix."""
     choices = [((6e-3, 3e-3, 6e-3), 0.3), ((6e-3, 3e-3, 6e-3), 0.1), ((6e-3, 6e-3, 3e-3), 0.1)]
-    named = {f"neural lifting, rates {rates}, mix {mix}": (rates, mix) for rates, mix in choices}
     return {
-        name: way("Adam", {"lr": rates[0]}, name, lifting(epochs, rates, mix))
-        for name, (rates, mix) in named.items()
+        f"neural lifting, rates {rates}, mix {mix}": Arm(
+            lifting(epochs, rates, mix), partial(Adam, lr=rates[0])
+        )
+        for rates, mix in choices
     }
 
 
-def paper(epochs: float, seed: int) -> tuple[str, Arm]:
+def paper(epochs: float, seed: int) -> Arm:
     """The paper's rates and patience for the teacher's depth, with SGD."""
     blocks = 7 + seed % 3
     known = LIFTERS[blocks]
@@ -58,7 +56,9 @@ def paper(epochs: float, seed: int) -> tuple[str, Arm]:
         "trunk", kind="block", init=known["init"], mix=known["mix"], lrs=known["lrs"],
         until=rules(epochs, known["patience"]),
     )  # fmt: skip
-    return way("paper's SGD", {"lr": PUBLISHED.arms[f"1-block, {blocks}"]["lr"]}, PAPERS, recipe)
+    return Arm(
+        recipe, partial(SGD, lr=PUBLISHED.arms[f"1-block, {blocks}"]["lr"], weight_decay=1e-4), clip=5.0
+    )
 
 
 def run(
@@ -72,20 +72,23 @@ def run(
     """Three trials on one teacher, then all arms on ``seeds`` others, at equal FLOPs."""
     del data
     length, numbers = epochs or EPOCHS, range(seeds or TEACHERS)
-    settings: Row = {"loss": "mse", "keep": "best"} | ({} if device is None else {"device": device})
-    teach = partial(sampled, images)
-    flat = Place("teacher", partial(BlockNet, 1), teach, length, settings | {"clip": 5.0}, ratio=True)
-    falling = Place("teacher", partial(BlockNet, 1), teach, length, settings | {"schedule": "cosine"})
-    cells = Cells(out / f"at-its-best-{length:g}-{images or 0}.jsonl")
-    known = trials(length)
-    tried = {name: kept(cells, falling, *one, TUNING, "FLOPs") for name, one in known.items()}
-    best = min(tried, key=lambda name: tried[name].get("valid", math.inf))
-    arms: dict[str, Any] = {
-        PLAIN: lambda seed: kept(cells, falling, *way("Adam", {"lr": 6e-3}), seed, "FLOPs"),
-        PAPERS: lambda seed: kept(cells, flat, *paper(length, seed), seed, "FLOPs"),
-        best: lambda seed: kept(cells, falling, *known[best], seed, "FLOPs"),
+    settings: Row = {"loss": "mse", "keep": "best", "progress": False}
+    settings |= {} if device is None else {"device": device}
+    make, teach = partial(BlockNet, 1), partial(sampled, images)
+    place = out / f"at-its-best-{length:g}-{images or 0}"
+    compared = tl.compare(
+        make, teach, recipes={"plain": Arm(optimizer=partial(Adam, lr=6e-3)), "ours": trials(length)},
+        seeds=numbers, tuning_seeds=(TUNING,), budget=length, schedule="cosine", out=place, resume=True,
+        **settings,
+    )  # fmt: skip
+    papers = Setup(make, teach, settings | {"epochs": length, "equal_cost": True})
+    runs = [papers.run(paper(length, s), s, place / f"paper-{s}", resume=True) for s in numbers]
+    tried = compared.tuning["ours"]
+    found = {
+        PLAIN: compared.scores("plain"),
+        PAPERS: [run.scores["test"].metric for run in runs],
+        tried.values["arm"]: compared.scores("ours"),
     }
-    found = {name: [arm(seed)["test"] for seed in numbers] for name, arm in arms.items()}
     rows = [row(name, values, found[PLAIN]) for name, values in found.items()]
     ratios = "; ".join(f"{one['arm']}: {one['ratio to plain']['mean']:.2f}" for one in rows[1:])
     return {
@@ -97,14 +100,9 @@ def run(
         "machine": machine(),
         "columns": [name for name in rows[0] if name != "per teacher"],
         "rows": rows,
-        "trials": [{"arm": name, **result} for name, result in tried.items()],
+        "trials": [{"arm": name, "validation": -value} for name, value in tried.candidates.items()],
         "notes": [f"Trials on teacher {TUNING}. {PATIENCE} epochs without progress end a phase of ours."],
     }
-
-
-def sampled(samples: int | None, seed: int) -> Splits:
-    """The teacher of a seed, on so many samples."""
-    return few(teacher(seed), samples)
 
 
 def row(name: str, values: list[float], plain: list[float]) -> Row:

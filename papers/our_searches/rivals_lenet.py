@@ -54,20 +54,14 @@ def run(
     place = Place(
         "LeNet-5",
         lenet.model,
-        lambda seed: few(part("cifar10", SAMPLES, HELD_OUT, None, data), images),
+        few(part("cifar10", SAMPLES, HELD_OUT, None, data), images),
         length,
         settings,
-        "metric",
-        probes=(0.1, 0.4),
+        accuracy=True,
         share=share_of(length, EPOCHS, images or SAMPLES, SAMPLES),
     )
     return entry(
-        out / "rivals",
-        place,
-        rivals(),
-        lifts(),
-        TUNING,
-        range(seeds or SEEDS),
+        out, place, rivals(), lifts(), TUNING, range(seeds or SEEDS),
         "LeNet-5 on 10,000 images of CIFAR-10: lifts against tuned Muon and SOAP",
         f"{length:g} epochs of plain AdamW, crops and flips; test accuracy on {HELD_OUT:,} images",
-    )
+    )  # fmt: skip

@@ -55,18 +55,13 @@ def run(
     length = epochs or EPOCHS
     settings: Row = {"schedule": warm_cosine, "clip": 1.0, "batch_size": 32}
     model = partial(CharLSTM, VOCABULARY, width=64, layers=1)
-    texts = partial(part, "ptb-char", WINDOWS, HELD_OUT, LENGTH, data)
+    texts = few(part("ptb-char", WINDOWS, HELD_OUT, LENGTH, data), images)
     place = Place(
-        "LSTM", model, lambda seed: few(texts(), images), length, settings, probes=(0.2, 0.6),
+        "LSTM", model, texts, length, settings,
         share=share_of(length, EPOCHS, images or WINDOWS, WINDOWS),
     )  # fmt: skip
     return entry(
-        out / "rivals",
-        place,
-        rivals(),
-        lifts(),
-        TUNING,
-        range(seeds or SEEDS),
+        out, place, rivals(), lifts(), TUNING, range(seeds or SEEDS),
         "An LSTM on characters: lifts against tuned Muon and SOAP",
         f"{length:g} epochs of plain AdamW, {WINDOWS:,} windows of {LENGTH} characters; nats per character",
-    )
+    )  # fmt: skip

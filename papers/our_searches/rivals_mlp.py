@@ -54,19 +54,13 @@ def run(
     place = Place(
         "perceptron",
         partial(MLP, 784, 32, 32, 10, flatten=True),
-        lambda seed: few(part("mnist", SAMPLES, HELD_OUT, None, data), images),
+        few(part("mnist", SAMPLES, HELD_OUT, None, data), images),
         length,
         {"schedule": "cosine", "batch_size": 128},
-        probes=(0.5, 1.5),
         share=share_of(length, EPOCHS, images or SAMPLES, SAMPLES),
     )
     return entry(
-        out / "rivals",
-        place,
-        rivals(),
-        lifts(),
-        TUNING,
-        range(seeds or SEEDS),
+        out, place, rivals(), lifts(), TUNING, range(seeds or SEEDS),
         "A perceptron of two layers of 32 on MNIST: lifts against tuned Muon and SOAP",
         f"{length:g} epochs of plain AdamW, {SAMPLES:,} images; the score is the cross-entropy on test data",
-    )
+    )  # fmt: skip

@@ -3,7 +3,6 @@
 Digits are read as signals: 28 steps of 28 channels, a row of the image each.
 """
 
-from functools import partial
 from pathlib import Path
 
 from torch import nn
@@ -64,19 +63,14 @@ def run(
 ) -> Row:
     """Trials on two seeds, the table on eight others; 6 epochs unless given."""
     length = epochs or EPOCHS
-    digits = partial(part, "mnist", SAMPLES, HELD_OUT, None, data)
+    digits = few(part("mnist", SAMPLES, HELD_OUT, None, data), images)
     settings: Row = {"schedule": "cosine", "batch_size": 128}
     place = Place(
-        "signal", SignalNet, lambda seed: few(digits(), images), length, settings, probes=(0.5, 1.5),
+        "signal", SignalNet, digits, length, settings,
         share=share_of(length, EPOCHS, images or SAMPLES, SAMPLES),
     )  # fmt: skip
     return entry(
-        out / "rivals",
-        place,
-        rivals(),
-        lifts(),
-        TUNING,
-        range(seeds or SEEDS),
+        out, place, rivals(), lifts(), TUNING, range(seeds or SEEDS),
         "Convolutions over 28 steps of 28 channels: lifts against tuned Muon and SOAP",
         f"{length:g} epochs of plain AdamW, {SAMPLES:,} digits read by rows; cross-entropy on test data",
-    )
+    )  # fmt: skip

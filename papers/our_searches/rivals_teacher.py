@@ -49,6 +49,11 @@ def teacher(seed: int) -> Splits:
     return teacher_student(7 + seed % 3, seed=seed)
 
 
+def sampled(samples: int | None, seed: int) -> Splits:
+    """The teacher of a seed, on so many samples."""
+    return few(teacher(seed), samples)
+
+
 def run(
     out: Path,
     data: str | None = None,
@@ -63,20 +68,14 @@ def run(
     place = Place(
         "teacher",
         partial(BlockNet, 1),
-        lambda seed: few(teacher(seed), images),
+        partial(sampled, images),
         length,
         settings,
         ratio=True,
-        probes=(1.0, 4.0),
         share=share_of(length, EPOCHS, images or 7_000, 7_000),
     )
     return entry(
-        out / "rivals",
-        place,
-        rivals(),
-        lifts(),
-        TUNING,
-        range(seeds or TEACHERS),
+        out, place, rivals(), lifts(), TUNING, range(seeds or TEACHERS),
         "Teacher and student: lifts against tuned Muon and SOAP",
         f"{length:g} epochs of plain AdamW, 7,000 samples, teachers of seven, eight and nine blocks in turn",
-    )
+    )  # fmt: skip

@@ -59,19 +59,13 @@ def run(
     place = Place(
         "text",
         model,
-        lambda seed: few(part("ptb-char", WINDOWS, HELD_OUT, LENGTH, data), images),
+        few(part("ptb-char", WINDOWS, HELD_OUT, LENGTH, data), images),
         length,
         settings,
-        probes=(0.1, 0.3),
         share=share_of(length, EPOCHS, images or WINDOWS, WINDOWS),
     )
     return entry(
-        out / "rivals",
-        place,
-        rivals(),
-        lifts(),
-        TUNING,
-        range(seeds or SEEDS),
+        out, place, rivals(), lifts(), TUNING, range(seeds or SEEDS),
         "A transformer on characters: lifts against tuned Muon and SOAP",
         f"{length:g} epochs of plain AdamW, {WINDOWS:,} windows of {LENGTH} characters; nats per character",
-    )
+    )  # fmt: skip

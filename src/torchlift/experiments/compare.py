@@ -108,13 +108,11 @@ def compare(
         labels |= {label: {label: search.arm} for label, search in searches.items()}
         arms, first = by_name(labels), next(iter(labels[PLAIN]))
         budgets, seconds = priced(setup, arms, first, budget, time, trials.seed, folder, pool)
-        several = {label: candidates for label, candidates in labels.items() if len(candidates) > 1}
+        several = {label: candidates for label, candidates in labels.items() if list(candidates) != [label]}
         tuning = {label: summary(search, trials.seed) for label, search in searches.items()}
         tuning |= best_candidates(setup, several, budgets, trials.seeds, folder, pool)
-        names = {
-            label: tuning[label].values["arm"] if label in several else next(iter(candidates))
-            for label, candidates in labels.items()
-        }
+        names = {label: tuning[label].values["arm"] if label in several else label for label in labels}
+        once = {name: label for label, name in reversed(names.items())}  # labels may have chosen the same arm
         jobs = [
             partial(
                 setup.run,
@@ -125,11 +123,12 @@ def compare(
                 progress=progress,
                 **shared,
             )
+            for name, label in once.items()
             for seed in numbers
-            for label, name in names.items()
         ]
-        runs = run_all(run_job, jobs, pool)
-    results = {label: runs[first :: len(names)] for first, label in enumerate(names)}
+        runs = iter(run_all(run_job, jobs, pool))
+    by_arm = {name: [next(runs) for _ in numbers] for name in once}
+    results = {label: by_arm[name] for label, name in names.items()}
     plain = results[PLAIN][0]
     notes = (
         ("one model, not a function: all seeds start from its weights",) if isinstance(make, CopyOf) else ()

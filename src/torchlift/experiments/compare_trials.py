@@ -21,6 +21,8 @@ from torchlift.experiments.tune import Tuned, search
 from torchlift.experiments.tune.space import RATE, own_space
 from torchlift.journal import Journal
 from torchlift.methods.recipe import Recipe, as_recipe
+from torchlift.train import source
+from torchlift.train.run.identity import describe_data, describe_model
 from torchlift.train.run.labels import folder_name
 from torchlift.train.run.names import option
 from torchlift.train.run.record import run_id
@@ -42,7 +44,7 @@ class Trials:
         cls, tune: int | Mapping[str, int], labels: Mapping[str, Mapping[str, Arm]], seeds: Sequence[int]
     ) -> "Trials":
         """From what :func:`torchlift.compare` was given."""
-        single = [label for label, arms in labels.items() if len(arms) == 1]
+        single = [label for label, arms in labels.items() if list(arms) == [label]]
         counts = dict(tune) if isinstance(tune, Mapping) else dict.fromkeys(single, tune)
         strangers = sorted(set(counts) - set(labels))
         if strangers:
@@ -132,7 +134,7 @@ def tuned(
         functools.partial(
             search_arm,
             setup,
-            next(iter(labels[name].values())),
+            labels[name][name],
             count,
             trials.seed,
             budget,
@@ -158,10 +160,10 @@ class Candidate:
 
     def __call__(self) -> float:
         """Its metric, the more the better; −∞ where it diverges."""
-        key = self.key()
-        for row in () if self.journal is None else self.journal.read():
-            if row["key"] == key:
-                return row["value"]
+        key = "" if self.journal is None else self.key()
+        known = {} if self.journal is None else {row["key"]: row["value"] for row in self.journal.read()}
+        if key in known:
+            return known[key]
         try:
             result = self.setup.run(self.arm, self.seed, epochs=self.epochs, progress=False)
             score = result.scores["valid"]
@@ -174,10 +176,12 @@ class Candidate:
         return value
 
     def key(self) -> str:
-        """A digest of the run's settings: a trial of other settings is another trial."""
+        """A digest of the run's settings, model and data: a trial of others is another trial."""
         settings = self.arm.merged(self.setup.settings) | {"epochs": self.epochs, "seed": self.seed}
-        own = None if self.arm.model is None else as_toml_value(self.arm.model)
-        text = json.dumps([self.name, as_toml_value(settings), own], sort_keys=True, default=str)
+        model = describe_model(self.setup.model(self.arm, self.seed))
+        batch = int(settings.get("batch_size", 128))
+        data = [describe_data(source(part, batch)) for part in self.setup.parts(self.seed)[:2]]
+        text = json.dumps([self.name, as_toml_value(settings), model, data], sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
