@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchlift.compress.lags import lagged_gram
+from torchlift.compress.lags import Lags, lagged_gram
 from torchlift.compress.linear_maps import BlockedMap, LinearMap, maps_in
 from torchlift.core.stored import spread_step
 
@@ -53,10 +53,10 @@ def test_a_layer_is_its_matrix(name: str) -> None:
         torch.testing.assert_close(
             levels * spread_step(one.step_tensor(layer, step, weight.shape), weight.shape), weight
         )
-        gram = one.gram(layer, ((x,), {}))
-        assert (gram is None) == (name != "long kernel")
-        if gram is not None:
-            torch.testing.assert_close(gram, rows.mT @ rows, atol=1e-3, rtol=1e-4)
+        lags = one.lags(layer, ((x,), {}))
+        assert (lags is None) == (name != "long kernel")
+        if lags is not None:
+            torch.testing.assert_close(lagged_gram([lags]), rows.mT @ rows, atol=1e-3, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -100,10 +100,14 @@ def test_blocks_of_columns_are_those_of_the_whole() -> None:
         (rows @ matrix.mT).sum(0), rows_of(whole, layer, x)[0] @ layer.weight.flatten(1).T
     )
     assert torch.equal(blocks.tensor(layer, matrix, layer.weight.shape), layer.weight)
-    torch.testing.assert_close(blocks.gram(layer, ((x,), {})), rows.mT @ rows, atol=1e-3, rtol=1e-4)
+    lags = blocks.lags(layer, ((x,), {}))
+    assert lags is not None
+    torch.testing.assert_close(lagged_gram([lags]), rows.mT @ rows, atol=1e-3, rtol=1e-4)
 
 
 def test_lags_give_the_gram_matrix_of_all_patches() -> None:
     x = torch.randn(2, 3, 4, 25, dtype=torch.float64)
     patches = x.unfold(-1, 6, 1).permute(0, 1, 3, 2, 4).reshape(2, 3 * 20, 24)
-    torch.testing.assert_close(lagged_gram(x, 6), patches.mT @ patches)
+    torch.testing.assert_close(lagged_gram([Lags.of(x, 6)]), patches.mT @ patches)
+    batches = [Lags.of(some, 6) for some in x.split(1, 1)]
+    torch.testing.assert_close(lagged_gram(batches), patches.mT @ patches)

@@ -9,7 +9,7 @@ network runs on in its old shape, and is cut out at the end.
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -143,6 +143,7 @@ def rank_channels(
     are in units of it.
     """
     by_name = {m.weight: m for m in maps}
+    stream = dataclasses.replace(stream, replay=None)  # layers are taken from the last to the first
     rankings: dict[str, Ranking] = {}
     gone: dict[str, Tensor] = {}
     for coupling in reversed(channels.free):
@@ -295,22 +296,25 @@ def cut_channels(
     the last, and the cuts of every tensor."""
     by_name = {m.weight: m for m in maps}
     dead: list[Coupling] = []
-    for coupling in channels.free:
-        if coupling.name not in gone:
-            continue
+    cut = [coupling for coupling in channels.free if coupling.name in gone]
+    for number, coupling in enumerate(cut):
         tell(coupling.name)
+        unsettled = {m.name.rpartition(".")[0] for c in cut[number:] for m in c.members}
         readers = readers_of(coupling, by_name, stream.work) if repair else []
         if readers:
             own = gone[coupling.name]
-            overwrite(stream.work, journal(lambda r=readers, g=own: without(stream, r, g)))
+            overwrite(stream.work, journal(lambda r=readers, g=own, u=unsettled: without(stream, r, g, u)))
         dead.append(coupling)  # a refit must not bring back what went before
         silence(stream.work, dead, [gone[c.name] for c in dead])
     return operated(stream, channels, gone)
 
 
-def without(stream: LayerStream, readers: Sequence[ChannelReader], gone: Tensor) -> dict[str, Tensor]:
-    """The readers' ridge solutions on the columns that stay, by name."""
-    moments = stream.moments([r.one for r in readers])
+def without(
+    stream: LayerStream, readers: Sequence[ChannelReader], gone: Tensor, unsettled: Iterable[str]
+) -> dict[str, Tensor]:
+    """The readers' ridge solutions on the columns that stay, by name; ``unsettled``: modules that change
+    yet."""
+    moments = stream.moments([r.one for r in readers], unsettled)
     written: dict[str, Tensor] = {}
     for reader in readers:
         own = moments[stream.key(reader.one)]

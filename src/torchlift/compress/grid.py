@@ -52,26 +52,31 @@ def steps_for(weight: Tensor, bits: int, importance: Tensor, group: int | None =
     """
     width = group or weight.shape[-1]
     w = weight.unflatten(-1, (-1, width))
-    h = importance[:, None].unflatten(-1, (-1, width)).clamp(min=torch.finfo(weight.dtype).tiny)
+    tiny = torch.finfo(weight.dtype).tiny
+    h = importance[:, None].unflatten(-1, (-1, width)).clamp(min=tiny)
     top = top_level(bits)
     largest = w.abs().amax(-1)
-    best = torch.full_like(largest, torch.inf)
+    hw = h * w
+    best = torch.full_like(largest, -torch.inf)
     chosen = torch.zeros_like(largest)
     low = 0.1 if bits < 4 else 0.4
     for fraction in torch.linspace(low, 1.0, FRACTIONS, dtype=torch.float64).tolist():
-        step = largest * (fraction / top)
-        levels = nearest(w, step[..., None], top)
-        square = (h * w * levels).sum(-1) / (h * levels.square()).sum(-1).clamp(min=torch.finfo(w.dtype).tiny)
-        step = torch.where(square > 0, square, step)
-        error = (h * (w - step[..., None] * nearest(w, step[..., None], top)).square()).sum(-1)
-        better = error < best
-        best, chosen = torch.where(better, error, best), torch.where(better, step, chosen)
+        levels = nearest(w, largest[..., None] * (fraction / top), top)
+        along, square = (hw * levels).sum(-1), (h * levels.square_()).sum(-1).clamp(min=tiny)
+        gain = along.square() / square  # Σ h w² less the error of the step along / square
+        better = gain > best
+        best, chosen = torch.where(better, gain, best), torch.where(better, along / square, chosen)
     return chosen
 
 
 def nearest(weight: Tensor, step: Tensor, top: float) -> Tensor:
     """clamp(round(w / s)); 0 where s is 0."""
-    return torch.where(step > 0, weight / step, 0.0).round().clamp(-top, top)
+    return (weight * inverse(step)).round_().clamp_(-top, top)
+
+
+def inverse(step: Tensor) -> Tensor:
+    """1 / s; 0 where s is 0."""
+    return torch.where(step > 0, 1 / step, 0.0)
 
 
 def upper_factor(hessian: Tensor) -> Tensor:
@@ -128,16 +133,22 @@ def feedback(
         own = torch.linalg.solve_triangular(
             upper[:, start:stop, start:stop], identity[:size, :size].expand(len(w), -1, -1), upper=True
         )
+        diagonal = own.diagonal(dim1=1, dim2=2)
         block = w[..., start:stop] + lost[..., :start] @ upper[:, :start, start:stop] @ own
         if sparsity > 0:
-            kept[..., start:stop] = spared(block, own.diagonal(dim1=1, dim2=2), sparsity)
+            kept[..., start:stop] = spared(block, diagonal, sparsity)
+        mask, across = kept[..., start:stop].mT.to(w), (own / diagonal[..., None]).mT.contiguous()
+        now = block.mT.contiguous()  # (groups, columns, r): a column's entries lie together
+        steps = mask if s is None else s[..., start:stop].mT.contiguous()
+        scale = mask if s is None else mask * inverse(steps)
+        new = torch.empty_like(now)
         for j in range(size):
-            old, k = block[..., j], start + j
-            new = old if s is None else s[..., k] * nearest(old, s[..., k], top)
-            new = torch.where(kept[..., k], new, 0.0)
-            error = (old - new) / own[:, j, j, None]
-            block[..., j + 1 :] -= error[..., None] * own[:, j, None, j + 1 :]
-            value[..., k] = new
+            torch.mul(now[:, j], scale[:, j], out=new[:, j])
+            if s is not None:
+                new[:, j].round_().clamp_(-top, top).mul_(steps[:, j])
+            moved = (now[:, j] - new[:, j])[:, None]
+            now[:, j + 1 :].baddbmm_(across[:, j + 1 :, j, None], moved, alpha=-1)
+        value[..., start:stop] = new.mT
         lost[..., start:stop] = w[..., start:stop] - value[..., start:stop]
     back = factored.order.argsort(-1)
     return ordered(value, back), ordered(kept, back)
@@ -212,20 +223,23 @@ def coordinate_sweep(
 
     Without ``bits`` nothing is rounded.
     """
-    step = step.expand(levels.shape)
-    levels, top = levels.clone(), top_level(bits) if bits else 0
-    slope = linear.mT - (levels * step) @ hessian  # −½ ∂/∂W
-    for start in range(0, levels.shape[-1], BLOCK):
-        stop = min(start + BLOCK, levels.shape[-1])
+    top = top_level(bits) if bits else 0
+    step = step.expand(levels.shape).mT.contiguous()  # (groups, n, r): a column's entries lie together
+    scale, levels = kept.mT * inverse(step), levels.mT.clone(memory_format=torch.contiguous_format)
+    value = step * levels
+    slope = linear - hessian @ value  # −½ ∂/∂W
+    for start in range(0, levels.shape[1], BLOCK):
+        stop = min(start + BLOCK, levels.shape[1])
         own = hessian[:, start:stop, start:stop]
-        local, moved = slope[..., start:stop].clone(), torch.zeros_like(levels[..., start:stop])
+        across = own / own.diagonal(dim1=1, dim2=2)[..., None]
+        best = value[:, start:stop] + slope[:, start:stop] / own.diagonal(dim1=1, dim2=2)[..., None]
+        moved = torch.empty_like(best)
         for j in range(stop - start):
             k = start + j
-            value = step[..., k] * levels[..., k]
-            better = value + local[..., j] / own[:, j, j, None]
-            level = nearest(better, step[..., k], top) if bits else better / step[..., k]
-            levels[..., k] = torch.where(kept[..., k], level, 0.0)
-            moved[..., j] = step[..., k] * levels[..., k] - value
-            local[..., j + 1 :] -= moved[..., j, None] * own[:, j, None, j + 1 :]
-        slope -= moved @ hessian[:, start:stop]
-    return levels
+            torch.mul(best[:, j], scale[:, k], out=levels[:, k])
+            if bits:
+                levels[:, k].round_().clamp_(-top, top)
+            torch.addcmul(-value[:, k], levels[:, k], step[:, k], out=moved[:, j])
+            best[:, j + 1 :].baddbmm_(across[:, j + 1 :, j, None], moved[:, j, None], alpha=-1)
+        slope[:, stop:] -= hessian[:, stop:, start:stop] @ moved
+    return levels.mT.contiguous()

@@ -5,35 +5,51 @@
 for a kernel along one dimension and a stride of 1: only t = 0 is summed over all P positions.
 """
 
+import dataclasses
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 
-def lagged_gram(x: Tensor, taps: int) -> Tensor:
-    """(groups, channels · taps, channels · taps) from maps (groups, samples, channels, length)."""
-    groups, _, channels, length = x.shape
-    places = length - taps + 1
-    start, end = x[..., : taps - 1], x[..., places:]
-    borders = border_gram(end) - border_gram(start)  # (groups, channels, taps − 1, channels, taps − 1)
-    gram = x.new_zeros(groups, channels, taps, channels, taps)
-    first = rows(x[..., :places])
-    for lag in range(taps):
-        gram[:, :, 0, :, lag] = first.mT @ rows(x[..., lag : lag + places])
+@dataclasses.dataclass(frozen=True, eq=False)
+class Lags:
+    """What one batch adds: sums for t = 0, and the ends of its maps."""
+
+    first: Tensor
+    """(groups, channels, taps, channels)"""
+    start: Tensor
+    """(groups, samples, channels · (taps − 1))"""
+    end: Tensor
+    taps: int
+
+    @classmethod
+    def of(cls, x: Tensor, taps: int) -> "Lags":
+        """From maps (groups, samples, channels, length)."""
+        places = x.shape[-1] - taps + 1
+        first = rows(x[..., :places])
+        sums = [first.mT @ rows(x[..., lag : lag + places]) for lag in range(taps)]
+        return cls(torch.stack(sums, 2), x[..., : taps - 1].flatten(2), x[..., places:].flatten(2), taps)
+
+
+def lagged_gram(batches: Sequence[Lags]) -> Tensor:
+    """(groups, channels · taps, channels · taps) of all batches."""
+    first, taps = torch.stack([b.first for b in batches]).sum(0), batches[0].taps
+    groups, channels = first.shape[:2]
+    start, end = (torch.cat(some, 1) for some in zip(*((b.start, b.end) for b in batches), strict=True))
+    borders = (end.mT @ end).baddbmm_(start.mT, start, alpha=-1)
+    borders = borders.view(groups, channels, taps - 1, channels, taps - 1)
+    gram = first.new_zeros(groups, channels, taps, channels, taps)
+    gram[:, :, 0] = first.mT
     for tap in range(1, taps):
         gram[:, :, tap, :, 1:] = gram[:, :, tap - 1, :, :-1] + borders[:, :, tap - 1]
         gram[:, :, tap, :, 0] = gram[:, :, 0, :, tap].mT
-    return gram.reshape(groups, channels * taps, channels * taps)
+    return gram.view(groups, channels * taps, channels * taps)
 
 
 def rows(x: Tensor) -> Tensor:
     """(groups, samples, channels, length) → (groups, samples · length, channels)."""
     return x.transpose(2, 3).flatten(1, 2)
-
-
-def border_gram(x: Tensor) -> Tensor:
-    """Σ over samples of all products of a border's entries."""
-    flat = x.flatten(2)
-    gram = flat.mT @ flat
-    return gram.reshape(len(x), *x.shape[2:], *x.shape[2:])
 
 
 def line_of(x: Tensor, layer_kernel: tuple[int, ...]) -> Tensor:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from torchlift.channels.layers import FewerHeads
 from torchlift.channels.resizing import CONV, TRANSPOSED, is_conv1d
-from torchlift.compress.lags import lagged_gram, line_of
+from torchlift.compress.lags import Lags, line_of
 
 LIMIT = 8192
 """Inputs of one Gram matrix."""
@@ -88,8 +88,8 @@ class LinearMap(abc.ABC):
     def rows(self, layer: nn.Module, call: LayerCall, thin: Tensor | None) -> Iterator[Tensor]:
         """x (groups, rows, n) of a call, piece by piece; ``thin``: these positions of every sample alone."""
 
-    def gram(self, layer: nn.Module, call: LayerCall) -> Tensor | None:
-        """Σ x xᵀ of a call where there is a cheaper way than by its rows."""
+    def lags(self, layer: nn.Module, call: LayerCall) -> Lags | None:
+        """What Σ x xᵀ of a call is had from, where there is a cheaper way than by its rows."""
         del layer, call
         return None
 
@@ -185,12 +185,12 @@ class ConvolutionMap(LinearMap):
         long = taps == max(kernel) and taps >= LONG and self.strides(conv)[along] == conv.dilation[along] == 1
         return long and conv.groups == 1 and conv.in_channels % blocks == 0
 
-    def gram(self, layer: nn.Module, call: LayerCall) -> Tensor | None:
-        """By lags."""
-        return self.grams(layer, call, 1)
+    def lags(self, layer: nn.Module, call: LayerCall) -> Lags | None:
+        """Of all channels."""
+        return self.lags_of(layer, call, 1)
 
-    def grams(self, layer: Any, call: LayerCall, blocks: int) -> Tensor | None:
-        """The Gram matrices of so many blocks of channels, by lags."""
+    def lags_of(self, layer: Any, call: LayerCall, blocks: int) -> Lags | None:
+        """Of so many blocks of channels."""
         kernel = layer.kernel_size
         if not self.has_lags(layer, blocks):
             return None
@@ -202,7 +202,7 @@ class ConvolutionMap(LinearMap):
                 else x
             )
         line = line_of(x.float(), kernel)
-        return lagged_gram(line.unflatten(1, (blocks, -1)).movedim(1, 0), max(kernel))
+        return Lags.of(line.unflatten(1, (blocks, -1)).movedim(1, 0), max(kernel))
 
     def positions(self, layer: nn.Module, call: LayerCall) -> int:
         """Patches of a sample."""
@@ -399,10 +399,10 @@ class BlockedMap(LinearMap):
         """As of the whole, where a block holds whole channels."""
         return isinstance(self.whole, ConvolutionMap) and self.whole.has_lags(layer, self.groups(layer))
 
-    def gram(self, layer: nn.Module, call: LayerCall) -> Tensor | None:
-        """By lags, where the whole has it and a block holds whole channels."""
+    def lags(self, layer: nn.Module, call: LayerCall) -> Lags | None:
+        """Where the whole has them and a block holds whole channels."""
         whole = self.whole
-        return whole.grams(layer, call, self.groups(layer)) if isinstance(whole, ConvolutionMap) else None
+        return whole.lags_of(layer, call, self.groups(layer)) if isinstance(whole, ConvolutionMap) else None
 
     def rows(self, layer: nn.Module, call: LayerCall, thin: Tensor | None) -> Iterator[Tensor]:
         """The rows of the whole in blocks."""

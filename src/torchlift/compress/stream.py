@@ -5,6 +5,7 @@ and keeps one
 batch of these layers' outputs: activations are never all in memory.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -14,9 +15,11 @@ from torch import Tensor, nn
 
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.free_targets import Freedom
+from torchlift.compress.lags import Lags, lagged_gram
 from torchlift.compress.linear_maps import EmbeddingMap, LayerCall, LinearMap
 from torchlift.compress.moments import LayerMoments
 from torchlift.compress.moving import pulls_of
+from torchlift.compress.replay import Replay
 from torchlift.compress.running import Enough, Hook, listening, run
 from torchlift.errors import TorchliftError
 
@@ -106,14 +109,27 @@ class LayerStream:
     """The network of the sweep before: with it, targets move (:mod:`torchlift.compress.moving`)."""
     free: dict[str, Freedom] = dataclasses.field(default_factory=dict[str, Freedom])
     """What is behind layers whose targets are free, by module (:mod:`torchlift.compress.free_targets`)."""
+    replay: Replay | None = None
+    """Where passes over layers in order start; None: at the input."""
 
-    def moments(self, maps: Sequence[LinearMap]) -> dict[str, LayerMoments]:
-        """The moments of these layers over all batches and processes, by weight; tied weights summed."""
+    def moments(self, maps: Sequence[LinearMap], unsettled: Iterable[str] = ()) -> dict[str, LayerMoments]:
+        """The moments of these layers over all batches and processes, by weight; tied weights summed.
+
+        ``unsettled``: other modules that will change.
+        """
         totals: dict[str, LayerMoments] = {}
         looked_up = [m for m in maps if isinstance(m, EmbeddingMap)]
         read = [m for m in maps if not isinstance(m, EmbeddingMap)]
-        for inputs in self.calibration if read else ():
-            self.add(totals, read, inputs)
+        boundary = None
+        if self.replay is not None and read:
+            boundary = self.replay.advance({*(m.module for m in maps), *unsettled})
+        lags: dict[str, list[Lags]] = {}
+        for number, inputs in enumerate(self.calibration if read else ()):
+            self.add(totals, read, inputs, start=(number, boundary), lags=lags)
+        for key, batches in lags.items():
+            totals[key].xx += lagged_gram(batches).to(totals[key].xx)
+        if self.replay is not None and read:
+            self.replay.reached(boundary)
         for moments in totals.values():
             moments.reduce()
         for one in looked_up:
@@ -132,8 +148,9 @@ class LayerStream:
     ) -> LayerMoments:
         """The moments with the targets nearest to what a free layer gives with these weights."""
         fresh = moments.without_targets()
-        for inputs in self.calibration:
-            self.add({self.key(one): fresh}, [one], inputs, (weight, bias))
+        boundary = None if self.replay is None else self.replay.boundary
+        for number, inputs in enumerate(self.calibration):
+            self.add({self.key(one): fresh}, [one], inputs, (weight, bias), start=(number, boundary))
         return dataclasses.replace(fresh.reduce(), xx=moments.xx)
 
     def add(
@@ -142,9 +159,12 @@ class LayerStream:
         maps: Sequence[LinearMap],
         inputs: Any,
         trial: tuple[Tensor, Tensor | None] | None = None,
+        start: tuple[int, str | None] = (0, None),
+        lags: dict[str, list[Lags]] | None = None,
     ) -> None:
         """One batch through both networks; with the weights of a ``trial``, targets are the nearest to what
-        they give, and Gram matrices are left alone."""
+        they give, and Gram matrices are left alone. ``start``: the batch's number, and the boundary that its
+        pass starts from or keeps."""
         targets: dict[str, list[Tensor]] = {}
         uppers: list[Tensor] = []
         thin = {m.weight: self.thinned(m) for m in maps}
@@ -173,22 +193,22 @@ class LayerStream:
                 groups, outputs, wide = weight.shape
                 totals[self.key(one)] = LayerMoments.zeros(groups, wide, outputs, weight.device)
             moments, done = totals[self.key(one)], 0
-            gram = one.gram(layer, call) if thin[one.weight] is None and trial is None else None
+            own_lags = one.lags(layer, call) if thin[one.weight] is None and lags is not None else None
             for x in one.rows(layer, call, thin[one.weight]):
                 own = x @ weight.mT if y is None else y[:, done : done + x.shape[1]]
                 if trial is not None and upper is not None:
                     now = x @ trial[0].mT.to(x)
                     now = now if trial[1] is None else now + trial[1][:, None].to(x)
                     own = now.clamp(own, upper[:, done : done + x.shape[1]])
-                moments.add(x, own, gram=gram is None and trial is None)
+                moments.add(x, own, gram=own_lags is None and trial is None)
                 done += x.shape[1]
-            if gram is not None:
-                moments.xx += gram.to(moments.xx)
+            if own_lags is not None and lags is not None:
+                lags.setdefault(self.key(one), []).append(own_lags)
 
         outer = [m for m in maps if not m.own_targets]
         if outer:
-            self.through(self.original, outer, inputs, keep)
-        self.through(self.work, maps, inputs, total)
+            self.through(self.original, outer, inputs, keep, start)
+        self.through(self.work, maps, inputs, total, start)
 
     def key(self, one: LinearMap) -> str:
         """The name of a map's weight; the first one of a tied weight."""
@@ -200,6 +220,7 @@ class LayerStream:
         maps: Sequence[LinearMap],
         inputs: Any,
         visit: Callable[[LinearMap, nn.Module, LayerCall, Any], None],
+        start: tuple[int, str | None],
     ) -> None:
         """Run a model up to the last of these layers, and visit each when it has run."""
         by_module: dict[str, list[LinearMap]] = {}
@@ -223,7 +244,11 @@ class LayerStream:
 
             return seen
 
-        with listening(model, {name: hook(name) for name in by_module}):
+        number, boundary = start
+        short = contextlib.nullcontext()
+        if self.replay is not None:
+            short = self.replay.passing(model, number, inputs, boundary)
+        with short, listening(model, {name: hook(name) for name in by_module}):
             run(model, inputs)
 
     def thinned(self, one: LinearMap) -> Tensor | None:

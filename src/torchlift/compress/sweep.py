@@ -18,6 +18,7 @@ from torchlift.compress.free_targets import freedoms
 from torchlift.compress.journal import Step, StepJournal
 from torchlift.compress.linear_maps import EmbeddingMap, LinearMap, maps_of
 from torchlift.compress.norms import correct_norms
+from torchlift.compress.replay import Replay
 from torchlift.compress.solve import LayerProblem, SolvedLayer, WeightForm, tried, write
 from torchlift.compress.stream import FREE_PASSES, NEVER, LayerStream, first_calls, first_names, waves
 from torchlift.errors import TorchliftError
@@ -75,9 +76,11 @@ class Sweep:
         ran = first_calls(state.work, maps, self.calibration)
         rows = kept_rows(maps, self.original, state.cuts)
         names = first_names(state.work, maps)
-        free = freedoms(self.original, self.calibration.first(2))
+        few = self.calibration.first(2)
+        free = freedoms(self.original, few)
+        replay = Replay.of(self.original, state.work, few, self.calibration.samples)
         return LayerStream(
-            self.original, state.work, self.calibration, ran, rows, names, previous, free
+            self.original, state.work, self.calibration, ran, rows, names, previous, free, replay
         ), maps
 
     def channels(self, state: SweepState) -> tuple[Channels, Costs]:
