@@ -4,8 +4,10 @@
     python benchmarks/every_entry.py table3 folding              # some of them, again
 
 Each is ``torchlift reproduce NAME --images 200 --epochs 1 --seeds 1`` in a process of its own with a limit of
-CPU time; wide residual networks, with billions of operations an image, see four images. What ran is in
-``OUT/journal.jsonl`` and is not run again unless it is named; what failed is.
+CPU time; networks with billions of operations an image see fewer images (``FEWER``). What ran is in
+``OUT/journal.jsonl`` and is not run again unless it is named; what failed is. Where a file of Fashion-MNIST
+or CIFAR-100 is not at hand, random images are put in its place, and the row says so. The runs of an entry go
+through an executor that counts them, as they would with ``--jobs``.
 The records say nothing about the papers: they stay in OUT.
 """
 
@@ -18,58 +20,131 @@ import resource
 import shutil
 import sys
 import traceback
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from torchlift.cli.program import main as torchlift
 from torchlift.cli.reproduction import find_entries
+from torchlift.cli.verbs.reproduce import run_entry
+from torchlift.data import LoadError
+from torchlift.experiments.executors import using
 from torchlift.journal import Journal
 
 IMAGES = 200
 FEWER = {
-    **dict.fromkeys(("folding", "sharing-cifar10", "sharing-cifar100", "sharing-cutout"), 4),
-    **dict.fromkeys(("optimizers", "optimizer-tuning", "separability"), 4),
+    **dict.fromkeys(("sharing-cifar10", "sharing-cifar100", "sharing-cutout", "optimizers"), 2),
+    **dict.fromkeys(("folding", "optimizer-tuning", "separability"), 4),
+    **dict.fromkeys(("deep-paths", "shortest-paths"), 4),
+    **dict.fromkeys(("conv6-tickets", "layer-patterns", "one-shot-pruning", "supermasks"), 20),
+    **dict.fromkeys(("smol-dcgan", "smol-mobile", "smol-translation"), 40),
 }
 """Images of the entries whose networks take billions of operations for each."""
+MISSING, RANDOM = 3, 64
+"""The exit code of an entry whose data are not there; how many images are drawn for a file."""
 
 
 def attempt(name: str, out: Path, limit: int) -> dict[str, Any]:
     """Run an entry from nothing: how it ended, its CPU seconds, and what it found or said last."""
-    place = out / name
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    before = children_seconds()
-    child = multiprocessing.get_context("fork").Process(target=reproduce, args=(name, place, limit))
-    child.start()
-    child.join()
+    place, before = out / name, children_seconds()
+    code, drawn = in_process(name, place, limit, None), False
+    if code == MISSING and os.environ.get("TORCHLIFT_DATA"):
+        code, drawn = in_process(name, place, limit, filled(out / "data")), True
     written = all((place / f"{name}.{end}").exists() for end in ("json", "html"))
-    ended = "ran" if child.exitcode == 0 and written else "too long" if child.exitcode == -9 else "failed"
+    ended = {0: "ran" if written else "failed", MISSING: "no data", -9: "too long"}.get(code, "failed")
     if ended == "ran":
         said = json.loads((place / f"{name}.json").read_text())["finding"]
     else:
         said = (place / "log").read_text().strip().rpartition("\n")[2]
-    return {"entry": name, "ended": ended, "CPU seconds": round(children_seconds() - before, 1), "said": said}
+    return {
+        "entry": name,
+        "ended": ended,
+        "CPU seconds": round(children_seconds() - before, 1),
+        "jobs": int((place / "jobs").read_text()) if ended == "ran" else None,
+        "random images": drawn,
+        "said": said,
+    }
 
 
-def reproduce(name: str, place: Path, limit: int) -> None:
+def in_process(name: str, place: Path, limit: int, data: Path | None) -> int:
+    """An entry in a process of its own; how that ended."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    child = multiprocessing.get_context("fork").Process(target=reproduce, args=(name, place, limit, data))
+    child.start()
+    child.join()
+    return 1 if child.exitcode is None else child.exitcode
+
+
+def reproduce(name: str, place: Path, limit: int, data: Path | None) -> None:
     """The command, with what it prints in a file; the system ends it after ``limit`` CPU seconds."""
     used = int(sum(os.times()[:2]))
     resource.setrlimit(resource.RLIMIT_CPU, (used + limit, used + limit))
     torch.set_num_threads(1)
+    engine = Counting()
+    size: dict[str, Any] = {"seeds": 1, "epochs": 1.0, "images": FEWER.get(name, IMAGES)}
     with (
         (place / "log").open("w", 1) as log,
         contextlib.redirect_stdout(log),
         contextlib.redirect_stderr(log),
     ):
         try:
-            size = f"--images {FEWER.get(name, IMAGES)} --epochs 1 --seeds 1 --out {place} --debug"
-            code = torchlift(["reproduce", name, *size.split()])
+            chosen = size | ({} if data is None else {"data": str(data)})
+            with using(engine):
+                run_entry(find_entries()[name], chosen, place, False)
+            (place / "jobs").write_text(str(engine.jobs))
+            code = 0
+        except LoadError as missing:
+            print(missing)
+            code = MISSING
         except BaseException:
             traceback.print_exc()
             code = 1
     os._exit(code)
+
+
+class Counting:
+    """An executor that runs each job at once, from its bytes and to its bytes, and counts them."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+
+    def submit(self, function: Callable[[bytes], bytes], payload: bytes) -> Future[bytes]:
+        """Done already."""
+        self.jobs += 1
+        future = Future[bytes]()
+        future.set_result(function(payload))
+        return future
+
+
+def filled(folder: Path) -> Path:
+    """The folder of data sets, with random images where those of Fashion-MNIST or CIFAR-100 are missing."""
+    folder.mkdir(exist_ok=True)
+    for known in Path(os.environ["TORCHLIFT_DATA"]).resolve().iterdir():
+        if not (folder / known.name).exists():
+            (folder / known.name).symlink_to(known)
+    draw = np.random.default_rng(0)
+    labels = np.arange(RANDOM, dtype=np.uint8)[:, None]
+    for part, name in (("train", "train"), ("test", "t10k")):
+        rows = draw.integers(0, 256, (RANDOM, 3072), dtype=np.uint8)
+        write(folder / "cifar100" / f"{part}.bin", (labels, labels, rows))
+        for kind, shape, values in (
+            ("images-idx3", (RANDOM, 28, 28), draw.integers(0, 256, (RANDOM, 784), dtype=np.uint8)),
+            ("labels-idx1", (RANDOM,), labels % 10),
+        ):
+            header = np.array([0x800 + len(shape), *shape], ">u4").view(np.uint8)
+            write(folder / "fashion-mnist" / f"{name}-{kind}-ubyte", (header[None], values.reshape(1, -1)))
+    return folder
+
+
+def write(file: Path, columns: Iterable[Any]) -> None:
+    """Bytes in columns, unless the file is there."""
+    file.parent.mkdir(exist_ok=True)
+    if not file.exists():
+        file.write_bytes(np.hstack(list(columns)).tobytes())
 
 
 def children_seconds() -> float:

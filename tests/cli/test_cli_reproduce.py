@@ -88,6 +88,13 @@ def test_an_entry_runs_with_what_was_chosen(run, papers, tmp_path):
 
 
 @pytest.mark.usefixtures("from_a_wheel")
+def test_jobs_that_find_nothing_to_share_say_so(run, papers):
+    papers()
+    assert "my-table has no new runs to share" in run("reproduce my-table --papers tables --jobs 2").err
+    assert "share" not in run("reproduce my-table --papers tables").err
+
+
+@pytest.mark.usefixtures("from_a_wheel")
 def test_what_is_not_chosen_is_left_to_the_entry(run, papers):
     papers()
     said = json.loads(run("reproduce my-table --papers tables --json").out)

@@ -312,23 +312,38 @@ ENTRIES = sorted(find_entries(ROOT / "papers"))
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_entry_takes_less_of_the_same(name, tmp_path):
     """``torchlift reproduce NAME --images 200 --epochs 1 --seeds 1``: in ``make nightly`` only."""
-    entry = find_entries(ROOT / "papers")[name]
-    try:
-        result = entry.run(
-            tmp_path, seeds=1, epochs=1, images=every_entry.FEWER.get(name, every_entry.IMAGES)
-        )
-    except tl.data.LoadError as missing:
-        pytest.skip(str(missing))
-    assert result["command"].startswith(f"torchlift reproduce {name}")
+    row = every_entry.attempt(name, tmp_path, 600)
+    if row["ended"] == "no data":
+        pytest.skip(row["said"])
+    assert row["ended"] == "ran", row["said"]
+    record = json.loads((tmp_path / name / f"{name}.json").read_text())
+    assert record["command"].startswith(f"torchlift reproduce {name} --seeds 1 --epochs 1 --images ")
 
 
 def test_the_command_that_runs_entries_tells_how_each_ended(monkeypatch, tmp_path):
-    ran = every_entry.attempt("figure3", tmp_path, 60)
-    assert (ran["entry"], ran["ended"]) == ("figure3", "ran")
-    assert ran["said"].startswith("Mean absolute second derivative")
-    monkeypatch.setattr(every_entry, "torchlift", lambda words: 1 / 0)
+    ran = every_entry.attempt("depth-norms", tmp_path, 60)
+    assert (ran["entry"], ran["ended"], ran["jobs"]) == ("depth-norms", "ran", 4)
+    assert ran["said"].startswith("linearity early in training")
+    monkeypatch.setattr(every_entry, "run_entry", lambda *_: 1 / 0)
     failed = every_entry.attempt("figure3", tmp_path, 60)
     assert (failed["ended"], failed["said"]) == ("failed", "ZeroDivisionError: division by zero")
+
+
+def test_random_images_stand_where_files_are_missing(monkeypatch, tmp_path):
+    def missing(entry, settings, *_):
+        for read in (tl.data.fashion_mnist, tl.data.cifar100):
+            (x, y), test = read(settings.get("data"))
+            assert (len(x), len(test[0]), y.max() > 0) == (every_entry.RANDOM, every_entry.RANDOM, True)
+
+    monkeypatch.setattr(every_entry, "run_entry", missing)
+    monkeypatch.setenv("TORCHLIFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("TORCHLIFT_DATA", raising=False)
+    assert every_entry.attempt("figure3", tmp_path, 60)["ended"] == "no data"
+    (tmp_path / "sets").mkdir()
+    monkeypatch.setenv("TORCHLIFT_DATA", str(tmp_path / "sets"))
+    row = every_entry.attempt("figure3", tmp_path, 60)
+    assert (row["ended"], row["random images"]) == ("failed", True)  # read, but no record was written
+    assert row["said"] == ""
 
 
 def test_sweeps_thin_out_where_little_of_the_training_is_wanted():

@@ -58,12 +58,12 @@ DEFAULT: contextvars.ContextVar[Executor] = contextvars.ContextVar("executor", d
 
 
 @contextlib.contextmanager
-def using(executor: Executor) -> Generator[None]:
+def using(executor: Executor) -> Generator[Submits | None]:
     """Where jobs go in this stretch of code unless they say so themselves: for code that has no argument."""
     with opened(executor) as pool:
         token = DEFAULT.set(pool)
         try:
-            yield
+            yield pool
         finally:
             DEFAULT.reset(token)
 
@@ -157,10 +157,13 @@ class Processes:
 
     def __init__(self, count: int) -> None:
         self.count = count
+        self.jobs = 0
+        """How many were submitted."""
         self.pool: concurrent.futures.ProcessPoolExecutor | None = None
 
     def submit(self, function: Callable[[bytes], bytes], payload: bytes) -> Any:
         """A future."""
+        self.jobs += 1
         try:
             return self.started().submit(function, payload)
         except concurrent.futures.BrokenExecutor:

@@ -72,7 +72,7 @@ def reproduce(
     if jobs is not None and executor is not None:
         raise ValueError("--jobs and --executor both say where the runs go: pass one of them")
     from torchlift.cli.imports import import_object
-    from torchlift.experiments.executors import using
+    from torchlift.experiments.executors import Processes, using
 
     chosen = {
         "data": data, "seeds": seeds, "epochs": epochs, "images": images,
@@ -85,8 +85,10 @@ def reproduce(
         if jobs == 0
         else jobs
     )
-    with using(pool):
+    with using(pool) as shared:
         run_entry(entries[name], chosen, out, json)
+        if isinstance(shared, Processes) and not shared.jobs:
+            print_note(f"torchlift: {name} has no new runs to share: --jobs changed nothing")
 
 
 def entry_list(entries: Mapping[str, Entry]) -> str:
