@@ -1,11 +1,12 @@
 """``tl.auto`` against tuned plain training, and against the tutorials' chains at the same cost and size.
 
-    python benchmarks/auto.py [digits lenet text] [--seeds 5] [--scale 1] [--out runs/auto]
+    python benchmarks/auto.py [digits lenet text] [--seeds 5] [--scale 1] [--limit both] [--out runs/auto]
 
-Every arm spends the same FLOPs. ``auto`` without a constraint is held against ``auto`` over plain training
-alone (its rates by the same successive halving); ``auto`` with ``bytes=`` against the chains that the
+Every arm spends the same FLOPs. Without a limit: ``auto`` against ``auto`` over plain training alone (its
+rates by the same successive halving). With one: ``auto`` with ``bytes=`` against the chains that the
 tutorials write by hand for that size, each with the whole budget, the best of them by its mean over the
-seeds. ``--scale``: a part of each budget. With ``--clock`` digits are also searched by the clock, to see how
+seeds. ``--limit with`` or ``without``: one of the two; the record keeps what it says of the other.
+``--scale``: a part of each budget. With ``--clock`` digits are also searched by the clock, to see how
 well minutes are kept. Every piece is kept in ``--out``: the same command goes on where it stopped.
 """
 
@@ -159,36 +160,62 @@ def brief(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in ("key", "metric", "test", "bytes", "latency_ms", "cost")}
 
 
-def summary(case: Case, pieces: dict[str, list[dict[str, Any]]], seeds: list[int]) -> dict[str, Any]:
-    """The arms side by side, seed by seed."""
-    auto, plain, sized = ([one["chosen"] for one in pieces[arm]] for arm in ("auto", "plain", "sized"))
-    score = {arm: [row["test"] for row in rows] for arm, rows in
-             (("auto", auto), ("plain", plain), ("sized", sized))}  # fmt: skip
-    hand = {name: [row["test"] for row in pieces[name]] for name in chains(case)}
-    best = max(hand, key=lambda name: statistics.fmean(hand[name]))
+Pieces = dict[str, list[dict[str, Any]]]
+"""What each arm has reached, seed by seed."""
+
+
+def tests(rows: list[dict[str, Any]]) -> list[float]:
+    """Test metrics, of searches or of single runs."""
+    return [row.get("chosen", row)["test"] for row in rows]
+
+
+def without_limit(case: Case, pieces: Pieces) -> dict[str, Any]:
+    """``auto`` and tuned plain training."""
+    auto, plain = ([one["chosen"] for one in pieces[arm]] for arm in ("auto", "plain"))
     return {
-        "about": case.about,
-        "seeds": seeds,
         "budget": case.budget,
         "unit": "plain epochs, each arm",
+        "seeds": list(range(len(auto))),
         "spent": [one["spent"] / one["budget"] for one in pieces["auto"]],
         "trials": [one["rows"] for one in pieces["auto"]],
-        "auto, test": spread(score["auto"]),
-        "tuned plain, test": spread(score["plain"]),
-        "auto to tuned plain": difference(score["auto"], score["plain"]),
-        "bytes": case.bytes,
-        "auto at that size, test": spread(score["sized"]),
-        "chains at that size, test": {name: spread(values) for name, values in hand.items()},
-        "best chain": best,
-        "auto to the best chain": difference(score["sized"], hand[best]),
-        "auto's files": [row["bytes"] for row in sized],
-        "chains' files": {name: [row["bytes"] for row in pieces[name]] for name in hand},
+        "auto, test": spread(tests(pieces["auto"])),
+        "tuned plain, test": spread(tests(pieces["plain"])),
+        "auto to tuned plain": difference(tests(pieces["auto"]), tests(pieces["plain"])),
         "file, plain over auto": [b["bytes"] / a["bytes"] for a, b in zip(auto, plain, strict=True)],
         "choices": [brief(row) for row in auto],
-        "choices at that size": [brief(row) for row in sized],
         "plain": [brief(row) for row in plain],
+    }
+
+
+def with_limit(case: Case, pieces: Pieces) -> dict[str, Any]:
+    """``auto`` and the chains at a size."""
+    sized, hand = [one["chosen"] for one in pieces["sized"]], chains(case)
+    best = max(hand, key=lambda name: statistics.fmean(tests(pieces[name])))
+    return {
+        "budget": case.budget,
+        "unit": "plain epochs, each arm",
+        "seeds": list(range(len(sized))),
+        "bytes": case.bytes,
+        "spent": [one["spent"] / one["budget"] for one in pieces["sized"]],
+        "trials": [one["rows"] for one in pieces["sized"]],
+        "auto, test": spread(tests(pieces["sized"])),
+        "chains, test": {name: spread(tests(pieces[name])) for name in hand},
+        "best chain": best,
+        "auto to the best chain": difference(tests(pieces["sized"]), tests(pieces[best])),
+        "auto's files": [row["bytes"] for row in sized],
+        "chains' files": {name: [row["bytes"] for row in pieces[name]] for name in hand},
+        "choices": [brief(row) for row in sized],
+        "chains": {name: tests(pieces[name]) for name in hand},
         "dropped": [one["dropped"] for one in pieces["sized"]],
     }
+
+
+def recorded(name: str, about: str, limit: str, part: dict[str, Any]) -> None:
+    """Write one part of the record; the others stay."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    entry = results.setdefault(name, {}) | {"about": about, limit: part}
+    results |= {name: entry, "machine": {"torch": torch.__version__, "threads": 1}}
+    RESULTS.write_text(json.dumps(results, indent=1, default=str) + "\n")
 
 
 def main() -> None:
@@ -197,6 +224,7 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", default=list(CASES))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="a part of each budget")
+    parser.add_argument("--limit", choices=("with", "without", "both"), default="both")
     parser.add_argument("--clock", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("runs/auto"))
     given = parser.parse_args()
@@ -205,27 +233,25 @@ def main() -> None:
         case = dataclasses.replace(CASES[name], budget=given.scale * CASES[name].budget)
         folder = given.out / f"{name}-{case.budget:g}"
         folder.mkdir(parents=True, exist_ok=True)
-        searches = ("auto", "plain", "sized", *(("clock",) if given.clock and name == "digits" else ()))
-        for seed in range(given.seeds):
-            seeds = list(range(seed + 1))
-            pieces = {arm: [searched(case, s, arm, folder) for s in seeds] for arm in searches}
-            pieces |= {arm: [by_hand(case, s, arm, folder) for s in seeds] for arm in chains(case)}
-            results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-            results |= {
-                name: summary(case, pieces, seeds),
-                "machine": {"torch": torch.__version__, "threads": 1},
-            }
-            if "clock" in pieces:
-                kept = [one["spent"] / one["budget"] for one in pieces["clock"]]
-                results["clock"] = {"minutes": MINUTES, "spent": kept, "seeds": seeds}
+        runs = dict.fromkeys(("auto", "plain", "sized"), searched) | dict.fromkeys(chains(case), by_hand)
+        parts = {
+            "without a limit": (without_limit, ("auto", "plain")),
+            "with a limit": (with_limit, ("sized", *chains(case))),
+        }
+        for limit in (limit for limit in parts if given.limit in ("both", limit.split()[0])):
+            summary, arms = parts[limit]
+            pieces: Pieces = {arm: [] for arm in arms}
+            for seed in range(given.seeds):
+                for arm in arms:
+                    pieces[arm].append(runs[arm](case, seed, arm, folder))
+                recorded(name, case.about, limit, summary(case, pieces))
+                print(name, limit, seed, {arm: tests(rows) for arm, rows in pieces.items()}, flush=True)
+        if given.clock and name == "digits":
+            kept = [searched(case, seed, "clock", folder) for seed in range(given.seeds)]
+            spent = [one["spent"] / one["budget"] for one in kept]
+            results = json.loads(RESULTS.read_text())
+            results["clock"] = {"minutes": MINUTES, "spent": spent, "seeds": list(range(given.seeds))}
             RESULTS.write_text(json.dumps(results, indent=1, default=str) + "\n")
-            print(
-                name,
-                seed,
-                results[name]["auto to tuned plain"],
-                results[name]["auto to the best chain"],
-                flush=True,
-            )
 
 
 if __name__ == "__main__":
