@@ -57,9 +57,10 @@ def auto(
     """Search recipes and chains for the model to ship, and say why it is the one.
 
     Every trial ends in a delivered model: trained, shrunk, packed, read back, measured. Trials have half of
-    the budget (a quarter under ``bytes``), and get longer from rung to rung (successive halving; points drawn by Optuna); plain training
-    is in every rung. The rest trains the winner on, from the weights of its trial. A candidate that the model
-    does not accept, or that fails, is dropped with its reason; a fault of the machine ends the search.
+    the budget, under ``bytes`` a quarter, and get longer from rung to rung (successive halving; points drawn
+    by Optuna); plain training is in every rung. The rest trains the winner on, from the weights of its trial.
+    A candidate that the model does not accept, or that fails, is dropped with its reason; a fault of the
+    machine ends the search.
 
     Args:
         model: the model, or a :class:`Task` with its loss; it is left alone, all trials start from its
