@@ -179,8 +179,8 @@ def replaying(model: nn.Module, outputs: dict[str, Any]) -> Generator[None]:
 
 
 def whole(value: Tensor) -> Tensor:
-    """A copy that may be written to; a blank stays one."""
-    return value if value.numel() > 1 and not any(value.stride()) else value.clone()
+    """A copy that may be written to."""
+    return value.clone(memory_format=torch.contiguous_format)
 
 
 def blank(value: Tensor) -> Tensor:
