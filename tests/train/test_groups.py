@@ -85,6 +85,28 @@ def test_a_glob_that_names_them_reaches_the_logits(name):
     assert {decays[0.25] for decays in seen} == {18}
 
 
+def test_an_option_that_the_optimizer_does_not_have_is_refused_before_training():
+    """torch would keep it in the group and never read it."""
+    x = torch.randn(8, 6)
+    for optimizer, options, others in (
+        (torch.optim.SGD, {"wieght_decay": 0.1}, "nesterov, optimizer, weight_decay"),
+        (torch.optim.SGD, {"momentum": 0.9, "optimizer": torch.optim.Adam}, "amsgrad, betas"),
+        (tl.optim.Muon, {"block": 2}, "betas, blocks"),
+    ):
+        with pytest.raises(SelectionError, match=f"has no option .*for '0.weight'.*{others}"):
+            tl.fit(
+                net(), (x, (x[:, 0] > 0).long()), groups={"0.weight": options, "*": {}}, epochs=1,
+                optimizer=functools.partial(optimizer, lr=0.1), progress=False,
+            )  # fmt: skip
+
+
+def test_an_option_for_a_lifts_coordinates_is_one_of_their_optimizer():
+    sgd, x = functools.partial(torch.optim.SGD, lr=0.1), torch.randn(8, 6)
+    groups = {"*logit": {"betas": (0.5, 0.9)}, "*": {"momentum": 0.9}}  # Adam moves the logits
+    data, lift = (x, (x[:, 0] > 0).long()), tl.lifts.Precision()
+    tl.fit(net(), data, recipe=lift, groups=groups, optimizer=sgd, epochs=1, progress=False)
+
+
 @pytest.mark.parametrize("name", MASKED)
 def test_a_glob_that_nothing_has_is_refused_before_training(name):
     with pytest.raises(SelectionError, match="'\\*logits' matches nothing"):

@@ -55,7 +55,7 @@ def select(names: Iterable[N], where: str, who: str) -> list[N]:
 
 def closest_names(where: str, names: Iterable[str]) -> str:
     """One sentence that helps: the closest names, or the first few there are."""
-    labels = [name.label if isinstance(name, Name) else name for name in names]
+    labels = list(dict.fromkeys(name.label if isinstance(name, Name) else name for name in names))
     close = difflib.get_close_matches(where, labels, n=5, cutoff=0.4)
     shown = close or labels[:12]
     more = ", …" if len(labels) > len(shown) else ""

@@ -13,12 +13,13 @@ from torch import nn
 
 from torchlift.core import Batch, Fit, Problem, Supervised, Task, named, nodes
 from torchlift.core.node import Coordinate, lift_coordinates
-from torchlift.core.selection import Groups, check_globs
+from torchlift.core.selection import Groups, check_globs, reaches
 from torchlift.errors import DataError, SelectionError, TorchliftError
 from torchlift.loss import evaluating, output, split
 from torchlift.methods.recipe import Recipe
 from torchlift.train import rng
 from torchlift.train.batches import Accumulated, Source, Tensors, example, source
+from torchlift.train.optimizers import OptimizerFactory, unbound
 from torchlift.train.settings import Settings
 from torchlift.tree import each, leaves, move
 
@@ -199,18 +200,41 @@ def refuse(recipe: Recipe, task: Task, data: Source, seed: int) -> None:
         raise SelectionError(f"{recipe.name} is not for this model: {reason}")
 
 
-def check_groups(recipe: Recipe, task: Task, data: Source, seed: int, groups: Groups) -> None:
-    """Globs of the user's options that no fit of the recipe has a parameter for are errors, before any."""
-    lifts = recipe.lifts()
+def check_groups(
+    recipe: Recipe, task: Task, data: Source, seed: int, groups: Groups, optimizer: OptimizerFactory
+) -> None:
+    """Globs of the user's options that no fit of the recipe has a parameter for are errors, before any; so
+    are options of the weights that their optimizer does not have: torch would keep and never read them."""
+    coordinates, lifts = list(parameter_names(task)), recipe.lifts()
+    for glob, options in groups.items():
+        if any(reaches(glob, name, coordinate) for name, coordinate in coordinates):
+            check_option_names(glob, options, options.get("optimizer", optimizer))
     if lifts is None:
         return  # a function: what its fits did not have is said at the end
     with rng.scope(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        coordinates = list(parameter_names(task))
         for lift in lifts:
             with contextlib.suppress(TorchliftError):  # the lift of a later stage, perhaps
                 coordinates += parameter_names(lift.lift(copy.deepcopy(task), DryRun(data, 1)))
     check_globs(groups, coordinates)
+
+
+def check_option_names(glob: str, options: Mapping[str, Any], factory: OptimizerFactory) -> None:
+    """An error for an option that an optimizer of torch's or ours does not know; of others nobody knows."""
+    kind = unbound(factory)
+    if not inspect.isclass(kind) or kind.__module__.partition(".")[0] not in ("torch", "torchlift"):
+        return
+    try:
+        optimizer = factory([nn.Parameter(torch.zeros(1, 1))])
+    except (TypeError, ValueError):
+        return  # what is wrong with it is said when it is needed
+    known = {"optimizer", "lr_factor", *optimizer.defaults}
+    for name in options:
+        if name not in known:
+            others = ", ".join(sorted(known))
+            raise SelectionError(
+                f"groups: {kind.__name__} has no option {name!r} (for {glob!r}); there are {others}."
+            )
 
 
 def parameter_names(problem: Problem) -> Iterator[tuple[str, Coordinate | None]]:

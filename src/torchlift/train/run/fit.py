@@ -185,7 +185,7 @@ def fit(
     example = check_run(task, data, runner.device, valid=held_out, test=tested)
     refuse(recipe, task, data, seed)
     if groups:
-        check_groups(recipe, task, data, seed, groups)
+        check_groups(recipe, task, data, seed, groups, arguments["optimizer"])
     arguments["named_metrics"] = named_metrics
     arguments["unit"], arguments["settings"] = plain_epoch(task, data, runner), settings_of(arguments)
     folder, store = None if out is None else Path(out), None
