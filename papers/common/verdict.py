@@ -8,8 +8,8 @@ the difference of their means is larger than its standard error.
 * **partly**: some checks hold; or all, in a record of fewer epochs, images or seeds, or of settings that the
   paper does not print.
 * **not reproduced**: no check holds.
-* **not run**: there is no record of this experiment. A stand-in, another network on other data, is shown, and
-  decides nothing.
+* **not run**: there is no record of this experiment. What is shown instead decides nothing: a small run, of less
+  than a tenth of the published training (epochs times images), or a stand-in, another network on other data.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from papers.common.protocol import Protocol
+from papers.common.protocol import WHOLE, Protocol
 
 Record = Mapping[str, Any]
 ENOUGH_SEEDS = 3
@@ -142,6 +142,10 @@ def verdict(published: Protocol, record: Record | None) -> Verdict:
     if not decided:
         return Verdict("not run", "the record holds nothing to compare", checks)
     smaller = less(published, record)
+    if part_of(published, record) < WHOLE:
+        return Verdict(
+            "not run", f"a small run only: {sum(decided)} of {len(checks)} checks hold{smaller}", checks
+        )
     if not any(decided):
         return Verdict("not reproduced", f"0 of {len(decided)} checks hold" + smaller, checks)
     if all(decided) and len(decided) == len(checks) and not smaller:
@@ -149,17 +153,27 @@ def verdict(published: Protocol, record: Record | None) -> Verdict:
     return Verdict("partly", f"{sum(decided)} of {len(checks)} checks hold" + smaller, checks)
 
 
-def less(published: Protocol, record: Record) -> str:
-    """What a record has less of than what was published; empty where nothing."""
-    told: list[str] = []
-    if record.get("partial"):
-        told.append(str(record["partial"]))
+def sizes(published: Protocol, record: Record) -> dict[str, tuple[float, float]]:
+    """Epochs and images of the command that made a record, where they are less than the paper's; and these."""
     words = str(record.get("command", "")).split()
+    found: dict[str, tuple[float, float]] = {}
     for name, own in (("epochs", published.epochs), ("images", published.images)):
         if f"--{name}" in words and own is not None:
             used = float(words[words.index(f"--{name}") + 1])
             if used < own:
-                told.append(f"{used:,.10g} of {own:,.0f} {name}")
+                found[name] = used, own
+    return found
+
+
+def part_of(published: Protocol, record: Record) -> float:
+    """The part of the published training that a record has: epochs times images."""
+    return math.prod(used / own for used, own in sizes(published, record).values())
+
+
+def less(published: Protocol, record: Record) -> str:
+    """What a record has less of than what was published; empty where nothing."""
+    told = [str(record["partial"])] if record.get("partial") else []
+    told += [f"{used:,.10g} of {own:,.0f} {name}" for name, (used, own) in sizes(published, record).items()]
     seeds = len(record.get("seeds") or [])
     if published.seeds and seeds < ENOUGH_SEEDS:
         told.append(f"{seeds} seed{'s' if seeds > 1 else ''}")

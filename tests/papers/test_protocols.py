@@ -225,7 +225,9 @@ def record(**more):
 
 
 def block(*checks, **more):
-    return protocols.Protocol("s", "Table 1", "claim", entry="x", checks=checks, epochs=10, seeds=3, **more)
+    return protocols.Protocol(
+        "s", "Table 1", "claim", entry="x", checks=checks, epochs=10, images=100, seeds=3, **more
+    )
 
 
 ABOVE = {"claim": "above", "ours": "model=a, b | test", "above": "model=c | test"}
@@ -243,6 +245,9 @@ MISSING = {"claim": "missing", "ours": "model=d | test", "below": "model=c | tes
         ([MISSING], {}, "not run"),
         ([ABOVE], {"seeds": [0]}, "partly"),
         ([ABOVE], {"command": "torchlift reproduce x --epochs 5"}, "partly"),
+        ([ABOVE], {"command": "torchlift reproduce x --epochs 0.5"}, "not run"),
+        ([BELOW], {"command": "torchlift reproduce x --epochs 5 --images 10"}, "not run"),
+        ([ABOVE], {"command": "torchlift reproduce x --epochs 5 --images 30"}, "partly"),
         ([ABOVE], {"partial": "half of it"}, "partly"),
         ([ABOVE], {"stand_in": True}, "not run"),
         ([ABOVE], {"seeds": [0, 1]}, "partly"),
@@ -254,6 +259,12 @@ def test_the_rule(checks, more, word):
 
 def test_settings_that_are_not_the_papers_are_partly_at_most():
     assert verdict(block(ABOVE, differs="our data"), record()).word == "partly"
+
+
+def test_a_small_run_is_shown_and_decides_nothing():
+    said = verdict(block(ABOVE, BELOW), record(command="torchlift reproduce x --epochs 1 --images 20"))
+    assert said.why == "a small run only: 1 of 2 checks hold; 1 of 10 epochs, 20 of 100 images"
+    assert [one.holds for one in said.checks] == [True, False]
 
 
 def test_what_was_not_run_says_why():
