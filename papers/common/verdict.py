@@ -8,8 +8,9 @@ the difference of their means is larger than its standard error.
 * **partly**: some checks hold; or all, in a record of fewer epochs, images or seeds, or of settings that the
   paper does not print.
 * **not reproduced**: no check holds.
-* **not run**: there is no record of this experiment. What is shown instead decides nothing: a small run, of less
-  than a tenth of the published training (epochs times images), or a stand-in, another network on other data.
+* **not run**: there is no record of this experiment. What is shown instead decides nothing: a small run, of
+  less than a tenth of the published training (epochs times images), or a stand-in, another network on other
+  data.
 """
 
 import dataclasses
@@ -154,7 +155,7 @@ def verdict(published: Protocol, record: Record | None) -> Verdict:
 
 
 def sizes(published: Protocol, record: Record) -> dict[str, tuple[float, float]]:
-    """Epochs and images of the command that made a record, where they are less than the paper's; and these."""
+    """Epochs and images of a record's command beside the paper's, where they are fewer."""
     words = str(record.get("command", "")).split()
     found: dict[str, tuple[float, float]] = {}
     for name, own in (("epochs", published.epochs), ("images", published.images)):
