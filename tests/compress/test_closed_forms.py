@@ -236,6 +236,27 @@ def test_mask_and_grid_in_one_pass() -> None:
     assert quadratic.relative(gridded.weight) < quadratic.relative(rough)
 
 
+def test_a_mask_takes_what_costs_least_and_the_rest_makes_up_for_it() -> None:
+    """What costs least becomes zero; the columns behind it are the best given all that is fixed."""
+    quadratic = problem(*layer(rows=3, columns=8))
+    hessian, best = quadratic.hessian[0], quadratic.solve()[0]
+    (found,), (kept,) = feedback(best[None], Factored.of(quadratic.hessian), sparsity=0.5)
+    order = hessian.diagonal().argsort(descending=True).tolist()
+    value, cost = best.clone(), torch.empty_like(best)
+    for place, j in enumerate(order):  # what it costs to take w_j away when only later columns may move
+        free = order[place:]
+        cost[:, j] = best[:, j].square() / torch.linalg.inv(hessian[free][:, free])[0, 0]
+    assert int((~kept).sum()) == 12
+    assert float(cost[~kept].max()) <= float(cost[kept].min())
+    for place, j in enumerate(order):
+        fixed, free = order[: place + 1], order[place + 1 :]
+        value[:, j] = torch.where(kept[:, j], value[:, j], 0.0)
+        if free:
+            error = (value - best)[:, fixed] @ hessian[fixed][:, free]
+            value[:, free] = best[:, free] - error @ torch.linalg.inv(hessian[free][:, free])
+    torch.testing.assert_close(found, value)
+
+
 def test_a_coordinate_sweep_never_loses() -> None:
     x, y, w = layer(rows=3, columns=40, samples=200)
     quadratic = problem(x, y, w)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 import torchlift as tl
 from any_models import ANY, any_model
+from forked import python
 from torchlift.channels.folding import fold_norms
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.distance import output_error
@@ -70,6 +72,16 @@ def test_bits_are_recorded_and_better_than_rounding() -> None:
         assert small.error == pytest.approx(output_error(model, small.model, [(x,)]), rel=1e-3)
         assert small.error < 0.5 * output_error(model, rounded(model, bits), [(x,)])
     assert errors[3].bytes < errors[4].bytes < tl.deploy.measure(model, x[:1], repeats=1).file_bytes
+
+
+@pytest.mark.parametrize("samples", [8, 64])
+@pytest.mark.parametrize("bits", [8, 4, 3, 2])
+def test_inputs_never_seen_are_no_worse_than_with_rounding(samples: int, bits: int) -> None:
+    """However few samples there are: the pull to the weights that were trained holds what they do not say."""
+    model, unseen = image_net(), torch.randn(256, 3, 8, 8, generator=torch.Generator().manual_seed(2))
+    small = compress(model, images(samples), bits=bits).model
+    plain = rounded(fold_norms(model, (unseen[:2],)), bits)
+    assert output_error(model, small, [(unseen,)]) < output_error(model, plain, [(unseen,)])
 
 
 def test_channels_go_and_readers_make_up_for_them() -> None:
@@ -203,6 +215,44 @@ def test_a_mobile_network(options: dict[str, Any]) -> None:
     assert all(row.error is not None and not row.why for row in small.rows)
 
 
+def grouped(layers: list[tuple[int, int, int]], groups: int) -> nn.Module:
+    """Convolutions (inputs, outputs, kernel), each in so many groups."""
+    convolutions = [nn.Conv2d(a * groups, b * groups, k, groups=groups) for a, b, k in layers]
+    return nn.Sequential(*(m for conv in convolutions for m in (conv, nn.ReLU())))[:-1].eval()
+
+
+@pytest.mark.parametrize("options", [{"bits": 3}, {"sparsity": 0.5}, {"bits": 4, "group": 32}], ids=str)
+def test_groups_of_a_convolution_are_compressed_as_networks_apart(options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    layers = [(2, 32, 3), (32, 3, 1)]
+    whole, halves = grouped(layers, 2), [grouped(layers, 1) for _ in range(2)]
+    with torch.no_grad():
+        for name, p in whole.named_parameters():
+            p.copy_(torch.cat([dict(half.named_parameters())[name] for half in halves]))
+    x = torch.randn(32, 4, 6, 6)
+    together = compress(whole, x, **options).model
+    apart = [compress(half, part, **options).model for half, part in zip(halves, x.chunk(2, 1), strict=True)]
+    for name, p in together.named_parameters():
+        own = torch.cat([dict(half.named_parameters())[name] for half in apart])
+        torch.testing.assert_close(p, own, atol=1e-4, rtol=1e-3)
+
+
+def test_a_grouped_convolution_loses_whole_groups() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3, groups=4), nn.ReLU(), nn.Conv2d(16, 4, 1)
+    ).eval()
+    x = images()
+    small = compress(model, x, ratio=0.25)
+    assert [tuple(small.model[k].weight.shape) for k in (0, 2, 4)] == [
+        (12, 3, 3, 3),
+        (12, 4, 3, 3),
+        (4, 12, 1, 1),
+    ]
+    assert small.model[2].groups == 3
+    assert small.error < 0.5 * output_error(model, tl.deploy.prune(model, x[:2], 0.25), [(x,)])
+
+
 def test_attention_of_a_users_class_loses_heads_and_is_read_back() -> None:
     class Reader(nn.Module):
         def __init__(self) -> None:
@@ -319,6 +369,32 @@ def test_a_call_is_resumed_at_the_layer_it_was_at(tmp_path: Path, monkeypatch: p
     with pytest.raises(CheckpointError, match="another model, data or targets"):
         compress(model, x, out=tmp_path, resume=True, bits=4)
     resumed = compress(model, x, out=tmp_path, resume=True, **options).model
+    for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+KILLED = """
+import os, signal, sys, torch, torchlift as tl
+from torchlift.compress.journal import StepJournal
+sys.path.insert(0, sys.argv[2])
+from test_compress import compress, image_net, images
+step = StepJournal.__call__
+def killed(self, compute):
+    if self.number == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, compute)
+StepJournal.__call__ = killed
+compress(image_net(), images(32), out=sys.argv[1], bits=3, ratio=0.25)
+"""
+
+
+def test_a_killed_process_is_resumed_by_another(tmp_path: Path) -> None:
+    killed = python("-c", KILLED, str(tmp_path), str(Path(__file__).parent))
+    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+    assert len(list((tmp_path / "layers").glob("*.safetensors"))) == 5
+    model, x = image_net(), images(32)
+    whole = compress(model, x, bits=3, ratio=0.25).model
+    resumed = compress(model, x, out=tmp_path, resume=True, bits=3, ratio=0.25).model
     for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(a, b)
 
