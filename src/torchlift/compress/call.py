@@ -28,6 +28,7 @@ from torchlift.core import matches, select
 from torchlift.core.weights import computed
 from torchlift.data.loading import load
 from torchlift.deploy.card import schema_card
+from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.packed.trees import FORWARD, hooks
 from torchlift.train.engines import best_device, usable_device
@@ -77,7 +78,8 @@ def compress(
     ``where``: a glob on the names of weights to compress; ``keep``: globs of those to leave alone.
     ``group``: 32, 64
     or 128 inputs of a row share a step. ``valid`` and ``metric(model, batch)`` add a figure to the card. With
-    ``out=`` a folder, the call can be resumed when interrupted, and leaves ``model.tl`` and ``card.json``.
+    ``out=`` a folder, the call can be resumed when interrupted, or polished later, and leaves ``model.tl``
+    and ``card.json``.
     ``card``: of the given model; what it says of inputs and outputs is in the file, for ``predict``. Splits
     of ``tl.data`` say it themselves.
     """
@@ -101,9 +103,8 @@ def compress(
     folder = None if out is None else Path(out)
     if folder is not None and folder.exists() and not folder.is_dir():
         raise TorchliftError(f"out= is a folder; {folder} is a file.")
-    settings = {
+    settings = {  # polishing comes after all steps of the journal
         **dataclasses.asdict(targets),
-        "polish": polish,
         "sweeps": sweeps,
         "where": where,
         "keep": list(keep),
@@ -119,7 +120,9 @@ def compress(
     try:
         state, sensitivity = compressed(sweep, beside(about, targets), sweeps, score)
         if polish:
-            state = dataclasses.replace(state, work=polished(sweep, state.work, calibration, polish))
+            work = polished(sweep, state.work, calibration, polish)
+            if targets.bytes is None or file_size(work) <= targets.bytes:  # moved levels may take more bytes
+                state = dataclasses.replace(state, work=work)
     finally:
         bar.stop()
     if not foldable and has_norms(state.work):

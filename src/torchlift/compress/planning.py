@@ -236,7 +236,8 @@ def nearly_equal(sweep: Sweep, state: SweepState, targets: Targets) -> tuple[Swe
 def within_bytes(
     sweep: Sweep, state: SweepState, targets: Targets, sweeps: int
 ) -> tuple[SweepState, Sensitivity]:
-    """The best of a few ratios of cut channels, each with the bits that the bytes leave it."""
+    """The best of a few ratios of cut channels, each with the bits that the bytes leave it; ratios grow as
+    long as outputs come nearer."""
     limit = targets.bytes or 0
     best: tuple[float, SweepState, Sensitivity] | None = None
     failure: TorchliftError | None = None
@@ -247,8 +248,9 @@ def within_bytes(
             failure = error
             continue
         apart = sweep.output_error(done.work)
-        if best is None or apart < best[0]:
-            best = apart, done, sensitivity
+        if best is not None and apart >= best[0]:
+            break
+        best = apart, done, sensitivity
     if best is None:
         assert failure is not None
         raise failure
@@ -266,8 +268,8 @@ def ratios_for(sweep: Sweep, state: SweepState, limit: int, targets: Targets) ->
         return [0.0]
     left = {r: costs.parameters(first_roots(channels.free, r)) for r in RATIOS}
     wanted = [targets.bits] if targets.bits else [1.5, 2.0, 3.0]
-    ratios = [min((r for r in RATIOS if 8 * limit / left[r] >= bits), default=RATIOS[-1]) for bits in wanted]
-    return list(dict.fromkeys(ratios))
+    ratios = {min((r for r in RATIOS if 8 * limit / left[r] >= bits), default=RATIOS[-1]) for bits in wanted}
+    return sorted(ratios)
 
 
 def first_roots(free: list[Coupling], ratio: float) -> Tensor:
