@@ -133,7 +133,7 @@ def cut_record(owner: nn.Module, leaf: str, shape: torch.Size, lost: Mapping[int
 
 
 def check_optimizer(optimizer: Optimizer | None) -> None:
-    """Refuse optimizers whose state cannot be cut slice by slice."""
+    """Raise for optimizers whose state cannot be cut slice by slice."""
     if optimizer is None:
         return
     odd = any(

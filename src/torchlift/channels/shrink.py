@@ -24,7 +24,7 @@ from torchlift.channels.surgery import FIXED_SIZE, Surgery, operate, runs, surge
 
 log = logging.getLogger(__name__)
 
-REFUSED = "cutting it would change the output: left as it is"
+CHANGES_OUTPUT = "cutting it would change the output: left as it is"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,10 +121,10 @@ def decided(
             return small if all(same_function(twin, running, x) for x in (inputs, *shapes())) else None
         return small if difference(twin, running, [inputs]) < float("inf") else None
 
-    refused: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     while True:
         blocked_groups = [
-            dataclasses.replace(c, blocked=refused.get(k, c.blocked)) for k, c in enumerate(groups)
+            dataclasses.replace(c, blocked=reasons.get(k, c.blocked)) for k, c in enumerate(groups)
         ]
         verdicts = proof.verdicts(blocked_groups, round_to)
         active = [k for k, verdict in enumerate(verdicts) if verdict.cut]
@@ -137,7 +137,7 @@ def decided(
             return attempt(surgery([verdicts[k] for k in some], proof)) is not None
 
         for k in culprits(active, fine):
-            refused[k] = REFUSED if runs(model, trace, [groups[k]], inputs, output) else FIXED_SIZE
+            reasons[k] = CHANGES_OUTPUT if runs(model, trace, [groups[k]], inputs, output) else FIXED_SIZE
 
 
 def counting(model: nn.Module, output: Output | Literal["all"]) -> nn.Module:

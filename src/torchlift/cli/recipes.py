@@ -37,7 +37,7 @@ def build_recipe(name: str, maker: Maker, settings: Mapping[str, Any]) -> Any:
         if key not in fields:
             raise unknown_name(f"--set: {name}'s field", key, fields)
     hints = type_hints(maker)
-    refuse_tensors(name, maker, hints, settings)
+    check_no_tensors(name, maker, hints, settings)
     values = {key: convert(f"--set {key}", value, hints.get(key, Any)) for key, value in settings.items()}
     try:
         return maker(**values)
@@ -49,7 +49,7 @@ def build_recipe(name: str, maker: Maker, settings: Mapping[str, Any]) -> Any:
         raise ValueError(f"recipe {name}: {error}") from error
 
 
-def refuse_tensors(name: str, maker: Maker, hints: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+def check_no_tensors(name: str, maker: Maker, hints: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Data that are needed or given: a flag holds none. A method's data do not count in comparing it."""
     fields = dataclasses.fields(maker) if is_method(maker) else ()
     data = {field.name for field in fields if not field.compare}

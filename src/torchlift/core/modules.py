@@ -29,7 +29,7 @@ class ModuleLift(Lift):
     def nodes(self, modules: Mapping[str, nn.Module]) -> Mapping[str, Node]:
         """A node for each module to lift, made around it; modules left out stay as they are."""
 
-    def refuses(self, module: nn.Module) -> str | None:
+    def accepts_module(self, module: nn.Module) -> str | None:
         """Why a module cannot be lifted, or None. A glob passes over such modules if it finds others."""
         del module
         return None
@@ -57,7 +57,8 @@ class ModuleLift(Lift):
         matched = {name: body.get_submodule(name) for name in select(names, self.where, repr(self))}
         tied = shares_weights(body) if self.rewrites else set[int]()
         reasons = {
-            name: self.untouchable(module, tied) or self.refuses(module) for name, module in matched.items()
+            name: self.untouchable(module, tied) or self.accepts_module(module)
+            for name, module in matched.items()
         }
         reasons |= {name: "has no entries" for name, one in matched.items() if is_empty(one)}
         liftable = {name: module for name, module in matched.items() if reasons[name] is None}

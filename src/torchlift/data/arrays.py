@@ -70,7 +70,7 @@ def open_arrays(path: Path) -> Arrays:
 
 
 def check_unfolded(path: Path) -> None:
-    """Refuse an archive that unfolds to far more than it is: a megabyte can say gigabytes of zeros."""
+    """Raise for an archive that unfolds to far more than it is: a megabyte can say gigabytes of zeros."""
     with zipfile.ZipFile(path) as archive:
         size = sum(info.file_size for info in archive.infolist())
     if size > UNFOLDED + GROWTH * path.stat().st_size:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchlift.errors import DivergedError, TorchliftError
+from torchlift.errors import BudgetError, DivergedError, TorchliftError
 from torchlift.experiments.arm import Arm, Setup, run_job
 from torchlift.experiments.comparison import Tuning
 from torchlift.experiments.executors import Executor, run_all
@@ -159,7 +159,7 @@ class Candidate:
     journal: Journal | None
 
     def __call__(self) -> float:
-        """Its metric, the more the better; −∞ where it diverges."""
+        """Its metric, the more the better; −∞ where it diverges, or has a step that the budget cannot pay."""
         key = "" if self.journal is None else self.key()
         known = {} if self.journal is None else {row["key"]: row["value"] for row in self.journal.read()}
         if key in known:
@@ -168,7 +168,7 @@ class Candidate:
             result = self.setup.run(self.arm, self.seed, epochs=self.epochs, progress=False)
             score = result.scores["valid"]
             value = score.metric if score.higher_is_better else -score.metric
-        except DivergedError as error:
+        except (DivergedError, BudgetError) as error:
             LOG.warning("compare drops %s: %s", self.name, error)
             value = -math.inf
         if self.journal is not None:
@@ -207,7 +207,9 @@ def best_candidates(
     for label, candidates in several.items():
         best = max(candidates, key=lambda name: means[name])
         if means[best] == -math.inf:
-            raise DivergedError(f"every candidate of {label!r} diverges: lower the rates.")
+            raise DivergedError(
+                f"no candidate of {label!r} came to its end: lower the rates, or raise the budget."
+            )
         tried = {name: means[name] for name in candidates}
         chosen[label] = Tuning(len(candidates), tuple(seeds), {"arm": best}, ("arm",), tried)
     return chosen

@@ -43,7 +43,7 @@ class Tuning:
     searched: tuple[str, ...]
     """The names of what was searched."""
     candidates: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
-    """Their mean metrics on validation data, the more the better; −∞ where one diverged."""
+    """Their mean metrics on validation data, the more the better; −∞ where one could not be trained."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -51,7 +51,8 @@ def priced(
     measured = {name: slowest(arm, arms) for name, arm in arms.items()}
     new = [name for name in dict.fromkeys(measured.values()) if name not in speeds]
     epochs = min(budget, max(1.0, SHORT_RUN * budget))
-    jobs = [partial(setup.run, arms[name], seed, epochs=epochs, progress=False) for name in new]
+    own = {"epochs": epochs, "equal_cost": False, "progress": False}
+    jobs = [partial(setup.run, arms[name], seed, **own) for name in new]
     seconds = run_all(speed, jobs * ROUNDS, executor)
     least = {name: min(seconds[number :: len(new)]) for number, name in enumerate(new)}
     if journal is not None and least and first_process():

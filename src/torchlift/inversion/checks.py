@@ -87,7 +87,7 @@ def as_box(box: Any) -> Box | None:
 
 
 def check_positive(name: str, value: float | None) -> None:
-    """Refuse numbers that are not positive."""
+    """Raise for numbers that are not positive."""
     if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
         raise InversionError(f"tl.invert: {name} must be a positive number, got {value!r}")
 
@@ -137,7 +137,7 @@ def in_range(y: Tensor, activation: Activation) -> Tensor:
 
 
 def check_used(used: Sequence[str], **options: Any) -> None:
-    """Refuse options that would do nothing."""
+    """Raise for options that would do nothing."""
     for name, value in options.items():
         if value is not None and name not in used:
             raise InversionError(f"tl.invert: {name} is an option of {_OF[name]}; leave it out here")

@@ -147,7 +147,7 @@ def forward_states(stages: Sequence[AffineStage], u: Tensor) -> list[Tensor]:
 def agree(
     model: nn.Module, network: Callable[[Tensor], Tensor], shape: Shape, like: Tensor, flat: bool
 ) -> None:
-    """Refuse to go on if what was read does not compute what the model computes."""
+    """Raise if what was read does not compute what the model computes."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, *shape, generator=generator, dtype=torch.float64).to(like)
     with torch.no_grad():

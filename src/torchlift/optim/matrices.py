@@ -106,7 +106,7 @@ def matrix_sides(param: Tensor) -> tuple[int, int]:
 
 
 def check_blocks(owner: str, group: Group) -> None:
-    """Refuse blocks that a matrix of the group cannot be cut into."""
+    """Raise for blocks that a matrix of the group cannot be cut into."""
     count = group["blocks"]
     if not isinstance(count, int) or count < 1:
         raise ValueError(f"{owner}: blocks is a whole number of at least 1, got {count!r}")

@@ -122,7 +122,7 @@ def decoupled_decay(group: Group) -> float:
 
 
 def check_options(owner: str, options: Group) -> None:
-    """Refuse options no method here can work with, in torch's words where torch has them."""
+    """Raise for options no method here can work with, in torch's words where torch has them."""
     lr, eps, decay, betas = (options[key] for key in ("lr", "eps", "weight_decay", "betas"))
     if isinstance(lr, Tensor) and lr.numel() != 1:
         raise ValueError(f"{owner}: Tensor lr must be 1-element, and this one has {lr.numel()}")

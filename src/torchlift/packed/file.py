@@ -482,7 +482,7 @@ def inflated(text: bytes, most: int, engine: Any, what: str) -> bytes:
 
 
 def fits(expected: Tensor, head: tensors.Head) -> None:
-    """Refuse a tensor of another shape or kind than its layer makes."""
+    """Raise for a tensor of another shape or kind than its layer makes."""
     if list(expected.shape) != head.shape:
         raise PackedError(f"a tensor is {tuple(head.shape)} where its layer has {tuple(expected.shape)}.")
     if expected.dtype.is_floating_point != head.kind.is_floating_point or (
@@ -492,7 +492,7 @@ def fits(expected: Tensor, head: tensors.Head) -> None:
 
 
 def check_types(model: nn.Module) -> None:
-    """Refuse a layer whose tensors are of several number types: kernels take them for one."""
+    """Raise for a layer whose tensors are of several number types: kernels take them for one."""
     for module in model.modules():
         name = name_of(module)
         if name is not None and not layer_of(name).container:

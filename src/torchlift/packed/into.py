@@ -201,7 +201,7 @@ class IntoModel:
 
 
 def check_layer_sizes(module: nn.Module) -> None:
-    """Refuse a layer of torch whose weights are not of the shapes that its sizes ask for."""
+    """Raise for a layer of torch whose weights are not of the shapes that its sizes ask for."""
     name = name_of(module)
     if name is None:
         return

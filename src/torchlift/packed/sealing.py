@@ -19,7 +19,7 @@ def seal(content: bytes, key: bytes | None) -> bytes:
 
 
 def check_seal(file: BinaryIO, size: int, kind: int, key: bytes | None) -> None:
-    """Refuse a file that was damaged, or that nobody with the key has sealed; it is read piece by piece."""
+    """Raise for a file that was damaged or that nobody with the key has sealed; it is read piece by piece."""
     if kind not in (CHECKSUM, KEYED):
         raise PackedError(f"a seal of kind {kind} is not known.")
     if key is None and kind == KEYED:
@@ -46,7 +46,7 @@ def check_seal(file: BinaryIO, size: int, kind: int, key: bytes | None) -> None:
 
 
 def check_digest(content: bytes, digest: str) -> None:
-    """Refuse content with another SHA-256 than the one expected."""
+    """Raise for content with another SHA-256 than the one expected."""
     actual = hashlib.sha256(content).hexdigest()
     if not hmac.compare_digest(actual, digest.strip().lower()):
         raise PackedError(f"the digest is {actual}, not digest=: this is another file.")

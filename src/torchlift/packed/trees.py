@@ -90,7 +90,7 @@ class Describer:
 
 
 def check_described(module: nn.Module, twin: nn.Module, where: str, *, deep: bool) -> None:
-    """Refuse a module that is not in all its attributes what its kind and arguments make."""
+    """Raise for a module that is not in all its attributes what its kind and arguments make."""
     if type(module) is not type(twin):
         raise UnlistedError(f"{where} has a {type(module).__name__} where there is a {type(twin).__name__}")
     if names := hooks(module):

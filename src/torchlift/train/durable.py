@@ -447,7 +447,7 @@ class DurableFit(Fit):
         account.spend(flops, seconds)
 
     def same(self, name: str, state: Tree) -> None:
-        """Refuse a record that another recipe made."""
+        """Raise for a record that another recipe made."""
         if state["name"] != name:
             raise CheckpointError(
                 f"fit {self.account.calls} of this folder is {state['name']!r}, but this recipe's is "

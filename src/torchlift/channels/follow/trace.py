@@ -140,7 +140,7 @@ def followed(f: Follower, model: nn.Module, example: Example) -> Any:
 def every_way(f: Follower, model: nn.Module, example: Example) -> Generator[Any]:
     """What a model gives, whatever its code is told where it asks about what depends on the input.
 
-    Where it refuses its input then, it gives nothing; where it fails, or has too many ways, nothing is
+    Where it raises for its input then, it gives nothing; where it fails, or has too many ways, nothing is
     proved.
     """
     constants, ways = f.constants, list[tuple[bool, ...]]([()])
@@ -152,7 +152,7 @@ def every_way(f: Follower, model: nn.Module, example: Example) -> Generator[Any]
         except Exception as error:
             if not constants.forced:
                 raise
-            constants.escaped |= not refuses(error)
+            constants.escaped |= not raised_by_model(error)
             f.stack, f.silent = [], 0
         yield out
         ways += constants.other_ways()
@@ -161,7 +161,7 @@ def every_way(f: Follower, model: nn.Module, example: Example) -> Generator[Any]
     constants.escaped = True
 
 
-def refuses(error: Exception) -> bool:
+def raised_by_model(error: Exception) -> bool:
     """Whether an error was raised by a model's own code, and not by what it called."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     own = str(frame.f_globals.get("__name__")).split(".")[0] not in ("torch", "torchlift")

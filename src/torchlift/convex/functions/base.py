@@ -68,7 +68,7 @@ def samples(x: Tensor) -> Tensor:
 
 
 def check_weight(name: str, alpha: float) -> None:
-    """Refuse weights that are not positive numbers."""
+    """Raise for weights that are not positive numbers."""
     if not 0 < alpha < math.inf:
         raise ConvexError(f"{name}: alpha must be positive and finite, got {alpha}")
 

@@ -41,7 +41,7 @@ class Objective:
         return sum(scores) / len(scores)
 
     def check(self) -> None:
-        """Refuse names that nothing has; what a function draws is seen only in a trial."""
+        """Raise for names that nothing has; what a function draws is seen only in a trial."""
         if isinstance(self.space, Mapping):
             parts = sort_values({**self.fixed, **dict.fromkeys(self.space)}, self.recipe)
             with_options(self.optimizer, parts.optimizer)

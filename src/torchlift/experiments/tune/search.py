@@ -26,7 +26,7 @@ from torchlift.train.run.folder import open_run
 from torchlift.train.run.identity import describe_data, describe_model
 from torchlift.train.run.lock import Lock, claim, claims
 from torchlift.train.run.names import named_optimizer
-from torchlift.train.run.record import Record, flat, headed, read_record, refuse_another, run_id
+from torchlift.train.run.record import Record, check_same_run, flat, headed, read_record, run_id
 from torchlift.train.run.values import as_toml_value
 from torchlift.train.settings import ADAMW, OptimizerFactory
 
@@ -69,7 +69,7 @@ def search(
     and ``join=True`` adds this process to a search that is running. ``first``: a point to try before others.
     ``method="lines"``: one axis of a grid after the other, for separable optimizers such as AvaGrad.
     """
-    refuse_torchrun()
+    check_not_torchrun()
     if valid is None and folds is None:
         raise TorchliftError("search needs validation data, or folds=K to set them aside in turn.")
     check_settings(settings, "tune")
@@ -112,7 +112,7 @@ def search(
     return tuned
 
 
-def refuse_torchrun() -> None:
+def check_not_torchrun() -> None:
     """Trials are shared among workers of the search's own."""
     if processes() > 1:
         raise TorchliftError(
@@ -153,7 +153,7 @@ def open_folder(folder: Path, about: Record, resume: bool, overwrite: bool, join
     old = read_record(folder) if join else None
     if old is not None and old["kind"] == "search":
         lock = claim(folder, shared=True)
-        refuse_another(folder, old, headed("search", old["id"], about))
+        check_same_run(folder, old, headed("search", old["id"], about))
         return lock
     return open_run(folder, "search", lambda: about, resume=resume or join, overwrite=overwrite)
 

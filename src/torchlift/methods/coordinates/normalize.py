@@ -100,7 +100,7 @@ class Normalize(ModuleLift):
         """A node around every layer."""
         return {name: self.node(module) for name, module in modules.items()}
 
-    def refuses(self, module: nn.Module) -> str | None:
+    def accepts_module(self, module: nn.Module) -> str | None:
         """Only layers with a bias can take the fold."""
         if type(module) not in merge.LAYERS:
             return "not a Linear or Conv layer"

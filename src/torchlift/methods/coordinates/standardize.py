@@ -156,7 +156,7 @@ class Standardize(ModuleLift):
         """A node around every layer."""
         return {name: Standardized(module, self.scaled) for name, module in modules.items()}
 
-    def refuses(self, module: nn.Module) -> str | None:
+    def accepts_module(self, module: nn.Module) -> str | None:
         """Only layers linear in all of their inputs have such coordinates."""
         if not takes(module):
             return "not a Linear, or a convolution of one group"

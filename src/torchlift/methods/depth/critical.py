@@ -82,7 +82,7 @@ class CriticalLayer(ModuleLift):
         """The glob."""
         return self.after
 
-    def refuses(self, module: nn.Module) -> str | None:
+    def accepts_module(self, module: nn.Module) -> str | None:
         """Why a layer cannot be two."""
         if type(module) not in (nn.Linear, *CONVOLUTIONS):
             return "not a Linear or a convolution"

@@ -36,7 +36,7 @@ def reduced(
     bends = depth(model, x)
     done, start, banned = Reduced(copy.deepcopy(model), (bends, bends)), bends, dict[str, str]()
     while True:
-        open_, refused = merge_candidates(done.model, x, banned)
+        open_, reasons = merge_candidates(done.model, x, banned)
         free, bent = [s for s in open_ if s.bend is None], [s for s in open_ if s.bend is not None]
         wanted = bool(bent) and (layers is None or bends > layers)
         seen = moments(done.model, x) if wanted and not free else {}
@@ -55,7 +55,7 @@ def reduced(
         done.merged = (*done.merged, spot.layer)
         bends = depth(done.model, x)
     enough = "" if layers is None else f"{layers} that bend are the target"
-    done.kept = refused | {s.layer: enough or not_linear(seen[s.layer], threshold) for s in bent}
+    done.kept = reasons | {s.layer: enough or not_linear(seen[s.layer], threshold) for s in bent}
     done.depth = (start, bends)
     done.model = plain_layers(done.model)
     done.model.train(model.training)
@@ -80,12 +80,12 @@ def merge_candidates(
     """What can be merged as far as the structure goes, and why the rest cannot."""
     shape = flow(model, next(chunks(next(input_pieces(x, model)), 32)))
     every = spots(model, shape)
-    refused = {s.layer: banned.get(s.layer) or s.refusal for s in every if s.refusal or s.layer in banned}
-    refused = {n: why for n, why in refused.items() if any(s.layer == n and s.bend for s in every)}
+    reasons = {s.layer: banned.get(s.layer) or s.reason for s in every if s.reason or s.layer in banned}
+    reasons = {n: why for n, why in reasons.items() if any(s.layer == n and s.bend for s in every)}
     for op in shape.of("activation"):
         if not op.layer:
-            refused[f"{op.name}.{op.function}".strip(".")] = "it bends what is not a layer's own output"
-    return [s for s in every if not s.refusal and s.layer not in banned], refused
+            reasons[f"{op.name}.{op.function}".strip(".")] = "it bends what is not a layer's own output"
+    return [s for s in every if not s.reason and s.layer not in banned], reasons
 
 
 def linearity_score(seen: Moments) -> float:

@@ -25,7 +25,8 @@ class Spot:
     """The layer it can be merged into."""
     block: str = ""
     """The module that is x + activation(layer(x)), and can be one layer."""
-    refusal: str = ""
+    reason: str = ""
+    """Why it cannot be merged."""
 
 
 def spots(model: nn.Module, shape: Flow) -> list[Spot]:
@@ -38,7 +39,7 @@ def spots(model: nn.Module, shape: Flow) -> list[Spot]:
         n for n, module in parts.items() if any(owners[id(p)] > 1 for p in module.parameters(recurse=False))
     }
     after_each_layer = [spot(parts, shape, op) for op in shape.of("layer")]
-    once = [with_refusal(parts, one, calls, shared) for one in after_each_layer]
+    once = [with_reason(parts, one, calls, shared) for one in after_each_layer]
     return [one for one in once if one.bend is not None or one.into or one.block]
 
 
@@ -50,17 +51,17 @@ def spot(parts: dict[str, nn.Module], shape: Flow, op: Op) -> Spot:
         after = shape.next(bend)
     one = Spot(op.name, norms, bend)
     if isinstance(after, str):
-        return dataclasses.replace(one, refusal=f"its output goes to {after}")
+        return dataclasses.replace(one, reason=f"its output goes to {after}")
     if bend is not None and any(True for _ in parts[bend.name].children()):
         kind = type(parts[bend.name]).__name__
         why = f"{bend.function} is called inside {kind}.forward: make it a module of its own"
-        return dataclasses.replace(one, refusal=why)
+        return dataclasses.replace(one, reason=why)
     if after.kind == "layer":
         return dataclasses.replace(one, into=after.name)
     if after.kind == "add" and op.inputs[0] in after.inputs:
         return residual(parts, shape, one, op, after)
     why = "padding comes" if after.function == "pad" else f"{after.function} comes"
-    return dataclasses.replace(one, refusal=f"{why} between it and the next layer")
+    return dataclasses.replace(one, reason=f"{why} between it and the next layer")
 
 
 def through_norms(shape: Flow, after: Op | str) -> tuple[tuple[str, ...], Op | str]:
@@ -78,10 +79,10 @@ def residual(parts: dict[str, nn.Module], shape: Flow, one: Spot, op: Op, plus: 
     names = {one.layer, *one.norms, block, *([one.bend.name] if one.bend else [])}
     if not block or {o.name for o in inside} != names or len(inside) != len(names):
         why = f"the sum is computed in {type(parts[block]).__name__}.forward, with other things"
-        return dataclasses.replace(one, refusal=why)
+        return dataclasses.replace(one, reason=why)
     layer = parts[op.name]
     if isinstance(layer, CONVOLUTIONS) and not keeps_size(layer):
-        return dataclasses.replace(one, refusal="its convolution changes the size of the maps")
+        return dataclasses.replace(one, reason="its convolution changes the size of the maps")
     return dataclasses.replace(one, block=block)
 
 
@@ -94,15 +95,15 @@ def keeps_size(layer: nn.Module) -> bool:
     return same and odd and all(n == 1 for n in (*layer.stride, *layer.dilation)) and layer.groups == 1
 
 
-def with_refusal(parts: dict[str, nn.Module], one: Spot, calls: Counter[str], shared: set[str]) -> Spot:
-    """The spot, with a refusal if its layers are such that they cannot be multiplied."""
-    if one.refusal or not (one.into or one.block):
+def with_reason(parts: dict[str, nn.Module], one: Spot, calls: Counter[str], shared: set[str]) -> Spot:
+    """The spot, with the reason if its layers are such that they cannot be multiplied."""
+    if one.reason or not (one.into or one.block):
         return one
     used = [one.layer, *one.norms, *([one.into] if one.into else []), *([one.bend.name] if one.bend else [])]
     why = next((why for name in used if (why := unfit(name, parts[name], calls, shared))), "")
     if not why and one.into:
         why = why_apart(parts[one.layer], parts[one.into])
-    return dataclasses.replace(one, refusal=why) if why else one
+    return dataclasses.replace(one, reason=why) if why else one
 
 
 def unfit(name: str, module: nn.Module, calls: Counter[str], shared: set[str]) -> str:

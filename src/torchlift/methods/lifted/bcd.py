@@ -212,7 +212,7 @@ class BCD(StateLift):
         """The weight of ‖W‖²: ρ, and what noisy inputs add over so many rows."""
         return self.rho + mu * penalty.lipschitz_v * rows * noise**2 / 2
 
-    def refusal(self, network: Network) -> str | None:
+    def not_streamed(self, network: Network) -> str | None:
         """Why the weights cannot be found from streamed Gram matrices."""
         exact = isinstance(self.rule, Exact)
         majorised = [p for p in network.penalties if not isinstance(p, Classical) and not _square(p)]
@@ -336,7 +336,7 @@ class BCDTask(BlockTask):
     def gather(self, x: Tensor, y: Tensor, states: list[Tensor], shard: Shard) -> None:
         """Add a batch to the normal equations of every layer."""
         network = self.network
-        reason = self.method.refusal(network)
+        reason = self.method.not_streamed(network)
         if reason is not None:
             raise TorchliftError(f"BCD over several batches, or with chunk, cannot have {reason}.")
         self.equations = self.equations or [streamed.none_yet(layer) for layer in network.layers]

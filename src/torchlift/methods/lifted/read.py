@@ -62,7 +62,7 @@ def read(model: nn.Module) -> list[Layer]:
             case nn.Linear():
                 layers.append(DenseLayer(name, module, _take(name, waiting), None))
             case nn.Conv2d() if module.padding_mode == "zeros":
-                _refuse_groups(name, module)
+                _check_groups(name, module)
                 layers.append(Conv(name, module, _take(name, waiting), None))
             case nn.BatchNorm1d() | nn.BatchNorm2d():
                 _read_norm(module, layers, waiting)
@@ -75,11 +75,11 @@ def read(model: nn.Module) -> list[Layer]:
         raise ReadError("lifted: the model must end in a Linear or Conv2d layer whose output enters the loss")
     for layer in layers[:-1]:
         layer.activation = layer.activation or activations.get("linear")
-    _refuse_ties(layers)
+    _check_ties(layers)
     return layers
 
 
-def _refuse_groups(name: str, module: nn.Conv2d) -> None:
+def _check_groups(name: str, module: nn.Conv2d) -> None:
     if module.groups > 1:
         raise NotAChainError(
             f"lifted: {name!r} is a convolution in {module.groups} groups, which exact blocks do not support"
@@ -135,7 +135,7 @@ def _read_activation(name: str, module: nn.Module, layers: list[Layer], waiting:
     layers[-1].source = module
 
 
-def _refuse_ties(layers: Sequence[Layer]) -> None:
+def _check_ties(layers: Sequence[Layer]) -> None:
     """Weights that two layers share would be two variables here, and the last one written back would win."""
     seen: dict[int, str] = {}
     for layer in layers:
@@ -160,7 +160,7 @@ def _refuse_ties(layers: Sequence[Layer]) -> None:
 
 
 def agree(model: nn.Module, network: Callable[[Tensor], Tensor], x: Tensor) -> None:
-    """Refuse to go on if what was read does not compute what the model computes on the first samples."""
+    """Raise if what was read does not compute what the model computes on the first samples."""
     some = x[:_COMPARED]
     try:
         with torch.no_grad(), uncounted():

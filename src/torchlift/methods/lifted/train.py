@@ -76,7 +76,7 @@ def train(
             metric=read_metric,
             seed=seed,
             device=str(device),
-            keep_zeros=False,  # masks on record are refused above; other zeros are weights like all
+            keep_zeros=False,  # masks on record are errors above; other zeros are weights like all
             progress=progress,
         )
         trained, rows, seconds = result.model, result.history, result.seconds

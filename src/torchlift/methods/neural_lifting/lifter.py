@@ -179,8 +179,8 @@ class Lifter(ModuleLift):
         assert isinstance(self.kind, str)
         if not self.learns:
             merge.check_mergeable(module, who)
-        refuses_negative = self.kind == "block" and self.activation == "relu"
-        if refuses_negative and isinstance(last := merge.last_layer(module), SIGNED):
+        nonnegative_inputs_only = self.kind == "block" and self.activation == "relu"
+        if nonnegative_inputs_only and isinstance(last := merge.last_layer(module), SIGNED):
             raise TorchliftError(f"{who}: {residual.NEGATIVE.format(type(last).__name__)}")
         bias = self.learns or isinstance(merge.last_layer(module).bias, Tensor)
         lifter = residual.build_residual(self.kind, shape, self.width, self.activation, bias)

@@ -115,7 +115,7 @@ class RangedActivations(ModuleLift):
         """A quantized activation is a module of its own."""
         return True
 
-    def refuses(self, module: nn.Module) -> str | None:
+    def accepts_module(self, module: nn.Module) -> str | None:
         """Only activations with a range."""
         kinds = (nn.ReLU, *RANGES)
         return None if type(module) in kinds else "is not a ReLU, ReLU6, sigmoid or tanh"

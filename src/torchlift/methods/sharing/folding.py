@@ -37,7 +37,7 @@ def fold_set(problem: Problem, group: str, names: list[str], slots: Slots) -> li
     Left as they are, with the reason: layers that may not be linear in their weight, layers inside a part
     that is still lifted, pruned layers whose zeros differ from the others'.
     """
-    reasons = {name: refusal(problem, slots[name]) for name in names} if len(names) > 1 else {}
+    reasons = {name: why_not_folded(problem, slots[name]) for name in names} if len(names) > 1 else {}
     good = [name for name in names if not reasons.get(name)]
     apart = [
         Fold(group, user_name(n), user_name(n), 1.0, 0.0, reasons.get(n, "")) for n in names if n not in good
@@ -100,7 +100,7 @@ def wrap(problem: Problem, names: Iterable[str], use: Callable[[nn.Module, str],
         setattr(parent.inner if isinstance(parent, Use) else parent, attribute, uses[id(layer)])
 
 
-def refusal(problem: Problem, names: Iterable[str]) -> str:
+def why_not_folded(problem: Problem, names: Iterable[str]) -> str:
     """Why a weight cannot be scaled for good, or nothing."""
     for name in names:
         layer, leaf = owner_of(problem, name)

@@ -8,7 +8,7 @@ from torchlift.core import Fit, Task, matches
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.loss import split
 from torchlift.methods.recipe import Recipe, Started
-from torchlift.methods.sharing.pooling import MapReader, pool, readers, refused
+from torchlift.methods.sharing.pooling import MapReader, pool, readers, why_not_pooled
 from torchlift.tree import like
 
 
@@ -63,7 +63,7 @@ class Pooled(Recipe):
         x = split(next(iter(fit.batches())))[0]
         by_name = {reader.name: reader for reader in readers(task, first_rows(x, task))}
         picked = [reader for name, reader in by_name.items() if matches(name, self.where)]
-        reasons = {reader.name: refused(task, reader, self.size) for reader in picked}
+        reasons = {reader.name: why_not_pooled(task, reader, self.size) for reader in picked}
         chosen = [reader for reader in picked if reasons[reader.name] is None]
         if chosen:
             return chosen, None

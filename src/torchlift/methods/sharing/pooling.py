@@ -81,7 +81,7 @@ def readers(problem: Problem, x: Any) -> list[MapReader]:
     return list(watch.readers.values())
 
 
-def refused(problem: Problem, reader: MapReader, size: int) -> str | None:
+def why_not_pooled(problem: Problem, reader: MapReader, size: int) -> str | None:
     """Why a layer cannot read averages, or None."""
     body = problem.body()
     assert body is not None

@@ -33,7 +33,7 @@ def soft(gate: Shape, beta: Tensor, s: Tensor) -> Tensor:
 
 
 def check_gate(gate: str) -> None:
-    """Refuse a gate nobody knows."""
+    """Raise for a gate nobody knows."""
     if gate not in SHAPES:
         raise TorchliftError(f"gate {gate!r} is not known: one of {', '.join(SHAPES)}.")
 

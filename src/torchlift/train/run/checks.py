@@ -186,7 +186,7 @@ def one_line_steps() -> Generator[None]:
         ) from error
 
 
-def refuse(recipe: Recipe, task: Task, data: Source, seed: int) -> None:
+def check_accepted(recipe: Recipe, task: Task, data: Source, seed: int) -> None:
     """Ask the recipe whether it is for this task, before anything is written or trained."""
     with rng.scope(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it warns of, it warns of again when it runs

@@ -29,7 +29,7 @@ from torchlift.train.evaluation import Score, evaluate
 from torchlift.train.metrics import Metric, OverAll, as_metric
 from torchlift.train.optimizers import ADAMW, OptimizerFactory
 from torchlift.train.progress import Progress
-from torchlift.train.run.checks import as_task, check_groups, check_run, one_line_steps, refuse
+from torchlift.train.run.checks import as_task, check_accepted, check_groups, check_run, one_line_steps
 from torchlift.train.run.folder import forget_unstarted, has_checkpoint, open_fit
 from torchlift.train.run.identity import brief, describe_data, describe_setting
 from torchlift.train.run.lock import claims
@@ -183,7 +183,7 @@ def fit(
         task.loss = taught(task.loss, teacher)
     record_pruned(task) if keep_zeros else forget(task, forms=(KEPT,))
     example = check_run(task, data, runner.device, valid=held_out, test=tested)
-    refuse(recipe, task, data, seed)
+    check_accepted(recipe, task, data, seed)
     if groups:
         check_groups(recipe, task, data, seed, groups, arguments["optimizer"])
     arguments["named_metrics"] = named_metrics

@@ -1,4 +1,4 @@
-"""A run's folder: whose it is, refusing to mix two runs in one place, and never touching what is not ours.
+"""A run's folder: whose it is; two runs in one place are an error, and what is not ours is never touched.
 
 What torchlift may write, move or remove in a folder is listed by kind in :data:`OWNED`, and is ours only
 beside a ``run.toml`` with our marker. ``overwrite`` moves the old run into ``.old-<id>`` first: from the
@@ -16,7 +16,7 @@ from torchlift.train.checkpoint import write_durable
 from torchlift.train.engines import Engine
 from torchlift.train.run.leftovers import OWNED, remove, sweep
 from torchlift.train.run.lock import Lock, claim, claims
-from torchlift.train.run.record import NAME, Record, headed, read_record, refuse_another, run_id, to_toml
+from torchlift.train.run.record import NAME, Record, check_same_run, headed, read_record, run_id, to_toml
 from torchlift.train.store import FINAL, STEPS
 
 ASIDE = ".old-"
@@ -31,7 +31,7 @@ def open_run(
     old = read_record(folder)
     if old is None:
         sweep(folder, NAME)
-        refuse_strangers(folder, kind)
+        check_no_other_files(folder, kind)
         write_new_record(folder, kind, describe())
         return lock
     if old["kind"] != kind:
@@ -47,7 +47,7 @@ def open_run(
             f"{folder} holds a run already: pass resume=True to go on, overwrite=True to start again."
         )
     new = headed(kind, old["id"], describe())
-    refuse_another(folder, old, new)
+    check_same_run(folder, old, new)
     sweep(folder, kind)
     named = list(dict.fromkeys([*old.get("folders", []), *new.get("folders", [])]))
     if named != old.get("folders", []):  # a comparison that goes on with more seeds or recipes
@@ -70,8 +70,8 @@ def write_new_record(folder: Path, kind: str, record: Record) -> None:
     write_durable(folder / NAME, to_toml(headed(kind, secrets.token_hex(8), record)))
 
 
-def refuse_strangers(folder: Path, kind: str) -> None:
-    """Refuse a folder that holds files of our names which no run of ours wrote."""
+def check_no_other_files(folder: Path, kind: str) -> None:
+    """Raise for a folder that holds files of our names which no run of ours wrote."""
     for name in OWNED[kind]:
         if os.path.lexists(folder / name):
             raise CheckpointError(

@@ -65,14 +65,14 @@ class Lock:
             fcntl.flock(self.handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if not patient:
-                self.refuse(error)
+                self.raise_in_use(error)
             self.close()
             return False
         except OSError as error:
             holder = read_holder(self.path)
             others = holder is not None and holder.lives() and not self.created
             if error.errno not in NO_LOCKS or others:
-                self.refuse(error)
+                self.raise_in_use(error)
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(self.handle), os.lstat(self.path)):
                 return True
@@ -106,8 +106,8 @@ class Lock:
             if files.temporary_of(path) == NAME:
                 path.unlink(missing_ok=True)
 
-    def refuse(self, error: OSError) -> None:
-        """Say who is there."""
+    def raise_in_use(self, error: OSError) -> None:
+        """An error that says who is there."""
         holder = read_holder(self.path)
         self.close()
         who = "another process" if holder is None else f"process {holder.pid} on {holder.host}"

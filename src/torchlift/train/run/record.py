@@ -119,7 +119,7 @@ def ordered_record(value: Value) -> Value:
     return [ordered_record(item) for item in value] if isinstance(value, list) else value
 
 
-def refuse_another(folder: Path, old: Record, new: Record) -> None:
+def check_same_run(folder: Path, old: Record, new: Record) -> None:
     """Name the first thing in which the run in the folder differs from this one."""
     for setting, was, now in differences(old, new):
         raise CheckpointError(
