@@ -228,10 +228,10 @@ def check_option_names(glob: str, options: Mapping[str, Any], factory: Optimizer
         optimizer = factory([nn.Parameter(torch.zeros(1, 1))])
     except (TypeError, ValueError):
         return  # what is wrong with it is said when it is needed
-    known = {"optimizer", "lr_factor", *optimizer.defaults}
+    allowed = {"optimizer", "lr_factor", *optimizer.defaults}
     for name in options:
-        if name not in known:
-            others = ", ".join(sorted(known))
+        if name not in allowed:
+            others = ", ".join(sorted(allowed))
             raise SelectionError(
                 f"groups: {kind.__name__} has no option {name!r} (for {glob!r}); there are {others}."
             )
