@@ -189,7 +189,7 @@ def entry(
         trials += [
             {"task": place.name, "price": price, "way": name, "validation": sign * value}
             if value > -math.inf
-            else {"task": place.name, "price": price, "way": name, "validation": None, "reason": "diverged"}
+            else {"task": place.name, "price": price, "way": name, "validation": None, "reason": "no end"}
             for label in (RIVAL, LIFT)
             for name, value in ranked(comparison, label).items()
         ]

@@ -6,26 +6,26 @@ import math
 import os
 import re
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import AdamW
 
 import torchlift as tl
 from papers.common.arms import Row, difference, machine, spread
-from papers.common.cells import Cells
 from papers.common.protocol import few
+from papers.common.rivals import minus_loss
 from papers.our_searches.held_out_tasks import TASKS, HeldOut
-from torchlift.errors import TorchliftError
 from torchlift.experiments.arm import Setup
+from torchlift.experiments.comparison import PLAIN
+from torchlift.experiments.executors import run_all
 from torchlift.optim import Muon, Soap
 from torchlift.recipes import BestOf
 from torchlift.train.optimizers import OptimizerFactory
+from torchlift.train.run.result import Result
 from torchlift.train.settings import cosine, ramp
 
 Price = Literal["time", "FLOPs"]
@@ -45,18 +45,18 @@ RIVALS: dict[str, tuple[OptimizerFactory, tuple[float, ...], bool]] = {
 }
 """Optimizer, rates, and whether the network has norms."""
 WITHOUT_NORM = ("AdamW", "Muon", "SOAP")
-CANDIDATES: dict[str, tuple[str, float]] = {
-    "plain": ("AdamW", 3e-3),
-    "rate × 3": ("AdamW", 1e-2),
-    "rate / 3": ("AdamW", 1e-3),
-    "Muon": ("Muon", 1e-2),
-    "Muon, rate × 3": ("Muon", 3e-2),
-    "Muon, rate / 3": ("Muon", 3e-3),
-    "SOAP": ("SOAP", 3e-3),
-    "SOAP, rate × 3": ("SOAP", 1e-2),
-    "norm": ("norm + AdamW", 3e-3),
-    "norm, rate × 3": ("norm + AdamW", 1e-2),
-    "norm, Muon": ("norm + Muon", 1e-2),
+CANDIDATES: dict[str, str] = {
+    "plain": "AdamW, lr 0.003",
+    "rate × 3": "AdamW, lr 0.01",
+    "rate / 3": "AdamW, lr 0.001",
+    "Muon": "Muon, lr 0.01",
+    "Muon, rate × 3": "Muon, lr 0.03",
+    "Muon, rate / 3": "Muon, lr 0.003",
+    "SOAP": "SOAP, lr 0.003",
+    "SOAP, rate × 3": "SOAP, lr 0.01",
+    "norm": "norm + AdamW, lr 0.003",
+    "norm, rate × 3": "norm + AdamW, lr 0.01",
+    "norm, Muon": "norm + Muon, lr 0.01",
 }
 """The chooser's candidates that are runs of rivals too: what a trial says can be held against a whole run."""
 COLUMNS = (
@@ -75,23 +75,21 @@ def warm_cosine(t: float) -> float:
     return cosine(t) * ramp(t, 0.05)
 
 
-def minus_loss(problem: tl.Problem, batch: Any) -> float:
-    """What the last epoch is judged by: the loss that is reported."""
-    return -float(problem.task_loss(batch))
-
-
-def rivals(job: HeldOut) -> list[str]:
-    """Those that the task has."""
-    return [name for name, (_, _, norm) in RIVALS.items() if job.norms or not norm]
-
-
-def model(job: HeldOut, norm: bool) -> nn.Module:
-    """The network, with norms if it is the one that has them."""
-    return job.make(norm=True) if norm else job.make()
+def rivals(job: HeldOut) -> dict[str, dict[str, tl.Arm]]:
+    """Those that the task has, at all their rates; compare's plain is AdamW."""
+    with_norms = partial(job.make, norm=True)
+    return {
+        PLAIN if name == "AdamW" else name: {
+            f"{name}, lr {lr:g}": tl.Arm(optimizer=partial(make, lr=lr), model=with_norms if norm else None)
+            for lr in rates
+        }
+        for name, (make, rates, norm) in RIVALS.items()
+        if job.norms or not norm
+    }
 
 
 class Contest:
-    """The cells of one task at one price."""
+    """One task at one price."""
 
     def __init__(
         self, name: str, price: Price, out: Path, data: str | None, epochs: float | None = None,
@@ -102,89 +100,45 @@ class Contest:
         self.epochs = epochs or self.job.steps / math.ceil(len(self.splits.train[0]) / self.job.batch_size)
         """The budget: epochs of plain AdamW."""
         label = "".join(letter if letter.isalnum() else "-" for letter in name)
-        self.cells = Cells(out / "held-out" / f"{label}-{price}-{epochs or 0:g}-{images or 0}.jsonl")
+        self.folder = out / "held-out" / f"{label}-{price}-{epochs or 0:g}-{images or 0}"
+        self.settings: Row = {"loss": self.job.loss, "batch_size": self.job.batch_size, "keep": "last"}
+        self.settings |= {"schedule": warm_cosine, "metric": minus_loss, "progress": False}
 
-    def seconds(self) -> dict[str, float]:
-        """CPU seconds of a step of every rival, measured in turn, the least of each."""
+    def compared(self, seeds: Sequence[int]) -> tl.Comparison:
+        """Every rival at its best rate on the tuning seed, for the time or the FLOPs of plain AdamW."""
+        return tl.compare(
+            self.job.make, self.splits, recipes=rivals(self.job), seeds=seeds, tuning_seeds=(TUNING,),
+            budget=self.epochs, time="1x" if self.price == "time" else None, out=self.folder / "rivals",
+            resume=True, **self.settings,
+        )  # fmt: skip
 
-        def measure() -> dict[str, float]:
-            batch = tuple(part[: self.job.batch_size] for part in self.splits.train)
-            ways: dict[str, tuple[tl.Task, Optimizer]] = {}
-            for name in rivals(self.job):
-                make, rates, norm = RIVALS[name]
-                task = tl.Task(model(self.job, norm), self.job.loss)
-                fused = {"fused": True} if name.endswith("AdamW") else {}
-                ways[name] = task, make(task.parameters(), lr=1e-3 * rates[0], **fused)
-            least = dict.fromkeys(ways, math.inf)
-            for _ in range(8):
-                for name, (task, optimizer) in ways.items():
-                    started = time.process_time()
-                    for _ in range(10):
-                        tl.step(task, batch, optimizer)
-                    least[name] = min(least[name], (time.process_time() - started) / 10)
-            return least
-
-        return self.cells.get("seconds of a step", measure)
-
-    def run(self, arm: tl.Arm, seed: int, epochs: float, norm: bool = False) -> Row:
-        """One training; what diverges has an infinite loss and a reason."""
-        settings: Row = {"loss": self.job.loss, "batch_size": self.job.batch_size, "schedule": warm_cosine}
-        settings |= {"keep": "last", "metric": minus_loss, "equal_cost": self.price == "FLOPs"}
-        splits = self.splits
-        setup = Setup(partial(model, self.job, norm), (splits.train, splits.valid, splits.test), settings)
-        started = time.process_time()
-        try:
-            result = setup.run(arm, seed, epochs=epochs, progress=False)
-        except TorchliftError as reason:
-            return {"valid": math.inf, "test": math.inf, "reason": str(reason)}
-        words = [row["what"][0] for row in result.phases if row["phase"] == "BestOf"]
-        return {
-            "valid": result.scores["valid"].loss,
-            "test": result.scores["test"].loss,
-            "seconds": time.process_time() - started,
-            "cost": result.cost,
-            "epochs": epochs,
-            **({"words": words[-1]} if words else {}),
-        }
-
-    def rival(self, name: str, rate: float, seed: int) -> Row:
-        """One run of a rival for the time, or the FLOPs, of plain AdamW."""
-        make, _, norm = RIVALS[name]
-        arm = tl.Arm(optimizer=partial(make, lr=rate))
-
-        def run() -> Row:
-            seconds = self.seconds() if self.price == "time" else dict.fromkeys(RIVALS, 1.0)
-            return self.run(arm, seed, self.epochs * seconds["AdamW"] / seconds[name], norm)
-
-        return self.cells.get(f"{name}, lr {rate:g} | {seed}", run)
-
-    def best_rate(self, name: str) -> float:
-        """By the validation loss of the tuning seed."""
-        return min(RIVALS[name][1], key=lambda rate: self.rival(name, rate, TUNING)["valid"])
-
-    def chooser(self, name: str, seed: int) -> Row:
+    def chosen(self, name: str, seeds: Sequence[int]) -> list[Result]:
         """BestOf, its trials inside the price, or as many full runs' worth of them as a rival has."""
-        factor = 1.0 if name == PAID else 1.0 + TRIALS
         recipe = BestOf() if name == PAID else BestOf(trials=TRIALS / (1 + TRIALS), warm=False)
+        epochs = self.epochs * (1 if name == PAID else 1 + TRIALS)
+        own: Row = {"epochs": epochs, "equal_cost": self.price == "FLOPs", "resume": True}
+        setup = Setup(self.job.make, self.splits, self.settings | own)
         arm = tl.Arm(recipe, partial(AdamW, lr=3e-3, weight_decay=0.0))
-        return self.cells.get(f"{name} | {seed}", lambda: self.run(arm, seed, factor * self.epochs))
-
-    def table(self, seeds: Sequence[int], choosers: Sequence[str]) -> dict[str, list[Row]]:
-        """Every rival at its best rate and every chooser, on the table's seeds."""
-        rows = {
-            name: [self.rival(name, self.best_rate(name), seed) for seed in seeds]
-            for name in rivals(self.job)
-        }
-        return rows | {name: [self.chooser(name, seed) for seed in seeds] for name in choosers}
+        return run_all(lambda seed: setup.run(arm, seed, self.folder / f"{name}-{seed}"), seeds)
 
     def rows(self, seeds: Sequence[int], choosers: Sequence[str]) -> list[Row]:
         """A row per chooser."""
-        found = self.table(seeds, choosers)
+        compared = self.compared(seeds)
+        known = {name: loss for one in compared.tuning.values() for name, loss in one.candidates.items()}
+        runs = {"AdamW" if label == PLAIN else label: runs for label, runs in compared.results.items()}
+        runs |= {name: self.chosen(name, seeds) for name in choosers}
+        found = {name: [brief(run) for run in some] for name, some in runs.items()}
         return [
             {"price": self.price, "chooser": way}
-            | told(self.name, found, way, rank_correlation(self, found[way]))
+            | told(self.name, found, way, rank_correlation(known, found[way]))
             for way in choosers
         ]
+
+
+def brief(run: Result) -> Row:
+    """What the table needs of a run."""
+    words = [row["what"][0] for row in run.phases if row["phase"] == "BestOf"]
+    return {"test": run.scores["test"].loss, "seconds": run.seconds, "words": words[-1] if words else ""}
 
 
 def ranks(values: Sequence[float]) -> list[int]:
@@ -192,16 +146,16 @@ def ranks(values: Sequence[float]) -> list[int]:
     return [sum(other < value for other in values) for value in values]
 
 
-def rank_correlation(contest: Contest, runs: Sequence[Row]) -> float | None:
+def rank_correlation(known: Mapping[str, float], runs: Sequence[Row]) -> float | None:
     """Spearman's, of the first rung's losses with those of whole runs of the same candidates; their mean."""
     found: list[float] = []
     for run in runs:
-        rung = re.search(r"losses of rung 1: (.*?)(;|$)", run.get("words", ""))
+        rung = re.search(r"losses of rung 1: (.*?)(;|$)", run["words"])
         trials = dict(re.findall(r"(.+?) ([0-9.e+-]+)(?:, |$)", rung[1])) if rung else {}
         pairs = [
-            (float(loss), contest.rival(*CANDIDATES[name], TUNING)["valid"])
+            (float(loss), -known[CANDIDATES[name]])
             for name, loss in trials.items()
-            if name in CANDIDATES and CANDIDATES[name][0] in rivals(contest.job)
+            if CANDIDATES.get(name) in known
         ]
         if len(pairs) > 2:
             found.append(statistics.correlation(*(ranks(values) for values in zip(*pairs, strict=True))))
@@ -225,15 +179,15 @@ def told(name: str, found: Mapping[str, list[Row]], chooser: str, correlation: f
         "within noise of it": gap["low"] <= 0,
         "to AdamW": means[chooser] / means["AdamW"],
         "to the best without norms": means[chooser] / means[plain],
-        "time to AdamW's": total(found[chooser], "seconds") / total(found["AdamW"], "seconds"),
+        "time to AdamW's": seconds(found[chooser]) / seconds(found["AdamW"]),
         "rank correlation": correlation,
-        "choices": [row.get("words", row.get("reason", "")) for row in found[chooser]],
+        "choices": [row["words"] for row in found[chooser]],
     }
 
 
-def total(rows: Sequence[Row], key: str) -> float:
-    """The sum of a number over runs; not a number where one is missing."""
-    return sum(row.get(key, math.nan) for row in rows)
+def seconds(rows: Sequence[Row]) -> float:
+    """Of all runs."""
+    return math.fsum(row["seconds"] for row in rows)
 
 
 def run(
@@ -296,29 +250,21 @@ def finding(rows: Sequence[Row], price: str, way: str) -> str:
 
 
 def main() -> None:
-    """Some of the cells: ``--stage rivals`` needs no chooser, ``table`` writes what is finished."""
+    """The table of some of the tasks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"))
     parser.add_argument("--data", default=os.environ.get("TORCHLIFT_DATA"))
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), help="parts of names")
-    parser.add_argument("--stage", choices=("rivals", "chooser"), default="chooser")
     parser.add_argument("--prices", nargs="*", default=["time"])
-    parser.add_argument("--choosers", nargs="*", default=[PAID, FREE])
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--result", type=Path, help="write the table of these tasks here")
+    parser.add_argument("--result", type=Path, required=True, help="write the table here")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    rows: list[Row] = []
-    for price in given.prices:
-        for name in (task for task in TASKS if any(piece in task for piece in given.tasks)):
-            contest = Contest(name, price, given.out, given.data)
-            choosers = given.choosers if given.stage == "chooser" else []
-            found = contest.table(range(given.seeds), choosers)
-            for way, runs in found.items():
-                print(name, "|", way, "|", *(f"{row['test']:.4g}" for row in runs), flush=True)
-            rows += contest.rows(range(given.seeds), choosers)
-    if given.result is not None:
-        given.result.write_text(json.dumps(entry(rows, range(given.seeds), 1.0), indent=1) + "\n")
+    numbers = range(given.seeds)
+    tasks = [task for task in TASKS if any(piece in task for piece in given.tasks)]
+    contests = [Contest(task, price, given.out, given.data) for price in given.prices for task in tasks]
+    rows = [row for contest in contests for row in contest.rows(numbers, (PAID, FREE))]
+    given.result.write_text(json.dumps(entry(rows, numbers), indent=1) + "\n")
 
 
 if __name__ == "__main__":

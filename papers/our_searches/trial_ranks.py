@@ -14,7 +14,8 @@ import torchlift as tl
 from papers.common.arms import Row, machine
 from papers.common.cells import Cells
 from papers.common.protocol import few
-from papers.our_searches.held_out import minus_loss, ranks, warm_cosine
+from papers.common.rivals import minus_loss
+from papers.our_searches.held_out import ranks, warm_cosine
 from torchlift.data import Splits, load, teacher_student
 from torchlift.experiments.arm import Setup
 from torchlift.experiments.best_of import PLAIN, suggestions

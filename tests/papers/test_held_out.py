@@ -1,15 +1,20 @@
 """The held-out contest: its bookkeeping on a task of seconds, and that every task's model takes its data."""
 
+import dataclasses
+import itertools
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+import torchlift as tl
 from papers.our_searches import held_out, trial_ranks, two_leads
 from papers.our_searches.held_out_tasks import TASKS, HeldOut, friedman, oscillator, table
 from torchlift.data import Splits
+from torchlift.experiments import pricing
 
 WITHOUT_FILES = {"table 40-64-64-8": table, "oscillator formula, residual MLP": oscillator}
 WITHOUT_FILES |= {"Friedman's formula, MLP 10-64-64-1": friedman}
@@ -32,31 +37,34 @@ def contest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> held_out.Contest
     return held_out.Contest("little", "FLOPs", tmp_path, None)
 
 
-def test_a_rivals_rate_is_the_best_of_its_tuning_seed(contest: held_out.Contest) -> None:
-    tried = {
-        rate: contest.rival("Muon", rate, held_out.TUNING)["valid"] for rate in held_out.RIVALS["Muon"][1]
-    }
-    assert contest.best_rate("Muon") == min(tried, key=lambda rate: tried[rate])
-
-
-def test_time_gives_a_dear_rival_fewer_epochs(tmp_path: Path, contest: held_out.Contest) -> None:
-    timed = held_out.Contest("little", "time", tmp_path, None)
-    timed.cells.get("seconds of a step", lambda: dict.fromkeys(held_out.RIVALS, 1.0) | {"Muon": 2.0})
-    rows = {name: timed.rival(name, 1e-2, 0) for name in ("AdamW", "Muon")}
-    assert rows["Muon"]["epochs"] == rows["AdamW"]["epochs"] / 2
-
-
-def test_finished_cells_are_read_and_not_run(
-    contest: held_out.Contest, monkeypatch: pytest.MonkeyPatch
+def test_rivals_and_choosers_meet_at_both_prices(
+    tmp_path: Path, contest: held_out.Contest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = contest.rival("AdamW", 1e-2, 0)
-    monkeypatch.setattr(held_out.Contest, "run", None)
-    assert contest.rival("AdamW", 1e-2, 0) == first
+    """Each at its best rate on the tuning seed; a dear rival has fewer epochs where time is the price."""
+    few = {name: held_out.RIVALS[name] for name in ("AdamW", "norm + Muon")}
+    few = {name: (make, rates[:2], norm) for name, (make, rates, norm) in few.items()}
+    monkeypatch.setattr(held_out, "RIVALS", few)
+    monkeypatch.setattr(held_out, "TRIALS", 1)
+    monkeypatch.setattr(held_out, "BestOf", partial(held_out.BestOf, {"rate × 3": tl.Arm(rate=3.0)}))
+    contest.epochs = 3.0
+    counted = contest.compared([0])
+    tried = counted.tuning["norm + Muon"].candidates
+    assert len(tried) == 2
+    assert counted.tuning["norm + Muon"].values["arm"] == max(tried, key=lambda name: tried[name])
+    assert any(isinstance(m, nn.BatchNorm1d) for m in counted.results["norm + Muon"][0].before.modules())
+    rows = contest.rows([0], (held_out.PAID, held_out.FREE))
+    assert [row["chooser"] for row in rows] == [held_out.PAID, held_out.FREE]
+    assert all("goes on with" in row["choices"][0] for row in rows)
+    assert rows[0]["AdamW"]["mean"] == counted.results["plain"][0].scores["test"].loss
+    speeds = itertools.cycle([1.0, 2.0])
+    monkeypatch.setattr(pricing, "speed", lambda job: next(speeds))
+    timed = held_out.Contest("little", "time", tmp_path, None, 3.0).compared([0])
+    assert timed.results["norm + Muon"][0].cost < 0.6 * timed.results["plain"][0].cost
 
 
 def test_a_row_compares_with_the_right_arms() -> None:
-    def runs(*losses: float) -> list[dict[str, float]]:
-        return [{"test": loss, "seconds": 2.0} for loss in losses]
+    def runs(*losses: float) -> list[dict[str, float | str]]:
+        return [{"test": loss, "seconds": 2.0, "words": ""} for loss in losses]
 
     found = {
         "AdamW": runs(1.0, 1.0),
@@ -72,17 +80,21 @@ def test_a_row_compares_with_the_right_arms() -> None:
     assert row["to the best without norms"] == pytest.approx(0.75)
 
 
-def test_ranks_of_trials_are_held_against_whole_runs(
-    contest: held_out.Contest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = {("AdamW", 3e-3): 3.0, ("AdamW", 1e-2): 1.0, ("Muon", 1e-2): 2.0, ("norm + Muon", 1e-2): 4.0}
-    monkeypatch.setattr(contest, "rival", lambda name, rate, seed: {"valid": whole[name, rate]})
+def test_ranks_of_trials_are_held_against_whole_runs() -> None:
+    whole = {"AdamW, lr 0.003": 3.0, "AdamW, lr 0.01": 1.0, "Muon, lr 0.01": 2.0, "norm + Muon, lr 0.01": 4.0}
+    known = {name: -loss for name, loss in whole.items()}
     words = "goes on with x; validation losses of rung 1: rate × 3 1e-05, Muon 0.2, plain 0.3, norm, Muon 7"
-    assert held_out.rank_correlation(contest, [{"words": words}]) == pytest.approx(1.0)
+    assert held_out.rank_correlation(known, [{"words": words}]) == pytest.approx(1.0)
     words = words.replace("1e-05", "9")
-    found = held_out.rank_correlation(contest, [{"words": words + "; validation losses of rung 2: plain 1"}])
+    found = held_out.rank_correlation(known, [{"words": words + "; validation losses of rung 2: plain 1"}])
     assert found == pytest.approx(-0.2)
-    assert held_out.rank_correlation(contest, [{}]) is None
+    assert held_out.rank_correlation(known, [{"words": ""}]) is None
+
+
+def test_every_candidate_of_the_chooser_is_a_rivals_run() -> None:
+    job = HeldOut(net, little, 40, norms=True)
+    arms = {name for candidates in held_out.rivals(job).values() for name in candidates}
+    assert set(held_out.CANDIDATES.values()) <= arms
 
 
 def test_a_partial_table_says_so() -> None:
@@ -108,16 +120,20 @@ def test_the_leads_are_paired_with_their_controls(tmp_path: Path, monkeypatch: p
     x = torch.randn(96, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     few = Splits(*(((x[i::3], (x[i::3].mean((1, 2, 3)) > 0).long())) for i in range(3)), "classification")
     monkeypatch.setattr(two_leads, "cut", lambda *_: few)
-    measure = two_leads.Measure("CNN 12-24-48", tmp_path, None, 4.0)
-    prices = dict.fromkeys(measure.lead.recipes, 1.0) | {"whitened, norm": 2.0}
-    measure.cells.get("seconds of a step", lambda: prices)
-    (row, *_) = measure.rows("CNN", [0, 1])
-    assert (row["control"], row["lead"]) == ("norm", "whitened, norm")
-    assert row["time of a step"] == 2
-    assert measure.run("whitened, norm", row["rates"]["whitened, norm"], 0)["steps"] == pytest.approx(2)
-    tried = {rate: measure.run("norm", rate, two_leads.TUNING)["valid"] for rate in two_leads.RATES}
-    assert row["rates"]["norm"] == min(tried, key=lambda rate: tried[rate])
-    assert "whitened, norm" in two_leads.finding(row)
+    speeds = itertools.cycle([1.0, 2.0])
+    monkeypatch.setattr(pricing, "speed", lambda job: next(speeds))
+    lead = two_leads.LEADS["CNN 12-24-48"]
+    ways = {way: lead.recipes[way] for way in ("plain", "whitened")}
+    small = dataclasses.replace(lead, recipes=ways, pairs=(("plain", "whitened"),))
+    monkeypatch.setitem(two_leads.LEADS, "CNN 12-24-48", small)
+    found = two_leads.compared("CNN 12-24-48", [0, 1], tmp_path, None, 4.0)
+    (row,) = two_leads.table("CNN 12-24-48", found)
+    assert (row["control"], row["lead"]) == ("plain", "whitened")
+    assert found.results["whitened"][0].cost == pytest.approx(2, rel=0.2)
+    for way, arm in zip(ways, row["arms"], strict=True):
+        tried = found.tuning[way].candidates
+        assert arm == max(tried, key=lambda name: tried[name])
+    assert "whitened" in two_leads.finding(row)
 
 
 def test_trials_are_ranked_against_whole_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
