@@ -130,9 +130,9 @@ def variation(task: Task, alpha: float, y: Tensor, operator: operators.Operator,
         tol = 1e-4 * y.square().sum((1, 2, 3))
         return denoise(differences, norm, y, torch.zeros_like(differences.A(y)), 1.0, tol, cap=steps)[0]
     start = operator.A_adjoint(y) if task.fill is None else task.fill(y, operator)
-    watch = convex.Watch(tol=1e-4, max_iter=steps, every=50)
+    stopping = convex.Stopping(tol=1e-4, max_iter=steps, every=50)
     misfit, box = Misfit(operator, y), convex.Box(0.0, 1.0)
-    return convex.condat_vu(misfit, differences, norm, start, constraint=box, watch=watch).x
+    return convex.condat_vu(misfit, differences, norm, start, constraint=box, stopping=stopping).x
 
 
 def quality(pairs: Sequence[Pair]) -> dict[str, list[float]]:

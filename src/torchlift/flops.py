@@ -89,7 +89,7 @@ FUSED: dict[Any, Callable[..., int]] = {
 """Kernels of LSTMs and attention on the CPU, and of linear algebra, which torch counts as nothing."""
 
 
-LOOKING = {"is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense"} | {
+INSPECTIONS = {"is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense"} | {
     f"{sym}{name}"
     for sym in ("", "sym_")
     for name in ("size", "stride", "storage_offset", "numel", "dim", "is_contiguous")
@@ -147,7 +147,7 @@ class Counting(_FlopCounterMode):
                 or operation.overloadpacket not in self.counter.flop_registry
             )
             and not operation.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
-            and operation.overloadpacket.__name__ not in LOOKING
+            and operation.overloadpacket.__name__ not in INSPECTIONS
         )
 
 

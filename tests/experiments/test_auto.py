@@ -20,7 +20,7 @@ from torch import nn
 import torchlift as tl
 from experiments.small import DATA, SETTINGS, Broken, model
 from torchlift.core import Fit
-from torchlift.errors import CheckpointError, InUseError, TorchliftError
+from torchlift.errors import CheckpointError, DivergedError, InUseError, TorchliftError
 from torchlift.experiments import auto_search
 from torchlift.experiments.arm import CopyOf, Setup
 from torchlift.experiments.candidates import portfolio
@@ -123,6 +123,42 @@ def test_a_winner_that_was_cut_is_trained_on_as_it_was_cut(tmp_path: Path) -> No
     assert final.cost + sum(row.cost for row in found.rows if not row.final) <= 10.0 * 1.0001
     assert width(found.load(final)) <= width(found.load(trial)) <= 48
     assert final.stages == (), "one stage: the chain's last"
+
+
+@dataclasses.dataclass(frozen=True)
+class OnlyFresh(Recipe):
+    """Plain training that diverges after an epoch where the weights are trained already."""
+
+    def __call__(self, task: tl.Task, fit: Fit) -> tl.Task:
+        trained = any(bool((weight != fresh).any()) for weight, fresh in zip(
+            task.model.parameters(), first_weights().parameters(), strict=True
+        ))  # fmt: skip
+        fit(task, name="first", epochs=1)
+        if trained:
+            raise DivergedError("the objective is nan.")
+        fit(task, name="rest")
+        return task
+
+
+def first_weights() -> nn.Module:
+    torch.manual_seed(0)
+    return model()
+
+
+def test_a_winner_that_fails_when_it_is_trained_on_starts_again(tmp_path: Path) -> None:
+    """And the budget is kept: what the failed run has cost is in the account."""
+    only = {"fresh": tl.Arm(OnlyFresh(), rate=1.5)}
+    found = searched(out=tmp_path, budget=12.0, candidates=only, accuracy=0.0, bytes=10**6)
+    failed, again = [row for row in found.rows if row.final]
+    assert failed.reason.startswith("the objective is nan.")
+    assert failed.cost == pytest.approx(1.0)
+    assert not again.reason
+    assert again.key.endswith("from the start")
+    assert again.cost > 2
+    assert found.spent <= 12.0 * 1.0001
+    assert [essence(row) for row in searched(
+        out=tmp_path, budget=12.0, candidates=only, accuracy=0.0, bytes=10**6, resume=True
+    ).rows] == [essence(row) for row in found.rows]  # fmt: skip
 
 
 def width(module: nn.Module) -> int:

@@ -65,8 +65,8 @@ def test_sweeps_never_end_above_where_they_start() -> None:
         )
         u, z = deep.best_start(stages, y, reg, box, None, blocks)
         first = deep.block_energy(stages, 1.0, reg, box, u, z)
-        watch = tl.convex.Watch(max_iter=60)
-        found = deep.descend_blocks(stages, y, reg, box, None, watch, blocks)
+        stopping = tl.convex.Stopping(max_iter=60)
+        found = deep.descend_blocks(stages, y, reg, box, None, stopping, blocks)
     assert bool((found.objective <= first).all())
     assert float(found.objective.sum()) < 0.5 * float(first.sum())
     assert not found.converged

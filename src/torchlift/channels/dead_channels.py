@@ -19,7 +19,7 @@ from torchlift.channels.resizing import CONV, is_conv1d
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Verdict:
+class Decision:
     """What becomes of one coupling."""
 
     coupling: Coupling
@@ -55,22 +55,22 @@ class Proof:
         self.ignored = torch.zeros_like(self.averaged)
         """By label of a reader's slice: zero in all that stays."""
 
-    def verdicts(self, couplings: list[Coupling], round_to: int = 1) -> list[Verdict]:
+    def decisions(self, couplings: list[Coupling], round_to: int = 1) -> list[Decision]:
         """Decide for all couplings, until no cut makes the layer before it useless.
 
         What a round takes for ignored rests on the cuts of the round before: only where these are the same
         does the proof hold. Should that never come to be, the first round, which rests on none, stands.
         """
-        first: list[Verdict] = []
+        first: list[Decision] = []
         gone = torch.zeros_like(self.averaged)
         considered = [(c, self.unwritten(c), self.readers(c)) for c in couplings]
         for _ in range(100):
             self.ignored = self.without(gone)
-            decided = [rounded(v, round_to) for v in one_spared([self.verdict(*one) for one in considered])]
+            decided = [rounded(v, round_to) for v in one_spared([self.decision(*one) for one in considered])]
             first = first or decided
             after = torch.zeros_like(gone)
-            for verdict in decided:
-                after[verdict.coupling.roots[verdict.dead]] = True
+            for decision in decided:
+                after[decision.coupling.roots[decision.dead]] = True
             after = after[self.trace.labels.parent]
             if torch.equal(after, gone):
                 return decided
@@ -85,11 +85,13 @@ class Proof:
             ignored[reading.labels] &= reading.ignored(gone)
         return ignored
 
-    def verdict(self, coupling: Coupling, unwritten: Tensor, readers: list[tuple[Member, Tensor]]) -> Verdict:
+    def decision(
+        self, coupling: Coupling, unwritten: Tensor, readers: list[tuple[Member, Tensor]]
+    ) -> Decision:
         """Decide for each channel of a coupling."""
         silent = unwritten.clone()
         if coupling.blocked:
-            return Verdict(coupling, silent, torch.zeros_like(silent), coupling.blocked)
+            return Decision(coupling, silent, torch.zeros_like(silent), coupling.blocked)
         dead, still = torch.ones_like(silent), torch.ones_like(silent)
         why = ""
         for member, labels in readers:
@@ -117,7 +119,7 @@ class Proof:
         if bool(dead.all()):
             dead[0] = False
             why = why or "all channels are dead: one is kept"
-        return Verdict(coupling, silent, dead, why)
+        return Decision(coupling, silent, dead, why)
 
     def unwritten(self, coupling: Coupling) -> Tensor:
         """Channels whose slices of all weight matrices that write them are exactly zero."""
@@ -162,32 +164,32 @@ class Proof:
         return name, sums[:, reader.index] @ constant.to(weight.device)
 
 
-def one_spared(verdicts: list[Verdict]) -> list[Verdict]:
+def one_spared(decisions: list[Decision]) -> list[Decision]:
     """No dimension loses all its slices, whatever couplings share it: the first channel stays."""
     left: dict[tuple[str, int], int] = {}
-    for verdict in verdicts:
-        for member in verdict.coupling.members:
-            gone = int(verdict.dead[member.channel].sum())
+    for decision in decisions:
+        for member in decision.coupling.members:
+            gone = int(decision.dead[member.channel].sum())
             left[member.name, member.dim] = left.get((member.name, member.dim), member.size) - gone
-    done: list[Verdict] = []
-    for verdict in verdicts:
-        empty = any(left[m.name, m.dim] == 0 for m in verdict.coupling.members)
-        dead = verdict.dead.clone()
+    done: list[Decision] = []
+    for decision in decisions:
+        empty = any(left[m.name, m.dim] == 0 for m in decision.coupling.members)
+        dead = decision.dead.clone()
         if empty and bool(dead.any()):
             dead[int(dead.nonzero()[0])] = False
-            for m in verdict.coupling.members:
+            for m in decision.coupling.members:
                 left[m.name, m.dim] += 1
-        done.append(dataclasses.replace(verdict, dead=dead))
+        done.append(dataclasses.replace(decision, dead=dead))
     return done
 
 
-def rounded(verdict: Verdict, round_to: int) -> Verdict:
+def rounded(decision: Decision, round_to: int) -> Decision:
     """Fewer cuts, so that the channels left are a multiple, where they were one."""
-    left = verdict.coupling.channels - verdict.cut
-    if round_to < 2 or not verdict.cut or verdict.coupling.channels % round_to:
-        return verdict
+    left = decision.coupling.channels - decision.cut
+    if round_to < 2 or not decision.cut or decision.coupling.channels % round_to:
+        return decision
     back = -left % round_to
-    dead = verdict.dead.clone()
+    dead = decision.dead.clone()
     dead[dead.nonzero().flatten()[:back]] = False
-    why = verdict.why or (f"{back} stay to leave a multiple of {round_to}" if back else "")
-    return dataclasses.replace(verdict, dead=dead, why=why)
+    why = decision.why or (f"{back} stay to leave a multiple of {round_to}" if back else "")
+    return dataclasses.replace(decision, dead=dead, why=why)

@@ -83,8 +83,8 @@ def neighbours(model: nn.Module, inputs: Example) -> list[tuple[str, str]]:
 
         return seen
 
-    watched = {n: m for n, m in model.named_modules() if isinstance(m, (*LAYERS, NORM))}
-    hooks = [module.register_forward_hook(hook(name)) for name, module in watched.items()]
+    hooked = {n: m for n, m in model.named_modules() if isinstance(m, (*LAYERS, NORM))}
+    hooks = [module.register_forward_hook(hook(name)) for name, module in hooked.items()]
     try:
         with torch.no_grad():
             call(model, inputs)

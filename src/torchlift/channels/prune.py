@@ -13,7 +13,7 @@ from torchlift.channels.copies import copied
 from torchlift.channels.costs import costs_of
 from torchlift.channels.couplings import TABLE, Coupling, couplings
 from torchlift.channels.cuts import masked_copy
-from torchlift.channels.dead_channels import Verdict
+from torchlift.channels.dead_channels import Decision
 from torchlift.channels.equality import agree
 from torchlift.channels.example_inputs import Example, Output, PinnedOutput, batch_of, changed, noise
 from torchlift.channels.follow import Trace, traced
@@ -24,7 +24,7 @@ from torchlift.channels.pretrained import rewrite_config
 from torchlift.channels.resizing import CONV, TRANSPOSED
 from torchlift.channels.scores import Criterion, Loss, PruningChoice, Scope, chosen_channels, scores_of
 from torchlift.channels.shrink import shrunk
-from torchlift.channels.surgery import operate, surgery, usable
+from torchlift.channels.surgery import apply_surgery, surgery, usable
 from torchlift.core import matches, select
 from torchlift.errors import TorchliftError
 from torchlift.targets import Target, solve_for_target
@@ -83,7 +83,7 @@ def prune(
         if round_to == "auto" and parameters is None and macs is None:
             choice = widths(model, trace, free, choice, example, exact=exact)
         gone = channels_to_cut(model, trace, free, choice, parameters, macs)
-        small = operate(model, trace, surgery(verdicts(free, gone)), exact=exact)
+        small = apply_surgery(model, trace, surgery(decisions(free, gone)), exact=exact)
         if exact and verified_cut(small, masked_copy(model, free, gone, trace.scaled).eval(), inputs, output):
             say_what_stays(candidates)
             rewrite_config(small, example, output)
@@ -115,9 +115,9 @@ def traced_groups(
     return traces[0] if len(traces) == 1 else min(traces, key=lambda pair: left(pair[0]))
 
 
-def verdicts(free: list[Coupling], gone: list[Tensor]) -> list[Verdict]:
+def decisions(free: list[Coupling], gone: list[Tensor]) -> list[Decision]:
     """What becomes of couplings that lose channels."""
-    return [Verdict(c, dead, dead) for c, dead in zip(free, gone, strict=True) if bool(dead.any())]
+    return [Decision(c, dead, dead) for c, dead in zip(free, gone, strict=True) if bool(dead.any())]
 
 
 def say_what_stays(every: list[Coupling]) -> None:
@@ -152,7 +152,7 @@ def widths(
         gone = chosen_channels(free, scores, rounded)
         counts = tuple(int(dead.sum()) for dead in gone)
         if counts not in options:
-            small = operate(model, trace, surgery(verdicts(free, gone)), exact=exact).eval()
+            small = apply_surgery(model, trace, surgery(decisions(free, gone)), exact=exact).eval()
             options[counts] = rounded, small
     if len(options) == 1:
         return next(iter(options.values()))[0]

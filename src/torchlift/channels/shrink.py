@@ -13,14 +13,14 @@ from torch.optim import Optimizer
 from torchlift.channels.copies import sharing
 from torchlift.channels.couplings import couplings
 from torchlift.channels.cuts import carry, check_optimizer
-from torchlift.channels.dead_channels import Proof, Verdict
+from torchlift.channels.dead_channels import Decision, Proof
 from torchlift.channels.equality import difference, same_function
 from torchlift.channels.example_inputs import Example, Output, PinnedOutput, differ, few, other_shapes
 from torchlift.channels.follow import traced
 from torchlift.channels.follow.constants import FIXED
 from torchlift.channels.layout import laid_out
 from torchlift.channels.pretrained import rewrite_config
-from torchlift.channels.surgery import FIXED_SIZE, Surgery, operate, runs, surgery
+from torchlift.channels.surgery import FIXED_SIZE, Surgery, apply_surgery, runs, surgery
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def decided(
     groups = [dataclasses.replace(c, blocked=c.blocked or unproved) for c in couplings(trace)]
 
     def attempt(done: Surgery) -> nn.Module | None:
-        small = operate(model, trace, done, exact=exact)
+        small = apply_surgery(model, trace, done, exact=exact)
         running = counting(sharing(small), output)
         if exact:
             return small if all(same_function(twin, running, x) for x in (inputs, *shapes())) else None
@@ -126,15 +126,15 @@ def decided(
         blocked_groups = [
             dataclasses.replace(c, blocked=reasons.get(k, c.blocked)) for k, c in enumerate(groups)
         ]
-        verdicts = proof.verdicts(blocked_groups, round_to)
-        active = [k for k, verdict in enumerate(verdicts) if verdict.cut]
-        done = surgery([verdicts[k] for k in active], proof)
+        decisions = proof.decisions(blocked_groups, round_to)
+        active = [k for k, decision in enumerate(decisions) if decision.cut]
+        done = surgery([decisions[k] for k in active], proof)
         small = attempt(done) if active else None
         if small is not None or not active:
-            return small, done, [row(verdict) for verdict in verdicts], inputs
+            return small, done, [row(decision) for decision in decisions], inputs
 
-        def fine(some: list[int], verdicts: list[Verdict] = verdicts) -> bool:
-            return attempt(surgery([verdicts[k] for k in some], proof)) is not None
+        def fine(some: list[int], decisions: list[Decision] = decisions) -> bool:
+            return attempt(surgery([decisions[k] for k in some], proof)) is not None
 
         for k in culprits(active, fine):
             reasons[k] = CHANGES_OUTPUT if runs(model, trace, [groups[k]], inputs, output) else FIXED_SIZE
@@ -153,7 +153,7 @@ def culprits(some: list[int], fine: Callable[[list[int]], bool]) -> list[int]:
     return [k for half in halves if not fine(half) for k in culprits(half, fine)] or some
 
 
-def row(verdict: Verdict) -> Row:
-    """A verdict as a line of the report."""
-    coupling = verdict.coupling
-    return Row(coupling.name, coupling.channels, int(verdict.silent.sum()), verdict.cut, verdict.why)
+def row(decision: Decision) -> Row:
+    """A decision as a line of the report."""
+    coupling = decision.coupling
+    return Row(coupling.name, coupling.channels, int(decision.silent.sum()), decision.cut, decision.why)

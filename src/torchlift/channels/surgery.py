@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchlift.channels.copies import copied, sharing
 from torchlift.channels.couplings import Coupling, couplings
 from torchlift.channels.cuts import Cuts, cut, cuts_of, merged, rescale, slice_norms, without_slices
-from torchlift.channels.dead_channels import Proof, Verdict
+from torchlift.channels.dead_channels import Decision, Proof
 from torchlift.channels.example_inputs import Example, Output, PinnedOutput, outputs
 from torchlift.channels.follow import Shape, Trace
 from torchlift.channels.follow.labels import compressed_labels, varying
@@ -28,7 +28,7 @@ FIXED_SIZE = "the model's own code asks for this size: a number in a view or a s
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Surgery:
-    """What verdicts mean for the tensors."""
+    """What decisions mean for the tensors."""
 
     cuts: Cuts
     folds: Folds
@@ -36,22 +36,22 @@ class Surgery:
     """The labels of all channels that go."""
 
 
-def surgery(verdicts: list[Verdict], proof: Proof | None = None) -> Surgery:
-    """The cuts of all verdicts together; with a ``proof``, the constants that go into biases for them."""
+def surgery(decisions: list[Decision], proof: Proof | None = None) -> Surgery:
+    """The cuts of all decisions together; with a ``proof``, the constants that go into biases for them."""
     folds: Folds = {}
-    for verdict in [] if proof is None else verdicts:
+    for decision in [] if proof is None else decisions:
         assert proof is not None
-        for member, labels in proof.readers(verdict.coupling):
-            extra = proof.fold(member, labels, verdict.dead)
+        for member, labels in proof.readers(decision.coupling):
+            extra = proof.fold(member, labels, decision.dead)
             if extra is not None:
                 name, amount = extra
                 folds[name] = folds[name] + amount if name in folds else amount
-    cuts = merged(cuts_of(v.coupling.members, v.dead) for v in verdicts)
-    roots = [v.coupling.roots[v.dead] for v in verdicts]
+    cuts = merged(cuts_of(v.coupling.members, v.dead) for v in decisions)
+    roots = [v.coupling.roots[v.dead] for v in decisions]
     return Surgery(cuts, folds, torch.cat([torch.zeros(0, dtype=torch.int64), *roots]))
 
 
-def operate(model: nn.Module, trace: Trace, done: Surgery, *, exact: bool = True) -> nn.Module:
+def apply_surgery(model: nn.Module, trace: Trace, done: Surgery, *, exact: bool = True) -> nn.Module:
     """A copy of the model after the surgery."""
     folded = copied(model)
     fold_in(folded, done.folds)
@@ -156,12 +156,12 @@ def runs(
     output: Output | Literal["all"] = "all",
 ) -> bool:
     """Whether the model runs, and gives outputs of the same shapes, without the last channel of couplings."""
-    verdicts: list[Verdict] = []
+    decisions: list[Decision] = []
     for coupling in some:
         last = torch.zeros(coupling.channels, dtype=torch.bool)
         last[-1] = True
-        verdicts.append(Verdict(coupling, last, last))
-    pair = sharing(model).eval(), operate(model, trace, surgery(verdicts)).eval()
+        decisions.append(Decision(coupling, last, last))
+    pair = sharing(model).eval(), apply_surgery(model, trace, surgery(decisions)).eval()
     pair = pair if output == "all" else tuple(PinnedOutput(one, output) for one in pair)
     try:
         theirs = outputs(pair[1], [example])

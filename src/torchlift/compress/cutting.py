@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from torchlift.channels.couplings import Coupling, Member
 from torchlift.channels.cuts import Cuts
-from torchlift.channels.dead_channels import Verdict
+from torchlift.channels.dead_channels import Decision
 from torchlift.channels.equality import difference, same_function
 from torchlift.channels.follow import Trace, traced
 from torchlift.channels.scores import PruningChoice, chosen_channels, scores_of
 from torchlift.channels.shrink import decided
-from torchlift.channels.surgery import operate, surgery, usable
+from torchlift.channels.surgery import apply_surgery, surgery, usable
 from torchlift.compress.linear_maps import BlockedMap, EmbeddingMap, LinearMap, Projections
 from torchlift.compress.moments import LayerMoments
 from torchlift.compress.refit import LeastSquares, bias_for
@@ -351,10 +351,10 @@ def silence(model: nn.Module, groups: Sequence[Coupling], gone: Sequence[Tensor]
 def operated(stream: LayerStream, channels: Channels, gone: Mapping[str, Tensor]) -> tuple[nn.Module, Cuts]:
     """The network without the channels, computing what it computed with them at zero, and what was cut."""
     example = stream.calibration.first(2)
-    verdicts = [Verdict(c, gone[c.name], gone[c.name]) for c in channels.free if c.name in gone]
-    done = surgery(verdicts)
+    decisions = [Decision(c, gone[c.name], gone[c.name]) for c in channels.free if c.name in gone]
+    done = surgery(decisions)
     exact = self_contained(stream.work)  # a class of the user has its own norms: refits make up
-    small = operate(stream.work, channels.trace, done, exact=exact).eval()
+    small = apply_surgery(stream.work, channels.trace, done, exact=exact).eval()
     if same_function(stream.work, small, example) or not (
         exact or difference(stream.work, small, [example]) == math.inf
     ):

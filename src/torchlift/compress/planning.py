@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.channels.couplings import Coupling
-from torchlift.channels.dead_channels import Verdict
-from torchlift.channels.surgery import operate, surgery
+from torchlift.channels.dead_channels import Decision
+from torchlift.channels.surgery import apply_surgery, surgery
 from torchlift.compress.allocation import Option, knapsack
 from torchlift.compress.cutting import Channels
 from torchlift.compress.norms import correct_norms
@@ -309,11 +309,11 @@ def least_ratio(limit: float, left: Callable[[float], float], name: str, parts: 
 
 def latency_at(sweep: Sweep, state: SweepState, channels: Channels, ratio: float) -> float:
     """Milliseconds of one sample's call with so many channels cut, whichever."""
-    verdicts: list[Verdict] = []
+    decisions: list[Decision] = []
     for coupling in channels.free:
         dead = torch.zeros(coupling.channels, dtype=torch.bool)
         dead[: min(round(ratio * coupling.channels), coupling.channels - 1)] = True
-        verdicts.append(Verdict(coupling, dead, dead))
-    done = surgery(verdicts)
-    small = operate(copy.deepcopy(state.work), channels.trace, done).eval()
+        decisions.append(Decision(coupling, dead, dead))
+    done = surgery(decisions)
+    small = apply_surgery(copy.deepcopy(state.work), channels.trace, done).eval()
     return 1000 * median_latency(small, sweep.calibration.first(1), 11, 3)

@@ -1,7 +1,7 @@
 """Convex analysis for networks: operators with adjoints, functions with prox, activations, solvers."""
 
 from torchlift.convex import activations, descent, functions, operators, solvers
-from torchlift.convex.descent import Descent, Watch, condat_vu, fista
+from torchlift.convex.descent import Descent, Stopping, condat_vu, fista
 from torchlift.convex.functions import L1, L2, TV, Box, ConvexError, Custom, Function, Sum, Wavelets
 from torchlift.convex.operators import Operator, compose
 
@@ -15,8 +15,8 @@ __all__ = [
     "Descent",
     "Function",
     "Operator",
+    "Stopping",
     "Sum",
-    "Watch",
     "Wavelets",
     "activations",
     "compose",

@@ -49,10 +49,10 @@ def split(
 ) -> Splits:
     """Shuffle by ``seed`` and set aside the given fractions for validation and test (70–10–20)."""
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-    valid, test = (max(1, round(fraction * len(x))) for fraction in fractions)
-    parts = order.split([len(x) - valid - test, valid, test])
-    train, watched, reported = ((x[piece], y[piece]) for piece in parts)
-    return Splits(train, watched, reported, kind)
+    aside = [max(1, round(fraction * len(x))) for fraction in fractions]
+    rows = order.split([len(x) - sum(aside), *aside])
+    train, valid, test = ((x[of], y[of]) for of in rows)
+    return Splits(train, valid, test, kind)
 
 
 def hold_out(pair: Pair, fraction: float, seed: int) -> tuple[Pair, Pair]:

@@ -32,13 +32,13 @@ def observed(
     model: Any, names: list[str], open_session: Callable[[Any], Any], feeds: Sequence[Feed]
 ) -> dict[str, ActivationGrid]:
     """The grid of each named tensor of a float model."""
-    watched = onnx.ModelProto()
-    watched.CopyFrom(model)
+    with_outputs = onnx.ModelProto()
+    with_outputs.CopyFrom(model)
     outside = {info.name for info in [*model.graph.output, *model.graph.input]}
     inside = [name for name in names if name not in outside]
     for name in inside:
-        watched.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
-    session = open_session(watched)
+        with_outputs.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    session = open_session(with_outputs)
     outputs = [one.name for one in session.get_outputs()]
 
     def values() -> Iterable[tuple[str, Array]]:

@@ -23,7 +23,7 @@ from torchlift.methods.coordinates.whitened import Whitened
 from torchlift.methods.inside import Inside
 from torchlift.methods.recipe import Recipe, RecipeLike, Started, all_lifts, as_recipe
 from torchlift.optim import Muon, Soap
-from torchlift.train.workers import watched
+from torchlift.train.workers import named_worker_errors
 
 LOG = logging.getLogger("torchlift")
 
@@ -150,7 +150,7 @@ class BestOf(Recipe):
         recipe, title = as_recipe(arm.recipe), f"trial {rung + 1} of {name}"
         started = None if before is None else before.started
         try:
-            with watched():
+            with named_worker_errors():
                 short = branch(arm, title, fit, share, whole(fit), keep="last")
                 if started is not None:
                     started = recipe.resume(started, short)

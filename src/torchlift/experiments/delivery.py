@@ -20,6 +20,7 @@ from torchlift.experiments.constraints import Delivered
 from torchlift.train.batches import source
 from torchlift.train.checkpoint import disk_errors, load, save
 from torchlift.train.evaluation import evaluate
+from torchlift.train.history import read_history
 from torchlift.train.run.result import Result
 
 SUFFIX = ".tl"
@@ -58,7 +59,7 @@ class Delivery:
         except Exception as error:
             if machine_fault(error):
                 raise
-            row = dataclasses.replace(self.row, reason=one_line(error))
+            row = dataclasses.replace(self.row, reason=one_line(error), cost=spent_in(self.out))
         return dataclasses.replace(row, seconds=time.time() - started)
 
     def trained(self) -> Result:
@@ -122,6 +123,12 @@ class Continued:
         fresh = self.make_model()
         (fresh.model if isinstance(fresh, Task) else fresh).load_state_dict(load(self.weights))
         return fresh
+
+
+def spent_in(folder: Path) -> float:
+    """What a run that failed has cost, in plain epochs, to its last whole epoch."""
+    rows = read_history(folder / "history.jsonl")
+    return float(rows[-1]["cost"]) if rows else 0.0
 
 
 def same_shapes(state: dict[str, Tensor], fresh: nn.Module) -> bool:

@@ -1,1 +1,1 @@
-"""Which layer feeds which, and with what: one call of a model watched from outside."""
+"""Which layer feeds which, and with what: one call of a model seen from outside."""

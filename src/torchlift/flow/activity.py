@@ -46,12 +46,12 @@ def visit(model: nn.Module, x: Any, see: Visit) -> None:
     for piece in input_pieces(x, model):
         seen: dict[str, int] = {}
 
-        def watch(op: Op, z: Tensor, a: Tensor, seen: dict[str, int] = seen) -> None:
+        def observe(op: Op, z: Tensor, a: Tensor, seen: dict[str, int] = seen) -> None:
             name = activation_label(op)
             seen[name] = seen.get(name, 0) + 1
             see(name if seen[name] == 1 else f"{name} ({seen[name]})", op, z, a)
 
-        with recording(model, watch):
+        with recording(model, observe):
             call(model, piece)
 
 

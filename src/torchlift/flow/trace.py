@@ -1,4 +1,4 @@
-"""Which layer feeds which: a call of a model watched from outside, whatever its code looks like."""
+"""Which layer feeds which: a call of a model seen from outside, whatever its code looks like."""
 
 import dataclasses
 import weakref
@@ -28,13 +28,13 @@ PASSIVE = frozenset({"get", "set", "dropout", "contiguous", "detach", "clone"})
 ADDITIONS = frozenset({"add", "radd", "iadd"})
 POOLS = frozenset({"max_pool1d", "max_pool2d", "max_pool3d"})
 
-Watch = Callable[[Op, Tensor, Tensor], None]
+Observe = Callable[[Op, Tensor, Tensor], None]
 
 
 class Recorder(TorchFunctionMode):
     """Notes every operation; a tensor changed in place is a new value."""
 
-    def __init__(self, model: nn.Module, watch: Watch | None) -> None:
+    def __init__(self, model: nn.Module, observe: Observe | None) -> None:
         super().__init__()
         self.owners = {
             id(p): name for name, module in model.named_modules() for p in module.parameters(recurse=False)
@@ -42,7 +42,7 @@ class Recorder(TorchFunctionMode):
         self.owners |= {
             id(b): name for name, module in model.named_modules() for b in module.buffers(recurse=False)
         }
-        self.watch = watch
+        self.observe = observe
         self.ops: list[Op] = []
         self.stack: list[str] = [""]
         self.numbers: dict[int, int] = {}
@@ -76,8 +76,8 @@ class Recorder(TorchFunctionMode):
         inputs = tuple(self.number(t) for t in flowing)
         versions = {id(t): t._version for t in tensors}  # pyright: ignore[reportPrivateUsage]
         op = self.op(name, func, args, kwargs, tensors, inputs)
-        if self.watch is not None and op.bend is not None:
-            self.watch(op, flowing[0], op.bend(flowing[0]))
+        if self.observe is not None and op.bend is not None:
+            self.observe(op, flowing[0], op.bend(flowing[0]))
         result = func(*args, **kwargs)
         fresh = [
             t
@@ -165,9 +165,9 @@ def pool_window(
 
 
 @contextmanager
-def recording(model: nn.Module, watch: Watch | None = None) -> Generator[Recorder]:
+def recording(model: nn.Module, observe: Observe | None = None) -> Generator[Recorder]:
     """Record what the model does inside the block; it is in evaluation mode there, without gradients."""
-    recorder = Recorder(model, watch)
+    recorder = Recorder(model, observe)
 
     def enter(name: str) -> Any:
         return lambda *_: recorder.stack.append(name)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.convex.activations import Linear
-from torchlift.convex.descent import Descent, Watch
+from torchlift.convex.descent import Descent, Stopping
 from torchlift.convex.functions import Box, Function, Zero, as_function, reweighted
 from torchlift.flow.graph import Call, Graph
 from torchlift.inversion import checks, choosing, rival
@@ -103,9 +103,9 @@ def invert(
         function = regularizer(reg, alpha, problem)
         limit = max_iter or _LIMITS.get(problem.method(function), 10_000)
         with bar(progress, limit) as report:
-            watch = Watch(tol, limit, 10, seconds, report)
-            weighted = weigh(problem, function, y, noise, alpha, start, watch)
-            solution = problem.solve(weighted, start, watch)
+            stopping = Stopping(tol, limit, 10, seconds, report)
+            weighted = with_chosen_weight(problem, function, y, noise, alpha, start, stopping)
+            solution = problem.solve(weighted, start, stopping)
         return inversion_of(problem, weighted, solution, y, begun)
 
 
@@ -254,14 +254,14 @@ def regularizer(reg: Any, alpha: float | str | None, problem: InversionProblem) 
     return function
 
 
-def weigh(
+def with_chosen_weight(
     problem: InversionProblem,
     reg: Function,
     y: Tensor,
     noise: float | None,
     alpha: float | str | None,
     start: Tensor | None,
-    watch: Watch,
+    stopping: Stopping,
 ) -> Function:
     """αJ with α as given, from the noise, or from the L-curve."""
     if noise is None and alpha != "l-curve":
@@ -271,7 +271,7 @@ def weigh(
     if noise is not None and alpha is not None:
         raise InversionError("tl.invert: alpha is chosen by noise; give one of the two")
 
-    rough = dataclasses.replace(watch, tol=max(watch.tol, 1e-4), max_iter=min(watch.max_iter, 2000))
+    rough = dataclasses.replace(stopping, tol=max(stopping.tol, 1e-4), max_iter=min(stopping.max_iter, 2000))
 
     def solver(weighted: Function, warm: Tensor | None) -> choosing.Point:
         solution = problem.solve(weighted, start if warm is None else warm, rough)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchlift.convex.activations import Activation
-from torchlift.convex.descent import Descent, Watch, fista
+from torchlift.convex.descent import Descent, Stopping, fista
 from torchlift.convex.functions import TV, Box, Function, denoise, reweighted, samples
 from torchlift.inversion.fidelity import Fidelity
 from torchlift.inversion.reading import AffineStage, forward_states
@@ -72,7 +72,7 @@ def layerwise(stages: Sequence[AffineStage], y: Tensor) -> list[Tensor]:
         prior = LayerState(below.activation, v, _START_WEIGHT * max(fidelity.lipschitz, 1e-30))
         start = below.activation(v)
         states.insert(
-            0, fista(fidelity, prior, start, watch=Watch(max_iter=_START_STEPS, every=_START_STEPS)).x
+            0, fista(fidelity, prior, start, stopping=Stopping(max_iter=_START_STEPS, every=_START_STEPS)).x
         )
     return states
 
@@ -91,8 +91,8 @@ def best_start(
     if init is None:
         fidelity = Fidelity(stages[0].affine, stages[0].activation, z[0], blocks.mu)
         method = "pdhg" if isinstance(reg, TV) else "auto"
-        watch = Watch(max_iter=_START_STEPS, every=_START_STEPS)
-        u = solve(fidelity, reg, box, u, watch, method=method, certify=False).x
+        stopping = Stopping(max_iter=_START_STEPS, every=_START_STEPS)
+        u = solve(fidelity, reg, box, u, stopping, method=method, certify=False).x
     forward = [*forward_states(stages[:-1], u), y]
     better = block_energy(stages, blocks.mu, reg, box, u, forward) < block_energy(
         stages, blocks.mu, reg, box, u, z
@@ -144,7 +144,9 @@ class Sweeps:
         stage, count = self.stages[0], self.blocks.first
         fidelity = Fidelity(stage.affine, stage.activation, self.z[0], self.blocks.mu)
         if not isinstance(reg, TV):
-            return solve(fidelity, reg, self.box, point, Watch(max_iter=count, every=count), certify=False).x
+            return solve(
+                fidelity, reg, self.box, point, Stopping(max_iter=count, every=count), certify=False
+            ).x
         warm = Warm(reg, self.box, point, self.dual, 0.0)
         step = 1 / max(fidelity.lipschitz, 1e-30)
         operator, norm = warm.operator, warm.norm
@@ -167,7 +169,7 @@ def descend_blocks(
     reg: Function,
     box: Box | None,
     init: Tensor | None,
-    watch: Watch,
+    stopping: Stopping,
     blocks: Blocks,
 ) -> Descent:
     """Block-coordinate descent, α falling by tens; stops on the relative change of u₀ and z per sweep."""
@@ -180,25 +182,25 @@ def descend_blocks(
     for decade in range(blocks.decades, -1, -1):
         weighted = reweighted(reg, alpha * 10**decade)
         portion = 1.0 if decade == 0 else blocks.share * (blocks.decades - decade + 1)
-        while done < portion * watch.max_iter and not _late(begun, watch, portion):
+        while done < portion * stopping.max_iter and not _late(begun, stopping, portion):
             last = [sweeps.u, *sweeps.z[:-1]]
             sweeps(weighted)
             done += 1
             change = _relative_change(last, [sweeps.u, *sweeps.z[:-1]])
-            if done % watch.every == 0:
+            if done % stopping.every == 0:
                 value = float(block_energy(stages, blocks.mu, reg, box, sweeps.u, sweeps.z).sum())
                 rows.append((done, value, None))
-                if watch.report is not None:
-                    watch.report(done, value, None)
-            if change <= watch.tol:
+                if stopping.report is not None:
+                    stopping.report(done, value, None)
+            if change <= stopping.tol:
                 converged = decade == 0
                 break
     value = block_energy(stages, blocks.mu, reg, box, sweeps.u, sweeps.z)
     return Descent(sweeps.u, value, done, converged, None, sweeps.dual, tuple(rows))
 
 
-def _late(begun: float, watch: Watch, portion: float) -> bool:
-    return watch.seconds is not None and time.perf_counter() - begun >= portion * watch.seconds
+def _late(begun: float, stopping: Stopping, portion: float) -> bool:
+    return stopping.seconds is not None and time.perf_counter() - begun >= portion * stopping.seconds
 
 
 def _relative_change(old: Sequence[Tensor], new: Sequence[Tensor]) -> float:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchlift.convex.activations import Activation
-from torchlift.convex.descent import Descent, Watch, lbfgs
+from torchlift.convex.descent import Descent, Stopping, lbfgs
 from torchlift.convex.functions import Box, Function, samples
 from torchlift.inversion import deep
 from torchlift.inversion.reading import AffineStage, forward_states
@@ -47,9 +47,9 @@ class Forward:
             value = self.value(x, rows)
             return value.detach(), torch.autograd.grad(value.sum(), x)[0]
 
-    def lower(self, start: Tensor, watch: Watch) -> Descent:
+    def lower(self, start: Tensor, stopping: Stopping) -> Descent:
         """Quasi-Newton, sample by sample."""
-        solution = lbfgs(self.slope, start, watch=watch)
+        solution = lbfgs(self.slope, start, stopping=stopping)
         x = solution.x if self.box is None else self.box.prox(solution.x)
         return dataclasses.replace(solution, x=x, objective=self.value(x))
 
@@ -66,7 +66,7 @@ def descend_forward(
     reg: Function,
     box: Box | None,
     init: Tensor | None,
-    watch: Watch,
+    stopping: Stopping,
     blocks: deep.Blocks,
 ) -> Descent:
     """Block descent first, then quasi-Newton from where it ends, or from 0 where that is better.
@@ -75,20 +75,20 @@ def descend_forward(
     steps, sample by sample.
     """
     begun = time.perf_counter()
-    half = None if watch.seconds is None else _SHARE * watch.seconds
-    sweeps = dataclasses.replace(watch, max_iter=max(1, round(_SHARE * watch.max_iter)), seconds=half)
+    half = None if stopping.seconds is None else _SHARE * stopping.seconds
+    sweeps = dataclasses.replace(stopping, max_iter=max(1, round(_SHARE * stopping.max_iter)), seconds=half)
     lifted = deep.descend_blocks(stages, y, reg, box, init, sweeps, blocks)
     zero = torch.zeros_like(lifted.x) if init is None else init
     zero = zero if box is None else box.prox(zero)
     both = of_stages(stages, torch.cat([y, y]), reg, box)
-    limit = None if watch.seconds is None else watch.seconds / 10
-    raced = both.lower(torch.cat([zero, lifted.x]), Watch(max_iter=_RACE, every=_RACE, seconds=limit))
+    limit = None if stopping.seconds is None else stopping.seconds / 10
+    raced = both.lower(torch.cat([zero, lifted.x]), Stopping(max_iter=_RACE, every=_RACE, seconds=limit))
     (a, b), (x, other) = raced.objective.chunk(2), raced.x.chunk(2)
     start = torch.where((a <= b).reshape(-1, *[1] * (x.ndim - 1)), x, other)
-    left = None if watch.seconds is None else max(1e-3, watch.seconds - (time.perf_counter() - begun))
-    rest = max(1, watch.max_iter - lifted.iterations)
+    left = None if stopping.seconds is None else max(1e-3, stopping.seconds - (time.perf_counter() - begun))
+    rest = max(1, stopping.max_iter - lifted.iterations)
     solution = of_stages(stages, y, reg, box).lower(
-        start, dataclasses.replace(watch, max_iter=rest, seconds=left)
+        start, dataclasses.replace(stopping, max_iter=rest, seconds=left)
     )
     done = lifted.iterations
     rows = (*lifted.history, *((k + done, value, gap) for k, value, gap in solution.history))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchlift.convex.activations import Activation, Linear
-from torchlift.convex.descent import Certificate, Descent, Watch, fista
+from torchlift.convex.descent import Certificate, Descent, Stopping, fista
 from torchlift.convex.functions import Box, Function, Zero, samples
 from torchlift.inversion import deep, forward, rival, single
 from torchlift.inversion.fidelity import Fidelity
@@ -29,7 +29,7 @@ class InversionProblem(Protocol):
         """The name of the solver for this regularizer."""
         ...
 
-    def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
+    def solve(self, reg: Function, start: Tensor | None, stopping: Stopping) -> Descent:
         """The minimizer, from the start or from scratch."""
         ...
 
@@ -63,19 +63,19 @@ class ChainInversion:
             return single.auto_solver(reg, self.box) if self.wanted == "auto" else self.wanted
         return "bcd" if self.wanted == "bcd" else "bcd+lbfgs"
 
-    def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
+    def solve(self, reg: Function, start: Tensor | None, stopping: Stopping) -> Descent:
         """See ``single`` and ``deep``."""
         if len(self.stages) > 1:
-            return self._deep(reg, start, watch)
+            return self._deep(reg, start, stopping)
         zero = self.y.new_zeros(len(self.y), *self.stages[0].affine.shape)
         first = start if start is not None else zero if self.box is None else self.box.prox(zero)
         fidelity = Fidelity(self.stages[0].affine, self.stages[0].activation, self.y)
-        return single.solve(fidelity, reg, self.box, first, watch, method=self.wanted)
+        return single.solve(fidelity, reg, self.box, first, stopping, method=self.wanted)
 
-    def _deep(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
+    def _deep(self, reg: Function, start: Tensor | None, stopping: Stopping) -> Descent:
         if self.wanted == "bcd":
-            return deep.descend_blocks(self.stages, self.y, reg, self.box, start, watch, self.blocks)
-        return forward.descend_forward(self.stages, self.y, reg, self.box, start, watch, self.blocks)
+            return deep.descend_blocks(self.stages, self.y, reg, self.box, start, stopping, self.blocks)
+        return forward.descend_forward(self.stages, self.y, reg, self.box, start, stopping, self.blocks)
 
     def output(self, x: Tensor) -> Tensor:
         """The forward pass."""
@@ -108,11 +108,11 @@ class GraphInversion:
         del reg
         return "forward+lbfgs"
 
-    def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
+    def solve(self, reg: Function, start: Tensor | None, stopping: Stopping) -> Descent:
         """From the start, or from 0 (in the box)."""
         zero = self.y.new_zeros(len(self.y), *self.shape)
         first = start if start is not None else zero if self.box is None else self.box.prox(zero)
-        return forward.Forward(self.before, self.activation, self.y, reg, self.box).lower(first, watch)
+        return forward.Forward(self.before, self.activation, self.y, reg, self.box).lower(first, stopping)
 
     def output(self, x: Tensor) -> Tensor:
         """The forward pass."""
@@ -143,7 +143,7 @@ class ResidualInversion:
         del reg
         return "convex"
 
-    def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
+    def solve(self, reg: Function, start: Tensor | None, stopping: Stopping) -> Descent:
         """FISTA on (u₀, z). Without a regularizer the energy, ≥ 0 and 0 at the preimage, is the gap."""
         first = single.joint_function(reg, self.box) if not isinstance(reg, Zero) else (self.box or reg)
         if first is None:
@@ -168,7 +168,7 @@ class ResidualInversion:
                 (energy.value(x) + states.fn(x)).clamp(min=0), 64 * torch.finfo(x.dtype).eps * scale
             )
 
-        solution = fista(energy, states, torch.cat([u, *z], 1), gap=gap if exact else None, watch=watch)
+        solution = fista(energy, states, torch.cat([u, *z], 1), gap=gap if exact else None, stopping=stopping)
         return dataclasses.replace(solution, x=solution.x[:, : u.shape[1]].reshape(len(u), *self.shape))
 
     def output(self, x: Tensor) -> Tensor:
@@ -204,13 +204,13 @@ class Rival:
         del reg
         return self.wanted
 
-    def solve(self, reg: Function, start: Tensor | None, watch: Watch) -> Descent:
+    def solve(self, reg: Function, start: Tensor | None, stopping: Stopping) -> Descent:
         """See ``rival``."""
         zero = self.y.new_zeros(len(self.y), *self.shape)
         first = start if start is not None else zero if self.box is None else self.box.prox(zero)
         with torch.enable_grad():
             return rival.descend_penalized(
-                self.network, self.y, reg, self.box, first, watch, self.wanted, self.lr
+                self.network, self.y, reg, self.box, first, stopping, self.wanted, self.lr
             )
 
     def output(self, x: Tensor) -> Tensor:

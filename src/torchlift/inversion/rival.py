@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchlift.convex.descent import Descent, Watch
+from torchlift.convex.descent import Descent, Stopping
 from torchlift.convex.functions import Box, Function, samples
 
 METHODS = ("adam", "lbfgs")
@@ -25,7 +25,7 @@ def descend_penalized(
     reg: Function,
     box: Box | None,
     init: Tensor,
-    watch: Watch,
+    stopping: Stopping,
     method: str,
     lr: float | None = None,
 ) -> Descent:
@@ -48,22 +48,22 @@ def descend_penalized(
         return float(value.detach())
 
     begun, rows, converged, k = time.perf_counter(), list[tuple[int, float, float | None]](), False, 0
-    for k in range(1, watch.max_iter + 1):
+    for k in range(1, stopping.max_iter + 1):
         last = u.detach().clone()
         value = optimizer.step(closure)
         with torch.no_grad():
             size = samples(u).norm(dim=1).clamp(min=1e-12)
             change = float((samples(u - last).norm(dim=1) / size).max())
-        late = watch.seconds is not None and time.perf_counter() - begun >= watch.seconds
-        converged = change <= watch.tol / 10 and resets >= _RESETS
-        if change <= watch.tol / 10 and not converged:
+        late = stopping.seconds is not None and time.perf_counter() - begun >= stopping.seconds
+        converged = change <= stopping.tol / 10 and resets >= _RESETS
+        if change <= stopping.tol / 10 and not converged:
             optimizer, resets = _optimizer(u, method, lr), resets + 1  # a failed line search leaves bad pairs
-        elif change > watch.tol:
+        elif change > stopping.tol:
             resets = 0
-        if k % watch.every == 0 or late or converged:
+        if k % stopping.every == 0 or late or converged:
             rows.append((k, float(value or 0.0), None))
-            if watch.report is not None:
-                watch.report(k, float(value or 0.0), None)
+            if stopping.report is not None:
+                stopping.report(k, float(value or 0.0), None)
         if late or converged:
             break
     with torch.no_grad():

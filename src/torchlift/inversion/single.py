@@ -6,7 +6,7 @@ import functools
 import torch
 from torch import Tensor
 
-from torchlift.convex.descent import Certificate, Descent, Gap, Watch, condat_vu, fista
+from torchlift.convex.descent import Certificate, Descent, Gap, Stopping, condat_vu, fista
 from torchlift.convex.functions import L1, L2, TV, Box, Boxed, Function, denoise, samples
 from torchlift.convex.operators import Identity
 from torchlift.inversion.fidelity import Fidelity, boxed_variation_gap, separable_gap, variation_gap
@@ -22,7 +22,7 @@ def solve(
     reg: Function,
     box: Box | None,
     start: Tensor,
-    watch: Watch,
+    stopping: Stopping,
     *,
     method: str = "auto",
     dual: Tensor | None = None,
@@ -37,15 +37,17 @@ def solve(
     gap = _gap(fidelity, reg, box) if certify else None
     if method == "pdhg":
         operator, norm = reg.analysis(start.ndim) if isinstance(reg, TV) else (Identity(), reg)
-        return condat_vu(fidelity, operator, norm, start, constraint=box, dual=dual, gap=gap, watch=watch)
+        return condat_vu(
+            fidelity, operator, norm, start, constraint=box, dual=dual, gap=gap, stopping=stopping
+        )
     if isinstance(reg, TV):
-        relative = 1e-5 if gap is not None else max(watch.tol**2 / 10, torch.finfo(start.dtype).eps)
-        return _with_inner_steps(fidelity, Warm(reg, box, start, dual, relative), start, gap, watch)
+        relative = 1e-5 if gap is not None else max(stopping.tol**2 / 10, torch.finfo(start.dtype).eps)
+        return _with_inner_steps(fidelity, Warm(reg, box, start, dual, relative), start, gap, stopping)
     if together is None:
         raise InversionError(
             f"tl.invert: {type(reg).__name__} in a box has no prox; use method='pdhg' or no box"
         )
-    return fista(fidelity, together, start, gap=gap, watch=watch)
+    return fista(fidelity, together, start, gap=gap, stopping=stopping)
 
 
 def auto_solver(reg: Function, box: Box | None) -> str:
@@ -96,7 +98,7 @@ class Warm(Function):
 
 
 def _with_inner_steps(
-    fidelity: Fidelity, warm: Warm, start: Tensor, gap: Gap | None, watch: Watch
+    fidelity: Fidelity, warm: Warm, start: Tensor, gap: Gap | None, stopping: Stopping
 ) -> Descent:
     """FISTA; an error ε of the inner problem costs Lε, which is kept at a share of the last gap.
 
@@ -104,7 +106,7 @@ def _with_inner_steps(
     """
     share, before = _SHARE, float("inf")
 
-    def watched(x: Tensor, dual: Tensor | None) -> Certificate:
+    def certified(x: Tensor, dual: Tensor | None) -> Certificate:
         nonlocal share, before
         del dual
         assert gap is not None
@@ -118,5 +120,5 @@ def _with_inner_steps(
             )
         return certificate
 
-    solution = fista(fidelity, warm, start, gap=None if gap is None else watched, watch=watch)
+    solution = fista(fidelity, warm, start, gap=None if gap is None else certified, stopping=stopping)
     return dataclasses.replace(solution, dual=warm.q)

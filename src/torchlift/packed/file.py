@@ -41,7 +41,7 @@ from torchlift.errors import TorchliftError
 from torchlift.packed import sealing, tensors
 from torchlift.packed.budget import STEPS, Budget, PackedError, default_limit
 from torchlift.packed.elements import bits_of
-from torchlift.packed.guard import watch
+from torchlift.packed.guard import guard_first_call
 from torchlift.packed.into import IntoModel, plain_state, sizes_of
 from torchlift.packed.layers import layer_of, name_of
 from torchlift.packed.tensors import Item, TensorReader
@@ -422,7 +422,7 @@ class Opened:
                 module._buffers[name] = item.value
         refresh_flat_weights(model)
         check_types(model)
-        return watch(model.eval(), self.budget.limit)
+        return guard_first_call(model.eval(), self.budget.limit)
 
     def fill(self, model: nn.Module) -> nn.Module:
         """The given model with the file's weights."""

@@ -43,7 +43,7 @@ class Guard(Guardian):
             release(module)
 
 
-def watch(module: nn.Module, limit: int) -> nn.Module:
+def guard_first_call(module: nn.Module, limit: int) -> nn.Module:
     """The module with a guard before its first call."""
     module.register_forward_pre_hook(Guard(limit), with_kwargs=True)
     return module

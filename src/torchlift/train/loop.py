@@ -302,7 +302,7 @@ class Loop:
         at.epoch, at.batch, at.loss = at.epoch + 1, 0, 0.0
         score = None if self.valid is None else evaluate(self.problem, self.valid, self.engine, self.metric)
         judged = score or Score(loss, loss, higher_is_better=False)
-        stop = self.rule.update(self.watched(judged))
+        stop = self.rule.update(self.monitored(judged))
         stop |= isinstance(self.problem, Stepper) and self.problem.converged
         if at.step >= self.total:
             at.stopped = "cap"
@@ -322,7 +322,7 @@ class Loop:
         if not at.stopped:
             hooks.pause(self)
 
-    def watched(self, score: Score) -> float:
+    def monitored(self, score: Score) -> float:
         """The number the rule watches."""
         if self.rule.watches == "grad_norm":
             return gradient_norm(self.problem, self.train, self.engine)

@@ -17,7 +17,7 @@ STATE = threading.local()
 
 
 @contextlib.contextmanager
-def watched() -> Generator[None]:
+def named_worker_errors() -> Generator[None]:
     """Turn the death of a worker into one line that names the fix."""
     try:
         yield

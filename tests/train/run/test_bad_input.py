@@ -14,7 +14,7 @@ from forked import python
 from torchlift.errors import CheckpointError, DataError, DivergedError, SelectionError, TorchliftError
 from torchlift.train import batches
 from torchlift.train.checkpoint import load
-from torchlift.train.workers import watched
+from torchlift.train.workers import named_worker_errors
 
 X = torch.randn(40, 4)
 Y = torch.arange(40) % 2
@@ -88,11 +88,11 @@ def test_a_worker_that_dies() -> None:
 
 @pytest.mark.parametrize("kind", [RuntimeError, ConnectionResetError])
 def test_a_dead_worker_is_one_line_that_names_the_fix(kind: type[Exception]) -> None:
-    with pytest.raises(DataError, match=r"worker died .*num_workers=0"), watched():
+    with pytest.raises(DataError, match=r"worker died .*num_workers=0"), named_worker_errors():
         raise kind("DataLoader worker (pid 7) exited unexpectedly\nmore")
-    with pytest.raises(RuntimeError, match="else"), watched():
+    with pytest.raises(RuntimeError, match="else"), named_worker_errors():
         raise RuntimeError("something else")
-    with pytest.raises(EOFError), watched():
+    with pytest.raises(EOFError), named_worker_errors():
         raise EOFError
 
 
@@ -101,7 +101,7 @@ def test_a_worker_that_hangs_up_while_it_sends_is_told_alike() -> None:
 
     ours, theirs = Pipe()
     theirs.close()
-    with pytest.raises(DataError, match=r"worker died \(it hung up\)"), watched():
+    with pytest.raises(DataError, match=r"worker died \(it hung up\)"), named_worker_errors():
         ours.recv()
 
 

@@ -3,6 +3,6 @@
 from torchlift.convex.descent.fista import fista
 from torchlift.convex.descent.primal_dual import condat_vu
 from torchlift.convex.descent.quasi_newton import lbfgs
-from torchlift.convex.descent.watching import Certificate, Descent, Gap, Smooth, Watch
+from torchlift.convex.descent.stopping import Certificate, Descent, Gap, Smooth, Stopping
 
-__all__ = ["Certificate", "Descent", "Gap", "Smooth", "Watch", "condat_vu", "fista", "lbfgs"]
+__all__ = ["Certificate", "Descent", "Gap", "Smooth", "Stopping", "condat_vu", "fista", "lbfgs"]

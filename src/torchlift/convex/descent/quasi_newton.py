@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchlift.convex.descent.watching import Descent, Looking, Watch
+from torchlift.convex.descent.stopping import Descent, Monitor, Stopping
 from torchlift.convex.functions.base import samples
 
 _MEMORY = 20
@@ -19,21 +19,21 @@ Slope = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """(x, which samples it holds or None for all) → (F(x) per sample, ∇F(x))."""
 
 
-def lbfgs(slope: Slope, start: Tensor, *, watch: Watch | None = None) -> Descent:
+def lbfgs(slope: Slope, start: Tensor, *, stopping: Stopping | None = None) -> Descent:
     """From ``start``; a sample whose line search fails starts again along its gradient, then rests."""
-    looking = Looking(watch or Watch(), lambda x: slope(x, None)[0], None)
+    monitor = Monitor(stopping or Stopping(), lambda x: slope(x, None)[0], None)
     x, pairs, k = samples(start), list[tuple[Tensor, Tensor, Tensor]](), 0
     value, gradient = _flat(slope, x, start)
-    for k in range(1, looking.watch.max_iter + 1):
+    for k in range(1, monitor.stopping.max_iter + 1):
         direction = _direction(gradient, pairs)
         downhill = (direction * gradient).sum(1) < 0
         direction = torch.where(downhill[:, None], direction, -gradient)
         new, new_value, new_gradient = _search(slope, x, value, gradient, direction, start, bool(pairs))
         pairs = _remember(pairs, new - x, new_gradient - gradient, (new == x).all(1))
         last, x, value, gradient = x, new, new_value, new_gradient
-        if looking.enough(k, x.reshape(start.shape), last.reshape(start.shape)):
+        if monitor.enough(k, x.reshape(start.shape), last.reshape(start.shape)):
             break
-    return looking.result(x.reshape(start.shape), k)
+    return monitor.result(x.reshape(start.shape), k)
 
 
 def _flat(slope: Slope, x: Tensor, like: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -75,7 +75,7 @@ class Standardized(Node):
         self.register_buffer(
             "scale", torch.eye(size).to(weight) if scaled == "whitened" else weight.new_ones(size)
         )
-        self.watched: list[Tensor] | None = None
+        self.collected: list[Tensor] | None = None
 
     def plain(self) -> tuple[Tensor, Tensor | None]:
         """The layer's weight and bias."""
@@ -89,8 +89,8 @@ class Standardized(Node):
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output."""
-        if self.watched is not None:
-            self.watched.append(input_rows(self.inner, x))
+        if self.collected is not None:
+            self.collected.append(input_rows(self.inner, x))
         if type(self.inner) is nn.Linear:  # on small layers the fewest calls are the fastest
             weight, bias = self.inner.weight, self.inner.bias
             return linear(
@@ -103,10 +103,10 @@ class Standardized(Node):
     @torch.no_grad()
     def take_statistics(self) -> None:
         """Take the statistics of the inputs seen; the function stays what it was."""
-        watched, self.watched = self.watched, None
-        if not watched:
+        collected, self.collected = self.collected, None
+        if not collected:
             return
-        inputs = torch.cat(watched)
+        inputs = torch.cat(collected)
         centered = isinstance(self.inner.bias, Tensor)
         mean = inputs.mean(0) if centered else self.mean
         scale = whitening(inputs) if self.scaled == "whitened" else self.scale
@@ -174,7 +174,7 @@ class Standardize(ModuleLift):
         x = split(next(iter(fit.batches())))[0] if self.x is None and fit is not None else self.x
         mine = [node for _, node in nodes(lifted) if isinstance(node, Standardized) and node.way_back == self]
         for node in mine:
-            node.watched = []
+            node.collected = []
         with evaluating(lifted), torch.no_grad():
             lifted.predict(like(x, mine[0].mean))
         for node in mine:

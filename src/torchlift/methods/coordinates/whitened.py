@@ -129,13 +129,13 @@ def layer_inputs(problem: Problem, x: Any, eligible: Mapping[str, Tensor]) -> di
     seen: dict[str, Tensor] = {}
     layers = {name: owner_of(problem, name)[0] for name in eligible}
 
-    def watch(name: str, layer: Convolution) -> Any:
+    def record_input(name: str, layer: Convolution) -> Any:
         def hook(_: nn.Module, args: tuple[Tensor, ...]) -> None:
             seen.setdefault(name, padded_input(layer, args[0].detach()))
 
         return layer.register_forward_pre_hook(hook)
 
-    hooks = [watch(n, m) for n, m in layers.items() if isinstance(m, CONVOLUTIONS) and m.groups == 1]
+    hooks = [record_input(n, m) for n, m in layers.items() if isinstance(m, CONVOLUTIONS) and m.groups == 1]
     training = problem.training
     try:
         weight = next(problem.parameters(), None)

@@ -114,7 +114,7 @@ class CriticalLayer(ModuleLift):
         inputs = iter(inputs)
         first = next(inputs)
         shape = flow(body, next(chunks(like(first, next(iter(mine.values())).slope), 8)))
-        seen = self.watched(lifted, mine, itertools.chain([first], inputs))
+        seen = self.recorded(lifted, mine, itertools.chain([first], inputs))
         for name, node in mine.items():
             activation = self.activation or nearest_activation(body, shape, name, repr(self))
             nearly = self.tolerance or TOLERANCE.get(node.slope.dtype, 1e-3)
@@ -143,7 +143,7 @@ class CriticalLayer(ModuleLift):
         if inputs is not None and not self.fade:
             problem = copy.deepcopy(problem)
             mine = self.mine(problem)
-            seen = self.watched(problem, mine, inputs) if mine else {}
+            seen = self.recorded(problem, mine, inputs) if mine else {}
             for name, node in mine.items():
                 node.refit(seen[name])
         return super().project(problem, fit)
@@ -172,16 +172,16 @@ class CriticalLayer(ModuleLift):
         batches = getattr(fit, "batches", None)
         return None if batches is None else (split(batch)[0] for batch in batches())
 
-    def watched(self, problem: Problem, mine: Mapping[str, Deeper], inputs: Iterable[Any]) -> dict[str, Any]:
+    def recorded(self, problem: Problem, mine: Mapping[str, Deeper], inputs: Iterable[Any]) -> dict[str, Any]:
         """What the new neurons take and give on the inputs, in evaluation mode."""
         gathered = {name: Gather(node.axis) for name, node in mine.items()}
         for name, node in mine.items():
-            node.watch = gathered[name]
+            node.observe = gathered[name]
         with evaluating(problem), torch.no_grad():
             for module in inputs:
                 problem.predict(like(module, next(iter(mine.values())).slope))
         for node in mine.values():
-            node.watch = None
+            node.observe = None
         if silent := [name for name, gather in gathered.items() if gather.seen is None]:
             raise SelectionError(f"{self!r}: {silent[0]!r} is never called on these inputs.")
         return {name: gather.seen for name, gather in gathered.items()}

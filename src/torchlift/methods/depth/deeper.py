@@ -62,18 +62,18 @@ class Deeper(Node):
         self.register_buffer("offset", weight.new_zeros(features))
         self.template = (copy.deepcopy(layer).to("meta"),)  # in a tuple: no part of the module tree
         self.original: list[nn.Module] = [layer]
-        self.watch: Callable[[Tensor, Tensor], None] | None = None
+        self.observe: Callable[[Tensor, Tensor], None] | None = None
 
     def forward(self, h: Tensor) -> Tensor:
         """The two layers; before they are placed, the one."""
         z = self.inner(h)
         if self.original:
-            if self.watch is not None:
-                self.watch(z, z)
+            if self.observe is not None:
+                self.observe(z, z)
             return self.original[0](h)
         a = self.bent(z)
-        if self.watch is not None:
-            self.watch(z, a)
+        if self.observe is not None:
+            self.observe(z, a)
         return self.outer(a + h if self.residual else a)
 
     def bent(self, z: Tensor) -> Tensor:

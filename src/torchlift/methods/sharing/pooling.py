@@ -71,14 +71,14 @@ def readers(problem: Problem, x: Any) -> list[MapReader]:
     """The Linear layers whose input is a flattened map of channels × height × width."""
     body = problem.body()
     assert body is not None
-    watch = ReaderTrace(body)
+    trace = ReaderTrace(body)
     try:
-        with evaluating(problem), torch.no_grad(), watch:
+        with evaluating(problem), torch.no_grad(), trace:
             problem.predict(x)
     finally:
-        for handle in watch.handles:
+        for handle in trace.handles:
             handle.remove()
-    return list(watch.readers.values())
+    return list(trace.readers.values())
 
 
 def why_not_pooled(problem: Problem, reader: MapReader, size: int) -> str | None:

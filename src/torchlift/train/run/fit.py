@@ -42,7 +42,7 @@ from torchlift.train.run.result import Result
 from torchlift.train.run.signals import graceful
 from torchlift.train.settings import Schedule
 from torchlift.train.teaching import taught
-from torchlift.train.workers import watched
+from torchlift.train.workers import named_worker_errors
 from torchlift.tree import move
 
 LOG = logging.getLogger("torchlift")
@@ -70,7 +70,7 @@ SHAPING = (
 
 
 @claims()
-@watched()
+@named_worker_errors()
 @connected()
 def fit(
     problem: nn.Module,

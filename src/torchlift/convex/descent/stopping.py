@@ -40,7 +40,7 @@ Gap = Callable[[Tensor, Tensor | None], Certificate]
 
 
 @dataclasses.dataclass(frozen=True)
-class Watch:
+class Stopping:
     """When to stop: gap ≤ ``tol``·objective (relative change of x where there is no gap), steps, seconds.
 
     ``report(step, objective, gap)`` is called at every look, one look in ``every`` steps.
@@ -66,11 +66,11 @@ class Descent:
     history: tuple[tuple[int, float, float | None], ...] = ()
 
 
-class Looking:
-    """The looks a descent takes at itself on its way."""
+class Monitor:
+    """Measures a descent on its way, and says when to stop."""
 
-    def __init__(self, watch: Watch, objective: Callable[[Tensor], Tensor], gap: Gap | None) -> None:
-        self.watch, self.objective, self.gap = watch, objective, gap
+    def __init__(self, stopping: Stopping, objective: Callable[[Tensor], Tensor], gap: Gap | None) -> None:
+        self.stopping, self.objective, self.gap = stopping, objective, gap
         self.started = time.perf_counter()
         self.rows: list[tuple[int, float, float | None]] = []
         self.certificate: Certificate | None = None
@@ -78,29 +78,31 @@ class Looking:
 
     def enough(self, step: int, x: Tensor, last: Tensor, dual: Tensor | None = None) -> bool:
         """Look if it is time to, and say whether to stop; ``last`` is the point one step before."""
-        watch = self.watch
-        late = watch.seconds is not None and time.perf_counter() - self.started >= watch.seconds
-        if step % watch.every and step < watch.max_iter and not late:
+        stopping = self.stopping
+        late = stopping.seconds is not None and time.perf_counter() - self.started >= stopping.seconds
+        if step % stopping.every and step < stopping.max_iter and not late:
             return False
         value = self.objective(x)
         self.certificate = self.gap(x, dual) if self.gap is not None else None
         self.converged = self._met(x, last, value)
         gap = None if self.certificate is None else float(self.certificate.gap.sum())
         self.rows.append((step, float(value.sum()), gap))
-        if watch.report is not None:
-            watch.report(step, float(value.sum()), gap)
+        if stopping.report is not None:
+            stopping.report(step, float(value.sum()), gap)
         return self.converged or late
 
     def _met(self, x: Tensor, last: Tensor, value: Tensor) -> bool:
         certificate = self.certificate
         if certificate is not None and bool(torch.isfinite(certificate.gap).all()):
             return bool(
-                (certificate.gap <= torch.maximum(self.watch.tol * value.abs(), certificate.rounding)).all()
+                (
+                    certificate.gap <= torch.maximum(self.stopping.tol * value.abs(), certificate.rounding)
+                ).all()
             )
         change = samples(x - last).norm(dim=1)
         floor = 8 * torch.finfo(x.dtype).eps
         return bool(
-            (change <= max(self.watch.tol / 10, floor) * samples(x).norm(dim=1).clamp(min=1e-12)).all()
+            (change <= max(self.stopping.tol / 10, floor) * samples(x).norm(dim=1).clamp(min=1e-12)).all()
         )
 
     def result(self, x: Tensor, step: int, dual: Tensor | None = None) -> Descent:
