@@ -1,0 +1,77 @@
+"""``--device`` reaches every training of the thesis' entries, and the loops of their own stay on it.
+
+No other device is here: ``meta`` stands in, with zeros for what is read back.
+"""
+
+import pytest
+import torch
+from entry_modules import module_of
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import torchlift as tl
+from papers.embedding_principle import figure1
+from papers.savarese_thesis import pruning_runs, short_trainings, shortest_paths
+from torchlift.data import Splits
+
+aten = torch.ops.aten
+ENTRIES = (
+    "ticket_search", "imp_rates", "sequential_tickets", "mask_settings", "supermasks", "conv6_tickets",
+    "one_shot_pruning", "layer_patterns", "smol_cifar10", "smol_balance", "smol_activations",
+    "layer_precisions", "shuffled_precisions", "smol_mobile", "sharing_cifar10", "sharing_cutout", "folding",
+)  # fmt: skip
+
+
+class ReadBack(TorchDispatchMode):
+    """Numbers and copies that are read from ``meta`` are ones and zeros; everything else has to fit."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is aten._local_scalar_dense.default and args[0].is_meta:
+            return 1.0
+        if func is aten._to_copy.default and args[0].is_meta and kwargs.get("device") == torch.device("cpu"):
+            return torch.zeros(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype)
+        return func(*args, **kwargs)
+
+
+class Passed(Exception):
+    """The settings that reached ``fit``."""
+
+
+def tiny(name, folder=None, seed=0):
+    x, y = torch.rand(24, 3, 32, 32), torch.arange(24) % 10
+    return Splits((x[:16], y[:16]), (x[:4], y[:4]), (x[16:], y[16:]), "classification")
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_a_device_reaches_fit(name, monkeypatch, tmp_path):
+    def fit(model, *data, **settings):
+        raise Passed(settings["device"])
+
+    monkeypatch.setattr(pruning_runs, "load", tiny)
+    monkeypatch.setattr(tl, "fit", fit)
+    with pytest.raises(Passed, match="meta"):
+        module_of(name).run(tmp_path, seeds=1, epochs=1, images=16, device="meta")
+
+
+def test_short_trainings_stay_on_their_device():
+    x, y = torch.rand(8, 3, 32, 32), torch.arange(8)
+    bench = short_trainings.Bench(
+        "images", short_trainings.small_cnn, (x, y), (x, y), (x, y), 4, 2, short_trainings.error, 90.0, 5e-4,
+        augment=True, device="meta",
+    )  # fmt: skip
+    with ReadBack():
+        assert short_trainings.trained(bench, torch.optim.Adam, 0) <= 90.0
+
+
+def test_full_batch_descent_stays_on_its_device():
+    with ReadBack():
+        weights = figure1.stacked([4, 5, 3], 0.1, range(2), "meta")
+        data = torch.rand(6, 4, device="meta"), torch.rand(6, 3, device="meta")
+        losses, accuracies = figure1.descended(weights, data, 0.1, 2)
+    assert (len(losses), len(accuracies[0])) == (2, 2)
+
+
+def test_shortest_paths_stay_on_their_device():
+    size = shortest_paths.Size(9, 4, 3, 8, 4, 5, 4, "meta")
+    with ReadBack():
+        assert len(shortest_paths.trained("cnn", 0, size)["phases"]) == shortest_paths.PHASES
