@@ -112,7 +112,7 @@ class AutoSearch:
             points = [(row.name, row.rate) for row in chosen]
             last = self.tried(points, level, rungs, len(points))
         good = [row for row in last if not row.reason]
-        if good and not any(row.final for row in self.ledger.rows):
+        if good:
             self.train(choose(good, self.constraints, self.samples)[0])
 
     def rungs(self) -> list[Rung]:
@@ -184,17 +184,26 @@ class AutoSearch:
         return self.delivery(point, level, epochs, deadline, f"rung {level + 1}")
 
     def train(self, winner: Delivered) -> None:
-        """What is left of the budget for the winner, from the weights of its trial."""
-        point = winner.name, winner.rate
-        if self.budget is not None:
-            epochs, deadline = self.budget - sum(row.cost for row in self.ledger.rows), None
+        """What is left of the budget for the winner, from where its trial ended; should that fail, anew."""
+        for words in ("trained on", "from the start"):
+            done = [row for row in self.ledger.rows if row.final and row.key.endswith(words)]
+            rows = done or self.last_run(winner, words)
+            if not rows or not rows[0].reason:
+                return
+
+    def last_run(self, winner: Delivered, words: str) -> list[Delivered]:
+        """The row of the winner's longest run; none where too little is left for one."""
+        failed = any(row.final for row in self.ledger.rows)
+        if self.budget is not None:  # of a run that fails, the last epoch is not in the account
+            epochs, deadline = self.budget - sum(row.cost for row in self.ledger.rows) - failed, None
         else:
             speed, overhead = pace(winner)
             epochs, deadline = (CAUTION * self.left() - overhead) / speed, self.end()
-        if epochs >= LEAST:
-            trial = self.delivery(point, winner.rung + 1, epochs, deadline, "trained on")
-            row = dataclasses.replace(trial.row, final=True)
-            self.delivered([self.onward(dataclasses.replace(trial, row=row), winner)])
+        if epochs < LEAST:
+            return []
+        trial = self.delivery((winner.name, winner.rate), winner.rung + 1, epochs, deadline, words)
+        trial = dataclasses.replace(trial, row=dataclasses.replace(trial.row, final=True))
+        return self.delivered([trial if failed else self.onward(trial, winner)])
 
     def onward(self, trial: Delivery, winner: Delivered) -> Delivery:
         """A run from where the winner's trial ended: from its weights, or from the model it has cut."""
