@@ -7,6 +7,7 @@ import pytest
 import torch
 from entry_modules import module_of
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import torchlift as tl
 from papers.embedding_principle import figure1
@@ -21,8 +22,11 @@ ENTRIES = (
 )  # fmt: skip
 
 
+COPIES = (aten._to_copy.default, aten.copy_.default, aten.index.Tensor)
+
+
 class ReadBack(TorchDispatchMode):
-    """Numbers and copies that are read from ``meta`` are ones and zeros; everything else has to fit."""
+    """Numbers and copies that are read from ``meta`` are ones and zeros; nothing else may mix devices."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -30,6 +34,8 @@ class ReadBack(TorchDispatchMode):
             return 1.0
         if func is aten._to_copy.default and args[0].is_meta and kwargs.get("device") == torch.device("cpu"):
             return torch.zeros(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype)
+        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor) and one.dim()]
+        assert func in COPIES or len({one.device for one in tensors}) < 2, func
         return func(*args, **kwargs)
 
 
@@ -51,6 +57,12 @@ def test_a_device_reaches_fit(name, monkeypatch, tmp_path):
     monkeypatch.setattr(tl, "fit", fit)
     with pytest.raises(Passed, match="meta"):
         module_of(name).run(tmp_path, seeds=1, epochs=1, images=16, device="meta")
+
+
+def test_mixed_devices_are_noticed():
+    layer = torch.nn.Conv2d(3, 4, 3, device="meta")
+    with ReadBack(), pytest.raises(AssertionError, match="convolution"):
+        layer(torch.rand(1, 3, 8, 8))
 
 
 def test_short_trainings_stay_on_their_device():
