@@ -5,7 +5,7 @@ import dataclasses
 from pathlib import Path
 
 from torchlift import deploy
-from torchlift.core import Fit, Lift, Task
+from torchlift.core import Fit, Lift, LiftChain, Task, chain
 from torchlift.core.stored import forget
 from torchlift.errors import TorchliftError
 from torchlift.experiments.compressing import Compressing
@@ -42,7 +42,15 @@ def rest_of(recipe: RecipeLike | Lift | None) -> Recipe | None:
     Of a chain, every stage but the cuts: better training goes on, then what makes the weights small.
     """
     stages = list(recipe.recipes.values()) if isinstance(recipe, Chain) else [recipe]
-    left = [stage for stage in stages if not isinstance(stage, CUTS)]
-    if not all(isinstance(stage, ANEW) for stage in left):
+    stages = [stage for stage in stages if not isinstance(stage, CUTS)]
+    if not all(isinstance(stage, ANEW) for stage in stages):
         return None
+    left = [stage for stage in map(without_drawing, stages) if stage is not None]
     return Chain(left) if len(left) > 1 else as_recipe(next(iter(left), None))
+
+
+def without_drawing(stage: RecipeLike | Lift | None) -> RecipeLike | Lift | None:
+    """A stage without the lifts that start as another function: what was trained stays; None without any."""
+    if isinstance(stage, LiftChain):
+        return chain(*kept) if (kept := [lift for lift in stage.lifts if lift.preserving]) else None
+    return None if isinstance(stage, Lift) and not stage.preserving else stage
