@@ -11,8 +11,9 @@ from torch.optim import Adam
 
 from papers.common.arms import Row, spread
 from papers.common.protocol import protocol, thinned
-from papers.savarese_thesis.pruning_runs import Setting, Way, fewer, of, side_by_side, sized, told, whole
+from papers.savarese_thesis.pruning_runs import Setting, fewer, of, side_by_side, sized, told, whole
 from papers.savarese_thesis.ticket_search import matching
+from torchlift import Arm
 from torchlift.data import Splits, load
 from torchlift.models import Conv6
 from torchlift.recipes import IterativeMagnitude, IterativeStochastic, TicketSearch
@@ -29,19 +30,26 @@ def adam(lr: float, **more: Any) -> dict[str, Any]:
 
 
 def searches(
-    rounds: int, many: tuple[int, ...], rates: dict[str, float], starts: tuple[float, ...], eps: float
-) -> dict[str, Way]:
+    place: Setting,
+    rounds: int,
+    many: tuple[int, ...],
+    rates: dict[str, float],
+    starts: tuple[float, ...],
+    eps: float,
+) -> dict[str, Arm]:
     """CS rewinds before each of its few rounds; IMP and ISS run many. All tickets start at epoch 0."""
     masks = {"*logit": {"eps": eps}, "*": {}}
     ways = {
-        f"CS, s_init {start}": Way(
-            TicketSearch(rounds, 0, s_init=start, restart=True), rounds + 1, {"groups": masks}
+        f"CS, s_init {start}": Arm(
+            TicketSearch(rounds, 0, s_init=start, restart=True),
+            epochs=(rounds + 1) * place.epochs,
+            groups=masks,
         )
         for start in starts
     }
     for count in many:
-        ways[f"IMP, round {count}"] = Way(IterativeMagnitude(count, rates, 0), count + 1)
-        ways[f"ISS, round {count}"] = Way(IterativeStochastic(count), count + 1)
+        ways[f"IMP, round {count}"] = place.arm(IterativeMagnitude(count, rates, 0), count + 1)
+        ways[f"ISS, round {count}"] = place.arm(IterativeStochastic(count), count + 1)
     return ways
 
 
@@ -77,7 +85,7 @@ def run(
     place = sized(place, epochs, images, device)
     rounds, many = place.rounds(rounds), tuple(sorted({place.rounds(count) for count in many}))
     starts = tuple(thinned(SHORT if stand_in else STARTS, place.share))
-    ways = searches(rounds, many, rates, starts, EPS)
+    ways = searches(place, rounds, many, rates, starts, EPS)
     trials = side_by_side(place, ways, seeds or 3, out / f"conv6-tickets-{EPS:g}.jsonl")
     best = {f"best, {kind}": best_accuracy(trials, kind) for kind in ("CS", "IMP", "ISS")}
     return told(

@@ -10,7 +10,8 @@ from torch.optim import AdamW
 
 from papers.common.arms import Row
 from papers.common.cells import Cells
-from papers.savarese_thesis.pruning_runs import Setting, Way, means, sgd, told, trial
+from papers.savarese_thesis.pruning_runs import Setting, means, sgd, told, trial
+from torchlift import Arm
 from torchlift.data import Splits
 from torchlift.lifts import HardConcrete, Slim, SoftThreshold
 from torchlift.methods.lift_then_tune import LiftThenTune
@@ -25,7 +26,8 @@ DECAY = (2e-2, 2.8e-2, 4e-2, 5e-2, 6e-2, 8e-2)  # of STR's thresholds
 NEAR = 0.002
 SOURCE_CS = "CS of the source"
 
-Ways = Mapping[str, Way]
+Ways = Mapping[str, tuple[Any, float]]
+"""Recipes and learning rates by what a method varies."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Case:
 def dense(level: float, where: str) -> Ways:
     """The network as it is, at six rates."""
     del level, where
-    return {f"lr {rate}": rated(rate) for rate in (0.01, 0.02, 0.05, 0.1, 0.15, 0.2)}
+    return {f"lr {rate}": (None, rate) for rate in (0.01, 0.02, 0.05, 0.1, 0.15, 0.2)}
 
 
 def cs(level: float, where: str) -> Ways:
@@ -76,9 +78,7 @@ def cs(level: float, where: str) -> Ways:
 def source_cs(level: float, where: str) -> Ways:
     """As in the source: no target, s at the weights' own rate, s_init alone decides."""
     del level
-    return {
-        f"s_init {s}, lr 0.1": rated(0.1, ContinuousSparsification(s_init=s, where=where)) for s in STARTS
-    }
+    return {f"s_init {s}, lr 0.1": (ContinuousSparsification(s_init=s, where=where), 0.1) for s in STARTS}
 
 
 def restarted(share: float) -> Callable[[float], float]:
@@ -119,7 +119,7 @@ def l0(level: float, where: str) -> Ways:
     del level
     groups = {"*.logit": {"lr_factor": 300.0}, "*": {}}
     return {
-        f"strength {much}, lr 0.05": rated(0.05, LiftThenTune(HardConcrete(where, much), groups=groups))
+        f"strength {much}, lr 0.05": (LiftThenTune(HardConcrete(where, much), groups=groups), 0.05)
         for much in HARD
     }
 
@@ -132,7 +132,7 @@ def soft_thresholds(level: float, where: str) -> Ways:
         groups = {"*.s": {"weight_decay": decay}, "*": {}}
         return LiftThenTune(SoftThreshold(where, s_init=-6.0), groups=groups)
 
-    return {f"decay {decay}, lr 0.05": rated(0.05, made(decay)) for decay in DECAY}
+    return {f"decay {decay}, lr 0.05": (made(decay), 0.05) for decay in DECAY}
 
 
 METHODS = {
@@ -142,14 +142,9 @@ METHODS = {
 }  # fmt: skip
 
 
-def rated(rate: float, recipe: Any = None) -> Way:
-    """A recipe at a learning rate."""
-    return Way(recipe, fit={"lr": rate})
-
-
 def each(knob: str, values: Iterable[Any], made: Callable[[Any], Any]) -> Ways:
     """Every value of one knob at every rate."""
-    return {f"{knob} {value}, lr {rate}": rated(rate, made(value)) for value, rate in product(values, RATES)}
+    return {f"{knob} {value}, lr {rate}": (made(value), rate) for value, rate in product(values, RATES)}
 
 
 def compared(case: Case, seeds: int, cells: Cells) -> tuple[list[Row], dict[str, Row]]:
@@ -195,11 +190,10 @@ def job(case: Case, name: str, level: float, says: str, seed: int) -> tuple[str,
     if seed == TUNED_ON:
         data = place.data
         place = dataclasses.replace(place, data=Splits(data.train, data.valid, data.valid, data.kind))
-    way = method.ways(level or case.levels[0], place.where)[says]
-    way = dataclasses.replace(way, fit=case.at(way.fit["lr"]))
+    recipe, rate = method.ways(level or case.levels[0], place.where)[says]
     of = name if method.free or name == "dense" else f"{name} {level}"
     key = f"{place.title}, {place.epochs:g} epochs, {of}, {says}, seed {seed}"
-    return key, partial(trial, place, name, way, seed)
+    return key, partial(trial, place, name, Arm(recipe, **case.at(rate)), seed)
 
 
 def table(title: str, figures: str, case: Case, stand_in: bool, seeds: int, cells: Cells, **more: Any) -> Row:

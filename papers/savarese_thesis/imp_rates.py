@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from papers.common.arms import Row
-from papers.savarese_thesis.pruning_runs import Way, means, resnet20, side_by_side, sized, told
+from papers.savarese_thesis.pruning_runs import means, resnet20, side_by_side, sized, told
+from torchlift import Arm
 from torchlift.recipes import IterativeMagnitude
 
 RATES, LEFT = (0.1, 0.2, 0.4), (0.4, 0.2, 0.1, 0.05, 0.01)
@@ -27,11 +28,11 @@ def run(
 ) -> Row:
     """Tickets of ResNet-20 at about the same sparsities by each rate."""
     place = sized(resnet20(data), epochs, images, device)
-    ways: dict[str, Way] = {}
+    ways: dict[str, Arm] = {}
     for rate in RATES:
         for count in sorted({place.rounds(rounds(rate, left)) for left in LEFT}):
             recipe = IterativeMagnitude(count, rate, place.rewind, place.where)
-            ways[f"rate {rate:g}, round {count}"] = Way(recipe, count + 1)
+            ways[f"rate {rate:g}, round {count}"] = place.arm(recipe, count + 1)
     trials = side_by_side(place, ways, seeds or 3, out / "imp-rates.jsonl")
     at = {f"accuracy at rate {rate:g}": near(means(trials), rate) for rate in RATES}
     listed = ", ".join(f"{key.removeprefix('accuracy at ')}: {one['mean']:.3f}" for key, one in at.items())

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from papers.common.arms import Row, spread
 from papers.common.cells import Cells
-from papers.savarese_thesis.pruning_runs import TICKETS, Setting, Way, fewer, sgd, sized, told, tried, whole
+from papers.savarese_thesis.pruning_runs import TICKETS, Setting, fewer, sgd, sized, told, tried, whole
+from torchlift import Arm
 from torchlift.data import load
 from torchlift.models import VGG16
 from torchlift.recipes import ContinuousSparsification, IterativeMagnitude
@@ -65,10 +66,10 @@ def on_seed(place: Setting, recipe: ContinuousSparsification, journal: Path, see
     """The dense network, CS, and IMP to as many zeros."""
     cells = Cells(journal)
     dense, found = (
-        tried(place, name, way, seed, cells) for name, way in (("dense", Way()), (CS, Way(recipe)))
+        tried(place, name, arm, seed, cells) for name, arm in (("dense", Arm()), (CS, Arm(recipe)))
     )
     equal = IterativeMagnitude(1, min(max(found["sparsity"], 1e-3), 0.999), where=place.where)
-    return [dense, found, tried(place, IMP, Way(equal), seed, cells)]
+    return [dense, found, tried(place, IMP, Arm(equal), seed, cells)]
 
 
 def by_block(rows: Sequence[Row]) -> list[Row]:

@@ -7,9 +7,7 @@ from pathlib import Path
 from papers.common.arms import Row
 from papers.common.protocol import thinned
 from papers.savarese_thesis.pruning_runs import (
-    REWIND,
     Setting,
-    Way,
     digits,
     means,
     resnet20,
@@ -18,6 +16,7 @@ from papers.savarese_thesis.pruning_runs import (
     sized,
     told,
 )
+from torchlift import Arm
 from torchlift.recipes import ContinuousSparsification, TicketSearch
 
 BASE = ContinuousSparsification(s_init=-0.05, finetune=0.1, finetune_rate=0.1)
@@ -57,16 +56,16 @@ AROUND: dict[str, tuple[tuple[float, ...], list[dict[str, float]]]] = {
 """What the thesis varies (λ, β_final, s_init), and the three settings around which it does."""
 
 
-def as_published(where: str, share: float = 1.0, rewind: int = REWIND) -> dict[str, Way]:
+def as_published(place: Setting) -> dict[str, Arm]:
     """Tickets of one round, trained from the weights of epoch 2."""
     return {
-        f"{name}, {value:g}{told_as(fixed)}": Way(
-            TicketSearch(1, rewind, where=where, **{name: value, **fixed}),  # pyright: ignore[reportArgumentType]
+        f"{name}, {value:g}{told_as(fixed)}": place.arm(
+            TicketSearch(1, place.rewind, where=place.where, **{name: value, **fixed}),  # pyright: ignore[reportArgumentType]
             2,
         )
         for name, (values, settings) in AROUND.items()
-        for fixed in thinned(settings, share)
-        for value in thinned(values, share)
+        for fixed in thinned(settings, place.share)
+        for value in thinned(values, place.share)
     }
 
 
@@ -93,11 +92,11 @@ def run(
     place = sized(setting(stand_in, data), epochs, images, device)
     base = dataclasses.replace(BASE, where=place.where)
     small = {
-        f"{name}, {value:g}": Way(dataclasses.replace(base, **{name: value}))  # pyright: ignore[reportArgumentType]
+        f"{name}, {value:g}": Arm(dataclasses.replace(base, **{name: value}))  # pyright: ignore[reportArgumentType]
         for name, values in SWEEPS.items()
         for value in values
     }
-    ways = small if stand_in else as_published(place.where, place.share, place.rewind)
+    ways = small if stand_in else as_published(place)
     trials = side_by_side(place, ways, seeds or 3, out / "mask-settings.jsonl")
     return told(
         "Settings of continuous sparsification", "section 4.5.1, Figures 4.5–4.7", place, stand_in, trials,

@@ -12,7 +12,6 @@ from papers.common.protocol import Drops, protocol, thinned
 from papers.savarese_thesis.fair_table import METHODS, Case, table
 from papers.savarese_thesis.pruning_runs import (
     Setting,
-    Way,
     fewer,
     of,
     resnet20,
@@ -20,6 +19,7 @@ from papers.savarese_thesis.pruning_runs import (
     sized,
     told,
 )
+from torchlift import Arm
 from torchlift.data import load
 from torchlift.lifts import Slim
 from torchlift.methods.lift_then_tune import LiftThenTune
@@ -34,26 +34,26 @@ CLOSE = 0.02
 """How much of the dense network's accuracy may go."""
 
 
-def ways(place: Setting) -> dict[str, Way]:
+def ways(place: Setting) -> dict[str, Arm]:
     """CS from several s_init; magnitude pruning at once, in stages, and slimming, at several sparsities.
 
     The subnetwork stands after 160 of 200 epochs and is trained on at 0.001.
     """
     where = place.where
-    searched = {"schedule": Drops((0.5, 0.75), 0.1)}  # at epochs 80 and 120 of 160; then 0.001 for 40
+    searched = Drops((0.5, 0.75), 0.1)  # at epochs 80 and 120 of 160; then 0.001 for 40
     drops = PUBLISHED.settings("SGD")["schedule"]
     found = {
-        f"CS, s_init {start:g}": Way(
+        f"CS, s_init {start:g}": Arm(
             ContinuousSparsification(s_init=start, where=where, finetune=0.2, finetune_rate=0.01),
-            fit=searched,
+            schedule=searched,
         )
         for start in thinned(STARTS, place.share)
     }
     for level in thinned(LEVELS, place.share):
         cut = partial(MagnitudePruning, level, where, share=0.8, schedule=drops)
-        found[f"MP, {level:g}"] = Way(cut())
-        found[f"GMP, {level:g}"] = Way(cut(steps=8))
-        found[f"slimming, {level:g}"] = Way(LiftThenTune(Slim(where, level, strength=1e-5)))
+        found[f"MP, {level:g}"] = Arm(cut())
+        found[f"GMP, {level:g}"] = Arm(cut(steps=8))
+        found[f"slimming, {level:g}"] = Arm(LiftThenTune(Slim(where, level, strength=1e-5)))
     return found
 
 

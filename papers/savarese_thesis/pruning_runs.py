@@ -11,12 +11,13 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
-import torchlift as tl
 from papers.common.arms import Row, machine, spread
 from papers.common.cells import Cells
 from papers.common.protocol import Protocol, few, protocol, share_of
+from torchlift import Arm
 from torchlift.core import Task
 from torchlift.data import Splits, load
+from torchlift.experiments.arm import Setup
 from torchlift.methods.sparsity.pruned_weights import prunable_weights, sparsity
 from torchlift.models import MLP, resnet
 
@@ -45,6 +46,10 @@ class Setting:
     def rewind(self) -> int:
         """The epoch whose weights a ticket starts from: the second, or an earlier one of fewer."""
         return min(REWIND, math.ceil(self.epochs) - 1)
+
+    def arm(self, recipe: Any, trainings: float) -> Arm:
+        """A recipe that may cost so many trainings."""
+        return Arm(recipe, epochs=trainings * self.epochs)
 
     def model(self, seed: int) -> nn.Module:
         """The network of a seed."""
@@ -102,21 +107,10 @@ def fewer(data: Splits, train: int, test: int) -> Splits:
     return Splits(first(data.train, train), first(data.valid, test), first(data.test, test), data.kind)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Way:
-    """A recipe, how many trainings it may cost, and where its settings differ from the others'."""
-
-    recipe: Any = None
-    trainings: float = 1.0
-    fit: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-
-
-def trial(setting: Setting, name: str, way: Way, seed: int) -> Row:
+def trial(setting: Setting, name: str, arm: Arm, seed: int) -> Row:
     """One run: its zeros, layer by layer, and its accuracy."""
-    result = tl.fit(
-        setting.model(seed), setting.data.train, test=setting.data.test, recipe=way.recipe, seed=seed,
-        epochs=setting.epochs * way.trainings, **{**setting.fit, **way.fit},
-    )  # fmt: skip
+    data = setting.data.train, None, setting.data.test
+    result = Setup(setting.make, data, {"epochs": setting.epochs, **setting.fit}).run(arm, seed)
     found = prunable_weights(Task(result.model), setting.where)
     layers = {n.removeprefix("model."): round(float((w == 0).double().mean()), 4) for n, w in found.items()}
     return {
@@ -126,9 +120,9 @@ def trial(setting: Setting, name: str, way: Way, seed: int) -> Row:
     }  # fmt: skip
 
 
-def tried(setting: Setting, name: str, way: Way, seed: int, cells: Cells) -> Row:
+def tried(setting: Setting, name: str, arm: Arm, seed: int, cells: Cells) -> Row:
     """A trial, or what is written down of it."""
-    return cells.get(key_of(setting, name, seed), partial(trial, setting, name, way, seed))
+    return cells.get(key_of(setting, name, seed), partial(trial, setting, name, arm, seed))
 
 
 def key_of(setting: Setting, name: str, seed: int) -> str:
@@ -136,14 +130,14 @@ def key_of(setting: Setting, name: str, seed: int) -> str:
     return f"{setting.title}, {setting.epochs:g} epochs, {name}, seed {seed}"
 
 
-def side_by_side(setting: Setting, ways: Mapping[str, Way], seeds: int, record: Path) -> list[Row]:
-    """Every way on every seed beside the dense network; finished runs are read from the record."""
-    every = {"dense": Way(), **ways}
+def side_by_side(setting: Setting, arms: Mapping[str, Arm], seeds: int, record: Path) -> list[Row]:
+    """Every arm on every seed beside the dense network; finished runs are read from the record."""
+    every = {"dense": Arm(), **arms}
     return Cells(record).all(
         {
-            key_of(setting, name, seed): partial(trial, setting, name, way, seed)
+            key_of(setting, name, seed): partial(trial, setting, name, arm, seed)
             for seed in range(seeds)
-            for name, way in every.items()
+            for name, arm in every.items()
         }
     )
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from papers.common.arms import Row
 from papers.savarese_thesis.pruning_runs import (
     Setting,
-    Way,
     digits,
     means,
     resnet20,
@@ -15,6 +14,7 @@ from papers.savarese_thesis.pruning_runs import (
     sized,
     told,
 )
+from torchlift import Arm
 from torchlift.recipes import IterativeMagnitude, SequentialSparsification
 
 
@@ -37,12 +37,14 @@ def run(
     """Tickets after several numbers of rounds, each trained from the weights of epoch 2."""
     place, rate, rounds = setting(stand_in, data)
     place = sized(place, epochs, images, device)
-    ways, where = dict[str, Way](), place.where
+    ways, where = dict[str, Arm](), place.where
     for count in sorted({place.rounds(number) for number in rounds}):
-        ways[f"sequential CS, round {count}"] = Way(
+        ways[f"sequential CS, round {count}"] = place.arm(
             SequentialSparsification(count, rate, place.rewind, where=where), count + 1
         )
-        ways[f"IMP, round {count}"] = Way(IterativeMagnitude(count, rate, place.rewind, where), count + 1)
+        ways[f"IMP, round {count}"] = place.arm(
+            IterativeMagnitude(count, rate, place.rewind, where), count + 1
+        )
     trials = side_by_side(place, ways, seeds or 3, out / "sequential-tickets.jsonl")
     return told(
         "Sequential search", "section 4.5.5, Figure 4.13", place, stand_in, trials,

@@ -11,7 +11,6 @@ from papers.common.arms import Row
 from papers.common.protocol import protocol
 from papers.savarese_thesis.pruning_runs import (
     Setting,
-    Way,
     digits,
     means,
     sgd,
@@ -20,6 +19,7 @@ from papers.savarese_thesis.pruning_runs import (
     told,
     whole,
 )
+from torchlift import Arm
 from torchlift.lifts import SoftMask, StochasticMask
 from torchlift.models import Conv6
 
@@ -27,17 +27,17 @@ STARTS = {"CS": (-0.05, 0.0, 0.05), "SS": (-1.0, 0.0, 1.0)}
 PUBLISHED = protocol("savarese_thesis", "Figures 4.9 and 4.10")
 
 
-def masks(stand_in: bool) -> dict[str, Way]:
+def masks(stand_in: bool) -> dict[str, Arm]:
     """Both kinds with several starts, beside trained weights; SS by SGD (gates at 100), others by Adam."""
     fits = {"CS": {}, "SS": {}, "dense": sgd(0.05, 0.0)}
     if not stand_in:
         fits = {arm: PUBLISHED.settings(arm) for arm in PUBLISHED.arms}
         fits["dense"] = fits["CS"]
-    soft = {f"CS, s_init {s}": Way(SoftMask(frozen=True, s_init=s), fit=fits["CS"]) for s in STARTS["CS"]}
+    soft = {f"CS, s_init {s}": Arm(SoftMask(frozen=True, s_init=s), **fits["CS"]) for s in STARTS["CS"]}
     drawn = {
-        f"SS, s_init {s}": Way(StochasticMask(frozen=True, s_init=s), fit=fits["SS"]) for s in STARTS["SS"]
+        f"SS, s_init {s}": Arm(StochasticMask(frozen=True, s_init=s), **fits["SS"]) for s in STARTS["SS"]
     }
-    return {"dense": Way(fit=fits["dense"]), **soft, **drawn}
+    return {"dense": Arm(**fits["dense"]), **soft, **drawn}
 
 
 def setting(stand_in: bool, data: str | None) -> Setting:

@@ -9,7 +9,6 @@ from papers.common.arms import Row
 from papers.common.protocol import thinned
 from papers.savarese_thesis.pruning_runs import (
     Setting,
-    Way,
     digits,
     of,
     resnet20,
@@ -18,6 +17,7 @@ from papers.savarese_thesis.pruning_runs import (
     sized,
     told,
 )
+from torchlift import Arm
 from torchlift.recipes import IterativeMagnitude, IterativeStochastic, TicketSearch
 
 PAPER = {"IMP": 0.209, "IMP-C": 0.167, "CS": 0.123}  # Table 4.2, ResNet-20: weights left, sparsest matching
@@ -26,22 +26,24 @@ ROUNDS = 5
 MAGNITUDE_ROUNDS, MAGNITUDE_RATE = (5, 7, 8, 10, 15, 20, 30), 0.2
 
 
-def searches(place: Setting) -> dict[str, Way]:
+def searches(place: Setting) -> dict[str, Arm]:
     """As in the thesis: five rounds of CS from eleven s_init, up to thirty rounds of 20 % of IMP."""
     where, several, early = place.where, place.rounds(ROUNDS), place.rewind
     ways = {
-        f"CS, s_init {start:g}": Way(TicketSearch(several, early, s_init=start, where=where), several + 1)
+        f"CS, s_init {start:g}": place.arm(
+            TicketSearch(several, early, s_init=start, where=where), several + 1
+        )
         for start in thinned(STARTS, place.share)
     }
     for rounds in sorted({place.rounds(count) for count in MAGNITUDE_ROUNDS}):
         rewound = IterativeMagnitude(rounds, MAGNITUDE_RATE, early, where)
-        ways[f"IMP, round {rounds}"] = Way(rewound, rounds + 1)
+        ways[f"IMP, round {rounds}"] = place.arm(rewound, rounds + 1)
         continued = IterativeMagnitude(rounds, MAGNITUDE_RATE, where=where)
-        ways[f"IMP-C, round {rounds}"] = Way(continued, rounds + 1)
+        ways[f"IMP-C, round {rounds}"] = place.arm(continued, rounds + 1)
     return ways
 
 
-def small_searches(place: Setting, rounds: int = 3) -> dict[str, Way]:
+def small_searches(place: Setting, rounds: int = 3) -> dict[str, Arm]:
     """The stand-in's: few steps move s little, and few rounds need larger rates."""
     where, early = place.where, place.rewind
     recipes: dict[str, Any] = {
@@ -52,7 +54,7 @@ def small_searches(place: Setting, rounds: int = 3) -> dict[str, Way]:
         recipes[f"IMP, rate {rate}"] = IterativeMagnitude(rounds, rate, early, where)
         recipes[f"IMP-C, rate {rate}"] = IterativeMagnitude(rounds, rate, where=where)
     recipes["ISS, s_init 1"] = IterativeStochastic(rounds, early, where)
-    return {name: Way(recipe, rounds + 1) for name, recipe in recipes.items()}
+    return {name: place.arm(recipe, rounds + 1) for name, recipe in recipes.items()}
 
 
 def setting(stand_in: bool, data: str | None) -> Setting:

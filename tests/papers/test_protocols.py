@@ -1,6 +1,7 @@
 """What was published is data: every table and figure has a block, and entries pass it to ``fit``."""
 
 import ast
+import dataclasses
 import json
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from papers.savarese_thesis import (
 )
 from torchlift.cli.reproduction import find_entries
 from torchlift.data import Splits
+from torchlift.experiments import arm
 
 ROOT = Path(__file__).parents[2]
 RECORDS = {
@@ -158,20 +160,21 @@ def test_entries_pass_their_protocol_to_fit(monkeypatch, tmp_path):
         raise Passed
 
     monkeypatch.setattr(tl, "fit", fit)
+    monkeypatch.setattr(arm, "fit", fit)
     settings = {
         "Table 4.2": (pruning_runs.resnet20(None), "ResNet-20"),
         "Table 4.1": (pruning_runs.resnet20(None, one_shot_pruning.PUBLISHED, "SGD"), "SGD"),
         "Table 5.1": (precision_runs.published(None), "ResNet-20"),
         "Table 5.2": (smol_mobile.setting("MobileNetV2", True, None), "MobileNetV2"),
     }
-    for name, (place, arm) in settings.items():
+    for name, (place, title) in settings.items():
         published = protocol("savarese_thesis", name)
         with pytest.raises(Passed):
-            pruning_runs.trial(place, "dense", pruning_runs.Way(), 0)
+            pruning_runs.trial(place, "dense", tl.Arm(), 0)
         train, passed = calls[-1]
         assert len(train[0]) == 20  # training and validation images: nothing is held out
         assert passed["epochs"] == published.epochs
-        known, (_, built) = published.arms[arm], options(passed)
+        known, (_, built) = published.arms[title], options(passed)
         assert {key: built[key] for key in ("lr", "momentum", "weight_decay")} == {
             key: known[key] for key in ("lr", "momentum", "weight_decay")
         }
@@ -183,7 +186,7 @@ def test_entries_pass_their_protocol_to_fit(monkeypatch, tmp_path):
             assert after == pytest.approx(before * drops["factor"])
     small = pruning_runs.sized(settings["Table 4.2"][0], 1.0, 8, "cpu")
     with pytest.raises(Passed):
-        pruning_runs.trial(small, "dense", pruning_runs.Way(), 0)
+        pruning_runs.trial(small, "dense", tl.Arm(), 0)
     train, passed = calls[-1]
     assert (len(train[0]), passed["epochs"], passed["device"]) == (8, 1.0, "cpu")
     assert passed["schedule"](56.5 / 85) == pytest.approx(0.1)  # the same schedule, shorter
@@ -202,11 +205,12 @@ def test_conv6_and_fashion_mnist_have_the_settings_of_their_blocks(monkeypatch):
     _, built = options(place.fit)
     assert (built["lr"], place.epochs, rounds) == (3e-4, 40.0, 4)
     ways = supermasks.masks(stand_in=False)
-    rates = {name: options(way.fit)[1]["lr"] for name, way in ways.items()}
+    rates = {name: options({"optimizer": way.optimizer})[1]["lr"] for name, way in ways.items()}
     gates = supermasks.StochasticMask().nodes({"w": torch.zeros(1)})["w"].options["logit"]["lr_factor"]
     assert rates["dense"] == rates["CS, s_init 0.0"] == 3e-4
     assert rates["SS, s_init 0.0"] * gates == 100
-    sweep = mask_settings.as_published("*")["beta_final, 50, s_init -0.3, strength 1e-08"].recipe
+    ticket = dataclasses.replace(place, where="*")
+    sweep = mask_settings.as_published(ticket)["beta_final, 50, s_init -0.3, strength 1e-08"].recipe
     assert (sweep.rounds, sweep.beta_final, sweep.s_init, sweep.strength) == (1, 50.0, -0.3, 1e-8)
     _, built = options(depth_dependence.PUBLISHED.settings("SGD"))
     assert (built["lr"], built["momentum"]) == (0.01, 0)
