@@ -289,6 +289,11 @@ def ours(one: Case, model: nn.Module, folder: Path, **options: Any) -> Cell:
     return measured(one, ours_of(one, folder, options))
 
 
+def in_bytes_of_gptq(one: Case, model: nn.Module, folder: Path, bits: int) -> Cell:
+    """One call of compress, with the size of GPTQ's file as its target."""
+    return ours(one, model, folder, bytes=file_size(quantized(one, model, bits, feedback=True)))
+
+
 def rounding(one: Case, model: nn.Module, folder: Path, bits: int) -> Cell:
     """To the nearest."""
     del folder
@@ -390,6 +395,7 @@ METHODS: dict[str, Method] = {
     "ours, quarter off, 4 bits, polished": method(ours, ratio=0.25, bits=4, polish=EPOCHS),
     "ours, half off, 4 bits, polished": method(ours, **HALF),
     "ours, 2 bits, polished": method(ours, bits=2, polish=EPOCHS),
+    **{f"ours, bytes of GPTQ at {b} bits": method(in_bytes_of_gptq, b) for b in (4, 3)},
     **{f"rounding, {b} bits": method(rounding, b) for b in (8, 4, 3, 2)},
     **{f"GPTQ, {b} bits": method(by_gptq, b) for b in (4, 3, 2)},
     **{f"palette of {c}": method(by_palette, c) for c in (16, 8, 4)},
@@ -404,7 +410,12 @@ METHODS: dict[str, Method] = {
 ONCE = {"call times"}
 """Methods that run for the first seed alone."""
 
-SLOW = {"ours, quarter off, 4 bits, polished", "ours, 2 bits, polished"}
+SLOW = {
+    "ours, quarter off, 4 bits, polished",
+    "ours, 2 bits, polished",
+    "ours, bytes of GPTQ at 4 bits",
+    "ours, bytes of GPTQ at 3 bits",
+}
 """Left out for the network that others trained: a call takes minutes there."""
 
 
