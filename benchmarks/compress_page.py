@@ -188,14 +188,22 @@ def rivals(record: Mapping[str, Any]) -> str:
 
 def pitch(record: Mapping[str, Any]) -> str:
     """The table of the pitch tracker."""
-    sets, right = record["original, five test sets, %"], record["original, %"]
-    text = "\n| | within 50 cents | five test sets | file |\n|---|---|---|---|\n"
-    text += f"| as published | {right} % | {min(sets)} to {max(sets)} % | 1,946 kB of floats |\n"
-    for key, case in record["cases"].items():
-        name, sets = key.partition(";")[0], case.get("five test sets, %")
+    if "original" not in record:  # of an earlier version of the benchmark, with the figures of one set
+        sets = {"original": record["original, five test sets, %"]}
+        sets |= {key: case.get("five test sets, %", []) for key, case in record["cases"].items()}
+    else:
+        rows = {"original": record["original"], **record["cases"]}
+        sets = {key: row["each set, %"] for key, row in rows.items()}
+    text = "\n| | within 50 cents | each set of 500 | file |\n|---|---|---|---|\n"
+    for key, each in sets.items():
+        case = record["cases"].get(key, {})
+        name = key.partition(";")[0] if case else "as published"
         name += " (recorded with an earlier version)" if "recorded" in case else ""
-        reach = f"{min(sets)} to {max(sets)} %" if sets else ""
-        text += f"| {name} | {case['within 50 cents, %']} % | {reach} | {case['bytes'] / 1000:,.0f} kB |\n"
+        mean = statistics.mean(each) if each else case["within 50 cents, %"]
+        error = (mean * (100 - mean) / (500 * max(len(each), 1))) ** 0.5
+        reach = f"{min(each)} to {max(each)} %" if each else ""
+        size = f"{case['bytes'] / 1000:,.0f} kB" if case else "1,946 kB of floats"
+        text += f"| {name} | {mean:.1f} ± {error:.1f} % | {reach} | {size} |\n"
     return text + "\n"
 
 
