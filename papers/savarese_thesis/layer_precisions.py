@@ -49,7 +49,7 @@ def run(
     bench = Bench.at(place, out, "layer-precisions")
     ways = {f"price {price:g}": Smol(granularity="tensor", strength=price) for price in PRICES}
     if full:
-        learned = partial(Smol, granularity="tensor", finetune=300 / 650)
+        learned = partial(Smol, where=place.where, granularity="tensor", finetune=300 / 650)
         prices = thinned((5e-7, 7e-7, 1e-6), place.share)
         ways = {f"price {price:g}": under_one_schedule(learned(strength=price)) for price in prices}
     rows = bench.runs(ways, seeds or 3)

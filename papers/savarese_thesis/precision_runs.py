@@ -16,6 +16,7 @@ from papers.common.cells import Cells
 from papers.common.protocol import Protocol, protocol
 from papers.savarese_thesis.pruning_runs import Setting, digits, fewer, sgd, sized, whole
 from torchlift.core import Node, Stored, WeightLift
+from torchlift.core.selection import matches
 from torchlift.data import crop_flip, load
 from torchlift.methods.precision.activation_precision import GridActivation
 from torchlift.methods.precision.keep_grid import OnGrid
@@ -39,8 +40,8 @@ def lenet(images: int, epochs: float, folder: str | None) -> Setting:
 
 
 PUBLISHED = protocol("savarese_thesis", "Table 5.1")
-WHERE = ("*conv*weight", "*fc*weight", "*linear*weight", "*head*weight")
-"""All matrices but those of shortcuts, which stay in float as in the source."""
+WHERE = {"ResNet-20": "*[!0].weight"}
+"""Its matrices but those of the shortcuts ("….shortcut.0.weight"): they stay in float, as in the source."""
 
 
 def published(
@@ -50,7 +51,8 @@ def published(
     """The thesis' setting: all of CIFAR-10, SGD with three drops, 650 epochs."""
     fit = protocol.settings(arm) | {"progress": False}
     title, epochs = f"{arm}, CIFAR-10", protocol.length(arm, None)
-    return Setting(title, make or partial(resnet, 20), whole("cifar10", folder), epochs, fit)
+    where = WHERE.get(arm, "*weight")
+    return Setting(title, make or partial(resnet, 20), whole("cifar10", folder), epochs, fit, where)
 
 
 def under_one_schedule(recipe: Any) -> Chain:
@@ -71,9 +73,9 @@ def bits_of(weight: Tensor, record: Stored | None = None) -> float:
     return math.ceil(math.log2(max(values, 2))) if values <= min(2**16, weight.numel() // 2) else 32.0
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
+def weights_of(model: nn.Module, where: str = "*") -> dict[str, Tensor]:
     """What methods quantize: matrices and kernels."""
-    return {name: p.detach() for name, p in model.named_parameters() if p.ndim > 1}
+    return {name: p.detach() for name, p in model.named_parameters() if p.ndim > 1 and matches(name, where)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,7 +108,7 @@ class Bench:
     def measured(self, name: str, recipe: Any, seed: int, share: float = 1.0) -> Row:
         """The row of a run: bits, bytes of the file on disk, accuracy, bits by layer."""
         result = self.model(name, recipe, seed, share)
-        found = weights_of(result.model)
+        found = weights_of(result.model, self.setting.where)
         known = result.stored
         layers = {layer: round(bits_of(weight, known.get(layer)), 3) for layer, weight in found.items()}
         total = sum(weight.numel() for weight in found.values())

@@ -35,13 +35,14 @@ def run(
     full = not stand_in
     setting = published(data) if full else lenet(10_000, 10.0, data)
     setting = sized(setting, epochs, images, device)
-    recipe = under_one_schedule(Smol(strength=7e-7, finetune=300 / 650)) if full else Smol(bits=2.0)
+    thesis = Smol(strength=7e-7, where=setting.where, finetune=300 / 650)
+    recipe = under_one_schedule(thesis) if full else Smol(bits=2.0)
     bench, retrained = Bench.at(setting, out, "shuffled-precisions"), 300 / 650 if full else 0.5
     rows, again = bench.runs({"SMOL": recipe}, seeds or 3), dict[str, Any]()
     for seed in range(seeds or 3):
         model = bench.model("SMOL", recipe, seed).model  # finished: it is only read
         for name, order in ((SAME, None), (SHUFFLED, seed + 1)):
-            way = Fixed(grids(model, order))
+            way = Fixed(grids(model, order), setting.where)
             again[f"{name}, seed {seed}"] = partial(bench.measured, name, way, seed, retrained)
     rows += bench.cells.all(again)
     table = {row["method"]: row for row in means(rows)}

@@ -34,7 +34,11 @@ def run(
     setting = sized(setting, epochs, images, device)
     bench = Bench.at(setting, out, "smol-balance")
     # s moves by Adam's rate at every step: 1e-3 is enough in 650 epochs, not in 40 of digits
-    make = partial(Smol, strength=7e-7) if full else partial(Smol, strength=1e-5, logit_rate=0.02)
+    make = (
+        partial(Smol, strength=7e-7, where=setting.where)
+        if full
+        else partial(Smol, strength=1e-5, logit_rate=0.02)
+    )
     wrapped = under_one_schedule if full else unchanged
     parts = [n / 13 for n in range(1, 13)] if full else [0.1, 0.25, 0.4, 0.55, 0.7, 0.85]
     parts = thinned(parts, setting.share)

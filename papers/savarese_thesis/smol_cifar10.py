@@ -18,6 +18,7 @@ from papers.savarese_thesis.precision_runs import (
     under_one_schedule,
 )
 from torchlift.lifts import DoReFa, LearnedStep
+from torchlift.methods.precision.precision import Granularity
 from torchlift.recipes import Bsq, Smol
 
 METHODS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], Callable[[Any, Any], Any]]] = {
@@ -27,6 +28,7 @@ METHODS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], Callable[[Any, Any], 
     "uniform": ((0.25, 0.5, 0.75), (2, 3), lambda share, b: after_training(DoReFa(bits=b), share)),
     "BSQ": ((0.25, 0.5, 0.75), (0.3, 0.1), lambda share, s: Bsq(strength=s, finetune=share)),
 }
+KINDS: dict[str, Granularity] = {"SMOL": "weight", "SMOL-L": "tensor"}
 THESIS = "92.5 % at 2.1 bits (SMOL), 92.6 % at 1.7 (with zeros), 91.9 % at 2.7 (BSQ), 92.6 % in float"
 
 
@@ -43,7 +45,7 @@ def run(
     full = not stand_in
     setting = sized(published(data) if full else lenet(10_000, 10.0, data), epochs, images, device)
     bench, chosen = Bench.at(setting, out, "smol-cifar10"), dict[str, Any]()
-    ways = as_published(setting.share) if full else {}
+    ways = as_published(setting.share, setting.where) if full else {}
     if not full:
         for name, (trials, bits, make) in METHODS.items():
             chosen[name] = bench.best(
@@ -59,18 +61,19 @@ def run(
     )  # fmt: skip
 
 
-def as_published(share: float) -> dict[str, Any]:
+def as_published(share: float, where: str) -> dict[str, Any]:
     """SMOL by its three λ, per weight and per layer, 300 of 650 epochs to fine-tune; BSQ; LSQ."""
     tail, prices = 300 / 650, thinned((1e-6, 7e-7, 5e-7), share)
-    found: dict[str, Any] = {
-        f"SMOL, {price:g}": under_one_schedule(Smol(strength=price, finetune=tail)) for price in prices
-    }
-    found |= {
-        f"SMOL-L, {price:g}": under_one_schedule(Smol(strength=price, finetune=tail, granularity="tensor"))
+    found = {
+        f"{name}, {price:g}": under_one_schedule(
+            Smol(strength=price, where=where, finetune=tail, granularity=kind)
+        )
+        for name, kind in KINDS.items()
         for price in prices
     }
     return found | {
-        "BSQ": after_training(Bsq(strength=5e-3), 0.5), "LSQ, 2": after_training(LearnedStep(bits=2), 0.5)
+        "BSQ": after_training(Bsq(where=where, strength=5e-3), 0.5),
+        "LSQ, 2": after_training(LearnedStep(where=where, bits=2), 0.5),
     }  # fmt: skip
 
 

@@ -7,9 +7,11 @@ import torch
 from entry_modules import module_of
 from torch import nn
 
-from papers.savarese_thesis import precision_runs, smol_activations, smol_cifar10
+import torchlift as tl
+from papers.savarese_thesis import precision_runs, pruning_runs, smol_activations, smol_cifar10
 from papers.savarese_thesis.precision_runs import Setting, bits_of, grids
 from torchlift.core import store
+from torchlift.core.selection import named, select
 from torchlift.data import Splits
 from torchlift.methods.precision.grids import as_levels
 from torchlift.models import MLP
@@ -87,6 +89,28 @@ def test_activations_have_bits_of_their_own(monkeypatch, tmp_path):
     assert rows["PACT, 2 bits"]["activation bits"]["mean"] == 2.0
     assert "activation bits" not in rows["float"]
     assert smol_activations.THESIS in result["notes"][0]
+
+
+@pytest.mark.parametrize("name", ["smol_cifar10", "smol_balance", "shuffled_precisions", "layer_precisions"])
+def test_in_full_all_but_the_shortcuts_of_resnet20_are_quantized(name, monkeypatch, tmp_path):
+    """As in the source's section 5.3.3."""
+    seen = {}
+
+    def runs(bench, ways, seeds):
+        seen.update(ways)
+        raise StopIteration
+
+    monkeypatch.setattr(pruning_runs, "load", lambda *_: tiny().data)
+    monkeypatch.setattr(precision_runs.Bench, "runs", runs)
+    with pytest.raises(StopIteration):
+        module_of(name).run(tmp_path, seeds=1)
+    names = named(tl.Task(tl.models.resnet(20)))
+    for way in filter(None, seen.values()):
+        picked = [one for one in select(names, way.recipes["bits"].where, name) if names[one].ndim > 1]
+        assert len(picked) == 20
+        assert not any("shortcut" in one for one in picked)
+    setting = precision_runs.published(None)
+    assert len(precision_runs.weights_of(setting.model(0), setting.where)) == 20
 
 
 def test_bits_of_what_lies_on_no_grid():
