@@ -554,7 +554,7 @@ def test_channels_norms_and_compression_are_candidates() -> None:
     task = tl.Task(model(), "cross_entropy")
     names = list(portfolio(task, Constraints(bytes=900)))
     assert names[0] == "plain"
-    assert {"norm → channels → bits", "norm → bits", "channels → bits", "compressed"} <= set(names[:6])
+    assert {"norm → channels → bits", "norm → compressed", "norm → bits", "channels → bits"} <= set(names[:6])
     compressed = {"compressed": portfolio(task, Constraints(bytes=900))["compressed"]}
     found = searched(budget=4.0, bytes=900, candidates=compressed)
     row = next(row for row in found.rows if row.name == "compressed")

@@ -40,13 +40,18 @@ def portfolio(task: Task, constraints: Constraints) -> dict[str, Arm]:
     better = dict(itertools.islice(ways_of_training(task.model).items(), BETTER))
     first = dict(itertools.islice(better.items(), 1))
     cut = {f"{name} → channels → bits": before(arm, channels, bits) for name, arm in first.items()}
+    after = {
+        f"{name} → compressed": Arm(compressing(constraints, arm.recipe), arm.optimizer, arm.rate)
+        for name, arm in first.items()
+    }
     trained = {f"{name} → bits": before(arm, bits) for name, arm in better.items()}
     small = {
         **cut,
+        **after,
         **dict(itertools.islice(trained.items(), 1)),
-        "compressed": Arm(compressing(constraints)),
         "channels → bits": Arm(in_parts(channels, bits)),
         "norm → bits": Arm(in_parts(Normalize(), bits)),
+        "compressed": Arm(compressing(constraints)),
         "bits": Arm(bits),
         **trained,
     }
@@ -96,11 +101,11 @@ def target(constraints: Constraints) -> int | None:
     return None if constraints.bytes is None else int(MARGIN * constraints.bytes)
 
 
-def compressing(constraints: Constraints) -> Compressing:
-    """Plain training, then compression to what is allowed."""
+def compressing(constraints: Constraints, training: RecipeLike | Lift | None = None) -> Compressing:
+    """Training, then compression to what is allowed."""
     allowed = target(constraints)
     open_ = allowed is None and constraints.latency is None
-    return Compressing(allowed, constraints.latency, 4 if open_ else None)
+    return Compressing(allowed, constraints.latency, 4 if open_ else None, training)
 
 
 def in_parts(*recipes: RecipeLike | Lift) -> Recipe:

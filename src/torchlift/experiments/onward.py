@@ -51,6 +51,8 @@ def rest_of(recipe: RecipeLike | Lift | None) -> Recipe | None:
 
 def without_drawing(stage: RecipeLike | Lift | None) -> RecipeLike | Lift | None:
     """A stage without the lifts that start as another function: what was trained stays; None without any."""
+    if isinstance(stage, Compressing):
+        return dataclasses.replace(stage, training=without_drawing(stage.training))
     if isinstance(stage, LiftChain):
         return chain(*kept) if (kept := [lift for lift in stage.lifts if lift.preserving]) else None
     return None if isinstance(stage, Lift) and not stage.preserving else stage
