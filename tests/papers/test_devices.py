@@ -13,6 +13,7 @@ import torchlift as tl
 from papers.embedding_principle import figure1
 from papers.savarese_thesis import pruning_runs, short_trainings, shortest_paths
 from torchlift.data import Splits
+from torchlift.experiments import arm
 
 aten = torch.ops.aten
 ENTRIES = (
@@ -55,6 +56,7 @@ def test_a_device_reaches_fit(name, monkeypatch, tmp_path):
 
     monkeypatch.setattr(pruning_runs, "load", tiny)
     monkeypatch.setattr(tl, "fit", fit)
+    monkeypatch.setattr(arm, "fit", fit)
     with pytest.raises(Passed, match="meta"):
         module_of(name).run(tmp_path, seeds=1, epochs=1, images=16, device="meta")
 
