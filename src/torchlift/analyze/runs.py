@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.flow.activity import activation_label, axis, visit
-from torchlift.flow.affine import by_row, composed_weight, rows, through, weight_and_bias
+from torchlift.flow.affine import by_row, composed_weight, feature_rows, through, weight_and_bias
 from torchlift.flow.ops import Flow, Op
 
 
@@ -32,8 +32,8 @@ def straightness(model: nn.Module, x: Any) -> dict[str, Slopes]:
         with torch.enable_grad():
             at = z.detach().requires_grad_()
             slope = torch.autograd.grad(op.bend(at).sum(), at)[0]
-        s = rows(slope, dim).double()
-        offset = (rows(a, dim).double() - s * rows(z, dim).double()).mean(0)
+        s = feature_rows(slope, dim).double()
+        offset = (feature_rows(a, dim).double() - s * feature_rows(z, dim).double()).mean(0)
         old = slopes.get(activation_label(op), Slopes(s.amin(0), s.amax(0), offset))
         slopes[activation_label(op)] = Slopes(
             torch.minimum(old.low, s.amin(0)), torch.maximum(old.high, s.amax(0)), offset

@@ -143,7 +143,7 @@ LARGE = 2**14
 """Entries of a sample above which it is cropped for what needs no more of it."""
 
 
-def smaller(example: Example) -> Iterator[Example]:
+def smaller_examples(example: Example) -> Iterator[Example]:
     """Two samples cropped to about LARGE entries, where they are larger; two samples; the example."""
     whole = few(example)
     crop = whole

@@ -97,7 +97,7 @@ def adjust_norms(model: nn.Module, trace: Trace, gone: Tensor, *, exact: bool) -
             continue
         if kind in ("layer", "group", "response"):
             if exact and name:
-                model.set_submodule(name, counted(norm, before))
+                model.set_submodule(name, counted_norm(norm, before))
         elif kind != "counted":
             form = rms_form(norm)
             assert form is not None
@@ -110,7 +110,7 @@ def adjust_norms(model: nn.Module, trace: Trace, gone: Tensor, *, exact: bool) -
             setattr(norm, form.eps, eps)
 
 
-def counted(norm: nn.Module, count: int) -> nn.Module:
+def counted_norm(norm: nn.Module, count: int) -> nn.Module:
     """A norm over all channels that remembers how many there were."""
     if isinstance(norm, nn.LayerNorm):
         return CountedLayerNorm.of(norm, count)

@@ -29,7 +29,7 @@ def read_arrays(path: str | Path, seed: int = 0) -> Splits:
     path = Path(path).expanduser()
     arrays = open_arrays(path)
     parts = {
-        split: as_tensors(f"{path.name}, {split}", *pair)
+        split: checked_tensors(f"{path.name}, {split}", *pair)
         for split, pair in pairs_by_split(path, arrays).items()
     }
     for split, fraction in HELD_OUT.items():
@@ -95,7 +95,7 @@ def pairs_by_split(path: Path, arrays: Arrays) -> dict[str, tuple[NDArray[Any], 
     return {split: (arrays[x], arrays[y]) for split, (x, y) in present.items()}
 
 
-def as_tensors(who: str, x: NDArray[Any], y: NDArray[Any]) -> Pair:
+def checked_tensors(who: str, x: NDArray[Any], y: NDArray[Any]) -> Pair:
     """Tensors, once the arrays are numbers, finite, of one length and not empty."""
     for name, array in (("x", x), ("y", y)):
         if array.dtype.kind not in "buif":

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.errors import DataError
-from torchlift.flow.affine import Moments, rows
+from torchlift.flow.affine import Moments, feature_rows
 from torchlift.flow.ops import Op
 from torchlift.flow.trace import chunks, recording
 from torchlift.loss import call
@@ -61,7 +61,7 @@ def moments(model: nn.Module, x: Any) -> dict[str, Moments]:
 
     def see(name: str, op: Op, z: Tensor, a: Tensor) -> None:
         dim = axis(op, model, z)
-        seen = Moments.of(rows(z, dim), rows(a, dim))
+        seen = Moments.of(feature_rows(z, dim), feature_rows(a, dim))
         by_layer[name] = by_layer[name] + seen if name in by_layer else seen
 
     visit(model, x, see)

@@ -75,7 +75,7 @@ class Moments:
         return ((self.yy - slope * self.xy).clamp(min=0) / self.count).sqrt()
 
 
-def rows(z: Tensor, axis: int) -> Tensor:
+def feature_rows(z: Tensor, axis: int) -> Tensor:
     """Samples as rows, the features of ``axis`` as columns."""
     return z.movedim(axis, -1).flatten(0, -2) if z.ndim > 1 else z.unsqueeze(1)
 

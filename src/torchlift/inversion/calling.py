@@ -27,7 +27,7 @@ from torchlift.inversion.progress import bar
 from torchlift.inversion.reading import (
     activation_of,
     affine_graph,
-    agree,
+    check_same_function,
     first_break,
     forward_states,
     read_stages,
@@ -199,7 +199,7 @@ def chain_or_network(
     if obstacle is None:
         stages = read_stages(graph, size, y)
         checks.check_output(y, forward_states(stages, y.new_zeros(1, *size))[-1])
-        agree(model, lambda x: forward_states(stages, x)[-1], size, y, flat)
+        check_same_function(model, lambda x: forward_states(stages, x)[-1], size, y, flat)
         if method == "convex" or (method != "auto" and (len(stages) > 1) != (method == "bcd")):
             raise InversionError(
                 f"tl.invert: method={method!r} does not go with {len(stages)} layer(s); use method='auto'"
@@ -219,7 +219,7 @@ def chain_or_network(
 
     activation = last or Linear()
     checks.check_output(y, attempt(before, y, size))
-    agree(model, lambda x: activation(before(x)), size, y, flat)
+    check_same_function(model, lambda x: activation(before(x)), size, y, flat)
     return GraphInversion(before, activation, checks.in_range(y, activation), box, size)
 
 

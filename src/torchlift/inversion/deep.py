@@ -186,7 +186,7 @@ def descend_blocks(
             last = [sweeps.u, *sweeps.z[:-1]]
             sweeps(weighted)
             done += 1
-            change = _relative_change(last, [sweeps.u, *sweeps.z[:-1]])
+            change = _largest_change(last, [sweeps.u, *sweeps.z[:-1]])
             if done % stopping.every == 0:
                 value = float(block_energy(stages, blocks.mu, reg, box, sweeps.u, sweeps.z).sum())
                 rows.append((done, value, None))
@@ -203,7 +203,7 @@ def _late(begun: float, stopping: Stopping, portion: float) -> bool:
     return stopping.seconds is not None and time.perf_counter() - begun >= portion * stopping.seconds
 
 
-def _relative_change(old: Sequence[Tensor], new: Sequence[Tensor]) -> float:
+def _largest_change(old: Sequence[Tensor], new: Sequence[Tensor]) -> float:
     """The largest relative change of a sample over all its blocks."""
     pairs = list(zip(old, new, strict=True))
     moved = torch.stack([samples(a - b).square().sum(1) for a, b in pairs]).sum(0)

@@ -83,7 +83,7 @@ def read_stages(graph: Graph, shape: Shape, like: Tensor) -> list[AffineStage]:
             continue
         stages.append(AffineStage(step.name, segment(waiting, start, size, like), activation))
         size = tuple(stages[-1].affine.offset.shape)
-        _check(step.name, activation, size)
+        _check_vector(step.name, activation, size)
         waiting, start = [], number
     if waiting or not stages:
         name = waiting[-1].name if waiting else ""
@@ -128,7 +128,7 @@ def _tried(step: Step, size: Shape, work: Callable[[], Affine | None]) -> Affine
     return affine
 
 
-def _check(name: str, activation: Activation, size: Shape) -> None:
+def _check_vector(name: str, activation: Activation, size: Shape) -> None:
     if activation.vector and not isinstance(activation, Channelwise) and len(size) != 1:
         raise InversionError(
             f"tl.invert: {name!r} ({activation}) acts on vectors, but gets samples of {size}"
@@ -144,7 +144,7 @@ def forward_states(stages: Sequence[AffineStage], u: Tensor) -> list[Tensor]:
     return states
 
 
-def agree(
+def check_same_function(
     model: nn.Module, network: Callable[[Tensor], Tensor], shape: Shape, like: Tensor, flat: bool
 ) -> None:
     """Raise if what was read does not compute what the model computes."""

@@ -108,7 +108,7 @@ class TensorBlock:
         if isinstance(rate, Tensor):
             denominators, rate = denominators / rate.to(self.device), 1.0
         firsts = [m.clone() if m.requires_grad else m for m in self.firsts]  # m will change, a graph must not
-        torch._foreach_addcdiv_(self.params, firsts, scatter(denominators, self.params), -rate)
+        torch._foreach_addcdiv_(self.params, firsts, unflatten(denominators, self.params), -rate)
 
 
 def as_factor(number: float, tensors: Sequence[Tensor]) -> float | Tensor:
@@ -125,7 +125,7 @@ def gather(tensors: Sequence[Tensor]) -> Tensor:
     return tensors[0].clone() if tensors[0].requires_grad else tensors[0]
 
 
-def scatter(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+def unflatten(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """The inverse of :func:`gather`, as views."""
     return [flat] if len(like) == 1 else list(_unflatten_dense_tensors(flat, like))
 

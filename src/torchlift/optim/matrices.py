@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from .moments import check_options
+from .moments import check_moment_options
 
 Group = dict[str, Any]
 
@@ -41,7 +41,7 @@ class MatrixOptimizer(Optimizer, abc.ABC):
     def add_param_group(self, param_group: Group) -> None:
         """Add a group, as torch's optimizers do, and check its options."""
         super().add_param_group(param_group)
-        check_options(type(self).__name__, self.param_groups[-1])
+        check_moment_options(type(self).__name__, self.param_groups[-1])
         check_blocks(type(self).__name__, self.param_groups[-1])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ class MomentOptimizer(Optimizer, abc.ABC):
     def add_param_group(self, param_group: Group) -> None:
         """Add a group, as torch's optimizers do, and check its options."""
         super().add_param_group(param_group)
-        check_options(type(self).__name__, self.param_groups[-1])
+        check_moment_options(type(self).__name__, self.param_groups[-1])
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step; ``closure`` reevaluates the loss, which is returned."""
@@ -121,7 +121,7 @@ def decoupled_decay(group: Group) -> float:
     return group["weight_decay"] if group["decoupled"] else 0.0
 
 
-def check_options(owner: str, options: Group) -> None:
+def check_moment_options(owner: str, options: Group) -> None:
     """Raise for options no method here can work with, in torch's words where torch has them."""
     lr, eps, decay, betas = (options[key] for key in ("lr", "eps", "weight_decay", "betas"))
     if isinstance(lr, Tensor) and lr.numel() != 1:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchlift.channels.follow.norms import is_response_norm, rms_form
 from torchlift.channels.layers import CountedGroupNorm, CountedLayerNorm, CountedResponseNorm
 from torchlift.channels.resizing import CONV, TRANSPOSED, countable, refit_attention, resize
-from torchlift.channels.surgery import counted
+from torchlift.channels.surgery import counted_norm
 from torchlift.core.weights import refresh_flat_weights
 from torchlift.packed.budget import PackedError
 from torchlift.packed.layers import arguments_of, build, name_of
@@ -190,7 +190,7 @@ class IntoModel:
         for module, key, value in self.sizes:
             setattr(module, key, value)
         for name, count in self.counts.items():
-            self.model.set_submodule(name, counted(self.model.get_submodule(name), count))
+            self.model.set_submodule(name, counted_norm(self.model.get_submodule(name), count))
         refit_attention(self.model)
         refresh_flat_weights(self.model)
         left = set(self.model.modules())  # attention with fewer heads is another module by now

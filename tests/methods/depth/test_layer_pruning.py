@@ -13,7 +13,7 @@ import torchlift as tl
 from torchlift.core import Task
 from torchlift.errors import TorchliftError
 from torchlift.methods.depth.reduce import depth
-from torchlift.methods.depth.units import ends, units, without
+from torchlift.methods.depth.units import ends, removable_units, without_unit
 from torchlift.models import MLP
 from torchlift.models.residual import resnet
 from torchlift.recipes import Deepened, LayerPruning
@@ -144,13 +144,13 @@ class Stack(nn.Module):
 
 
 def test_blocks_can_be_left_out() -> None:
-    assert [unit.name for unit in units(Stack(), X)] == ["blocks.0", "blocks.1", "blocks.2"]
+    assert [unit.name for unit in removable_units(Stack(), X)] == ["blocks.0", "blocks.1", "blocks.2"]
     model = resnet(20)
-    found = units(model, torch.randn(2, 3, 32, 32))
+    found = removable_units(model, torch.randn(2, 3, 32, 32))
     assert [unit.name for unit in found] == [
         "stage1.0", "stage1.1", "stage1.2", "stage2.1", "stage2.2", "stage3.1", "stage3.2",
     ]  # fmt: skip
-    small = without(model, found[1])
+    small = without_unit(model, found[1])
     assert len(small.stage1) == 2
     assert small(torch.randn(2, 3, 32, 32)).shape == (2, 10)
 
@@ -159,12 +159,12 @@ def test_blocks_of_transformers_can_be_left_out() -> None:
     from cases import mobilenet, vit
 
     model, (x, _) = vit()
-    found = units(model, x)
+    found = removable_units(model, x)
     assert [unit.name for unit in found] == ["vit.layers.0", "vit.layers.1"]
     taken, given = ends(model, found[1], x)
     assert taken.shape == given.shape == (8, 5 * 16)
     model, (x, _) = mobilenet()
-    assert len(units(model.eval(), x)) >= 5
+    assert len(removable_units(model.eval(), x)) >= 5
 
 
 def test_the_removed_block_is_the_one_that_hurts_least() -> None:

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchlift.channels.follow.labels import compressed_labels
-from torchlift.channels.follow.rules import arguments, pad, tensors_in, words
+from torchlift.channels.follow.rules import named_arguments, pad, tensors_in, words
 
 VARIES, FIXED, CONSTANT = 0, 1, 2
 LEAVES = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__}
@@ -358,7 +358,7 @@ def convolved(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str,
 def reduced_grade(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Zeros stay, means of one number too; what else is made of many numbers depends on how many they are."""
     x, n = args[0], args[0].ndim
-    options = arguments(func, args, kwargs)
+    options = named_arguments(func, args, kwargs)
     dims = options.get("dim")
     if isinstance(dims, bool) or (dims is None and len(tensors_in(args)) > 1):
         return least_grade(c, func, args, kwargs, out)
@@ -387,7 +387,7 @@ MEANS = {"mean", "amax", "amin", "max", "min", "any", "all"}
 @graded("_softmax _log_softmax _safe_softmax softmax log_softmax cumsum cumprod sort topk argsort")
 def scanned(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Everything along the dimension decides; the number of positions too."""
-    dim = int(arguments(func, args, kwargs).get("dim", -1)) % max(args[0].ndim, 1)
+    dim = int(named_arguments(func, args, kwargs).get("dim", -1)) % max(args[0].ndim, 1)
     grade = lowest(c.of(args[0]), [dim]) if args[0].ndim else c.of(args[0])
     for tensor in tensors_in([out]):
         c.put(tensor, grade if c.pure(args[0]) else grade.clamp(max=FIXED))
@@ -412,7 +412,7 @@ def pooled(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
     grade = lowest(c.of(x), places)
     if bool(grade.any()):
         zero = (x == 0).all(list(places), keepdim=True)
-        options = arguments(func, args, kwargs)
+        options = named_arguments(func, args, kwargs)
         pads = name.startswith("avg_pool") and (any(options["padding"]) or options["ceil_mode"])
         mixed = torch.ones_like(zero) if pads else ~unchanging(x, list(places))
         grade = capped(grade, mixed & ~zero)
@@ -425,7 +425,7 @@ def pooled(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
 )
 def normed(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """A weight of zero leaves the bias; else all that is averaged over decides."""
-    options, x, result = arguments(func, args, kwargs), args[0], tensors_in([out])[0]
+    options, x, result = named_arguments(func, args, kwargs), args[0], tensors_in([out])[0]
     weight, bias = options.get("weight"), options.get("bias")
     features = "normalized_shape" in options
     shape = [1] * x.ndim if features else [1, -1, *[1] * (x.ndim - 2)]
@@ -466,7 +466,7 @@ def gated(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle diagonal unfold repeat_interleave
     movedim"""
 )
-def moved(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+def move_grades(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Grades are moved as entries are."""
     x, results = args[0], tensors_in([out])
     grade = c.of(x)
@@ -487,7 +487,7 @@ def moved(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 @graded("transpose_ t_ unsqueeze_ squeeze_")
-def turned(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+def turn_grades(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """A tensor turned in place: its shape is new already, its grades follow."""
     grade = c.of(args[0])
     c.put(out, func(grade.clone(), *args[1:]) if len(args) > 1 or "squeeze" not in func.name() else VARIES)
@@ -509,7 +509,7 @@ def picked_grade(
     grade = c.of(x)
     if not bool(grade.any()) or not x.ndim:
         return c.put(out, VARIES)
-    options = arguments(func, args, kwargs)
+    options = named_arguments(func, args, kwargs)
     if name == "embedding":
         dims, move = [0], lambda full: full[args[1]]
     elif name == "index":

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchlift.channels.follow.follower import Follower
 from torchlift.channels.follow.labels import varying
-from torchlift.channels.follow.rules import arguments, rule, tensors_in, words
+from torchlift.channels.follow.rules import named_arguments, rule, tensors_in, words
 
 POINTWISE = words(
     """add hardswish hardswish_ _prelu_kernel _to_copy clone contiguous detach alias lift masked_fill
@@ -57,7 +57,7 @@ def entry_by_entry(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[
 def reduce(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Sums, means, maxima: channels over which they run stay."""
     source, n = args[0], args[0].ndim
-    options = arguments(func, args, kwargs)
+    options = named_arguments(func, args, kwargs)
     dims = options.get("dim")
     if isinstance(dims, bool) or (dims is None and len(tensors_in(args)) > 1):
         entry_by_entry(f, func, args, kwargs, out)  # max of two tensors
@@ -78,7 +78,7 @@ def reduce(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 def scan(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Softmax and the like along one dimension."""
     labeled = f.look(args[0])
-    dim = int(arguments(func, args, kwargs).get("dim", -1)) % args[0].ndim
+    dim = int(named_arguments(func, args, kwargs).get("dim", -1)) % args[0].ndim
     why = f"{func.overloadpacket.__name__.strip('_')} mixes the channels"
     kept = [core for c in labeled.cores if (core := f.unmixed(c, {dim}, why)) is not None]
     for tensor in tensors_in([out]):

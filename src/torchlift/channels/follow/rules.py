@@ -96,7 +96,7 @@ def tensors_in(values: Sequence[Any]) -> list[Tensor]:
     return tensors
 
 
-def arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def named_arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of an operation by name, defaults included."""
     schema = func._schema.arguments
     by_name = {a.name: a.default_value for a in schema if a.has_default_value()}

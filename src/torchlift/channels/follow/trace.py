@@ -21,7 +21,7 @@ from torchlift.channels.example_inputs import (
     check_plain,
     few,
     pinned,
-    smaller,
+    smaller_examples,
     taken,
     tensors,
 )
@@ -83,7 +83,7 @@ def traced(
     check_plain(model)
     twin = sharing(model).eval()
     failed: Exception | None = None
-    for inputs in smaller(example) if values else (few(example), example):
+    for inputs in smaller_examples(example) if values else (few(example), example):
         try:
             return trace(twin, inputs, values=values, output=output, equal_groups=equal_groups), inputs
         except (RuntimeError, TypeError, ValueError, IndexError) as error:

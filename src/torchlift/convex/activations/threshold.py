@@ -10,7 +10,7 @@ from torchlift.convex.activations.base import Activation, Scalar
 from torchlift.convex.activations.piecewise import Nonexpansive, inside
 
 
-def _check(name: str, t: float) -> None:
+def _check_threshold(name: str, t: float) -> None:
     if not 0 <= t < math.inf:
         raise ValueError(f"{name}: the threshold t must be finite and not negative, got {t}")
 
@@ -22,7 +22,7 @@ class EntrywiseSoftThreshold(Nonexpansive):
     t: float = 1.0
 
     def __post_init__(self) -> None:
-        _check("soft_threshold", self.t)
+        _check_threshold("soft_threshold", self.t)
 
     def __call__(self, v: Tensor) -> Tensor:
         """σ(v)."""
@@ -60,7 +60,7 @@ class NonnegSoftThreshold(Nonexpansive):
     t: float = 1.0
 
     def __post_init__(self) -> None:
-        _check("nonneg_soft_threshold", self.t)
+        _check_threshold("nonneg_soft_threshold", self.t)
 
     def __call__(self, v: Tensor) -> Tensor:
         """σ(v)."""
@@ -99,7 +99,7 @@ class GroupSoftThreshold(Nonexpansive):
     vector = True
 
     def __post_init__(self) -> None:
-        _check("group_soft_threshold", self.t)
+        _check_threshold("group_soft_threshold", self.t)
 
     def _ball(self, v: Tensor, radius: Scalar) -> Tensor:
         length = torch.linalg.vector_norm(v, dim=-1, keepdim=True)

@@ -67,14 +67,14 @@ def parse_one(name: str, text: str) -> Range | Choice:
     """One range or choice."""
     ends = text.split(":")
     if len(ends) == 1:
-        return Choice(tuple(read(word) for word in text.split(",")))
-    low, high = read(ends[0]), read(ends[1])
+        return Choice(tuple(read_space(word) for word in text.split(",")))
+    low, high = read_space(ends[0]), read_space(ends[1])
     if isinstance(low, str | bool) or isinstance(high, str | bool) or ends[2:] not in ([], ["log"]):
         raise TorchliftError(f"the space of {name} reads low:high, low:high:log or a,b,c; got {text!r}.")
     return Range(low, high, bool(ends[2:]))
 
 
-def read(text: str) -> int | float | bool | str:
+def read_space(text: str) -> int | float | bool | str:
     """A whole number, a number, true or false, or else the word it is."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):

@@ -90,7 +90,7 @@ class Whitened(WeightLift):
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem with new kernels in whitened coordinates."""
         x = self.inputs(fit)
-        seen = layer_inputs(problem, x, self.eligible(problem))
+        seen = padded_inputs(problem, x, self.eligible(problem))
         names = list(seen)[:1] if self.where == "first" else select(seen, self.where, repr(self))
         if not names:
             raise TorchliftError(f"{self!r}: no convolution without groups runs on these inputs.")
@@ -124,7 +124,7 @@ class Whitened(WeightLift):
 
 
 @torch.no_grad()
-def layer_inputs(problem: Problem, x: Any, eligible: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def padded_inputs(problem: Problem, x: Any, eligible: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What each convolution without groups reads, padded as it pads, by the name of its weight, in order."""
     seen: dict[str, Tensor] = {}
     layers = {name: owner_of(problem, name)[0] for name in eligible}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Dial, Node
-from torchlift.flow.affine import Moments, by_row, composed_weight, rows
+from torchlift.flow.affine import Moments, by_row, composed_weight, feature_rows
 from torchlift.methods.depth.factor import (
     carried,
     composed,
@@ -164,5 +164,5 @@ class Gather:
 
     def __call__(self, z: Tensor, a: Tensor) -> None:
         """One call's inputs and outputs of the activation."""
-        moments = Moments.of(rows(z, self.axis), rows(a, self.axis))
+        moments = Moments.of(feature_rows(z, self.axis), feature_rows(a, self.axis))
         self.seen = moments if self.seen is None else self.seen + moments

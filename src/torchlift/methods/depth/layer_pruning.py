@@ -8,7 +8,7 @@ from torchlift.core import Fit, Task, masks_of
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.methods.depth.reduce import depth, reduced
 from torchlift.methods.depth.thinning import CRITERIA, Criterion, Thinning, inputs, latency
-from torchlift.methods.depth.units import units
+from torchlift.methods.depth.units import removable_units
 from torchlift.methods.recipe import Recipe
 
 
@@ -73,7 +73,11 @@ class LayerPruning(Recipe):
             return None
         x = inputs(fit, 8)
         if self.criterion != "linearity":
-            return None if units(task.model, x) else "LayerPruning: no block or square layer can be left out."
+            return (
+                None
+                if removable_units(task.model, x)
+                else "LayerPruning: no block or square layer can be left out."
+            )
         done = reduced(task.model, x, layers=0, grow=self.grow)
         why = "; ".join(f"{name}: {reason}" for name, reason in done.kept.items())
         if not done.merged:

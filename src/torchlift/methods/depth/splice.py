@@ -32,7 +32,7 @@ def first_part(model: nn.Module, spot: Spot, seen: Moments | None) -> tuple[Tens
     """Weight and bias of layer, norms and line together."""
     weight, bias = weight_and_bias(model.get_submodule(spot.layer))
     for name in spot.norms:
-        scale, shift = folded(model.get_submodule(name), weight)
+        scale, shift = batch_norm_as_affine(model.get_submodule(name), weight)
         weight, bias = by_row(scale, weight), scale * bias + shift
     if seen is not None:
         slope, offset = seen.fit()
@@ -40,7 +40,7 @@ def first_part(model: nn.Module, spot: Spot, seen: Moments | None) -> tuple[Tens
     return weight, bias
 
 
-def folded(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:
+def batch_norm_as_affine(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:
     """A batch norm in evaluation as scale and shift, in float64."""
     assert isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
     mean, variance = norm.running_mean, norm.running_var

@@ -12,7 +12,7 @@ from torchlift.core import Fit, Task
 from torchlift.deploy.measuring import measure
 from torchlift.loss import split
 from torchlift.methods.depth.reduce import depth, reduced
-from torchlift.methods.depth.units import Unit, ends, units, without
+from torchlift.methods.depth.units import Unit, ends, removable_units, without_unit
 from torchlift.tree import each
 
 Criterion = Literal["linearity", "removal", "cka"]
@@ -47,12 +47,12 @@ class Thinning:
         """Without the layer that the criterion names; None if none can go."""
         if self.criterion == "linearity":
             return self.merged(task)
-        removable = units(task.model, self.x)
+        removable = removable_units(task.model, self.x)
         if not removable:
             return None
         if self.criterion == "cka":
             return self.most_alike(task, removable)
-        smaller = (Task(without(task.model, unit), task.loss) for unit in removable)
+        smaller = (Task(without_unit(task.model, unit), task.loss) for unit in removable)
         return min(smaller, key=lambda one: self.fit.evaluate(one).loss)
 
     def merged(self, task: Task) -> Task | None:
@@ -65,7 +65,7 @@ class Thinning:
         """Without the unit whose output is most like its input."""
         few = each(lambda t: t[:256], self.x)
         best = max(removable, key=lambda unit: cka(*ends(task.model, unit, few)))
-        return Task(without(task.model, best), task.loss)
+        return Task(without_unit(task.model, best), task.loss)
 
     def reasons(self, task: Task) -> str:
         """Why the rest must stay."""

@@ -35,7 +35,7 @@ class Unit:
         return self.parts[0]
 
 
-def units(model: nn.Module, x: Any) -> list[Unit]:
+def removable_units(model: nn.Module, x: Any) -> list[Unit]:
     """What can be left out: items of sequences and lists, square layers of sequences; tried one by one."""
     example = next(chunks(x, 4))
     shape = flow(model, example)
@@ -47,7 +47,7 @@ def units(model: nn.Module, x: Any) -> list[Unit]:
     candidates = [
         unit for unit in candidates if not any(is_frozen(model.get_submodule(name)) for name in unit.parts)
     ]
-    return [unit for unit in candidates if works(without(model, unit), model, example)]
+    return [unit for unit in candidates if works(without_unit(model, unit), model, example)]
 
 
 def sequence_items(model: nn.Module, shape: Flow) -> list[str]:
@@ -74,7 +74,7 @@ def square_layers(model: nn.Module, shape: Flow) -> list[Unit]:
     return layers
 
 
-def without(model: nn.Module, unit: Unit) -> nn.Module:
+def without_unit(model: nn.Module, unit: Unit) -> nn.Module:
     """A copy of the model without the unit."""
     small = copy.deepcopy(model)
     if isinstance(small.get_submodule(unit.name), KINDS):

@@ -34,7 +34,7 @@ from torchlift.train.stepping import StepContext
 Order = Literal["descending", "ascending", "red_black", "jacobi"]
 
 
-def waves(order: Order, hidden: int) -> list[list[int]]:
+def update_waves(order: Order, hidden: int) -> list[list[int]]:
     """Which hidden layers are updated together, in turn: a wave sees only what earlier waves left."""
     if order not in get_args(Order):
         raise ValueError(f"order: {order!r} is none of {', '.join(get_args(Order))}")
@@ -99,7 +99,7 @@ class BCD(StateLift):
     sketch: int | None = None
 
     def __post_init__(self) -> None:
-        waves(self.order, 1)
+        update_waves(self.order, 1)
         if self.parallel not in ("samples", "layers"):
             raise TorchliftError(f"BCD: parallel is 'samples' or 'layers', got {self.parallel!r}.")
         without = {
@@ -148,7 +148,7 @@ class BCD(StateLift):
             states[:] = joint_states(network, x, y, states)
             return
         shard, rule = shard or Alone(), self.rule
-        for wave in waves(self.order, network.hidden):
+        for wave in update_waves(self.order, network.hidden):
             new = {i: state_step(network, i, x, y, states, rule, shard) for i in wave}
             for i, state in new.items():
                 states[i] = torch.lerp(states[i], state, 0.5) if self.order == "jacobi" else state
@@ -491,7 +491,7 @@ class LayerTask(BCDTask):
     def sweep(self, stage: ProcessLayers, x: Tensor, y: Tensor, states: dict[int, Tensor]) -> None:
         """States wave by wave, then weights."""
         network, method = self.network, self.method
-        for wave in waves(method.order, network.hidden):
+        for wave in update_waves(method.order, network.hidden):
             stage.exchange(x, states)
             own = [i for i in wave if i in stage.own]
             new = {i: state_step(network, i, x, y, states, method.rule) for i in own}
@@ -554,7 +554,7 @@ class RecurrentTask(BCDTask):
         for t in reversed(range(len(states))):
             block = self.block(t, x, y, states)
             states[t] = method.rule(block.block(), states[t])
-        below = torch.cat([joined(x, states, t) for t in range(len(states))])
+        below = torch.cat([with_last_state(x, states, t) for t in range(len(states))])
         penalty, mu = self.network.penalties[0], self.network.mus[0]
         if self.trained[0]:
             cell.theta = method.weight_step(cell, penalty, mu, below, torch.cat(states), Alone())
@@ -570,7 +570,7 @@ class RecurrentTask(BCDTask):
         """The states of time t between their neighbors in time."""
         cell, head = self.network.layers
         penalty, mu = self.network.penalties[0], self.network.mus[0]
-        v = cell.forward(joined(x, states, t))
+        v = cell.forward(with_last_state(x, states, t))
         if t + 1 == len(states):
             last = self.network.penalties[1]
             above = Above(last, 1.0, y, head.forward, lambda out: out @ head.weight, head.norm_of(states[t]))
@@ -603,7 +603,7 @@ def cell_and_head(model: RecurrentNet) -> list[Layer]:
     return [cell, DenseLayer("head", model.head, nn.Sequential(), None)]
 
 
-def joined(x: Tensor, states: list[Tensor], t: int) -> Tensor:
+def with_last_state(x: Tensor, states: list[Tensor], t: int) -> Tensor:
     """[x_t, u_{t−1}], u₀ = 0."""
     return torch.cat([x[:, t], states[t - 1] if t else torch.zeros_like(states[0])], 1)
 

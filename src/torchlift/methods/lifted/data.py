@@ -42,7 +42,7 @@ def checked(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def whole(model: nn.Module, data: Data) -> tuple[Tensor, Tensor]:
+def all_samples(model: nn.Module, data: Data) -> tuple[Tensor, Tensor]:
     """All samples at once, for methods that keep every state."""
     pair = as_pair(data)
     if pair is None:

@@ -14,7 +14,7 @@ from torchlift.core import Batch, Problem, Task
 from torchlift.errors import TorchliftError
 from torchlift.loss import split
 from torchlift.methods.lifted.bcd import BCD
-from torchlift.methods.lifted.data import Data, as_pair, like_model, metric, pairs, whole
+from torchlift.methods.lifted.data import Data, all_samples, as_pair, like_model, metric, pairs
 from torchlift.methods.lifted.history import Trained, lifted_row
 from torchlift.methods.lifted.isgm import ISGM
 from torchlift.methods.lifted.lift import OutputLoss, output_activation
@@ -160,7 +160,7 @@ def batches_of(model: nn.Module, data: Data, method: Method) -> Source:
     chunk = method.chunk if isinstance(method, BCD) else None
     keeps = isinstance(method, Splitting) or (isinstance(method, BCD) and chunk is None)
     if keeps or as_pair(data) is not None:
-        x, y = whole(model, data)
+        x, y = all_samples(model, data)
         size = len(x) if keeps else chunk or wanted
         while 1 < size < len(x) and len(x) % size == 1:  # a last batch of one sample would be left out
             size += 1

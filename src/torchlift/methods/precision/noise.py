@@ -38,7 +38,7 @@ class Whole:
     levels: tuple[int, ...] | None = None
 
 
-def uniform(like: Tensor, scale: Tensor) -> Tensor:
+def uniform_noise(like: Tensor, scale: Tensor) -> Tensor:
     """Numbers in ±c: on the CPU odd multiples of 2⁻¹⁵ c, four of a draw, at a third of the time."""
     if like.device.type != "cpu":
         return torch.empty_like(like).uniform_(-1, 1).mul_(scale)
@@ -86,14 +86,14 @@ class Noisy(Node):
         weight = self.weight
         if not self.training:
             return weight
-        return torch.addcmul(weight, self.over(torch.sigmoid(self.logit)), uniform(weight, self.scale))
+        return torch.addcmul(weight, self.over(torch.sigmoid(self.logit)), uniform_noise(weight, self.scale))
 
     def surrogate(self) -> Callable[[], Tensor] | None:
         """The forward at the draw that comes next."""
         if not self.training:
             return None
         with torch.random.fork_rng(devices=[]):
-            noise = uniform(self.weight, self.scale)
+            noise = uniform_noise(self.weight, self.scale)
         return lambda: self.weight + self.over(torch.sigmoid(self.logit)) * noise
 
     def hold(self, mask: Tensor) -> None:

@@ -36,11 +36,11 @@ def changed_frozen(before: nn.Module, after: nn.Module) -> list[str]:
         name
         for name, weight in before.named_parameters()
         if not weight.requires_grad
-        and not any(identical(weight, other) for other in ([kept[name]] if name in kept else others))
+        and not any(equal_tensors(weight, other) for other in ([kept[name]] if name in kept else others))
     ]
 
 
-def identical(a: Tensor, b: Tensor) -> bool:
+def equal_tensors(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors have the same type, shape and values."""
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
 
