@@ -102,6 +102,15 @@ def test_cut_and_quantized_within_bytes() -> None:
         compress(model, x, bytes=200)
 
 
+@pytest.mark.parametrize("limit", [2200, 2700, 3300])
+def test_bytes_are_used(limit: int) -> None:
+    """Whatever the file holds beside the weights."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 96), nn.ReLU(), nn.Linear(96, 32), nn.ReLU(), nn.Linear(32, 4)).eval()
+    small = compress(model, torch.randn(64, 8), bytes=limit).bytes
+    assert 0.85 * limit < small <= limit
+
+
 def test_without_a_target_outputs_stay_within_a_percent() -> None:
     model, x = image_net(), images()
     small = compress(model, x)
@@ -524,6 +533,36 @@ def test_latency_is_met_by_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1000 < sum(p.numel() for p in small.model.parameters()) <= 1500
     with pytest.raises(TorchliftError, match=r"latency=0\.001 is not possible: the least"):
         compress(model, x, latency=0.001)
+
+
+def test_latency_of_integers_is_met_by_integers_before_cuts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With a clock that counts the bytes of files."""
+    pytest.importorskip("onnxruntime")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(48, 64), nn.ReLU(), nn.Linear(64, 4)).eval()
+    x = torch.randn(64, 48)
+
+    def clock(models: list[Any], _: Any) -> list[float]:
+        return [one.ByteSize() / 1e6 for one in models]
+
+    monkeypatch.setattr("torchlift.deploy.integer_file.cpu_seconds", clock)
+    monkeypatch.setattr("torchlift.compress.planning.PARTS", 4)
+    whole = compress(model, x, latency=1e6, integer=True)
+    assert whole.card["achieved"]["parameters"] == whole.card["before"]["parameters"]
+    size = whole.card["integer"]["milliseconds"]
+    assert size < whole.card["integer"]["float_milliseconds"]
+    cut = compress(model, x, latency=0.8 * size, integer=True, out=tmp_path / "run")
+    assert 16 <= cut.model[0].out_features < 64
+    assert cut.card["achieved"]["latency"] <= 0.8 * size
+    assert (tmp_path / "run" / "model.onnx").stat().st_size == cut.card["integer"]["bytes"]
+    saved = json.loads((tmp_path / "run" / "card.json").read_text())
+    assert saved["integer"]["milliseconds"] == cut.card["achieved"]["latency"]
+    with pytest.raises(TorchliftError, match=r"latency=0\.0001 is not possible: the least"):
+        compress(model, x, latency=1e-4, integer=True)
+    with pytest.raises(TorchliftError, match="pass latency=, too"):
+        compress(model, x, bits=4, integer=True)
 
 
 def test_prune_with_calibration_refits_what_is_left() -> None:

@@ -3,7 +3,9 @@ network."""
 
 import copy
 import dataclasses
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,7 @@ from torchlift.compress.cutting import Channels
 from torchlift.compress.norms import correct_norms
 from torchlift.compress.solve import WeightForm
 from torchlift.compress.sweep import Sweep, SweepState
+from torchlift.deploy.exporting import export
 from torchlift.deploy.measuring import file_size, median_latency
 from torchlift.errors import TorchliftError
 
@@ -23,7 +26,13 @@ WITHIN = 1e-4
 """The squared error of outputs within 1 %."""
 
 RATIOS = tuple(k / 16 for k in range(15))
-CORRECTIONS = 3
+PARTS = 16
+"""Ratios tried for a latency are k / PARTS."""
+
+CORRECTIONS = 4
+
+SLACK = 0.005
+"""More of the bytes is left free after each file that was too large."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +48,12 @@ class Targets:
     group: int | None = None
     accuracy: float | None = None
     allocate: bool = True
+    integer: bool = False
+    """Whether the latency is that of 8-bit integers in ONNX Runtime."""
 
     def __post_init__(self) -> None:
+        if self.integer and self.latency is None:
+            raise TorchliftError("integer=True says what latency= is measured with: pass latency=, too.")
         if self.bits is not None and (type(self.bits) is not int or not 2 <= self.bits <= 8):
             raise TorchliftError(f"bits is a whole number from 2 to 8; got {self.bits!r}.")
         for name in ("ratio", "sparsity", "bytes", "macs", "latency", "accuracy"):
@@ -142,12 +155,15 @@ def allocated(
     options, sensitivity = sweep.options(state, targets.form)
     least = {name: min(some, key=lambda o: o.size) for name, some in options.items()}
     most = {name: max(some, key=lambda o: o.size) for name, some in options.items()}
-    budget = float(limit)
+    rest = 0.0  # what the file holds beside the weights
     best: SweepState | None = None
+    before: dict[str, Option] | None = None
     for _ in range(CORRECTIONS):
-        allocation = knapsack(list(options.values()), budget)
+        allocation = knapsack(list(options.values()), limit - rest)
         picked = least if allocation is None else dict(zip(options, allocation, strict=True))
-        done = finished(sweep, state, forms_of(picked, targets))
+        if picked == before:
+            break
+        done, before = finished(sweep, state, forms_of(picked, targets)), picked
         size = file_size(done.work)
         if size <= limit:
             best = done
@@ -155,7 +171,8 @@ def allocated(
                 break
         if size > limit and picked == least:
             raise impossible("bytes", limit, size)
-        budget *= 0.99 * limit / size
+        own = size - sum(option.size for option in picked.values())
+        rest = own if size <= limit else max(own, rest + SLACK * limit)
     if best is None:
         best = finished(sweep, state, forms_of(least, targets))
         if file_size(best.work) > limit:
@@ -289,8 +306,11 @@ def ratio_for(sweep: Sweep, state: SweepState, targets: Targets) -> float:
             least_ratio(targets.macs, lambda r: costs.macs(first_roots(channels.free, r)), "macs", 256)
         )
     if targets.latency is not None:
+        clock = integer_milliseconds if targets.integer else milliseconds
         needed.append(
-            least_ratio(targets.latency, lambda r: latency_at(sweep, state, channels, r), "latency", 16)
+            least_ratio(
+                targets.latency, lambda r: clock(sweep, cut_anywhere(state, channels, r)), "latency", PARTS
+            )
         )
     return max(needed)
 
@@ -307,13 +327,24 @@ def least_ratio(limit: float, left: Callable[[float], float], name: str, parts: 
     return high / parts
 
 
-def latency_at(sweep: Sweep, state: SweepState, channels: Channels, ratio: float) -> float:
-    """Milliseconds of one sample's call with so many channels cut, whichever."""
+def cut_anywhere(state: SweepState, channels: Channels, ratio: float) -> nn.Module:
+    """The network without so many channels, whichever: what a call takes does not depend on them."""
     decisions: list[Decision] = []
     for coupling in channels.free:
         dead = torch.zeros(coupling.channels, dtype=torch.bool)
         dead[: min(round(ratio * coupling.channels), coupling.channels - 1)] = True
         decisions.append(Decision(coupling, dead, dead))
-    done = surgery(decisions)
-    small = apply_surgery(copy.deepcopy(state.work), channels.trace, done).eval()
-    return 1000 * median_latency(small, sweep.calibration.first(1), 11, 3)
+    return apply_surgery(copy.deepcopy(state.work), channels.trace, surgery(decisions)).eval()
+
+
+def milliseconds(sweep: Sweep, model: nn.Module) -> float:
+    """Of one sample's call."""
+    return 1000 * median_latency(model, sweep.calibration.first(1), 11, 3)
+
+
+def integer_milliseconds(sweep: Sweep, model: nn.Module) -> float:
+    """Of one sample's call of the integer file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        few, one = sweep.few(), sweep.calibration.first(1)
+        return export(model, one, path, integer=True, calibration=few).card["milliseconds"]
