@@ -205,8 +205,7 @@ def test_what_is_left_of_a_recipe_after_its_cut() -> None:
     norm = tl.lifts.Normalize()
     assert rest_of(r.Chain(norm, r.ChannelPruning(ratio=0.5), bits)) == r.Chain(norm, bits)
     both = tl.chain(norm, tl.lifts.Whitened())
-    assert rest_of(r.Chain(both, r.ChannelPruning(ratio=0.5), bits)) == r.Chain(tl.chain(norm), bits)
-    assert rest_of(r.Chain(tl.lifts.Whitened(), r.ChannelPruning(ratio=0.5), bits)) is bits
+    assert rest_of(r.Chain(both, r.ChannelPruning(ratio=0.5), bits)) is None, "its kernels are drawn anew"
     assert rest_of(r.Chain(lambda task, fit: task, r.ChannelPruning(ratio=0.5), bits)) is None
     assert rest_of(r.Inside(tl.lifts.Normalize(), r.Chain(r.ChannelPruning(ratio=0.5), bits))) is None
 

@@ -22,6 +22,7 @@ from torchlift.experiments.executors import Submits, run_all
 from torchlift.experiments.halving import (
     EXTRA,
     LAST,
+    SHORTEST_TRIAL,
     Point,
     Rung,
     plan_rungs,
@@ -37,9 +38,9 @@ from torchlift.train.run.labels import folder_name
 
 RESERVE = 0.03
 """Of the minutes, kept for the end: choosing, measuring again, writing."""
-SEARCH, SIZED, FEW = 0.5, 0.25, 5.0
+SEARCH, SIZED, FEW = 0.5, 0.25, 5
 """Of the budget, for all trials together; the rest trains the winner. Under a limit on the file few of the
-candidates are left: a quarter of it is enough, or so many plain epochs where that is less than half."""
+candidates are left, and short runs mislead: a quarter is for so many trials, of an epoch at least."""
 SHORTEST = LAST / SEARCH
 """Plain epochs: a search of two trials of one epoch each."""
 LEAST = 0.5
@@ -95,6 +96,11 @@ class AutoSearch:
         """Of the minutes, the part that all trials have together."""
         return SEARCH_TIME if self.constraints.bytes is None else SEARCH_TIME * SIZED / SEARCH
 
+    @property
+    def shortest(self) -> float:
+        """The least part of what all trials have that one has: shorter ones say little of a whole run."""
+        return SHORTEST_TRIAL if self.constraints.bytes is None else 1 / FEW
+
     def elapsed(self) -> float:
         """Seconds so far, earlier lives included."""
         return self.before + time.time() - self.started
@@ -124,13 +130,13 @@ class AutoSearch:
         if not self.ledger.of("plan"):
             points = len(self.arms) + EXTRA
             if self.budget is not None:
-                rungs = plan_rungs(self.trial_epochs, points)
+                rungs = plan_rungs(self.trial_epochs, points, self.shortest)
             else:
                 self.measured_plain(WARM, 0.1)  # the first run pays for imports
                 row = self.measured_plain(SPEED, 1.0)
                 speed, overhead = pace(row)
                 time_left = self.trial_time * self.workers * self.left() / speed
-                rungs = plan_rungs(time_left, points, overhead=overhead / speed)
+                rungs = plan_rungs(time_left, points, self.shortest, overhead=overhead / speed)
             self.ledger.append("plan", {"rungs": [dataclasses.asdict(rung) for rung in rungs]})
         return [Rung(**rung) for rung in self.ledger.of("plan")[0]["rungs"]]
 

@@ -14,8 +14,8 @@ from torchlift.experiments.tune.optuna_extra import optuna
 ETA = 3
 EXTRA = 4
 """Points beyond one for each candidate."""
-SHORTEST = 1 / 20
-"""No trial has less than this part of the budget: shorter ones say little of what a whole run reaches."""
+SHORTEST_TRIAL = 1 / 20
+"""No trial has less than this part of what all have: shorter ones say little of what a whole run reaches."""
 SPAN = (0.1, 10.0)
 LIKELY = 4
 """So many candidates are tried first."""
@@ -31,14 +31,16 @@ class Rung:
     epochs: float
 
 
-def plan_rungs(budget: float, points: int, least: float = 1.0, overhead: float = 0.0) -> list[Rung]:
+def plan_rungs(
+    budget: float, points: int, shortest: float = SHORTEST_TRIAL, overhead: float = 0.0
+) -> list[Rung]:
     """Rungs that spend the budget, each three times as long as the one before and a third as many.
 
     ``overhead``: what a run costs beside its epochs. As many rungs, then as many points, as leave the
-    shortest runs ``least`` epochs, a twentieth of the budget and half their overhead:
+    shortest runs an epoch, the part ``shortest`` of the budget and half their overhead:
     Σₖ nₖ (3ᵏ b + overhead) = budget, b ≥ least. Two runs of that length are the least.
     """
-    least = max(least, SHORTEST * budget, overhead / 2)  # else trials do not rank, or hardly train
+    least = max(1.0, (1 - 1e-9) * shortest * budget, overhead / 2)  # else trials do not rank, or hardly train
     for rungs in (3, 2, 1):
         for first in range(max(points, LAST), LAST - 1, -1):
             counts = [first] + [max(LAST, math.ceil(first / ETA**k)) for k in range(1, rungs)]

@@ -5,7 +5,7 @@ import dataclasses
 from pathlib import Path
 
 from torchlift import deploy
-from torchlift.core import Fit, Lift, LiftChain, Task, chain
+from torchlift.core import Fit, Lift, Task
 from torchlift.core.stored import forget
 from torchlift.errors import TorchliftError
 from torchlift.experiments.compressing import Compressing
@@ -14,8 +14,6 @@ from torchlift.recipes import Chain, ChannelPruning, LayerPruning, MagnitudePrun
 
 CUTS = ChannelPruning, LayerPruning, Pooled
 """What is done once: these change layers."""
-ANEW = Lift, Smol, Compressing, MagnitudePruning, Plain
-"""What can be done again, from any weights."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,22 +35,21 @@ class Onward(Recipe):
 
 
 def rest_of(recipe: RecipeLike | Lift | None) -> Recipe | None:
-    """What is left of a recipe on a model whose layers it has already cut; None where nobody can know.
+    """What is left of a recipe on a model whose layers it has already cut; None where it starts again.
 
     Of a chain, every stage but the cuts: better training goes on, then what makes the weights small.
     """
     stages = list(recipe.recipes.values()) if isinstance(recipe, Chain) else [recipe]
-    stages = [stage for stage in stages if not isinstance(stage, CUTS)]
-    if not all(isinstance(stage, ANEW) for stage in stages):
+    left = [stage for stage in stages if not isinstance(stage, CUTS)]
+    if not all(map(goes_on, left)):
         return None
-    left = [stage for stage in map(without_drawing, stages) if stage is not None]
     return Chain(left) if len(left) > 1 else as_recipe(next(iter(left), None))
 
 
-def without_drawing(stage: RecipeLike | Lift | None) -> RecipeLike | Lift | None:
-    """A stage without the lifts that start as another function: what was trained stays; None without any."""
+def goes_on(stage: RecipeLike | Lift | None) -> bool:
+    """Whether a stage trains on from any weights, and keeps what they have learned."""
+    if isinstance(stage, Lift):
+        return stage.preserving
     if isinstance(stage, Compressing):
-        return dataclasses.replace(stage, training=without_drawing(stage.training))
-    if isinstance(stage, LiftChain):
-        return chain(*kept) if (kept := [lift for lift in stage.lifts if lift.preserving]) else None
-    return None if isinstance(stage, Lift) and not stage.preserving else stage
+        return stage.training is None or goes_on(stage.training)
+    return isinstance(stage, Smol | MagnitudePruning | Plain)
