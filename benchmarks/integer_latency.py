@@ -231,7 +231,9 @@ TRAINED: dict[str, tuple[str, Callable[[], nn.Module], int, int]] = {
     "CNN on CIFAR-10": ("cifar10", lambda: Residual(3), 20_000, 6),
 }  # fmt: skip
 """Data, network, training samples, epochs."""
-RATIO, POLISH, SAMPLES = 0.3, 30, 1024
+RATIO, POLISH, SAMPLES = 0.3, 40, 8192
+RANGES = 1024
+"""Channels cut, epochs of polishing, inputs without labels for it, those for the ranges of integers."""
 LEVELS = (127, 31, 15, 11, 7)
 
 
@@ -246,14 +248,16 @@ def accuracies(
         make(), (x[:count], y[:count]), optimizer=functools.partial(torch.optim.AdamW, lr=3e-3),
         schedule="cosine", epochs=epochs, batch_size=64, progress=False,
     )  # fmt: skip
-    model, calibration = fit.model.eval(), x[:SAMPLES]
-    small = tl.compress(model, calibration, ratio=RATIO, polish=POLISH, progress=False)
+    model, calibration = fit.model.eval(), x[:RANGES]
+    small = tl.compress(model, x[:SAMPLES], ratio=RATIO, polish=POLISH, progress=False)
     with tempfile.TemporaryDirectory() as place:
-        paths = {name: Path(place) / f"{name}.onnx" for name in ("float", "int8", "cut int8", *REDUCED)}
+        arms = ("float", "int8", "cut", "cut int8", *REDUCED)
+        paths = {name: Path(place) / f"{name}.onnx" for name in arms}
         tl.deploy.export(model, calibration[:2], paths["float"])
         whole = tl.deploy.export(
             model, calibration[:2], paths["int8"], integer="all", calibration=calibration
         )
+        small.export(paths["cut"])
         small.export(paths["cut int8"], integer="all", calibration=calibration)
         for name, reduced in REDUCED.items():
             theirs(paths["float"], paths[name], calibration, per_channel=True, reduce_range=reduced)
@@ -261,6 +265,7 @@ def accuracies(
         sizes = {name: path.stat().st_size for name, path in paths.items()}
     return {
         "test %": found, "test samples": len(test[0]), "training samples": count, "epochs": epochs,
+        "polished with": SAMPLES, "polishing epochs": POLISH, "cut output_error": small.error,
         "parameters left": round(parameters(small.model) / parameters(model), 3), "bytes": sizes,
         "output_error": whole.card["output_error"],
         "rounded": {str(top): rounded(model, top, *splits.valid) for top in LEVELS},
@@ -308,7 +313,7 @@ def table(result: dict[str, Any]) -> str:
             own = row[f"batch {batch}"]["to theirs"]
             cells = " | ".join(f"{own[arm]:.2f}" for arm in ("float", "int8", "cut", "cut int8"))
             lines.append(f"| {name} | {batch} | {cells} | 1 |")
-    arms = ("float", "int8", "cut int8", *REDUCED)
+    arms = next((tuple(row["test %"]) for row in result.get("trained", {}).values()), ())
     lines += ["", "| test accuracy, % | " + " | ".join(arms) + " |", "|---" * (len(arms) + 1) + "|"]
     for name, row in result.get("trained", {}).items():
         lines.append(f"| {name} | " + " | ".join(f"{row['test %'][arm]:.2f}" for arm in arms) + " |")
