@@ -2,10 +2,10 @@
 
     python benchmarks/prune_zoo.py --out benchmarks/results/prune_zoo.json
 
-For each: the part of the parameters that is left; the bound, below which only rounded widths go: half of every
-dimension of every weight but for the model's inputs and outputs, rows that are looked up by number, and the
-places of kernels; the largest difference from the model with the same channels set to zero (relative to its
-largest output); seconds; and what ``prune`` itself says of what stays, one line for each reason.
+For each: the part of the parameters that is left; the bound, below which only rounded widths go: half of
+every dimension of every weight but for the model's inputs and outputs, rows that are looked up by number, and
+the places of kernels; the largest difference from the model with the same channels set to zero (relative to
+its largest output); seconds; and what ``prune`` itself says of what stays, one line for each reason.
 Torch-Pruning is given the model whose channels are zero already, so that what it cuts by magnitude should be
 these: what it leaves, how far its outputs move, or why it failed. Rows in the file are not run again.
 """
