@@ -59,6 +59,13 @@ def test_a_glob_picks_other_layers_and_a_perceptron_is_refused() -> None:
     assert "no convolution" in str(lift.accepts(tl.Task(nn.Linear(4, 2))))
 
 
+def test_looking_at_inputs_leaves_every_module_in_its_mode() -> None:
+    model, x = net(), smooth(8)
+    model[1].eval()
+    tl.lifts.Whitened(batches=((x, torch.zeros(8).long()),)).lift(tl.Task(model))
+    assert [module.training for module in model] == [True, False, True, True, True]
+
+
 def test_it_needs_inputs() -> None:
     with pytest.raises(tl.TorchliftError, match=r"lift\(problem, fit\)"):
         tl.lifts.Whitened().lift(tl.Task(net()))

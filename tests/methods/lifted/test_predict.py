@@ -59,3 +59,10 @@ def test_predicting_leaves_the_training_mode_alone() -> None:
     model = net(4, 6, 3).train()
     lifted.predict(model, inputs())
     assert model.training
+
+
+def test_predicting_leaves_every_module_in_its_mode() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)).double()
+    model[1].eval()  # a norm whose statistics stay as they are, in a model that trains
+    lifted.predict(model, inputs())
+    assert [module.training for module in model] == [True, False, True, True]

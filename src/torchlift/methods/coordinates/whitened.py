@@ -12,7 +12,7 @@ from torchlift.core import Batch, Fit, Node, Problem, Reparametrized, WeightLift
 from torchlift.core.selection import select
 from torchlift.core.stored import owner_of
 from torchlift.errors import TorchliftError
-from torchlift.loss import split
+from torchlift.loss import evaluating, split
 from torchlift.tree import leaves, like
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -136,13 +136,11 @@ def padded_inputs(problem: Problem, x: Any, eligible: Mapping[str, Tensor]) -> d
         return layer.register_forward_pre_hook(hook)
 
     hooks = [record_input(n, m) for n, m in layers.items() if isinstance(m, CONVOLUTIONS) and m.groups == 1]
-    training = problem.training
     try:
         weight = next(problem.parameters(), None)
-        with torch.random.fork_rng(devices=[]):
-            problem.eval().predict(x if weight is None else like(x, weight))
+        with evaluating(problem), torch.random.fork_rng(devices=[]):
+            problem.predict(x if weight is None else like(x, weight))
     finally:
-        problem.train(training)
         for hook in hooks:
             hook.remove()
     return seen

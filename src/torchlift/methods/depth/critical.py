@@ -165,12 +165,11 @@ class CriticalLayer(ModuleLift):
         body = self.body(problem)
         return {n: node for n, node in nodes(body) if isinstance(node, Deeper) and node.way_back == self}
 
-    def inputs(self, fit: Any) -> Iterable[Any] | None:
+    def inputs(self, fit: Fit | None) -> Iterable[Any] | None:
         """The training inputs in pieces: those given, or those of the fit."""
         if self.x is not None:
             return chunks(self.x)
-        batches = getattr(fit, "batches", None)
-        return None if batches is None else (split(batch)[0] for batch in batches())
+        return None if fit is None else (split(batch)[0] for batch in fit.batches())
 
     def recorded(self, problem: Problem, mine: Mapping[str, Deeper], inputs: Iterable[Any]) -> dict[str, Any]:
         """What the new neurons take and give on the inputs, in evaluation mode."""

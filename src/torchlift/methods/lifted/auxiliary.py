@@ -12,7 +12,7 @@ from torch.nn.functional import mse_loss
 from torchlift.core import Batch, Dial, Fit, Lift, Problem, Task, needs_fit, penalty
 from torchlift.core.problem import label_in
 from torchlift.errors import DataError, OrderError, TorchliftError
-from torchlift.loss import call, split
+from torchlift.loss import call, evaluating, split
 
 
 class AuxiliaryProblem(Problem):
@@ -123,8 +123,7 @@ def activations(blocks: list[nn.Module], x: Tensor) -> Iterable[Tensor]:
     outputs: list[Tensor] = []
     with torch.no_grad():
         for block in blocks[:-1]:
-            training, _ = block.training, block.eval()
-            x = block(x)
-            block.train(training)
+            with evaluating(block):
+                x = block(x)
             outputs.append(x.clone())
     return outputs

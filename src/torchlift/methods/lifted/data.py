@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from torchlift.errors import DataError
+from torchlift.loss import evaluating
 from torchlift.methods.lifted.read import check_precision
 
 Data = tuple[Any, Any] | Dataset[Any] | Iterable[tuple[Tensor, Tensor]]
@@ -75,10 +76,8 @@ def pairs(data: Any, size: int, generator: torch.Generator | None) -> Iterator[t
 def metric(model: nn.Module, data: tuple[Tensor, Tensor]) -> float:
     """Accuracy for class indices, mean squared error otherwise (and for a single output)."""
     x, y = data
-    training = model.training
-    model.eval()
-    out = torch.cat([model(like_model(model, batch)) for batch in x.split(4096)]).to(y.device)
-    model.train(training)
+    with evaluating(model):
+        out = torch.cat([model(like_model(model, batch)) for batch in x.split(4096)]).to(y.device)
     if y.is_floating_point() or out.shape[1] == 1:
         return float((out - y.reshape(out.shape)).square().mean())
     return float((out.argmax(1) == y).double().mean())

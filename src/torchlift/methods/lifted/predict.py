@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from torchlift.convex.activations import Activation
 from torchlift.errors import TorchliftError
+from torchlift.loss import evaluating
 from torchlift.methods.lifted.data import checked, like_model
 from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.solvers.joint import joint_x
@@ -32,10 +33,8 @@ def predict(
     """
     x = like_model(model, checked(torch.as_tensor(x), torch.zeros(len(x)))[0])
     if rule == "forward":
-        training = model.training
-        out = model.eval()(x)
-        model.train(training)
-        return out
+        with evaluating(model):
+            return model(x)
     if rule != "lifted":
         raise TorchliftError(f"lifted.predict: no rule {rule!r}; known: forward, lifted")
     network = Network.of(model, "classical", mus, loss)

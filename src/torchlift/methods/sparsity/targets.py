@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchlift.core import Problem, Task
 from torchlift.deploy.measuring import file_size
 from torchlift.lifts import SoftMask
-from torchlift.loss import call
+from torchlift.loss import call, evaluating
 from torchlift.methods.sparsity.switches import Gate, Ranked, switches
 from torchlift.targets import Target, solve_for_target
 
@@ -136,12 +136,10 @@ def uses_per_weight(model: nn.Module, example: Any) -> dict[str, float]:
         for n, m in model.named_modules()
         if isinstance(m, layers)
     ]
-    training = model.training
     try:
-        with torch.no_grad():
-            call(model.eval(), example)
+        with evaluating(model), torch.no_grad():
+            call(model, example)
     finally:
-        model.train(training)
         for hook in hooks:
             hook.remove()
     return uses
