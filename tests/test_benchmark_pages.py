@@ -43,19 +43,19 @@ def test_what_a_process_holds_by_hand(processes, world, batch, states, expected)
 
 def test_the_model_is_what_was_measured(processes) -> None:
     """Recomputed, not read: bytes to the 16 of an epoch of two steps, memory and the wire to 3 %."""
-    found = json.loads((RESULTS / "processes.json").read_text())
+    actual = json.loads((RESULTS / "processes.json").read_text())
     model = processes.network()
-    assert [row["processes"] for row in found["rows"]] == [1, 2, 3, 4]
-    for row in found["rows"]:
+    assert [row["processes"] for row in actual["rows"]] == [1, 2, 3, 4]
+    for row in actual["rows"]:
         world = row["processes"]
         assert row["peak"] == pytest.approx(
-            processes.memory(model, found["saved"], found["batch"], world, 1), rel=0.03
+            processes.memory(model, actual["saved"], actual["batch"], world, 1), rel=0.03
         )
         assert row["wire"] == pytest.approx(processes.wire(model, world), rel=0.03)
         if world > 1:
             assert row["reduced"] - processes.reduced(model) == 8
             assert row["broadcast"] == processes.buffers(model)
-    assert processes.table(found["rows"]) in (DOCS / "processes.md").read_text()
+    assert processes.table(actual["rows"]) in (DOCS / "processes.md").read_text()
 
 
 def test_the_table_of_other_tools_is_that_of_its_results(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,9 +87,9 @@ def test_fit_and_what_it_returns(split, tmp_path):
 def test_compare(split, tmp_path):
     train, valid = split
     recipes = {"linear": tl.lifts.Expand()}
-    found = tl.compare(net, train, valid, valid, recipes=recipes, seeds=2, budget=2, progress=False)
-    assert "plain" in str(found.table())
-    found.report(tmp_path / "compare.html")
+    actual = tl.compare(net, train, valid, valid, recipes=recipes, seeds=2, budget=2, progress=False)
+    assert "plain" in str(actual.table())
+    actual.report(tmp_path / "compare.html")
 
 
 def test_stopping_rules():
@@ -177,14 +177,14 @@ def test_lifted_networks(split):
 def test_inversion(reg):
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
     y = model(torch.randn(3, 4)).detach()
-    found = tl.invert(
+    actual = tl.invert(
         model, y, reg=reg, shape=(4,), noise=None, method="auto", init=torch.zeros(3, 4), box=(-1.0, 1.0),
         tol=1e-4, max_iter=200, progress=False,
     )  # fmt: skip
-    assert found.x.shape == (3, 4)
-    assert found.alpha == pytest.approx(0.1)
+    assert actual.x.shape == (3, 4)
+    assert actual.alpha == pytest.approx(0.1)
     for name in ("objective", "residual", "iterations", "gap"):
-        assert getattr(found, name) >= 0
+        assert getattr(actual, name) >= 0
 
 
 def test_complexity_and_deployment(split, tmp_path):

@@ -195,7 +195,7 @@ def copy_of(name: str, model: nn.Module) -> nn.Module:
 
 
 def first_linear(model: nn.Module) -> str:
-    names = [n for n, part in model.named_modules() if type(part) is nn.Linear and part.out_features]
+    names = [n for n, module in model.named_modules() if type(module) is nn.Linear and module.out_features]
     return names[0] if names else "missing"
 
 
@@ -223,5 +223,5 @@ def check_state(name: str, after: nn.Module) -> None:
 
 def fraction_of_zeros(model: nn.Module) -> float:
     """Of the trainable weights that a glob "*weight" means."""
-    found = [p for n, p in model.named_parameters() if p.ndim > 1 and p.requires_grad and "weight" in n]
-    return sum(int((p == 0).sum()) for p in found) / sum(p.numel() for p in found)
+    actual = [p for n, p in model.named_parameters() if p.ndim > 1 and p.requires_grad and "weight" in n]
+    return sum(int((p == 0).sum()) for p in actual) / sum(p.numel() for p in actual)

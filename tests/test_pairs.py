@@ -26,8 +26,8 @@ def sample(model: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("model", "first", "second"), [(m, *pair) for m in MODELS for pair in sample(m)])
 def test_a_pair_is_delivered_or_refused_in_one_line(model: str, first: str, second: str) -> None:
-    found = run_pair(model, first, second)
-    assert found == "delivered" or any(re.fullmatch(reason, found) for reason in REFUSALS), found
+    actual = run_pair(model, first, second)
+    assert actual == "delivered" or any(re.fullmatch(reason, actual) for reason in REFUSALS), actual
 
 
 def test_every_recipe_stands_once_in_either_place() -> None:

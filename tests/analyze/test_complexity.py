@@ -31,8 +31,8 @@ def test_more_points_raise_the_bound_but_never_above_the_norm():
     norm = math.sqrt(float(a.T @ kernel(centers, 0.5) @ a))
     x = torch.rand(40, 2, dtype=torch.float64)
     values = torch.exp(-torch.cdist(x, centers).square() / 0.5) @ a
-    found = [rkhs_norm(x[:n], values[:n], bandwidth=0.5, jitter=1e-10) for n in (5, 15, 40)]
-    assert found[0] < found[1] <= found[2] <= norm * (1 + 1e-4)
+    actual = [rkhs_norm(x[:n], values[:n], bandwidth=0.5, jitter=1e-10) for n in (5, 15, 40)]
+    assert actual[0] < actual[1] <= actual[2] <= norm * (1 + 1e-4)
 
 
 def test_rougher_functions_have_larger_norms_and_scaling_scales():
@@ -54,7 +54,7 @@ def test_model_and_task_give_one_number_whatever_the_batch_and_stay_in_training(
     x = torch.rand(30, 5)
     first = complexity(model, x, batch=7)
     assert first == pytest.approx(complexity(Task(model, "mse"), x), rel=1e-5)
-    assert all(part.training for part in model.modules())
+    assert all(module.training for module in model.modules())
 
 
 def test_critical_samples_of_a_half_space_are_those_near_its_boundary():

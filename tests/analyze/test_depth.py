@@ -30,8 +30,8 @@ def test_linearity_is_scipys_pearson_minimum(activation: type[nn.Module]) -> Non
     model, x = MLP(5, 9, 7, 3, activation=activation), torch.randn(1300, 5)
     z1 = model.linear1(x)
     z2 = model.linear2(activation()(z1))
-    found = analyze.linearity(model, x)
-    assert found == {
+    actual = analyze.linearity(model, x)
+    assert actual == {
         "linear1": pytest.approx(pearson_minimum(z1, activation()(z1)), abs=1e-6),
         "linear2": pytest.approx(pearson_minimum(z2, activation()(z2)), abs=1e-6),
     }
@@ -57,20 +57,20 @@ def test_dead_and_constant_neurons_are_named() -> None:
     with torch.no_grad():
         model.linear1.bias[2] = -1e3
         model.linear1.weight[4] = 0.0
-    found = analyze.neurons(model, x)["linear1"]
-    assert found.constant == (2, 4)
+    actual = analyze.neurons(model, x)["linear1"]
+    assert actual.constant == (2, 4)
     z = model.linear1(x)
-    assert found.linearity == pytest.approx(pearson_minimum(z[:, [0, 1, 3, 5]], z[:, [0, 1, 3, 5]].relu()))
-    assert found.worst in (0, 1, 3, 5)
+    assert actual.linearity == pytest.approx(pearson_minimum(z[:, [0, 1, 3, 5]], z[:, [0, 1, 3, 5]].relu()))
+    assert actual.worst in (0, 1, 3, 5)
 
 
 def test_a_layer_of_constants_is_linear() -> None:
     model = MLP(5, 6, 3)
     with torch.no_grad():
         model.linear1.bias.fill_(-1e3)
-    found = analyze.neurons(model, torch.randn(50, 5))["linear1"]
-    assert found.linearity == 1
-    assert found.worst is None
+    actual = analyze.neurons(model, torch.randn(50, 5))["linear1"]
+    assert actual.linearity == 1
+    assert actual.worst is None
 
 
 def test_zero_neurons_are_left_out_if_asked() -> None:
@@ -183,19 +183,19 @@ def test_lanczos_estimates_the_signature_of_a_large_hessian() -> None:
     sizes = 1 + torch.rand(1000, generator=generator, dtype=torch.float64)
     signs = torch.cat([torch.ones(300), -torch.ones(200), torch.zeros(500)])
     task, batch = quadratic((sizes * signs).diag())
-    found = analyze.spectrum(task, batch, largest=50, rank=32, probes=8)
-    assert found.weights is not None
-    assert float(found.weights.sum()) == pytest.approx(1000)
-    assert sum(found.inertia) == 1000
-    assert found.inertia == pytest.approx((300, 200, 500), abs=25)
+    actual = analyze.spectrum(task, batch, largest=50, rank=32, probes=8)
+    assert actual.weights is not None
+    assert float(actual.weights.sum()) == pytest.approx(1000)
+    assert sum(actual.inertia) == 1000
+    assert actual.inertia == pytest.approx((300, 200, 500), abs=25)
 
 
 def test_lanczos_is_exact_where_few_values_differ_and_says_zero_where_it_cannot_tell() -> None:
     assert analyze.inertia(*quadratic(torch.eye(20)), largest=5, rank=8) == (20, 0, 0)
     wide = torch.logspace(-6, 0, 200, dtype=torch.float64)
-    found = analyze.spectrum(*quadratic(wide.diag()), largest=5, rank=8)
-    assert found.inertia.negative == 0
-    assert 0 < found.inertia.positive < 200
+    actual = analyze.spectrum(*quadratic(wide.diag()), largest=5, rank=8)
+    assert actual.inertia.negative == 0
+    assert 0 < actual.inertia.positive < 200
 
 
 def quadratic(matrix: Tensor) -> tuple[Task, tuple[Tensor, Tensor]]:
@@ -272,15 +272,15 @@ def test_each_condition_of_a_lifted_point_can_fail() -> None:
     deep, task, x = lifted_pair()
     with torch.no_grad():
         deep.model.linear2.outer.weight[0, 0] += 0.1
-    found = analyze.lifting(deep, task, x)
-    assert (found.local, found.linear, found.preserving) == (True, True, False)
-    assert found.gap > 1e-3
+    actual = analyze.lifting(deep, task, x)
+    assert (actual.local, actual.linear, actual.preserving) == (True, True, False)
+    assert actual.gap > 1e-3
     deep, task, x = lifted_pair()
     with torch.no_grad():
         deep.model.linear2.inner.bias.sub_(1.0)
-    found = analyze.lifting(deep, task, x)
-    assert not found.linear
-    assert found.bend > 1e-3
+    actual = analyze.lifting(deep, task, x)
+    assert not actual.linear
+    assert actual.bend > 1e-3
 
 
 @given(st.lists(st.integers(0, 59), min_size=1, max_size=20, unique=True))
@@ -296,9 +296,9 @@ def test_residual_layers_one_after_another_are_a_lifting(places: tuple[str, ...]
     model = nn.Sequential(nn.Linear(3, 4), nn.ELU(), nn.Linear(4, 2)).double()
     task, x = Task(model, "mse"), torch.randn(40, 3, dtype=torch.float64)
     deep = chain(*(CriticalLayer(place, x, residual=True) for place in places)).lift(task)
-    found = analyze.lifting(deep, task, x)
-    assert found.gap < 1e-9
-    assert found, found
+    actual = analyze.lifting(deep, task, x)
+    assert actual.gap < 1e-9
+    assert actual, actual
 
 
 def test_more_data_can_undo_a_lifting() -> None:
@@ -315,22 +315,22 @@ def test_the_radius_is_where_a_neuron_leaves_its_piece() -> None:
     x = torch.linspace(1, 2, 11, dtype=torch.float64).unsqueeze(1)
     deep = CriticalLayer("0", x, seed=None, margin=2.0, activation=nn.ReLU()).lift(task)
     edge = 1 - 2.0 * (2 - 1)
-    found = analyze.radius(deep, task, x, largest=100, steps=700)
+    actual = analyze.radius(deep, task, x, largest=100, steps=700)
     want = x.squeeze() - edge
-    assert bool((found <= want * 1.0001).all())
-    assert bool((found >= want / 1.03).all()), "steps are 2 % apart"
+    assert bool((actual <= want * 1.0001).all())
+    assert bool((actual >= want / 1.03).all()), "steps are 2 % apart"
 
 
 def test_depth_logs_what_the_functions_say() -> None:
     model, x = MLP(5, 6, 4, 2), torch.randn(300, 5)
-    found = analyze.Depth(x, samples=100)(Task(model))
-    assert {k: v for k, v in found.items() if k.startswith("linearity")} == {
+    actual = analyze.Depth(x, samples=100)(Task(model))
+    assert {k: v for k, v in actual.items() if k.startswith("linearity")} == {
         f"linearity {name}": value for name, value in analyze.linearity(model, x).items()
     }
     h1 = model.activation1(model.linear1(x[:100]))
     h2 = model.activation2(model.linear2(h1))
-    assert found["cka linear1"] == pytest.approx(analyze.cka(x[:100], h1))
-    assert found["cka linear2"] == pytest.approx(analyze.cka(h1, h2))
+    assert actual["cka linear1"] == pytest.approx(analyze.cka(x[:100], h1))
+    assert actual["cka linear2"] == pytest.approx(analyze.cka(h1, h2))
 
 
 def test_one_fit_shows_plateaus_and_linearity_side_by_side(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_attention_with_fewer_heads_is_attention_whose_other_heads_read_nothing(
 
 def test_masks_are_added_and_booleans_forbid():
     scores = torch.zeros(2, 1, 3, 3)
-    found = merged_mask(torch.ones(3, 3).triu(1).bool(), torch.tensor([[0.0, 0, -1], [0, 0, 0]]), scores)
-    assert found.shape == (2, 1, 3, 3)
-    assert found[0, 0, 0].tolist() == [0, -torch.inf, -torch.inf]
-    assert found[0, 0, 2].tolist() == [0, 0, -1]
+    actual = merged_mask(torch.ones(3, 3).triu(1).bool(), torch.tensor([[0.0, 0, -1], [0, 0, 0]]), scores)
+    assert actual.shape == (2, 1, 3, 3)
+    assert actual[0, 0, 0].tolist() == [0, -torch.inf, -torch.inf]
+    assert actual[0, 0, 2].tolist() == [0, 0, -1]

@@ -361,8 +361,8 @@ def test_auto_leaves_plain_models_alone():
     model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2))
     x = torch.randn(128, 6)
     y = (x[:, 0] > 0).long()
-    found = tl.auto(model, (x, y), (x, y), budget=4, candidates={"plain": "plain"})
-    assert size(found.model) == size(model)
+    actual = tl.auto(model, (x, y), (x, y), budget=4, candidates={"plain": "plain"})
+    assert size(actual.model) == size(model)
 
 
 class Squeeze(nn.Module):

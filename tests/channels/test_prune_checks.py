@@ -134,13 +134,13 @@ def test_copies_are_deep_copies():
 @pytest.mark.parametrize("draw", [lambda seed: RandomCNN(seed).draw(), random_transformer])
 def test_couplings_are_the_classes_of_channels_that_touch_the_same_places(draw, seed):
     """Beside the definition, channel by channel."""
-    found = traced(*draw(seed), values=False)[0]
-    parent, frozen = found.labels.parent.tolist(), found.labels.frozen()
+    actual = traced(*draw(seed), values=False)[0]
+    parent, frozen = actual.labels.parent.tolist(), actual.labels.frozen()
     slices: dict[int, list[tuple[str, int, int]]] = {}
-    for place in found.labels.axes:
+    for place in actual.labels.axes:
         for index in range(place.size):
             slices.setdefault(parent[place.start + index], []).append((place.name, place.dim, index))
-    made = couplings(found)
+    made = couplings(actual)
     for coupling in made:
         touched = {(m.name, m.dim) for m in coupling.members}
         for number, root in enumerate(coupling.roots.tolist()):

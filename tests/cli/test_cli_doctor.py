@@ -15,16 +15,16 @@ def looks(run, folder, code=0):
     return {look["name"]: look for look in json.loads(ran.out)["looks"]}
 
 
-def states(found):
-    return {name: look["state"] for name, look in found.items()}
+def states(actual):
+    return {name: look["state"] for name, look in actual.items()}
 
 
 def test_a_finished_run(run, tmp_path):
     small(tmp_path / "a")
-    found = looks(run, "a")
-    assert states(found) == dict.fromkeys(["record", "fits", "history", "end"], "ok")
-    assert "1 finished, 0 checkpoints" in found["fits"]["detail"]
-    assert "2 rows" in found["history"]["detail"]
+    actual = looks(run, "a")
+    assert states(actual) == dict.fromkeys(["record", "fits", "history", "end"], "ok")
+    assert "1 finished, 0 checkpoints" in actual["fits"]["detail"]
+    assert "2 rows" in actual["history"]["detail"]
     assert "✓ record" in run("doctor --run a").out
 
 
@@ -33,9 +33,9 @@ def test_no_run_and_strangers(run, tmp_path):
     (tmp_path / "a").mkdir()
     assert looks(run, "a")["record"]["detail"] == "no run here"
     (tmp_path / "a" / "model.safetensors").write_text("mine")
-    found = looks(run, "a", code=1)["record"]
-    assert "model.safetensors" in found["detail"]
-    assert found["fix"] == "choose another folder"
+    actual = looks(run, "a", code=1)["record"]
+    assert "model.safetensors" in actual["detail"]
+    assert actual["fix"] == "choose another folder"
     (tmp_path / "a" / "run.toml").write_text("= broken")
     assert "damaged" in looks(run, "a", code=1)["record"]["detail"]
 
@@ -45,15 +45,15 @@ def test_damage_and_leftovers_and_how_to_mend_them(run, tmp_path):
     final = tmp_path / "a" / "fits" / "0000" / "final.safetensors"
     whole = final.read_bytes()
     final.write_bytes(whole[:-5])
-    found = looks(run, "a", code=1)
-    assert found["checkpoint"]["fix"] == "rm a/fits/0000/final.safetensors"
+    actual = looks(run, "a", code=1)
+    assert actual["checkpoint"]["fix"] == "rm a/fits/0000/final.safetensors"
     final.write_bytes(whole)
     (tmp_path / "a" / ".run.toml.0123abcd.tmp").write_text("half")
     (tmp_path / "a" / "result.json").unlink()
     with (tmp_path / "a" / "history.jsonl").open("ab") as file:
         file.write(b'{"half')
-    found = looks(run, "a")
-    assert states(found) | {"leftovers": "warning", "history": "warning", "end": "missing"} == states(found)
+    actual = looks(run, "a")
+    assert states(actual) | {"leftovers": "warning", "history": "warning", "end": "missing"} == states(actual)
     with (tmp_path / "a" / "history.jsonl").open("ab") as file:
         file.write(b"\n")
     damaged = looks(run, "a", code=1)["history"]

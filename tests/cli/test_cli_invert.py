@@ -46,8 +46,8 @@ def test_a_picture_comes_back(run, net, tmp_path, given):
     ran = run(f"{BASE} {given} --out o --json")
     assert ran.code == 0, ran.err
     said = json.loads(ran.out)
-    found = np.load(tmp_path / "o" / "x.npy")
-    assert np.abs(found[0] - net.numpy()).max() < 0.1
+    actual = np.load(tmp_path / "o" / "x.npy")
+    assert np.abs(actual[0] - net.numpy()).max() < 0.1
     assert said["torchlift"]["converged"]
     assert said["torchlift"]["gap"] <= 1e-3 * said["torchlift"]["objective"]
     assert ("lbfgs" in said) == ("none" not in given)

@@ -176,9 +176,9 @@ def test_modules_as_affine_maps(module: nn.Module, shape: tuple[int, ...]) -> No
         module.running_mean.normal_()
         module.weight.data.normal_()
     x = draw((3, *shape), 5)
-    found = ops.affine(module, shape, x)
-    torch.testing.assert_close(found(x), module(x))
-    testing.adjoint(found.linear, x)
+    actual = ops.affine(module, shape, x)
+    torch.testing.assert_close(actual(x), module(x))
+    testing.adjoint(actual.linear, x)
 
 
 def test_cosines_solve_the_laplacian() -> None:

@@ -16,8 +16,8 @@ def stairs(ratio: float) -> float:
 
 def test_the_nearest_step_of_a_stair() -> None:
     for target, step in ((4.0, 4.0), (4.4, 4.0), (99.0, 10.0), (-5.0, 0.0)):
-        found = solve_for_target(stairs, target, 0.0, 1.0)
-        assert stairs(found.at) == found.achieved == step
+        actual = solve_for_target(stairs, target, 0.0, 1.0)
+        assert stairs(actual.at) == actual.achieved == step
 
 
 def test_at_most_is_never_above() -> None:
@@ -30,9 +30,9 @@ def test_curves_that_rise_or_fall(power: float, rising: bool, target: float) -> 
     def curve(x: float) -> float:
         return x**power if rising else 1 - x**power
 
-    found = solve_for_target(curve, target, 0.0, 1.0, steps=24)
-    assert math.isclose(found.achieved, target, abs_tol=1e-3)
-    assert found.high - found.low < 1e-2
+    actual = solve_for_target(curve, target, 0.0, 1.0, steps=24)
+    assert math.isclose(actual.achieved, target, abs_tol=1e-3)
+    assert actual.high - actual.low < 1e-2
 
 
 def test_a_line_takes_one_step() -> None:

@@ -171,11 +171,11 @@ def test_f1_is_the_harmonic_mean_of_precision_and_recall(seed, size):
         torch.randn(size, generator=generator),
         torch.randint(2, (size,), generator=generator).float(),
     )
-    found, true = scores > 0, target == 1
-    both = int((found & true).sum())
+    actual, true = scores > 0, target == 1
+    both = int((actual & true).sum())
     if both:
-        precision, recall = both / int(found.sum()), both / int(true.sum())
+        precision, recall = both / int(actual.sum()), both / int(true.sum())
         assert float(data.f1(scores, target)) == pytest.approx(2 / (1 / precision + 1 / recall))
-    elif found.any() or true.any():
+    elif actual.any() or true.any():
         assert float(data.f1(scores, target)) == 0.0
     assert float(data.f1(target - 0.5, target)) == 1.0

@@ -33,8 +33,8 @@ def test_a_shrunken_network_runs_in_onnx_at_any_batch_size(tmp_path):
     assert small.training
     session = onnxruntime.InferenceSession(str(path))
     more = torch.randn(5, 1, 8, 8)
-    (found,) = session.run(None, {session.get_inputs()[0].name: more.numpy()})
-    torch.testing.assert_close(torch.from_numpy(found), small.eval()(more).detach(), atol=1e-5, rtol=0)
+    (actual,) = session.run(None, {session.get_inputs()[0].name: more.numpy()})
+    torch.testing.assert_close(torch.from_numpy(actual), small.eval()(more).detach(), atol=1e-5, rtol=0)
 
 
 def test_the_ending_says_what_is_written(tmp_path):
@@ -72,11 +72,11 @@ def test_nothing_of_the_caller_is_in_what_is_delivered(tmp_path):
     example = x[:2]
     for name in ("m.onnx", "m.pt2"):
         export(result.model, example, tmp_path / name)
-    found = [path for path in tmp_path.rglob("*") if path.is_file()]
+    actual = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"m.onnx", "m.pt2", "model.tl", "card.json", "report.html", "compressed.tl"} <= {
-        p.name for p in found
+        p.name for p in actual
     }
-    assert not {path.name: rows for path in found if (rows := rows_inside(path, x))}
+    assert not {path.name: rows for path in actual if (rows := rows_inside(path, x))}
     torch.export.save(torch.export.export(result.model.eval(), (torch.zeros(2, 8),)), tmp_path / "plain.pt2")
     assert (tmp_path / "m.pt2").stat().st_size < 1.5 * (tmp_path / "plain.pt2").stat().st_size
     torch.export.save(torch.export.export(result.model.eval(), (example,)), tmp_path / "careless.pt2")

@@ -172,6 +172,6 @@ def test_models_take_turns_when_their_calls_are_compared():
             order.append(self.name)
             return x
 
-    found = latencies([Noted("a"), Noted("b")], torch.ones(1), repeats=3, warmup=1)
+    actual = latencies([Noted("a"), Noted("b")], torch.ones(1), repeats=3, warmup=1)
     assert order == ["a", "b"] * 4
-    assert all(seconds > 0 for seconds in found)
+    assert all(seconds > 0 for seconds in actual)

@@ -331,11 +331,11 @@ def test_it_resumes_bit_for_bit(tmp_path) -> None:
     ],
 )
 def test_what_is_tried_first_depends_on_the_kind_of_network(layer: nn.Module, first: list[str]) -> None:
-    found = suggestions(nn.Sequential(nn.Linear(4, 4), layer))
-    assert list(found)[:2] == first
-    assert {"Muon", "SOAP", "rate × 3", "rate / 3"} <= set(found)
+    actual = suggestions(nn.Sequential(nn.Linear(4, 4), layer))
+    assert list(actual)[:2] == first
+    assert {"Muon", "SOAP", "rate × 3", "rate / 3"} <= set(actual)
     normless = not isinstance(layer, (nn.BatchNorm1d, nn.LayerNorm, nn.LSTM))
-    assert ("norm" in found) == normless
+    assert ("norm" in actual) == normless
 
 
 def test_every_suggestion_for_pictures_delivers_the_given_network() -> None:

@@ -39,11 +39,11 @@ def test_a_killed_process_changes_no_number(
     tmp_path: Path, alone: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "torchlift"):
-        found = numbers(compared(1, tmp_path / "marker", tmp_path / "out"))
+        actual = numbers(compared(1, tmp_path / "marker", tmp_path / "out"))
     assert (tmp_path / "marker").exists(), "a worker was killed"
     assert "submitted again" in caplog.text
-    assert [len(runs) for runs in found.values()] == [4, 4, 4]
-    assert found == alone
+    assert [len(runs) for runs in actual.values()] == [4, 4, 4]
+    assert actual == alone
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -57,9 +57,9 @@ def test_killing_one_of_two_dask_workers_changes_no_number(tmp_path: Path, alone
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        found = numbers(compared(client, tmp_path / "marker", tmp_path / "out"))
+        actual = numbers(compared(client, tmp_path / "marker", tmp_path / "out"))
     assert (tmp_path / "marker").exists(), "a worker was killed"
-    assert found == alone
+    assert actual == alone
 
 
 def test_submitit_runs_jobs_too(tmp_path: Path) -> None:

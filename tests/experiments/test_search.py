@@ -264,11 +264,15 @@ def test_the_page(tmp_path):
 
 
 def test_a_logarithmic_search_has_a_logarithmic_axis():
-    found = quick(space={"weight": Range(1.0, 6.0, log=True)}, trials=2)
-    (section,) = [part for part in tuning_page(found.data()).sections if part.title == "Along each parameter"]
+    actual = quick(space={"weight": Range(1.0, 6.0, log=True)}, trials=2)
+    (section,) = [
+        part for part in tuning_page(actual.data()).sections if part.title == "Along each parameter"
+    ]
     assert section.blocks[0].log_x
-    found = quick(trials=2)
-    (section,) = [part for part in tuning_page(found.data()).sections if part.title == "Along each parameter"]
+    actual = quick(trials=2)
+    (section,) = [
+        part for part in tuning_page(actual.data()).sections if part.title == "Along each parameter"
+    ]
     assert not section.blocks[0].log_x
 
 

@@ -73,7 +73,7 @@ def test_a_trainer_ends_in_a_sparse_model_that_saves_as_ever(tmp_path):
 def test_the_dials_run_over_the_whole_training(tmp_path):
     lifted = LiftedModel(gpt2(), mask())
     train(lifted, tmp_path, save_strategy="no")
-    dials = [part for part in lifted.modules() if isinstance(part, tl.Dial)]
+    dials = [module for module in lifted.modules() if isinstance(module, tl.Dial)]
     assert dials
     assert all(float(dial()) == pytest.approx(dial.end) for dial in dials)
 

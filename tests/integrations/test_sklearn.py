@@ -17,8 +17,8 @@ from torchlift.integrations.sklearn import Classifier, FitClassifier, FitRegress
 @pytest.mark.parametrize("kind", [FitClassifier, FitRegressor])
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_has_nothing_to_say(kind):
-    found = check_estimator(kind(epochs=20), on_fail=None)
-    failed = {row["check_name"]: row["exception"] for row in found if row["status"] == "failed"}
+    actual = check_estimator(kind(epochs=20), on_fail=None)
+    failed = {row["check_name"]: row["exception"] for row in actual if row["status"] == "failed"}
     assert not failed
 
 

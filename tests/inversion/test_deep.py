@@ -29,11 +29,11 @@ def test_the_worked_example() -> None:
     u = torch.tensor([[0.9], [1.2], [1.4]], dtype=F64)
     y, reg = model(u).detach(), tl.convex.L2(1e-4)
     start = tl.invert(model, y, reg=reg, progress=False).x
-    found = tl.invert(
+    actual = tl.invert(
         model, y, reg=reg, init=start, blocks=deep.Blocks(decades=0), method="bcd", progress=False
     )
     wanted = torch.tensor([[0.8995], [1.1999], [1.4000]], dtype=F64)
-    torch.testing.assert_close(found.x, wanted, rtol=0, atol=1e-4)
+    torch.testing.assert_close(actual.x, wanted, rtol=0, atol=1e-4)
 
 
 def encoder() -> nn.Sequential:
@@ -66,10 +66,10 @@ def test_sweeps_never_end_above_where_they_start() -> None:
         u, z = deep.best_start(stages, y, reg, box, None, blocks)
         first = deep.block_energy(stages, 1.0, reg, box, u, z)
         stopping = tl.convex.Stopping(max_iter=60)
-        found = deep.descend_blocks(stages, y, reg, box, None, stopping, blocks)
-    assert bool((found.objective <= first).all())
-    assert float(found.objective.sum()) < 0.5 * float(first.sum())
-    assert not found.converged
+        actual = deep.descend_blocks(stages, y, reg, box, None, stopping, blocks)
+    assert bool((actual.objective <= first).all())
+    assert float(actual.objective.sum()) < 0.5 * float(first.sum())
+    assert not actual.converged
 
 
 @pytest.mark.parametrize("method", ["auto", "bcd", "adam", "lbfgs"])
@@ -78,7 +78,7 @@ def test_a_deep_encoder_comes_back(method: str) -> None:
     with torch.no_grad():
         y, blank = model(x), model(torch.zeros_like(x))
     start = float(x.square().sum())
-    found = tl.invert(
+    actual = tl.invert(
         model,
         y,
         reg=tl.convex.TV(1e-5),
@@ -88,11 +88,11 @@ def test_a_deep_encoder_comes_back(method: str) -> None:
         max_iter=300,
         progress=False,
     )
-    assert found.x.shape == x.shape
-    assert found.gap is None
-    assert found.residual < 0.2 * float((blank - y).norm())
-    assert float((found.x - x).square().sum()) < start
-    assert [row[0] for row in found.history] == sorted(row[0] for row in found.history)
+    assert actual.x.shape == x.shape
+    assert actual.gap is None
+    assert actual.residual < 0.2 * float((blank - y).norm())
+    assert float((actual.x - x).square().sum()) < start
+    assert [row[0] for row in actual.history] == sorted(row[0] for row in actual.history)
 
 
 def test_the_better_start_wins_sample_by_sample() -> None:
@@ -121,11 +121,11 @@ def residual(activation: list[str]) -> nn.Sequential:
 @pytest.mark.parametrize("names", [["relu"], ["relu", "tanh", "leaky_relu"], ["sigmoid"] * 5])
 def test_residual_networks_have_an_exact_inverse(names: list[str]) -> None:
     net, x = residual(names), torch.randn(4, 12, dtype=F64)
-    found = tl.invert(net, net(x).detach(), tol=1e-14, progress=False)
-    assert found.converged
-    assert found.alpha is None
-    assert found.gap < 1e-10
-    torch.testing.assert_close(found.x, x, rtol=0, atol=1e-5)
+    actual = tl.invert(net, net(x).detach(), tol=1e-14, progress=False)
+    assert actual.converged
+    assert actual.alpha is None
+    assert actual.gap < 1e-10
+    torch.testing.assert_close(actual.x, x, rtol=0, atol=1e-5)
 
 
 def test_the_residual_energy_is_convex_along_lines_and_equals_its_definition() -> None:

@@ -117,6 +117,6 @@ def test_a_module_used_twice_is_read_twice() -> None:
     act = nn.LeakyReLU(0.3)
     net = nn.Sequential(nn.Linear(4, 6), act, nn.Linear(6, 6), act).double()
     x = torch.randn(1, 4, dtype=torch.float64)
-    found = tl.invert(net, net(x).detach(), reg=tl.convex.L2(1e-8), progress=False)
-    assert found.residual < 1e-3
-    torch.testing.assert_close(found.x, x, rtol=0, atol=1e-2)
+    actual = tl.invert(net, net(x).detach(), reg=tl.convex.L2(1e-8), progress=False)
+    assert actual.residual < 1e-3
+    torch.testing.assert_close(actual.x, x, rtol=0, atol=1e-2)

@@ -106,12 +106,12 @@ def test_agrees_with_a_conic_solver(name: str, reg: str, shape: tuple[int, ...])
     model = layer(n, n, name, seed=n + len(name))
     y = noisy(model, scene(shape, 2))
     kinds = {"tv": tl.convex.TV(0.05), "tv1": tl.convex.TV(0.05, isotropic=False), "l1": tl.convex.L1(0.05)}
-    found = tl.invert(model, y, reg=kinds[reg], shape=shape, tol=1e-7, progress=False)
+    actual = tl.invert(model, y, reg=kinds[reg], shape=shape, tol=1e-7, progress=False)
     best = sum(conic(model, name, row, reg, 0.05, shape) for row in y)
-    assert found.converged
-    assert found.x.shape == (2, *shape)
-    assert found.objective == pytest.approx(best, rel=1e-6)
-    assert found.objective - best <= found.gap + 1e-9  # the gap is a bound
+    assert actual.converged
+    assert actual.x.shape == (2, *shape)
+    assert actual.objective == pytest.approx(best, rel=1e-6)
+    assert actual.objective - best <= actual.gap + 1e-9  # the gap is a bound
 
 
 @pytest.mark.parametrize("reg", [tl.convex.TV(0.05), tl.convex.L1(0.05), tl.convex.Wavelets(0.05)])
@@ -119,19 +119,19 @@ def test_agrees_with_a_conic_solver(name: str, reg: str, shape: tuple[int, ...])
 def test_both_solvers_agree(reg: tl.convex.Function, box: tuple[float, float] | None) -> None:
     model = layer(16, 12, "relu", 3)
     y = noisy(model, scene((4, 4), 2))
-    found = {
+    actual = {
         m: tl.invert(
             model, y, reg=reg, shape=(4, 4), box=box, method=m, tol=1e-7, max_iter=60_000, progress=False
         )
         for m in ("auto", "pdhg")
     }
-    assert all(one.converged for one in found.values())
-    assert found["pdhg"].method == "pdhg"
-    assert found["auto"].method == ("pdhg" if box and isinstance(reg, tl.convex.Wavelets) else "fista")
-    assert found["auto"].objective == pytest.approx(found["pdhg"].objective, rel=2e-6)
+    assert all(one.converged for one in actual.values())
+    assert actual["pdhg"].method == "pdhg"
+    assert actual["auto"].method == ("pdhg" if box and isinstance(reg, tl.convex.Wavelets) else "fista")
+    assert actual["auto"].objective == pytest.approx(actual["pdhg"].objective, rel=2e-6)
     if box is not None:
-        assert found["auto"].x.min() >= 0
-        assert found["auto"].x.max() <= 0.9
+        assert actual["auto"].x.min() >= 0
+        assert actual["auto"].x.max() <= 0.9
 
 
 @pytest.mark.parametrize("box", [None, (0.0, 1.0), (-1.0, 0.9)])
@@ -195,9 +195,9 @@ def test_alpha_by_the_discrepancy_principle() -> None:
     y = noisy(model, x, 0.05)
     exact = model[1].activation.penalty(y, model[0](x.flatten(1)).detach())
     delta = float(exact.sum() / len(y)) ** 0.5
-    found = tl.invert(model, y, reg=tl.convex.TV(1.0), shape=(4, 4), noise=delta, progress=False)
-    assert found.fidelity <= len(y) * delta**2 * (1 + 1e-3)
-    more = tl.invert(model, y, reg=tl.convex.TV(1.05 * found.alpha), shape=(4, 4), progress=False)
+    actual = tl.invert(model, y, reg=tl.convex.TV(1.0), shape=(4, 4), noise=delta, progress=False)
+    assert actual.fidelity <= len(y) * delta**2 * (1 + 1e-3)
+    more = tl.invert(model, y, reg=tl.convex.TV(1.05 * actual.alpha), shape=(4, 4), progress=False)
     assert more.fidelity > len(y) * delta**2  # the largest such alpha
     for noise, words in ((1e-4, "no alpha reaches"), (100.0, "too large for this y")):
         with pytest.raises(tl.TorchliftError, match=words):
@@ -209,7 +209,7 @@ def test_alpha_from_the_l_curve_is_near_the_best() -> None:
     x = scene((16,), 1)
     y = noisy(model, x, 0.05)
     find = lambda **options: tl.invert(model, y, reg=tl.convex.TV(0.05), progress=False, tol=1e-4, **options)
-    error = lambda found: float((found.x - x).norm())
+    error = lambda actual: float((actual.x - x).norm())
     best = min(error(find(alpha=10**k)) for k in (-3, -2.5, -2, -1.5, -1))
     assert error(find(alpha="l-curve")) <= 3 * best
 
@@ -218,9 +218,9 @@ def test_values_outside_the_range_are_projected_and_told() -> None:
     model = layer(5, 6, "relu", 0)
     y = torch.tensor([[0.5, -0.3, 0.2, 0.0, -0.1, 1.0]], dtype=F64)
     with pytest.warns(RangeWarning, match=r"2 of 6 values .* relu|2 of 6 values"):
-        found = tl.invert(model, y, reg=tl.convex.L2(0.1), progress=False)
+        actual = tl.invert(model, y, reg=tl.convex.L2(0.1), progress=False)
     again = tl.invert(model, y.clamp(min=0), reg=tl.convex.L2(0.1), progress=False)
-    torch.testing.assert_close(found.x, again.x)
+    torch.testing.assert_close(actual.x, again.x)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -60,11 +60,11 @@ def test_ordinary_networks_are_inverted(name: str) -> None:
     x = torch.randn(2, *shape, dtype=F64)
     with torch.no_grad():
         y, blank = model(x), model(torch.zeros_like(x))
-    found = tl.invert(model, y, reg=tl.convex.L2(1e-6), shape=shape, max_iter=200, progress=False)
-    assert found.method == method
-    assert found.residual < 0.05 * float((y - blank).norm())
+    actual = tl.invert(model, y, reg=tl.convex.L2(1e-6), shape=shape, max_iter=200, progress=False)
+    assert actual.method == method
+    assert actual.residual < 0.05 * float((y - blank).norm())
     torch.testing.assert_close(
-        found.residual, float((model(found.x).detach() - y).norm()), rtol=1e-6, atol=1e-9
+        actual.residual, float((model(actual.x).detach() - y).norm()), rtol=1e-6, atol=1e-9
     )
 
 
@@ -79,10 +79,10 @@ def test_sums_between_activations_are_one_affine_map() -> None:
 
     torch.manual_seed(0)
     model, x = Linked().double(), torch.randn(3, 6, dtype=F64)
-    found = tl.invert(model, model(x).detach(), reg=tl.convex.L2(1e-8), shape=(6,), progress=False)
-    assert found.method == "fista"
-    assert found.gap is not None
-    assert found.gap < 1e-6
+    actual = tl.invert(model, model(x).detach(), reg=tl.convex.L2(1e-8), shape=(6,), progress=False)
+    assert actual.method == "fista"
+    assert actual.gap is not None
+    assert actual.gap < 1e-6
 
 
 def test_dropout_in_training_is_refused_by_name() -> None:
@@ -121,10 +121,10 @@ def test_sums_of_regularizers() -> None:
     y = torch.randn(2, 16, generator=torch.Generator().manual_seed(0), dtype=F64)
     model = nn.Linear(16, 16, bias=False).double()
     nn.init.eye_(model.weight)
-    found = tl.invert(
+    actual = tl.invert(
         nn.Sequential(model), y, reg=tl.convex.TV(0.3) + tl.convex.L2(0.5), tol=1e-9, progress=False
     )
-    torch.testing.assert_close(found.x, tl.convex.TV(0.2).prox(y / 1.5), rtol=0, atol=1e-4)
+    torch.testing.assert_close(actual.x, tl.convex.TV(0.2).prox(y / 1.5), rtol=0, atol=1e-4)
     two = tl.convex.L1(0.3) + tl.convex.Wavelets(0.2)
     point, inner = torch.randn(1, 16, dtype=F64), two.prox
     best, other = inner(point), inner(point + 0.1)

@@ -63,6 +63,6 @@ def test_it_trains_by_the_default_recipe_and_is_inverted(name: str) -> None:
     assert float(F.mse_loss(trained(x).detach(), target)) < first
     y = trained(x[:1]).detach()
     blank = float((trained(torch.zeros_like(x[:1])).detach() - y).norm())
-    found = tl.invert(trained, y, reg=tl.convex.L2(1e-6), shape=shape, max_iter=60, progress=False)
-    assert found.x.shape == x[:1].shape
-    assert found.residual < 0.3 * blank
+    actual = tl.invert(trained, y, reg=tl.convex.L2(1e-6), shape=shape, max_iter=60, progress=False)
+    assert actual.x.shape == x[:1].shape
+    assert actual.residual < 0.3 * blank

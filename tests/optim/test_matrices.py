@@ -57,11 +57,11 @@ def test_frames_of_many_shapes_are_the_published_iteration(condition: float) -> 
         left, values, right = torch.linalg.svd(torch.randn(shape), full_matrices=False)
         spread = torch.logspace(0, -math.log10(condition), values.shape[1])
         batches.append(left @ torch.diag_embed(spread.expand_as(values)) @ right)
-    for batch, found in zip(batches, orthogonalized(batches, 5), strict=True):
+    for batch, actual in zip(batches, orthogonalized(batches, 5), strict=True):
         wide = batch if batch.shape[1] <= batch.shape[2] else batch.mT
         wanted = iterated(wide, 5)
-        found = found if batch.shape[1] <= batch.shape[2] else found.mT
-        assert (found - wanted).abs().max() < 1e-2 * wanted.abs().max()
+        actual = actual if batch.shape[1] <= batch.shape[2] else actual.mT
+        assert (actual - wanted).abs().max() < 1e-2 * wanted.abs().max()
 
 
 @BOTH

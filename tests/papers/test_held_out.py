@@ -66,13 +66,13 @@ def test_a_row_compares_with_the_right_arms() -> None:
     def runs(*losses: float) -> list[dict[str, float | str]]:
         return [{"test": loss, "seconds": 2.0, "words": ""} for loss in losses]
 
-    found = {
+    actual = {
         "AdamW": runs(1.0, 1.0),
         "Muon": runs(0.8, 0.8),
         "norm + Muon": runs(0.5, 0.5),
         held_out.PAID: runs(0.6, 0.6),
     }
-    row = held_out.told("x", found, held_out.PAID)
+    row = held_out.told("x", actual, held_out.PAID)
     assert row["best arm"] == "norm + Muon"
     assert row["to the best arm"] == pytest.approx(1.2)
     assert not row["within noise of it"]
@@ -86,8 +86,8 @@ def test_ranks_of_trials_are_held_against_whole_runs() -> None:
     words = "goes on with x; validation losses of rung 1: rate × 3 1e-05, Muon 0.2, plain 0.3, norm, Muon 7"
     assert held_out.rank_correlation(known, [{"words": words}]) == pytest.approx(1.0)
     words = words.replace("1e-05", "9")
-    found = held_out.rank_correlation(known, [{"words": words + "; validation losses of rung 2: plain 1"}])
-    assert found == pytest.approx(-0.2)
+    actual = held_out.rank_correlation(known, [{"words": words + "; validation losses of rung 2: plain 1"}])
+    assert actual == pytest.approx(-0.2)
     assert held_out.rank_correlation(known, [{"words": ""}]) is None
 
 
@@ -126,12 +126,12 @@ def test_the_leads_are_paired_with_their_controls(tmp_path: Path, monkeypatch: p
     ways = {way: lead.recipes[way] for way in ("plain", "whitened")}
     small = dataclasses.replace(lead, recipes=ways, pairs=(("plain", "whitened"),))
     monkeypatch.setitem(two_leads.LEADS, "CNN 12-24-48", small)
-    found = two_leads.compared("CNN 12-24-48", [0, 1], tmp_path, None, 4.0)
-    (row,) = two_leads.table("CNN 12-24-48", found)
+    actual = two_leads.compared("CNN 12-24-48", [0, 1], tmp_path, None, 4.0)
+    (row,) = two_leads.table("CNN 12-24-48", actual)
     assert (row["control"], row["lead"]) == ("plain", "whitened")
-    assert found.results["whitened"][0].cost == pytest.approx(2, rel=0.2)
+    assert actual.results["whitened"][0].cost == pytest.approx(2, rel=0.2)
     for way, arm in zip(ways, row["arms"], strict=True):
-        tried = found.tuning[way].candidates
+        tried = actual.tuning[way].candidates
         assert arm == max(tried, key=lambda name: tried[name])
     assert "whitened" in two_leads.finding(row)
 

@@ -73,9 +73,9 @@ def test_every_table_and_figure_of_a_source_has_a_block(source):
 
 def test_blocks_name_entries_that_exist_or_say_why_not():
     known = find_entries(ROOT / "papers")
-    found = list(every_protocol())
-    assert {one.source for one in found} == set(SOURCES)
-    for one in found:
+    actual = list(every_protocol())
+    assert {one.source for one in actual} == set(SOURCES)
+    for one in actual:
         assert one.claim, one.id
         if one.entry is None:
             assert one.not_run, one.id

@@ -131,8 +131,8 @@ def test_a_fresh_cosine_begins_again_after_the_cut():
 
 
 def test_the_small_vit_tells_ten_classes():
-    found = one_shot_vit.case().place
-    assert found.model(0)(found.data.train[0][:2]).shape == (2, 10)
+    actual = one_shot_vit.case().place
+    assert actual.model(0)(actual.data.train[0][:2]).shape == (2, 10)
 
 
 @pytest.mark.parametrize("stand_in", [True, False])
@@ -141,10 +141,10 @@ def test_networks_of_images_and_their_stand_ins(module, stand_in, monkeypatch):
     monkeypatch.setattr(module, "load", images)
     monkeypatch.setattr(pruning_runs, "load", images)
     small = module is one_shot_resnet
-    found = module.case(None).place if small else module.setting(stand_in, None)[0]
+    actual = module.case(None).place if small else module.setting(stand_in, None)[0]
     with torch.no_grad():
-        assert found.model(0)(found.data.train[0][:2]).shape == (2, 10)
-    assert pruning_runs.prunable_weights(pruning_runs.Task(found.model(0)), found.where)
+        assert actual.model(0)(actual.data.train[0][:2]).shape == (2, 10)
+    assert pruning_runs.prunable_weights(pruning_runs.Task(actual.model(0)), actual.where)
 
 
 @pytest.mark.parametrize("name", ["ticket_search", "sequential_tickets", "mask_settings"])
@@ -152,8 +152,8 @@ def test_in_full_all_but_the_shortcuts_and_the_head_of_resnet20_are_pruned(name,
     monkeypatch.setattr(pruning_runs, "load", images)
     module = module_of(name)
     made = module.setting(False, None)
-    found = made if isinstance(made, pruning_runs.Setting) else made[0]
-    names = list(pruning_runs.prunable_weights(pruning_runs.Task(found.model(0)), found.where))
+    actual = made if isinstance(made, pruning_runs.Setting) else made[0]
+    names = list(pruning_runs.prunable_weights(pruning_runs.Task(actual.model(0)), actual.where))
     assert len(names) == 19
     assert not any("shortcut" in one or "head" in one for one in names)
 

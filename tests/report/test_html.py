@@ -74,12 +74,12 @@ def hostile_page():
 def test_pages_are_well_formed_self_contained_and_deterministic(name):
     page = pages()[name]
     text = report.render(page)
-    found = Elements(text)
-    assert found.open == []
-    addresses = [attrs[key] for _, attrs in found.tags for key in ("src", "href") if key in attrs]
+    actual = Elements(text)
+    assert actual.open == []
+    addresses = [attrs[key] for _, attrs in actual.tags for key in ("src", "href") if key in attrs]
     assert all(address.startswith(("data:", "#")) for address in addresses)
     assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", text)
-    ids = [attrs["id"] for _, attrs in found.tags if "id" in attrs]
+    ids = [attrs["id"] for _, attrs in actual.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
     assert text == report.render(page)
     assert not re.search(r"\bnan\b|NaN%|None", re.sub(r"<script.*?</script>", "", text, flags=re.S))
@@ -87,16 +87,16 @@ def test_pages_are_well_formed_self_contained_and_deterministic(name):
 
 def test_hostile_strings_stay_text():
     text = report.render(hostile_page())
-    found = Elements(text)
-    assert found.open == []
-    assert {tag for tag, _ in found.tags}.isdisjoint({"iframe", "object", "embed", "form"})
-    scripts = [attrs for tag, attrs in found.tags if tag == "script"]
+    actual = Elements(text)
+    assert actual.open == []
+    assert {tag for tag, _ in actual.tags}.isdisjoint({"iframe", "object", "embed", "form"})
+    scripts = [attrs for tag, attrs in actual.tags if tag == "script"]
     assert all(attrs in ({}, {"type": "application/json"}) for attrs in scripts)
     assert sum(attrs == {} for attrs in scripts) == 1
-    assert not any(key.startswith("on") for _, attrs in found.tags for key in attrs)
-    assert all(attrs.get("src", "data:").startswith("data:") for tag, attrs in found.tags if tag == "img")
-    assert "49" not in "".join(found.text).split("{{")[0]
-    assert EVIL in "".join(found.text)
+    assert not any(key.startswith("on") for _, attrs in actual.tags for key in attrs)
+    assert all(attrs.get("src", "data:").startswith("data:") for tag, attrs in actual.tags if tag == "img")
+    assert "49" not in "".join(actual.text).split("{{")[0]
+    assert EVIL in "".join(actual.text)
 
 
 def test_the_policy_admits_the_page_s_own_script_alone():

@@ -24,13 +24,13 @@ CHESSBOARD = [(f"{n}.conv", f"{weight}.conv") for n, weight in enumerate([0, 1, 
 
 
 def test_similarity_over_time_is_that_of_a_layer_with_the_others():
-    found = over_time([row(1, 0.2), row(2, 0.8)], "stage")
-    assert [list(values) for values in found.values] == [
+    actual = over_time([row(1, 0.2), row(2, 0.8)], "stage")
+    assert [list(values) for values in actual.values] == [
         pytest.approx([0.1, 0.4]),
         pytest.approx([0.35, 0.65]),
         pytest.approx([0.25, 0.25]),
     ]
-    assert (list(found.rows), list(found.columns)) == (["1", "2", "3"], ["1", "2"])
+    assert (list(actual.rows), list(actual.columns)) == (["1", "2", "3"], ["1", "2"])
 
 
 def test_many_epochs_are_thinned_to_the_first_the_last_and_some_between():

@@ -54,10 +54,10 @@ def test_an_edited_checkpoint_is_itself_or_refused(
     tmp_path: Path, edits: list[tuple[float, bytes, int]]
 ) -> None:
     save(tmp_path / "x", TREE)
-    found = loaded(tmp_path / "y", edited((tmp_path / "x").read_bytes(), edits))
-    if found is not None:
-        assert torch.equal(found["problem"]["w"], TREE["problem"]["w"])
-        assert (found["name"], found["rows"]) == (TREE["name"], TREE["rows"])
+    actual = loaded(tmp_path / "y", edited((tmp_path / "x").read_bytes(), edits))
+    if actual is not None:
+        assert torch.equal(actual["problem"]["w"], TREE["problem"]["w"])
+        assert (actual["name"], actual["rows"]) == (TREE["name"], TREE["rows"])
 
 
 JSON = st.recursive(

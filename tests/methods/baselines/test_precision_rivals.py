@@ -37,11 +37,11 @@ def test_dorefa(bits):
         for j in range(5):
             r = math.tanh(float(w[i, j])) / (2 * m) + 0.5
             assert node()[i, j].item() == pytest.approx(c * (2 * round(top * r) / top - 1), abs=1e-12)
-    seed, found = gradients(node)
+    seed, actual = gradients(node)
     wanted = seed * c * (1 - t**2) / m
     k = int(t.abs().argmax())
     wanted.view(-1)[k] -= c * float((seed * t).sum()) / m**2 * float(torch.sign(t.view(-1)[k]) * (1 - m**2))
-    assert torch.allclose(found["weight"], wanted)
+    assert torch.allclose(actual["weight"], wanted)
     assert len(node.project().unique()) <= 2**bits
 
 
@@ -49,8 +49,8 @@ def test_dorefa_at_one_bit_is_the_sign_times_the_mean():
     w = weight()
     node = Squashed(w, 1)
     assert torch.allclose(node(), w.abs().mean() * torch.sign(w))
-    seed, found = gradients(node)
-    assert torch.equal(found["weight"], seed)
+    seed, actual = gradients(node)
+    assert torch.equal(actual["weight"], seed)
 
 
 @pytest.mark.parametrize("bits", [2, 4])
@@ -62,11 +62,11 @@ def test_learned_step(bits):
     s = 2 * float(w.abs().mean()) / math.sqrt(high)
     assert node.step.item() == pytest.approx(s)
     assert torch.allclose(node(), s * torch.round((w / s).clamp(low, high)))
-    seed, found = gradients(node)
+    seed, actual = gradients(node)
     inside = (w / s > low) & (w / s < high)
-    assert torch.allclose(found["weight"], seed * inside)
+    assert torch.allclose(actual["weight"], seed * inside)
     slope = torch.where(inside, torch.round(w / s) - w / s, torch.where(w < 0, float(low), float(high)))
-    assert found["step"].item() == pytest.approx(float((seed * slope).sum()) / math.sqrt(35 * high))
+    assert actual["step"].item() == pytest.approx(float((seed * slope).sum()) / math.sqrt(35 * high))
     assert bool(inside.any())
     assert not bool(inside.all())
 
@@ -82,11 +82,11 @@ def test_bit_planes_start_at_the_rounded_weight_with_binary_planes():
     assert torch.allclose(node(), c * torch.round(w / c))
     assert set(node.positive.unique().tolist()) <= {0.0, 1.0}
     assert not bool((node.positive * node.negative).any())
-    seed, found = gradients(node)
+    seed, actual = gradients(node)
     for b in range(4):
-        assert torch.allclose(found["positive"][b], c * 2**b * seed)
-        assert torch.allclose(found["negative"][b], -c * 2**b * seed)
-    assert not bool(found["positive"][4].any())
+        assert torch.allclose(actual["positive"][b], c * 2**b * seed)
+        assert torch.allclose(actual["negative"][b], -c * 2**b * seed)
+    assert not bool(actual["positive"][4].any())
 
 
 def test_bit_planes_pay_for_every_plane():

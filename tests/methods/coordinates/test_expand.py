@@ -120,8 +120,8 @@ def test_normalize_agrees_with_torch_batch_norm():
     lifted = Normalize("0").lift(Task(nn.Sequential(layer)))
     for _ in range(3):
         expected = norm(layer(x))
-        found = lifted.predict(x)
-    assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        actual = lifted.predict(x)
+    assert_close(actual, expected, rtol=1e-4, atol=1e-5)
     started = 0.9**3  # what torch's running moments still have of their start, 0 and 1
     mean, variance = lifted.model[0].moments()
     assert_close((1 - started) * mean, norm.running_mean)

@@ -46,9 +46,9 @@ def test_the_moments_are_weighted_means_of_what_was_seen():
     for x in batches:
         node.train()(x)
     weights = torch.tensor([0.81, 0.9, 1.0])
-    for found, own in zip(node.moments(), (lambda z: z.mean(0), lambda z: z.var(0)), strict=True):
+    for actual, own in zip(node.moments(), (lambda z: z.mean(0), lambda z: z.var(0)), strict=True):
         each = torch.stack([own(node.inner(x)) for x in batches])
-        assert_close(found, (weights[:, None] * each).sum(0) / weights.sum())
+        assert_close(actual, (weights[:, None] * each).sum(0) / weights.sum())
 
 
 def test_half_precision_forgets_no_weight_of_what_was_seen():

@@ -92,14 +92,14 @@ def test_descent_in_centered_coordinates_ignores_the_mean_of_the_inputs():
         problem = Task(nn.Sequential(layer), "mse")
         problem = Standardize(x=x + shift).lift(problem) if lifted else problem
         optimizer = torch.optim.SGD(problem.parameters(), 0.05)
-        found = []
+        actual = []
         for _ in range(5):
             optimizer.zero_grad()
             loss = problem((x + shift, y))
             loss.backward()
             optimizer.step()
-            found.append(loss.detach())
-        return torch.stack(found)
+            actual.append(loss.detach())
+        return torch.stack(actual)
 
     assert_close(losses(7.0, lifted=True), losses(0.0, lifted=True))
     assert (losses(7.0, lifted=False) - losses(0.0, lifted=False)).abs().max() > 1.0

@@ -15,15 +15,15 @@ def test_a_lifted_point_is_traced_back_to_its_network(after):
     task, batch = critical_point(nn.ReLU())
     deep = CriticalLayer(after, batch[0]).lift(task)
     flat = nn.Sequential(*plain(deep.model))
-    found = critical(flat, batch, tolerance=1e-7)
-    assert bool(found)
-    assert found.depth == (2, 1)
-    assert len(found.merged) == 1
-    assert found.shallow_gradient < 1e-7
-    torch.testing.assert_close(found.shallow(batch[0]), task.predict(batch[0]), rtol=0, atol=1e-8)
-    assert found.inertia is not None
-    assert found.inertia[:2] == tl.analyze.inertia(task, batch)[:2]
-    assert "lifted from a network with 1 layers that bend" in str(found)
+    actual = critical(flat, batch, tolerance=1e-7)
+    assert bool(actual)
+    assert actual.depth == (2, 1)
+    assert len(actual.merged) == 1
+    assert actual.shallow_gradient < 1e-7
+    torch.testing.assert_close(actual.shallow(batch[0]), task.predict(batch[0]), rtol=0, atol=1e-8)
+    assert actual.inertia is not None
+    assert actual.inertia[:2] == tl.analyze.inertia(task, batch)[:2]
+    assert "lifted from a network with 1 layers that bend" in str(actual)
 
 
 def plain(model):
@@ -37,10 +37,10 @@ def plain(model):
 
 def test_other_points_are_not():
     task, batch = critical_point(nn.ReLU())
-    found = critical(task, batch, tolerance=1e-7)
-    assert found.is_critical
-    assert not found
-    assert not found.merged
+    actual = critical(task, batch, tolerance=1e-7)
+    assert actual.is_critical
+    assert not actual
+    assert not actual.merged
     torch.manual_seed(1)
     moved = critical(nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1)).double(), batch)
     assert not moved.is_critical

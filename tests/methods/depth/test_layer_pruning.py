@@ -146,11 +146,11 @@ class Stack(nn.Module):
 def test_blocks_can_be_left_out() -> None:
     assert [unit.name for unit in removable_units(Stack(), X)] == ["blocks.0", "blocks.1", "blocks.2"]
     model = resnet(20)
-    found = removable_units(model, torch.randn(2, 3, 32, 32))
-    assert [unit.name for unit in found] == [
+    actual = removable_units(model, torch.randn(2, 3, 32, 32))
+    assert [unit.name for unit in actual] == [
         "stage1.0", "stage1.1", "stage1.2", "stage2.1", "stage2.2", "stage3.1", "stage3.2",
     ]  # fmt: skip
-    small = without_unit(model, found[1])
+    small = without_unit(model, actual[1])
     assert len(small.stage1) == 2
     assert small(torch.randn(2, 3, 32, 32)).shape == (2, 10)
 
@@ -159,9 +159,9 @@ def test_blocks_of_transformers_can_be_left_out() -> None:
     from cases import mobilenet, vit
 
     model, (x, _) = vit()
-    found = removable_units(model, x)
-    assert [unit.name for unit in found] == ["vit.layers.0", "vit.layers.1"]
-    taken, given = ends(model, found[1], x)
+    actual = removable_units(model, x)
+    assert [unit.name for unit in actual] == ["vit.layers.0", "vit.layers.1"]
+    taken, given = ends(model, actual[1], x)
     assert taken.shape == given.shape == (8, 5 * 16)
     model, (x, _) = mobilenet()
     assert len(removable_units(model.eval(), x)) >= 5
@@ -203,7 +203,9 @@ def test_accepts_says_no_where_nothing_can_go() -> None:
 
 def test_deepened_comes_back_to_the_given_network() -> None:
     result = run(Deepened("linear[23]"))
-    assert [type(part) for part in result.model.modules()] == [type(part) for part in deep().modules()]
+    assert [type(module) for module in result.model.modules()] == [
+        type(module) for module in deep().modules()
+    ]
     assert [row["phase"] for row in result.history] == ["deeper"] * 3 + ["finetune"]
     with pytest.raises(TorchliftError, match="one budget"):
         Deepened("linear2", base=0.5, finetune=0.5)

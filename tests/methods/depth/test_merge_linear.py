@@ -43,7 +43,7 @@ def lift_off(layer: nn.Module, after: nn.Module | None = None, by: float = 30.0)
 
 
 def layers(model: nn.Module) -> int:
-    return sum(isinstance(part, nn.Linear | nn.Conv2d) for part in model.modules())
+    return sum(isinstance(module, nn.Linear | nn.Conv2d) for module in model.modules())
 
 
 def test_what_critical_lifting_inserts_is_merged_again() -> None:
@@ -55,7 +55,9 @@ def test_what_critical_lifting_inserts_is_merged_again() -> None:
     assert set(done.merged) >= {"linear1.inner", "linear2.inner"}
     torch.testing.assert_close(done.model(x), task.model(x), rtol=0, atol=1e-6)
     assert done.error < 1e-5
-    assert [type(part) for part in done.model.children()] == [type(part) for part in task.model.children()]
+    assert [type(module) for module in done.model.children()] == [
+        type(module) for module in task.model.children()
+    ]
 
 
 def test_a_linear_layer_goes_and_the_rest_is_untouched() -> None:

@@ -113,8 +113,8 @@ def test_bregman_weights_against_scipy(name: str, kind: str, m: int, p: int) -> 
         return value, ((0.8 * (slope(v) - target).T @ rows + 2 * ridge * theta) * unit).ravel()
 
     options = {"gtol": 1e-11, "maxiter": 10**5}
-    found = minimize(objective, np.zeros(3 * (p + 1)), jac=True, method="BFGS", options=options)
-    expected = found.x.reshape(3, p + 1) * unit
+    actual = minimize(objective, np.zeros(3 * (p + 1)), jac=True, method="BFGS", options=options)
+    expected = actual.x.reshape(3, p + 1) * unit
     close(weight, expected[:, :-1])
     shift = expected[:, -1] - expected[:, -1].mean() if name == "softmax" else expected[:, -1]
     close(bias - bias.mean() if name == "softmax" else bias, shift)

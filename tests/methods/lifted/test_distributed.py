@@ -151,10 +151,10 @@ def test_two_processes_give_the_one_process_result(penalty: str, tmp_path: Path)
     net = model()
     objective = fit(net, task(), penalty, None)
     for rank in range(2):
-        weights, found = torch.load(tmp_path / f"{rank}.pt")
+        weights, actual = torch.load(tmp_path / f"{rank}.pt")
         for name, weight in net.state_dict().items():
             assert (weights[name] - weight).abs().max() < 1e-8
-        assert found == pytest.approx(objective, rel=1e-9)
+        assert actual == pytest.approx(objective, rel=1e-9)
 
 
 def by_chunks(rank: int, port: int, folder: str) -> None:

@@ -55,13 +55,13 @@ def test_newton_weights_have_no_gradient_left(name: str, samples: int, inputs: i
     target = penalty.activation(2 * randn(samples, 5, seed=1))
     start = 0.3 * randn(5, inputs + 1, seed=2)
     block = solvers.WeightBlock(a, target, penalty, 0.7, rho)
-    found = solvers.Exact().solve(block.block(), start)
-    assert found.converged
-    assert found.residual < 1e-8
-    assert float(block.gradient(found.x).abs().max()) < 1e-8
-    assert block.value(found.x) < block.value(start)
+    actual = solvers.Exact().solve(block.block(), start)
+    assert actual.converged
+    assert actual.residual < 1e-8
+    assert float(block.gradient(actual.x).abs().max()) < 1e-8
+    assert block.value(actual.x) < block.value(start)
     if rho == 0 and name != "linear":
-        assert torch.equal(found.x[:, 2], start[:, 2])  # nothing asked for another weight
+        assert torch.equal(actual.x[:, 2], start[:, 2])  # nothing asked for another weight
 
 
 def test_newton_weights_without_bias_and_in_single_precision() -> None:
@@ -69,11 +69,11 @@ def test_newton_weights_without_bias_and_in_single_precision() -> None:
     target = randn(80, 3, seed=1).float().clamp(min=0)
     block = solvers.WeightBlock(a, target, relu, 1.0, 0.1, bias=False)
     theta = torch.cat([0.1 * randn(3, 6, seed=2), torch.zeros(3, 1).double()], 1).float()
-    found = solvers.Exact().solve(block.block(), theta)
-    assert found.converged
-    assert found.x.dtype == torch.float32
-    assert float(found.x[:, -1].abs().max()) == 0
-    assert float(block.gradient(found.x).abs().max()) < 1e-4  # as far as single precision can tell
+    actual = solvers.Exact().solve(block.block(), theta)
+    assert actual.converged
+    assert actual.x.dtype == torch.float32
+    assert float(actual.x[:, -1].abs().max()) == 0
+    assert float(block.gradient(actual.x).abs().max()) < 1e-4  # as far as single precision can tell
 
 
 def test_units_that_are_off_everywhere_find_their_way_back() -> None:
@@ -82,9 +82,9 @@ def test_units_that_are_off_everywhere_find_their_way_back() -> None:
     u = (a @ randn(4, 2, seed=1) + 3).clamp(min=0)
     theta = torch.zeros(2, 5).double()
     theta[:, -1] = -100
-    found = newton_units(a, u, relu, 1.0, 0.0, theta)
-    assert found.converged
-    assert float(relu.penalty(u, a @ found.x[:, :-1].mT + found.x[:, -1]).sum()) < 1e-9
+    actual = newton_units(a, u, relu, 1.0, 0.0, theta)
+    assert actual.converged
+    assert float(relu.penalty(u, a @ actual.x[:, :-1].mT + actual.x[:, -1]).sum()) < 1e-9
 
 
 @pytest.mark.parametrize("penalty", ["bregman", "classical"])
@@ -108,12 +108,12 @@ def test_newton_states_are_solved(name: str, penalty: str) -> None:
     for index in (1, 0):
         v, above = network.preactivation(index, x, states), network.above(index, states, y)
         block = solvers.StateBlock(network.penalties[index], network.mus[index], v, above)
-        found = solvers.Exact().solve(block.block(), states[index])
-        assert found.converged
-        natural = found.x - act(name)(v - block.slope(found.x) / network.mus[index])
+        actual = solvers.Exact().solve(block.block(), states[index])
+        assert actual.converged
+        natural = actual.x - act(name)(v - block.slope(actual.x) / network.mus[index])
         assert float(natural.abs().max()) < 1e-8
-        assert block.value(found.x) <= block.value(states[index])
-        states[index] = found.x
+        assert block.value(actual.x) <= block.value(states[index])
+        states[index] = actual.x
 
 
 def test_who_asked_for_exact_blocks_is_told() -> None:
@@ -170,18 +170,18 @@ def test_joint_states_of_convolutions_and_their_refusals() -> None:
     x = randn(6, 1, 6, 6)
     network = Network.of(model, "classical", 1.0, "cross_entropy")
     y, states = network.targets(torch.arange(6) % 2, x), network.states(x)
-    found = solvers.joint_states(network, x, y, states)
+    actual = solvers.joint_states(network, x, y, states)
     weights = torch.tensor(network.mus).double()
 
     def energy(states: list[Tensor]) -> Tensor:
         return network.parts(x, states, y) @ weights
 
-    assert [u.shape for u in found] == [u.shape for u in states]
+    assert [u.shape for u in actual] == [u.shape for u in states]
     for seed in range(20):
         moved = [
             p.domain(u + 1e-3 * randn(*u.shape, seed=seed + i))
-            for i, (u, p) in enumerate(zip(found, network.penalties, strict=False))
+            for i, (u, p) in enumerate(zip(actual, network.penalties, strict=False))
         ]
-        assert energy(found) <= energy(moved) + 1e-12
+        assert energy(actual) <= energy(moved) + 1e-12
     with pytest.raises(ValueError, match="penalty='classical' only"):
         solvers.joint_states(Network.of(model, "bregman", 1.0, "mse"), x, y, states)

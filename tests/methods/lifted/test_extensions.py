@@ -34,8 +34,8 @@ def test_robust_weights_against_cvxpy(radius: float, m: int, p: int, kind: str) 
     residual = a.numpy() @ w.T + np.ones((m, 1)) @ b - u.numpy()
     problem = cp.Problem(cp.Minimize(cp.norm(residual, "fro") + radius * cp.norm(w, "fro")))
     problem.solve(solver=cp.CLARABEL)
-    found = (a @ weight.mT + bias - u).norm() + radius * weight.norm()
-    assert float(found) == pytest.approx(problem.value, abs=1e-6)
+    actual = (a @ weight.mT + bias - u).norm() + radius * weight.norm()
+    assert float(actual) == pytest.approx(problem.value, abs=1e-6)
     if kind != "badly scaled":  # there the value says nothing about the weights of tiny inputs
         assert float((weight - torch.from_numpy(w.value)).abs().max()) < 1e-4
 

@@ -83,19 +83,19 @@ def test_a_lifted_run_goes_on_where_it_was_stopped(
 
         monkeypatch.setattr(Loop, "step", dying)
         try:
-            found = tl.fit(net(), out=tmp_path, resume=life > 0, save_every=0.0, **settings(name))
+            actual = tl.fit(net(), out=tmp_path, resume=life > 0, save_every=0.0, **settings(name))
             break
         except Stopped:
             continue
     for key, value in reference.model.state_dict().items():
-        assert torch.equal(value, found.model.state_dict()[key])
-    for old, new in zip(reference.history, found.history, strict=True):
+        assert torch.equal(value, actual.model.state_dict()[key])
+    for old, new in zip(reference.history, actual.history, strict=True):
         assert {k: v for k, v in old.items() if k != "seconds"} == {
             k: v for k, v in new.items() if k != "seconds"
         }
-    assert found.history[-1]["objective"] > 0
-    assert sum(key.startswith("energy ") for key in found.history[-1]) == 2
-    assert found.cost == reference.cost > 0
+    assert actual.history[-1]["objective"] > 0
+    assert sum(key.startswith("energy ") for key in actual.history[-1]) == 2
+    assert actual.cost == reference.cost > 0
 
 
 def test_lifted_training_stands_in_compare() -> None:
@@ -197,10 +197,10 @@ def test_the_linear_schedule_falls_on_loaders_too() -> None:
 def test_frozen_layers_stay(name: str) -> None:
     model, given = net(), settings(name)
     model[2].requires_grad_(False)
-    found = tl.fit(model, **given).model
-    assert torch.equal(found[2].weight, model[2].weight)
-    assert torch.equal(found[2].bias, model[2].bias)
-    assert not torch.equal(found[0].weight, model[0].weight)
+    actual = tl.fit(model, **given).model
+    assert torch.equal(actual[2].weight, model[2].weight)
+    assert torch.equal(actual[2].bias, model[2].bias)
+    assert not torch.equal(actual[0].weight, model[0].weight)
     model[2].bias.requires_grad_(True)
     if name not in ("contrastive", "contrastive sweeps"):
         with pytest.raises(TorchliftError, match="weight or its bias frozen"):
@@ -213,11 +213,11 @@ def test_learned_slopes_reach_their_module_and_a_checkpoint(act: nn.Module, tmp_
     model = nn.Sequential(nn.Linear(4, 5), act, nn.Linear(5, 3)).double()
     recipe = tl.recipes.Lifted("bcd", options={"update": "linearized", "learn_slopes": True})
     options = {"recipe": recipe, "epochs": 2, "batch_size": 40, "progress": False, "out": tmp_path}
-    found = tl.fit(model, task(), **options).model
+    actual = tl.fit(model, task(), **options).model
     again = tl.fit(model, task(), resume=True, **options).model
     x = randn(20, 4, seed=3)
-    assert not torch.equal(found[1](x), model[1](x))
-    assert torch.equal(found(x), again(x))
+    assert not torch.equal(actual[1](x), model[1](x))
+    assert torch.equal(actual(x), again(x))
 
 
 @pytest.mark.parametrize(("method", "share"), [("isgm", 1.0), ("bcd", 1 / 40)])

@@ -20,10 +20,10 @@ def test_with_differences_it_is_total_variation() -> None:
     noisy = x + 0.1 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     noisy[..., 0] = noisy[..., -1] = noisy[..., 0, :] = noisy[..., -1, :] = 0  # outside the frame counts as 0
     with torch.no_grad():
-        found = net(noisy)
+        actual = net(noisy)
     framed = torch.nn.functional.pad(noisy, (1, 1, 1, 1))
     wanted = tl.convex.TV(0.2, isotropic=False).prox(framed)[..., 1:-1, 1:-1]
-    assert float((found - wanted).abs().max()) < 0.05
+    assert float((actual - wanted).abs().max()) < 0.05
 
 
 def test_lifted_steps_lower_the_denoising_error() -> None:
@@ -70,10 +70,10 @@ def test_unrolled_with_differences_it_is_total_variation_of_a_blurred_image() ->
         return float((blur.A(u) - y).square().sum() / 2 + 0.02 * slopes.abs().sum())
 
     with torch.no_grad():
-        found = net(y)
-    around = [found + 1e-3 * torch.randn_like(found) for _ in range(20)]
-    assert value(found) < min(value(other) for other in around)
-    assert value(found) < min(value(y), value(x))
+        actual = net(y)
+    around = [actual + 1e-3 * torch.randn_like(actual) for _ in range(20)]
+    assert value(actual) < min(value(other) for other in around)
+    assert value(actual) < min(value(y), value(x))
 
 
 @pytest.mark.parametrize("operator", ["blur", "mask"])

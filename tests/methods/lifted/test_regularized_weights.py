@@ -67,7 +67,7 @@ def test_orthogonal_weights_solve_procrustes() -> None:
     )
     rotation, _ = linalg.orthogonal_procrustes(a.numpy(), u.numpy())
     best = np.square(a.numpy() @ rotation - u.numpy()).sum()
-    found = float((a @ theta[:, :-1].mT - u).square().sum())
+    actual = float((a @ theta[:, :-1].mT - u).square().sum())
     eye = torch.eye(5, dtype=torch.float64)
     assert (theta[:, :-1] @ theta[:, :-1].mT - eye).abs().max() < 1e-12
-    assert found == pytest.approx(best, rel=1e-6)
+    assert actual == pytest.approx(best, rel=1e-6)

@@ -15,8 +15,8 @@ def randn(*shape: int, seed: int = 0) -> Tensor:
 
 def test_the_scalar_step_is_a_global_minimum() -> None:
     u, m = randn(40).clamp(min=-0.2), 2 * randn(40, seed=1)
-    found = relu_preactivation(u, m, 1.3, 0.4)
-    for a, b, v in zip(u.tolist(), m.tolist(), found.tolist(), strict=True):
+    actual = relu_preactivation(u, m, 1.3, 0.4)
+    for a, b, v in zip(u.tolist(), m.tolist(), actual.tolist(), strict=True):
 
         def cost(z: float, a: float = a, b: float = b) -> float:
             return 1.3 * (a - max(z, 0)) ** 2 + 0.4 * (z - b) ** 2

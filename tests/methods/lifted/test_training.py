@@ -214,9 +214,9 @@ def lifted_gradients(model: nn.Module, x: Tensor, labels: Tensor, method: Contra
     return [p.grad for p in net.parameters()]
 
 
-def off(found: list[Tensor], expected: list[Tensor]) -> float:
+def off(actual: list[Tensor], expected: list[Tensor]) -> float:
     """The largest relative error of a parameter's gradient."""
-    return max(float((a - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True))
+    return max(float((a - b).norm() / b.norm()) for a, b in zip(actual, expected, strict=True))
 
 
 EXACT = solvers.Exact(1e-13, 3000)
@@ -236,9 +236,9 @@ def test_contrastive_gradients_of_the_defaults(activation: str) -> None:
     """They were 6 to 29 % off those of back-propagation; of the minima's, the last layer has β's error."""
     model, (x, labels) = mlp(activation, (4, 12, 12, 12, 3)), task()
     nn.functional.cross_entropy(model(x), labels).backward()
-    found = lifted_gradients(model, x, labels, Contrastive())
-    assert off(found, [p.grad for p in model.parameters()]) < 0.005
-    assert off(found, lifted_gradients(model, x, labels, Contrastive(sweeps=30, rule=EXACT))) < 0.03
+    actual = lifted_gradients(model, x, labels, Contrastive())
+    assert off(actual, [p.grad for p in model.parameters()]) < 0.005
+    assert off(actual, lifted_gradients(model, x, labels, Contrastive(sweeps=30, rule=EXACT))) < 0.03
 
 
 def test_contrastive_gradient_against_finite_differences() -> None:

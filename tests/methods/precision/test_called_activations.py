@@ -79,9 +79,9 @@ def test_activations_that_are_modules_stay_as_they_are():
     made = with_activation_modules(tl.Task(model)).model
     assert [name for name, _ in made.named_modules()] == [name for name, _ in model.named_modules()]
     lifted = tl.lifts.ActivationPrecision().lift(tl.Task(model))
-    found = [name for name, _ in nodes(lifted.model)]
-    assert found == [name for name, part in model.named_modules() if isinstance(part, nn.ReLU)]
-    assert len(found) == 19
+    actual = [name for name, _ in nodes(lifted.model)]
+    assert actual == [name for name, part in model.named_modules() if isinstance(part, nn.ReLU)]
+    assert len(actual) == 19
 
 
 def test_what_an_activation_is_made_of_is_no_activation():

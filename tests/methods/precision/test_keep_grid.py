@@ -107,11 +107,11 @@ def test_any_scale_is_held_to_the_bit(scale, seed, dtype):
     model = nn.Linear(4, 30, dtype=dtype)
     record = as_levels(torch.randn(30, 4, generator=generator).to(dtype) * scale, p, scale)
     store(model, "weight", step=record.step, levels=record.levels)
-    found = stored(model)["weight"]
-    assert torch.equal(found.levels, record.levels)
-    assert torch.equal(found.precision == 0, p == 0)
-    assert bool((found.precision <= p).all())  # fewer where no weight reaches the end of the grid
-    assert torch.equal(OnGrid(model.weight, found.precision, found.step).project(), model.weight)
+    actual = stored(model)["weight"]
+    assert torch.equal(actual.levels, record.levels)
+    assert torch.equal(actual.precision == 0, p == 0)
+    assert bool((actual.precision <= p).all())  # fewer where no weight reaches the end of the grid
+    assert torch.equal(OnGrid(model.weight, actual.precision, actual.step).project(), model.weight)
 
 
 def test_weights_without_a_grid_are_refused():
@@ -130,8 +130,8 @@ def test_rows_with_steps_of_their_own_keep_their_bits(seed, p, dtype):
     record.levels[2] = 0
     store(model, "weight", step=record.step, levels=record.levels)
     scale_rows(model, "weight", rows.flatten())
-    found = stored(model)["weight"]
-    assert torch.equal(found.levels, record.levels)
-    assert int(found.precision.max()) == int(found.precision[found.levels != 0].min()) == p
-    assert not bool(found.precision[2].any())
-    assert torch.equal(OnGrid(model.weight, found.precision, found.step).project(), model.weight)
+    actual = stored(model)["weight"]
+    assert torch.equal(actual.levels, record.levels)
+    assert int(actual.precision.max()) == int(actual.precision[actual.levels != 0].min()) == p
+    assert not bool(actual.precision[2].any())
+    assert torch.equal(OnGrid(model.weight, actual.precision, actual.step).project(), model.weight)

@@ -110,8 +110,8 @@ def test_copies_and_state_dicts_are_the_problem():
 
 def test_it_compiles_whole():
     _, problem = moved()
-    found = torch.compile(problem, fullgraph=True, backend="aot_eager")(batch())
-    torch.testing.assert_close(found, problem(batch()))
+    actual = torch.compile(problem, fullgraph=True, backend="aot_eager")(batch())
+    torch.testing.assert_close(actual, problem(batch()))
 
 
 def test_a_weight_of_zeros_stays_one():

@@ -39,10 +39,10 @@ def net() -> nn.Module:
 @given(st.lists(REAL, min_size=1, max_size=20), st.integers(1, 8))
 def test_to_grid_is_the_nearest_sum_of_signed_bits(values, p):
     w = torch.tensor(values, dtype=torch.float64)
-    found = to_grid(w, p)
+    actual = to_grid(w, p)
     known = torch.tensor(grid(p), dtype=torch.float64)
-    assert all(v in grid(p) for v in found.tolist())
-    assert torch.equal((w - found).abs(), (w[:, None] - known).abs().min(1).values)
+    assert all(v in grid(p) for v in actual.tolist())
+    assert torch.equal((w - actual).abs(), (w[:, None] - known).abs().min(1).values)
 
 
 def test_the_grids_of_the_source():

@@ -26,8 +26,8 @@ def precisions(net) -> list[torch.Tensor]:
 
 
 def bits_of(net) -> float:
-    found = precisions(net)
-    return sum(int(p.sum()) for p in found) / sum(p.numel() for p in found)
+    actual = precisions(net)
+    return sum(int(p.sum()) for p in actual) / sum(p.numel() for p in actual)
 
 
 @pytest.mark.parametrize("bits", [1.5, 3.0])
@@ -69,8 +69,8 @@ def test_targets_below_one_bit_are_met_by_zeros(granularity, zeros, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         small = run(Smol(bytes=target, granularity=granularity, zeros=zeros))
-    found = saved_bytes(small, tmp_path / "other.tl")
-    assert found <= (target if zeros == "held" else 1.05 * target)  # moving: as many zeros as before
+    actual = saved_bytes(small, tmp_path / "other.tl")
+    assert actual <= (target if zeros == "held" else 1.05 * target)  # moving: as many zeros as before
 
 
 def test_the_noisy_phase_keeps_its_last_weights_not_the_best_which_have_the_most_bits():

@@ -45,12 +45,12 @@ def test_a_chain_on_transformers(make, size, coordinates, tmp_path):
         assert torch.equal(again(**example).logits, result.model(**example).logits)
     if coordinates == "plain" and make is vit:
         return  # the row of make test; an export takes longer than all the rest
-    found = tl.deploy.export(
+    actual = tl.deploy.export(
         result.model,
         example,
         tmp_path / "m.onnx",
         integer="all",
         calibration={"pixel_values": x["pixel_values"]},
     )
-    assert found.card["bytes"] < found.card["float_bytes"]
-    assert "int8, levels as trained" in found.card["weights"].values()
+    assert actual.card["bytes"] < actual.card["float_bytes"]
+    assert "int8, levels as trained" in actual.card["weights"].values()

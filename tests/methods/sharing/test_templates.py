@@ -43,8 +43,8 @@ def test_the_worked_example_layers_alike():
         ],
         dtype=torch.float64,
     )
-    found = templates.similarity(ALPHA.T)
-    assert torch.equal((100 * found + 1e-9).floor() / 100, printed)
+    actual = templates.similarity(ALPHA.T)
+    assert torch.equal((100 * actual + 1e-9).floor() / 100, printed)
     assert templates.similar_sets(ALPHA.T, 1.0) == SETS
     assert templates.similar_sets(ALPHA.T, 0.4) == [[0, 2], [1, 3, 4]]
 
@@ -73,8 +73,8 @@ def test_with_scales_the_worked_example_keeps_every_weight():
 def test_an_invertible_turn_changes_nothing():
     """Proposition 3.1 with as many sets as templates and a set for each layer: B = αᵀ exactly, W kept."""
     alpha, bank = drawn(1, 4, 4), drawn(2, 4, 5)
-    new, found = tl.lifts.reparameterize(alpha, bank, [[0], [1], [2], [3]])
-    torch.testing.assert_close(templates.mix(found, new.T), templates.mix(bank, alpha.T))
+    new, actual = tl.lifts.reparameterize(alpha, bank, [[0], [1], [2], [3]])
+    torch.testing.assert_close(templates.mix(actual, new.T), templates.mix(bank, alpha.T))
 
 
 def test_sets_must_hold_each_layer_once():
@@ -219,8 +219,8 @@ def test_groups_of_a_wide_resnet_are_its_stages_without_their_first_blocks():
     named = Templates(k=1, groups=tl.models.SHARED).lift(
         tl.Task(tl.models.WideResNet(28, 2), "cross_entropy")
     )
-    found = Templates(k=1).lift(tl.Task(tl.models.WideResNet(28, 2), "cross_entropy"))
-    assert {n: b.layers for n, b in banks(named).items()} == {n: b.layers for n, b in banks(found).items()}
+    actual = Templates(k=1).lift(tl.Task(tl.models.WideResNet(28, 2), "cross_entropy"))
+    assert {n: b.layers for n, b in banks(named).items()} == {n: b.layers for n, b in banks(actual).items()}
 
 
 def test_groups_of_transformers_are_their_projections():

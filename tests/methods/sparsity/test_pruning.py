@@ -49,17 +49,17 @@ def test_imp_takes_a_rate_per_kind_of_layer():
 @pytest.mark.parametrize("scope", ["global", "local"])
 def test_dropping_takes_the_smallest(scope):
     plain = Task(model())
-    found = prunable_weights(plain, "*weight")
-    small = dropped(plain, magnitudes(found), 0.5, scope)
+    actual = prunable_weights(plain, "*weight")
+    small = dropped(plain, magnitudes(actual), 0.5, scope)
     after = prunable_weights(small, "*weight")
     assert sparsity(after) == pytest.approx(0.5, abs=0.005)
     for name, w in after.items():
-        gone = found[name][w == 0].abs()
+        gone = actual[name][w == 0].abs()
         if scope == "local":
             assert float((w == 0).double().mean()) == pytest.approx(0.5, abs=0.01)
-            assert gone.max() <= found[name][w != 0].abs().min()
-    kept = torch.cat([found[n][w != 0].abs() for n, w in after.items()])
-    out = torch.cat([found[n][w == 0].abs() for n, w in after.items()])
+            assert gone.max() <= actual[name][w != 0].abs().min()
+    kept = torch.cat([actual[n][w != 0].abs() for n, w in after.items()])
+    out = torch.cat([actual[n][w == 0].abs() for n, w in after.items()])
     assert scope == "local" or out.max() <= kept.min()
 
 

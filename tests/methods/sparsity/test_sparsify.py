@@ -97,7 +97,7 @@ def test_logits_move_faster_in_runs_too_short_for_the_weights_rate():
 
 
 def test_a_shorter_ramp_reaches_the_target_earlier():
-    found = {}
+    actual = {}
     for ramp in (0.25, 0.75):
         task = Task(nn.Linear(20, 10), "mse")
         lifted = SoftMask(sparsity=0.9, ramp=ramp).lift(task)
@@ -107,9 +107,9 @@ def test_a_shorter_ramp_reaches_the_target_earlier():
         for t in (0.125, 0.25, 0.75, 1.0):
             anneal(lifted, t)
             gone.append(float((~lifted.nodes["model/weight"].switches.open()).float().mean()))
-        found[ramp] = gone
-    assert found[0.25] == pytest.approx([0.9 * (1 - 0.5**3), 0.9, 0.9, 0.9], abs=0.01)
-    assert found[0.75] == pytest.approx(
+        actual[ramp] = gone
+    assert actual[0.25] == pytest.approx([0.9 * (1 - 0.5**3), 0.9, 0.9, 0.9], abs=0.01)
+    assert actual[0.75] == pytest.approx(
         [0.9 * (1 - (5 / 6) ** 3), 0.9 * (1 - (2 / 3) ** 3), 0.9, 0.9], abs=0.01
     )
     with pytest.raises(TorchliftError, match=r"in \(0, 1\], got 0"):

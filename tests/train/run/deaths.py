@@ -165,9 +165,9 @@ def trial(verb: str, who: str, place: Path, fatal: int, expected: Any) -> str:
         second = live(verb, out, Counter(0), overwrite=True)
     if not said or any(second):
         return f"exit codes {first}, then {second}"
-    found, rest = story(verb, out), [path.name for path in left(out)]
+    actual, rest = story(verb, out), [path.name for path in left(out)]
     shutil.rmtree(place)
-    return "another result" if found != expected else f"left {rest}" if rest else ""
+    return "another result" if actual != expected else f"left {rest}" if rest else ""
 
 
 def main(root: Path, verbs: str, who: str, samples: int, seed: int) -> int:

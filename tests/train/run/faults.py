@@ -216,9 +216,9 @@ def well_told(message: str, disk: Disk | None) -> bool:
 def story(verb: str, out: Path) -> Any:
     """What must not depend on faults."""
     if verb == "tune":
-        found = json.loads((out / "tuning.json").read_text())
-        done = [trial["value"] for trial in found["trials"] if trial["state"] == "complete"]
-        return done, found["value"], found["best"]
+        actual = json.loads((out / "tuning.json").read_text())
+        done = [trial["value"] for trial in actual["trials"] if trial["state"] == "complete"]
+        return done, actual["value"], actual["best"]
     told: dict[str, Any] = {}
     for folder in sorted(path.parent for path in out.rglob("result.json")):
         rows = [
@@ -290,9 +290,9 @@ def trial(verb: str, place: Path, disk: Disk, expected: Any) -> tuple[int, str]:
     then = resumed(verb, out)
     if first not in (0, REFUSED, GONE) or then != 0:
         return first, f"exit codes {first, then}"
-    found, rest = story(verb, out), [path.name for path in left(out)]
+    actual, rest = story(verb, out), [path.name for path in left(out)]
     shutil.rmtree(place)
-    return first, "another result" if found != expected else f"left {rest}" if rest else ""
+    return first, "another result" if actual != expected else f"left {rest}" if rest else ""
 
 
 def told(verbs: str, trials: Callable[[str], Iterator[str]]) -> int:

@@ -76,8 +76,8 @@ def test_dicts_lists_of_dicts_and_tables_are_the_same_data() -> None:
 
 
 def test_number_types_are_those_torch_computes_with() -> None:
-    found = as_tensors({"f": np.zeros(3), "i": np.zeros(3, np.int16), "u": np.zeros(3, np.uint8)})
-    assert [t.dtype for t in found.values()] == [torch.float32, torch.int64, torch.uint8]
+    actual = as_tensors({"f": np.zeros(3), "i": np.zeros(3, np.int16), "u": np.zeros(3, np.uint8)})
+    assert [t.dtype for t in actual.values()] == [torch.float32, torch.int64, torch.uint8]
     halves = torch.zeros(3, dtype=torch.float16)
     assert as_tensors(halves) is halves
 
