@@ -97,8 +97,8 @@ def main() -> None:
         "what": "ResNet-20 with coupled channels cut, against the dense network",
         "channels": [channels(dense), channels(small)], "fraction_cut": 1 - channels(small) / channels(dense),
         "parameters": [sum(p.numel() for p in m.parameters()) for m in (dense, small)],
-        "file_bytes": [len(packed(dense)), len(packed(small))],
-        "file_ratio": round(len(packed(small)) / len(packed(dense)), 4),
+        "file_bytes": [len(packed(dense)[0]), len(packed(small)[0])],
+        "file_ratio": round(len(packed(small)[0]) / len(packed(dense)[0]), 4),
         "largest_difference_to_masked": error, "threads": args.threads, "torch": torch.__version__,
     }  # fmt: skip
     for batch in (1, 32):
