@@ -20,10 +20,12 @@ from torch import nn
 import torchlift as tl
 from experiments.small import DATA, SETTINGS, Broken, model
 from torchlift.core import Fit
+from torchlift.deploy.measuring import file_size
 from torchlift.errors import CheckpointError, DivergedError, InUseError, TorchliftError
 from torchlift.experiments import auto_search
 from torchlift.experiments.arm import CopyOf, Setup
 from torchlift.experiments.candidates import portfolio
+from torchlift.experiments.compressing import Compressing
 from torchlift.experiments.constraints import (
     Constraints,
     Delivered,
@@ -559,3 +561,21 @@ def test_channels_norms_and_compression_are_candidates() -> None:
     row = next(row for row in found.rows if row.name == "compressed")
     assert not row.reason
     assert row.bytes <= 900
+
+
+def test_a_size_that_compress_does_not_find_is_met_with_fewer_channels() -> None:
+    """A long run must not be lost because its weights take some bytes more."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2)).eval()
+    least = 0
+    for size in range(3000, 400, -50):
+        try:
+            tl.compress(net, TRAIN[0], bytes=size, progress=False)
+        except TorchliftError:
+            least = size
+            break
+    assert least
+    small = Compressing(bytes=least).compressed(net, TRAIN[0])
+    assert file_size(small) <= least
+    with pytest.raises(TorchliftError, match="bytes=10 is not possible"):
+        Compressing(bytes=10).compressed(net, TRAIN[0])
