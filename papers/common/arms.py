@@ -14,8 +14,7 @@ from torch import nn
 import torchlift as tl
 from torchlift.data import Splits
 from torchlift.experiments.arm import Setup
-from torchlift.experiments.comparison import paired
-from torchlift.experiments.executors import run_all
+from torchlift.experiments.comparison import PLAIN, paired
 
 Row = dict[str, Any]
 
@@ -71,37 +70,27 @@ def measure(
     )
 
 
-def tried(
-    arms: Sequence[Entry], data: Callable[[int], Splits], seeds: Sequence[int], budget: float, out: Path
-) -> list[Row]:
-    """A row per arm: validation, test, cost, time, and the paired difference to the first arm."""
-    jobs = [(arm, seed) for arm in arms for seed in seeds]
-    runs = iter(run_all(lambda job: measure(job[0], data(job[1]), job[1], budget, out), jobs))
-    found = {arm.name: [next(runs) for _ in seeds] for arm in arms}
-    control = found[arms[0].name]
+def table(comparison: tl.Comparison, plain: str) -> list[Row]:
+    """A row per label: validation, test, cost, time, and the paired difference to ``plain``."""
+    runs = comparison.results
+    test, loss = (
+        {name: [getattr(run.scores["test"], key) for run in some] for name, some in runs.items()}
+        for key in ("metric", "loss")
+    )
     return [
         {
-            "arm": name,
-            "validation": spread([one.valid for one in runs]),
-            "test": spread([one.test for one in runs]),
-            "test loss": spread([one.loss for one in runs]),
-            "to the first, test": difference([a.test for a in runs], [b.test for b in control]),
-            "to the first, loss": difference([a.loss for a in runs], [b.loss for b in control]),
-            "cost": statistics.fmean(one.cost for one in runs),
-            "seconds": statistics.fmean(one.seconds for one in runs),
-            "per seed": [one.test for one in runs],
+            "arm": plain if name == PLAIN else name,
+            "validation": spread(comparison.scores(name, "valid")),
+            "test": spread(test[name]),
+            "test loss": spread(loss[name]),
+            "to the first, test": difference(test[name], test[PLAIN]),
+            "to the first, loss": difference(loss[name], loss[PLAIN]),
+            "cost": statistics.fmean(map(comparison.cost, some)),
+            "seconds": statistics.fmean(run.seconds for run in some),
+            "per seed": test[name],
         }
-        for name, runs in found.items()
+        for name, some in runs.items()
     ]
-
-
-def tuned(arms: Sequence[Entry], data: Splits, seed: int, budget: float, out: Path) -> dict[str, list[Row]]:
-    """The arms of every recipe (the name up to its rate) on one seed, best on validation data first."""
-    found: dict[str, list[Row]] = {}
-    for arm, one in zip(arms, run_all(lambda arm: measure(arm, data, seed, budget, out), arms), strict=True):
-        row: Row = {"arm": arm.name, "validation": one.valid, "test loss": one.loss}
-        found.setdefault(arm.name.split(", lr")[0], []).append(row)
-    return {name: sorted(rows, key=lambda row: -row["validation"]) for name, rows in found.items()}
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

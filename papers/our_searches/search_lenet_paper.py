@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from papers.common.arms import Entry, Row, machine, tuned
+import torchlift as tl
+from papers.common.arms import Row, machine, table
 from papers.common.protocol import few
 from papers.neural_lifting import lenet
 from torchlift import Arm
@@ -26,15 +27,13 @@ TRIED: dict[str, tuple[Any, tuple[tuple[float, float], ...]]] = {
 """Rate and weight decay; plain training has more trials."""
 
 
-def arms() -> list[Entry]:
+def arms() -> dict[str, Arm]:
     """SGD with momentum 0.9 and a cosine; the paper's dropout."""
-    return [
-        Entry(
-            f"{name}, lr {lr:g}, decay {decay:g}", lenet.paper_model, Arm(recipe, **lenet.cosine(lr, decay))
-        )
+    return {
+        f"{name}, lr {lr:g}, decay {decay:g}": Arm(recipe, **lenet.cosine(lr, decay))
         for name, (recipe, settings) in TRIED.items()
         for lr, decay in settings
-    ]
+    }
 
 
 def run(
@@ -49,9 +48,15 @@ def run(
     del seeds, device
     length, splits = epochs or 25.0, few(load("cifar10", data), images)
     place = out / f"search-lenet-paper-{length:g}-{len(splits.train[0])}"
-    found = tuned(arms(), splits, SEED, length, place)
-    rows = [row for group in found.values() for row in group]
-    best = (f"{group[0]['arm']} ({100 * group[0]['validation']:.2f} %)" for group in found.values())
+    first, *others = (known := arms())
+    found = tl.compare(
+        lenet.paper_model, splits, recipes={"plain": known[first]} | {name: known[name] for name in others},
+        seeds=[SEED], budget=length, out=place, resume=True, progress=False,
+    )  # fmt: skip
+    rows = [{key: row[key] for key in ("arm", "validation", "test loss")} for row in table(found, first)]
+    rows.sort(key=lambda row: -row["validation"]["mean"])
+    tops = [next(row for row in rows if row["arm"].startswith(name)) for name in TRIED]
+    best = (f"{row['arm']} ({100 * row['validation']['mean']:.2f} %)" for row in tops)
     return {
         "title": "Tried on LeNet-5 without augmentation",
         "source": "our own search",

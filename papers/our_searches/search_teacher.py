@@ -1,12 +1,14 @@
 """What was tried on the teacher–student task: exact lifts against plain training at several rates."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch.optim import Adam
 
-from papers.common.arms import Entry, Row, machine, tried
+import torchlift as tl
+from papers.common.arms import Row, machine, table
 from papers.common.protocol import few
 from torchlift import Arm
 from torchlift.data import teacher_student
@@ -17,8 +19,8 @@ from torchlift.recipes import BestOf
 BLOCKS, EPOCHS, FIRST = (7, 9), 75, 100
 
 
-def arms() -> list[Entry]:
-    """The best plain rate first."""
+def arms() -> dict[str, Arm]:
+    """Adam; the best plain rate first."""
     choices: list[tuple[str, Any, tuple[float, ...]]] = [
         ("plain", None, (6e-3, 3e-3, 1e-2)),
         ("centered", Standardize(), (6e-3, 3e-3, 1e-2)),
@@ -29,14 +31,29 @@ def arms() -> list[Entry]:
         ("fading lifters", Lifter("trunk.block1.linear?", kind="fading", width=16), (3e-3,)),
         ("auto", BestOf(), (6e-3,)),
     ]
-    small = [arm(name, recipe, lr) for name, recipe, rates in choices for lr in rates]
-    return [*small, *(arm("five blocks, plain", None, lr, blocks=5) for lr in (3e-3, 1e-3, 6e-3))]
+    small = {
+        f"{name}, lr {lr:g}": Arm(recipe, partial(Adam, lr=lr))
+        for name, recipe, rates in choices
+        for lr in rates
+    }
+    large = {
+        f"five blocks, plain, lr {lr:g}": Arm(None, partial(Adam, lr=lr), model=partial(BlockNet, 5))
+        for lr in (3e-3, 1e-3, 6e-3)
+    }
+    return small | large
 
 
-def arm(name: str, recipe: Any, lr: float, blocks: int = 1) -> Entry:
-    """Adam, cosine."""
-    settings: Row = {"loss": "mse", "schedule": "cosine", "optimizer": partial(Adam, lr=lr)}
-    return Entry(f"{name}, lr {lr:g}", partial(BlockNet, blocks), Arm(recipe, **settings))
+def compared(
+    blocks: int, seeds: Sequence[int], epochs: float, out: Path, images: int | None = None
+) -> list[Row]:
+    """Every arm with a cosine on the teachers of a depth."""
+    first, *others = (known := arms())
+    recipes = {"plain": known[first]} | {name: known[name] for name in others}
+    found = tl.compare(
+        partial(BlockNet, 1), partial(seeded, blocks, images), recipes=recipes, seeds=seeds, budget=epochs,
+        loss="mse", schedule="cosine", out=out / f"search-teacher-{blocks}", resume=True, progress=False,
+    )  # fmt: skip
+    return [{"teacher": blocks} | row for row in table(found, first)]
 
 
 def run(
@@ -49,13 +66,7 @@ def run(
     """Every arm on ``seeds`` teachers of seven and nine blocks, none of them in Table 3."""
     del data
     numbers, length = range(FIRST, FIRST + (seeds or 1)), epochs or EPOCHS
-    rows = [
-        {"teacher": blocks} | row
-        for blocks in BLOCKS
-        for row in tried(
-            arms(), partial(seeded, blocks, images), numbers, length, out / f"search-teacher-{blocks}"
-        )
-    ]
+    rows = [row for blocks in BLOCKS for row in compared(blocks, numbers, length, out, images)]
     return {
         "title": "Tried on the teacher–student task",
         "source": "our own search",

@@ -1,11 +1,13 @@
 """The reproduction entries of neural lifting, on a few random images and teachers."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 from entry_modules import module_of
 
+import torchlift as tl
 from papers.common import arms
 from papers.neural_lifting import complexity, figure2, figure3, figure4, lenet, table2, table3
 from papers.our_searches import search_lenet_paper, search_text
@@ -51,7 +53,7 @@ def test_table2_has_the_paper_the_controls_and_ours_at_equal_cost(monkeypatch, t
 
 def test_what_was_tried_is_told_best_first(monkeypatch, tmp_path):
     result = entry("search_lenet_paper", monkeypatch, tmp_path, epochs=1)
-    plain = [row["validation"] for row in result["rows"] if row["arm"].startswith("plain")]
+    plain = [row["validation"]["mean"] for row in result["rows"] if row["arm"].startswith("plain")]
     assert plain == sorted(plain, reverse=True)
     assert len(result["rows"]) == sum(len(tried) for _, tried in search_lenet_paper.TRIED.values())
 
@@ -108,9 +110,11 @@ def test_search_text_takes_every_recipe_at_its_best_rate(monkeypatch, tmp_path):
     part = (x[:, :-1], x[:, 1:])
     monkeypatch.setattr(search_text, "load", lambda *_: Splits(part, part, part, "text"))
     monkeypatch.setattr(search_text, "MODELS", {"LSTM": lambda: CharLSTM(50, width=4, layers=1)})
-    few = [("plain", None, 0.1), ("plain", None, 1e-6), ("rotated", Rotated(stages=(1,), samples=8), 0.1)]
-    monkeypatch.setattr(search_text, "arms", lambda model: [search_text.arm(model, *one) for one in few])
+    adam, rotated = search_text.arms()["plain"]["plain, lr 0.012"].optimizer, Rotated(stages=(1,), samples=8)
+    plain = {f"plain, lr {lr:g}": tl.Arm(optimizer=partial(adam, lr=lr)) for lr in (0.1, 1e-6)}
+    few = {"plain": plain, "rotated": {"rotated, lr 0.1": tl.Arm(rotated, partial(adam, lr=0.1))}}
+    monkeypatch.setattr(search_text, "arms", lambda share: few)
     result = entry("search_text", monkeypatch, tmp_path, seeds=2)
     assert [row["arm"] for row in result["rows"]] == ["plain, lr 0.1", "rotated, lr 0.1"]
-    assert len(result["rates on the first seed"]) == 3
+    assert len(result["rates"]) == 3
     assert "rotated, lr 0.1" in result["finding"]
