@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchlift import files
 from torchlift.channels.copies import copied
 from torchlift.channels.example_inputs import check_plain
 from torchlift.channels.folding import NORM, fold_norms, plain_norms
@@ -28,6 +30,7 @@ from torchlift.core import matches, select
 from torchlift.core.weights import computed
 from torchlift.data.loading import load
 from torchlift.deploy.card import schema_card
+from torchlift.deploy.exporting import export
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.packed.trees import FORWARD, hooks
@@ -44,6 +47,7 @@ def compress(
     bytes: int | None = None,
     macs: float | None = None,
     latency: float | None = None,
+    integer: bool = False,
     bits: int | None = None,
     ratio: float | None = None,
     sparsity: float | None = None,
@@ -70,7 +74,10 @@ def compress(
     together:
     ``bytes`` of the file, ``macs`` of one sample, ``latency`` in milliseconds, ``bits`` of each weight,
     the ``ratio``
-    of channels to cut, the ``sparsity`` of the weights. Without any: as small as stays within 1 % of the
+    of channels to cut, the ``sparsity`` of the weights. ``integer=True``: the latency is that of 8-bit
+    integers in ONNX Runtime, one thread, which come before any cut; ``.export(path, integer=True)`` writes
+    that file (with ``out=``, ``model.onnx`` is there), and the card says under ``"integer"`` how fast it is.
+    Without any: as small as stays within 1 % of the
     outputs, or keeps an ``accuracy`` (or ``metric``) on ``valid``. Of a ``ratio``, each layer takes its share
     by what it costs the outputs, with no more channels, weights or MACs left than the same part of each layer
     would leave; ``allocate=False`` cuts the same part of each.
@@ -94,7 +101,9 @@ def compress(
     if valid is None and (accuracy is not None or metric is not None):
         name = "metric" if accuracy is None else "accuracy"
         raise TorchliftError(f"{name}= is measured on validation data: pass valid=(inputs, labels), too.")
-    targets = Targets(bytes, macs, latency, bits, ratio, sparsity or 0.0, group, accuracy, allocate)
+    if integer and bits is None and bytes is None:
+        bits = 8
+    targets = Targets(bytes, macs, latency, bits, ratio, sparsity or 0.0, group, accuracy, allocate, integer)
     foldable = where == "*" and not keep and self_contained(model)
     there = all(p.device == target_device for p in model.parameters())
     source_model = model if there else copied(model).to(target_device).eval()
@@ -129,7 +138,22 @@ def compress(
         plain = plain_norms(state.work, data.first(2), chosen)
         state = dataclasses.replace(state, work=plain)
     example = data.first(2) if example is None else example
-    return deliver(sweep, source_model, state, targets, sensitivity, example, score, before, folder, about)
+    done = deliver(sweep, source_model, state, targets, sensitivity, example, score, before, folder, about)
+    return with_integers(done, folder) if integer else done
+
+
+def with_integers(done: Compressed, folder: Path | None) -> Compressed:
+    """The card with what the integer file takes at one sample; with a folder, the file."""
+    example = done.calibration.first(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = (Path(scratch) if folder is None else folder) / "model.onnx"
+        done.card["integer"] = export(
+            done.model, example, path, integer=True, calibration=done.calibration
+        ).card
+    done.card["achieved"]["latency"] = done.card["integer"]["milliseconds"]
+    if folder is not None:
+        files.write(folder / "card.json", json.dumps(done.card, indent=2).encode())
+    return done
 
 
 def beside(about: Mapping[str, Any], targets: Targets) -> Targets:
