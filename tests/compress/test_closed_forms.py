@@ -13,7 +13,6 @@ from torchlift.compress.grid import (
     on_grid,
     steps_for,
     top_level,
-    upper_factor,
 )
 from torchlift.compress.moments import LayerMoments, add_gram
 from torchlift.compress.refit import LeastSquares, bias_for
@@ -143,10 +142,11 @@ def test_channels_go_greedily_by_the_cost_in_all_readers() -> None:
 
 def test_the_factor_is_upper_triangular_and_solves() -> None:
     quadratic = problem(*layer())
-    upper = upper_factor(quadratic.hessian[0])
-    torch.testing.assert_close(upper @ upper.T, quadratic.hessian[0])
+    factored = Factored.of(quadratic.hessian)
+    upper, order = factored.upper[0], factored.order[0]
+    torch.testing.assert_close(upper @ upper.T, quadratic.hessian[0][order][:, order])
     assert not upper.tril(-1).any()
-    torch.testing.assert_close(Factored.of(quadratic.hessian).solve(quadratic.linear), quadratic.solve())
+    torch.testing.assert_close(factored.solve(quadratic.linear), quadratic.solve())
 
 
 def test_each_column_of_the_pass_is_made_up_for_as_the_surgeon_would() -> None:
@@ -174,7 +174,7 @@ def test_blocks_of_columns_change_nothing() -> None:
         quadratic.solve(), Factored.of(quadratic.hessian), step=torch.full((2, 1), 0.5), bits=4
     )
     order = quadratic.hessian[0].diagonal().argsort(descending=True)
-    upper = torch.linalg.inv(upper_factor(quadratic.hessian[0][order][:, order]))
+    upper = torch.linalg.inv(Factored.of(quadratic.hessian).upper[0])
     value = quadratic.solve()[0][:, order].clone()
     for j in range(300):
         q = 0.5 * (value[:, j] / 0.5).round().clamp(-7, 7)

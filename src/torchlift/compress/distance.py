@@ -26,16 +26,22 @@ def prediction(result: Any) -> Tensor:
 
 def rows(result: Any) -> Tensor:
     """A model's output as rows of features."""
-    y = prediction(result).double()
+    y = prediction(result).to(torch.float64, copy=True)
     return y.reshape(-1, y.shape[-1]) if y.ndim > 1 else y[:, None]
+
+
+def square(y: Tensor) -> Tensor:
+    """Σ y², (1,)."""
+    return torch.linalg.vector_norm(y).square()[None]
 
 
 def output_error(original: nn.Module, other: nn.Module, batches: Iterable[Any]) -> float:
     """Σ ‖y − ŷ‖² / Σ ‖y − ȳ‖², summed over batches and processes."""
     total: Tensor | None = None
     for inputs in batches:
-        y, z = rows(run(original, inputs)), rows(run(other, inputs))
-        parts = [y.sum(0), y.square().sum()[None], (y - z).square().sum()[None], y.new_full((1,), len(y))]
+        y = rows(run(original, inputs))
+        parts = [y.sum(0), square(y), y.new_full((1,), len(y))]
+        parts.insert(2, square(y.sub_(rows(run(other, inputs)))))
         batch_sums = torch.cat(parts)
         total = batch_sums if total is None else total + batch_sums
     if total is None:

@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 
 BLOCK = 128
+PIECE = 2**18
+"""Entries of W that are worked on together: temporary copies of all of it would be many."""
+
 FRACTIONS = 48
 SWEEPS = 3
 """Sweeps over all columns after the pass."""
@@ -50,6 +53,12 @@ def steps_for(weight: Tensor, bits: int, importance: Tensor, group: int | None =
 
     ``weight`` (groups, r, n), ``importance`` (groups, n): the diagonal of H.
     """
+    some = max(1, PIECE // weight.shape[-1])
+    return torch.cat([steps_of(rows, bits, importance, group) for rows in weight.split(some, 1)], 1)
+
+
+def steps_of(weight: Tensor, bits: int, importance: Tensor, group: int | None) -> Tensor:
+    """The steps of some rows."""
     width = group or weight.shape[-1]
     w = weight.unflatten(-1, (-1, width))
     tiny = torch.finfo(weight.dtype).tiny
@@ -79,11 +88,6 @@ def inverse(step: Tensor) -> Tensor:
     return torch.where(step > 0, 1 / step, 0.0)
 
 
-def upper_factor(hessian: Tensor) -> Tensor:
-    """R, upper triangular, with R Rᵀ = H."""
-    return torch.linalg.cholesky(hessian.flip(-2, -1)).flip(-2, -1)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Factored:
     """H (groups, n, n), the order of its columns, and R in that order."""
@@ -96,7 +100,10 @@ class Factored:
     def of(cls, hessian: Tensor) -> "Factored":
         """The largest diagonal first."""
         order = hessian.diagonal(dim1=1, dim2=2).argsort(descending=True, stable=True)
-        return cls(hessian, order, upper_factor(ordered(ordered(hessian, order).mT, order).mT))
+        upper = torch.empty_like(hessian)
+        for own, whole, factor in zip(order.flip(1), hessian, upper, strict=True):
+            factor.copy_(torch.linalg.cholesky(whole[own][:, own]).flip(-2, -1))
+        return cls(hessian, order, upper)
 
     def solve(self, linear: Tensor) -> Tensor:
         """W = (H⁻¹ T)ᵀ (groups, r, n) of T (groups, n, r)."""
@@ -122,7 +129,8 @@ def feedback(
     """(Ŵ, kept): one pass over the columns of W (groups, r, n) with a grid, a mask, or both."""
     upper, columns = factored.upper, weight.shape[-1]
     w = ordered(weight.to(upper), factored.order)
-    s = None if step is None else ordered(step.to(w).expand(weight.shape), factored.order)
+    s = None if step is None else step.to(w).expand(*w.shape[:2], -1)
+    s = s if s is None or s.shape[-1] == 1 else ordered(s, factored.order)
     top = top_level(bits) if bits else 0
     kept = torch.ones(weight.shape, dtype=torch.bool, device=w.device)
     value, lost = torch.empty_like(w), torch.empty_like(w)
@@ -139,7 +147,7 @@ def feedback(
             kept[..., start:stop] = spared(block, diagonal, sparsity)
         mask, across = kept[..., start:stop].mT.to(w), (own / diagonal[..., None]).mT.contiguous()
         now = block.mT.contiguous()  # (groups, columns, r): a column's entries lie together
-        steps = mask if s is None else s[..., start:stop].mT.contiguous()
+        steps = mask if s is None else s.mT.expand(-1, columns, -1)[:, start:stop].contiguous()
         scale = mask if s is None else mask * inverse(steps)
         new = torch.empty_like(now)
         for j in range(size):
@@ -168,8 +176,10 @@ def refined(levels: Tensor, step: Tensor, hessian: Tensor, linear: Tensor) -> Te
     r)."""
     if step.shape[-1] > 1:
         return step
-    top = (levels * linear.mT).sum(-1, keepdim=True)
-    bottom = (levels @ hessian * levels).sum(-1, keepdim=True)
+    some = max(1, PIECE // levels.shape[-1])
+    pieces = zip(levels.split(some, 1), linear.split(some, 2), strict=True)
+    sums = [((own * t.mT).sum(-1), (own @ hessian * own).sum(-1)) for own, t in pieces]
+    top, bottom = (torch.cat(own, 1)[..., None] for own in zip(*sums, strict=True))
     better = torch.where(bottom > 0, top / bottom, step)
     return torch.where(better > 0, better, step)
 
@@ -224,12 +234,14 @@ def coordinate_sweep(
     Without ``bits`` nothing is rounded.
     """
     top = top_level(bits) if bits else 0
-    step = step.expand(levels.shape).mT.contiguous()  # (groups, n, r): a column's entries lie together
-    scale, levels = kept.mT * inverse(step), levels.mT.clone(memory_format=torch.contiguous_format)
+    columns = levels.shape[-1]
+    levels = levels.mT.clone(memory_format=torch.contiguous_format)  # (groups, n, r): columns lie together
+    scale = inverse(step.mT) if bool(kept.all()) else kept.mT * inverse(step.mT)
+    step, scale = step.mT.expand(levels.shape), scale.expand(levels.shape)
     value = step * levels
-    slope = linear - hessian @ value  # −½ ∂/∂W
-    for start in range(0, levels.shape[1], BLOCK):
-        stop = min(start + BLOCK, levels.shape[1])
+    slope = torch.baddbmm(linear, hessian, value, alpha=-1)  # −½ ∂/∂W
+    for start in range(0, columns, BLOCK):
+        stop = min(start + BLOCK, columns)
         own = hessian[:, start:stop, start:stop]
         across = own / own.diagonal(dim1=1, dim2=2)[..., None]
         best = value[:, start:stop] + slope[:, start:stop] / own.diagonal(dim1=1, dim2=2)[..., None]

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-DOUBLE = 1024
+DOUBLE = 512
 """Layers of at most so many inputs are summed in double precision."""
 
 STRIPES = 8

@@ -45,7 +45,7 @@ def sizes(done: Compressed) -> Bars:
     shown = [row.layer for row in done.rows if row.layer in weights]
     recorded = [records.get(name, Stored()) for name in shown]
     items = [Item(weights[n].detach(), r.step, r.kept) for n, r in zip(shown, recorded, strict=True)]
-    streams = [sum(map(len, write_items([item]).streams)) for item in items]
+    streams = [write_items([item], keep=False).size for item in items]
     return Bars([*shown, "all else"], {"bytes": [*map(float, streams), float(done.bytes - sum(streams))]})
 
 

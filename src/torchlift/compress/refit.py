@@ -12,6 +12,9 @@ from torchlift.compress.moments import LayerMoments
 
 DAMPING = 0.01
 
+PIECE = 2**18
+"""Entries of W whose error is summed together."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LeastSquares:
@@ -55,9 +58,14 @@ class LeastSquares:
 
     def error(self, weight: Tensor) -> Tensor:
         """‖Y − X̂Wᵀ‖² of each row, (groups, r)."""
-        weight = weight.to(self.hessian)
+        rows = max(1, PIECE // weight.shape[-1])
+        pieces = zip(weight.split(rows, 1), self.target.split(rows, 2), strict=True)
+        return (torch.cat([self.fit(w.to(self.hessian), t) for w, t in pieces], 1) + self.energy).clamp(min=0)
+
+    def fit(self, weight: Tensor, target: Tensor) -> Tensor:
+        """‖X̂Wᵀ‖² − 2 tr(W T) of some rows: (groups, rows)."""
         moved = (weight @ self.hessian * weight).sum(-1) - self.pull[:, None] * weight.square().sum(-1)
-        return (moved - 2 * (weight * self.target.mT).sum(-1) + self.energy).clamp(min=0)
+        return moved - 2 * (weight * target.mT).sum(-1)
 
     def relative(self, weight: Tensor) -> float:
         """‖Y − X̂Wᵀ‖² / ‖Y‖² over all rows."""

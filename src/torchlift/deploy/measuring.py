@@ -105,9 +105,9 @@ def file_size(model: nn.Module) -> int:
 def file_sizes(model: nn.Module, card: Mapping[str, Any] | None = None) -> tuple[int, int]:
     """Bytes of the packed file and the least that it must say; shared tensors count once."""
     content = file_contents(model, card)
-    written = tensors.write_items(content.items)
+    written = tensors.write_items(content.items, keep=False)
     fixed = FRONT.size + len(content.text) + SIZE
-    coded = len(zlib.compress(written.plan, 9)) + sum(map(len, written.streams))
+    coded = len(zlib.compress(written.plan, 9)) + written.size
     return fixed + coded, fixed + written.ideal
 
 

@@ -58,28 +58,31 @@ class Item:
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """Items, written down: the plan, the streams, and the least that they must take."""
+    """Items, written down: the plan, the streams or their sizes alone, and the least that they must take."""
 
     plan: bytes
     streams: list[bytes]
     ideal: int
+    size: int
 
 
-def write_items(items: Sequence[Item]) -> Written:
-    """All items, the same content once."""
-    plan, streams, ideal = ByteSink(), list[bytes](), 0.0
+def write_items(items: Sequence[Item], *, keep: bool = True) -> Written:
+    """All items, the same content once; without ``keep`` only sizes are kept of the streams."""
+    plan, streams, ideal, size = ByteSink(), list[bytes](), 0.0, 0
     plan.number(len(items))
     for batch in batches(items):
         drafts = [draft for draft in batch if isinstance(draft, Draft)]
         codes = iter(rans.encode_lanes([(draft.segments, draft.lanes) for draft in drafts]))
         for draft in batch:
             if isinstance(draft, Draft):
-                streams.append(draft.finish(plan, *next(codes)))
+                stream = draft.finish(plan, *next(codes))
+                size += len(stream)
+                streams += [stream] if keep else []
                 ideal += draft.form.ideal + (0.0 if draft.apart is None else draft.apart.ideal)
             else:
                 plan.number(len(NAMES))
                 plan.number(draft)
-    return Written(bytes(plan.data), streams, math.ceil(ideal))
+    return Written(bytes(plan.data), streams, math.ceil(ideal), size)
 
 
 def batches(items: Sequence[Item]) -> Iterator[list["Draft | int"]]:
