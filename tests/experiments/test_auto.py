@@ -231,6 +231,8 @@ def test_under_a_limit_on_the_file_the_winner_has_three_quarters(
 
     assert [trials(b, bytes=900) for b in (40, 15, 8)] == [10, 5, 4]
     assert [trials(b) for b in (40, 15, 8)] == [20, 7.5, 4]
+    plans = [plan_rungs(trials(budget, bytes=900), 9, 1 / auto_search.FEW) for budget in (400, 40, 21, 15, 8)]
+    assert [[rung.runs for rung in rungs] for rungs in plans] == [[5], [5], [5], [5], [4]]
 
 
 @pytest.mark.parametrize(
