@@ -112,8 +112,8 @@ class Replay:
         """One batch through a network: from the boundary it was kept at, keeping the outputs of another."""
         key = model is self.original, number
         digest = digest_of(inputs)
-        known, before = self.kept.get(key, (0, {}))
-        before = before if known == digest and boundary is not None else {}
+        earlier, before = self.kept.get(key, (0, {}))
+        before = before if earlier == digest and boundary is not None else {}
         if boundary is None or (before and boundary == self.boundary):
             with replaying(model, before):
                 yield

@@ -87,7 +87,7 @@ def compare(
     settings = {"keep": "best"} | settings | {"optimizer": named_optimizer(settings.get("optimizer", ADAMW))}
     data = train if valid is None and test is None else (train, valid, test)
     setup = Setup(make, data, settings | {"equal_cost": True})
-    if any(part is None for part in setup.parts(numbers[0])):
+    if any(data is None for data in setup.parts(numbers[0])):
         raise TorchliftError("compare needs training, validation and test data: it chooses by the second.")
     labels = listed(recipes)
     check_arms(setup, by_name(labels), numbers[0])

@@ -161,9 +161,9 @@ class Candidate:
     def __call__(self) -> float:
         """Its metric, the more the better; −∞ where it diverges, or has a step that the budget cannot pay."""
         key = "" if self.journal is None else self.key()
-        known = {} if self.journal is None else {row["key"]: row["value"] for row in self.journal.read()}
-        if key in known:
-            return known[key]
+        recorded = {} if self.journal is None else {row["key"]: row["value"] for row in self.journal.read()}
+        if key in recorded:
+            return recorded[key]
         try:
             result = self.setup.run(self.arm, self.seed, epochs=self.epochs, progress=False)
             score = result.scores["valid"]
@@ -180,7 +180,7 @@ class Candidate:
         settings = self.arm.merged(self.setup.settings) | {"epochs": self.epochs, "seed": self.seed}
         model = describe_model(self.setup.model(self.arm, self.seed))
         batch = int(settings.get("batch_size", 128))
-        data = [describe_data(source(part, batch)) for part in self.setup.parts(self.seed)[:2]]
+        data = [describe_data(source(samples, batch)) for samples in self.setup.parts(self.seed)[:2]]
         text = json.dumps([self.name, as_toml_value(settings), model, data], sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
