@@ -3,6 +3,8 @@
 No other device is here: ``meta`` stands in, with zeros for what is read back.
 """
 
+from functools import wraps
+
 import pytest
 import torch
 from entry_modules import module_of
@@ -51,6 +53,7 @@ def tiny(name, folder=None, seed=0):
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_a_device_reaches_fit(name, monkeypatch, tmp_path):
+    @wraps(tl.fit)
     def fit(model, *data, **settings):
         raise Passed(settings["device"])
 
