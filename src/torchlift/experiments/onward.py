@@ -9,7 +9,7 @@ from torchlift.core import Fit, Lift, Task
 from torchlift.core.stored import forget
 from torchlift.errors import TorchliftError
 from torchlift.experiments.compressing import Compressing
-from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
+from torchlift.methods.recipe import OneLift, Recipe, RecipeLike, as_recipe
 from torchlift.recipes import Chain, ChannelPruning, LayerPruning, MagnitudePruning, Plain, Pooled, Smol
 
 CUTS = ChannelPruning, LayerPruning, Pooled
@@ -39,15 +39,17 @@ def rest_of(recipe: RecipeLike | Lift | None) -> Recipe | None:
 
     Of a chain, every stage but the cuts: better training goes on, then what makes the weights small.
     """
-    stages = list(recipe.recipes.values()) if isinstance(recipe, Chain) else [recipe]
+    stages = list(recipe.recipes.values()) if isinstance(recipe, Chain) else [as_recipe(recipe)]
     left = [stage for stage in stages if not isinstance(stage, CUTS)]
     if not all(map(goes_on, left)):
         return None
     return Chain(left) if len(left) > 1 else as_recipe(next(iter(left), None))
 
 
-def goes_on(stage: RecipeLike | Lift | None) -> bool:
+def goes_on(stage: RecipeLike | Lift) -> bool:
     """Whether a stage trains on from any weights, and keeps what they have learned."""
+    if isinstance(stage, OneLift):
+        return stage.lift.preserving
     if isinstance(stage, Lift):
         return stage.preserving
     if isinstance(stage, Compressing):
