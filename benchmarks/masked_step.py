@@ -7,7 +7,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -47,17 +47,12 @@ def interleaved(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
     return times
 
 
-def measure(model: nn.Module, batch: int, rounds: int, masks: dict[str, SoftMask]) -> dict[str, object]:
-    """Ratios of masked to dense steps: the median over rounds of paired ratios, and the quartiles."""
-    torch.manual_seed(0)
-    data = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
-    task = Task(model)
-    steps = {"dense": stepper(task, data)}
-    steps |= {name: stepper(mask.lift(task), data) for name, mask in masks.items()}
+def to_dense(steps: dict[str, Step], rounds: int) -> dict[str, object]:
+    """Each step's time over that of the dense one: of medians, and the quartiles of paired ratios."""
     times = interleaved(steps, rounds)
     dense = times["dense"]
     rows: dict[str, object] = {"dense_ms": 1e3 * statistics.median(dense)}
-    for name in masks:
+    for name in list(steps)[1:]:
         ratios = sorted(a / b for a, b in zip(times[name], dense, strict=True))
         quarter = len(ratios) // 4
         rows[name] = {
@@ -65,6 +60,24 @@ def measure(model: nn.Module, batch: int, rounds: int, masks: dict[str, SoftMask
             "paired_quartiles": [round(ratios[quarter], 4), round(ratios[-1 - quarter], 4)],
         }
     return rows
+
+
+def measure(model: nn.Module, batch: int, rounds: int, masks: dict[str, SoftMask]) -> dict[str, object]:
+    """Ratios of masked to dense steps: the median over rounds of paired ratios, and the quartiles."""
+    torch.manual_seed(0)
+    data = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
+    task = Task(model)
+    steps = {"dense": stepper(task, data)}
+    steps |= {name: stepper(mask.lift(task), data) for name, mask in masks.items()}
+    return to_dense(steps, rounds)
+
+
+def write(result: Mapping[str, object], out: Path | None) -> None:
+    """Print a result, and keep it."""
+    text = json.dumps(result, indent=1)
+    print(text)
+    if out is not None:
+        out.write_text(text + "\n")
 
 
 def main() -> None:
@@ -82,10 +95,7 @@ def main() -> None:
         "LeNet-5": measure(LeNet5(), args.batch, args.rounds, masks),
         "ResNet-20": measure(resnet(20), args.batch, max(5, args.rounds // 4), masks),
     }  # fmt: skip
-    text = json.dumps(result, indent=1)
-    print(text)
-    if args.out:
-        args.out.write_text(text + "\n")
+    write(result, args.out)
 
 
 if __name__ == "__main__":

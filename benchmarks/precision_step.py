@@ -4,23 +4,18 @@ python benchmarks/precision_step.py --out benchmarks/results/precision_step.json
 """
 
 import argparse
-import json
-import statistics
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from masked_step import Step, to_dense, write
 from torchlift.core import Problem, Task, constrained
 from torchlift.lifts import Average, KeepGrid, Precision
 from torchlift.methods.precision.keep_grid import finalize
 from torchlift.models import MLP, LeNet5, resnet
 from torchlift.train import Settings
-
-Step = Callable[[], None]
 
 
 def stepper(problem: Problem, batch: tuple[Tensor, Tensor]) -> Step:
@@ -39,18 +34,6 @@ def stepper(problem: Problem, batch: tuple[Tensor, Tensor]) -> Step:
     return step
 
 
-def interleaved(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
-    """Process time of each step, taking turns."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(rounds + 3):
-        for name, step in steps.items():
-            start = time.process_time()
-            step()
-            if number >= 3:
-                times[name].append(time.process_time() - start)
-    return times
-
-
 def measure(
     model: nn.Module, batch: int, rounds: int, shape: tuple[int, ...] = (3, 32, 32)
 ) -> dict[str, object]:
@@ -67,17 +50,7 @@ def measure(
     if not any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules()):
         problems["average"] = Average().lift(task)
     steps = {"dense": stepper(task, data)} | {name: stepper(p, data) for name, p in problems.items()}
-    times = interleaved(steps, rounds)
-    dense = times["dense"]
-    rows: dict[str, object] = {"dense_ms": 1e3 * statistics.median(dense)}
-    for name in problems:
-        ratios = sorted(a / b for a, b in zip(times[name], dense, strict=True))
-        quarter = len(ratios) // 4
-        rows[name] = {
-            "ratio": round(statistics.median(times[name]) / statistics.median(dense), 4),
-            "paired_quartiles": [round(ratios[quarter], 4), round(ratios[-1 - quarter], 4)],
-        }
-    return rows
+    return to_dense(steps, rounds)
 
 
 def main() -> None:
@@ -96,10 +69,7 @@ def main() -> None:
         "LeNet-5": measure(LeNet5(), args.batch, args.rounds),
         "ResNet-20": measure(resnet(20), args.batch, max(5, args.rounds // 6)),
     }  # fmt: skip
-    text = json.dumps(result, indent=1)
-    print(text)
-    if args.out:
-        args.out.write_text(text + "\n")
+    write(result, args.out)
 
 
 if __name__ == "__main__":
