@@ -124,7 +124,7 @@ def test_the_best_candidate_of_a_label_goes_into_the_table(tmp_path: Path) -> No
     for number, seed in enumerate((3, 4)):
         again = setup.run(arms[best], seed)
         assert made.scores("plain")[number] == again.scores["test"].metric
-    assert "seed 7, 8, outside the table: 3 trials each" in made.table()
+    assert "seed 7, 8, outside the table: 1 or 3 trials each" in made.table()
     lines = (tmp_path / "candidates.jsonl").read_text()
     assert numbers(tl.compare(model, seeded, resume=True, **settings)) == numbers(made)
     assert (tmp_path / "candidates.jsonl").read_text() == lines, "finished trials are read"
