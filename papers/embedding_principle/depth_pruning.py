@@ -159,7 +159,8 @@ def run(
         "title": "Figure 8: MNIST, ten hidden layers pruned to five: by linearity, removal and CKA",
         "source": f"{SOURCE}, section 5.4 and Figure 8",
         "finding": f"layers of ten that end above 0.99: {linear} (paper 5); "
-        f"with Adam merged to five {deep['test accuracy']['mean']:.2f} → {merged['test accuracy']['mean']:.2f} % "
+        f"with Adam merged to five {deep['test accuracy']['mean']:.2f} → "
+        f"{merged['test accuracy']['mean']:.2f} % "
         f"(paper 95.4 → 95.27 %), the same class on {merged['agreement']['mean']:.2f} % (paper 98.54 %); "
         f"with SGD as printed the network ends at {printed['test accuracy']['mean']:.1f} %",
         "scale": f"{len(splits.train[0]):,} training images, {epochs or PUBLISHED.epochs:g} epochs deep, "
