@@ -7,7 +7,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE # every process would compile the library anew
 
-.PHONY: demo test nightly fuzz lint format docs wheel bench clean
+.PHONY: demo test nightly entries fuzz lint format docs wheel bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "torchlift needs Python 3.11 or newer")'
@@ -24,6 +24,9 @@ test: $(STAMP)  ## all tests, docs examples included; the same in every run
 
 nightly: $(STAMP)  ## the long tests of tests/nightly.txt: entries of papers, kills and processes for every recipe
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m nightly
+
+entries: $(STAMP)  ## every reproduction at 200 images (fewer for the largest networks) and one epoch; goes on where it stopped
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/every_entry.py --limit 600
 
 fuzz: $(STAMP)  ## the same properties on fresh random examples, and every odd model with every recipe
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) -m "hypothesis or fuzz" --hypothesis-profile=fuzz

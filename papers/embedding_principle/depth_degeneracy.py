@@ -131,10 +131,9 @@ def run(
     seeds: int | None = None,
     epochs: float | None = None,
     images: int | None = None,
-    device: str | None = None,
 ) -> dict[str, Any]:
     """One curve and Iris; the paper's 100 similarity transformations."""
-    del data, epochs, images, device  # critical points are found to rounding, in float64
+    del data, epochs, images  # critical points are found to rounding, in float64
     torch.set_num_threads(1)
     numbers, similarities = range(seeds or 6), SIMILARITIES
     cells = Cells(Path(out) / "depth_degeneracy" / f"cells-{similarities}.jsonl")

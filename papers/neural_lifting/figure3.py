@@ -17,10 +17,9 @@ def run(
     seeds: int | None = None,
     epochs: float | None = None,
     images: int | None = None,
-    device: str | None = None,
 ) -> Row:
     """Each input from 0 to 1, the others at 1/2; nothing is trained, ``images`` are points of a curve."""
-    del out, data, epochs, device
+    del out, data, epochs
     numbers, points = range(seeds or TEACHERS), max(5, images or POINTS)
     x = torch.linspace(0, 1, points, dtype=torch.float64)
     lines = torch.full((INPUTS, points, INPUTS), AT, dtype=torch.float64)

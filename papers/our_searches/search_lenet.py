@@ -35,10 +35,8 @@ def run(
     seeds: int | None = None,
     epochs: float | None = None,
     images: int | None = None,
-    device: str | None = None,
 ) -> Row:
     """Every arm on ``seeds`` seeds; 4 plain epochs unless given."""
-    del device
     numbers, length = range(seeds or 1), epochs or FAST_EPOCHS
     splits = few(load("cifar10", data), images)
     place = out / f"search-lenet-{length:g}-{len(splits.train[0])}"

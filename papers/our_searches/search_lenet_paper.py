@@ -42,10 +42,9 @@ def run(
     seeds: int | None = None,
     epochs: float | None = None,
     images: int | None = None,
-    device: str | None = None,
 ) -> Row:
     """Every setting on one seed; 25 plain epochs unless given."""
-    del seeds, device
+    del seeds
     length, splits = epochs or 25.0, few(load("cifar10", data), images)
     place = out / f"search-lenet-paper-{length:g}-{len(splits.train[0])}"
     first, *others = (known := arms())

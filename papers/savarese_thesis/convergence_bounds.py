@@ -71,10 +71,9 @@ def run(
     seeds: int | None = None,
     epochs: float | None = None,
     images: int | None = None,
-    device: str | None = None,
 ) -> Row:
     """Runs of growing length; ``epochs`` are the steps of the longest."""
-    del out, data, images, device
+    del out, data, images
     longest = max(160, round(epochs or LENGTHS[-1]))
     lengths = [max(10, longest * length // LENGTHS[-1]) for length in LENGTHS]
     numbers = range(seeds or 3)

@@ -33,10 +33,9 @@ def run(
     seeds: int | None = None,
     epochs: float | None = None,
     images: int | None = None,
-    device: str | None = None,
 ) -> dict[str, Any]:
     """All methods from four starts; ``epochs`` are steps, a million unless given."""
-    del data, images, device
+    del data, images
     numbers = range(seeds or 5)
     steps = max(100, round(epochs or PAPER_STEPS))
     cells = Cells(out / "delayed-adam" / f"cells-{steps}-{len(numbers)}.jsonl")
