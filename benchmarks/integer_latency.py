@@ -333,11 +333,11 @@ def summary(result: dict[str, Any]) -> str:
     ]
     busy = f" of a load of {min(loads):g} to {max(loads):g}" if loads else " busy with other work"
     calls = "One run" if "command" in result else "Several runs"
+    where = f"{calls}, one seed, a machine{busy}, {'with' if result['vnni'] else 'without'} VNNI."
     return (
         f"Alone, int8 takes {min(whole):.2f} to {max(whole):.2f} of onnxruntime's time and loses {alone:.2f} "
-        f"points at most; with half of the channels cut it takes {min(cut):.2f} to {max(cut):.2f}. Three tenths "
-        f"cut, and int8, lose {small:.2f} points at most after polishing. {calls}, one seed, a machine{busy}, "
-        f"{'with' if result['vnni'] else 'without'} VNNI."
+        f"points at most; with half of the channels cut it takes {min(cut):.2f} to {max(cut):.2f}. "
+        f"Three tenths cut, and int8, lose {small:.2f} points at most after polishing. {where}"
     )
 
 
