@@ -89,6 +89,7 @@ def recipes(layer: str) -> dict[str, Recipe | Lift]:
         "pooled": Pooled(),
         "chain": Chain({"norm": Normalize(), "prune": MagnitudePruning(sparsity=0.4)}),
         "lift, then bits": Chain(Normalize(), Smol(bits=3.0)),
+        "lift, then mask": Chain(Normalize(), SoftMask(s_init=0.1)),
         "lift then tune": LiftThenTune(SoftMask(s_init=0.1)),
         "expand": Expand(),
         "normalize": Normalize(),
@@ -136,6 +137,8 @@ ONCE_WRONG = [
     ("Complex", "plain"),
     ("weight_norm", "sparsification"),
     *((model, "lift, then bits") for model in ("old_weight_norm", "weight_norm", "listed_twice", "frozen")),
+    ("Checkpointed", "lift, then bits"),
+    ("Checkpointed", "lift, then mask"),
     ("MixedDtypes", "sharing"),
     ("MixedDtypes", "channels"),
 ]

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchlift.core import Batch, Fit, Problem, Supervised, Task, named, nodes
+from torchlift.core import Batch, Fit, Lift, Problem, Supervised, Task, WeightLift, named, nodes
 from torchlift.core.node import Coordinate, lift_coordinates
 from torchlift.core.selection import Groups, check_globs, reaches
+from torchlift.core.weights import weights_in_place
 from torchlift.errors import DataError, SelectionError, TorchliftError
 from torchlift.loss import evaluating, output, split
 from torchlift.methods.recipe import Recipe
@@ -198,6 +199,20 @@ def check_accepted(recipe: Recipe, task: Task, data: Source, seed: int) -> None:
             reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     if reason is not None:
         raise SelectionError(f"{recipe.name} is not for this model: {reason}")
+    check_later_lifts(list(recipe.lifts() or ()), task, data, seed)
+
+
+def check_later_lifts(lifts: list[Lift], task: Task, data: Source, seed: int) -> None:
+    """Try a step with the lifted weights of later stages; the first stage's own first step is tried in time."""
+    for lift in (lift for lift in lifts[1:] if isinstance(lift, WeightLift)):
+        with rng.scope(seed), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                lifted = lift.lift(copy.deepcopy(task), DryRun(data, 1))
+            except TorchliftError:
+                continue  # it is for what the stages before it leave
+            with weights_in_place():
+                lifted.train()(few_samples(data, next(task.parameters()).device)).backward()
 
 
 def check_groups(
