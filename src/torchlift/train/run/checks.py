@@ -203,7 +203,7 @@ def check_accepted(recipe: Recipe, task: Task, data: Source, seed: int) -> None:
 
 
 def check_later_lifts(lifts: list[Lift], task: Task, data: Source, seed: int) -> None:
-    """Try a step with the lifted weights of later stages; the first stage's own first step is tried in time."""
+    """Try a step with the weights that later stages lift; the first stage tries its own in time."""
     for lift in (lift for lift in lifts[1:] if isinstance(lift, WeightLift)):
         with rng.scope(seed), warnings.catch_warnings():
             warnings.simplefilter("ignore")
