@@ -24,11 +24,11 @@ Cells = dict[str, dict[str, list[dict[str, Any]]]]
 
 def by_network(record: Mapping[str, Any]) -> Cells:
     """{network: {method: cells of all seeds}}."""
-    found: Cells = {}
+    cells: Cells = {}
     for key, cell in record["cells"].items():
         network, _, method = key.split("; ")
-        found.setdefault(network, {}).setdefault(method, []).append(cell)
-    return found
+        cells.setdefault(network, {}).setdefault(method, []).append(cell)
+    return cells
 
 
 def mean(cells: list[dict[str, Any]], key: str) -> float:
@@ -36,7 +36,7 @@ def mean(cells: list[dict[str, Any]], key: str) -> float:
     return statistics.mean(cell[key] for cell in cells)
 
 
-def known(methods: Mapping[str, list[dict[str, Any]]]) -> dict[str, tuple[float, float, float]]:
+def measured(methods: Mapping[str, list[dict[str, Any]]]) -> dict[str, tuple[float, float, float]]:
     """{method: bytes, accuracy, its spread} of those that took the network."""
     return {
         name: (mean(cells, "bytes"), mean(cells, "accuracy"), spread(cells))
@@ -57,7 +57,7 @@ def family(method: str) -> str:
 
 def by_bytes(network: str, methods: Mapping[str, list[dict[str, Any]]]) -> Scatter:
     """Accuracy against bytes."""
-    rows, points = known(methods), list[Points]()
+    rows, points = measured(methods), list[Points]()
     for name in FAMILIES:
         own = {label: row for label, row in rows.items() if family(label) == name}
         if own:
@@ -170,7 +170,7 @@ def rivals(record: Mapping[str, Any]) -> str:
         text += f"### {network}, {seeds} seed{'s' if seeds > 1 else ''}, {tested:,} test samples\n\n"
         text += "| | bytes | accuracy, % | same answer as the original, % | ours less this | by |\n"
         text += "|---|---|---|---|---|---|\n"
-        for label, (size, right, apart) in sorted(known(methods).items(), key=lambda one: one[1][0]):
+        for label, (size, right, apart) in sorted(measured(methods).items(), key=lambda one: one[1][0]):
             gap = row["rivals"].get(label)
             about = f"{right:.1f} ± {apart:.1f}" if seeds > 1 else f"{right:.1f}"
             by = "; ".join(dict.fromkeys((gap or {}).get("ours", ())))
@@ -188,22 +188,15 @@ def rivals(record: Mapping[str, Any]) -> str:
 
 def pitch(record: Mapping[str, Any]) -> str:
     """The table of the pitch tracker."""
-    if "original" not in record:  # of an earlier version of the benchmark, with the figures of one set
-        sets = {"original": record["original, five test sets, %"]}
-        sets |= {key: case.get("five test sets, %", []) for key, case in record["cases"].items()}
-    else:
-        rows = {"original": record["original"], **record["cases"]}
-        sets = {key: row["each set, %"] for key, row in rows.items()}
-    text = "\n| | within 50 cents | each set of 500 | file |\n|---|---|---|---|\n"
-    for key, each in sets.items():
-        case = record["cases"].get(key, {})
-        name = key.partition(";")[0] if case else "as published"
-        name += " (recorded with an earlier version)" if "recorded" in case else ""
-        mean = statistics.mean(each) if each else case["within 50 cents, %"]
-        error = (mean * (100 - mean) / (500 * max(len(each), 1))) ** 0.5
-        reach = f"{min(each)} to {max(each)} %" if each else ""
-        size = f"{case['bytes'] / 1000:,.0f} kB" if case else "1,946 kB of floats"
-        text += f"| {name} | {mean:.1f} ± {error:.1f} % | {reach} | {size} |\n"
+    text = "\n| | within 50 cents | each set of 500 | file | CPU s |\n|---|---|---|---|---|\n"
+    for key, row in {"as published": record["original"], **record["cases"]}.items():
+        each, seconds = row["each set, %"], row.get("CPU seconds")
+        text += (
+            f"| {key.partition(';')[0]} | {row['within 50 cents, %']:.1f} ± {row['standard error, %']:.1f} % "
+        )
+        text += f"| {min(each)} to {max(each)} % "
+        text += f"| {row['bytes'] / 1000:,.0f} kB | " if "bytes" in row else "| 1,946 kB of floats | "
+        text += "|\n" if seconds is None else f"{'+' if 'solved' in row else ''}{seconds:.0f} |\n"
     return text + "\n"
 
 
@@ -224,11 +217,11 @@ PARTS: tuple[tuple[str, str, Path, Callable[[Mapping[str, Any]], str]], ...] = (
 
 def pages() -> dict[Path, str]:
     """What each page says by the records."""
-    found: dict[Path, str] = {}
+    texts: dict[Path, str] = {}
     for name, mark, page, said in PARTS:
         record = json.loads((RESULTS / f"{name}.json").read_text())
-        found[page] = filled(page.read_text(), mark, said(record))
-    return found
+        texts[page] = filled(page.read_text(), mark, said(record))
+    return texts
 
 
 def main() -> None:
