@@ -55,8 +55,8 @@ def measure(
     shared: Row = {"keep": "best"} | ({} if device is None else {"device": device})
     shared |= {} if budget is None else {"epochs": budget, "equal_cost": True}
     setup = Setup(entry.make, (data.train, data.valid, data.test), shared)
-    place = out / f"{entry.name.replace(' ', '-').replace('/', '-')}-{seed}"
-    result = setup.run(entry.arm, seed, place, resume=True, progress=False)
+    folder = out / f"{entry.name.replace(' ', '-').replace('/', '-')}-{seed}"
+    result = setup.run(entry.arm, seed, folder, resume=True, progress=False)
     scores = result.scores
     params = sum(p.numel() for p in result.model.parameters())
     return Measured(
@@ -100,8 +100,8 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 def difference(mine: Sequence[float], control: Sequence[float]) -> dict[str, float]:
     """The paired difference, seed by seed, with its 95 % interval and the number of wins."""
-    found = paired([a - b for a, b in zip(mine, control, strict=True)])
-    return {"mean": found.mean, "low": found.low, "high": found.high, "wins": found.wins}
+    gap = paired([a - b for a, b in zip(mine, control, strict=True)])
+    return {"mean": gap.mean, "low": gap.low, "high": gap.high, "wins": gap.wins}
 
 
 def machine() -> dict[str, Any]:

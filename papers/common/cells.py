@@ -18,14 +18,14 @@ class Cells:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.journal = Journal(path)
-        self.known: dict[str, Any] = {cell["key"]: cell["value"] for cell in self.journal.read()}
+        self.values: dict[str, Any] = {cell["key"]: cell["value"] for cell in self.journal.read()}
 
     def get(self, key: str, compute: Callable[[], Any]) -> Any:
         """The value under ``key``, computed and written down if it is new."""
-        if key not in self.known:
-            self.known[key] = compute()
-            self.journal.append({"key": key, "value": self.known[key]})
-        return self.known[key]
+        if key not in self.values:
+            self.values[key] = compute()
+            self.journal.append({"key": key, "value": self.values[key]})
+        return self.values[key]
 
     def all(self, jobs: Jobs) -> list[Any]:
         """The values of all keys, in their order; what is new is shared by --jobs or --executor.
@@ -33,12 +33,12 @@ class Cells:
         The new jobs go into one file, for they share their data; a worker takes them out of it by their keys
         and writes what it has finished into the journal.
         """
-        new = {key: compute for key, compute in jobs.items() if key not in self.known}
+        new = {key: compute for key, compute in jobs.items() if key not in self.values}
         if current(None) is not None and new:
             journal = self.journal.path.resolve()
             file = journal.with_suffix(".jobs")
             file.write_bytes(as_bytes(new))
-            self.known |= zip(new, run_all(partial(finished, journal, file), new), strict=True)
+            self.values |= zip(new, run_all(partial(finished, journal, file), new), strict=True)
             file.unlink()
         return [self.get(key, compute) for key, compute in jobs.items()]
 

@@ -65,16 +65,16 @@ class Protocol:
 
     def settings(self, arm: str) -> dict[str, Any]:
         """What an arm passes to ``fit``."""
-        known = dict(self.arms[arm])
-        name = known.pop("optimizer", None)
-        options = {key: known.pop(key) for key in OPTIONS if key in known}
+        settings = dict(self.arms[arm])
+        name = settings.pop("optimizer", None)
+        options = {key: settings.pop(key) for key in OPTIONS if key in settings}
         chosen: dict[str, Any] = {} if name is None else {"optimizer": partial(OPTIMIZERS[name], **options)}
-        epochs = known.pop("epochs", self.epochs)
-        if isinstance(drops := known.get("schedule"), Mapping):
-            known["schedule"] = Drops(tuple(at / epochs for at in drops["at"]), drops["factor"])
-        if known.pop("augment", None):
-            known["augment"] = crop_flip
-        return chosen | known
+        epochs = settings.pop("epochs", self.epochs)
+        if isinstance(drops := settings.get("schedule"), Mapping):
+            settings["schedule"] = Drops(tuple(at / epochs for at in drops["at"]), drops["factor"])
+        if settings.pop("augment", None):
+            settings["augment"] = crop_flip
+        return chosen | settings
 
     def length(self, arm: str, epochs: float | None) -> float:
         """Epochs of an arm where the protocol's own are cut to ``epochs``."""
@@ -98,11 +98,11 @@ class Drops:
 def protocols(source: str, papers: Path = PAPERS) -> dict[str, Protocol]:
     """All blocks of a source by their names."""
     blocks = tomllib.loads((papers / source / "protocols.toml").read_text())["result"]
-    found = [Protocol(source, **block) for block in blocks]
-    names = [one.id for one in found]
+    results = [Protocol(source, **block) for block in blocks]
+    names = [one.id for one in results]
     if len(set(names)) < len(names):
         raise ValueError(f"papers/{source}/protocols.toml: two blocks have the same id")
-    return dict(zip(names, found, strict=True))
+    return dict(zip(names, results, strict=True))
 
 
 def protocol(source: str, name: str) -> Protocol:

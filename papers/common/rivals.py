@@ -81,25 +81,25 @@ class Place:
         return logs | {key: math.exp(logs[key]) for key in ("mean", "low", "high")}
 
 
-def table(place: Place, price: str, comparison: tl.Comparison) -> list[Row]:
+def table(task: Place, price: str, comparison: tl.Comparison) -> list[Row]:
     """A row for the best rival, the best lift and plain AdamW, with the difference to the rival."""
-    control, names = place.scores(comparison, RIVAL), {best(comparison, RIVAL): RIVAL}
+    control, names = task.scores(comparison, RIVAL), {best(comparison, RIVAL): RIVAL}
     for label in (LIFT, PLAIN):
         names.setdefault(best(comparison, label), label)
     rows: list[Row] = []
     for name, label in names.items():
-        runs, scores = comparison.results[label], place.scores(comparison, label)
-        gap = None if label == RIVAL else place.gap(scores, control)
-        wins = sum((a > b) if place.accuracy else (a < b) for a, b in zip(scores, control, strict=True))
+        runs, scores = comparison.results[label], task.scores(comparison, label)
+        gap = None if label == RIVAL else task.gap(scores, control)
+        wins = sum((a > b) if task.accuracy else (a < b) for a, b in zip(scores, control, strict=True))
         rows.append(
             {
-                "task": place.name,
+                "task": task.name,
                 "price": price,
                 "way": name,
                 "test": spread(scores),
                 "to the best rival": None if gap is None else {k: gap[k] for k in ("mean", "low", "high")},
                 "wins": None if gap is None else f"{wins} of {len(runs)}",
-                "verdict": "" if gap is None else verdict(place, gap),
+                "verdict": "" if gap is None else verdict(task, gap),
                 "cost": statistics.fmean(run.cost for run in runs),
                 "seconds": statistics.fmean(run.seconds for run in runs),
                 "per seed": scores,
@@ -113,11 +113,11 @@ def best(comparison: tl.Comparison, label: str) -> str:
     return comparison.tuning[label].values["arm"]
 
 
-def verdict(place: Place, gap: Row) -> str:
+def verdict(task: Place, gap: Row) -> str:
     """Better, worse, or within noise, by the paired interval."""
-    even = 1.0 if place.ratio else 0.0
+    even = 1.0 if task.ratio else 0.0
     above, below = gap["low"] > even, gap["high"] < even
-    return "better" if (above if place.accuracy else below) else "worse" if above or below else "within noise"
+    return "better" if (above if task.accuracy else below) else "worse" if above or below else "within noise"
 
 
 def ranked(comparison: tl.Comparison, label: str) -> dict[str, float]:
@@ -162,7 +162,7 @@ def way(optimizer: str, options: Mapping[str, Any], lift: str = "", recipe: Any 
 
 def entry(
     out: Path,
-    place: Place,
+    task: Place,
     rivals: Arms,
     lifts: Arms,
     tuning: Sequence[int],
@@ -172,24 +172,24 @@ def entry(
 ) -> Row:
     """What ``torchlift reproduce`` prints and writes of a contest."""
     if len(lifts) > len(rivals):
-        raise ValueError(f"{place.name}: {len(lifts)} trials of lifts and {len(rivals)} of rivals")
-    rivals, lifts = fewer(rivals, place.share), fewer(lifts, place.share)
-    counts, tuning = (len(rivals), len(lifts)), thinned(tuning, place.share)
+        raise ValueError(f"{task.name}: {len(lifts)} trials of lifts and {len(rivals)} of rivals")
+    rivals, lifts = fewer(rivals, task.share), fewer(lifts, task.share)
+    counts, tuning = (len(rivals), len(lifts)), thinned(tuning, task.share)
     torch.set_num_threads(1)  # one core for every way: seconds mean the same
-    splits = place.data(seeds[0]) if callable(place.data) else place.data
-    folder = out / f"{place.name}-{place.budget:g}-{len(splits.train[0])}"
+    splits = task.data(seeds[0]) if callable(task.data) else task.data
+    folder = out / f"{task.name}-{task.budget:g}-{len(splits.train[0])}"
     rows: list[Row] = []
     trials: list[Row] = []
     for price in PRICES:
         plain = {name: arm for name, arm in rivals.items() if kind(name) == "AdamW"}
         labels = {PLAIN: plain, RIVAL: rivals, LIFT: lifts}
-        comparison = place.compare(price, folder, labels, seeds=seeds, tuning_seeds=tuning)
-        rows += table(place, price, comparison)
-        sign = 1.0 if place.accuracy else -1.0
+        comparison = task.compare(price, folder, labels, seeds=seeds, tuning_seeds=tuning)
+        rows += table(task, price, comparison)
+        sign = 1.0 if task.accuracy else -1.0
         trials += [
-            {"task": place.name, "price": price, "way": name, "validation": sign * value}
+            {"task": task.name, "price": price, "way": name, "validation": sign * value}
             if value > -math.inf
-            else {"task": place.name, "price": price, "way": name, "validation": None, "reason": "no end"}
+            else {"task": task.name, "price": price, "way": name, "validation": None, "reason": "no end"}
             for label in (RIVAL, LIFT)
             for name, value in ranked(comparison, label).items()
         ]
@@ -197,7 +197,7 @@ def entry(
     return {
         "title": title,
         "source": "our own search",
-        "finding": "; ".join(told(place, rows, price) for price in PRICES) + ".",
+        "finding": "; ".join(sentence(task, rows, price) for price in PRICES) + ".",
         "scale": scale,
         "seeds": list(seeds),
         "tuning seeds": list(tuning),
@@ -214,12 +214,12 @@ def entry(
     }
 
 
-def told(place: Place, rows: Sequence[Row], price: str) -> str:
+def sentence(task: Place, rows: Sequence[Row], price: str) -> str:
     """A price in a sentence: the best lift against the best rival."""
     rival, lift, *_ = (row for row in rows if row["price"] == price)
     gap = lift["to the best rival"]
-    unit = "points" if place.accuracy else "times its error" if place.ratio else "nats"
-    factor, sign = 100.0 if place.accuracy else 1.0, "" if place.ratio else "+"
+    unit = "points" if task.accuracy else "times its error" if task.ratio else "nats"
+    factor, sign = 100.0 if task.accuracy else 1.0, "" if task.ratio else "+"
     mean, low, high = (f"{factor * gap[key]:{sign}.3g}" for key in ("mean", "low", "high"))
     return (
         f"equal {price}: {lift['way']} {lift['test']['mean']:.4g} against {rival['way']} "

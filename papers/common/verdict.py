@@ -72,15 +72,15 @@ def value(record: Record, where: Any) -> Value | None:
         return number(record.get(where[1:]), seeds)
     selected, _, column = where.rpartition(" | ")
     wanted = dict(pair.split("=", 1) for pair in re.split(r", (?=[^,|]*=)", selected))
-    found = [
+    cells = [
         number(row.get(column), seeds)
         for row in record["rows"]
         if isinstance(row, Mapping) and all(same(row.get(key), text) for key, text in wanted.items())
     ]
-    known = [one for one in found if one is not None]
-    if len(known) < 2:
-        return known[0] if known else None
-    means = [one.mean for one in known]  # a row for each seed
+    numbers = [one for one in cells if one is not None]
+    if len(numbers) < 2:
+        return numbers[0] if numbers else None
+    means = [one.mean for one in numbers]  # a row for each seed
     middle = math.fsum(means) / len(means)
     deviation = math.sqrt(math.fsum((one - middle) ** 2 for one in means) / (len(means) - 1))
     return Value(middle, deviation, len(means))
@@ -157,13 +157,13 @@ def verdict(published: Protocol, record: Record | None) -> Verdict:
 def sizes(published: Protocol, record: Record) -> dict[str, tuple[float, float]]:
     """Epochs and images of a record's command beside the paper's, where they are fewer."""
     words = str(record.get("command", "")).split()
-    found: dict[str, tuple[float, float]] = {}
+    fewer: dict[str, tuple[float, float]] = {}
     for name, own in (("epochs", published.epochs), ("images", published.images)):
         if f"--{name}" in words and own is not None:
             used = float(words[words.index(f"--{name}") + 1])
             if used < own:
-                found[name] = used, own
-    return found
+                fewer[name] = used, own
+    return fewer
 
 
 def part_of(published: Protocol, record: Record) -> float:
@@ -173,11 +173,11 @@ def part_of(published: Protocol, record: Record) -> float:
 
 def less(published: Protocol, record: Record) -> str:
     """What a record has less of than what was published; empty where nothing."""
-    told = [str(record["partial"])] if record.get("partial") else []
-    told += [f"{used:,.10g} of {own:,.0f} {name}" for name, (used, own) in sizes(published, record).items()]
+    lacks = [str(record["partial"])] if record.get("partial") else []
+    lacks += [f"{used:,.10g} of {own:,.0f} {name}" for name, (used, own) in sizes(published, record).items()]
     seeds = len(record.get("seeds") or [])
     if published.seeds and seeds < ENOUGH_SEEDS:
-        told.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
+        lacks.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
     if published.differs:
-        told.append(published.differs)
-    return f"; {', '.join(told)}" if told else ""
+        lacks.append(published.differs)
+    return f"; {', '.join(lacks)}" if lacks else ""

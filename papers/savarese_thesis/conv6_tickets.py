@@ -30,7 +30,7 @@ def adam(lr: float, **more: Any) -> dict[str, Any]:
 
 
 def searches(
-    place: Setting,
+    training: Setting,
     rounds: int,
     many: tuple[int, ...],
     rates: dict[str, float],
@@ -42,14 +42,14 @@ def searches(
     ways = {
         f"CS, s_init {start}": Arm(
             TicketSearch(rounds, 0, s_init=start, restart=True),
-            epochs=(rounds + 1) * place.epochs,
+            epochs=(rounds + 1) * training.epochs,
             groups=masks,
         )
         for start in starts
     }
     for count in many:
-        ways[f"IMP, round {count}"] = place.arm(IterativeMagnitude(count, rates, 0), count + 1)
-        ways[f"ISS, round {count}"] = place.arm(IterativeStochastic(count), count + 1)
+        ways[f"IMP, round {count}"] = training.arm(IterativeMagnitude(count, rates, 0), count + 1)
+        ways[f"ISS, round {count}"] = training.arm(IterativeStochastic(count), count + 1)
     return ways
 
 
@@ -57,13 +57,13 @@ def setting(stand_in: bool, data: str | None) -> tuple[Setting, int, tuple[int, 
     """With CS's rounds, the others' rounds, IMP's rates for convolutions and dense layers."""
     if not stand_in:
         fit = PUBLISHED.settings("Adam") | {"progress": False}
-        place = Setting("Conv-6, CIFAR-10", Conv6, whole("cifar10", data), 40.0, fit)
-        return place, 4, (5, 10, 20, 30), {"*conv*": 0.15, "*": 0.2}
-    found = fewer(load("mnist", data), 2000, 2000)
-    parts = Splits(framed(found.train), framed(found.valid), framed(found.test), found.kind)
+        training = Setting("Conv-6, CIFAR-10", Conv6, whole("cifar10", data), 40.0, fit)
+        return training, 4, (5, 10, 20, 30), {"*conv*": 0.15, "*": 0.2}
+    mnist = fewer(load("mnist", data), 2000, 2000)
+    parts = Splits(framed(mnist.train), framed(mnist.valid), framed(mnist.test), mnist.kind)
     title = "Conv-6 at an eighth of its width, 2000 images of MNIST"
-    place = Setting(title, partial(Conv6, channels=1, width=0.125), parts, 8.0, adam(2e-3))
-    return place, 2, (1, 2), {"*conv*": 0.4, "*": 0.5}
+    training = Setting(title, partial(Conv6, channels=1, width=0.125), parts, 8.0, adam(2e-3))
+    return training, 2, (1, 2), {"*conv*": 0.4, "*": 0.5}
 
 
 def framed(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -81,15 +81,15 @@ def run(
     stand_in: bool = False,
 ) -> Row:
     """Every search on every seed; each ticket trained from its initial weights, as long as a round."""
-    place, rounds, many, rates = setting(stand_in, data)
-    place = sized(place, epochs, images, device)
-    rounds, many = place.rounds(rounds), tuple(sorted({place.rounds(count) for count in many}))
-    starts = tuple(thinned(SHORT if stand_in else STARTS, place.share))
-    ways = searches(place, rounds, many, rates, starts, EPS)
-    trials = side_by_side(place, ways, seeds or 3, out / f"conv6-tickets-{EPS:g}.jsonl")
+    training, rounds, many, rates = setting(stand_in, data)
+    training = sized(training, epochs, images, device)
+    rounds, many = training.rounds(rounds), tuple(sorted({training.rounds(count) for count in many}))
+    starts = tuple(thinned(SHORT if stand_in else STARTS, training.share))
+    ways = searches(training, rounds, many, rates, starts, EPS)
+    trials = side_by_side(training, ways, seeds or 3, out / f"conv6-tickets-{EPS:g}.jsonl")
     best = {f"best, {kind}": best_accuracy(trials, kind) for kind in ("CS", "IMP", "ISS")}
     return told(
-        "Tickets in Conv-6", "section 4.5.4, Figure 4.11", place, stand_in, trials, **best,
+        "Tickets in Conv-6", "section 4.5.4, Figure 4.11", training, stand_in, trials, **best,
         finding=matching(trials),
         notes=[
             f"CS: {rounds} rounds, weights rewound before each. IMP drops {rates} of what is left per round.",

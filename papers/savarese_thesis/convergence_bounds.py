@@ -57,10 +57,10 @@ def descended(name: str, steps: int, seed: int) -> dict[str, float]:
         w.grad = g = slope + NOISE * torch.randn(DIMENSIONS, generator=generator, dtype=torch.float64)
         optimizer.step()
         step = (old - w) / g
-        known = step if name in DELAYED else before
+        predicted = step if name in DELAYED else before
         squares += float(slope.square().sum())
-        left += float(known.min()) * float(slope.square().sum())
-        right += 0.5 * float((old - w).square().sum()) + abs(float(slope @ (g * (step - known))))
+        left += float(predicted.min()) * float(slope.square().sum())
+        right += 0.5 * float((old - w).square().sum()) + abs(float(slope @ (g * (step - predicted))))
         before = step
     return {"measured": squares / steps, "left": left, "right": right}
 
@@ -80,9 +80,9 @@ def run(
     rows: list[dict[str, Any]] = []
     curves: list[Row] = []
     for name in METHODS:
-        found = {steps: [descended(name, steps, seed) for seed in numbers] for steps in lengths}
-        means = [spread([one["measured"] for one in found[steps]])["mean"] for steps in lengths]
-        over = {steps: [one["left"] / one["right"] for one in found[steps]] for steps in lengths}
+        runs = {steps: [descended(name, steps, seed) for seed in numbers] for steps in lengths}
+        means = [spread([one["measured"] for one in runs[steps]])["mean"] for steps in lengths]
+        over = {steps: [one["left"] / one["right"] for one in runs[steps]] for steps in lengths}
         rows.append(
             {
                 "method": name,
@@ -93,11 +93,11 @@ def run(
             }
         )
         curves.append({"name": name, "x": lengths, "y": means})
-    told = ", ".join(f"{row['method']} {row['falls like T to the']:.2f}" for row in rows)
+    slopes = ", ".join(f"{row['method']} {row['falls like T to the']:.2f}" for row in rows)
     return {
         "title": "Rates of convergence against the bounds 6.9 to 6.12",
         "source": "Savarese, Principled Approximation Methods, section 6.2, eqs. 6.9–6.12",
-        "finding": f"the mean squared gradient falls like T to the {told} (the bounds say −0.5); "
+        "finding": f"the mean squared gradient falls like T to the {slopes} (the bounds say −0.5); "
         "of what they allow, with their constants, at most "
         + ", ".join(f"{row['measured over bound']:.2f}" for row in rows)
         + " is used",

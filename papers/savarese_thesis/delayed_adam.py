@@ -39,8 +39,10 @@ def run(
     numbers = range(seeds or 5)
     steps = max(100, round(epochs or PAPER_STEPS))
     cells = Cells(out / "delayed-adam" / f"cells-{steps}-{len(numbers)}.jsonl")
-    found = {name: cells.get(name, partial(descend, make, steps, numbers)) for name, make in METHODS.items()}
-    rows = [row(name, torch.tensor(ends)) for name, (ends, _) in found.items()]
+    descents = {
+        name: cells.get(name, partial(descend, make, steps, numbers)) for name, make in METHODS.items()
+    }
+    rows = [row(name, torch.tensor(ends)) for name, (ends, _) in descents.items()]
     return {
         "title": "Figure 6.7: where Adam goes on eq. 6.13",
         "source": "Savarese, Principled Approximation Methods, section 6.5.1",
@@ -51,7 +53,7 @@ def run(
         "machine": machine(),
         "columns": list(rows[0]),
         "rows": rows,
-        "curves": [{"name": name, "x": x, "y": y} for name, (_, (x, y)) in found.items()],
+        "curves": [{"name": name, "x": x, "y": y} for name, (_, (x, y)) in descents.items()],
         "x_label": "step",
         "y_label": "mean of ‖∇f‖² so far",
         "notes": [

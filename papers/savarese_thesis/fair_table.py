@@ -45,15 +45,15 @@ def with_sgd(rate: float) -> dict[str, Any]:
 
 def with_adam(rate: float) -> dict[str, Any]:
     """AdamW at a twentieth of the rate: transformers hardly learn by SGD."""
-    made = partial(AdamW, lr=rate / 20)
-    return {"optimizer": made, "batch_size": 64, "progress": False, "schedule": "cosine", "clip": 1.0}
+    adamw = partial(AdamW, lr=rate / 20)
+    return {"optimizer": adamw, "batch_size": 64, "progress": False, "schedule": "cosine", "clip": 1.0}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
     """Where methods are compared, at which sparsities (they are tuned at the first), and which of them."""
 
-    place: Setting
+    setting: Setting
     levels: Sequence[float]
     names: Sequence[str]
     at: Callable[[float], dict[str, Any]] = with_sgd
@@ -71,7 +71,7 @@ def cs(level: float, where: str) -> Ways:
     return each(
         "finetune",
         (0.25, 0.5),
-        lambda part: ContinuousSparsification(sparsity=level, where=where, finetune=part),
+        lambda share: ContinuousSparsification(sparsity=level, where=where, finetune=share),
     )
 
 
@@ -88,15 +88,15 @@ def restarted(share: float) -> Callable[[float], float]:
 
 def mp(level: float, where: str) -> Ways:
     """Magnitude pruning at once, under one cosine or a fresh one after the cut."""
-    made = partial(MagnitudePruning, level, where)
+    prune = partial(MagnitudePruning, level, where)
     schedules = {"one": cosine, "fresh": restarted(0.5)}
-    return each("cosine", schedules, lambda kind: made(schedule=schedules[kind]))
+    return each("cosine", schedules, lambda kind: prune(schedule=schedules[kind]))
 
 
 def gmp(level: float, where: str) -> Ways:
     """Magnitude pruning in eight stages, under one cosine or a fresh one for the fine-tuning."""
-    made = partial(MagnitudePruning, level, where, steps=8)
-    kinds = {"one": made(share=0.8, schedule=cosine), "fresh": made(share=0.5, schedule=restarted(0.5))}
+    prune = partial(MagnitudePruning, level, where, steps=8)
+    kinds = {"one": prune(share=0.8, schedule=cosine), "fresh": prune(share=0.5, schedule=restarted(0.5))}
     return each("cosine", kinds, lambda kind: kinds[kind])
 
 
@@ -128,11 +128,11 @@ def soft_thresholds(level: float, where: str) -> Ways:
     """STR, whose decay of the thresholds' logits decides the sparsity."""
     del level
 
-    def made(decay: float) -> LiftThenTune:
+    def recipe(decay: float) -> LiftThenTune:
         groups = {"*.s": {"weight_decay": decay}, "*": {}}
         return LiftThenTune(SoftThreshold(where, s_init=-6.0), groups=groups)
 
-    return {f"decay {decay}, lr 0.05": (made(decay), 0.05) for decay in DECAY}
+    return {f"decay {decay}, lr 0.05": (recipe(decay), 0.05) for decay in DECAY}
 
 
 METHODS = {
@@ -142,9 +142,9 @@ METHODS = {
 }  # fmt: skip
 
 
-def each(knob: str, values: Iterable[Any], made: Callable[[Any], Any]) -> Ways:
+def each(knob: str, values: Iterable[Any], make: Callable[[Any], Any]) -> Ways:
     """Every value of one knob at every rate."""
-    return {f"{knob} {value}, lr {rate}": (made(value), rate) for value, rate in product(values, RATES)}
+    return {f"{knob} {value}, lr {rate}": (make(value), rate) for value, rate in product(values, RATES)}
 
 
 def compared(case: Case, seeds: int, cells: Cells) -> tuple[list[Row], dict[str, Row]]:
@@ -156,11 +156,11 @@ def compared(case: Case, seeds: int, cells: Cells) -> tuple[list[Row], dict[str,
         for level, says in chosen[name]["chosen"].items()
         for seed in range(seeds)
     ]
-    made = [job(case, *one) for one in jobs]
-    cells.all(dict(made))
+    work = [job(case, *one) for one in jobs]
+    cells.all(dict(work))
     rows = [
-        {**cells.known[key], "method": name if name == "dense" else f"{name}, {level}"}
-        for (key, _), (name, level, _, _) in zip(made, jobs, strict=True)
+        {**cells.values[key], "method": name if name == "dense" else f"{name}, {level}"}
+        for (key, _), (name, level, _, _) in zip(work, jobs, strict=True)
     ]
     return rows, chosen
 
@@ -168,9 +168,9 @@ def compared(case: Case, seeds: int, cells: Cells) -> tuple[list[Row], dict[str,
 def tuned(case: Case, name: str, cells: Cells) -> Row:
     """Six trials on validation data; for every level the best of those that reach it, or the sparsest."""
     method, (first, *_) = METHODS[name], case.levels
-    ways = list(method.ways(first, case.place.where))
-    found = cells.all(dict(job(case, name, first, says, TUNED_ON) for says in ways))
-    trials = dict(zip(ways, found, strict=True))
+    ways = list(method.ways(first, case.setting.where))
+    rows = cells.all(dict(job(case, name, first, says, TUNED_ON) for says in ways))
+    trials = dict(zip(ways, rows, strict=True))
     assert len(trials) == TRIALS
     levels = case.levels if name != "dense" else (0.0,)
     picks = {level: picked(trials, level if method.free else 0.0) for level in levels}
@@ -186,21 +186,21 @@ def picked(trials: Mapping[str, Row], level: float) -> str:
 
 def job(case: Case, name: str, level: float, says: str, seed: int) -> tuple[str, Callable[[], Row]]:
     """One run of a method and its key; on the seed of the trials it is measured on validation data."""
-    place, method = case.place, METHODS[name]
+    setting, method = case.setting, METHODS[name]
     if seed == TUNED_ON:
-        data = place.data
-        place = dataclasses.replace(place, data=Splits(data.train, data.valid, data.valid, data.kind))
-    recipe, rate = method.ways(level or case.levels[0], place.where)[says]
+        data = setting.data
+        setting = dataclasses.replace(setting, data=Splits(data.train, data.valid, data.valid, data.kind))
+    recipe, rate = method.ways(level or case.levels[0], setting.where)[says]
     of = name if method.free or name == "dense" else f"{name} {level}"
-    key = f"{place.title}, {place.epochs:g} epochs, {of}, {says}, seed {seed}"
-    return key, partial(trial, place, name, Arm(recipe, **case.at(rate)), seed)
+    key = f"{setting.title}, {setting.epochs:g} epochs, {of}, {says}, seed {seed}"
+    return key, partial(trial, setting, name, Arm(recipe, **case.at(rate)), seed)
 
 
 def table(title: str, figures: str, case: Case, stand_in: bool, seeds: int, cells: Cells, **more: Any) -> Row:
     """The comparison as the page of a reproduction takes it, every trial with it."""
     rows, chosen = compared(case, seeds, cells)
     return told(
-        title, figures, case.place, stand_in, rows, finding=finding(rows, case.levels), tuning=chosen,
+        title, figures, case.setting, stand_in, rows, finding=finding(rows, case.levels), tuning=chosen,
         trials_per_method=TRIALS, tuned_on_seed=TUNED_ON,
         notes=[
             f"Every method has {TRIALS} trials on validation data and seed {TUNED_ON}, which the table does "

@@ -44,13 +44,13 @@ def run(
     """Both networks as trained and folded; similarities at their ends and after a quarter of the epochs."""
     order = Order(out, seeds or 5, epochs, images, device)
     nets = NETS | folded_nets()
-    found = side_by_side("folding", nets, whole("cifar10", data), order)
-    result = told("Folding shared networks", "Figures 3.5–3.7, 3.10, 3.11", nets, found, order)
+    results = side_by_side("folding", nets, whole("cifar10", data), order)
+    result = told("Folding shared networks", "Figures 3.5–3.7, 3.10, 3.11", nets, results, order)
     for row in result["rows"]:
-        runs = [one["similarity"] for one in found[row["network"]] if one["similarity"]]
+        runs = [one["similarity"] for one in results[row["network"]] if one["similarity"]]
         row["largest similarity"] = spread([least_of_largest(one[-1]["groups"]) for one in runs])
         row["change after a quarter"] = spread([change(one[len(one) // 4], one[-1]) for one in runs])
-    first = found["SWRN-40-8-8"][0]["similarity"]
+    first = results["SWRN-40-8-8"][0]["similarity"]
     matrices = [
         {"name": f"SWRN-40-8-8, epoch {step['epoch']}, {group}", "values": values}
         for step in (first[0], first[len(first) // 4], first[-1])

@@ -27,17 +27,17 @@ def run(
     device: str | None = None,
 ) -> Row:
     """Tickets of ResNet-20 at about the same sparsities by each rate."""
-    place = sized(resnet20(data), epochs, images, device)
+    setting = sized(resnet20(data), epochs, images, device)
     ways: dict[str, Arm] = {}
     for rate in RATES:
-        for count in sorted({place.rounds(rounds(rate, left)) for left in LEFT}):
-            recipe = IterativeMagnitude(count, rate, place.rewind, place.where)
-            ways[f"rate {rate:g}, round {count}"] = place.arm(recipe, count + 1)
-    trials = side_by_side(place, ways, seeds or 3, out / "imp-rates.jsonl")
+        for count in sorted({setting.rounds(rounds(rate, left)) for left in LEFT}):
+            recipe = IterativeMagnitude(count, rate, setting.rewind, setting.where)
+            ways[f"rate {rate:g}, round {count}"] = setting.arm(recipe, count + 1)
+    trials = side_by_side(setting, ways, seeds or 3, out / "imp-rates.jsonl")
     at = {f"accuracy at rate {rate:g}": near(means(trials), rate) for rate in RATES}
     listed = ", ".join(f"{key.removeprefix('accuracy at ')}: {one['mean']:.3f}" for key, one in at.items())
     return told(
-        "Rates of magnitude pruning", "section 4.5.1, Figure 4.8", place, False, trials,
+        "Rates of magnitude pruning", "section 4.5.1, Figure 4.8", setting, False, trials,
         finding=f"Accuracy of the ticket with about 5 % of the weights, {listed}.", **at,
     )  # fmt: skip
 

@@ -22,13 +22,13 @@ def setting(stand_in: bool, data: str | None) -> tuple[Setting, ContinuousSparsi
     where = "*conv*weight"
     if not stand_in:
         how = TICKETS.settings("ResNet-20") | {"batch_size": 64, "progress": False}
-        place = Setting("VGG-16, CIFAR-10", VGG16, whole("cifar10", data), 85.0, how, where)
-        return place, ContinuousSparsification(where=where)
+        training = Setting("VGG-16, CIFAR-10", VGG16, whole("cifar10", data), 85.0, how, where)
+        return training, ContinuousSparsification(where=where)
     title = "VGG-16 at an eighth of its width, 4000 images of CIFAR-10"
     how = sgd(0.05, schedule="cosine")
     small = fewer(load("cifar10", data), 4000, 2000)
-    place = Setting(title, partial(VGG16, width=0.125), small, 12.0, how, where)
-    return place, ContinuousSparsification(where=where, sparsity=PAPER)
+    training = Setting(title, partial(VGG16, width=0.125), small, 12.0, how, where)
+    return training, ContinuousSparsification(where=where, sparsity=PAPER)
 
 
 def run(
@@ -41,35 +41,38 @@ def run(
     stand_in: bool = False,
 ) -> Row:
     """CS; then magnitude pruning in one round to the very sparsity CS found, on each seed."""
-    place, recipe = setting(stand_in, data)
-    place = sized(place, epochs, images, device)
+    training, recipe = setting(stand_in, data)
+    training = sized(training, epochs, images, device)
     cells = Cells(out / "layer-patterns.jsonl")
     trials: list[Row] = []
-    work = partial(on_seed, place, recipe, cells.journal.path)
+    work = partial(on_seed, training, recipe, cells.journal.path)
     for three in cells.all(
-        {f"{place.title}, {place.epochs:g} epochs, {seed}": partial(work, seed) for seed in range(seeds or 3)}
+        {
+            f"{training.title}, {training.epochs:g} epochs, {seed}": partial(work, seed)
+            for seed in range(seeds or 3)
+        }
     ):
         trials += three
     blocks = {name: by_block([row for row in trials if row["method"] == name]) for name in (CS, IMP)}
     return told(
-        "Layer patterns", "section 4.5.4, Figure 4.12", place, stand_in, trials, finding=finding(blocks),
+        "Layer patterns", "section 4.5.4, Figure 4.12", training, stand_in, trials, finding=finding(blocks),
         blocks=blocks, x_label="block of two convolutions", y_label="sparsity",
-        **{f"first block, {name}": found[0] for name, found in blocks.items()},
+        **{f"first block, {name}": sparsities[0] for name, sparsities in blocks.items()},
         curves=[
-            {"name": name, "x": list(range(1, len(found) + 1)), "y": [one["mean"] for one in found]}
-            for name, found in blocks.items()
+            {"name": name, "x": list(range(1, len(sparsities) + 1)), "y": [one["mean"] for one in sparsities]}
+            for name, sparsities in blocks.items()
         ],
     )  # fmt: skip
 
 
-def on_seed(place: Setting, recipe: ContinuousSparsification, journal: Path, seed: int) -> list[Row]:
+def on_seed(training: Setting, recipe: ContinuousSparsification, journal: Path, seed: int) -> list[Row]:
     """The dense network, CS, and IMP to as many zeros."""
     cells = Cells(journal)
-    dense, found = (
-        tried(place, name, arm, seed, cells) for name, arm in (("dense", Arm()), (CS, Arm(recipe)))
+    dense, sparse = (
+        tried(training, name, arm, seed, cells) for name, arm in (("dense", Arm()), (CS, Arm(recipe)))
     )
-    equal = IterativeMagnitude(1, min(max(found["sparsity"], 1e-3), 0.999), where=place.where)
-    return [dense, found, tried(place, IMP, Arm(equal), seed, cells)]
+    equal = IterativeMagnitude(1, min(max(sparse["sparsity"], 1e-3), 0.999), where=training.where)
+    return [dense, sparse, tried(training, IMP, Arm(equal), seed, cells)]
 
 
 def by_block(rows: Sequence[Row]) -> list[Row]:
@@ -84,8 +87,8 @@ def by_block(rows: Sequence[Row]) -> list[Row]:
 def finding(blocks: dict[str, list[Row]]) -> str:
     """Where the two differ most."""
     ours, theirs = ([one["mean"] for one in blocks[name]] for name in (CS, IMP))
-    place = max(range(len(ours)), key=lambda k: abs(ours[k] - theirs[k]))
+    block = max(range(len(ours)), key=lambda k: abs(ours[k] - theirs[k]))
     return (
         f"First block: CS {100 * ours[0]:.0f} %, IMP {100 * theirs[0]:.0f} % zeros; they differ most in "
-        f"block {place + 1}: {100 * ours[place]:.0f} and {100 * theirs[place]:.0f} %."
+        f"block {block + 1}: {100 * ours[block]:.0f} and {100 * theirs[block]:.0f} %."
     )

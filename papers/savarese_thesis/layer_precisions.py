@@ -45,12 +45,12 @@ def run(
 ) -> Row:
     """SMOL with a precision per layer at each price; bits by layer, in the order of the layers."""
     full = not stand_in
-    place = sized(setting(full, data), epochs, images, device)
-    bench = Bench.at(place, out, "layer-precisions")
+    training = sized(setting(full, data), epochs, images, device)
+    bench = Bench.at(training, out, "layer-precisions")
     ways = {f"price {price:g}": Smol(granularity="tensor", strength=price) for price in PRICES}
     if full:
-        learned = partial(Smol, where=place.where, granularity="tensor", finetune=300 / 650)
-        prices = thinned((5e-7, 7e-7, 1e-6), place.share)
+        learned = partial(Smol, where=training.where, granularity="tensor", finetune=300 / 650)
+        prices = thinned((5e-7, 7e-7, 1e-6), training.share)
         ways = {f"price {price:g}": under_one_schedule(learned(strength=price)) for price in prices}
     rows = bench.runs(ways, seeds or 3)
     layers = {name: by_layer([row for row in rows if row["method"] == name]) for name in ways}
@@ -59,7 +59,7 @@ def run(
         for name, bits in layers.items()
     )
     return told(
-        "Bits by layer", "Figure 5.6", place, full, rows, finding=f"Bits: {said}.", rows=means(rows),
+        "Bits by layer", "Figure 5.6", training, full, rows, finding=f"Bits: {said}.", rows=means(rows),
         curves=[{"name": name, "x": list(range(1, 1 + len(b))), "y": b} for name, b in layers.items()],
         x_label="layer", y_label="bits", layers=list(rows[0]["layers"]),
         **{

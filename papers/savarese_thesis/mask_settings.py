@@ -56,20 +56,20 @@ AROUND: dict[str, tuple[tuple[float, ...], list[dict[str, float]]]] = {
 """What the thesis varies (λ, β_final, s_init), and the three settings around which it does."""
 
 
-def as_published(place: Setting) -> dict[str, Arm]:
+def as_published(training: Setting) -> dict[str, Arm]:
     """Tickets of one round, trained from the weights of epoch 2."""
     return {
-        f"{name}, {value:g}{told_as(fixed)}": place.arm(
-            TicketSearch(1, place.rewind, where=place.where, **{name: value, **fixed}),  # pyright: ignore[reportArgumentType]
+        f"{name}, {value:g}{described(fixed)}": training.arm(
+            TicketSearch(1, training.rewind, where=training.where, **{name: value, **fixed}),  # pyright: ignore[reportArgumentType]
             2,
         )
         for name, (values, settings) in AROUND.items()
-        for fixed in thinned(settings, place.share)
-        for value in thinned(values, place.share)
+        for fixed in thinned(settings, training.share)
+        for value in thinned(values, training.share)
     }
 
 
-def told_as(fixed: Mapping[str, float]) -> str:
+def described(fixed: Mapping[str, float]) -> str:
     """What stays the same, in words."""
     return "".join(f", {name} {value:g}" for name, value in fixed.items())
 
@@ -89,17 +89,17 @@ def run(
     stand_in: bool = False,
 ) -> Row:
     """One setting varied at a time around three; the stand-in: around s_init = −0.05, without a target."""
-    place = sized(setting(stand_in, data), epochs, images, device)
-    base = dataclasses.replace(BASE, where=place.where)
+    training = sized(setting(stand_in, data), epochs, images, device)
+    base = dataclasses.replace(BASE, where=training.where)
     small = {
         f"{name}, {value:g}": Arm(dataclasses.replace(base, **{name: value}))  # pyright: ignore[reportArgumentType]
         for name, values in SWEEPS.items()
         for value in values
     }
-    ways = small if stand_in else as_published(place)
-    trials = side_by_side(place, ways, seeds or 3, out / "mask-settings.jsonl")
+    ways = small if stand_in else as_published(training)
+    trials = side_by_side(training, ways, seeds or 3, out / "mask-settings.jsonl")
     return told(
-        "Settings of continuous sparsification", "section 4.5.1, Figures 4.5–4.7", place, stand_in, trials,
+        "Settings of continuous sparsification", "section 4.5.1, Figures 4.5–4.7", training, stand_in, trials,
         finding=finding(means(trials)),
     )  # fmt: skip
 
@@ -108,6 +108,6 @@ def finding(table: Sequence[Row]) -> str:
     """How far each setting moves the sparsity."""
     spans: list[str] = []
     for name in SWEEPS:
-        found = [row["sparsity"]["mean"] for row in table if row["method"].startswith(f"{name},")]
-        spans.append(f"{name} {100 * min(found):.0f}–{100 * max(found):.0f} %")
+        zeros = [row["sparsity"]["mean"] for row in table if row["method"].startswith(f"{name},")]
+        spans.append(f"{name} {100 * min(zeros):.0f}–{100 * max(zeros):.0f} %")
     return f"Sparsity over each sweep: {', '.join(spans)}."

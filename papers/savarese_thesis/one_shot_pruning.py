@@ -34,27 +34,27 @@ CLOSE = 0.02
 """How much of the dense network's accuracy may go."""
 
 
-def ways(place: Setting) -> dict[str, Arm]:
+def ways(setting: Setting) -> dict[str, Arm]:
     """CS from several s_init; magnitude pruning at once, in stages, and slimming, at several sparsities.
 
     The subnetwork stands after 160 of 200 epochs and is trained on at 0.001.
     """
-    where = place.where
+    where = setting.where
     searched = Drops((0.5, 0.75), 0.1)  # at epochs 80 and 120 of 160; then 0.001 for 40
     drops = PUBLISHED.settings("SGD")["schedule"]
-    found = {
+    arms = {
         f"CS, s_init {start:g}": Arm(
             ContinuousSparsification(s_init=start, where=where, finetune=0.2, finetune_rate=0.01),
             schedule=searched,
         )
-        for start in thinned(STARTS, place.share)
+        for start in thinned(STARTS, setting.share)
     }
-    for level in thinned(LEVELS, place.share):
+    for level in thinned(LEVELS, setting.share):
         cut = partial(MagnitudePruning, level, where, share=0.8, schedule=drops)
-        found[f"MP, {level:g}"] = Arm(cut())
-        found[f"GMP, {level:g}"] = Arm(cut(steps=8))
-        found[f"slimming, {level:g}"] = Arm(LiftThenTune(Slim(where, level, strength=1e-5)))
-    return found
+        arms[f"MP, {level:g}"] = Arm(cut())
+        arms[f"GMP, {level:g}"] = Arm(cut(steps=8))
+        arms[f"slimming, {level:g}"] = Arm(LiftThenTune(Slim(where, level, strength=1e-5)))
+    return arms
 
 
 def sparsest(rows: Sequence[Row]) -> dict[str, float]:
@@ -71,8 +71,8 @@ def sparsest(rows: Sequence[Row]) -> dict[str, float]:
 def small_case(data: str | None) -> Case:
     """The stand-in: LeNet-5 on part of MNIST."""
     parts = fewer(load("mnist", data), 9000, 3000)
-    place = Setting("LeNet-5, 9000 images of MNIST", partial(LeNet5, (1, 28, 28)), parts, 5.0, {})
-    return Case(place, (0.95,), tuple(METHODS))
+    setting = Setting("LeNet-5, 9000 images of MNIST", partial(LeNet5, (1, 28, 28)), parts, 5.0, {})
+    return Case(setting, (0.95,), tuple(METHODS))
 
 
 def run(
@@ -88,22 +88,22 @@ def run(
     numbers = seeds or 3
     if stand_in:
         case = small_case(data)
-        case = dataclasses.replace(case, place=sized(case.place, epochs, images, device))
+        case = dataclasses.replace(case, setting=sized(case.setting, epochs, images, device))
         cells = Cells(out / "one-shot-pruning.jsonl")
         return table(
             "One-shot pruning", "Figures 4.1–4.2, Table 4.1", case, stand_in, numbers, cells, paper=PAPER
         )
-    place = resnet20(data, PUBLISHED, "SGD")
-    vgg = dataclasses.replace(place, title="VGG-16, CIFAR-10", make=VGG16)
+    setting = resnet20(data, PUBLISHED, "SGD")
+    vgg = dataclasses.replace(setting, title="VGG-16, CIFAR-10", make=VGG16)
     rows: list[Row] = []
     left: dict[str, float] = {}
-    for name, one in {"ResNet-20": place, "VGG-16": vgg}.items():
+    for name, one in {"ResNet-20": setting, "VGG-16": vgg}.items():
         small = sized(one, epochs, images, device)
-        found = side_by_side(small, ways(small), numbers, out / "one-shot-published.jsonl")
-        left |= {f"sparsest, {name}, {kind}": zeros for kind, zeros in sparsest(found).items()}
-        rows += [row | {"method": f"{name}: {row['method']}"} for row in found]
+        trials = side_by_side(small, ways(small), numbers, out / "one-shot-published.jsonl")
+        left |= {f"sparsest, {name}, {kind}": zeros for kind, zeros in sparsest(trials).items()}
+        rows += [row | {"method": f"{name}: {row['method']}"} for row in trials]
     listed = ", ".join(f"{key.removeprefix('sparsest, ')} {zeros:.1f} %" for key, zeros in left.items())
-    small = sized(place, epochs, images, device)
+    small = sized(setting, epochs, images, device)
     return told(
         "One-shot pruning", "Figures 4.1–4.2, Table 4.1", small, stand_in, rows,
         finding=f"Most zeros within two points of the dense network: {listed or 'none'}.", **left,

@@ -23,8 +23,8 @@ def case(data: str | None) -> Case:
     parts = fewer(load("cifar10", data), few, 2000)
     small = Splits(halved(parts.train), halved(parts.valid), halved(parts.test), parts.kind)
     title = f"ResNet-8 at half its width, {few} images of CIFAR-10 at 16×16 pixels"
-    place = Setting(title, partial(resnet, 8, width=8), small, 6.0, {}, "*conv*weight")
-    return Case(place, (0.9,), NAMES)
+    setting = Setting(title, partial(resnet, 8, width=8), small, 6.0, {}, "*conv*weight")
+    return Case(setting, (0.9,), NAMES)
 
 
 def halved(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -44,6 +44,6 @@ def run(
     """Six trials of each method, then three seeds of what was chosen."""
     del stand_in  # it is one
     small = case(data)
-    small = dataclasses.replace(small, place=sized(small.place, epochs, images, device))
+    small = dataclasses.replace(small, setting=sized(small.setting, epochs, images, device))
     cells = Cells(out / "one-shot-resnet.jsonl")
     return table("One-shot pruning", "Table 4.1", small, True, seeds or 3, cells)

@@ -22,7 +22,7 @@ class ViT(nn.Module):
     def __init__(self, width: int = 32, depth: int = 2, heads: int = 4) -> None:
         super().__init__()
         self.patch = nn.Conv2d(1, width, 2, 2)
-        self.place = nn.Parameter(0.02 * torch.randn(1, 16, width))
+        self.positions = nn.Parameter(0.02 * torch.randn(1, 16, width))
         self.blocks = nn.Sequential(*(block(width, heads) for _ in range(depth)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, 10)
@@ -30,7 +30,7 @@ class ViT(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Class scores, batch × 10."""
         patches = self.patch(x.unflatten(1, (1, 8, 8))).flatten(2).transpose(1, 2)
-        return self.head(self.norm(self.blocks(patches + self.place)).mean(1))
+        return self.head(self.norm(self.blocks(patches + self.positions)).mean(1))
 
 
 def block(width: int, heads: int) -> nn.Module:
@@ -42,8 +42,8 @@ def case() -> Case:
     """AdamW at a twentieth of the rates that are named."""
     epochs, width = 30.0, 32
     title = f"ViT of width {width}, AdamW, scikit-learn's digits"
-    place = Setting(title, partial(ViT, width), load("digits"), epochs, {})
-    return Case(place, (0.8,), NAMES, with_adam)
+    setting = Setting(title, partial(ViT, width), load("digits"), epochs, {})
+    return Case(setting, (0.8,), NAMES, with_adam)
 
 
 def run(
@@ -58,6 +58,6 @@ def run(
     """Six trials of each method, then three seeds of what was chosen."""
     del data, stand_in
     small = case()
-    small = dataclasses.replace(small, place=sized(small.place, epochs, images, device))
+    small = dataclasses.replace(small, setting=sized(small.setting, epochs, images, device))
     cells = Cells(out / "one-shot-vit.jsonl")
     return table("One-shot pruning", "the methods of chapter 4", small, True, seeds or 3, cells)

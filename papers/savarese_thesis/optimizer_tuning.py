@@ -86,8 +86,8 @@ def by_optuna(sampler: str, f: Objective, places: Axes, seed: int) -> Values:
     import optuna
 
     optuna.logging.set_verbosity(logging.ERROR)
-    made = getattr(optuna.samplers, sampler)(seed=seed)
-    study = optuna.create_study(sampler=made)
+    searcher = getattr(optuna.samplers, sampler)(seed=seed)
+    study = optuna.create_study(sampler=searcher)
 
     def objective(trial: Any) -> float:
         rate, eps = (

@@ -89,8 +89,8 @@ class Bench:
     @classmethod
     def at(cls, setting: Setting, out: Path, name: str) -> "Bench":
         """A record of its own for every scale."""
-        place = out / f"{name}-{setting.epochs:g}-{len(setting.data.train[0])}"
-        return cls(setting, Cells(place / "cells.jsonl"), place)
+        folder = out / f"{name}-{setting.epochs:g}-{len(setting.data.train[0])}"
+        return cls(setting, Cells(folder / "cells.jsonl"), folder)
 
     def model(self, name: str, recipe: Any, seed: int, share: float = 1.0) -> Any:
         """One durable run at the cost of the setting's plain epochs, times ``share``."""
@@ -98,26 +98,28 @@ class Bench:
         return tl.fit(
             setting.model(seed), setting.data.train, setting.data.valid, test=setting.data.test,
             recipe=recipe, seed=seed, epochs=share * setting.epochs, equal_cost=True, resume=True,
-            out=self.place(name, seed), **setting.fit,
+            out=self.folder(name, seed), **setting.fit,
         )  # fmt: skip
 
-    def place(self, name: str, seed: int) -> Path:
+    def folder(self, name: str, seed: int) -> Path:
         """The folder of a run."""
         return self.out / f"{name} {seed}".replace(" ", "_").replace(",", "")
 
     def measured(self, name: str, recipe: Any, seed: int, share: float = 1.0) -> Row:
         """The row of a run: bits, bytes of the file on disk, accuracy, bits by layer."""
         result = self.model(name, recipe, seed, share)
-        found = weights_of(result.model, self.setting.where)
-        known = result.stored
-        layers = {layer: round(bits_of(weight, known.get(layer)), 3) for layer, weight in found.items()}
-        total = sum(weight.numel() for weight in found.values())
-        mean = sum(layers[layer] * weight.numel() for layer, weight in found.items()) / total
-        units = [part.bits.double() for part in result.model.modules() if isinstance(part, GridActivation)]
+        weights = weights_of(result.model, self.setting.where)
+        records = result.stored
+        layers = {layer: round(bits_of(weight, records.get(layer)), 3) for layer, weight in weights.items()}
+        total = sum(weight.numel() for weight in weights.values())
+        mean = sum(layers[layer] * weight.numel() for layer, weight in weights.items()) / total
+        units = [
+            module.bits.double() for module in result.model.modules() if isinstance(module, GridActivation)
+        ]
         shown = {"activation bits": float(torch.cat([u.flatten() for u in units]).mean())} if units else {}
         return {
             "method": name, "seed": seed, "bits": round(mean, 4), **shown, "layers": layers,
-            "file bytes": tl.deploy.save(result.model, self.out / f"{self.place(name, seed).name}.tl"),
+            "file bytes": tl.deploy.save(result.model, self.out / f"{self.folder(name, seed).name}.tl"),
             "valid": round(result.scores["valid"].metric, 4),
             "accuracy": round(result.scores["test"].metric, 4), "cost": round(result.cost, 3),
         }  # fmt: skip
@@ -138,44 +140,44 @@ class Bench:
 
     def best(self, name: str, make: Callable[[Any], Any], trials: Sequence[Any]) -> Any:
         """The trial that is best on validation data (ties: the smaller file), on a seed not reported."""
-        found = self.cells.all(
+        results = self.cells.all(
             {
                 f"{tried}, seed {TUNING_SEED}": partial(self.measured, tried, make(trial), TUNING_SEED)
                 for trial in trials
                 for tried in [f"{name}, tuning {trial}"]
             }
         )
-        rows = dict(zip(trials, found, strict=True))
+        rows = dict(zip(trials, results, strict=True))
         return max(rows, key=lambda trial: (rows[trial]["valid"], -rows[trial]["file bytes"]))
 
 
 def means(rows: Iterable[Row], columns: Sequence[str] = COLUMNS, seedwise: str = "accuracy") -> list[Row]:
     """A row per method, mean and deviation over seeds; one number also seed by seed."""
     rows = list(rows)
-    found: list[Row] = []
+    table: list[Row] = []
     for name in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == name]
         numbers = {
             key: spread([row[key] for row in mine]) for key in columns if key in mine[0] and key != "method"
         }
-        found.append(numbers | {"method": name, "per seed": [row[seedwise] for row in mine]})
-    return found
+        table.append(numbers | {"method": name, "per seed": [row[seedwise] for row in mine]})
+    return table
 
 
 def sizes(table: Iterable[Row]) -> dict[str, list[tuple[float, float, float]]]:
     """Accuracy against file size by family: what stands before the comma in a method's name."""
-    found: dict[str, list[tuple[float, float, float]]] = {}
+    families: dict[str, list[tuple[float, float, float]]] = {}
     for row in table:
         point = row["file bytes"]["mean"], row["accuracy"]["mean"], row["accuracy"]["sd"]
-        found.setdefault(row["method"].partition(",")[0], []).append(point)
-    return found
+        families.setdefault(row["method"].partition(",")[0], []).append(point)
+    return families
 
 
 def told(title: str, figures: str, setting: Setting, full: bool, trials: Sequence[Row], **more: Any) -> Row:
     """The result as the page of a reproduction takes it; ``trials`` keep every run."""
-    part = f"{setting.title}, {setting.epochs:g} epochs"
+    scale = f"{setting.title}, {setting.epochs:g} epochs"
     return {
-        "title": f"{title}: {setting.title}", "source": f"{SOURCE}, {figures}", "scale": part,
+        "title": f"{title}: {setting.title}", "source": f"{SOURCE}, {figures}", "scale": scale,
         "stand_in": not full,
         "seeds": sorted({row["seed"] for row in trials}), "machine": machine(), "columns": list(COLUMNS),
         "y_label": "test accuracy", "trials": list(trials),
@@ -196,11 +198,11 @@ class Fixed(WeightLift):
 
 def grids(model: nn.Module, shuffled: int | None) -> dict[str, tuple[Tensor, Tensor]]:
     """The precisions of a quantized model; with a seed, permuted within each layer."""
-    found: dict[str, tuple[Tensor, Tensor]] = {}
+    precisions: dict[str, tuple[Tensor, Tensor]] = {}
     generator = torch.Generator().manual_seed(shuffled or 0)
     for name, record in tl.stored(model).items():
         bits, step = record.precision, record.step
         if bits is not None and step is not None:
             order = torch.randperm(bits.numel(), generator=generator)
-            found[name] = (bits if shuffled is None else bits.flatten()[order].view_as(bits), step)
-    return found
+            precisions[name] = (bits if shuffled is None else bits.flatten()[order].view_as(bits), step)
+    return precisions

@@ -59,8 +59,8 @@ class Setting:
 
 def sgd(lr: float, decay: float = 1e-4, batch: int = 64, **more: Any) -> dict[str, Any]:
     """SGD with momentum, as all experiments of the chapter but one."""
-    made = partial(SGD, lr=lr, momentum=0.9, weight_decay=decay)
-    return {"optimizer": made, "batch_size": batch, "progress": False, **more}
+    optimizer = partial(SGD, lr=lr, momentum=0.9, weight_decay=decay)
+    return {"optimizer": optimizer, "batch_size": batch, "progress": False, **more}
 
 
 def digits(epochs: float, **fit: Any) -> Setting:
@@ -111,10 +111,10 @@ def trial(setting: Setting, name: str, arm: Arm, seed: int) -> Row:
     """One run: its zeros, layer by layer, and its accuracy."""
     data = setting.data.train, None, setting.data.test
     result = Setup(setting.make, data, {"epochs": setting.epochs, **setting.fit}).run(arm, seed)
-    found = prunable_weights(Task(result.model), setting.where)
-    layers = {n.removeprefix("model."): round(float((w == 0).double().mean()), 4) for n, w in found.items()}
+    weights = prunable_weights(Task(result.model), setting.where)
+    layers = {n.removeprefix("model."): round(float((w == 0).double().mean()), 4) for n, w in weights.items()}
     return {
-        "method": name, "seed": seed, "sparsity": round(sparsity(found), 4),
+        "method": name, "seed": seed, "sparsity": round(sparsity(weights), 4),
         "accuracy": round(result.scores["test"].metric, 4), "layers": layers,
         "seconds": round(result.seconds, 1),
     }  # fmt: skip
@@ -180,9 +180,9 @@ def told(
 ) -> Row:
     """The result as the page of a reproduction takes it; ``trials`` keep every run."""
     table = means(trials)
-    part = f"{setting.title}, {setting.epochs:g} epochs"
+    scale = f"{setting.title}, {setting.epochs:g} epochs"
     return {
-        "title": f"{title}: {setting.title}", "source": f"{SOURCE}, {figures}", "scale": part,
+        "title": f"{title}: {setting.title}", "source": f"{SOURCE}, {figures}", "scale": scale,
         "stand_in": stand_in,
         "seeds": sorted({row["seed"] for row in trials}), "machine": machine(),
         "columns": list(COLUMNS), "rows": table, "curves": families(table),

@@ -84,18 +84,18 @@ def axes(stand_in: bool, share: float) -> tuple[list[float], list[float]]:
 def grid(bench: Bench, method: str, seeds: range, out: Path, stand_in: bool) -> Grid:
     """Validation measure for every (α, ε), the mean over seeds; finished cells are read from ``out``."""
     said = f"{bench.name} {bench.steps} {len(bench.train[0])} {method}"
-    places = list(product(*axes(stand_in, bench.share)))
-    found = Cells(out / "separability.jsonl").all(
+    points = list(product(*axes(stand_in, bench.share)))
+    measured = Cells(out / "separability.jsonl").all(
         {
             f"{said} {lr:g} {eps:g} {seed}": partial(
                 trained, bench, partial(METHODS[method], lr=lr, eps=eps), seed
             )
-            for lr, eps in places
+            for lr, eps in points
             for seed in seeds
         }
     )
     some = len(seeds)
-    return {place: sum(found[n * some : (n + 1) * some]) / some for n, place in enumerate(places)}
+    return {point: sum(measured[n * some : (n + 1) * some]) / some for n, point in enumerate(points)}
 
 
 def best_by_epsilon(cells: Grid) -> dict[float, float]:

@@ -35,19 +35,19 @@ def run(
     stand_in: bool = False,
 ) -> Row:
     """Tickets after several numbers of rounds, each trained from the weights of epoch 2."""
-    place, rate, rounds = setting(stand_in, data)
-    place = sized(place, epochs, images, device)
-    ways, where = dict[str, Arm](), place.where
-    for count in sorted({place.rounds(number) for number in rounds}):
-        ways[f"sequential CS, round {count}"] = place.arm(
-            SequentialSparsification(count, rate, place.rewind, where=where), count + 1
+    training, rate, rounds = setting(stand_in, data)
+    training = sized(training, epochs, images, device)
+    ways, where = dict[str, Arm](), training.where
+    for count in sorted({training.rounds(number) for number in rounds}):
+        ways[f"sequential CS, round {count}"] = training.arm(
+            SequentialSparsification(count, rate, training.rewind, where=where), count + 1
         )
-        ways[f"IMP, round {count}"] = place.arm(
-            IterativeMagnitude(count, rate, place.rewind, where), count + 1
+        ways[f"IMP, round {count}"] = training.arm(
+            IterativeMagnitude(count, rate, training.rewind, where), count + 1
         )
-    trials = side_by_side(place, ways, seeds or 3, out / "sequential-tickets.jsonl")
+    trials = side_by_side(training, ways, seeds or 3, out / "sequential-tickets.jsonl")
     return told(
-        "Sequential search", "section 4.5.5, Figure 4.13", place, stand_in, trials,
+        "Sequential search", "section 4.5.5, Figure 4.13", training, stand_in, trials,
         finding=finding(means(trials)), rate=rate,
         notes=[f"Each round drops {100 * rate:.0f} % of what is left; s_init = 0."],
     )  # fmt: skip
@@ -55,11 +55,11 @@ def run(
 
 def finding(table: Sequence[Row]) -> str:
     """Both at every sparsity."""
-    found = {row["method"]: row for row in table}
+    by_method = {row["method"]: row for row in table}
     pairs: list[str] = []
-    for name, row in found.items():
+    for name, row in by_method.items():
         kind, _, count = name.partition(", ")
         if kind == "sequential CS":
-            ours, theirs = (one["accuracy"]["mean"] for one in (row, found[f"IMP, {count}"]))
+            ours, theirs = (one["accuracy"]["mean"] for one in (row, by_method[f"IMP, {count}"]))
             pairs.append(f"{ours:.3f} and {theirs:.3f} at {100 * row['sparsity']['mean']:.0f} %")
-    return f"Dense {found['dense']['accuracy']['mean']:.3f}; sequential CS and IMP: {', '.join(pairs)}."
+    return f"Dense {by_method['dense']['accuracy']['mean']:.3f}; sequential CS and IMP: {', '.join(pairs)}."

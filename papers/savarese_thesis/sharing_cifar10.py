@@ -77,11 +77,11 @@ def halved_images(plan: Plan, folder: str | None) -> Splits:
     """The first images, at the plan's size."""
     whole = load("cifar10", folder)
 
-    def part(pair: Any, count: int) -> Any:
+    def shrunk(pair: Any, count: int) -> Any:
         return avg_pool2d(pair[0][:count], 32 // plan.side), pair[1][:count]
 
-    train, test = part(whole.train, plan.images), part(whole.test, 10_000 if plan.images > 5000 else 5000)
-    return Splits(train, part(whole.valid, plan.images // 4), test, whole.kind)
+    train, test = shrunk(whole.train, plan.images), shrunk(whole.test, 10_000 if plan.images > 5000 else 5000)
+    return Splits(train, shrunk(whole.valid, plan.images // 4), test, whole.kind)
 
 
 def trained(plan: Plan, net: Net, data: Splits, rate: float, seed: int, epochs: float, out: Path) -> Any:
@@ -120,8 +120,8 @@ class Bench:
     def run(self, name: str, net: Net, rate: float, seed: int, epochs: float) -> Row:
         """A network at a rate on a seed."""
         key = f"{name}, rate {rate}, seed {seed}"
-        place = self.out / key.replace(", ", "-").replace(" ", "_")
-        one = partial(measured, self.plan, net, self.data, rate, seed, epochs, place)
+        folder = self.out / key.replace(", ", "-").replace(" ", "_")
+        one = partial(measured, self.plan, net, self.data, rate, seed, epochs, folder)
         return self.cells.get(key, one)
 
     def rate(self, name: str, net: Net) -> float:
@@ -143,12 +143,12 @@ def run(
     """Every network of Table 3.1 on every seed; the stand-in at equal FLOPs too."""
     if not stand_in:
         order = sharing_runs.Order(out, seeds or 5, epochs, images, device)
-        found = sharing_runs.side_by_side("sharing-cifar10", NETS, whole("cifar10", data), order)
+        results = sharing_runs.side_by_side("sharing-cifar10", NETS, whole("cifar10", data), order)
         title = "Soft sharing on CIFAR-10"
-        return sharing_runs.told(title, "Table 3.1, Figure 3.3", NETS, found, order)
+        return sharing_runs.told(title, "Table 3.1, Figure 3.3", NETS, results, order)
     plan = dataclasses.replace(SMALL, epochs=epochs or SMALL.epochs, images=images or SMALL.images)
-    place, numbers = out / f"sharing-cifar10-{plan.images}-{plan.epochs:g}", list(range(seeds or 3))
-    bench = Bench(plan, halved_images(plan, data), Cells(place / "cells.jsonl"), place)
+    folder, numbers = out / f"sharing-cifar10-{plan.images}-{plan.epochs:g}", list(range(seeds or 3))
+    bench = Bench(plan, halved_images(plan, data), Cells(folder / "cells.jsonl"), folder)
     rates = {name: bench.rate(name, net) for name, net in plan.nets.items()}
     small: dict[str, list[Row]] = {}
     for seed in numbers:
@@ -161,10 +161,12 @@ def run(
     return told(plan, small, rates, numbers)
 
 
-def told(plan: Plan, found: Mapping[str, Sequence[Row]], rates: Mapping[str, float], seeds: list[int]) -> Row:
+def told(
+    plan: Plan, results: Mapping[str, Sequence[Row]], rates: Mapping[str, float], seeds: list[int]
+) -> Row:
     """The result as its page takes it."""
-    first = found[plan.plain][0]
-    rows = [row(plan, name, runs, rates[name.partition(",")[0]], first) for name, runs in found.items()]
+    first = results[plan.plain][0]
+    rows = [row(plan, name, runs, rates[name.partition(",")[0]], first) for name, runs in results.items()]
     errors = {one["network"]: one["test error"] for one in rows}
     said = ", ".join(f"{name} {e['mean']:.2f} ± {e['sd']:.2f}" for name, e in errors.items())
     return {
@@ -174,7 +176,7 @@ def told(plan: Plan, found: Mapping[str, Sequence[Row]], rates: Mapping[str, flo
         "scale": f"{plan.images} images of {plan.side}×{plan.side}, {plan.epochs:g} epochs; "
         f"{len(plan.rates)} rates tried for every network",
         "stand_in": True, "seeds": seeds, "machine": machine(), "columns": COLUMNS, "rows": rows,
-        "matrices": matrices(found[plan.shared]),
+        "matrices": matrices(results[plan.shared]),
         "notes": [
             "Equal epochs but for the row with another's FLOPs, whose network trained on until it had them.",
             "Cost: floating-point operations of training over those of the first network.",

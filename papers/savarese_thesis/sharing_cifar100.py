@@ -30,5 +30,5 @@ def run(
 ) -> Row:
     """Every network on every seed, as in Table 3.1 but for the data."""
     order = Order(out, seeds or 5, epochs, images, device)
-    found = side_by_side("sharing-cifar100", NETS, whole("cifar100", data), order, classes=100)
-    return told("Soft sharing on CIFAR-100", "Table 3.2, Figure 3.4", NETS, found, order)
+    results = side_by_side("sharing-cifar100", NETS, whole("cifar100", data), order, classes=100)
+    return told("Soft sharing on CIFAR-100", "Table 3.2, Figure 3.4", NETS, results, order)

@@ -28,5 +28,5 @@ def run(
 ) -> Row:
     """Every network on every seed, with squares of 16 pixels cut out of the images."""
     order = Order(out, seeds or 1, epochs, images, device)
-    found = side_by_side("sharing-cutout", NETS, whole("cifar10", data), order, augment=crop_flip_cutout)
-    return told("Soft sharing on CIFAR-10 with cutout", "Table 3.3", NETS, found, order)
+    results = side_by_side("sharing-cutout", NETS, whole("cifar10", data), order, augment=crop_flip_cutout)
+    return told("Soft sharing on CIFAR-10 with cutout", "Table 3.3", NETS, results, order)

@@ -61,10 +61,10 @@ def measured(
     )
     torch.manual_seed(job.seed)
     model = swrn(net.depth, net.widen, classes, net.dropout)
-    place = out / f"{job.name}-{job.seed}".replace(", ", "-").replace(" ", "_")
+    folder = out / f"{job.name}-{job.seed}".replace(", ", "-").replace(" ", "_")
     result = tl.fit(
         model, data.train, test=data.test, recipe=net.recipe, epochs=epochs, keep="last", seed=job.seed,
-        progress=False, out=place, resume=True, **settings,
+        progress=False, out=folder, resume=True, **settings,
     )  # fmt: skip
     size = tl.deploy.measure(result.model.cpu(), data.test[0][:1], repeats=1)
     rows = [row for row in result.history if row.get("similarity")]
@@ -93,17 +93,17 @@ def side_by_side(
     """Every network on every seed; finished runs are read from a record."""
     epochs = PUBLISHED.length("WRN", order.epochs)
     small = few(data, order.images)
-    place = order.out / f"{name}-{len(small.train[0])}-{epochs:g}"
-    cells = Cells(place / "cells.jsonl")
+    folder = order.out / f"{name}-{len(small.train[0])}-{epochs:g}"
+    cells = Cells(folder / "cells.jsonl")
     work = partial(
-        measured, data=small, classes=classes, epochs=epochs, augment=augment, device=order.device, out=place
+        measured, data=small, classes=classes, epochs=epochs, augment=augment, device=order.device, out=folder
     )
     jobs = [Job(key, net, seed) for seed in range(order.seeds) for key, net in nets.items()]
-    found = cells.all({f"{job.name}, {job.seed}": partial(work, job) for job in jobs})
-    return {key: found[place :: len(nets)] for place, key in enumerate(nets)}
+    rows = cells.all({f"{job.name}, {job.seed}": partial(work, job) for job in jobs})
+    return {key: rows[index :: len(nets)] for index, key in enumerate(nets)}
 
 
-def told(title: str, figures: str, nets: Nets, found: Mapping[str, Sequence[Row]], order: Order) -> Row:
+def told(title: str, figures: str, nets: Nets, results: Mapping[str, Sequence[Row]], order: Order) -> Row:
     """The result as its page takes it."""
     rows: list[Row] = [
         {
@@ -111,7 +111,7 @@ def told(title: str, figures: str, nets: Nets, found: Mapping[str, Sequence[Row]
             "test error": spread([one["test"] for one in runs]), "thesis error": nets[name].thesis,
             "per seed": [one["test"] for one in runs],
         }
-        for name, runs in found.items()
+        for name, runs in results.items()
     ]  # fmt: skip
     said = ", ".join(
         f"{one['network']} {one['test error']['mean']:.2f} ± {one['test error']['sd']:.2f}" for one in rows

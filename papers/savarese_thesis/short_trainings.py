@@ -64,7 +64,7 @@ def images(
     parts = ((x[order[5000:]], y[order[5000:]]), (x[order[:5000]], y[order[:5000]]), (x_test, y_test))
     train, valid, test = ((normalize(a, mean, std), b) for a, b in parts)
     every = len(x) - 5000
-    train, valid, test = (first(part, count or len(part[0])) for part in (train, valid, test))
+    train, valid, test = (first(pair, count or len(pair[0])) for pair in (train, valid, test))
     home, batch = device or "cpu", min(64 if stand_in else 128, len(train[0]))
     if stand_in:
         steps = 120 if epochs is None else max(1, round(epochs * len(train[0]) / batch))
@@ -86,9 +86,9 @@ def characters(
     """Penn Treebank, bits per character: three LSTM layers, 500 epochs; stand-in: one of 64, 100 steps."""
     text = ptb(folder)
     symbols, length = len(text.vocabulary), 50 if stand_in else 150
-    train, valid, test = (windows(part, length) for part in (text.train, text.valid, text.test))
+    train, valid, test = (windows(tokens, length) for tokens in (text.train, text.valid, text.test))
     every = len(train[0])
-    train, valid, test = (first(part, count or len(part[0])) for part in (train, valid, test))
+    train, valid, test = (first(pair, count or len(pair[0])) for pair in (train, valid, test))
     worst, home = 2 * math.log2(symbols), device or "cpu"
     batch = min(32 if stand_in else 128, len(train[0]))
     if stand_in:

@@ -29,8 +29,8 @@ def run(
 ) -> Row:
     """Activations of a trained network: PACT at 2 and 3 bits; SMOL-A at several strengths; equal cost."""
     full = not stand_in
-    place = sized(setting(full, data), epochs, images, device)
-    bench = Bench.at(place, out, "smol-activations")
+    training = sized(setting(full, data), epochs, images, device)
+    bench = Bench.at(training, out, "smol-activations")
     after = partial(Chain, shares={"float": 1, "bits": 1})
     noisy = partial(ActivationPrecision, granularity="unit", p_init=4.0)
     ways = {
@@ -50,7 +50,7 @@ def run(
         for row in table
     )
     return told(
-        "Bits of activations", "Table 5.5", place, full, rows, finding=f"{said}.", rows=table,
+        "Bits of activations", "Table 5.5", training, full, rows, finding=f"{said}.", rows=table,
         columns=list(columns),
         notes=[
             f"The thesis, ResNet-20: {THESIS}.",

@@ -42,7 +42,7 @@ def run(
     wrapped = under_one_schedule if full else unchanged
     parts = [n / 13 for n in range(1, 13)] if full else [0.1, 0.25, 0.4, 0.55, 0.7, 0.85]
     parts = thinned(parts, setting.share)
-    ways = {f"noise {part:.2f}": wrapped(make(finetune=1 - part)) for part in parts}
+    ways = {f"noise {share:.2f}": wrapped(make(finetune=1 - share)) for share in parts}
     rows = bench.runs(ways, seeds or 3)
     table = means(rows)
     curves = [
@@ -50,8 +50,8 @@ def run(
         for key in ("accuracy", "bits")
     ]
     said = ", ".join(
-        f"{part:.2f}: {100 * row['accuracy']['mean']:.1f} % at {row['bits']['mean']:.2f} bits"
-        for part, row in zip(parts, table, strict=True)
+        f"{share:.2f}: {100 * row['accuracy']['mean']:.1f} % at {row['bits']['mean']:.2f} bits"
+        for share, row in zip(parts, table, strict=True)
     )
     return told(
         "Precision training against fine-tuning", "Figure 5.7", setting, full, rows,

@@ -64,14 +64,14 @@ def run(
 def as_published(share: float, where: str) -> dict[str, Any]:
     """SMOL by its three λ, per weight and per layer, 300 of 650 epochs to fine-tune; BSQ; LSQ."""
     tail, prices = 300 / 650, thinned((1e-6, 7e-7, 5e-7), share)
-    found = {
+    learned = {
         f"{name}, {price:g}": under_one_schedule(
             Smol(strength=price, where=where, finetune=tail, granularity=kind)
         )
         for name, kind in KINDS.items()
         for price in prices
     }
-    return found | {
+    return learned | {
         "BSQ": after_training(Bsq(where=where, strength=5e-3), 0.5),
         "LSQ, 2": after_training(LearnedStep(where=where, bits=2), 0.5),
     }  # fmt: skip

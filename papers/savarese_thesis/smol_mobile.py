@@ -62,26 +62,26 @@ def ways(name: str, full: bool) -> dict[str, Callable[[float], Any]]:
     }
 
 
-def as_published(name: str, place: Setting, seeds: int, out: Path) -> list[Row]:
+def as_published(name: str, training: Setting, seeds: int, out: Path) -> list[Row]:
     """Float, BSQ, and SMOL by the thesis' two λ, 300 of 650 epochs to fine-tune."""
-    bench = Bench.at(place, out, f"smol-mobile-{name}")
+    bench = Bench.at(training, out, f"smol-mobile-{name}")
     recipes: dict[str, Any] = {"float": None, "BSQ": ways(name, True)["BSQ"](0.5)} | {
         f"SMOL, {price:g}": under_one_schedule(Smol(strength=price, finetune=300 / 650))
-        for price in thinned(PRICES[name], place.share)
+        for price in thinned(PRICES[name], training.share)
     }
     return [row | {"method": f"{name}: {row['method']}", "share": None} for row in bench.runs(recipes, seeds)]
 
 
-def side_by_side(name: str, place: Setting, full: bool, seeds: int, out: Path) -> list[Row]:
+def side_by_side(name: str, training: Setting, full: bool, seeds: int, out: Path) -> list[Row]:
     """Float, BSQ, and SMOL at the thesis' two sizes; each method with the best of three shares."""
     if full:
-        return as_published(name, place, seeds, out)
-    bench, made = Bench.at(place, out, f"smol-mobile-{name}"), ways(name, full)
+        return as_published(name, training, seeds, out)
+    bench, makers = Bench.at(training, out, f"smol-mobile-{name}"), ways(name, full)
     tuned = {
-        way: bench.best(way, make, SHARES) for way, make in made.items() if way != f"SMOL, {BITS[name][0]}"
+        way: bench.best(way, make, SHARES) for way, make in makers.items() if way != f"SMOL, {BITS[name][0]}"
     }
     shares = tuned | {f"SMOL, {BITS[name][0]}": tuned[f"SMOL, {BITS[name][1]}"]}
-    recipes = {"float": None} | {way: make(shares[way]) for way, make in made.items()}
+    recipes = {"float": None} | {way: make(shares[way]) for way, make in makers.items()}
     return [
         row | {"method": f"{name}: {row['method']}", "share": shares.get(row["method"])}
         for row in bench.runs(recipes, seeds)
@@ -99,8 +99,12 @@ def run(
 ) -> Row:
     """Both networks, both methods and the float network, at equal cost."""
     full = not stand_in
-    places = {name: sized(setting(name, full, data), epochs, images, device) for name in THESIS}
-    rows = [row for name, place in places.items() for row in side_by_side(name, place, full, seeds or 3, out)]
+    trainings = {name: sized(setting(name, full, data), epochs, images, device) for name in THESIS}
+    rows = [
+        row
+        for name, training in trainings.items()
+        for row in side_by_side(name, training, full, seeds or 3, out)
+    ]
     table: list[Row] = [
         row | {"thesis": THESIS[net].get(way)}
         for row in means(rows)
@@ -111,9 +115,9 @@ def run(
         f"at {row['bits']['mean']:.1f} bits in {row['file bytes']['mean'] / 1000:.1f} kB"
         for row in table
     )
-    both = "; ".join(f"{place.title}, {place.epochs:g} epochs" for place in places.values())
+    both = "; ".join(f"{training.title}, {training.epochs:g} epochs" for training in trainings.values())
     return told(
-        "Learned precision", "Table 5.2", next(iter(places.values())), full, rows,
+        "Learned precision", "Table 5.2", next(iter(trainings.values())), full, rows,
         finding=f"{said}.", rows=table, sizes=sizes(table),
         columns=["method", "bits", "file bytes", "accuracy", "thesis"],
         notes=[

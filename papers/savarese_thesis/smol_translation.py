@@ -42,29 +42,36 @@ class Vocabulary:
         """Sentences from start to end, cut and padded to one length."""
         rows = torch.full((len(lines), length), PAD)
         for row, line in zip(rows, lines, strict=True):
-            found = [START, *(self.number.get(word, UNKNOWN) for word in line[: length - 2]), END]
-            row[: len(found)] = torch.tensor(found)
+            numbers = [START, *(self.number.get(word, UNKNOWN) for word in line[: length - 2]), END]
+            row[: len(numbers)] = torch.tensor(numbers)
         return rows
 
     def text(self, row: Tensor) -> str:
         """The words of a sentence up to its end."""
-        found = row.tolist()
-        return " ".join(self.words[n] for n in found[: found.index(END) if END in found else None] if n > END)
+        numbers = row.tolist()
+        return " ".join(
+            self.words[n] for n in numbers[: numbers.index(END) if END in numbers else None] if n > END
+        )
 
 
 def setting(full: bool, data: str | None) -> tuple[Setting, Vocabulary, list[str]]:
     """A setting, the English words, and the test sentences as they are."""
     sources, targets, length, width, depth, epochs = (10_000, 8_000, 50, 256, 6, 50.0) if full else SMALL
     parts = [
-        [pair for pair in part if max(map(len, pair)) <= length - 2]
-        for part in ([(words(german), words(english)) for german, english in part] for part in multi30k(data))
+        [pair for pair in split if max(map(len, pair)) <= length - 2]
+        for split in (
+            [(words(german), words(english)) for german, english in split] for split in multi30k(data)
+        )
     ]
     german, english = (
         Vocabulary([pair[side] for pair in parts[0]], size) for side, size in ((0, sources), (1, targets))
     )
 
-    def pairs(part: list[tuple[list[str], list[str]]]) -> tuple[Tensor, Tensor]:
-        source, target = german.rows([g for g, _ in part], length), english.rows([e for _, e in part], length)
+    def pairs(sentences: list[tuple[list[str], list[str]]]) -> tuple[Tensor, Tensor]:
+        source, target = (
+            german.rows([g for g, _ in sentences], length),
+            english.rows([e for _, e in sentences], length),
+        )
         y = target[:, 1:]
         return torch.cat([source, target[:, :-1]], 1), torch.where(y == PAD, IGNORED, y)
 
@@ -76,8 +83,8 @@ def setting(full: bool, data: str | None) -> tuple[Setting, Vocabulary, list[str
     }  # fmt: skip
     pairs_said = f"{len(parts[0]):,} pairs of Multi30k with at most {length - 2} words"
     title = f"{depth} + {depth} blocks of width {width}, {pairs_said}"
-    place = Setting(title, make, Splits(train, valid, test, "text"), epochs, fit)
-    return place, english, [" ".join(e) for _, e in parts[2]]
+    training = Setting(title, make, Splits(train, valid, test, "text"), epochs, fit)
+    return training, english, [" ".join(e) for _, e in parts[2]]
 
 
 SMALL = (3000, 2000, 16, 64, 2, 3.0)
@@ -92,11 +99,11 @@ def rated(bench: Bench, english: Vocabulary, said: list[str], name: str, recipe:
     net = result.model.eval()
     assert isinstance(net, Translator)
     source = bench.setting.data.test[0][:, : net.length]
-    found = [english.text(line) for part in source.split(256) for line in net.translated(part)]
+    translations = [english.text(line) for batch in source.split(256) for line in net.translated(batch)]
     return row | {
-        "BLEU": round(100 * float(bleu_score(found, [[line] for line in said])), 3),
+        "BLEU": round(100 * float(bleu_score(translations, [[line] for line in said])), 3),
         "token accuracy": row["accuracy"], "perplexity": round(math.exp(result.scores["test"].loss), 3),
-        "examples": [list(pair) for pair in zip(said[:3], found[:3], strict=True)],
+        "examples": [list(pair) for pair in zip(said[:3], translations[:3], strict=True)],
     }  # fmt: skip
 
 
@@ -111,9 +118,9 @@ def run(
 ) -> Row:
     """Float, and SMOL at the thesis' two sizes: three fifths of the steps with noise, the rest without."""
     full = not stand_in
-    place, english, said = setting(full, data)
-    place, said = sized(place, epochs, images, device), said[:images]
-    bench = Bench.at(place, out, "smol-translation")
+    training, english, said = setting(full, data)
+    training, said = sized(training, epochs, images, device), said[:images]
+    bench = Bench.at(training, out, "smol-translation")
     ways = {"float": None} | {f"SMOL, {bits}": Smol(bits=bits, finetune=0.4) for bits in BITS}
     rows: list[Row] = bench.cells.all(
         {
@@ -130,11 +137,11 @@ def run(
         for row in table
     )
     return told(
-        "Translation in few bits", "Table 5.7", place, False, rows, finding=f"{finding}.", rows=table,
+        "Translation in few bits", "Table 5.7", training, False, rows, finding=f"{finding}.", rows=table,
         columns=list(COLUMNS), y_label="BLEU",
         notes=[
             "Multi30k (captions, short) stands in for IWSLT'14 (talks): BLEU figures cannot be compared with "
             "the thesis', differences between rows can. BLEU-4 of lower-case words, greedy translations.",
-            *(f"{given} → {found}" for given, found in rows[0]["examples"]),
+            *(f"{reference} → {translation}" for reference, translation in rows[0]["examples"]),
         ],
     )  # fmt: skip

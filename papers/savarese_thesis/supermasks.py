@@ -65,15 +65,15 @@ def run(
     stand_in: bool = False,
 ) -> Row:
     """Learn each mask with the weights (and biases) left at their random start."""
-    place = sized(setting(stand_in, data), epochs, images, device)
-    place = dataclasses.replace(place, make=partial(without_biases, place.make))
-    trials = side_by_side(place, masks(stand_in), seeds or 3, out / "supermasks.jsonl")
+    training = sized(setting(stand_in, data), epochs, images, device)
+    training = dataclasses.replace(training, make=partial(without_biases, training.make))
+    trials = side_by_side(training, masks(stand_in), seeds or 3, out / "supermasks.jsonl")
     listed = ", ".join(
         f"{row['method']}: {row['accuracy']['mean']:.3f} at {100 * row['sparsity']['mean']:.0f} %"
         for row in means(trials)
     )
     return told(
-        "Supermasks", "section 4.5.3, Figures 4.9–4.10", place, stand_in, trials,
+        "Supermasks", "section 4.5.3, Figures 4.9–4.10", training, stand_in, trials,
         finding=f"Accuracy at sparsity, random weights: {listed}.",
         notes=["Dense: the same network with its weights trained and its biases left."],
     )  # fmt: skip

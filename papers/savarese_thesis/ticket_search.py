@@ -26,26 +26,26 @@ ROUNDS = 5
 MAGNITUDE_ROUNDS, MAGNITUDE_RATE = (5, 7, 8, 10, 15, 20, 30), 0.2
 
 
-def searches(place: Setting) -> dict[str, Arm]:
+def searches(training: Setting) -> dict[str, Arm]:
     """As in the thesis: five rounds of CS from eleven s_init, up to thirty rounds of 20 % of IMP."""
-    where, several, early = place.where, place.rounds(ROUNDS), place.rewind
+    where, several, early = training.where, training.rounds(ROUNDS), training.rewind
     ways = {
-        f"CS, s_init {start:g}": place.arm(
+        f"CS, s_init {start:g}": training.arm(
             TicketSearch(several, early, s_init=start, where=where), several + 1
         )
-        for start in thinned(STARTS, place.share)
+        for start in thinned(STARTS, training.share)
     }
-    for rounds in sorted({place.rounds(count) for count in MAGNITUDE_ROUNDS}):
+    for rounds in sorted({training.rounds(count) for count in MAGNITUDE_ROUNDS}):
         rewound = IterativeMagnitude(rounds, MAGNITUDE_RATE, early, where)
-        ways[f"IMP, round {rounds}"] = place.arm(rewound, rounds + 1)
+        ways[f"IMP, round {rounds}"] = training.arm(rewound, rounds + 1)
         continued = IterativeMagnitude(rounds, MAGNITUDE_RATE, where=where)
-        ways[f"IMP-C, round {rounds}"] = place.arm(continued, rounds + 1)
+        ways[f"IMP-C, round {rounds}"] = training.arm(continued, rounds + 1)
     return ways
 
 
-def small_searches(place: Setting, rounds: int = 3) -> dict[str, Arm]:
+def small_searches(training: Setting, rounds: int = 3) -> dict[str, Arm]:
     """The stand-in's: few steps move s little, and few rounds need larger rates."""
-    where, early = place.where, place.rewind
+    where, early = training.where, training.rewind
     recipes: dict[str, Any] = {
         f"CS, s_init {start}": TicketSearch(rounds, early, s_init=start, where=where)
         for start in (-0.05, -0.02, 0.0)
@@ -54,7 +54,7 @@ def small_searches(place: Setting, rounds: int = 3) -> dict[str, Arm]:
         recipes[f"IMP, rate {rate}"] = IterativeMagnitude(rounds, rate, early, where)
         recipes[f"IMP-C, rate {rate}"] = IterativeMagnitude(rounds, rate, where=where)
     recipes["ISS, s_init 1"] = IterativeStochastic(rounds, early, where)
-    return {name: place.arm(recipe, rounds + 1) for name, recipe in recipes.items()}
+    return {name: training.arm(recipe, rounds + 1) for name, recipe in recipes.items()}
 
 
 def setting(stand_in: bool, data: str | None) -> Setting:
@@ -72,13 +72,13 @@ def run(
     stand_in: bool = False,
 ) -> Row:
     """Every search on every seed; each ticket trained as long as a round, beside the dense network."""
-    place = sized(setting(stand_in, data), epochs, images, device)
-    ways = small_searches(place) if stand_in else searches(place)
-    trials = side_by_side(place, ways, seeds or 3, out / "ticket-search.jsonl")
-    left = {f"left, {kind}": 100 * part for kind, part in sparsest(trials).items()}
+    training = sized(setting(stand_in, data), epochs, images, device)
+    ways = small_searches(training) if stand_in else searches(training)
+    trials = side_by_side(training, ways, seeds or 3, out / "ticket-search.jsonl")
+    left = {f"left, {kind}": 100 * share for kind, share in sparsest(trials).items()}
     return told(
-        "Ticket search", "Figures 4.3–4.4, Table 4.2", place, stand_in, trials, finding=matching(trials),
-        paper=PAPER, notes=[f"A ticket starts from the weights of epoch {place.rewind}."], **left,
+        "Ticket search", "Figures 4.3–4.4, Table 4.2", training, stand_in, trials, finding=matching(trials),
+        paper=PAPER, notes=[f"A ticket starts from the weights of epoch {training.rewind}."], **left,
     )  # fmt: skip
 
 

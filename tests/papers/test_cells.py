@@ -46,4 +46,4 @@ def test_cells_are_written_down_one_by_one_without_an_executor(tmp_path):
     cells = Cells(tmp_path / "cells.jsonl")
     with pytest.raises(ZeroDivisionError):
         cells.all({"1": partial(squared, 1), "0": fails})
-    assert list(Cells(tmp_path / "cells.jsonl").known) == ["1"]
+    assert list(Cells(tmp_path / "cells.jsonl").values) == ["1"]

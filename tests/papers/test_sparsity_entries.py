@@ -86,7 +86,7 @@ def test_a_fair_table_tunes_on_validation_data_of_a_seed_it_does_not_use(monkeyp
     real = fair_table.trial
 
     def noted(setting, name, way, seed):
-        measured.append((seed, setting.data.test[0] is case.place.data.test[0]))
+        measured.append((seed, setting.data.test[0] is case.setting.data.test[0]))
         return real(setting, name, way, seed)
 
     monkeypatch.setattr(fair_table, "trial", noted)
@@ -131,7 +131,7 @@ def test_a_fresh_cosine_begins_again_after_the_cut():
 
 
 def test_the_small_vit_tells_ten_classes():
-    actual = one_shot_vit.case().place
+    actual = one_shot_vit.case().setting
     assert actual.model(0)(actual.data.train[0][:2]).shape == (2, 10)
 
 
@@ -141,7 +141,7 @@ def test_networks_of_images_and_their_stand_ins(module, stand_in, monkeypatch):
     monkeypatch.setattr(module, "load", images)
     monkeypatch.setattr(pruning_runs, "load", images)
     small = module is one_shot_resnet
-    actual = module.case(None).place if small else module.setting(stand_in, None)[0]
+    actual = module.case(None).setting if small else module.setting(stand_in, None)[0]
     with torch.no_grad():
         assert actual.model(0)(actual.data.train[0][:2]).shape == (2, 10)
     assert pruning_runs.prunable_weights(pruning_runs.Task(actual.model(0)), actual.where)
