@@ -78,7 +78,10 @@ def run(
         + f" after {math.ceil(benches[0].share * BUDGET)} trials of half of that",
         "stand_in": stand_in,
         "on the edge of the grid": [
-            f"{one['task']}, {one['method']}" for one in rows if one["α"] in (RATES[0], RATES[-1])
+            f"{one['task']}, {one['method']}, {name}"
+            for one in rows
+            for name, axis in (("α", RATES), ("ε", EPSILONS))
+            if one[name] in (axis[0], axis[-1])
         ],
         "seeds": list(numbers),
         "machine": machine(),

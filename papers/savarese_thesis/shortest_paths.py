@@ -12,9 +12,11 @@ import torch
 import torchlift as tl
 from papers.common.arms import Row, machine, spread
 from papers.common.cells import Cells
+from papers.common.protocol import protocol
 from torchlift.lifts import Templates
 from torchlift.models import GridNet
 
+PUBLISHED = protocol("savarese_thesis", "Figure 3.9").settings("Adam")
 FOLD = 0.9
 ARMS: dict[str, Templates | None] = {
     "cnn": None,
@@ -38,7 +40,7 @@ class Size:
     device: str = "cpu"
 
 
-SMALL, FULL = Size(), Size(32, 32, 20, 5000, 1000, 250, 64)
+SMALL, FULL = Size(), Size(32, 32, 20, 5000, 1000, 250, PUBLISHED["batch_size"])
 PHASES = 5
 
 
@@ -95,7 +97,7 @@ def trained(arm: str, seed: int, size: Size) -> Row:
     lift = ARMS[arm]
     problem: tl.Problem = tl.Task(model, "bce")
     problem = (problem if lift is None else lift.lift(problem)).to(size.device)
-    optimizer = torch.optim.Adam(tl.groups(problem, {"*": {}}), lr=0.01)
+    optimizer = PUBLISHED["optimizer"](tl.groups(problem, {"*": {}}))
     rows: list[Row] = []
     for distance, data in phases.items():
         train(problem, data, size, optimizer, seed)

@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 import torchlift as tl
 from papers.common.arms import Row
 from papers.common.cells import Cells
+from papers.common.protocol import protocol
 from papers.savarese_thesis.precision_runs import Setting, bits_of, means, sized, told, weights_of
 from papers.savarese_thesis.pruning_runs import first
 from torchlift.data import Splits, cifar10, mnist
@@ -21,6 +22,7 @@ from torchlift.models.dcgan import game
 from torchlift.recipes import Bsq, Chain, Plain, Smol
 from torchlift.report.pictures import png
 
+PUBLISHED = protocol("savarese_thesis", "Table 5.4")
 WHERE = "*generator*weight"
 COLUMNS = ("method", "bits", "file bytes", "distance", "score", "thesis")
 THESIS = {
@@ -93,15 +95,15 @@ def images(read: Any, count: int | None, data: str | None) -> Splits:
 
 def setting(full: bool, data: str | None) -> Setting:
     """CIFAR-10 for 160 epochs at the source's width and rate, or digits with a narrow pair."""
-    rate, width, read, count, epochs = (2e-4, 64, cifar10, None, 160.0) if full else SMALL
-    found = images(read, count, data)
-    adam = partial(torch.optim.Adam, lr=rate, betas=(0.5, 0.999))
+    width, read, count, epochs = (64, cifar10, None, PUBLISHED.epochs or 160.0) if full else SMALL
+    found, fit = images(read, count, data), PUBLISHED.settings("Adam") | {"loss": game, "progress": False}
     title = "DCGAN, CIFAR-10" if full else f"narrow DCGAN, {count:,} digits of MNIST"
-    fit = {"optimizer": adam, "batch_size": 64, "loss": game, "progress": False}
+    if not full:
+        fit["optimizer"] = partial(torch.optim.Adam, lr=RATE, betas=(0.5, 0.999))
     return Setting(title, partial(Gan, found.shape[0], width), found, epochs, fit)
 
 
-SMALL = (1e-3, 16, mnist, 6400, 4.0)
+RATE, SMALL = 1e-3, (16, mnist, 6400, 4.0)
 
 
 def ways(full: bool) -> dict[str, tuple[Any, float]]:

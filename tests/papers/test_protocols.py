@@ -23,6 +23,9 @@ from papers.savarese_thesis import (
     precision_runs,
     pruning_runs,
     sharing_runs,
+    short_trainings,
+    shortest_paths,
+    smol_dcgan,
     smol_mobile,
     supermasks,
 )
@@ -214,6 +217,22 @@ def test_conv6_and_fashion_mnist_have_the_settings_of_their_blocks(monkeypatch):
     assert (sweep.rounds, sweep.beta_final, sweep.s_init, sweep.strength) == (1, 50.0, -0.3, 1e-8)
     _, built = options(depth_dependence.PUBLISHED.settings("SGD"))
     assert (built["lr"], built["momentum"]) == (0.01, 0)
+
+
+def test_generators_and_short_trainings_have_the_settings_of_their_blocks(monkeypatch):
+    few = (torch.zeros(4, 3, 32, 32, dtype=torch.uint8), torch.zeros(4, dtype=torch.long))
+    monkeypatch.setattr(smol_dcgan, "cifar10", lambda _: (few, few))
+    _, built = options(smol_dcgan.setting(True, None).fit)
+    assert (built["lr"], tuple(built["betas"])) == (2e-4, (0.5, 0.999))
+    whole = torch.zeros(5004, 3, 32, 32, dtype=torch.uint8), torch.zeros(5004, dtype=torch.long)
+    monkeypatch.setattr(short_trainings, "cifar10", lambda _: (whole, few))
+    bench = short_trainings.images(None, False, None, None)
+    assert (bench.batch, bench.steps, bench.decay, bench.augment) == (4, 200, 5e-4, True)
+    assert [bench.drops(at / 200) for at in (59, 60, 120, 160)] == pytest.approx([1.0, 0.2, 0.04, 0.008])
+    assert len(bench.valid[0]) == 5000
+    full = shortest_paths.FULL
+    assert (full.size, full.width, full.layers, full.samples, full.batch) == (32, 32, 20, 5000, 64)
+    assert options(shortest_paths.PUBLISHED)[1]["lr"] == 0.01
 
 
 def test_drops():

@@ -89,7 +89,7 @@ def test_frechet_distance_between_normal_distributions():
 def test_generators_in_few_bits_come_with_pictures(monkeypatch, tmp_path):
     few = {name: way for name, way in smol_dcgan.ways(False).items() if name in ("float", "SMOL*, 1")}
     images = torch.randint(0, 256, (128, 1, 28, 28), dtype=torch.uint8), torch.arange(128) % 10
-    monkeypatch.setattr(smol_dcgan, "SMALL", (1e-3, 4, lambda _: (images, images), 128, 1.0))
+    monkeypatch.setattr(smol_dcgan, "SMALL", (4, lambda _: (images, images), 128, 1.0))
     monkeypatch.setattr(smol_dcgan, "ways", lambda _: few)
     result = smol_dcgan.run(tmp_path, seeds=1, stand_in=True)
     rows = {row["method"]: row for row in result["rows"]}
