@@ -19,12 +19,12 @@ class Mixed(nn.Module):
         self.enter = nn.Conv2d(3, 8, 3, padding=1, bias=False)
         self.deep = nn.Conv2d(8, 8, 3, padding=1, groups=8)
         self.norm = nn.GroupNorm(2, 8)
-        self.place = nn.Parameter(0.1 * torch.randn(1, 8, 8, 8))
+        self.position = nn.Parameter(0.1 * torch.randn(1, 8, 8, 8))
         self.point = nn.Conv2d(8, 6, 1)
         self.head = nn.Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        h = torch.relu(self.norm(self.deep(self.enter(x)))) + self.place
+        h = torch.relu(self.norm(self.deep(self.enter(x)))) + self.position
         return self.head(torch.relu(self.point(h)).mean((2, 3)))
 
 

@@ -249,7 +249,7 @@ def with_data(lift: Lift, batch: Batch) -> Lift:
         return dataclasses.replace(lift, batches=(batch,))
     if isinstance(lift, CriticalLayer):
         return dataclasses.replace(lift, x=batch[0])
-    return chain(*(with_data(part, batch) for part in lift.lifts)) if isinstance(lift, LiftChain) else lift
+    return chain(*(with_data(inner, batch) for inner in lift.lifts)) if isinstance(lift, LiftChain) else lift
 
 
 class Stages(nn.Module):

@@ -82,7 +82,9 @@ def frozen() -> nn.Module:
 
 @odd
 def frozen_layers() -> nn.Module:
-    model = nn.Sequential(*(part for _ in range(3) for part in (nn.Linear(8, 8), nn.ReLU())), nn.Linear(8, 3))
+    model = nn.Sequential(
+        *(module for _ in range(3) for module in (nn.Linear(8, 8), nn.ReLU())), nn.Linear(8, 3)
+    )
     for layer in (model[0], model[2]):
         layer.requires_grad_(False)
     return model
@@ -396,7 +398,9 @@ class BareTensor(Two):
 
 @odd
 def deep() -> nn.Module:
-    return nn.Sequential(*(part for _ in range(12) for part in (nn.Linear(8, 8), nn.ReLU())), nn.Linear(8, 3))
+    return nn.Sequential(
+        *(module for _ in range(12) for module in (nn.Linear(8, 8), nn.ReLU())), nn.Linear(8, 3)
+    )
 
 
 @odd

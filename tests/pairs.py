@@ -52,10 +52,10 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[..., tuple[Tensor, Ten
 
 def recipes(model: str) -> dict[str, Recipe | Lift]:
     """One of each kind, as small as it gets."""
-    r, place = tl.recipes, MODELS[model][2]
+    r, layer = tl.recipes, MODELS[model][2]
     return {
         "plain": r.Plain(),
-        "neural lifting": r.NeuralLifting(place, width=4, kind="conv" if model == "conv" else "mlp"),
+        "neural lifting": r.NeuralLifting(layer, width=4, kind="conv" if model == "conv" else "mlp"),
         "linear lifting": tl.lifts.Expand(),
         "folded norm": tl.lifts.Normalize(),
         "centered": tl.lifts.Standardize(),
@@ -73,7 +73,7 @@ def recipes(model: str) -> dict[str, Recipe | Lift]:
         "bit planes": r.Bsq(),
         "sharing": r.SoftSharing(),
         "layers": r.LayerPruning(),
-        "deepened": r.Deepened(place),
+        "deepened": r.Deepened(layer),
         "channels": r.ChannelPruning(ratio=0.25),
         "pooled": r.Pooled(),
         "coarse to fine": r.CoarseToFine(),
@@ -88,7 +88,7 @@ def recipes(model: str) -> dict[str, Recipe | Lift]:
 def run_pair(model: str, first: str, second: str) -> str:
     """What becomes of a chain of two: ``"delivered"``, or the one line it was refused with."""
     make, data, _ = MODELS[model]
-    known = recipes(model)
+    by_name = recipes(model)
     torch.manual_seed(0)
     try:
         with warnings.catch_warnings():
@@ -97,7 +97,7 @@ def run_pair(model: str, first: str, second: str) -> str:
                 make(),
                 data(1),
                 data(2, 16),
-                recipe=Chain({"first": known[first], "second": known[second]}),
+                recipe=Chain({"first": by_name[first], "second": by_name[second]}),
                 optimizer=partial(torch.optim.SGD, lr=0.05),
                 epochs=EPOCHS,
                 equal_cost=True,

@@ -24,14 +24,14 @@ def main() -> int:
     """Run the steps; 0 where the last one named a class for every line."""
     program = Path(sys.executable).with_name("torchlift")
     command = [str(program)] if program.exists() else [shutil.which("torchlift") or "torchlift"]
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        (place / "table.csv").write_text(TABLE)
-        (place / "new.csv").write_text("width,length\n1.2,2.1\n1.3,3.2\n")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "table.csv").write_text(TABLE)
+        (folder / "new.csv").write_text("width,length\n1.2,2.1\n1.3,3.2\n")
         for step in STEPS:
             print("torchlift", step, flush=True)
-            subprocess.run([*command, *step.split()], cwd=place, check=True)
-        lines = (place / "predictions.csv").read_text().splitlines()
+            subprocess.run([*command, *step.split()], cwd=folder, check=True)
+        lines = (folder / "predictions.csv").read_text().splitlines()
     print(*lines, sep="\n")
     return int(len(lines) != 3 or not all("round" in line or "long" in line for line in lines[1:]))
 

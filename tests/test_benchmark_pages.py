@@ -62,13 +62,13 @@ def test_the_table_of_other_tools_is_that_of_its_results(monkeypatch: pytest.Mon
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     tools = importlib.import_module("other_tools")
     results = RESULTS / "other_tools.json"
-    known = tools.table(json.loads(results.read_text())) if results.exists() else ""
-    assert f"<!-- table -->\n{known}<!-- end of the table -->" in tools.PAGE.read_text()
+    expected = tools.table(json.loads(results.read_text())) if results.exists() else ""
+    assert f"<!-- table -->\n{expected}<!-- end of the table -->" in tools.PAGE.read_text()
 
 
 def test_the_tables_of_integers_are_those_of_their_results(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     integers = importlib.import_module("integer_latency")
-    known = integers.table(json.loads((RESULTS / "integer_latency.json").read_text()))
-    assert f"<!-- integers -->\n{known}<!-- end of integers -->" in integers.PAGE.read_text()
+    expected = integers.table(json.loads((RESULTS / "integer_latency.json").read_text()))
+    assert f"<!-- integers -->\n{expected}<!-- end of integers -->" in integers.PAGE.read_text()

@@ -239,6 +239,6 @@ def test_depth(split):
     positive, negative, zero = tl.analyze.inertia(task, (x, y))
     assert positive + negative + zero == sum(p.numel() for p in task.parameters())
     small = tl.lifts.merge_linear(task.model, x, threshold=0.0)
-    assert sum(isinstance(part, nn.Linear) for part in small.modules()) == 1
+    assert sum(isinstance(module, nn.Linear) for module in small.modules()) == 1
     recipe = tl.recipes.LayerPruning(threshold=0.99, layers=1, finetune=0.5)
     assert tl.fit(task, (x, y), recipe=recipe, epochs=2, progress=False).cost > 0

@@ -50,7 +50,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TORCHLIFT_DATA", raising=False)
     splits = digits()
-    x, y = (part[:200].numpy() for part in splits.train)
+    x, y = (tensor[:200].numpy() for tensor in splits.train)
     np.savez("mine.npz", x=x, y=y)
     np.savez("digits.npz", x=splits.test[0][:5].numpy())
     Path("my_net.py").write_text(NETWORK)

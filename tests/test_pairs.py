@@ -20,7 +20,7 @@ REFUSALS = (
 
 def sample(model: str) -> list[tuple[str, str]]:
     names = list(recipes(model))
-    pairs = [(name, names[(STRIDE * place + 3) % len(names)]) for place, name in enumerate(names)]
+    pairs = [(name, names[(STRIDE * index + 3) % len(names)]) for index, name in enumerate(names)]
     return pairs if model == "conv" else pairs[::2]
 
 

@@ -103,8 +103,8 @@ def circumstances() -> list[object]:
     return [
         pytest.param(name, *values, id=f"{name}-{label}", marks=() if chosen else pytest.mark.nightly)
         for number, name in enumerate(RECIPES)
-        for place, (*values, label) in enumerate(eight)
-        for chosen in [number % 4 in (place, 7 - place)]
+        for index, (*values, label) in enumerate(eight)
+        for chosen in [number % 4 in (index, 7 - index)]
     ]
 
 

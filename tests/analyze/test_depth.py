@@ -295,7 +295,7 @@ def test_residual_layers_one_after_another_are_a_lifting(places: tuple[str, ...]
     """Definition A.2 composed: each inserted layer adds what it was given, not the run's first input."""
     model = nn.Sequential(nn.Linear(3, 4), nn.ELU(), nn.Linear(4, 2)).double()
     task, x = Task(model, "mse"), torch.randn(40, 3, dtype=torch.float64)
-    deep = chain(*(CriticalLayer(place, x, residual=True) for place in places)).lift(task)
+    deep = chain(*(CriticalLayer(name, x, residual=True) for name in places)).lift(task)
     actual = analyze.lifting(deep, task, x)
     assert actual.gap < 1e-9
     assert actual, actual

@@ -56,8 +56,8 @@ def test_a_root_mean_square_norm_is_rescaled_for_features_that_are_zero(kind, co
     want = x / (x.square().mean(1, keepdim=True) + 0.1).sqrt() * (weight + plus)
     scaled, eps = scaled_rms(weight, 0.1, count, kept, kind)
     y = x[:, :kept]
-    got = y / (y.square().mean(1, keepdim=True) + eps).sqrt() * (scaled[:kept] + plus)
-    assert_close(got, want[:, :kept])
+    actual = y / (y.square().mean(1, keepdim=True) + eps).sqrt() * (scaled[:kept] + plus)
+    assert_close(actual, want[:, :kept])
 
 
 class Scaled(nn.Module):
@@ -86,7 +86,7 @@ def test_attention_with_fewer_heads_is_attention_whose_other_heads_read_nothing(
         full.in_proj_bias.normal_()
         full.out_proj.weight[:, 4:8] = 0
     kept = [0, 1, 2, 3, 8, 9, 10, 11]
-    rows = [r + 12 * part for part in range(3) for r in kept]
+    rows = [r + 12 * projection for projection in range(3) for r in kept]
     few = FewerHeads(full, 4)
     few.in_proj_weight = nn.Parameter(full.in_proj_weight[rows].detach())
     few.in_proj_bias = nn.Parameter(full.in_proj_bias[rows].detach())

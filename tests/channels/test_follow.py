@@ -13,7 +13,7 @@ from torchlift.channels.follow.labels import Labels, compressed_labels
 from torchlift.deploy import prune, shrink, shrinkable
 
 
-def found(model: nn.Module, x: object) -> dict[str, tuple[int, str]]:
+def channels_and_reasons(model: nn.Module, x: object) -> dict[str, tuple[int, str]]:
     """(channels, reason) of each coupling, by the layer that writes it."""
     return {c.name: (c.channels, c.blocked) for c in couplings(traced(model.eval(), x)[0])}
 
@@ -195,4 +195,4 @@ def test_a_shrunken_model_can_be_shrunk_again():
     twice = prune(once, x, 0.5)
     assert twice[0].out_features == 4
     assert twice[1].norm1.count == 16
-    assert "norm" not in {why for _, why in found(twice, x).values()}
+    assert "norm" not in {why for _, why in channels_and_reasons(twice, x).values()}

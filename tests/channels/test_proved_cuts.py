@@ -472,7 +472,7 @@ def test_work_grows_with_the_number_of_layers_and_not_faster(zeros):
     """A thousand layers take fifty times what twenty do."""
 
     def deep(layers: int) -> nn.Module:
-        model = nn.Sequential(*(part for _ in range(layers) for part in (nn.Linear(8, 8), nn.ReLU()))).eval()
+        model = nn.Sequential(*(m for _ in range(layers) for m in (nn.Linear(8, 8), nn.ReLU()))).eval()
         with torch.no_grad():
             for layer in model[::2]:
                 layer.weight[:zeros] = layer.bias[:zeros] = 0
@@ -492,4 +492,4 @@ def test_what_is_frozen_in_evaluation_mode_stays_so():
         model[0].weight[:2] = model[0].bias[:2] = model[1].bias[:2] = 0
     small = shrink(model, torch.randn(3, 4))
     assert small[0].out_features == 4
-    assert [part.training for part in small.modules()] == [part.training for part in model.modules()]
+    assert [module.training for module in small.modules()] == [module.training for module in model.modules()]

@@ -58,10 +58,10 @@ def resnet():
 @pytest.mark.parametrize("scope", ["local", "global"])
 def test_half_of_the_channels_go_and_the_rest_computes_what_the_masked_model_does(resnet, criterion, scope):
     model, x = resnet
-    for part in model.modules():
-        if isinstance(part, nn.BatchNorm2d):
-            nn.init.uniform_(part.weight, 0.5, 1.5)
-            nn.init.normal_(part.bias)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias)
 
     def loss(m: nn.Module) -> torch.Tensor:
         return m(x).square().sum()
@@ -96,12 +96,12 @@ def test_ratios_by_layer_and_layers_to_skip(resnet):
         prune(model, x, {"no such layer": 0.5})
 
 
-@pytest.mark.parametrize(("part", "scope"), [(0.3, "global"), (0.6, "local")])
-def test_targets_are_those_of_the_shrunken_model(resnet, part, scope):
+@pytest.mark.parametrize(("share", "scope"), [(0.3, "global"), (0.6, "local")])
+def test_targets_are_those_of_the_shrunken_model(resnet, share, scope):
     model, x = resnet
-    asked = part * size(model)
-    assert size(prune(model, x, parameters=asked, scope=scope)) == pytest.approx(asked, rel=0.02)
-    macs = part * count_macs(model, x)
+    target = share * size(model)
+    assert size(prune(model, x, parameters=target, scope=scope)) == pytest.approx(target, rel=0.02)
+    macs = share * count_macs(model, x)
     assert count_macs(prune(model, x, macs=macs, scope=scope), x) == pytest.approx(macs, rel=0.02)
 
 

@@ -28,8 +28,8 @@ class Odd(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.float() if self.cast else x
-        made = self.map(x.mean((2, 3)))
-        return made + self.gap if self.when(x) else made
+        mapped = self.map(x.mean((2, 3)))
+        return mapped + self.gap if self.when(x) else mapped
 
 
 X = torch.randn(2, 3, 8, 8)
@@ -95,9 +95,9 @@ class Kept(nn.Module):
     """A module that wants to be copied in its own way."""
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Kept":
-        made = Kept()
-        made.told = True
-        return made
+        twin = Kept()
+        twin.copied = True
+        return twin
 
 
 def test_copies_are_deep_copies():
@@ -112,15 +112,15 @@ def test_copies_are_deep_copies():
     model.also = model.shared
     model.first.weight.requires_grad_(False)
     twin, want = copied(model), copy.deepcopy(model)
-    for made in (twin, want):
-        assert made.second.weight is made.first.weight
-        assert not made.first.weight.requires_grad
-        assert made.listed[0] is made.first
-        assert made.shared["norm"] is made.norm
-        assert made.also is made.shared
-        assert made.part.data_ptr() == made.whole.data_ptr() != model.whole.data_ptr()
-        assert made.own.told
-        assert made.units._flat_weights[0] is made.units.weight_ih_l0
+    for duplicate in (twin, want):
+        assert duplicate.second.weight is duplicate.first.weight
+        assert not duplicate.first.weight.requires_grad
+        assert duplicate.listed[0] is duplicate.first
+        assert duplicate.shared["norm"] is duplicate.norm
+        assert duplicate.also is duplicate.shared
+        assert duplicate.part.data_ptr() == duplicate.whole.data_ptr() != model.whole.data_ptr()
+        assert duplicate.own.copied
+        assert duplicate.units._flat_weights[0] is duplicate.units.weight_ih_l0
     assert twin.state_dict().keys() == want.state_dict().keys()
     twin.norm.running_mean += 1
     twin.first.bias.data += 1
@@ -137,11 +137,11 @@ def test_couplings_are_the_classes_of_channels_that_touch_the_same_places(draw, 
     actual = traced(*draw(seed), values=False)[0]
     parent, frozen = actual.labels.parent.tolist(), actual.labels.frozen()
     slices: dict[int, list[tuple[str, int, int]]] = {}
-    for place in actual.labels.axes:
-        for index in range(place.size):
-            slices.setdefault(parent[place.start + index], []).append((place.name, place.dim, index))
-    made = couplings(actual)
-    for coupling in made:
+    for axis in actual.labels.axes:
+        for index in range(axis.size):
+            slices.setdefault(parent[axis.start + index], []).append((axis.name, axis.dim, index))
+    joined = couplings(actual)
+    for coupling in joined:
         touched = {(m.name, m.dim) for m in coupling.members}
         for number, root in enumerate(coupling.roots.tolist()):
             mine = {
@@ -150,6 +150,6 @@ def test_couplings_are_the_classes_of_channels_that_touch_the_same_places(draw, 
             assert mine == set(slices[root])
             assert {(n, d) for n, d, _ in mine} == touched
             assert frozen.get(root, coupling.blocked) == coupling.blocked
-    kinds = [(frozenset((m.name, m.dim) for m in c.members), c.blocked) for c in made]
+    kinds = [(frozenset((m.name, m.dim) for m in c.members), c.blocked) for c in joined]
     assert len(set(kinds)) == len(kinds)
-    assert len({root for c in made for root in c.roots.tolist()}) == sum(c.channels for c in made)
+    assert len({root for c in joined for root in c.roots.tolist()}) == sum(c.channels for c in joined)

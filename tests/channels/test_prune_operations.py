@@ -23,8 +23,8 @@ def size(model: nn.Module) -> int:
 
 def reference(model: nn.Module, x: Tensor, output=None) -> nn.Module:
     """The model with the channels that go set to zero."""
-    trace, given = traced_groups(model, x, output, 0.5)
-    free = [c for c in usable(model, trace, given, output) if not c.blocked]
+    trace, groups = traced_groups(model, x, output, 0.5)
+    free = [c for c in usable(model, trace, groups, output) if not c.blocked]
     return masked_copy(
         model,
         free,

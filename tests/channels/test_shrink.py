@@ -22,12 +22,12 @@ def size(model: nn.Module) -> int:
 def stir(model: nn.Module) -> nn.Module:
     """Norms as after training: no statistic and no shift is zero."""
     torch.manual_seed(0)
-    for part in model.modules():
-        if isinstance(part, nn.BatchNorm2d | nn.BatchNorm1d):
-            part.running_mean.normal_()
-            part.running_var.uniform_(0.5, 2)
-            nn.init.normal_(part.weight)
-            nn.init.normal_(part.bias)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d):
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2)
+            nn.init.normal_(module.weight)
+            nn.init.normal_(module.bias)
     return model.eval()
 
 
@@ -195,7 +195,7 @@ def test_tied_and_normed_streams_go_and_what_the_output_needs_stays_with_a_reaso
             model.get_parameter(member.name).index_fill_(member.dim, torch.arange(5), 0)
     small = shrink(model, x)
     assert_close(small(x), model(x), atol=1e-6, rtol=0)
-    embedding = next(part for part in small.modules() if isinstance(part, nn.Embedding))
+    embedding = next(module for module in small.modules() if isinstance(module, nn.Embedding))
     assert embedding.weight.shape == (20, 11)
     assert sum(p is embedding.weight for _, p in small.named_parameters(remove_duplicate=False)) == sum(
         p is next(m for m in model.modules() if isinstance(m, nn.Embedding)).weight

@@ -85,8 +85,8 @@ def test_dead_heads_go_under_any_name(kind):
     before = size(model)
     small = shrink(model, x)
     assert size(small) < before
-    given, got = (m(x) if kind == "torch" else m(x).logits for m in (model, small))
-    assert_close(got, given, atol=1e-6, rtol=0)
+    expected, actual = (m(x) if kind == "torch" else m(x).logits for m in (model, small))
+    assert_close(actual, expected, atol=1e-6, rtol=0)
 
 
 def depthwise() -> nn.Module:

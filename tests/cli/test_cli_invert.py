@@ -38,25 +38,25 @@ BASE = "invert --model nets.py:make --weights net.safetensors --alpha 0.001 --bo
 
 
 @pytest.mark.parametrize(
-    "given", ["--input x.npy", "--input x.png --rival none", "--observation y.npy --shape 1,8,8"]
+    "source", ["--input x.npy", "--input x.png --rival none", "--observation y.npy --shape 1,8,8"]
 )
-def test_a_picture_comes_back(run, net, tmp_path, given):
-    if "png" in given:
+def test_a_picture_comes_back(run, net, tmp_path, source):
+    if "png" in source:
         pytest.importorskip("PIL")
-    ran = run(f"{BASE} {given} --out o --json")
+    ran = run(f"{BASE} {source} --out o --json")
     assert ran.code == 0, ran.err
     said = json.loads(ran.out)
     actual = np.load(tmp_path / "o" / "x.npy")
     assert np.abs(actual[0] - net.numpy()).max() < 0.1
     assert said["torchlift"]["converged"]
     assert said["torchlift"]["gap"] <= 1e-3 * said["torchlift"]["objective"]
-    assert ("lbfgs" in said) == ("none" not in given)
+    assert ("lbfgs" in said) == ("none" not in source)
     page = (tmp_path / "o" / "report.html").read_text()
     assert "reconstruction: torchlift" in page
     assert page.count("data:image/png;base64,") == {"--input x.npy": 5, "--input x.png --rival none": 3}.get(
-        given, 2
+        source, 2
     )
-    assert ("error map" in page) == ("--input" in given)
+    assert ("error map" in page) == ("--input" in source)
 
 
 def test_what_it_prints(run, net):

@@ -72,8 +72,10 @@ def test_pictures_are_scaled_as_they_were_and_own_classes_given(tmp_path):
     splits = tl.data.load(str(tmp_path / "p"))
     optimizer = lambda groups: torch.optim.Adam(groups, 0.05)
     result = tl.fit(Net(), splits, epochs=20, optimizer=optimizer, progress=False, out=tmp_path / "run")
-    made = tl.predict(tmp_path / "run", tmp_path / "p", into=Net())
-    right = [sample.startswith(label) for sample, label in zip(made.samples, made.labels, strict=True)]
+    predicted = tl.predict(tmp_path / "run", tmp_path / "p", into=Net())
+    right = [
+        sample.startswith(label) for sample, label in zip(predicted.samples, predicted.labels, strict=True)
+    ]
     assert sum(right) >= 22
     assert result.card["input"]["shape"] == [3, 6, 6]
     pillow.fromarray(np.zeros((5, 5, 3), np.uint8)).save(tmp_path / "small.png")

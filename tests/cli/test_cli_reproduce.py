@@ -30,8 +30,8 @@ def papers(tmp_path, monkeypatch):
 
     def make(name="tables", entry=ENTRY):
         folder = tmp_path / name
-        for part in ("a_paper", "shared"):
-            (folder / part).mkdir(parents=True)
+        for package in ("a_paper", "shared"):
+            (folder / package).mkdir(parents=True)
         (folder / "shared" / "numbers.py").write_text("SEVEN = 7\n")
         (folder / "a_paper" / "my_table.py").write_text(entry.format(home=name))
         return folder
@@ -59,21 +59,21 @@ def test_the_entries_of_the_checkout_are_listed_by_paper(run):
 
 
 def test_every_entry_that_a_document_names_is_there():
-    known = reproduce.find_entries(ROOT / "papers")
+    entries = reproduce.find_entries(ROOT / "papers")
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "papers").rglob("*.py")]
     named = re.findall(r"`(?:torchlift )?reproduce ([\w-]+)", " ".join(page.read_text() for page in pages))
     assert len(named) > 20
-    assert set(named) <= set(known)
+    assert set(named) <= set(entries)
 
 
 def test_every_recorded_reproduction_has_its_entry():
-    known = reproduce.find_entries(ROOT / "papers")
+    entries = reproduce.find_entries(ROOT / "papers")
     records = {
         path: json.loads(path.read_text()) for path in (ROOT / "benchmarks" / "results").glob("*.json")
     }
-    told = {path.stem.replace("_", "-") for path, record in records.items() if "source" in record}
-    assert len(told) > 20
-    assert told <= set(known)
+    recorded = {path.stem.replace("_", "-") for path, record in records.items() if "source" in record}
+    assert len(recorded) > 20
+    assert recorded <= set(entries)
 
 
 @pytest.mark.usefixtures("from_a_wheel")

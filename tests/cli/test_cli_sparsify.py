@@ -54,10 +54,10 @@ def test_asked_is_got_survives_a_kill_and_runs_in_onnx(run, folder):
     assert all(torch.equal(broken[key], value) for key, value in whole.items())
 
     weights = [w for key, w in whole.items() if key.endswith("weight") and w.ndim > 1]
-    got = sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
-    assert got == pytest.approx(0.95, abs=0.005)
+    achieved = sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
+    assert achieved == pytest.approx(0.95, abs=0.005)
     last = json.loads((folder / "b" / "result.json").read_text())["history"][-1]
-    assert (last["sparsity_target"], last["sparsity"]) == (0.95, pytest.approx(got))
+    assert (last["sparsity_target"], last["sparsity"]) == (0.95, pytest.approx(achieved))
     page = (folder / "b" / "report.html").read_text()
     assert "Target and achieved" in page
     assert "against sparsity" in page

@@ -155,22 +155,22 @@ def test_each_column_of_the_pass_is_made_up_for_as_the_surgeon_would() -> None:
     quadratic = problem(x, y, w)
     hessian, best = quadratic.hessian[0], quadratic.solve()[0]
     step = steps_for(best[None], 3, hessian.diagonal()[None])[0]
-    found = feedback(best[None], Factored.of(hessian[None]), step=step, bits=3)[0][0]
+    actual = feedback(best[None], Factored.of(hessian[None]), step=step, bits=3)[0][0]
     value = best.clone()
     order = hessian.diagonal().argsort(descending=True).tolist()
-    for place, j in enumerate(order):
-        fixed, free = order[: place + 1], order[place + 1 :]
+    for count, j in enumerate(order):
+        fixed, free = order[: count + 1], order[count + 1 :]
         value[:, j] = step[:, 0] * (value[:, j] / step[:, 0]).round().clamp(-3, 3)
         if free:
             error = (value - best)[:, fixed] @ hessian[fixed][:, free]
             value[:, free] = best[:, free] - error @ torch.linalg.inv(hessian[free][:, free])
-    torch.testing.assert_close(found, value)
+    torch.testing.assert_close(actual, value)
 
 
 def test_blocks_of_columns_change_nothing() -> None:
     x, y, w = layer(rows=2, columns=300, samples=700)
     quadratic = problem(x, y, w)
-    (found,), _ = feedback(
+    (actual,), _ = feedback(
         quadratic.solve(), Factored.of(quadratic.hessian), step=torch.full((2, 1), 0.5), bits=4
     )
     order = quadratic.hessian[0].diagonal().argsort(descending=True)
@@ -180,7 +180,7 @@ def test_blocks_of_columns_change_nothing() -> None:
         q = 0.5 * (value[:, j] / 0.5).round().clamp(-7, 7)
         value[:, j:] -= ((value[:, j] - q) / upper[j, j])[:, None] * upper[j, j:]
         value[:, j] = q
-    torch.testing.assert_close(found[:, order], value)
+    torch.testing.assert_close(actual[:, order], value)
 
 
 def test_the_grid_is_near_the_best_of_all_and_better_than_rounding() -> None:
@@ -240,21 +240,21 @@ def test_a_mask_takes_what_costs_least_and_the_rest_makes_up_for_it() -> None:
     """What costs least becomes zero; the columns behind it are the best given all that is fixed."""
     quadratic = problem(*layer(rows=3, columns=8))
     hessian, best = quadratic.hessian[0], quadratic.solve()[0]
-    (found,), (kept,) = feedback(best[None], Factored.of(quadratic.hessian), sparsity=0.5)
+    (actual,), (kept,) = feedback(best[None], Factored.of(quadratic.hessian), sparsity=0.5)
     order = hessian.diagonal().argsort(descending=True).tolist()
     value, cost = best.clone(), torch.empty_like(best)
-    for place, j in enumerate(order):  # what it costs to take w_j away when only later columns may move
-        free = order[place:]
+    for count, j in enumerate(order):  # what it costs to take w_j away when only later columns may move
+        free = order[count:]
         cost[:, j] = best[:, j].square() / torch.linalg.inv(hessian[free][:, free])[0, 0]
     assert int((~kept).sum()) == 12
     assert float(cost[~kept].max()) <= float(cost[kept].min())
-    for place, j in enumerate(order):
-        fixed, free = order[: place + 1], order[place + 1 :]
+    for count, j in enumerate(order):
+        fixed, free = order[: count + 1], order[count + 1 :]
         value[:, j] = torch.where(kept[:, j], value[:, j], 0.0)
         if free:
             error = (value - best)[:, fixed] @ hessian[fixed][:, free]
             value[:, free] = best[:, free] - error @ torch.linalg.inv(hessian[free][:, free])
-    torch.testing.assert_close(found, value)
+    torch.testing.assert_close(actual, value)
 
 
 def test_a_coordinate_sweep_never_loses() -> None:

@@ -10,13 +10,13 @@ from torchlift.compress.free_targets import Freedom, freedoms
 
 
 def norm(channels: int, seed: int) -> nn.BatchNorm2d:
-    made = nn.BatchNorm2d(channels).eval()
+    batch_norm = nn.BatchNorm2d(channels).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        made.weight.copy_(torch.randn(channels, generator=generator))
-        made.bias.copy_(torch.randn(channels, generator=generator))
-        made.running_mean.copy_(torch.randn(channels, generator=generator))
-    return made
+        batch_norm.weight.copy_(torch.randn(channels, generator=generator))
+        batch_norm.bias.copy_(torch.randn(channels, generator=generator))
+        batch_norm.running_mean.copy_(torch.randn(channels, generator=generator))
+    return batch_norm
 
 
 CHAINS: dict[str, list[nn.Module]] = {

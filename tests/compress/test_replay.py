@@ -22,11 +22,11 @@ class Residual(nn.Module):
         self.head = nn.Linear(8, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        place = self.table(x[:, :6])
+        shift = self.table(x[:, :6])
         for norm, layer in zip(self.norms, self.layers, strict=True):
             y = layer(self.shared(norm(x)))
             y += x
-            x = y + 0.1 * place
+            x = y + 0.1 * shift
         return self.head(x)
 
 

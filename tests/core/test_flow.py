@@ -56,10 +56,10 @@ def test_functions_and_changes_in_place_are_seen() -> None:
 
 def test_looking_changes_nothing() -> None:
     model = Functional().train()
-    before = [hook for part in model.modules() for hook in part._forward_hooks]
+    before = [hook for module in model.modules() for hook in module._forward_hooks]
     flow(model, torch.randn(2, 3))
-    assert all(part.training for part in model.modules())
-    assert [hook for part in model.modules() for hook in part._forward_hooks] == before
+    assert all(module.training for module in model.modules())
+    assert [hook for module in model.modules() for hook in module._forward_hooks] == before
 
 
 def test_an_activation_in_place_shows_its_input() -> None:
@@ -121,6 +121,6 @@ def test_watching_keeps_no_tensor_alive() -> None:
             seen.append(weakref.ref(x))
             return x
 
-    layers = [part for _ in range(4) for part in (nn.Linear(3, 3), Spy(), nn.Tanh())]
+    layers = [layer for _ in range(4) for layer in (nn.Linear(3, 3), Spy(), nn.Tanh())]
     model = nn.Sequential(*layers)
     assert [op.kind for op in flow(model, torch.randn(2, 3)).ops] == ["layer", "activation"] * 4

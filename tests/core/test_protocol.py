@@ -166,9 +166,9 @@ def test_frozen_stays_in_evaluation_mode_without_gradients() -> None:
 def test_groups_first_match_wins_nodes_have_their_say_and_strays_are_errors() -> None:
     task, _ = build("mlp")
     lifted = Squared().lift(task)
-    made = groups(lifted, {"*bias": {"lr": 1.0}, "*": {}})
-    assert {len(g["params"]) for g in made} == {3}
-    by_options = {tuple(sorted(k for k in g if k != "params")): g for g in made}
+    options = groups(lifted, {"*bias": {"lr": 1.0}, "*": {}})
+    assert {len(g["params"]) for g in options} == {3}
+    by_options = {tuple(sorted(k for k in g if k != "params")): g for g in options}
     assert set(by_options) == {("lr",), ("lr_factor", "weight_decay")}
     overridden = groups(lifted, {"*root": {"weight_decay": 0.1}, "*": {}})
     assert overridden[-1]["weight_decay"] == 0.1 or overridden[0]["weight_decay"] == 0.1

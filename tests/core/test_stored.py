@@ -39,9 +39,9 @@ OPTIMIZERS = [
 
 def layer() -> nn.Linear:
     """A layer with a record of both kinds."""
-    made = nn.Linear(4, 3)
-    store(made, "weight", step=ROWS, levels=LEVELS, kept=LEVELS != 0)
-    return made
+    linear = nn.Linear(4, 3)
+    store(linear, "weight", step=ROWS, levels=LEVELS, kept=LEVELS != 0)
+    return linear
 
 
 def same(one: tl.core.Stored, other: tl.core.Stored) -> bool:

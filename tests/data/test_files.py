@@ -24,9 +24,9 @@ def cifar(tmp_path):
     folder = tmp_path / "files" / "cifar10"
     folder.mkdir(parents=True)
     records = np.random.default_rng(0).integers(0, 10, (12, 3073), np.uint8)
-    for part in range(5):
-        (folder / f"data_batch_{part + 1}.bin.xz").write_bytes(
-            lzma.compress(records[2 * part : 2 * part + 2].tobytes())
+    for batch in range(5):
+        (folder / f"data_batch_{batch + 1}.bin.xz").write_bytes(
+            lzma.compress(records[2 * batch : 2 * batch + 2].tobytes())
         )
     (folder / "test_batch.bin").write_bytes(records[10:].tobytes())
     return folder.parent, records
@@ -95,9 +95,9 @@ def mnist(tmp_path):
     folder = tmp_path / "MNIST" / "raw"
     folder.mkdir(parents=True)
     images = np.random.default_rng(0).integers(0, 256, (3, 28, 28), np.uint8)
-    for part in ("train", "t10k"):
-        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images)))
-        (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(
+    for split in ("train", "t10k"):
+        (folder / f"{split}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images)))
+        (folder / f"{split}-labels-idx1-ubyte.gz").write_bytes(
             gzip.compress(idx(np.array([7, 0, 9], np.uint8)))
         )
     return tmp_path, images
@@ -174,8 +174,8 @@ def test_a_folder_without_the_files_names_the_layout(reader, tmp_path):
 
 def test_ptb(tmp_path):
     (tmp_path / "ptb").mkdir()
-    for part, text in {"train": " a b <unk> \n c a \n", "valid": " a c \n", "test": " b \n"}.items():
-        (tmp_path / "ptb" / f"ptb.{part}.txt").write_text(text)
+    for split, text in {"train": " a b <unk> \n c a \n", "valid": " a c \n", "test": " b \n"}.items():
+        (tmp_path / "ptb" / f"ptb.{split}.txt").write_text(text)
     words = data.ptb(tmp_path, "word")
     assert [words.vocabulary[i] for i in words.train] == ["a", "b", "<unk>", "<eos>", "c", "a", "<eos>"]
     characters = data.ptb(tmp_path)
@@ -191,9 +191,9 @@ def test_ptb(tmp_path):
 def test_multi30k(tmp_path):
     folder = tmp_path / "multi30k_de_en"
     folder.mkdir()
-    for part in ("train", "val", "test_2016_flickr"):
-        (folder / f"{part}.de.gz").write_bytes(gzip.compress("Ein Büro.\nJa\n".encode()))
-        (folder / f"{part}.en.gz").write_bytes(gzip.compress(b"An office.\nYes\n"))
+    for split in ("train", "val", "test_2016_flickr"):
+        (folder / f"{split}.de.gz").write_bytes(gzip.compress("Ein Büro.\nJa\n".encode()))
+        (folder / f"{split}.en.gz").write_bytes(gzip.compress(b"An office.\nYes\n"))
     assert data.multi30k(tmp_path).valid == [("Ein Büro.", "An office."), ("Ja", "Yes")]
     (folder / "val.en.gz").write_bytes(gzip.compress(b"One\n"))
     with pytest.raises(data.LoadError, match="val has 2 German and 1 English lines"):

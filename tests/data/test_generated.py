@@ -86,16 +86,16 @@ def test_shortest_paths_samples():
 
 def test_toy_text_is_made_of_its_sentences():
     text = data.toy_text(5_000, seed=2)
-    assert [len(part) for part in (text.train, text.valid, text.test)] == [4000, 500, 500]
+    assert [len(split) for split in (text.train, text.valid, text.test)] == [4000, 500, 500]
     written = "".join(text.vocabulary[i] for i in torch.cat([text.train, text.valid, text.test]))
     assert set(written.split("\n")[:-1]) <= {sentence.strip() for sentence in sentences()}
 
 
 def test_toy_entropy_is_that_of_uniform_sentences():
-    known = sentences()
-    assert len(set(known)) == len(known) == 2 * 4 * 6 * 4 * 2 * 4 * 6
-    bits = -sum(1 / len(known) * math.log2(1 / len(known)) for _ in known)
-    assert data.toy_entropy() == pytest.approx(bits / np.mean([len(s) for s in known]))
+    texts = sentences()
+    assert len(set(texts)) == len(texts) == 2 * 4 * 6 * 4 * 2 * 4 * 6
+    bits = -sum(1 / len(texts) * math.log2(1 / len(texts)) for _ in texts)
+    assert data.toy_entropy() == pytest.approx(bits / np.mean([len(s) for s in texts]))
 
 
 def test_windows_shift_by_one():

@@ -51,11 +51,11 @@ def test_cutout_sets_one_square_of_every_image_to_zero():
 def test_imagenet_trains_on_random_parts_and_validates_on_the_middle(tmp_path):
     image = pytest.importorskip("PIL.Image")
     rng = np.random.default_rng(0)
-    for part in ("train", "val"):
+    for split in ("train", "val"):
         for name in ("cat", "dog"):
-            (tmp_path / "imagenet" / part / name).mkdir(parents=True)
+            (tmp_path / "imagenet" / split / name).mkdir(parents=True)
             pixels = rng.integers(0, 256, (40, 60, 3), dtype=np.uint8)
-            image.fromarray(pixels).save(tmp_path / "imagenet" / part / name / "a.JPEG")
+            image.fromarray(pixels).save(tmp_path / "imagenet" / split / name / "a.JPEG")
     train, valid = imagenet(tmp_path, size=16)
     assert (len(train), train.classes) == (2, ["cat", "dog"])
     torch.manual_seed(0)

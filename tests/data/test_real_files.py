@@ -43,4 +43,4 @@ def test_ptb_sizes(level, sizes):
 
 def test_gray_and_multi30k_sizes():
     assert [len(data.gray(name=name)) for name in ("Set12", "BSD68", "Train400")] == [12, 68, 400]
-    assert [len(part) for part in data.multi30k()] == [29_000, 1_014, 1_000]
+    assert [len(split) for split in data.multi30k()] == [29_000, 1_014, 1_000]

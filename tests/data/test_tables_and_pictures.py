@@ -22,7 +22,7 @@ def test_words_are_classes_and_columns(tmp_path):
     x, _ = parts.train
     assert torch.allclose(x.mean(0), torch.zeros(3), atol=1e-6)
     assert torch.allclose(x.std(0), torch.ones(3), atol=1e-5)
-    every = torch.cat([part[1] for part in (parts.train, parts.valid, parts.test)])
+    every = torch.cat([split[1] for split in (parts.train, parts.valid, parts.test)])
     assert every.bincount().tolist() == [20, 20]
 
 
@@ -76,10 +76,10 @@ def test_pictures_by_class(tmp_path):
 
 
 def test_parts_of_pictures_and_colors(tmp_path):
-    for part in ("train", "val", "test"):
+    for split in ("train", "val", "test"):
         for name, value in (("a", 10), ("b", 90)):
             for i in range(4):
-                picture(tmp_path / part / name / f"{i}.png", value + i, mode="RGB" if i % 2 else "L")
+                picture(tmp_path / split / name / f"{i}.png", value + i, mode="RGB" if i % 2 else "L")
     parts = data.load(str(tmp_path))
     assert parts.shape == (3, 5, 6)
     assert [len(x) for x, _ in (parts.train, parts.valid, parts.test)] == [8, 8, 8]

@@ -53,11 +53,11 @@ def test_the_ending_says_what_is_written(tmp_path):
 
 def rows_inside(path, x):
     """How many samples' bytes are in a file, as they are or in the parts of an archive."""
-    parts = [path.read_bytes()]
+    contents = [path.read_bytes()]
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            parts = [archive.read(name) for name in archive.namelist()]
-    return sum(row.numpy().tobytes() in part for row in x for part in parts)
+            contents = [archive.read(name) for name in archive.namelist()]
+    return sum(row.numpy().tobytes() in content for row in x for content in contents)
 
 
 def test_nothing_of_the_caller_is_in_what_is_delivered(tmp_path):

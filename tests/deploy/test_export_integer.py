@@ -72,7 +72,7 @@ class Columns(nn.Module):
         return self.head(y.permute(0, 2, 1, 3).flatten(1))
 
 
-def made(seed: int, kind: type[nn.Module] | None = None) -> nn.Module:
+def network(seed: int, kind: type[nn.Module] | None = None) -> nn.Module:
     torch.manual_seed(seed)
     layers = (nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
     return (nn.Sequential(*layers) if kind is None else kind()).eval()
@@ -99,12 +99,12 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_outputs_stay_close_and_every_layer_is_integers(case, tmp_path):
     kind, shape, operations, kernels = CASES[case]
-    model, x = made(0, kind), torch.randn(64, *shape)
-    found = tl.deploy.export(model, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
-    assert found < 0.05
-    assert found.card["output_error"] < 0.01
-    assert {k: n for k, n in found.card["operations"].items() if k != "pass"} == operations
-    assert set(found.card["weights"].values()) == {"int8"}
+    model, x = network(0, kind), torch.randn(64, *shape)
+    exported = tl.deploy.export(model, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
+    assert exported < 0.05
+    assert exported.card["output_error"] < 0.01
+    assert {k: n for k, n in exported.card["operations"].items() if k != "pass"} == operations
+    assert set(exported.card["weights"].values()) == {"int8"}
     graph = onnx.load(tmp_path / "m.onnx").graph
     weights = [t for t in graph.initializer if t.name.endswith(".levels")]
     assert len(weights) == sum(operations.get(k, 0) for k in ("convolution", "depthwise", "linear"))
@@ -122,7 +122,7 @@ def test_outputs_stay_close_and_every_layer_is_integers(case, tmp_path):
 
 
 def test_columns_lie_down_and_compute_the_same(tmp_path):
-    model, x = made(0, Columns), torch.randn(3, 32)
+    model, x = network(0, Columns), torch.randn(3, 32)
     tl.deploy.export(model, x, tmp_path / "m.onnx")
     lying = prepare(onnx.load(tmp_path / "m.onnx"))
     kernels = [lying.constants[node.input[1]].shape for node in lying.nodes if node.op_type == "Conv"]
@@ -148,7 +148,7 @@ def test_a_single_layer_that_is_slower_in_integers_stays_float(tmp_path, monkeyp
     real = integer_file.layer_seconds
     monkeypatch.setattr(integer_file, "cpu_seconds", seconds)
     monkeypatch.setattr(integer_file, "layer_seconds", of_layers)
-    model, x = made(0), torch.randn(16, 12)
+    model, x = network(0), torch.randn(16, 12)
     tl.deploy.export(model, x[:1], tmp_path / "m.onnx")
     file = integer_file.File.open(tmp_path / "m.onnx", [])
     file.calibrate([x])
@@ -175,7 +175,7 @@ def test_the_first_layer_stays_float_where_its_rounding_moves_the_outputs(
     """One input is a thousand times the others, and counts as little."""
     monkeypatch.setattr(integer_file, "SENSITIVE", least)
     monkeypatch.setattr(integer_file, "cpu_seconds", lambda models, feed: [2.0] + [1.0] * (len(models) - 1))
-    model, x = made(0), torch.randn(16, 12)
+    model, x = network(0), torch.randn(16, 12)
     x[:, 0] *= 1000
     with torch.no_grad():
         model[0].weight[:, 0] = 0
@@ -197,8 +197,8 @@ def test_levels_in_the_file_are_those_that_were_trained(tmp_path):
     lift = LearnedStep(bits=5)
     net = lift.project(lift.lift(Task(Residual().eval()))).model.eval()
     x = torch.randn(16, 3, 8, 8)
-    found = tl.deploy.export(net, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
-    kinds = list(found.card["weights"].values())
+    exported = tl.deploy.export(net, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
+    kinds = list(exported.card["weights"].values())
     levels = {name: record.levels for name, record in stored(net).items() if record.step is not None}
     assert kinds.count("int8, levels as trained") == len(levels) >= 3
     graph = onnx.load(tmp_path / "m.onnx").graph
@@ -210,7 +210,7 @@ def test_levels_in_the_file_are_those_that_were_trained(tmp_path):
 
 
 def test_folding_a_norm_keeps_levels_and_outputs():
-    model, x = made(0, Residual), torch.randn(4, 3, 8, 8)
+    model, x = network(0, Residual), torch.randn(4, 3, 8, 8)
     weight = model.first.weight
     step = torch.full((8, 1, 1, 1), float(weight.detach().abs().max()) / 7)
     store(model, "first.weight", step=step, levels=(weight.detach() / step).round())
@@ -224,17 +224,17 @@ def test_folding_a_norm_keeps_levels_and_outputs():
 def test_activations_trained_to_be_rounded_keep_their_range(tmp_path):
     torch.manual_seed(0)
     lift = tl.lifts.Precision(p_init=8, activations=True)
-    net = lift.project(lift.lift(Task(made(0)))).model.eval()
+    net = lift.project(lift.lift(Task(network(0)))).model.eval()
     x = 3 * torch.randn(64, 12)
-    found = tl.deploy.export(net, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
-    assert found.card["operations"] == {"linear": 3}
-    assert found.card["output_error"] < 0.01
+    exported = tl.deploy.export(net, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
+    assert exported.card["operations"] == {"linear": 3}
+    assert exported.card["output_error"] < 0.01
 
 
 def test_what_is_measured_is_written_down(tmp_path):
-    model, x = made(0), torch.randn(32, 12)
-    found = tl.deploy.export(model, x[:1], tmp_path / "m.onnx", integer=True, calibration=x)
-    card = found.card
+    model, x = network(0), torch.randn(32, 12)
+    exported = tl.deploy.export(model, x[:1], tmp_path / "m.onnx", integer=True, calibration=x)
+    card = exported.card
     assert card["ratio"] > 0
     assert card["milliseconds"] > 0
     assert card["integer"] or card["milliseconds"] == card["float_milliseconds"]
@@ -261,14 +261,14 @@ X = torch.randn(16, 12)
 )
 def test_bad_calibration_is_one_line(calibration, said, tmp_path):
     with pytest.raises(ValueError, match=said) as error:
-        tl.deploy.export(made(0), X[:1], tmp_path / "m.onnx", integer=True, calibration=calibration)
+        tl.deploy.export(network(0), X[:1], tmp_path / "m.onnx", integer=True, calibration=calibration)
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
 
 
 def test_integers_are_onnx_only_and_need_a_layer(tmp_path):
     with pytest.raises(ValueError, match="integer"):
-        tl.deploy.export(made(0), X[:1], tmp_path / "m.pt2", integer=True, calibration=X)
+        tl.deploy.export(network(0), X[:1], tmp_path / "m.pt2", integer=True, calibration=X)
     with pytest.raises(ValueError, match="no layer with an integer kernel"):
         tl.deploy.export(nn.Tanh(), X[:1], tmp_path / "m.onnx", integer=True, calibration=X)
 
@@ -278,20 +278,20 @@ def test_batches_with_labels_calibrate_too():
     loader = torch.utils.data.DataLoader(data, batch_size=5)
     assert torch.equal(torch.cat(calibration_batches(X[:1], loader)), X)
     assert torch.equal(
-        torch.cat([part["x"] for part in calibration_batches({"x": X[:1]}, {"x": X, "labels": X})]), X
+        torch.cat([batch["x"] for batch in calibration_batches({"x": X[:1]}, {"x": X, "labels": X})]), X
     )
 
 
 def exact(graph, x: np.ndarray) -> np.ndarray:
     """A single linear layer of a file, by integer arithmetic without limits."""
-    known = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
-    (levels,) = (name for name in known if name.endswith(".levels"))
-    stem, given = levels.removesuffix(".levels"), graph.input[0].name
-    scale, zero = known[f"{given}.scale"], int(known[f"{given}.zero"])
+    constants = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+    (levels,) = (name for name in constants if name.endswith(".levels"))
+    stem, input_name = levels.removesuffix(".levels"), graph.input[0].name
+    scale, zero = constants[f"{input_name}.scale"], int(constants[f"{input_name}.zero"])
     q = np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.int64) - zero
-    k = known[levels].astype(np.int64) - known[f"{stem}.zero"].astype(np.int64).reshape(-1, 1)
-    step = known[f"{stem}.step"].astype(np.float64).reshape(-1)
-    return (q @ k.T + known[f"{stem}.bias"]) * (scale * step)
+    k = constants[levels].astype(np.int64) - constants[f"{stem}.zero"].astype(np.int64).reshape(-1, 1)
+    step = constants[f"{stem}.step"].astype(np.float64).reshape(-1)
+    return (q @ k.T + constants[f"{stem}.bias"]) * (scale * step)
 
 
 @pytest.mark.parametrize("trained", [False, True])
@@ -306,8 +306,8 @@ def test_the_file_computes_what_its_integers_say_on_any_processor(trained, tmp_p
     if trained:
         store(model, "0.weight", step=step, levels=levels)
     x = torch.rand(16, 64) + 0.5
-    found = tl.deploy.export(model, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
-    assert list(found.card["weights"].values()) == ["uint8, levels as trained" if trained else "int8"]
+    exported = tl.deploy.export(model, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
+    assert list(exported.card["weights"].values()) == ["uint8, levels as trained" if trained else "int8"]
     session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
     (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     graph = onnx.load(tmp_path / "m.onnx").graph
@@ -342,8 +342,8 @@ def test_every_weight_of_a_residual_network_is_integers(tmp_path):
     torch.manual_seed(0)
     model, x = tl.models.resnet(8).eval(), torch.randn(16, 3, 8, 8)
     count = sum(isinstance(m, nn.Conv2d | nn.Linear) for m in model.modules())
-    found = tl.deploy.export(model, x[:1], tmp_path / "m.onnx", integer="all", calibration=x)
-    assert list(found.card["weights"].values()) == ["int8"] * count
+    exported = tl.deploy.export(model, x[:1], tmp_path / "m.onnx", integer="all", calibration=x)
+    assert list(exported.card["weights"].values()) == ["int8"] * count
     session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
     name = session.get_inputs()[0].name
     assert [len(session.run(None, {name: x[:n].numpy()})[0]) for n in (1, 5)] == [1, 5]
@@ -352,9 +352,9 @@ def test_every_weight_of_a_residual_network_is_integers(tmp_path):
 def test_eight_trained_bits_become_int8(tmp_path):
     lift, x = tl.lifts.DoReFa(bits=8), torch.randn(16, 3, 8, 8)
     net = lift.project(lift.lift(Task(convolutions()))).model.eval()
-    found = tl.deploy.export(net, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
-    assert {kind[:4] for kind in found.card["weights"].values()} == {"int8"}
-    assert found.card["output_error"] < 1e-3
+    exported = tl.deploy.export(net, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
+    assert {kind[:4] for kind in exported.card["weights"].values()} == {"int8"}
+    assert exported.card["output_error"] < 1e-3
 
 
 def test_few_trained_bits_and_activations_become_a_small_file(tmp_path):
@@ -362,9 +362,9 @@ def test_few_trained_bits_and_activations_become_a_small_file(tmp_path):
     x, y = torch.randn(64, 3, 8, 8), torch.arange(64) % 10
     recipe = tl.recipes.Smol(bits=3, activations=True)
     net = tl.fit(convolutions(), (x, y), recipe=recipe, epochs=2, progress=False).model.eval()
-    found = tl.deploy.export(net, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
-    assert set(found.card["weights"].values()) == {"int8, levels as trained"}
-    assert found.card["bytes"] < 0.4 * found.card["float_bytes"]
+    exported = tl.deploy.export(net, x[:2], tmp_path / "m.onnx", integer="all", calibration=x)
+    assert set(exported.card["weights"].values()) == {"int8, levels as trained"}
+    assert exported.card["bytes"] < 0.4 * exported.card["float_bytes"]
 
 
 def test_what_compress_makes_fast_ends_in_integers(tmp_path):

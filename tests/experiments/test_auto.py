@@ -61,23 +61,23 @@ def searched(**more: object) -> tl.AutoResult:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> tl.AutoResult:
+def result(tmp_path_factory: pytest.TempPathFactory) -> tl.AutoResult:
     return searched(out=tmp_path_factory.mktemp("auto"))
 
 
-def test_the_budget_is_kept_and_spent(found: tl.AutoResult) -> None:
-    assert 0.8 * 30 < found.spent <= 30 * 1.0001
-    assert found.spent == pytest.approx(sum(row.cost for row in found.rows))
+def test_the_budget_is_kept_and_spent(result: tl.AutoResult) -> None:
+    assert 0.8 * 30 < result.spent <= 30 * 1.0001
+    assert result.spent == pytest.approx(sum(row.cost for row in result.rows))
 
 
-def test_who_fails_or_is_refused_is_dropped_with_the_reason(found: tl.AutoResult) -> None:
-    assert found.dropped["broken"] == "KeyError: 'what is this'"
-    assert "matches nothing" in found.dropped["refused"]
-    assert set(found.dropped) == {"broken", "refused"}
+def test_who_fails_or_is_refused_is_dropped_with_the_reason(result: tl.AutoResult) -> None:
+    assert result.dropped["broken"] == "KeyError: 'what is this'"
+    assert "matches nothing" in result.dropped["refused"]
+    assert set(result.dropped) == {"broken", "refused"}
 
 
-def test_plain_is_in_every_rung_and_longer_in_each(found: tl.AutoResult) -> None:
-    trials = [row for row in found.rows if not row.final]
+def test_plain_is_in_every_rung_and_longer_in_each(result: tl.AutoResult) -> None:
+    trials = [row for row in result.rows if not row.final]
     plain = [row for row in trials if row.name == "plain"]
     last = max(row.rung for row in trials)
     assert {row.rung for row in plain} == set(range(last + 1))
@@ -85,29 +85,29 @@ def test_plain_is_in_every_rung_and_longer_in_each(found: tl.AutoResult) -> None
     assert all(lengths[k + 1] == pytest.approx(ETA * lengths[k]) for k in range(last))
 
 
-def test_what_is_delivered_is_the_file_that_was_measured(found: tl.AutoResult) -> None:
-    for row in found.front:
-        path = found.folder / "models" / row.file
+def test_what_is_delivered_is_the_file_that_was_measured(result: tl.AutoResult) -> None:
+    for row in result.front:
+        path = result.folder / "models" / row.file
         assert path.stat().st_size == row.bytes
-        loaded = found.load(row)
+        loaded = result.load(row)
         with torch.no_grad():
             right = (loaded(VALID[0]).argmax(1) == VALID[1]).float().mean()
         assert float(right) == pytest.approx(row.metric)
-    assert found.file.read_bytes() == (found.folder / "models" / found.chosen.file).read_bytes()
-    assert {"model.tl", "card.json", "report.html"} <= {path.name for path in found.folder.iterdir()}
-    assert tl.predict(found.folder, VALID[0][:3]) is not None
-    assert found.chosen in found.rows
+    assert result.file.read_bytes() == (result.folder / "models" / result.chosen.file).read_bytes()
+    assert {"model.tl", "card.json", "report.html"} <= {path.name for path in result.folder.iterdir()}
+    assert tl.predict(result.folder, VALID[0][:3]) is not None
+    assert result.chosen in result.rows
 
 
-def test_half_of_the_budget_trains_the_winner_on_from_its_trial(found: tl.AutoResult) -> None:
-    (final,) = [row for row in found.rows if row.final]
+def test_half_of_the_budget_trains_the_winner_on_from_its_trial(result: tl.AutoResult) -> None:
+    (final,) = [row for row in result.rows if row.final]
     assert final.cost >= 0.5 * 30
-    trial = found.trial
+    trial = result.trial
     assert trial is not None
     assert (trial.name, trial.rate) == (final.name, final.rate)
-    reached = load(found.folder / "runs" / folder_name(trial.key) / "model.safetensors")
+    reached = load(result.folder / "runs" / folder_name(trial.key) / "model.safetensors")
     started = Continued(
-        found.setup.make_model, found.folder / "runs" / folder_name(trial.key) / "model.safetensors"
+        result.setup.make_model, result.folder / "runs" / folder_name(trial.key) / "model.safetensors"
     )
     assert all(torch.equal(started().model.state_dict()[name], reached[name]) for name in reached)
 
@@ -116,14 +116,16 @@ def test_a_winner_that_was_cut_is_trained_on_as_it_was_cut(tmp_path: Path) -> No
     """Its channels are not chosen again: what is left is the bits."""
     chain = tl.recipes.Chain(tl.recipes.ChannelPruning(ratio=0.5), tl.recipes.Smol(bits=3.0))
     wide = nn.Sequential(nn.Linear(6, 96), nn.ReLU(), nn.Linear(96, 2))
-    found = searched(model=wide, out=tmp_path, budget=10.0, bytes=1200, candidates={"channels → bits": chain})
-    final, trial = next(row for row in found.rows if row.final), found.trial
+    result = searched(
+        model=wide, out=tmp_path, budget=10.0, bytes=1200, candidates={"channels → bits": chain}
+    )
+    final, trial = next(row for row in result.rows if row.final), result.trial
     assert final.name == "channels → bits"
     assert trial is not None
     assert not final.reason
     assert final.cost >= 5.0
-    assert final.cost + sum(row.cost for row in found.rows if not row.final) <= 10.0 * 1.0001
-    assert width(found.load(final)) <= width(found.load(trial)) <= 48
+    assert final.cost + sum(row.cost for row in result.rows if not row.final) <= 10.0 * 1.0001
+    assert width(result.load(final)) <= width(result.load(trial)) <= 48
     assert final.stages == (), "one stage: the chain's last"
 
 
@@ -150,17 +152,17 @@ def first_weights() -> nn.Module:
 def test_a_winner_that_fails_when_it_is_trained_on_starts_again(tmp_path: Path) -> None:
     """And the budget is kept: what the failed run has cost is in the account."""
     only = {"fresh": tl.Arm(OnlyFresh(), rate=1.5)}
-    found = searched(out=tmp_path, budget=12.0, candidates=only, accuracy=0.0, bytes=10**6)
-    failed, again = [row for row in found.rows if row.final]
+    result = searched(out=tmp_path, budget=12.0, candidates=only, accuracy=0.0, bytes=10**6)
+    failed, again = [row for row in result.rows if row.final]
     assert failed.reason.startswith("the objective is nan.")
     assert failed.cost == pytest.approx(1.0)
     assert not again.reason
     assert again.key.endswith("from the start")
     assert again.cost > 2
-    assert found.spent <= 12.0 * 1.0001
+    assert result.spent <= 12.0 * 1.0001
     assert [essence(row) for row in searched(
         out=tmp_path, budget=12.0, candidates=only, accuracy=0.0, bytes=10**6, resume=True
-    ).rows] == [essence(row) for row in found.rows]  # fmt: skip
+    ).rows] == [essence(row) for row in result.rows]  # fmt: skip
 
 
 def width(module: nn.Module) -> int:
@@ -168,23 +170,23 @@ def width(module: nn.Module) -> int:
 
 
 def test_zeros_of_a_grid_are_free_when_the_winner_is_trained_on(
-    found: tl.AutoResult, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    result: tl.AutoResult, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """They would stay zero for good: the recipe finds its own again."""
-    asked: list[dict[str, object]] = []
-    monkeypatch.setattr(Setup, "run", lambda *_, **own: asked.append(own))
-    row, arm = found.rows[0], tl.Arm()
-    one = Delivery(row, found.setup, arm, 0, tmp_path, tmp_path / "m.tl")
+    runs: list[dict[str, object]] = []
+    monkeypatch.setattr(Setup, "run", lambda *_, **own: runs.append(own))
+    row, arm = result.rows[0], tl.Arm()
+    one = Delivery(row, result.setup, arm, 0, tmp_path, tmp_path / "m.tl")
     one.trained()
     dataclasses.replace(one, start=tmp_path / "weights").trained()
-    assert [own.get("keep_zeros", True) for own in asked] == [True, False]
+    assert [own.get("keep_zeros", True) for own in runs] == [True, False]
 
 
 def test_splits_give_all_parts_and_the_names_of_classes(tmp_path: Path) -> None:
     splits = tl.data.iris(0)
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    found = tl.auto(net, splits, candidates={}, budget=4, batch_size=32, out=tmp_path)
-    assert found.chosen.test is not None
+    result = tl.auto(net, splits, candidates={}, budget=4, batch_size=32, out=tmp_path)
+    assert result.chosen.test is not None
     assert set(tl.predict(tmp_path, splits.test[0].numpy(), card=card_of(tmp_path)).labels) <= set(
         splits.schema["classes"]
     )
@@ -218,14 +220,14 @@ def test_half_of_the_minutes_are_planned_for_the_winner() -> None:
 
 
 def test_under_a_limit_on_the_file_the_winner_has_three_quarters(
-    found: tl.AutoResult, tmp_path: Path
+    result: tl.AutoResult, tmp_path: Path
 ) -> None:
     """Of a long budget; of a short one, trials have five epochs, and half at most."""
 
     def trials(budget: float, **limits: float) -> float:
         ledger = Ledger(tmp_path / "ledger.jsonl")
         search = auto_search.AutoSearch(
-            found.setup, {}, Constraints(**limits), 0, 0, tmp_path, ledger, None, 1, 0.0, budget, None
+            result.setup, {}, Constraints(**limits), 0, 0, tmp_path, ledger, None, 1, 0.0, budget, None
         )
         return search.trial_epochs
 
@@ -245,17 +247,17 @@ def test_no_arm_is_tried_twice(net: Callable[[], nn.Module], size: int | None) -
     assert not [pair for pair in itertools.combinations(arms, 2) if differ_in_rates(*(arms[n] for n in pair))]
 
 
-def test_the_table_shows_plain_training_at_the_cost_of_the_trial(found: tl.AutoResult) -> None:
-    assert found.trial is not None
-    assert found.plain is not None
-    assert found.plain.epochs == found.trial.epochs
-    assert found.plain.key in found.table()
-    assert found.table().count("▸") == 1
-    assert found.chosen in found.front
+def test_the_table_shows_plain_training_at_the_cost_of_the_trial(result: tl.AutoResult) -> None:
+    assert result.trial is not None
+    assert result.plain is not None
+    assert result.plain.epochs == result.trial.epochs
+    assert result.plain.key in result.table()
+    assert result.table().count("▸") == 1
+    assert result.chosen in result.front
 
 
 def test_the_same_search_chooses_the_same_whatever_the_clock_says(
-    found: tl.AutoResult, monkeypatch: pytest.MonkeyPatch
+    result: tl.AutoResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Latency is noise unless it is a constraint."""
     ticks = iter(torch.rand(100_000, generator=torch.Generator().manual_seed(0)).tolist())
@@ -263,9 +265,9 @@ def test_the_same_search_chooses_the_same_whatever_the_clock_says(
         "torchlift.experiments.delivery.latencies", lambda models, *_: [next(ticks)] * len(models)
     )
     again = searched()
-    assert [essence(row) for row in again.rows] == [essence(row) for row in found.rows]
-    assert again.chosen.key == found.chosen.key
-    assert [row.key for row in again.front] == [row.key for row in found.front]
+    assert [essence(row) for row in again.rows] == [essence(row) for row in result.rows]
+    assert again.chosen.key == result.chosen.key
+    assert [row.key for row in again.front] == [row.key for row in result.front]
 
 
 def test_latency_as_a_constraint_is_measured_in_turn_with_the_incumbent(
@@ -286,7 +288,7 @@ def test_latency_as_a_constraint_is_measured_in_turn_with_the_incumbent(
 
 
 def test_a_plain_model_is_not_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tl.deploy, "shrink", lambda *given: pytest.fail("it has no zeros"))
+    monkeypatch.setattr(tl.deploy, "shrink", lambda *args: pytest.fail("it has no zeros"))
     assert not any(row.reason for row in searched(budget=4.0, candidates={}).rows)
 
 
@@ -323,53 +325,53 @@ class Failing(Recipe):
 
 
 def test_a_disk_without_room_for_the_page_is_told(
-    found: tl.AutoResult, monkeypatch: pytest.MonkeyPatch
+    result: tl.AutoResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_page: object, path: Path) -> Path:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     monkeypatch.setattr("torchlift.report.write", full)
     with pytest.raises(CheckpointError, match=os.strerror(errno.ENOSPC)):
-        found.saved()
+        result.saved()
 
 
-def test_the_front_holds_all_that_nobody_beats(found: tl.AutoResult) -> None:
-    ended = [row for row in found.rows if not row.reason and row.rung >= 0]
-    good = superseding(ended, found.constraints, len(VALID[0]))
+def test_the_front_holds_all_that_nobody_beats(result: tl.AutoResult) -> None:
+    ended = [row for row in result.rows if not row.reason and row.rung >= 0]
+    good = superseding(ended, result.constraints, len(VALID[0]))
     for row in good:
-        beaten = any(dominates(other, row, found.constraints) for other in good)
-        assert beaten != (row in found.front)
+        beaten = any(dominates(other, row, result.constraints) for other in good)
+        assert beaten != (row in result.front)
 
 
-def test_the_page_explains_the_choice_and_the_table_names_it(found: tl.AutoResult, tmp_path: Path) -> None:
-    page = found.report(tmp_path / "page.html").read_text()
-    for words in (found.chosen.name, "broken", "what is this", "Front"):
+def test_the_page_explains_the_choice_and_the_table_names_it(result: tl.AutoResult, tmp_path: Path) -> None:
+    page = result.report(tmp_path / "page.html").read_text()
+    for words in (result.chosen.name, "broken", "what is this", "Front"):
         assert words in page
-    if found.chosen.name != "plain":
+    if result.chosen.name != "plain":
         assert "At the same cost" in page
-    assert f"▸ {found.chosen.key}" in found.table()
-    assert json.loads((found.folder / "auto.json").read_text())["why"] == found.why
+    assert f"▸ {result.chosen.key}" in result.table()
+    assert json.loads((result.folder / "auto.json").read_text())["why"] == result.why
 
 
-def test_a_chains_stages_are_told(found: tl.AutoResult) -> None:
-    chain = next(row for row in found.rows if row.name == "chain" and row.final)
+def test_a_chains_stages_are_told(result: tl.AutoResult) -> None:
+    chain = next(row for row in result.rows if row.name == "chain" and row.final)
     assert [stage["stage"] for stage in chain.stages] == ["norm", "bits"]
     first, second = chain.stages
     assert 0 < first["cost"] < second["cost"] <= chain.epochs * 1.0001
     assert second["file_bytes"] < first["file_bytes"]
 
 
-def test_a_search_that_is_done_is_only_read(found: tl.AutoResult, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_is_done_is_only_read(result: tl.AutoResult, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto_search, "run_job", lambda trial: pytest.fail("it trains again"))
-    again = searched(out=found.folder, resume=True)
-    assert repr(again.rows) == repr(found.rows)
-    assert again.chosen == found.chosen
+    again = searched(out=result.folder, resume=True)
+    assert repr(again.rows) == repr(result.rows)
+    assert again.chosen == result.chosen
     with pytest.raises(CheckpointError, match="budget"):
-        searched(out=found.folder, resume=True, budget=31.0)
+        searched(out=result.folder, resume=True, budget=31.0)
 
 
 def test_a_search_that_was_stopped_goes_on_to_the_same_end(
-    found: tl.AutoResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    result: tl.AutoResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, done = auto_search.run_job, list[str]()
 
@@ -384,8 +386,8 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_end(
         searched(out=tmp_path / "a")
     monkeypatch.setattr(auto_search, "run_job", real)
     again = searched(out=tmp_path / "a", resume=True)
-    assert [essence(row) for row in again.rows] == [essence(row) for row in found.rows]
-    assert again.chosen.key == found.chosen.key
+    assert [essence(row) for row in again.rows] == [essence(row) for row in result.rows]
+    assert again.chosen.key == result.chosen.key
 
 
 def test_an_executor_finds_the_same(tmp_path: Path) -> None:
@@ -401,10 +403,10 @@ def test_an_executor_finds_the_same(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_there_is_no_time_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto_search.AutoSearch, "share", lambda *given: (1.0, 0.99, 1.0))
-    found = searched(minutes=0.2, budget=None, candidates={"bits": "smol"})
-    assert found.dropped == {"bits": "no time was left for it."}
-    assert found.chosen.name == "plain"
+    monkeypatch.setattr(auto_search.AutoSearch, "share", lambda *args: (1.0, 0.99, 1.0))
+    result = searched(minutes=0.2, budget=None, candidates={"bits": "smol"})
+    assert result.dropped == {"bits": "no time was left for it."}
+    assert result.chosen.name == "plain"
 
 
 def essence(row: Delivered) -> tuple[object, ...]:
@@ -428,10 +430,10 @@ def test_minutes_end_a_trial_after_its_epoch(tmp_path: Path) -> None:
 def test_minutes_are_planned_from_the_speed_of_plain_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that stands still: all of the plan is carried out."""
     monkeypatch.setattr("torchlift.experiments.auto_search.time.time", lambda: 0.0)
-    found = searched(minutes=0.05, budget=None, candidates={"bits": tl.recipes.Smol(bits=3.0)})
-    assert found.unit == "minutes"
-    assert {row.rung for row in found.rows} > {-2, -1, 0}
-    assert found.chosen.rung >= 0
+    result = searched(minutes=0.05, budget=None, candidates={"bits": tl.recipes.Smol(bits=3.0)})
+    assert result.unit == "minutes"
+    assert {row.rung for row in result.rows} > {-2, -1, 0}
+    assert result.chosen.rung >= 0
 
 
 def test_a_model_that_is_no_package_class_is_delivered_all_the_same() -> None:
@@ -559,8 +561,8 @@ def test_channels_norms_and_compression_are_candidates() -> None:
     assert names[0] == "plain"
     assert {"norm → channels → bits", "norm → compressed", "norm → bits", "channels → bits"} <= set(names[:6])
     compressed = {"compressed": portfolio(task, Constraints(bytes=900))["compressed"]}
-    found = searched(budget=4.0, bytes=900, candidates=compressed)
-    row = next(row for row in found.rows if row.name == "compressed")
+    result = searched(budget=4.0, bytes=900, candidates=compressed)
+    row = next(row for row in result.rows if row.name == "compressed")
     assert not row.reason
     assert row.bytes <= 900
 

@@ -311,10 +311,10 @@ def test_it_resumes_bit_for_bit(tmp_path) -> None:
             if len(rows) == stop_at:
                 raise KeyboardInterrupt
 
-        place = tmp_path / str(stop_at)
+        out = tmp_path / str(stop_at)
         with pytest.raises(KeyboardInterrupt):
-            run_(out=place, save_every=0.0, listener=stop)
-        again = run_(out=place, resume=True)
+            run_(out=out, save_every=0.0, listener=stop)
+        again = run_(out=out, resume=True)
         assert words(again) == words(whole)
         for one, two in zip(whole.model.parameters(), again.model.parameters(), strict=True):
             assert torch.equal(one, two)

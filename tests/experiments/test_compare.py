@@ -33,10 +33,10 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> tuple[tl.Comparison,
     out = tmp_path_factory.mktemp("comparison")
     optimizer = functools.partial(torch.optim.SGD, lr=0.05, momentum=0.9)
     settings = {"loss": "mse", "batch_size": 20, "optimizer": optimizer, "progress": False}
-    made = tl.compare(
+    result = tl.compare(
         model, data(1), data(2), data(3), recipes=RECIPES, seeds=2, budget=6, out=out, **settings
     )
-    return made, out
+    return result, out
 
 
 def test_costs_are_equal_whatever_a_step_costs(comparison: tuple[tl.Comparison, Path]) -> None:
@@ -55,11 +55,11 @@ def test_seeds_are_paired(comparison: tuple[tl.Comparison, Path]) -> None:
 
 
 def test_the_table_and_the_report_have_every_recipe(comparison: tuple[tl.Comparison, Path]) -> None:
-    made, out = comparison
-    page = made.report(out / "report.html").read_text()
+    result, out = comparison
+    page = result.report(out / "report.html").read_text()
     stored = json.loads((out / "comparison.json").read_text())
     for name in ("plain", *RECIPES):
-        assert name in made.table()
+        assert name in result.table()
         assert name in page
         assert len(stored["recipes"][name]["test"]) == 2
 
@@ -74,24 +74,24 @@ def test_columns_are_as_wide_as_what_is_in_them() -> None:
 
 
 def test_differences_are_better_when_positive(comparison: tuple[tl.Comparison, Path]) -> None:
-    made = comparison[0]
+    result = comparison[0]
     for name in RECIPES:
         gains = [
-            p - m for m, p in zip(made.scores(name), made.scores("plain"), strict=True)
+            p - m for m, p in zip(result.scores(name), result.scores("plain"), strict=True)
         ]  # mse: lower is better
-        assert made.paired(name).mean == pytest.approx(sum(gains) / 2)
+        assert result.paired(name).mean == pytest.approx(sum(gains) / 2)
 
 
 @given(st.lists(st.floats(-10, 10), min_size=2, max_size=16))
 def test_the_interval_is_students(values: list[float]) -> None:
-    got = paired(values)
+    interval = paired(values)
     mean, error = sum(values) / len(values), float(stats.sem(values))
     low, high = (
         mean - stats.t.ppf(0.975, len(values) - 1) * error,
         mean + stats.t.ppf(0.975, len(values) - 1) * error,
     )
-    assert math.isclose(got.low, low, rel_tol=1e-3, abs_tol=1e-3 * (1 + error))
-    assert math.isclose(got.high, high, rel_tol=1e-3, abs_tol=1e-3 * (1 + error))
+    assert math.isclose(interval.low, low, rel_tol=1e-3, abs_tol=1e-3 * (1 + error))
+    assert math.isclose(interval.high, high, rel_tol=1e-3, abs_tol=1e-3 * (1 + error))
 
 
 @pytest.mark.parametrize("p", [0.5, 0.9, 0.975, 0.999])

@@ -45,7 +45,7 @@ def error(weight: float) -> float:
 
 
 def quick(**more):
-    given = {
+    settings = {
         "recipe": SetWeight,
         "space": {"weight": Range(0.0, 6.0)},
         "loss": "mse",
@@ -53,7 +53,7 @@ def quick(**more):
         "trials": 4,
         "prune": False,
     }
-    return search(linear, DATA, DATA, **(given | more))
+    return search(linear, DATA, DATA, **(settings | more))
 
 
 def test_the_value_is_the_validation_metric_of_what_was_drawn():
@@ -105,9 +105,9 @@ def test_workers_share_the_study(tmp_path):
 
 
 def test_a_workers_error_is_one_line(tmp_path):
-    held = threading.Lock()
+    lock = threading.Lock()
     with pytest.raises(TorchliftError, match=r"cannot be done: .*pickle"):
-        search(lambda: (held, linear())[1], DATA, DATA, loss="mse", out=tmp_path / "a", workers=2)
+        search(lambda: (lock, linear())[1], DATA, DATA, loss="mse", out=tmp_path / "a", workers=2)
     with pytest.raises(TorchliftError, match="out="):
         quick(workers=2)
 
@@ -131,8 +131,8 @@ def test_line_searches_try_one_axis_after_the_other():
 def test_folds_hold_every_sample_once():
     x = torch.arange(10.0)[:, None]
     pairs = list(k_folds((x[:7], x[:7]), (x[7:], x[7:]), 3, seed=0))
-    held = torch.cat([valid[0] for _, valid in pairs]).flatten()
-    assert sorted(held.tolist()) == list(range(10))
+    validation = torch.cat([valid[0] for _, valid in pairs]).flatten()
+    assert sorted(validation.tolist()) == list(range(10))
     for (train, _), (valid, _) in pairs:
         assert sorted([*train.flatten().tolist(), *valid.flatten().tolist()]) == list(range(10))
     with pytest.raises(DataError, match="between 2 and the 10 samples"):
@@ -243,8 +243,8 @@ def test_values_go_where_they_belong():
     parts = sort_values({"weight": 1.0, "lr": 0.1, "opt.momentum": 0.9, "clip": 2.0}, SetWeight)
     assert (parts.recipe, parts.run) == ({"weight": 1.0}, {"clip": 2.0})
     assert parts.optimizer == {"lr": 0.1, "momentum": 0.9}
-    made = with_options(functools.partial(torch.optim.SGD, lr=1.0), parts.optimizer)(linear().parameters())
-    assert (made.defaults["lr"], made.defaults["momentum"]) == (0.1, 0.9)
+    built = with_options(functools.partial(torch.optim.SGD, lr=1.0), parts.optimizer)(linear().parameters())
+    assert (built.defaults["lr"], built.defaults["momentum"]) == (0.1, 0.9)
     with pytest.raises(TorchliftError, match="'rate'"):
         sort_values({"rate": 1.0}, SetWeight)
     with pytest.raises(TorchliftError, match="no option 'momentun'"):
@@ -265,14 +265,10 @@ def test_the_page(tmp_path):
 
 def test_a_logarithmic_search_has_a_logarithmic_axis():
     actual = quick(space={"weight": Range(1.0, 6.0, log=True)}, trials=2)
-    (section,) = [
-        part for part in tuning_page(actual.data()).sections if part.title == "Along each parameter"
-    ]
+    (section,) = [s for s in tuning_page(actual.data()).sections if s.title == "Along each parameter"]
     assert section.blocks[0].log_x
     actual = quick(trials=2)
-    (section,) = [
-        part for part in tuning_page(actual.data()).sections if part.title == "Along each parameter"
-    ]
+    (section,) = [s for s in tuning_page(actual.data()).sections if s.title == "Along each parameter"]
     assert not section.blocks[0].log_x
 
 

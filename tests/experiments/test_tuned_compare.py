@@ -22,56 +22,56 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[tl.Comparison, Path
     low = partial(torch.optim.SGD, lr=1e-3, momentum=0.9)
     recipes = {"smol": "smol", "masked": tl.lifts.SoftMask(strength=0.0)}
     settings = SETTINGS | {"optimizer": low}
-    made = tl.compare(
+    comparison = tl.compare(
         model, *DATA, recipes=recipes, seeds=2, budget=2, tune={"plain": 3, "smol": 3}, out=out, **settings
     )
-    return made, out
+    return comparison, out
 
 
 def test_every_recipe_gets_trials_of_its_own_outside_the_table(tuned: tuple[tl.Comparison, Path]) -> None:
-    made, out = tuned
-    assert set(made.tuning) == {"plain", "smol"}
-    for name in made.tuning:
+    comparison, out = tuned
+    assert set(comparison.tuning) == {"plain", "smol"}
+    for name in comparison.tuning:
         search = json.loads((out / f"{name}-tuning" / "tuning.json").read_text())
         assert search["about"]["seed"] == 2, "a seed that no run of the table has"
         assert len(search["trials"]) == 3
         assert search["trials"][0]["params"]["lr"] == pytest.approx(1e-3), "the given settings come first"
         done = [t["value"] for t in search["trials"] if t["state"] == "complete"]
         best = next(t for t in search["trials"] if t["value"] == max(done))
-        for run in made.results[name]:
+        for run in comparison.results[name]:
             assert f"lr={best['params']['lr']}" in run.settings["optimizer"]
-    for run in made.results["masked"]:
+    for run in comparison.results["masked"]:
         assert "lr=0.001" in run.settings["optimizer"]
 
 
 def test_the_table_and_the_page_say_who_was_tuned(tuned: tuple[tl.Comparison, Path]) -> None:
-    made, out = tuned
-    table = made.table()
+    comparison, out = tuned
+    table = comparison.table()
     assert "tuned on validation data, seed 2, outside the table: 3 trials each; untuned: masked" in table
     assert next(line for line in table.splitlines() if line.startswith("masked")).endswith("untuned")
     assert "lr " in next(line for line in table.splitlines() if line.startswith("smol"))
-    assert repr(made) == table
+    assert repr(comparison) == table
     page = (out / "report.html").read_text()
     assert "untuned" in page
     assert "finetune_rate" in page
 
 
 def test_a_tuned_comparison_goes_on(tuned: tuple[tl.Comparison, Path]) -> None:
-    made, out = tuned
+    comparison, out = tuned
     low = partial(torch.optim.SGD, lr=1e-3, momentum=0.9)
     recipes = {"smol": "smol", "masked": tl.lifts.SoftMask(strength=0.0)}
     settings = SETTINGS | {"optimizer": low, "tune": {"plain": 3, "smol": 3}, "out": out, "resume": True}
     again = tl.compare(model, *DATA, recipes=recipes, seeds=2, budget=2, **settings)
-    assert numbers(again) == numbers(made)
+    assert numbers(again) == numbers(comparison)
 
 
 def test_without_trials_the_table_says_untuned_and_a_model_is_copied() -> None:
-    given = model()
-    made = tl.compare(given, *DATA, recipes=["smol"], seeds=2, budget=1, **SETTINGS)
-    assert "untuned: every recipe ran at the given rate" in made.table()
-    assert "one model, not a function: all seeds start from its weights" in made.table()
-    for runs in made.results.values():
-        assert all(torch.equal(run.before[0].weight, given[0].weight) for run in runs)
+    initial = model()
+    comparison = tl.compare(initial, *DATA, recipes=["smol"], seeds=2, budget=1, **SETTINGS)
+    assert "untuned: every recipe ran at the given rate" in comparison.table()
+    assert "one model, not a function: all seeds start from its weights" in comparison.table()
+    for runs in comparison.results.values():
+        assert all(torch.equal(run.before[0].weight, initial[0].weight) for run in runs)
 
 
 def test_what_is_searched_is_what_the_user_left_open() -> None:
@@ -87,15 +87,15 @@ def test_time_as_the_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     speeds = iter([2.0, 4.0, 3.0, 5.0, 2.5, 4.5])
     monkeypatch.setattr("torchlift.experiments.pricing.speed", lambda job: next(speeds))
     settings = SETTINGS | {"seeds": 1, "budget": 4, "out": tmp_path}
-    made = tl.compare(model, *DATA, recipes={"smol": tl.recipes.Smol(bits=4.0)}, time="1x", **settings)
-    assert made.seconds == pytest.approx(8.0)
-    assert made.results["plain"][0].cost == pytest.approx(4.0)
-    assert made.results["smol"][0].cost == pytest.approx(2.0, rel=0.1)
-    assert "8 s each" in made.table()
+    comparison = tl.compare(model, *DATA, recipes={"smol": tl.recipes.Smol(bits=4.0)}, time="1x", **settings)
+    assert comparison.seconds == pytest.approx(8.0)
+    assert comparison.results["plain"][0].cost == pytest.approx(4.0)
+    assert comparison.results["smol"][0].cost == pytest.approx(2.0, rel=0.1)
+    assert "8 s each" in comparison.table()
     again = tl.compare(
         model, *DATA, recipes={"smol": tl.recipes.Smol(bits=4.0)}, time="1x", resume=True, **settings
     )
-    assert numbers(again) == numbers(made)
+    assert numbers(again) == numbers(comparison)
 
 
 def seeded(seed: int) -> tl.data.Splits:
@@ -111,9 +111,9 @@ def test_the_best_candidate_of_a_label_goes_into_the_table(tmp_path: Path) -> No
     arms = rates(1e-4, 0.1, 1e30)
     settings = SETTINGS | {"recipes": {"plain": arms, "low": {"lr 0.0001": arms["lr 0.0001"]}}, "budget": 2}
     settings |= {"seeds": (3, 4), "tuning_seeds": (7, 8), "out": tmp_path}
-    made = tl.compare(model, seeded, **settings)
-    tuning = made.tuning["plain"]
-    assert made.tuning["low"].values == {"arm": "lr 0.0001"}
+    comparison = tl.compare(model, seeded, **settings)
+    tuning = comparison.tuning["plain"]
+    assert comparison.tuning["low"].values == {"arm": "lr 0.0001"}
     assert tuning.candidates["lr 1e+30"] == -math.inf
     best = max(tuning.candidates, key=lambda name: tuning.candidates[name])
     assert tuning.values == {"arm": best}
@@ -123,10 +123,10 @@ def test_the_best_candidate_of_a_label_goes_into_the_table(tmp_path: Path) -> No
         assert tuning.candidates[name] == pytest.approx(sum(own) / 2)
     for number, seed in enumerate((3, 4)):
         again = setup.run(arms[best], seed)
-        assert made.scores("plain")[number] == again.scores["test"].metric
-    assert "seed 7, 8, outside the table: 1 or 3 trials each" in made.table()
+        assert comparison.scores("plain")[number] == again.scores["test"].metric
+    assert "seed 7, 8, outside the table: 1 or 3 trials each" in comparison.table()
     lines = (tmp_path / "candidates.jsonl").read_text()
-    assert numbers(tl.compare(model, seeded, resume=True, **settings)) == numbers(made)
+    assert numbers(tl.compare(model, seeded, resume=True, **settings)) == numbers(comparison)
     assert (tmp_path / "candidates.jsonl").read_text() == lines, "finished trials are read"
 
 
@@ -134,11 +134,11 @@ def test_a_network_of_its_own_has_the_flops_of_the_comparisons() -> None:
     def wide() -> torch.nn.Module:
         return torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
 
-    made = tl.compare(model, *DATA, recipes={"wide": tl.Arm(model=wide)}, seeds=1, budget=8, **SETTINGS)
-    plain, own = made.results["plain"][0], made.results["wide"][0]
+    comparison = tl.compare(model, *DATA, recipes={"wide": tl.Arm(model=wide)}, seeds=1, budget=8, **SETTINGS)
+    plain, own = comparison.results["plain"][0], comparison.results["wide"][0]
     assert own.model[0].out_features == 32
     assert own.flops == pytest.approx(plain.flops, rel=0.1)
-    assert made.cost(own) == pytest.approx(8, rel=0.1)
+    assert comparison.cost(own) == pytest.approx(8, rel=0.1)
     assert own.cost == pytest.approx(2, rel=0.1)
     with pytest.raises(TorchliftError, match="'wide' has a model of its own, which BestOf has no use for"):
         tl.fit(model(), DATA[0], DATA[1], recipe=tl.recipes.BestOf({"wide": tl.Arm(model=wide)}), **SETTINGS)

@@ -53,15 +53,15 @@ def mask():
 
 
 def test_a_trainer_ends_in_a_sparse_model_that_saves_as_ever(tmp_path):
-    given = gpt2()
-    before = copy.deepcopy(given.state_dict())
-    lifted = LiftedModel(given, mask())
+    original = gpt2()
+    before = copy.deepcopy(original.state_dict())
+    lifted = LiftedModel(original, mask())
     trainer = train(lifted, tmp_path)
     plain = lifted.project()
     assert type(plain) is GPT2LMHeadModel
     zeros = (plain.transformer.h[0].mlp.c_fc.weight == 0).float().mean()
     assert 0.05 < zeros < 1
-    assert all(torch.equal(before[name], value) for name, value in given.state_dict().items())
+    assert all(torch.equal(before[name], value) for name, value in original.state_dict().items())
     plain.save_pretrained(tmp_path / "plain")
     again = GPT2LMHeadModel.from_pretrained(tmp_path / "plain").eval()
     ids = texts(1)[0]["input_ids"][None]
@@ -125,8 +125,8 @@ def test_labels_are_found_for_classifiers_too():
     model = BertForSequenceClassification(BertConfig(vocab_size=20, **sizes)).eval()
     lifted = LiftedModel(model, tl.lifts.Expand(where="*intermediate*weight")).eval()
     batch = {"input_ids": torch.arange(12).view(2, 6), "labels": torch.tensor([0, 1])}
-    told, own = lifted(**batch), model(**batch)
-    assert torch.allclose(told["loss"], own.loss, atol=1e-6)
-    assert torch.allclose(told["logits"], own.logits, atol=1e-6)
+    actual, own = lifted(**batch), model(**batch)
+    assert torch.allclose(actual["loss"], own.loss, atol=1e-6)
+    assert torch.allclose(actual["logits"], own.logits, atol=1e-6)
     with pytest.raises(tl.TorchliftError, match="labels"):
         lifted(input_ids=batch["input_ids"])

@@ -58,7 +58,7 @@ def train(module, lift, folder, resume=None, **more):
 
 def test_it_does_what_the_own_loop_does(tmp_path):
     lift = tl.lifts.SoftMask(strength=1e-3)
-    got = train(Module(), lift, tmp_path, enable_checkpointing=False)
+    actual = train(Module(), lift, tmp_path, enable_checkpointing=False)
     x, y = blobs()
     lifted = lift.lift(tl.Task(Module().model, "cross_entropy"))
     optimizer = SGD(tl.groups(lifted, {"*": {}}))
@@ -69,9 +69,9 @@ def test_it_does_what_the_own_loop_does(tmp_path):
         lifted((x[rows], y[rows])).backward()
         optimizer.step()
     want = lift.project(lifted).model
-    assert type(got) is nn.Sequential
+    assert type(actual) is nn.Sequential
     assert 0 < (want[0].weight == 0).sum() < want[0].weight.numel()
-    for a, b in zip(got.parameters(), want.parameters(), strict=True):
+    for a, b in zip(actual.parameters(), want.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
@@ -101,7 +101,7 @@ def test_it_resumes_from_lightnings_checkpoint(tmp_path):
 def test_layers_with_other_layers_inside_and_chains(tmp_path):
     lift = tl.chain(tl.lifts.Normalize("0"), tl.lifts.Expand(where="*weight"))
     model = train(Module(), lift, tmp_path, enable_checkpointing=False)
-    assert [type(part) for part in model] == [nn.Linear, nn.ReLU, nn.Linear]
+    assert [type(layer) for layer in model] == [nn.Linear, nn.ReLU, nn.Linear]
 
 
 def test_pruned_stays_pruned(tmp_path):

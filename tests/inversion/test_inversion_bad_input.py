@@ -44,7 +44,7 @@ class Double(nn.Sequential):
 
 def hooked() -> nn.Module:
     net = model()
-    net[0].register_forward_hook(lambda module, given, out: 2 * out)
+    net[0].register_forward_hook(lambda module, inputs, out: 2 * out)
     return net
 
 

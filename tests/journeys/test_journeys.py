@@ -90,14 +90,14 @@ def pictures(tmp_path_factory) -> Path:
     image = pytest.importorskip("PIL.Image")
     folder, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
     (folder / "my_net.py").write_text(NET)
-    for place, count in (("data", 40), ("new", 6)):
+    for split, count in (("data", 40), ("new", 6)):
         for name in ("bar", "dot"):
-            (folder / place / name).mkdir(parents=True)
+            (folder / split / name).mkdir(parents=True)
             for number in range(count):
                 pixels = rng.integers(0, 80, (12, 12, 3), dtype=np.uint8)
                 row, column = rng.integers(2, 9, 2)
                 pixels[slice(None) if name == "bar" else slice(row, row + 3), column : column + 3] = 220
-                image.fromarray(pixels).save(folder / place / name / f"{number}.png")
+                image.fromarray(pixels).save(folder / split / name / f"{number}.png")
     return folder
 
 
@@ -150,8 +150,8 @@ def own_network(folder: Path) -> torch.nn.Module:
 def test_a_pruned_bert_comes_back_from_pretrained(tmp_path):
     pytest.importorskip("transformers")
     (tmp_path / "prune.py").write_text(BERT)
-    part, difference = map(float, shell(tmp_path, "python prune.py").stdout.split())
-    assert part < 0.4
+    share, difference = map(float, shell(tmp_path, "python prune.py").stdout.split())
+    assert share < 0.4
     assert difference == 0
 
 

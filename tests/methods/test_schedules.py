@@ -81,7 +81,7 @@ def places(recipe, epochs=8):
 
 
 def test_a_chain_follows_the_schedule_once():
-    first, then = (ContinuousSparsification(sparsity=0.5, finetune=part) for part in (0.25, 0.5))
+    first, then = (ContinuousSparsification(sparsity=0.5, finetune=share) for share in (0.25, 0.5))
     parts = {"prune": first, "more": then}
     once, _ = places(Chain(parts, {"prune": 1, "more": 1}, restart=False))
     plain, _ = places(Plain())

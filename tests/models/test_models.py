@@ -108,7 +108,7 @@ def test_tied_heads_share_one_parameter(kind):
 def test_attention_equals_the_formula():
     layer = models.GPT(7, 12, 8, 1, 2).double().blocks[0].attention
     x = torch.randn(3, 5, 8, dtype=torch.float64)
-    q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in layer.qkv(x).chunk(3, -1))
+    q, k, v = (projection.unflatten(-1, (2, 4)).transpose(1, 2) for projection in layer.qkv(x).chunk(3, -1))
     scores = q @ k.transpose(-1, -2) / 2 + torch.full((5, 5), -torch.inf).triu(1)
     expected = layer.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(3, 5, 8))
     torch.testing.assert_close(layer(x), expected)

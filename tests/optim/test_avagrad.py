@@ -169,19 +169,19 @@ def test_blocks_and_single_tensors_agree(dtype):
     steps: list[list[torch.Tensor]] = []
     for together in (False, True):
         generator = torch.Generator().manual_seed(0)
-        made = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
-        made[1] = made[1].to(memory_format=torch.channels_last)
-        made[2] = made[2][:, ::2]
+        tensors = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+        tensors[1] = tensors[1].to(memory_format=torch.channels_last)
+        tensors[2] = tensors[2][:, ::2]
         options = {"weight_decay": 0.01, "maximize": True, "foreach": together}
-        optimizer = AvaGrad([{"params": made[:3]}, {"params": made[3:], "decoupled": True}], **options)
+        optimizer = AvaGrad([{"params": tensors[:3]}, {"params": tensors[3:], "decoupled": True}], **options)
         for step in range(12):
-            for w in made:
+            for w in tensors:
                 w.grad = torch.randn(w.shape, generator=generator).to(dtype)
                 w.grad[..., :1].zero_() if w.ndim else None
             optimizer.step()
             if step == 6:
                 optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-        steps.append(made)
+        steps.append(tensors)
     close = 2e-5 if dtype == torch.float32 else 1e-12
     assert all(torch.allclose(a, b, rtol=close, atol=close) for a, b in zip(*steps, strict=True))
 

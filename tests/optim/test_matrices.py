@@ -75,8 +75,8 @@ def test_blocks_are_matrices_of_their_own(kind) -> None:
     for _ in range(12):
         gradient = torch.randn(6, 5, dtype=torch.float64)
         whole.grad = gradient
-        for block, part in zip(apart, gradient.chunk(3), strict=True):
-            block.grad = part.clone()
+        for block, gradients in zip(apart, gradient.chunk(3), strict=True):
+            block.grad = gradients.clone()
         first.step()
         second.step()
     assert (whole - torch.cat(list(apart))).abs().max() < 1e-9
@@ -109,7 +109,7 @@ def test_a_stored_state_continues_bit_for_bit(kind, blocks: int, order, tmp_path
     def laid(tensor: Tensor) -> Tensor:
         return tensor.clone(memory_format=order if tensor.ndim == 4 else torch.contiguous_format)
 
-    def made(weights: list[Tensor]) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
+    def weights_and_optimizer(weights: list[Tensor]) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
         params = [nn.Parameter(laid(weight)) for weight in weights]
         rest = {"params": params[-1:], "matrices": False}
         return params, kind([{"params": params[:-1], "blocks": blocks}, rest], **options)
@@ -121,9 +121,9 @@ def test_a_stored_state_continues_bit_for_bit(kind, blocks: int, order, tmp_path
             optimizer.step()
 
     for stop in (1, 2, 5):
-        params, optimizer = made(draws[0])
+        params, optimizer = weights_and_optimizer(draws[0])
         walk(params, optimizer, draws[1 : 1 + stop])
-        others, resumed = made([param.detach() for param in params])
+        others, resumed = weights_and_optimizer([param.detach() for param in params])
         save(tmp_path / "state", optimizer.state_dict())
         resumed.load_state_dict(load(tmp_path / "state"))
         for one, two in ((params, optimizer), (others, resumed)):

@@ -62,11 +62,11 @@ def test_error_inputs(kind):
     cases = described(kind).optim_error_inputs_func("cpu", torch.float32) + adam_errors_that_concern_all()
     assert len(cases) >= 8
     for case in cases:
-        given = case.optimizer_error_input
-        params = [torch.ones(2, 2)] if given.params is None else given.params
+        error_input = case.optimizer_error_input
+        params = [torch.ones(2, 2)] if error_input.params is None else error_input.params
         context = pytest.warns if issubclass(case.error_type, Warning) else pytest.raises
         with context(case.error_type, match=case.error_regex):
-            kind(params, **given.kwargs)
+            kind(params, **error_input.kwargs)
 
 
 @every

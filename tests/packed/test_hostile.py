@@ -104,12 +104,12 @@ def test_weights_do_not_go_into_a_layer_that_trusts_its_indices(tmp_path):
     """Wild column indices would read foreign memory at the first call."""
     from torchlift.channels.sparse_linear import SparseLinear
 
-    given = SparseLinear(nn.Linear(4, 4))
+    layer = SparseLinear(nn.Linear(4, 4))
     wild = {"columns": 10**9}
-    items = [Item(value + wild.get(name, 0)) for name, value in given.state_dict().items()]
-    (tmp_path / "m.tl").write_bytes(assembled({"names": list(given.state_dict()), "why": ""}, items))
+    items = [Item(value + wild.get(name, 0)) for name, value in layer.state_dict().items()]
+    (tmp_path / "m.tl").write_bytes(assembled({"names": list(layer.state_dict()), "why": ""}, items))
     with pytest.raises(PackedError, match="SparseLinear"):
-        load(tmp_path / "m.tl", into=given)
+        load(tmp_path / "m.tl", into=layer)
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN", "LSTMCell", "TransformerEncoderLayer"])
@@ -202,9 +202,9 @@ def test_every_truncation_and_every_flipped_byte_is_refused():
     for end in range(0, len(data), 7):
         with pytest.raises(PackedError):
             opened(data[:end])
-    for place in range(0, len(data), 5):
+    for offset in range(0, len(data), 5):
         with pytest.raises(PackedError):
-            opened(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+            opened(data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :])
 
 
 def test_other_files_devices_and_versions_are_told_apart(tmp_path):

@@ -146,9 +146,9 @@ def test_own_classes_are_loaded_into_an_instance(tmp_path):
     assert "Mine" in saved.needs_model
     with pytest.raises(PackedError, match=r"Mine.*into="):
         load(tmp_path / "m.tl")
-    given = Mine()
-    assert load(tmp_path / "m.tl", into=given) is given
-    assert torch.equal(given(x), model(x))
+    instance = Mine()
+    assert load(tmp_path / "m.tl", into=instance) is instance
+    assert torch.equal(instance(x), model(x))
 
 
 def test_an_instance_takes_the_widths_of_the_file(tmp_path):
@@ -228,7 +228,7 @@ def test_odd_models_are_loaded_into_an_instance(make, x, tmp_path):
 
 def hooked() -> nn.Module:
     model = tiny()
-    model[0].register_forward_hook(lambda module, given, out: out * 2)
+    model[0].register_forward_hook(lambda module, inputs, out: out * 2)
     return model
 
 

@@ -26,9 +26,9 @@ def read(written: tensors.Written, budget: Budget | None = None) -> list[Item]:
 
 def there_and_back(*items: Item | Tensor) -> tuple[int, int]:
     """Bytes of the streams, and the least that they must say."""
-    given = [item if isinstance(item, Item) else Item(item) for item in items]
-    written = tensors.write_items(given)
-    for before, after in zip(given, read(written), strict=True):
+    originals = [item if isinstance(item, Item) else Item(item) for item in items]
+    written = tensors.write_items(originals)
+    for before, after in zip(originals, read(written), strict=True):
         for one, other in (
             (before.value, after.value), (before.step, after.step), (before.kept, after.kept),
         ):  # fmt: skip

@@ -109,11 +109,11 @@ def comparison(seeds=5):
     }
     luck = np.random.default_rng(7).normal(0, 0.004, seeds)
     recipes = {}
-    for place, (name, (level, params, size, phases)) in enumerate(kinds.items()):
-        noise = np.random.default_rng(100 + place)
+    for index, (name, (level, params, size, phases)) in enumerate(kinds.items()):
+        noise = np.random.default_rng(100 + index)
         test = level + luck + noise.normal(0, 0.002, seeds)
         rows = [
-            history(17 * place + seed, phases, 0.1 + place / 50, value + 0.01)
+            history(17 * index + seed, phases, 0.1 + index / 50, value + 0.01)
             for seed, value in enumerate(test)
         ]
         recipes[name] = {

@@ -47,7 +47,7 @@ def files(tmp_path_factory):
 @pytest.fixture
 def visit(browser, files):
     """Open a page; at the end of the test nothing may have been complained about or asked for."""
-    complaints, asked, contexts = [], [], []
+    complaints, requests, contexts = [], [], []
 
     def go(name, **options):
         context = browser.new_context(**options)
@@ -56,7 +56,7 @@ def visit(browser, files):
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(dialog.message))
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", lambda request: requests.append(request.url))
         page.goto(files[name])
         return page
 
@@ -64,8 +64,8 @@ def visit(browser, files):
     for context in contexts:
         context.close()
     assert complaints == []
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-    assert sum(url.startswith("file:") for url in asked) == len(contexts)
+    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+    assert sum(url.startswith("file:") for url in requests) == len(contexts)
 
 
 def hover(page, selector, across=0.5, up=0.5):
@@ -170,9 +170,9 @@ def test_a_click_sorts_a_table_and_another_turns_it_round(visit):
 def test_pointing_at_a_seed_marks_it_in_every_row(visit):
     page = visit("comparison")
     page.locator("[data-dot='seed 2']").first.hover(force=True)
-    marked = page.locator(".same")
-    names = {marked.nth(k).get_attribute("data-dot") for k in range(marked.count())}
-    assert marked.count() == 4
+    dots = page.locator(".same")
+    names = {dots.nth(k).get_attribute("data-dot") for k in range(dots.count())}
+    assert dots.count() == 4
     assert len(names) == 1
 
 

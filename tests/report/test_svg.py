@@ -74,9 +74,9 @@ def test_axis_places_and_refuses():
 def test_a_fitted_axis_shows_every_value_it_can(values, log):
     axis = fit_axis(values, log=log)
     assert axis.low < axis.high
-    places = [place for place in map(axis.at, values) if math.isfinite(place)]
-    assert all(-1e-9 <= place <= 1 + 1e-9 for place in places)
-    assert len(places) == sum(math.isfinite(value) and (value > 0 or not log) for value in values)
+    positions = [position for position in map(axis.at, values) if math.isfinite(position)]
+    assert all(-1e-9 <= position <= 1 + 1e-9 for position in positions)
+    assert len(positions) == sum(math.isfinite(value) and (value > 0 or not log) for value in values)
 
 
 def test_a_fitted_axis_starts_at_a_zero_nearby_and_widens_a_constant():

@@ -129,6 +129,6 @@ def main(root: Path, recipe: str, kills: int, seed: int) -> int:
 
 
 if __name__ == "__main__":
-    folder, asked, kills, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    names = EVERY if asked == "every" else [asked]
+    folder, selection, kills, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    names = EVERY if selection == "every" else [selection]
     sys.exit(max(main(folder / name, name, kills, seed) for name in names))

@@ -65,13 +65,13 @@ MATRICES = {
 """Trained by SOAP in the first layer, by Muon in the others."""
 
 
-def train(make: Callable[[], nn.Module], recipe: object, place: Path, **settings: object) -> None:
+def train(make: Callable[[], nn.Module], recipe: object, out: Path, **settings: object) -> None:
     torch.manual_seed(0)
     model = make().double()
     x = torch.randn(90, 5).double()  # batches of 16, 16, …, 10 and, for two processes, halves of each
     data = (x[:89], ((x.sum(1) > 0).long() + (x[:, 0] > 0).long())[:89])  # the last: 5 and 4
     common = {"epochs": 4, "batch_size": 16, "schedule": "cosine", "clip": 1.0, "progress": False}
-    result = tl.fit(model, data, data, recipe=recipe, out=place, save_every=0.01, **common | settings)
+    result = tl.fit(model, data, data, recipe=recipe, out=out, save_every=0.01, **common | settings)
     assert result.history, "no rows"
 
 

@@ -75,12 +75,12 @@ def alone_and_by_two(root: Path, *which: str) -> dict[str, float]:
     forked.torchrun(script, str(root / "two"), *which)
     apart: dict[str, float] = {}
     for folder in sorted((root / "one").iterdir()):
-        places = (folder, root / "two" / folder.name)
-        one, two = (load(place / "model.safetensors") for place in places)
+        paths = (folder, root / "two" / folder.name)
+        one, two = (load(path / "model.safetensors") for path in paths)
         assert one.keys() == two.keys()
         weights = max(float((one[key] - two[key]).abs().max()) for key in one)
         first, second = (
-            [row["train_loss"] for row in read_history(place / "history.jsonl")] for place in places
+            [row["train_loss"] for row in read_history(path / "history.jsonl")] for path in paths
         )
         losses = max(abs(a - b) for a, b in zip(first, second, strict=True))
         apart[folder.name] = max(weights, losses)

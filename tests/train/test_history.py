@@ -94,18 +94,18 @@ def test_rows_of_a_life_without_a_checkpoint_do_not_come_back(tmp_path: Path) ->
 
 def test_a_fit_that_is_replayed_gives_the_same_rows(tmp_path: Path) -> None:
     seen: list[list[dict[str, object]]] = []
-    place = tmp_path / "place"
+    log = tmp_path / "rows.jsonl"
 
     def recipe(task: object, fit: object) -> object:
         for name in ("a", "b"):
             rows = fit(task, name=name, share=0.5).rows
-            with place.open("a") as file:
+            with log.open("a") as file:
                 file.write(json.dumps(rows) + "\n")
         return task
 
     run(tmp_path / "run", epochs=4, recipe=recipe)
     run(tmp_path / "run", epochs=4, recipe=recipe, resume=True)
-    seen = [json.loads(line) for line in place.read_text().splitlines()]
+    seen = [json.loads(line) for line in log.read_text().splitlines()]
     assert [len(rows) for rows in seen] == [2, 2, 2, 2]
     assert seen[:2] == seen[2:]
     assert [row["phase"] for row in seen[1]] == ["b", "b"]
@@ -132,7 +132,7 @@ def test_the_history_is_on_the_disk_before_a_checkpoint_points_into_it(
 
 def test_rows_that_come_fast_reach_the_file_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, written = os.pwrite, list[int]()
-    monkeypatch.setattr(os, "pwrite", lambda *given: (written.append(given[2]), real(*given))[1])
+    monkeypatch.setattr(os, "pwrite", lambda *args: (written.append(args[2]), real(*args))[1])
     path = tmp_path / "history.jsonl"
     history = filled(path, 300)
     assert len(read_history(path)) < 300, "some wait"

@@ -109,8 +109,8 @@ def test_requantizing_keeps_the_weight_and_drops_empty_planes():
         node.negative[3].zero_()
         node.positive[0].zero_()
         node.negative[0].zero_()
-        for part in (node.positive, node.negative):
-            part.copy_(part.round())
+        for planes_of_sign in (node.positive, node.negative):
+            planes_of_sign.copy_(planes_of_sign.round())
     before = node().detach().clone()
     node.requantize()
     assert torch.equal(node(), before)

@@ -31,9 +31,9 @@ def test_a_closed_gate_takes_all_its_slices_in_all_its_weights():
     groups = {"heads": {"*0.weight": (0, (0, 1, 2, 0, 1, 2)), "*0.bias": (0, (0, 1, 2, 0, 1, 2))}}
     mask = SoftMask(where="*", granularity=groups)
     lifted = mask.lift(task)
-    (held,) = switches(lifted).values()
+    (switch,) = switches(lifted).values()
     with torch.no_grad():
-        held.logit.copy_(torch.tensor([1.0, -1.0, 1.0]))
+        switch.logit.copy_(torch.tensor([1.0, -1.0, 1.0]))
     plain = mask.project(lifted).model
     assert (plain[0].weight == 0).all(1).tolist() == [False, True, False, False, True, False]
     assert (plain[0].bias == 0).tolist() == [False, True, False, False, True, False]

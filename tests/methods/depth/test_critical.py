@@ -40,7 +40,7 @@ def critical(activation: nn.Module, seed: int = 0) -> tuple[Task, tuple[Tensor, 
     model = nn.Sequential(nn.Linear(1, 2), activation, nn.Linear(2, 1)).double()
     x = torch.linspace(-2, 2, 40, dtype=torch.float64).unsqueeze(1)
     slopes = [torch.autograd.grad(row, list(model.parameters()), retain_graph=True) for row in model(x)]
-    jacobian = torch.stack([torch.cat([part.flatten() for part in row]) for row in slopes])
+    jacobian = torch.stack([torch.cat([slope.flatten() for slope in row]) for row in slopes])
     noise = torch.randn(40, dtype=torch.float64)
     basis, sizes, _ = torch.linalg.svd(jacobian, full_matrices=False)
     basis = basis[:, sizes > 1e-14 * sizes[0]]
@@ -330,7 +330,7 @@ def test_layers_without_bias_in_groups_and_of_any_dimension_are_lifted(kind: str
 def test_layers_with_a_bias_come_back_as_they_were(kind: str) -> None:
     lift, task, batch = case("critical layer", kind)
     small = projected(lift, task, batch)
-    assert [type(part) for part in small.modules()] == [type(part) for part in task.modules()]
+    assert [type(module) for module in small.modules()] == [type(module) for module in task.modules()]
     shapes = [[(n, p.shape) for n, p in one.state_dict().items()] for one in (small, task)]
     assert shapes[0] == shapes[1]
     assert parameter_count(small) == parameter_count(task)

@@ -161,8 +161,8 @@ def test_blocks_of_transformers_can_be_left_out() -> None:
     model, (x, _) = vit()
     actual = removable_units(model, x)
     assert [unit.name for unit in actual] == ["vit.layers.0", "vit.layers.1"]
-    taken, given = ends(model, actual[1], x)
-    assert taken.shape == given.shape == (8, 5 * 16)
+    inputs, outputs = ends(model, actual[1], x)
+    assert inputs.shape == outputs.shape == (8, 5 * 16)
     model, (x, _) = mobilenet()
     assert len(removable_units(model.eval(), x)) >= 5
 

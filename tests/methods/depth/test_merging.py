@@ -81,7 +81,7 @@ def test_linear_lifting_costs_little_more_than_plain_training():
     assert costs[1] < 1.1
 
 
-class Asked(Fit):
+class RecordingFit(Fit):
     """A fit that notes shares and names; candidates score as told."""
 
     epochs, steps, settings = 20.0, 1, Settings()
@@ -96,7 +96,7 @@ class Asked(Fit):
         problem.model.mark = name
 
     def branch(self, name, share=1.0, span=None, **settings):
-        return Asked(self.scores, self.calls, f"{self.prefix}{name}: ", self.share * share)
+        return RecordingFit(self.scores, self.calls, f"{self.prefix}{name}: ", self.share * share)
 
     def batches(self):
         yield torch.zeros(2, 1), torch.zeros(2, 1)
@@ -113,7 +113,7 @@ def candidates():
 
 
 def test_auto_falls_back_to_plain():
-    fit = Asked({"plain": 0.5, "one": 3.0, "two": 1.0})
+    fit = RecordingFit({"plain": 0.5, "one": 3.0, "two": 1.0})
     BestOf(candidates())(Task(nn.Linear(1, 1), "mse"), fit)
     assert fit.calls[-1][0] == "plain: base"
 
@@ -127,7 +127,7 @@ def test_auto_on_a_real_model_spends_its_budget_and_comes_back_plain():
 def test_chain_splits_the_budget_and_scales_rules():
     from torchlift.train.until import Plateau
 
-    fit = Asked({})
+    fit = RecordingFit({})
 
     def careful(task, fit):
         fit(task, name="slow", until=Plateau(99, cap=8))

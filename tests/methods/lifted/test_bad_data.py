@@ -30,9 +30,9 @@ def train(method, data, half=False, epochs=1):
     ],
 )
 def test_bad_data_are_one_line(method, data, half, words):
-    with pytest.raises(TorchliftError, match=words) as told:
+    with pytest.raises(TorchliftError, match=words) as caught:
         train(method, data, half)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 @METHODS
@@ -40,6 +40,6 @@ def test_numpy_pairs_and_generators_are_what_they_hold(method):
     want = train(method, [(X, Y)], epochs=2)
     numpy = train(method, (X.numpy(), Y.numpy()), epochs=2)
     assert all(bool(p.isfinite().all()) for p in numpy.parameters())
-    got = train(method, (pair for pair in [(X, Y)]), epochs=2)
-    for a, b in zip(want.parameters(), got.parameters(), strict=True):
+    actual = train(method, (pair for pair in [(X, Y)]), epochs=2)
+    for a, b in zip(want.parameters(), actual.parameters(), strict=True):
         assert torch.equal(a, b), "a generator is not exhausted after the first epoch"

@@ -122,14 +122,14 @@ def test_two_processes_train_lifted_as_one_does(tmp_path: Path) -> None:
     alone = forked.python(script, str(tmp_path / "one"))
     assert alone.returncode == 0, alone.stdout + alone.stderr
     forked.torchrun(script, str(tmp_path / "two"))
-    for place in sorted((tmp_path / "one").iterdir()):
-        other = tmp_path / "two" / place.name
-        if place.suffix == ".pt":
-            one, two = torch.load(place), torch.load(other)
+    for path in sorted((tmp_path / "one").iterdir()):
+        other = tmp_path / "two" / path.name
+        if path.suffix == ".pt":
+            one, two = torch.load(path), torch.load(other)
         else:
-            one, two = (load(folder / "model.safetensors") for folder in (place, other))
+            one, two = (load(folder / "model.safetensors") for folder in (path, other))
         worst = max(float((one[key] - two[key]).abs().max()) for key in one)
-        assert worst < 1e-5, f"{place.name}: {worst}"
+        assert worst < 1e-5, f"{path.name}: {worst}"
 
 
 def test_shards_are_for_those_who_know_what_to_do_with_them() -> None:
@@ -163,8 +163,8 @@ def test_chunks_bear_noisy_inputs() -> None:
 
 def test_bcd_streams_what_does_not_stand_in_memory() -> None:
     data, models = TensorDataset(*task()), [net(), net()]
-    for model, given in zip(models, (DataLoader(data, 7), task()), strict=True):
-        lifted.train(model, given, method="bcd", update="linearized", epochs=3, chunk=7, progress=False)
+    for model, samples in zip(models, (DataLoader(data, 7), task()), strict=True):
+        lifted.train(model, samples, method="bcd", update="linearized", epochs=3, chunk=7, progress=False)
     assert torch.allclose(models[0](task()[0]), models[1](task()[0]), atol=1e-8)
 
 
@@ -195,16 +195,16 @@ def test_the_linear_schedule_falls_on_loaders_too() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_frozen_layers_stay(name: str) -> None:
-    model, given = net(), settings(name)
+    model, arguments = net(), settings(name)
     model[2].requires_grad_(False)
-    actual = tl.fit(model, **given).model
+    actual = tl.fit(model, **arguments).model
     assert torch.equal(actual[2].weight, model[2].weight)
     assert torch.equal(actual[2].bias, model[2].bias)
     assert not torch.equal(actual[0].weight, model[0].weight)
     model[2].bias.requires_grad_(True)
     if name not in ("contrastive", "contrastive sweeps"):
         with pytest.raises(TorchliftError, match="weight or its bias frozen"):
-            tl.fit(model, **given)
+            tl.fit(model, **arguments)
 
 
 @pytest.mark.parametrize("act", [nn.LeakyReLU(0.1), nn.PReLU(), lifted.Act("leaky_relu", slope=0.1)])

@@ -158,9 +158,9 @@ BAD = {
 )
 def test_bad_data_are_one_line(name: str, method: str) -> None:
     pair, reason = BAD[name]
-    with pytest.raises(TorchliftError, match=reason) as told:
+    with pytest.raises(TorchliftError, match=reason) as caught:
         train(nn.Sequential(nn.Linear(4, 3)).double(), pair, method=method)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_generator_that_is_used_up_is_refused() -> None:

@@ -263,8 +263,8 @@ def test_a_shared_module_is_lifted_and_projected_under_all_its_names():
 
 def test_factories_and_modules_are_used_as_they_are():
     task = Task(BlockNet(1), "mse")
-    made = Lifter("trunk", kind=lambda features: nn.Linear(features, features)).lift(task)
-    assert type(made.model.trunk.lifter) is nn.Linear
+    with_factory = Lifter("trunk", kind=lambda features: nn.Linear(features, features)).lift(task)
+    assert type(with_factory.model.trunk.lifter) is nn.Linear
     mine = nn.Identity()
     lifted = Lifter("trunk", kind=mine).lift(task)
     x = torch.rand(3, 5)

@@ -82,21 +82,21 @@ def fitted(recipe, epochs: int):
 @pytest.mark.parametrize("variant", ["thesis", "published"])
 def test_algorithm_1(variant):
     options = {"beta_final": BETA, "strength": STRENGTH, "s_init": START, "variant": variant}
-    got = fitted(ContinuousSparsification(finetune=0.0, **options), EPOCHS)
+    actual = fitted(ContinuousSparsification(finetune=0.0, **options), EPOCHS)
     want = Reference(variant)
     want.round()
     assert 0 < int(want.mask().sum()) < 15
-    assert_close(got, want.scale * want.v * want.mask(), atol=1e-5, rtol=0)
+    assert_close(actual, want.scale * want.v * want.mask(), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("variant", ["thesis", "published"])
 def test_algorithm_2(variant):
     options = {"beta_final": BETA, "strength": STRENGTH, "s_init": START, "variant": variant}
-    got = fitted(TicketSearch(rounds=3, rewind=2, **options), 4 * EPOCHS)
+    actual = fitted(TicketSearch(rounds=3, rewind=2, **options), 4 * EPOCHS)
     want = Reference(variant)
     early = want.round()[1]
     for _ in range(2):
         want.between()
         want.round()
     assert 0 < int(want.mask().sum()) < 15
-    assert_close(got, trained(want.scale * early * want.mask()), atol=1e-5, rtol=0)
+    assert_close(actual, trained(want.scale * early * want.mask()), atol=1e-5, rtol=0)

@@ -67,28 +67,28 @@ class OwnReLU(nn.Module):
 def test_the_same_function_and_names_with_activations_as_modules(kind, shape):
     torch.manual_seed(0)
     model, x = kind().eval(), torch.randn(*shape)
-    made = with_activation_modules(tl.Task(model)).model
-    torch.testing.assert_close(made(x), model(x), rtol=0, atol=0)
-    assert set(made.state_dict()) == set(model.state_dict())
-    assert sum(isinstance(part, nn.ReLU | nn.Tanh) for part in made.modules()) >= 3
-    assert not any(isinstance(part, nn.ReLU) for part in model.modules())
+    rewritten = with_activation_modules(tl.Task(model)).model
+    torch.testing.assert_close(rewritten(x), model(x), rtol=0, atol=0)
+    assert set(rewritten.state_dict()) == set(model.state_dict())
+    assert sum(isinstance(module, nn.ReLU | nn.Tanh) for module in rewritten.modules()) >= 3
+    assert not any(isinstance(module, nn.ReLU) for module in model.modules())
 
 
 def test_activations_that_are_modules_stay_as_they_are():
     model = tl.models.ResNet(20)
-    made = with_activation_modules(tl.Task(model)).model
-    assert [name for name, _ in made.named_modules()] == [name for name, _ in model.named_modules()]
+    rewritten = with_activation_modules(tl.Task(model)).model
+    assert [name for name, _ in rewritten.named_modules()] == [name for name, _ in model.named_modules()]
     lifted = tl.lifts.ActivationPrecision().lift(tl.Task(model))
     actual = [name for name, _ in nodes(lifted.model)]
-    assert actual == [name for name, part in model.named_modules() if isinstance(part, nn.ReLU)]
+    assert actual == [name for name, module in model.named_modules() if isinstance(module, nn.ReLU)]
     assert len(actual) == 19
 
 
 def test_what_an_activation_is_made_of_is_no_activation():
     model = nn.Sequential(nn.Linear(4, 4), TanhGELU(), nn.Linear(4, 4), OwnReLU())
-    made = with_activation_modules(tl.Task(model)).model
-    assert [type(part) for part in made[:3]] == [nn.Linear, TanhGELU, nn.Linear]
-    assert isinstance(made[3].act1, nn.ReLU)
+    rewritten = with_activation_modules(tl.Task(model)).model
+    assert [type(module) for module in rewritten[:3]] == [nn.Linear, TanhGELU, nn.Linear]
+    assert isinstance(rewritten[3].act1, nn.ReLU)
     with pytest.raises(SelectionError, match="TanhGELU: is not a ReLU"):
         tl.lifts.ActivationPrecision().lift(tl.Task(model[:3]))
 
@@ -97,7 +97,7 @@ def test_what_an_activation_is_made_of_is_no_activation():
 def test_activations_of_a_functional_model_are_quantized(lift):
     x = torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
     model = tl.fit(Net(), (x, (x[:, 0] > 0).long()), recipe=lift, epochs=1, progress=False).model
-    assert sum(isinstance(part, GridActivation) for part in model.modules()) == 3
+    assert sum(isinstance(module, GridActivation) for module in model.modules()) == 3
 
 
 @pytest.mark.parametrize("kind", [Dropping, Branching])

@@ -87,15 +87,15 @@ def test_forward_is_on_the_grid_to_the_bit_and_the_gradient_is_straight_through(
 def test_settling_keeps_where_between_two_values_a_weight_was():
     lift = Precision(p_init=2)
     lifted = lift.lift(task())
-    held = finalize(lifted, lift)
-    small, again = lift.project(lifted), KeepGrid().project(held)
+    finalized = finalize(lifted, lift)
+    small, again = lift.project(lifted), KeepGrid().project(finalized)
     for (name, a), b in zip(small.named_parameters(), again.parameters(), strict=True):
         assert torch.equal(a, b), name
-    nodes = [m for m in held.modules() if isinstance(m, OnGrid)]
+    nodes = [m for m in finalized.modules() if isinstance(m, OnGrid)]
     assert any(not torch.equal(node.weight, node.project()) for node in nodes)
     with torch.no_grad():
         nodes[0].weight.fill_(100.0)
-    constrain(held)
+    constrain(finalized)
     assert torch.equal(nodes[0].weight, nodes[0].top())
 
 

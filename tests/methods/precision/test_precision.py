@@ -40,9 +40,9 @@ def net() -> nn.Module:
 def test_to_grid_is_the_nearest_sum_of_signed_bits(values, p):
     w = torch.tensor(values, dtype=torch.float64)
     actual = to_grid(w, p)
-    known = torch.tensor(grid(p), dtype=torch.float64)
+    levels = torch.tensor(grid(p), dtype=torch.float64)
     assert all(v in grid(p) for v in actual.tolist())
-    assert torch.equal((w - actual).abs(), (w[:, None] - known).abs().min(1).values)
+    assert torch.equal((w - actual).abs(), (w[:, None] - levels).abs().min(1).values)
 
 
 def test_the_grids_of_the_source():

@@ -108,9 +108,9 @@ def test_logits_have_adam_without_decay_beside_the_runs_optimizer():
     optimizer = make_optimizer(lifted, partial(torch.optim.SGD, lr=0.1, weight_decay=0.1))
     logits = {id(p) for n, p in lifted.named_parameters() if n.endswith("logit")}
     kinds = {
-        type(part).__name__: (group["lr"], group["weight_decay"], {id(p) for p in group["params"]} <= logits)
-        for part in optimizer.optimizers
-        for group in part.param_groups
+        type(inner).__name__: (group["lr"], group["weight_decay"], {id(p) for p in group["params"]} <= logits)
+        for inner in optimizer.optimizers
+        for group in inner.param_groups
     }
     assert kinds == {"SGD": (0.1, 0.1, False), "Adam": (1e-3, 0.0, True)}
 

@@ -65,8 +65,8 @@ def test_a_chain_in_one_set_of_coordinates(tmp_path):
 
 def test_moving_zeros_move():
     """The zeros of the run differ from those at the end of its noise, which held ones are."""
-    held, moving = (run(Smol(bits=1.0, zeros=kind), net=plain()) for kind in ("held", "moving"))
-    a, b = (result.model[2].weight == 0 for result in (held, moving))
+    fixed, moving = (run(Smol(bits=1.0, zeros=kind), net=plain()) for kind in ("held", "moving"))
+    a, b = (result.model[2].weight == 0 for result in (fixed, moving))
     assert int(a.sum()) == int(b.sum())
     assert not torch.equal(a, b)
 
@@ -96,14 +96,14 @@ def test_tensors_get_one_more_bit_where_the_target_allows():
         for node, p in zip(nodes_, (4.2, 4.6, 4.9), strict=True):
             node.logit.fill_(precision.logit(p))
     meet_bits(lifted, lift, Target("bits", 4.3))
-    got, low = average(nodes_), min(node.shift for node in nodes_)
+    average_bits, low = average(nodes_), min(node.shift for node in nodes_)
     left = [node for node in nodes_ if node.shift == low]
     assert len(left) < 3
-    assert got <= 4.3
+    assert average_bits <= 4.3
     for node in left:
         node.shift += 1.0
         assert average(nodes_) > 4.3
         node.shift -= 1.0
     for node in nodes_:
         node.shift = low
-    assert average(nodes_) < got
+    assert average(nodes_) < average_bits

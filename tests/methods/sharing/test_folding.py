@@ -19,8 +19,8 @@ from torchlift.methods.sharing.uses import Blended, ScaledUse
 
 def storages(model: nn.Module) -> int:
     """Bytes of weights in memory: every storage once."""
-    held = {p.untyped_storage().data_ptr(): p.untyped_storage().nbytes() for p in model.parameters()}
-    return sum(held.values())
+    sizes = {p.untyped_storage().data_ptr(): p.untyped_storage().nbytes() for p in model.parameters()}
+    return sum(sizes.values())
 
 
 def lifted_with(alpha, task, **options):
@@ -141,7 +141,7 @@ def test_templates_stored_are_exact_whatever_the_coefficients(tmp_path):
     problem = lift.lift(task).eval()
     small, x = lift.project(problem).model.eval(), torch.randn(2, 3, 32, 32)
     torch.testing.assert_close(small(x), problem.predict(x), atol=1e-5, rtol=1e-5)
-    assert sum(isinstance(part, Blended) for part in small.modules()) == 18
+    assert sum(isinstance(module, Blended) for module in small.modules()) == 18
     gone = 4 * 9 * (32**2 + 64**2 + 128**2)
     assert storages(task.model) - storages(small) == pytest.approx(4 * gone, rel=0.001)
     sizes = [tl.deploy.save(model, tmp_path / "model.tl") for model in (task.model, small)]
@@ -224,8 +224,8 @@ def test_attention_of_torch_folds():
     """Projections that attention and its fast path read themselves: scaled inputs, or the scaled weight."""
     layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, dropout=0.0)
     model = nn.Sequential(nn.TransformerEncoder(layer, 3, enable_nested_tensor=False), nn.Linear(8, 2))
-    for part in model[0].layers[1:]:
-        for p in part.parameters():
+    for module in model[0].layers[1:]:
+        for p in module.parameters():
             nn.init.normal_(p, std=0.3)
     task = tl.Task(model, "mse").eval()
     lift, x = Templates(k=1, fold=1.0), torch.randn(2, 5, 8)
@@ -234,9 +234,9 @@ def test_attention_of_torch_folds():
     torch.testing.assert_close(small.predict(x), problem.predict(x), atol=1e-5, rtol=1e-5)
     with torch.no_grad():  # the fused path of torch
         torch.testing.assert_close(small.predict(x), problem.predict(x), atol=1e-5, rtol=1e-5)
-    attention = [part for part in small.modules() if isinstance(part, nn.MultiheadAttention)]
+    attention = [module for module in small.modules() if isinstance(module, nn.MultiheadAttention)]
     assert len(attention) == 3
-    assert len({id(part.in_proj_weight) for part in attention}) == 1
+    assert len({id(module.in_proj_weight) for module in attention}) == 1
     assert sum(p.numel() for p in small.parameters()) < 0.5 * sum(p.numel() for p in task.parameters())
 
 
@@ -294,7 +294,7 @@ def test_tied_weights_fold_in_all_their_places():
     lift, problem = lifted_with([[1.0], [-3.0], [2.0]], task, fold=1.0)
     small = lift.project(problem)
     torch.testing.assert_close(small.predict(x), problem.predict(x))
-    assert [type(part).__name__ for part in small.model] == ["ScaledUse", "Linear", "ScaledUse", "Linear"]
+    assert [type(module).__name__ for module in small.model] == ["ScaledUse", "Linear", "ScaledUse", "Linear"]
     assert small.model[3].weight is small.model[0].inner.weight
 
 

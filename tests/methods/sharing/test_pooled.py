@@ -55,28 +55,28 @@ def test_sums_are_the_nearest_weight_that_is_constant_on_blocks(channels, rows, 
 
 
 def test_a_network_that_reads_blocks_alike_already_stays_the_same_function():
-    given, x = net(), images()[0]
+    model, x = net(), images()[0]
     with torch.no_grad():
-        mean = nn.functional.avg_pool2d(given[3].weight.view(5, 3, 4, 4), 2)
-        given[3].weight.copy_(nn.functional.interpolate(mean, scale_factor=2).flatten(1))
-    small = copy.deepcopy(given)
+        mean = nn.functional.avg_pool2d(model[3].weight.view(5, 3, 4, 4), 2)
+        model[3].weight.copy_(nn.functional.interpolate(mean, scale_factor=2).flatten(1))
+    small = copy.deepcopy(model)
     pool(small, MapReader("3", (3, 4, 4)), 2)
-    assert_close(small(x), given(x))
-    assert sum(p.numel() for p in small.parameters()) == sum(p.numel() for p in given.parameters()) - 36 * 5
+    assert_close(small(x), model(x))
+    assert sum(p.numel() for p in small.parameters()) == sum(p.numel() for p in model.parameters()) - 36 * 5
 
 
 def test_what_is_delivered_is_smaller_packs_exports_and_leaves_the_given_model_alone(tmp_path):
-    given = net()
-    before = copy.deepcopy(given.state_dict())
-    result = run(given, Pooled())
-    assert [type(part).__name__ for part in result.model[3]] == [
+    model = net()
+    before = copy.deepcopy(model.state_dict())
+    result = run(model, Pooled())
+    assert [type(layer).__name__ for layer in result.model[3]] == [
         "Unflatten",
         "AvgPool2d",
         "Flatten",
         "Linear",
     ]
     assert result.model[3][3].weight.shape == (5, 12)
-    assert all(torch.equal(before[name], value) for name, value in given.state_dict().items())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     tl.deploy.save(result.model, tmp_path / "m.tl")
     x = images(4)[0]
     assert torch.equal(tl.deploy.load(tmp_path / "m.tl")(x), result.model.eval()(x))

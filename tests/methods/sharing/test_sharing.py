@@ -62,10 +62,10 @@ def test_without_a_fold_and_templates_the_weights_are_plain(data):
     ("weights", "k"), [(1, None), (2, None), (3, None), (4, None), (5, None), (1, 2), (2, 2)]
 )
 def test_a_target_in_parameters_is_met_with_as_little_folding_as_it_takes(weights, k, finetune, data):
-    asked = OTHERS + weights * 144 + 40
-    result = fit(SoftSharing(k=k, parameters=asked, finetune=finetune, store="weights"), data)
-    assert asked - 40 <= count(result.model) <= asked
-    assert result.history[-1]["parameters_target"] == asked
+    target = OTHERS + weights * 144 + 40
+    result = fit(SoftSharing(k=k, parameters=target, finetune=finetune, store="weights"), data)
+    assert target - 40 <= count(result.model) <= target
+    assert result.history[-1]["parameters_target"] == target
     assert result.history[-1]["parameters"] == count(result.model)
 
 

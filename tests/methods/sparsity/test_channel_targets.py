@@ -50,10 +50,10 @@ COUNTS = {
 @pytest.mark.parametrize("name", ["parameters", "macs", "bytes"])
 def test_a_channel_mask_leaves_what_was_asked(name):
     net = resnet()
-    asked = 0.4 * COUNTS[name](net)
-    result = run(ContinuousSparsification(granularity="channel", **{name: asked}), net)
+    target = 0.4 * COUNTS[name](net)
+    result = run(ContinuousSparsification(granularity="channel", **{name: target}), net)
     small = shrink(result.model, images()[0][:2])
-    assert COUNTS[name](small) == pytest.approx(asked, rel=0.02)
+    assert COUNTS[name](small) == pytest.approx(target, rel=0.02)
     assert result.history[-1][name] == pytest.approx(COUNTS[name](small), rel=0.01)
     assert_close(small.eval()(images()[0]), result.model.eval()(images()[0]), atol=1e-5, rtol=1e-5)
 
@@ -163,7 +163,7 @@ def test_latency_is_met_on_the_shrunken_model(monkeypatch):
 
     monkeypatch.setattr("torchlift.methods.sparsity.channel_targets.median_latency", clock)
     net = resnet()
-    asked = 0.5e-3 * size(net)  # milliseconds
-    result = run(ContinuousSparsification(granularity="channel", latency=asked), net)
-    assert 1e-3 * size(shrink(result.model, images()[0][:2])) == pytest.approx(asked, rel=0.03)
-    assert result.history[-1]["latency"] == pytest.approx(asked, rel=0.03)
+    target = 0.5e-3 * size(net)  # milliseconds
+    result = run(ContinuousSparsification(granularity="channel", latency=target), net)
+    assert 1e-3 * size(shrink(result.model, images()[0][:2])) == pytest.approx(target, rel=0.03)
+    assert result.history[-1]["latency"] == pytest.approx(target, rel=0.03)

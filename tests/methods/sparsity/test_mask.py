@@ -143,11 +143,11 @@ def test_groups_share_their_gates_and_pay_once():
     groups_ = {"hidden": {"0.weight": 0, "0.bias": 0, "2.weight": 1}}
     mask = SoftMask(where="*", granularity=groups_, s_init=0.2, strength=1.0)
     lifted = mask.lift(task())
-    (held,) = switches(lifted).values()
-    assert held.logit.numel() == 6
+    (switch,) = switches(lifted).values()
+    assert switch.logit.numel() == 6
     assert lifted.penalty().item() == pytest.approx(6 * CLOSED["sigmoid"](1.0, 0.2))
     with torch.no_grad():
-        held.logit.view(-1)[2] = -1.0
+        switch.logit.view(-1)[2] = -1.0
     model = mask.project(lifted).model
     assert not model[0].weight[2].any()
     assert not model[0].bias[2].any()

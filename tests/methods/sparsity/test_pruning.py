@@ -66,12 +66,12 @@ def test_dropping_takes_the_smallest(scope):
 def test_gradual_magnitude_follows_the_cubic_ramp():
     fit = Scripted()
     MagnitudePruning(sparsity=0.8, steps=4)(Task(model()), fit)
-    got = []
+    achieved = []
     for _, state in fit.seen[1:]:
         plain = Task(model())
         plain.load_state_dict(state)
-        got.append(zeros(plain.model))
-    assert got == pytest.approx([0.8 * (1 - (1 - k / 4) ** 3) for k in (1, 2, 3, 4)], abs=0.02)
+        achieved.append(zeros(plain.model))
+    assert achieved == pytest.approx([0.8 * (1 - (1 - k / 4) ** 3) for k in (1, 2, 3, 4)], abs=0.02)
     spans = [s["share"] for s in fit.settings]
     assert sum(spans) == pytest.approx(1.0)
 

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import torchlift as tl
 from torchlift.testing.processes import free_port
 from torchlift.train.loop import Loop
-from train.run.faults import DATA, GONE, REFUSED, VERBS, left, story, told
+from train.run.faults import DATA, GONE, REFUSED, VERBS, left, print_wrong, story
 from train.run.runs import data
 
 PATIENCE = 120.0
@@ -153,9 +153,9 @@ def deaths(verb: str, who: str, root: Path, samples: int, seed: int) -> Iterator
     yield f"{len(fatal)} faults at {total} {'batches' if who == 'worker' else 'steps'}"
 
 
-def trial(verb: str, who: str, place: Path, fatal: int, expected: Any) -> str:
+def trial(verb: str, who: str, folder: Path, fatal: int, expected: Any) -> str:
     """One death and the life after it; what was wrong, if anything."""
-    out, live = place / "run", WHO[who]
+    out, live = folder / "run", WHO[who]
     if verb == "overwrite":
         live("fit", out, Counter(0))
     first = live(verb, out, Counter(fatal))
@@ -166,12 +166,12 @@ def trial(verb: str, who: str, place: Path, fatal: int, expected: Any) -> str:
     if not said or any(second):
         return f"exit codes {first}, then {second}"
     actual, rest = story(verb, out), [path.name for path in left(out)]
-    shutil.rmtree(place)
+    shutil.rmtree(folder)
     return "another result" if actual != expected else f"left {rest}" if rest else ""
 
 
 def main(root: Path, verbs: str, who: str, samples: int, seed: int) -> int:
-    return told(verbs, lambda verb: deaths(verb, who, root / verb, samples, seed))
+    return print_wrong(verbs, lambda verb: deaths(verb, who, root / verb, samples, seed))
 
 
 if __name__ == "__main__":

@@ -48,10 +48,10 @@ GONE, REFUSED = 9, 3
 
 
 class Disk:
-    """Notes operations, and makes the n-th go wrong; ``place`` is on the disk that it fills."""
+    """Notes operations, and makes the n-th go wrong; ``root`` is on the disk that it fills."""
 
-    def __init__(self, kind: str = "none", fatal: int = 0, place: Path = Path()) -> None:
-        self.kind, self.fatal, self.place = kind, fatal, place
+    def __init__(self, kind: str = "none", fatal: int = 0, root: Path = Path()) -> None:
+        self.kind, self.fatal, self.root = kind, fatal, root
         self.names = list[str]()
 
     def touch(self, name: str, half: Callable[[], object] = lambda: None) -> None:
@@ -61,7 +61,7 @@ class Disk:
         if not (full or count == self.fatal):
             return
         if self.kind == "filled":
-            fill(self.place / "ballast")
+            fill(self.root / "ballast")
         if self.kind == "cut":
             half()
         if self.kind in ("exit", "cut"):
@@ -111,9 +111,9 @@ def install(disk: Disk, below: Path) -> None:
     real_open = io.open
 
     def opened(file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
-        made = real_open(file, mode, *rest, **more)
-        place = os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else os.fspath(file)
-        return File(made, disk) if set(mode) & set("wa") and str(below) in str(place) else made
+        opened_file = real_open(file, mode, *rest, **more)
+        path = os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else os.fspath(file)
+        return File(opened_file, disk) if set(mode) & set("wa") and str(below) in str(path) else opened_file
 
     def wrapped(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
@@ -219,15 +219,15 @@ def story(verb: str, out: Path) -> Any:
         actual = json.loads((out / "tuning.json").read_text())
         done = [trial["value"] for trial in actual["trials"] if trial["state"] == "complete"]
         return done, actual["value"], actual["best"]
-    told: dict[str, Any] = {}
+    runs: dict[str, Any] = {}
     for folder in sorted(path.parent for path in out.rglob("result.json")):
         rows = [
             {k: v for k, v in row.items() if k != "seconds"} for row in read_history(folder / "history.jsonl")
         ]
         summary = json.loads((folder / "result.json").read_text())
         weights = {name: value.tolist() for name, value in load(folder / "model.safetensors").items()}
-        told[str(folder.relative_to(out))] = (weights, rows, summary["cost"]["flops"], summary["results"])
-    return told
+        runs[str(folder.relative_to(out))] = (weights, rows, summary["cost"]["flops"], summary["results"])
+    return runs
 
 
 def left(out: Path) -> list[Path]:
@@ -281,21 +281,21 @@ def spread(
     return sorted({(kind, 1 + int((i + chance.random()) * width)) for i, kind in enumerate(drawn)})
 
 
-def trial(verb: str, place: Path, disk: Disk, expected: Any) -> tuple[int, str]:
+def trial(verb: str, folder: Path, disk: Disk, expected: Any) -> tuple[int, str]:
     """One fault and the life after it; how the first ended, and what was wrong, if anything."""
-    out = place / "run"
+    out = folder / "run"
     prepare(verb, out)
     first = life(verb, out, disk)
-    (disk.place / "ballast").unlink(missing_ok=True)
+    (disk.root / "ballast").unlink(missing_ok=True)
     then = resumed(verb, out)
     if first not in (0, REFUSED, GONE) or then != 0:
         return first, f"exit codes {first, then}"
     actual, rest = story(verb, out), [path.name for path in left(out)]
-    shutil.rmtree(place)
+    shutil.rmtree(folder)
     return first, "another result" if actual != expected else f"left {rest}" if rest else ""
 
 
-def told(verbs: str, trials: Callable[[str], Iterator[str]]) -> int:
+def print_wrong(verbs: str, trials: Callable[[str], Iterator[str]]) -> int:
     """Print what is wrong with each verb, and how much was tried; whether anything was."""
     bad = False
     for verb in verbs.split(","):
@@ -325,7 +325,7 @@ def main(root: Path, verbs: str, samples: int, seed: int, kinds: Sequence[str]) 
     with small_disk(root) as there:
         fit(root / "first")  # what is loaded and compiled by a first run is there for every life
         tried = [kind for kind in kinds if there or kind != "filled"]
-        return told(verbs, lambda verb: faults(verb, root / verb, tried, samples, seed))
+        return print_wrong(verbs, lambda verb: faults(verb, root / verb, tried, samples, seed))
 
 
 if __name__ == "__main__":

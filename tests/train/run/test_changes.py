@@ -129,7 +129,7 @@ def net(**options: Any) -> Start:
     return lambda patch: (Net(**options), (X, Y), {})
 
 
-def given(data: Any = (X, Y), **settings: Any) -> Start:
+def inputs(data: Any = (X, Y), **settings: Any) -> Start:
     return lambda patch: (Net(), data() if callable(data) else data, settings)
 
 
@@ -174,54 +174,57 @@ CHANGES: dict[str, tuple[Start, Start]] = {
     "a plain tensor of the model": (net(), changed(lambda m: setattr(m, "extra", torch.ones(3)))),
     "a method of the model": (net(), patched(Net, "helper", lambda self, z: -z * self.constant, net())),
     "a hook": (net(), changed(lambda m: m.linear.register_forward_hook(lambda mod, args, out: -out))),
-    "private samples": (given(PRIVATE), given(lambda: Private(-X, Y.flip(0)))),
+    "private samples": (inputs(PRIVATE), inputs(lambda: Private(-X, Y.flip(0)))),
     "private labels behind the first batch": (
-        given(PRIVATE),
-        given(lambda: Private(X, LATE)),
+        inputs(PRIVATE),
+        inputs(lambda: Private(X, LATE)),
     ),
-    "public samples": (given(PUBLIC), given(lambda: Public(-X, Y))),
-    "a class attribute of the dataset": (given(PUBLIC), patched(Public, "scale", -1.0, given(PUBLIC))),
-    "a method of the dataset": (given(PUBLIC), patched(Public, "read", lambda s, i: -s.x[i], given(PUBLIC))),
+    "public samples": (inputs(PUBLIC), inputs(lambda: Public(-X, Y))),
+    "a class attribute of the dataset": (inputs(PUBLIC), patched(Public, "scale", -1.0, inputs(PUBLIC))),
+    "a method of the dataset": (
+        inputs(PUBLIC),
+        patched(Public, "read", lambda s, i: -s.x[i], inputs(PUBLIC)),
+    ),
     "__getitem__": (
-        given(PUBLIC),
-        patched(Public, "__getitem__", lambda self, i: (-self.x[i], self.y[i]), given(PUBLIC)),
+        inputs(PUBLIC),
+        patched(Public, "__getitem__", lambda self, i: (-self.x[i], self.y[i]), inputs(PUBLIC)),
     ),
-    "samples out of sight": (given(lambda: Hidden(Y)), given(lambda: Hidden(Y.flip(0)))),
-    "weights of a sampler": (given(weighted(torch.ones(64))), given(weighted(torch.arange(64.0) + 1e-3))),
+    "samples out of sight": (inputs(lambda: Hidden(Y)), inputs(lambda: Hidden(Y.flip(0)))),
+    "weights of a sampler": (inputs(weighted(torch.ones(64))), inputs(weighted(torch.arange(64.0) + 1e-3))),
     "another sampler": (
-        given(loader(sampler=RandomSampler(X))),
-        given(loader(sampler=RandomSampler(X, replacement=True))),
+        inputs(loader(sampler=RandomSampler(X))),
+        inputs(loader(sampler=RandomSampler(X, replacement=True))),
     ),
-    "the batch size of a loader": (given(loader()), given(loader(batch_size=8))),
-    "the order of a loader": (given(loader()), given(loader(shuffle=True))),
-    "collate_fn": (given(loader()), given(loader(collate_fn=doubled))),
+    "the batch size of a loader": (inputs(loader()), inputs(loader(batch_size=8))),
+    "the order of a loader": (inputs(loader()), inputs(loader(shuffle=True))),
+    "collate_fn": (inputs(loader()), inputs(loader(collate_fn=doubled))),
     "a class that the loss reads": (
-        given(loss=of_class),
-        patched(Config, "scale", -5.0, given(loss=of_class)),
+        inputs(loss=of_class),
+        patched(Config, "scale", -5.0, inputs(loss=of_class)),
     ),
     "an object that the loss reads": (
-        given(loss=of_space),
-        patched(SPACE, "scale", -5.0, given(loss=of_space)),
+        inputs(loss=of_space),
+        patched(SPACE, "scale", -5.0, inputs(loss=of_space)),
     ),
     "a tensor that the loss reads": (
-        given(loss=of_tensor),
-        patched(Config, "weights", torch.tensor([9.0, 1, 1]), given(loss=of_tensor)),
+        inputs(loss=of_tensor),
+        patched(Config, "weights", torch.tensor([9.0, 1, 1]), inputs(loss=of_tensor)),
     ),
-    "what the loss closes over": (given(loss=loss_of(lambda: 1.0)), given(loss=loss_of(lambda: -5.0))),
-    "the validation data": (given(valid=(X, Y)), given(valid=(-X, Y))),
-    "private validation data": (given(valid=Private(X, Y)), given(valid=Private(-X, Y))),
-    "the learning rate": (given(), given(optimizer=functools.partial(torch.optim.SGD, lr=0.2))),
+    "what the loss closes over": (inputs(loss=loss_of(lambda: 1.0)), inputs(loss=loss_of(lambda: -5.0))),
+    "the validation data": (inputs(valid=(X, Y)), inputs(valid=(-X, Y))),
+    "private validation data": (inputs(valid=Private(X, Y)), inputs(valid=Private(-X, Y))),
+    "the learning rate": (inputs(), inputs(optimizer=functools.partial(torch.optim.SGD, lr=0.2))),
     "what an optimizer does": (
-        given(optimizer=functools.partial(Step, lr=0.1)),
-        patched(Step, "factor", -3.0, given(optimizer=functools.partial(Step, lr=0.1))),
+        inputs(optimizer=functools.partial(Step, lr=0.1)),
+        patched(Step, "factor", -3.0, inputs(optimizer=functools.partial(Step, lr=0.1))),
     ),
-    "last bits of the samples": (given(), given((X * 1.0000002, Y))),
+    "last bits of the samples": (inputs(), inputs((X * 1.0000002, Y))),
     "a frozen parameter": (net(), changed(lambda m: m.linear.bias.requires_grad_(False))),
     "a part in evaluation mode": (net(), changed(lambda m: m.linear.eval())),
     "an initial weight": (net(), changed(lambda m: m.linear.weight.data[0, 0].add_(1e-3))),
-    "an augmentation": (given(augment=lambda x, g: x + 1), given(augment=lambda x, g: x - 1)),
-    "clip": (given(), given(clip=0.1)),
-    "options of groups": (given(), given(groups={"*": {"weight_decay": 0.1}})),
+    "an augmentation": (inputs(augment=lambda x, g: x + 1), inputs(augment=lambda x, g: x - 1)),
+    "clip": (inputs(), inputs(clip=0.1)),
+    "options of groups": (inputs(), inputs(groups={"*": {"weight_decay": 0.1}})),
 }
 
 
@@ -230,7 +233,7 @@ def with_dict(patch: pytest.MonkeyPatch) -> tuple[Any, ...]:
     return Net(), (X, Y), {"loss": of_dict}
 
 
-CHANGES["a dict that the loss reads"] = (given(loss=of_dict), with_dict)
+CHANGES["a dict that the loss reads"] = (inputs(loss=of_dict), with_dict)
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -269,9 +272,9 @@ def test_data_that_never_come_twice_alike_are_said_to_be_so(tmp_path: Path) -> N
             return x + torch.rand((), generator=self.stream), y
 
     def data() -> Fresh:
-        made = Fresh(X, Y)
-        made.stream = torch.Generator().manual_seed(int.from_bytes(os.urandom(4), "big"))
-        return made
+        dataset = Fresh(X, Y)
+        dataset.stream = torch.Generator().manual_seed(int.from_bytes(os.urandom(4), "big"))
+        return dataset
 
     fit(tmp_path, Net(), data())
     text = (tmp_path / "run.toml").read_text()

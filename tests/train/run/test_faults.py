@@ -13,7 +13,9 @@ SAMPLES = os.environ.get("TORCHLIFT_FAULTS", "1")
 VERBS = "fit,best-of,compare,auto,tune,overwrite"
 
 
-def told(script: str, folder: Path, *how: str, verbs: str = VERBS, kinds: tuple[str, ...] = ()) -> list[str]:
+def report(
+    script: str, folder: Path, *how: str, verbs: str = VERBS, kinds: tuple[str, ...] = ()
+) -> list[str]:
     """What a script of faults says, one line per verb, when nothing was wrong."""
     done = python(str(Path(__file__).parent / script), str(folder), verbs, *how, "0", *kinds)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -21,20 +23,20 @@ def told(script: str, folder: Path, *how: str, verbs: str = VERBS, kinds: tuple[
 
 
 def test_one_fault_of_each_kind_makes_no_difference(tmp_path: Path) -> None:
-    (line,) = told("faults.py", tmp_path, "1", verbs="smallest")
+    (line,) = report("faults.py", tmp_path, "1", verbs="smallest")
     assert re.match(r"smallest: [45] faults at \d+ operations", line)
 
 
 @pytest.mark.slow
 def test_faults_of_the_disk_make_no_difference(tmp_path: Path) -> None:
-    lines = told("faults.py", tmp_path, SAMPLES)
+    lines = report("faults.py", tmp_path, SAMPLES)
     assert [line.partition(":")[0] for line in lines] == VERBS.split(",")
     assert all("0 faults" not in line for line in lines)
 
 
 def full_at_every_write(verbs: str, folder: Path) -> None:
     """A real disk, filled to its last page before the n-th write, for every n."""
-    for line in told("faults.py", folder, "0", verbs=verbs, kinds=("filled",)):
+    for line in report("faults.py", folder, "0", verbs=verbs, kinds=("filled",)):
         tried, ended = map(int, re.findall(r"(\d+) (?:faults|ended)", line))
         if not tried:
             pytest.skip("this machine mounts no tmpfs")
@@ -54,14 +56,14 @@ def test_a_disk_that_is_full_at_any_write_of_a_longer_run(verb: str, tmp_path: P
 
 @pytest.mark.slow
 def test_dying_workers_of_a_loader_make_no_difference(tmp_path: Path) -> None:
-    lines = told("deaths.py", tmp_path, "worker", "1")
+    lines = report("deaths.py", tmp_path, "worker", "1")
     assert [line.partition(" at ")[0] for line in lines] == [f"{verb}: 1 faults" for verb in VERBS.split(",")]
 
 
 @pytest.mark.slow
 def test_one_of_two_processes_that_dies_makes_no_difference(tmp_path: Path) -> None:
     """What is left of them ends in one line; a search is refused there before it begins."""
-    lines = told("deaths.py", tmp_path, "rank", "1")
+    lines = report("deaths.py", tmp_path, "rank", "1")
     expected = dict.fromkeys(VERBS.split(","), "1 faults") | dict.fromkeys(
         ("auto", "tune"), "0 faults: refused"
     )

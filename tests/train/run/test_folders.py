@@ -96,10 +96,10 @@ def dying(fatal: int, folder: Path) -> int:
     left = fatal
 
     def mortal(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any, **options: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
             nonlocal left
             left -= 1
-            return real(*given, **options) if left else os._exit(9)
+            return real(*args, **options) if left else os._exit(9)
 
         return call
 
@@ -262,12 +262,12 @@ def test_files_respect_the_umask(tmp_path: Path, mask: int) -> None:
 def test_labels_do_not_share_folders(tmp_path: Path) -> None:
     recipes = {"a/b": tl.recipes.Plain(), "a-b": tl.lifts.SoftMask(), "..": None}
     settings = {"seeds": 1, "budget": 1, "batch_size": 16, "progress": False}
-    made = tl.compare(model, data(), data(), data(), recipes=recipes, out=tmp_path / "c", **settings)
+    comparison = tl.compare(model, data(), data(), data(), recipes=recipes, out=tmp_path / "c", **settings)
     assert len(list((tmp_path / "c").glob("*/run.toml"))) == 4
     again = tl.compare(
         model, data(), data(), data(), recipes=recipes, out=tmp_path / "c", resume=True, **settings
     )
-    assert again.scores("a-b") == made.scores("a-b")
+    assert again.scores("a-b") == comparison.scores("a-b")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
 
 

@@ -112,12 +112,12 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_another_run_is_refused_by_name(tmp_path: Path, name: str) -> None:
     first, second, words = DIFFERENT[name]
-    made = run(tmp_path, **first)
+    result = run(tmp_path, **first)
     with pytest.raises(CheckpointError, match=words) as caught:
         run(tmp_path, resume=True, **second)
     assert "\n" not in str(caught.value)
     if name != "loss by name":  # its models are made anew, as users do by mistake
-        assert same(run(tmp_path, resume=True, **first).model, made.model)
+        assert same(run(tmp_path, resume=True, **first).model, result.model)
 
 
 def test_another_kind_of_device_is_refused(tmp_path: Path) -> None:
@@ -130,10 +130,10 @@ def test_another_kind_of_device_is_refused(tmp_path: Path) -> None:
 
 
 def test_test_data_shape_no_weight_and_are_scored_anew(tmp_path: Path) -> None:
-    made = run(tmp_path, test=data(seed=2))
+    result = run(tmp_path, test=data(seed=2))
     again = run(tmp_path, test=data(seed=3), resume=True)
-    assert same(again.model, made.model)
-    assert again.scores["test"] == run(None, test=data(seed=3)).scores["test"] != made.scores["test"]
+    assert same(again.model, result.model)
+    assert again.scores["test"] == run(None, test=data(seed=3)).scores["test"] != result.scores["test"]
     assert (
         json.loads((tmp_path / "result.json").read_text())["results"]["test"] == again.scores["test"].metric
     )

@@ -71,8 +71,8 @@ def test_arrays_and_samples_train_as_tensors_do(name: str) -> None:
 def test_dicts_lists_of_dicts_and_tables_are_the_same_data() -> None:
     rows = [{"x": x.numpy(), "label": int(y)} for x, y in zip(X, Y, strict=True)]
     expected = fit({"x": X, "label": Y}, Named())
-    for given in (rows, Table(), {"x": X.numpy(), "label": Y.numpy()}):
-        assert same(fit(given, Named()).model, expected.model)
+    for samples in (rows, Table(), {"x": X.numpy(), "label": Y.numpy()}):
+        assert same(fit(samples, Named()).model, expected.model)
 
 
 def test_number_types_are_those_torch_computes_with() -> None:
@@ -190,9 +190,9 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_arguments_are_one_line_that_names_the_fix(name: str, tmp_path) -> None:
-    given, message = WRONG[name]
+    wrong, message = WRONG[name]
     with pytest.raises(TorchliftError, match=message) as caught:
-        fit(out=tmp_path / "run", **given)
+        fit(out=tmp_path / "run", **wrong)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 

@@ -37,8 +37,8 @@ REPEATABLE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", REPEATABLE)
 def test_a_run_is_repeated_from_its_record(tmp_path: Path, name: str) -> None:
     first = run(tmp_path / "a", **REPEATABLE[name])
-    given = arguments(tmp_path / "a")
-    again = tl.fit(model(), data(), data(), out=tmp_path / "b", progress=False, **given)
+    settings = arguments(tmp_path / "a")
+    again = tl.fit(model(), data(), data(), out=tmp_path / "b", progress=False, **settings)
     assert same(again.model, first.model)
     old, new = read_record(tmp_path / "a"), read_record(tmp_path / "b")
     assert not list(differences(old, new))

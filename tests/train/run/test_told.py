@@ -27,20 +27,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_measure_the_card_and_the_report_agree_on_bits(folder: Path) -> None:
-    card, told = (json.loads((folder / name).read_text()) for name in ("card.json", "result.json"))
+    card, summary = (json.loads((folder / name).read_text()) for name in ("card.json", "result.json"))
     measured = tl.deploy.measure(tl.deploy.load(folder / "model.tl"), x[:1])
-    assert measured.bits == card["size"]["bits"] == told["after"]["bits"]
+    assert measured.bits == card["size"]["bits"] == summary["after"]["bits"]
     assert measured.bits < 16 * measured.params
-    assert told["before"]["bits"] == 32 * told["before"]["params"]
+    assert summary["before"]["bits"] == 32 * summary["before"]["params"]
 
 
 def test_layers_before_and_after_and_the_accuracy_before_the_cut_are_told(folder: Path) -> None:
-    told = json.loads((folder / "result.json").read_text())
-    assert told["widths"] == [["0 (Linear)", 16, 8], ["2 (Linear)", 2, 2]]
-    before = [row["metric"] for row in told["history"] if row["phase"] == "ChannelPruning: before"]
-    assert told["uncut"] == before[-1]
-    assert set(told["given"]) == {"valid"}
-    assert told["counts"] == {"valid": 96}
+    summary = json.loads((folder / "result.json").read_text())
+    assert summary["widths"] == [["0 (Linear)", 16, 8], ["2 (Linear)", 2, 2]]
+    before = [row["metric"] for row in summary["history"] if row["phase"] == "ChannelPruning: before"]
+    assert summary["uncut"] == before[-1]
+    assert set(summary["given"]) == {"valid"}
+    assert summary["counts"] == {"valid": 96}
 
 
 def test_titles_are_words(folder: Path) -> None:
