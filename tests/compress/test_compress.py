@@ -18,6 +18,7 @@ from forked import python
 from torchlift.channels.folding import fold_norms
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.distance import output_error
+from torchlift.compress.grid import short
 from torchlift.compress.journal import StepJournal
 from torchlift.compress.moving import Pull
 from torchlift.errors import CheckpointError, DataError, TorchliftError
@@ -111,6 +112,10 @@ def test_bytes_are_used(limit: int) -> None:
     assert 0.85 * limit < small <= limit
 
 
+def test_polishing_keeps_to_the_bytes() -> None:
+    assert compress(image_net(), images(32), bytes=1500, polish=3).bytes <= 1500
+
+
 def test_without_a_target_outputs_stay_within_a_percent() -> None:
     model, x = image_net(), images()
     small = compress(model, x)
@@ -135,6 +140,22 @@ def test_mask_and_grid() -> None:
         assert float(record.kept.float().mean()) == pytest.approx(0.5, abs=0.1)
     masked = compress(image_net(), images(), sparsity=0.5)
     assert masked.error < small.error
+
+
+def test_what_stays_float_takes_half_where_outputs_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = image_net(), images()
+    small = compress(model, x, bits=4, keep="7")
+    for name, value in small.model.state_dict().items():
+        if value.ndim < 2 and value.is_floating_point():
+            assert torch.equal(value, short(value)) == (not name.startswith("7."))
+    step = tl.stored(small.model)["3.weight"].step
+    assert step is not None
+    assert torch.equal(step, short(step))
+    monkeypatch.setattr("torchlift.compress.planning.SHORTENED", 0.0)
+    whole = compress(model, x, bits=4, keep="7")
+    assert not torch.equal(whole.model[3].bias, short(whole.model[3].bias))
+    assert small.bytes < whole.bytes - 1.5 * (12 + 16)
+    assert small.error == pytest.approx(whole.error, rel=0.05)
 
 
 def test_groups_of_columns_share_a_step() -> None:

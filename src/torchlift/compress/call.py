@@ -21,7 +21,7 @@ from torchlift.compress.calibration import Calibration
 from torchlift.compress.cutting import self_contained
 from torchlift.compress.delivery import deliver
 from torchlift.compress.journal import StepJournal, identity_of
-from torchlift.compress.planning import Targets, compressed
+from torchlift.compress.planning import Targets, compressed, on_grids, shorten
 from torchlift.compress.polish import polished
 from torchlift.compress.result import Compressed, said
 from torchlift.compress.scoring import ValidationMetric
@@ -130,12 +130,16 @@ def compress(
         state, sensitivity = compressed(sweep, beside(about, targets), sweeps, score)
         if polish:
             work = polished(sweep, state.work, calibration, polish)
+            if on_grids(state):
+                shorten(sweep, work)
             if targets.bytes is None or file_size(work) <= targets.bytes:  # moved levels may take more bytes
                 state = dataclasses.replace(state, work=work)
     finally:
         bar.stop()
     if not foldable and has_norms(state.work):
         plain = plain_norms(state.work, data.first(2), chosen)
+        if on_grids(state):
+            shorten(sweep, plain)
         state = dataclasses.replace(state, work=plain)
     example = data.first(2) if example is None else example
     done = deliver(sweep, source_model, state, targets, sensitivity, example, score, before, folder, about)

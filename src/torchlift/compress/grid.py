@@ -223,7 +223,13 @@ def swept(
     for _ in range(SWEEPS):
         step = refined(levels, step, hessian, linear)
         levels = coordinate_sweep(levels, widened(step, levels.shape[-1]), hessian, linear, bits, kept)
-    return levels, refined(levels, step, hessian, linear)
+    return levels, short(refined(levels, step, hessian, linear))
+
+
+def short(x: Tensor) -> Tensor:
+    """The nearest numbers with the 11 significant bits of a half: a file takes half as much for them."""
+    mantissa, exponent = torch.frexp(x)
+    return torch.ldexp((2048 * mantissa).round() / 2048, exponent)
 
 
 def coordinate_sweep(

@@ -15,6 +15,8 @@ from torchlift.channels.dead_channels import Decision
 from torchlift.channels.surgery import apply_surgery, surgery
 from torchlift.compress.allocation import Option, knapsack
 from torchlift.compress.cutting import Channels
+from torchlift.compress.distance import output_error
+from torchlift.compress.grid import short
 from torchlift.compress.norms import correct_norms
 from torchlift.compress.solve import WeightForm
 from torchlift.compress.sweep import Sweep, SweepState
@@ -26,6 +28,9 @@ WITHIN = 1e-4
 """The squared error of outputs within 1 %."""
 
 RATIOS = tuple(k / 16 for k in range(15))
+SHORT_SAMPLES, SHORTENED = 16, 1.02
+"""Vectors are shortened where the outputs of so many samples are no further away than this many times."""
+
 PARTS = 16
 """Ratios tried for a latency are k / PARTS."""
 
@@ -144,7 +149,32 @@ def finished(sweep: Sweep, state: SweepState, forms: dict[str, WeightForm], swee
         correct_norms(sweep.original, again.work, sweep.calibration, again.cuts)
         if sweep.output_error(again.work) < sweep.output_error(best.work):
             best = again
+    if on_grids(best):
+        shorten(sweep, best.work)
     return best
+
+
+def on_grids(state: SweepState) -> bool:
+    """Whether any weights are on a grid."""
+    return any(form.bits for form in state.forms.values())
+
+
+@torch.no_grad()
+def shorten(sweep: Sweep, work: nn.Module) -> None:
+    """Biases, norms and other vectors with the bits of halves, where the outputs hardly move."""
+    few = [sweep.calibration.first(SHORT_SAMPLES)]
+    vectors = [
+        value
+        for name, value in work.state_dict().items()
+        if value.ndim < 2 and value.is_floating_point() and sweep.chosen(name)
+    ]
+    whole = [value.clone() for value in vectors]
+    before = output_error(sweep.original, work, few)
+    for value in vectors:
+        value.copy_(short(value))
+    if not output_error(sweep.original, work, few) <= SHORTENED * before + torch.finfo(torch.float32).eps:
+        for value, old in zip(vectors, whole, strict=True):
+            value.copy_(old)
 
 
 def allocated(
