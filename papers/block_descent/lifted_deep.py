@@ -29,20 +29,20 @@ def run(
     units, and the proximal weight on the weights (1 in the source) goes down with the number of images.
     """
     del out
-    width, sweeps, count, held = (100, 100, 1_800, 2_000) if stand_in else (600, 300, 60_000, 10_000)
-    part = (epochs or sweeps) / sweeps
-    train, test = digits(data, images or count, min(held, images or held))
+    width, sweeps, count, test_count = (100, 100, 1_800, 2_000) if stand_in else (600, 300, 60_000, 10_000)
+    share = (epochs or sweeps) / sweeps
+    train, test = digits(data, images or count, min(test_count, images or test_count))
     lengths = {
-        name: max(1, round(part * own)) for name, own in (("steps", 30), ("sweeps", sweeps), ("ISGM", 10))
+        name: max(1, round(share * own)) for name, own in (("steps", 30), ("sweeps", sweeps), ("ISGM", 10))
     }
     sizes = (784, *[width] * 10, 10)
-    found: dict[str, list[list[float]]] = {}
+    by_method: dict[str, list[list[float]]] = {}
     for seed in range(seeds or 1):
         for name, curve in trial(sizes, train, test, seed, lengths).items():
-            found.setdefault(name, []).append(curve)
+            by_method.setdefault(name, []).append(curve)
     rows = [
         {"method": name, "paper": PAPER.get(name), **spread([c[-1] for c in curves])}
-        for name, curves in found.items()
+        for name, curves in by_method.items()
     ]
     return {
         "title": f"784-(10 x {width})-10 on MNIST from small weights",
@@ -56,7 +56,7 @@ def run(
         "columns": ["method", "mean", "sd", "paper"],
         "rows": rows,
         "curves": [
-            {"name": name, "x": list(range(1, len(c[0]) + 1)), "y": c[0]} for name, c in found.items()
+            {"name": name, "x": list(range(1, len(c[0]) + 1)), "y": c[0]} for name, c in by_method.items()
         ],
         "x_label": "epoch or sweep",
         "y_label": "test accuracy",

@@ -25,22 +25,22 @@ def sampled(n: int, target: str) -> Pair:
     return x, TARGETS[target](x)
 
 
-def trial(target: str, seed: int, part: float, device: str | None = None) -> dict[str, Any]:
+def trial(target: str, seed: int, share: float, device: str | None = None) -> dict[str, Any]:
     """To the plateau on 70 points, then on with each size: the linearity after the switch, and the escape."""
-    before, after = max(2, round(BEFORE * part)), max(2, round(AFTER * part))
+    before, after = max(2, round(BEFORE * share)), max(2, round(AFTER * share))
     model = gaussian(tl.models.MLP(1, 50, 50, 50, 1, activation=nn.Tanh), 0.1, seed)
     first = trained(model, sampled(70, target), LR, before, seed, per=PER, device=device)
-    found: dict[str, Any] = {"plateau": first.losses[-1], "linearity": first.linearity[-1]}
+    result: dict[str, Any] = {"plateau": first.losses[-1], "linearity": first.linearity[-1]}
     for size in SIZES:
         trace = trained(first.model, sampled(size, target), LR, after, seed, per=PER, device=device)
         lost = reached(trace.losses, 0.8 * trace.losses[0])
-        found[str(size)] = {
+        result[str(size)] = {
             "just after": trace.linearity[0],
             "escape": lost,
             "end": trace.losses[-1],
             **trace.short(),
         }
-    return found
+    return result
 
 
 def run(
@@ -54,16 +54,16 @@ def run(
     """Three hidden layers of 50 tanh neurons; 1,200 steps before the switch, ``epochs`` steps after it."""
     del data, images  # the points are the experiment
     torch.set_num_threads(1)
-    part, numbers = 1.0 if epochs is None else epochs / 4_000, range(seeds or 3)
-    cells = Cells(Path(out) / "depth_data" / f"cells-{part:g}.jsonl")
+    share, numbers = 1.0 if epochs is None else epochs / 4_000, range(seeds or 3)
+    cells = Cells(Path(out) / "depth_data" / f"cells-{share:g}.jsonl")
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     stalled: list[str] = []
     for target in TARGETS:
-        found = cells.all({f"{target}, {s}": partial(trial, target, s, part, device) for s in numbers})
-        stalled.append(f"{target} " + ", ".join(f"{one['plateau']:.4g}" for one in found))
+        trials = cells.all({f"{target}, {s}": partial(trial, target, s, share, device) for s in numbers})
+        stalled.append(f"{target} " + ", ".join(f"{one['plateau']:.4g}" for one in trials))
         for size in SIZES:
-            mine = [one[str(size)] for one in found]
+            mine = [one[str(size)] for one in trials]
             escapes = [one["escape"] for one in mine]
             rows.append(
                 {
@@ -82,7 +82,8 @@ def run(
         "source": f"{SOURCE}, Figure 7",
         "finding": "steps until the loss has fallen by a fifth, seed by seed: "
         + "; ".join(f"{row['target']}, {row['points after the switch']} points {row[KEY]}" for row in rows),
-        "scale": f"{part:g} of 1,200 steps before and 4,000 after the switch, three hidden layers of 50 tanh",
+        "scale": f"{share:g} of 1,200 steps before and 4,000 after the switch, "
+        "three hidden layers of 50 tanh",
         "seeds": list(numbers),
         "machine": machine(),
         "columns": list(rows[0]),

@@ -54,10 +54,10 @@ def slopes(task: Task, batch: Pair) -> tuple[Tensor, Tensor]:
     parameters = list(task.parameters())
     g = torch.cat([s.flatten() for s in torch.autograd.grad(task(batch), parameters, create_graph=True)])
     rows = [torch.autograd.grad(e, parameters, retain_graph=True, materialize_grads=True) for e in g]
-    return g.detach(), torch.stack([torch.cat([part.flatten() for part in row]) for row in rows])
+    return g.detach(), torch.stack([torch.cat([entry.flatten() for entry in row]) for row in rows])
 
 
-def settle(task: Task, batch: Pair, steps: int = 200) -> float:
+def newton(task: Task, batch: Pair, steps: int = 200) -> float:
     """(H² + τ I) d = −H g, τ by success: a zero of the gradient; its largest entry there."""
     parameters = list(task.parameters())
     g, hessian = slopes(task, batch)
@@ -93,7 +93,7 @@ def trial(name: str, data: Pair, seed: int, similarities: int) -> dict[str, Any]
     task = Task(model, "mse")
     before = spectra(task, data, "head", similarities)
     descend(task, data)
-    size = settle(task, data)
+    size = newton(task, data)
     after = spectra(task, data, "head", similarities)
     return {
         "data": name,
@@ -106,9 +106,9 @@ def trial(name: str, data: Pair, seed: int, similarities: int) -> dict[str, Any]
     }
 
 
-def curves(name: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def curves(name: str, networks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The spectra of Figure 5(a, b), of the network nearest to a critical point."""
-    nearest = min((one for one in found if one["data"] == name), key=lambda one: one["gradient"])
+    nearest = min((one for one in networks if one["data"] == name), key=lambda one: one["gradient"])
     return [
         {
             "name": f"{layers} layers inserted",
@@ -137,7 +137,7 @@ def run(
     torch.set_num_threads(1)
     numbers, similarities = range(seeds or 6), SIMILARITIES
     cells = Cells(Path(out) / "depth_degeneracy" / f"cells-{similarities}.jsonl")
-    found: list[dict[str, Any]] = cells.all(
+    networks: list[dict[str, Any]] = cells.all(
         {
             f"{name}, {seed}": partial(trial, name, make(), seed, similarities)
             for name, make in (("curve", curve), ("iris", flowers))
@@ -145,9 +145,9 @@ def run(
         }
     )
     points = {
-        "gradient below 1e-9": [one["critical"] for one in found if one["gradient"] < 1e-9],
-        "gradient below 1e-4": [one["critical"] for one in found if one["gradient"] < 1e-4],
-        "initial weights": [one["initial"] for one in found],
+        "gradient below 1e-9": [one["critical"] for one in networks if one["gradient"] < 1e-9],
+        "gradient below 1e-4": [one["critical"] for one in networks if one["gradient"] < 1e-4],
+        "initial weights": [one["initial"] for one in networks],
     }
     rows = [
         {
@@ -158,18 +158,18 @@ def run(
         }
         for name, some in points.items()
     ]
-    told = [f"{row['points']} {list(row.values())[2]} of {row['number']}" for row in rows]
+    exact = [f"{row['points']} {list(row.values())[2]} of {row['number']}" for row in rows]
     return {
         "title": "Six more zero eigenvalues for each inserted layer of two neurons",
         "source": f"{SOURCE}, Figure 5",
-        "finding": f"exactly six zeros more a layer and nothing else changed at: {', '.join(told)}",
+        "finding": f"exactly six zeros more a layer and nothing else changed at: {', '.join(exact)}",
         "scale": f"width 2, {similarities} similarity transformations",
         "seeds": list(numbers),
         "machine": machine(),
         "columns": list(rows[0]),
         "rows": rows,
-        "networks": [{k: v for k, v in one.items() if k != "curvatures"} for one in found],
-        "curves": [line for name in ("curve", "iris") for line in curves(name, found)],
+        "networks": [{k: v for k, v in one.items() if k != "curvatures"} for one in networks],
+        "curves": [line for name in ("curve", "iris") for line in curves(name, networks)],
         "x_label": "eigenvalues of the balanced Hessian, largest first",
         "y_label": "absolute value",
         "notes": [

@@ -49,35 +49,35 @@ def run(
     """
     torch.set_num_threads(1)
     name = "MNIST" if stand_in else "Fashion-MNIST"
-    part, numbers = (images or SIZES[-1]) / SIZES[-1], range(seeds or 2)
+    share, numbers = (images or SIZES[-1]) / SIZES[-1], range(seeds or 2)
     settings = PUBLISHED.settings("SGD") | ({} if device is None else {"device": device})
-    whole, held = ((x.flatten(1).float() / 255, y) for x, y in (mnist if stand_in else fashion_mnist)(data))
-    cells = Cells(Path(out) / "depth_dependence" / f"cells-{name}-{part:g}-{epochs or 50:g}.jsonl")
-    sizes = [max(32, round(size * part)) for size in SIZES]
+    whole, test = ((x.flatten(1).float() / 255, y) for x, y in (mnist if stand_in else fashion_mnist)(data))
+    cells = Cells(Path(out) / "depth_dependence" / f"cells-{name}-{share:g}-{epochs or 50:g}.jsonl")
+    sizes = [max(32, round(size * share)) for size in SIZES]
     count, length = max(32, min(SAMPLES, sizes[-1])), PUBLISHED.length("SGD", epochs)
     rows: list[dict[str, Any]] = []
     for std, size in [(std, count) for std in STDS] + [(STD, size) for size in sizes]:
         longer = length * sizes[-1] / size if std == STD else length  # as many steps for all sizes
-        make = partial(trial, (whole[0][:size], whole[1][:size]), held, std, longer, settings)
-        found = cells.all({f"{std} {size} {s}": partial(make, s) for s in numbers})
+        make = partial(trial, (whole[0][:size], whole[1][:size]), test, std, longer, settings)
+        trials = cells.all({f"{std} {size} {s}": partial(make, s) for s in numbers})
         rows.append(
             {
                 "deviation of the weights": std,
                 "images": size,
                 "mean linearity of the layers": [
-                    round(sum(one["linearity"]) / len(one["linearity"]), 4) for one in found
+                    round(sum(one["linearity"]) / len(one["linearity"]), 4) for one in trials
                 ],
-                "layers above 0.99": [sum(v > 0.99 for v in one["linearity"]) for one in found],
-                "test accuracy": [round(one["accuracy"], 2) for one in found],
+                "layers above 0.99": [sum(v > 0.99 for v in one["linearity"]) for one in trials],
+                "test accuracy": [round(one["accuracy"], 2) for one in trials],
             }
         )
     key = "mean linearity of the layers"
-    told = [f"{row['deviation of the weights']:g}: {row[key]}" for row in rows[: len(STDS)]]
+    means = [f"{row['deviation of the weights']:g}: {row[key]}" for row in rows[: len(STDS)]]
     sized = [f"{row['images']}: {row[key]}" for row in rows[len(STDS) :]]
     return {
         "title": f"Linear layers by initial scale and by data, {name}",
         "source": f"{SOURCE}, Figure 12",
-        "finding": f"mean linearity by deviation of the weights: {'; '.join(told)}; by number of images: "
+        "finding": f"mean linearity by deviation of the weights: {'; '.join(means)}; by number of images: "
         f"{'; '.join(sized)}",
         "scale": f"{name}, {count} images for the deviations, {sizes} for the sizes, the steps of "
         f"{length:g} epochs on the most",

@@ -53,26 +53,26 @@ def run(
     """No batch norm, and γ = 0.1, 1, 1.5 at the start; 6,000 steps unless given."""
     del data, images  # the points are the experiment
     torch.set_num_threads(1)
-    part, numbers = 1.0 if epochs is None else epochs / (EPOCHS * PER), range(seeds or 3)
-    length = max(6, round(EPOCHS * part))
-    cells = Cells(Path(out) / "depth_norms" / f"cells-{part:g}.jsonl")
+    share, numbers = 1.0 if epochs is None else epochs / (EPOCHS * PER), range(seeds or 3)
+    length = max(6, round(EPOCHS * share))
+    cells = Cells(Path(out) / "depth_norms" / f"cells-{share:g}.jsonl")
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for gamma in GAMMAS:
-        found = cells.all({f"{gamma}, {s}": partial(trial, gamma, s, length, device) for s in numbers})
+        trials = cells.all({f"{gamma}, {s}": partial(trial, gamma, s, length, device) for s in numbers})
         name = "no batch norm" if gamma is None else f"γ = {gamma:g}"
-        done = [one["epochs"] for one in found]
+        done = [one["epochs"] for one in trials]
         rows.append(
             {
                 "network": name,
-                "linearity of the least linear layer, first sixth": spread([one["early"] for one in found]),
+                "linearity of the least linear layer, first sixth": spread([one["early"] for one in trials]),
                 f"steps to a loss of {LEVEL:g}": [None if d is None else d * PER for d in done],
-                "loss at the end": spread([one["end"] for one in found]),
+                "loss at the end": spread([one["end"] for one in trials]),
             }
         )
-        losses = found[0]["losses"]
+        losses = trials[0]["losses"]
         curves.append({"name": name, "x": list(range(1, len(losses) + 1)), "y": losses})
-    told = [
+    early = [
         f"{row['network']} {row['linearity of the least linear layer, first sixth']['mean']:.3f}"
         for row in rows
     ]
@@ -80,7 +80,7 @@ def run(
     return {
         "title": "Batch norm against linear layers",
         "source": f"{SOURCE}, Figure 6",
-        "finding": f"linearity early in training: {', '.join(told)}; loss at the end: {', '.join(ends)}",
+        "finding": f"linearity early in training: {', '.join(early)}; loss at the end: {', '.join(ends)}",
         "scale": f"{length * PER:,} full-batch steps, two hidden layers of 50 tanh, 70 points of a sine",
         "seeds": list(numbers),
         "machine": machine(),

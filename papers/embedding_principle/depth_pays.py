@@ -104,12 +104,12 @@ def run(
     for name, one in SETTINGS.items():
         small = dataclasses.replace(one, images=images, device=device)
         rows += table(name, small, range(seeds or SEEDS), epochs or one.epochs, data, out / "depth_pays")
-    told = [f"{name}: {epochs or one.epochs:g} plain epochs" for name, one in SETTINGS.items()]
+    lengths = [f"{name}: {epochs or one.epochs:g} plain epochs" for name, one in SETTINGS.items()]
     return {
         "title": "Training deeper by critical lifting and merging back",
         "source": "Our question to Bai et al. (2024); the tasks of neural lifting's Tables 2 and 3",
         "finding": "; ".join(sentence(row) for row in rows if row["arm"] != PLAIN),
-        "scale": "; ".join(told) + f", {IMAGES:,} images of CIFAR-10",
+        "scale": "; ".join(lengths) + f", {IMAGES:,} images of CIFAR-10",
         "seeds": list(range(seeds or SEEDS)),
         "machine": machine(),
         "columns": ["task", "arm", "rate", "test", "to plain", "cost"],
@@ -134,17 +134,17 @@ def table(
     for name in ARMS:
         lr = rate(one, name, epochs, data, folder)
         runs = several(one, name, lr, seeds, epochs, data, folder)
-        found = [math.log(run.loss) if one.loss == "mse" else 100 * run.test for run in runs]
-        plain = rows[0]["per seed"] if rows else found
+        values = [math.log(run.loss) if one.loss == "mse" else 100 * run.test for run in runs]
+        plain = rows[0]["per seed"] if rows else values
         rows.append(
             {
                 "task": task,
                 "arm": name,
                 "rate": lr,
-                "test": spread(found),
-                "to plain": difference(found, plain) | {"wins": wins(found, plain, one.loss == "mse")},
+                "test": spread(values),
+                "to plain": difference(values, plain) | {"wins": wins(values, plain, one.loss == "mse")},
                 "cost": statistics.fmean(run.cost for run in runs),
-                "per seed": found,
+                "per seed": values,
             }
         )
     return rows

@@ -125,10 +125,10 @@ def trial(
     }
 
 
-def row(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+def row(name: str, trials: list[dict[str, Any]]) -> dict[str, Any]:
     """One setting: where shallow and deep networks stalled, how linear the deep ones were there."""
-    shallow = [p["loss"] for one in found if one["hidden"] == 1 for p in one["plateaus"]]
-    deep = [p for one in found if one["hidden"] > 1 for p in one["plateaus"]]
+    shallow = [p["loss"] for one in trials if one["hidden"] == 1 for p in one["plateaus"]]
+    deep = [p for one in trials if one["hidden"] > 1 for p in one["plateaus"]]
     apart = [min(abs(p["loss"] - other) / other for other in shallow) for p in deep] if shallow else []
     return {
         "setting": name,
@@ -142,7 +142,7 @@ def row(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
             [float(f"{p[k]:.2g}") for k in ("gradient", "reduced gradient")] for p in deep
         ],
         "end, shallow and deep": [
-            [float(f"{one['end']:.3g}") for one in found if one["hidden"] == h] for h in (1, 3)
+            [float(f"{one['end']:.3g}") for one in trials if one["hidden"] == h] for h in (1, 3)
         ],
     }
 
@@ -165,7 +165,7 @@ def run(
     curves: list[dict[str, Any]] = []
     for name, setting in SETTINGS.items():
         pages = {hidden: folder / f"{name.replace(', ', '-')}-{hidden}.html" for hidden in (1, 3)}
-        found = cells.all(
+        trials = cells.all(
             {
                 f"{name}: {hidden}, {seed}": partial(
                     trial, setting, hidden, seed, epochs, data, None if seed else page, device
@@ -174,8 +174,8 @@ def run(
                 for hidden, page in pages.items()
             }
         )
-        rows.append(row(name, found))
-        for one in found[:2]:
+        rows.append(row(name, trials))
+        for one in trials[:2]:
             ticks = list(range(1, len(one["losses"]) + 1))
             curves.append({"name": f"{one['hidden']} hidden", "panel": name, "x": ticks, "y": one["losses"]})
     close = [row["setting"] for row in rows if row["apart"] != "never" and row["apart"] < 0.05]

@@ -73,7 +73,7 @@ def trial(
     published: Protocol, arm: str, data: Splits, seed: int, epochs: float | None, device: str | None
 ) -> Any:
     """One seed of one reading: a deep network, its three prunings, and its own continuation."""
-    found: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     models: dict[str, nn.Module] = {}
     settings, length = published.settings(arm), published.length(arm, epochs)
     std, test = settings.pop("deviation"), data.test
@@ -90,19 +90,19 @@ def trial(
             fit(small, name=criterion, epochs=length / 3)
             models[criterion] = small.model
             counts = similarity(deep.model, small.model, test[0])
-            found[criterion] = {
+            scores[criterion] = {
                 "pruned": before,
                 "agreement, pruned": merged,
                 "test": accuracy(small.model, test),
                 "agreement": agreement(counts),
                 "predictions": counts.tolist(),
             }
-        found["linearity at the end"] = tl.analyze.linearity(deep.model, x)
-        found["deep"] = {"test": accuracy(deep.model, test)}
+        scores["linearity at the end"] = tl.analyze.linearity(deep.model, x)
+        scores["deep"] = {"test": accuracy(deep.model, test)}
         longer = Task(network(10, std, seed), task.loss)
         longer.load_state_dict(deep.state_dict())
         fit(longer, name="deep, on", epochs=length / 3)
-        found["deep, on"] = {"test": accuracy(longer.model, test)}
+        scores["deep, on"] = {"test": accuracy(longer.model, test)}
         return deep
 
     settings |= {} if device is None else {"device": device}
@@ -114,7 +114,7 @@ def trial(
     every = max(1, len(curve) // 20)
     return {
         "seed": seed,
-        **found,
+        **scores,
         "latency_us": times,
         "latency_ratio": times["deep"] / times["linearity"],
         "linearity by epoch": [
@@ -136,8 +136,10 @@ def run(
     torch.set_num_threads(1)
     numbers = range(seeds or SEEDS)
     (x, y), test = (flat(pair) for pair in mnist(data))
-    held = len(x) // 12
-    splits = few(Splits((x[:-held], y[:-held]), (x[-held:], y[-held:]), test, "classification"), images)
+    held_out = len(x) // 12
+    splits = few(
+        Splits((x[:-held_out], y[:-held_out]), (x[-held_out:], y[-held_out:]), test, "classification"), images
+    )
     cells = Cells(
         Path(out) / "depth_pruning" / f"cells-{epochs or PUBLISHED.epochs}-{len(splits.train[0])}.jsonl"
     )
@@ -145,9 +147,9 @@ def run(
     networks: dict[str, Any] = {}
     for arm in PUBLISHED.arms:
         make = partial(trial, PUBLISHED, arm, splits, epochs=epochs, device=device)
-        found = cells.all({f"{arm}, {seed}": partial(make, seed) for seed in numbers})
-        networks[arm] = found
-        rows += [{"reading": arm} | row(name, found) for name in ("deep", "deep, on", *CRITERIA)]
+        trials = cells.all({f"{arm}, {seed}": partial(make, seed) for seed in numbers})
+        networks[arm] = trials
+        rows += [{"reading": arm} | row(name, trials) for name in ("deep", "deep, on", *CRITERIA)]
     deep, merged = (
         next(r for r in rows if r["reading"] == "Adam" and r["network"] == n) for n in ("deep", "linearity")
     )
@@ -177,8 +179,8 @@ def run(
                 "x": list(range(len(lines))),
                 "y": list(layer),
             }
-            for arm, found in networks.items()
-            for lines in [found[0]["linearity by epoch"]]
+            for arm, trials in networks.items()
+            for lines in [trials[0]["linearity by epoch"]]
             for number, layer in enumerate(zip(*lines, strict=True))
         ],
         "x_label": "twentieths of the training",
@@ -192,15 +194,15 @@ def run(
     }
 
 
-def row(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+def row(name: str, trials: list[dict[str, Any]]) -> dict[str, Any]:
     """One network over the seeds."""
-    some = [one[name] for one in found]
+    some = [one[name] for one in trials]
 
     def several(key: str) -> Any:
         return spread([one[key] for one in some]) if key in some[0] else None
 
-    latency = [one["latency_us"][name] for one in found if name in one["latency_us"]]
-    linear = [sum(v > 0.99 for v in one["linearity at the end"].values()) for one in found]
+    latency = [one["latency_us"][name] for one in trials if name in one["latency_us"]]
+    linear = [sum(v > 0.99 for v in one["linearity at the end"].values()) for one in trials]
     return {
         "network": name,
         "linear layers": spread(linear) if name == "deep" else None,

@@ -26,7 +26,7 @@ Weights = list[tuple[Tensor, Tensor]]
 
 def stacked(sizes: list[int], std: float, seeds: range, device: str | None) -> Weights:
     """A network for each seed, as one stack: all parameters from N(0, std²)."""
-    found: Weights = []
+    layers: Weights = []
     draws = [torch.Generator().manual_seed(seed) for seed in seeds]
     for inputs, outputs in itertools.pairwise(sizes):
         pairs = [
@@ -34,8 +34,8 @@ def stacked(sizes: list[int], std: float, seeds: range, device: str | None) -> W
             for g in draws
         ]
         weight, bias = (torch.stack(some).to(device).requires_grad_() for some in zip(*pairs, strict=True))
-        found.append((weight, bias))
-    return found
+        layers.append((weight, bias))
+    return layers
 
 
 def outputs(weights: Weights, x: Tensor) -> Tensor:
@@ -83,14 +83,14 @@ def slow(losses: list[float], factor: float = 1.15) -> list[tuple[int, float]]:
     ticks = sorted({round(factor**k) for k in range(1, int(math.log(len(losses)) / math.log(factor)) + 1)})
     ticks = [tick for tick in ticks if tick < len(losses)]
     speeds = [-math.log(losses[b] / losses[a]) / math.log(b / a) for a, b in itertools.pairwise(ticks)]
-    found: list[tuple[int, float]] = []
+    stalls: list[tuple[int, float]] = []
     for i, speed in enumerate(speeds):
         before, after = max(speeds[:i], default=0.0), max(speeds[i + 1 :], default=0.0)
         lowest = speed == min(speeds[j] for j in stretch(speeds, i))
         if lowest and speed <= before / 2 and speed <= after / 2:
             middle = round(math.sqrt(ticks[i] * ticks[i + 1]))
-            found.append((middle, losses[middle]))
-    return found
+            stalls.append((middle, losses[middle]))
+    return stalls
 
 
 def stretch(speeds: list[float], at: int) -> range:
@@ -122,8 +122,8 @@ def run(
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     work = partial(trained, numbers=numbers, data=pair, steps=steps, device=device, **PUBLISHED.arms["ReLU"])
-    found = cells.all({str(depth): partial(work, depth) for depth in DEPTHS})
-    for depth, (losses, accuracies) in zip(DEPTHS, found, strict=True):
+    trainings = cells.all({str(depth): partial(work, depth) for depth in DEPTHS})
+    for depth, (losses, accuracies) in zip(DEPTHS, trainings, strict=True):
         for seed, line, right in zip(numbers, losses, accuracies, strict=True):
             stalls = slow(line)
             rows += [row(depth, seed, stalls, right, line)]
@@ -132,11 +132,11 @@ def run(
             curves.append({"name": f"{depth} hidden", "panel": panel} | curve(values, ticks))
     stalled = [one for one in rows if one["slow at"] is not None]
     shared = [one["slow at"] for one in stalled]
-    told = f"{min(shared):.3f} to {max(shared):.3f}" if shared else "none"
+    span = f"{min(shared):.3f} to {max(shared):.3f}" if shared else "none"
     return {
         "title": "Figure 1(a, b): Iris, networks of one to three hidden layers slow down at one loss",
         "source": f"{SOURCE}, Figures 1(a, b) and 4(b), appendix C",
-        "finding": f"{len(stalled)} of {len(rows)} networks slow down and go on, at losses of {told}, with "
+        "finding": f"{len(stalled)} of {len(rows)} networks slow down and go on, at losses of {span}, with "
         f"{min((one['accuracy there'] for one in stalled), default=0):.1f} to "
         f"{max((one['accuracy there'] for one in stalled), default=0):.1f} % of the flowers right",
         "scale": f"{steps:,} full-batch steps, {len(x)} flowers, width 50",

@@ -105,7 +105,7 @@ def trained(
         kept.update(fit(task, name="train", remember=wanted).remembered)
         return task
 
-    bends = any(isinstance(part, nn.ReLU) for part in model.modules())
+    bends = any(isinstance(module, nn.ReLU) for module in model.modules())
     result = tl.fit(
         model,
         DataLoader(Whole(data, per), batch_size=None),

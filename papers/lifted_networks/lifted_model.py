@@ -116,21 +116,21 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         lines = path.read_text().splitlines() if path.exists() else []
-        self.known: dict[str, dict[str, Any]] = {row["key"]: row for row in map(json.loads, lines)}
+        self.rows: dict[str, dict[str, Any]] = {row["key"]: row for row in map(json.loads, lines)}
 
     def add(self, rows: Mapping[str, dict[str, Any]]) -> None:
         """Write them down, all or none."""
-        known = {key: {"key": key} | row for key, row in rows.items()}
+        keyed = {key: {"key": key} | row for key, row in rows.items()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
-            file.write("".join(json.dumps(row) + "\n" for row in known.values()))
-        self.known |= known
+            file.write("".join(json.dumps(row) + "\n" for row in keyed.values()))
+        self.rows |= keyed
 
     def once(self, key: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What is known under the key, else the work's result, written down."""
-        if key not in self.known:
+        """The row under the key, else the work's result, written down."""
+        if key not in self.rows:
             self.add({key: work()})
-        return self.known[key]
+        return self.rows[key]
 
 
 @dataclasses.dataclass
@@ -146,9 +146,9 @@ class Bench:
         """The result of a cell."""
         if cell[3] is None:
             return self.model(cell)
-        if self.key(cell) not in self.store.known:
+        if self.key(cell) not in self.store.rows:
             self.store.add({self.key(one): row for one, row in self.networks(cell).items()})
-        return self.store.known[self.key(cell)]
+        return self.store.rows[self.key(cell)]
 
     def key(self, cell: Cell) -> str:
         """The name of a cell, with what it was measured on."""
@@ -215,12 +215,12 @@ def tune(net: tuple[int, ...], train: Pair) -> dict[str, Any]:
     """λ by accuracy on a sixth of the images, held out, after descent on a tenth."""
     held_out = len(train[0]) // 6
     cut = max(len(train[0]) // 10, 2)
-    first, held = (train[0][:cut], train[1][:cut]), (train[0][-held_out:], train[1][-held_out:])
+    first, validation = (train[0][:cut], train[1][:cut]), (train[0][-held_out:], train[1][-held_out:])
     start, scores = time.process_time(), dict[float, float]()
     for lam in LAMBDAS:
         model = mlp((784, *net, 10), "xavier", 0)
         block_descent(model, lam, first)
-        scores[lam] = metric(model, held)
+        scores[lam] = metric(model, validation)
     return {
         "lam": max(scores, key=lambda lam: scores[lam]),
         "seconds": time.process_time() - start,
@@ -332,7 +332,7 @@ def page(trials: list[dict[str, Any]], seeds: list[int], store: Store) -> dict[s
         row(net, init, rate, cells[net, init, rate]) for net, init, rate in sorted(cells, key=table_order)
     ]
     one = trials[0]
-    tuned = {key.split()[2]: value for key, value in store.known.items() if key.endswith(" lambda")}
+    tuned = {key.split()[2]: value for key, value in store.rows.items() if key.endswith(" lambda")}
     chosen = "; ".join(
         f"{net}: {t['lam']:g} of {t['scores']} in {t['seconds']:.0f} s" for net, t in tuned.items()
     )
@@ -397,8 +397,8 @@ def finding(rows: list[dict[str, Any]]) -> str:
             for net, rate, i in cells
             if i == "lifted"
         ]
-        known = [(ours, theirs) for ours, theirs in both if theirs is not None]
-        return f"{sum(ours > theirs for ours, theirs in known)} of {len(known)}"
+        pairs = [(ours, theirs) for ours, theirs in both if theirs is not None]
+        return f"{sum(ours > theirs for ours, theirs in pairs)} of {len(pairs)}"
 
     alone = ", ".join(
         f"{r['hidden']}: {r['mean']:.3f} (paper {r['paper'] or float('nan'):.3f})"
@@ -414,7 +414,7 @@ def finding(rows: list[dict[str, Any]]) -> str:
 def so_far(out: Path) -> dict[str, Any]:
     """The page of a run that was stopped, which says so."""
     store = Store(out / "trials.jsonl")
-    trials = [value for value in store.known.values() if "net" in value]
+    trials = [value for value in store.rows.values() if "net" in value]
     whole, cells = (
         page(trials, sorted({trial["seed"] for trial in trials}), store),
         len(order(list(PAPER), 5)),

@@ -36,7 +36,7 @@ def run(
     del epochs
     torch.set_num_threads(1)
     train, _ = digits(data, 60_000, 10)
-    held = train[0][-10_000:], train[1][-10_000:]
+    validation = train[0][-10_000:], train[1][-10_000:]
     base = BASE | ({} if images is None else {"images": images})
     cells, numbers = Cells(Path(out) / "lifted_settings.jsonl"), range(seeds or 2)
     rows: list[dict[str, Any]] = []
@@ -45,7 +45,7 @@ def run(
         for name, value in changes:
             setting = base | ({name: value} if name else {})
             key = f"{net} {setting}"
-            make = partial(trial, net, setting, train, held)
+            make = partial(trial, net, setting, train, validation)
             runs = cells.all({f"{key} {seed}": partial(make, seed) for seed in numbers})
             rows.append(
                 {
@@ -61,7 +61,7 @@ def run(
         "title": "What decides the accuracy of the lifted model alone",
         "source": "Askari et al., Lifted Neural Networks, Table 1; settings that it does not print",
         "finding": finding(rows),
-        "scale": f"{base['images']} training digits, 10,000 held-out training digits; " + told(base),
+        "scale": f"{base['images']} training digits, 10,000 held-out training digits; " + described(base),
         "seeds": list(numbers),
         "machine": machine(),
         "columns": list(rows[0]),
@@ -70,16 +70,16 @@ def run(
 
 
 def trial(
-    net: tuple[int, ...], setting: dict[str, Any], train: Pair, held: Pair, seed: int
+    net: tuple[int, ...], setting: dict[str, Any], train: Pair, validation: Pair, seed: int
 ) -> dict[str, Any]:
     """One descent."""
     some = train[0][: setting["images"]], train[1][: setting["images"]]
     model, start = mlp((784, *net, 10), setting["start"], seed), time.process_time()
     block_descent(model, setting["lambda"], some, setting["sweeps"], setting["rho"])
-    return {"seconds": time.process_time() - start, "score": metric(model, held)}
+    return {"seconds": time.process_time() - start, "score": metric(model, validation)}
 
 
-def told(setting: dict[str, Any]) -> str:
+def described(setting: dict[str, Any]) -> str:
     """The settings that are changed."""
     return "unless changed: " + ", ".join(f"{name} {value}" for name, value in setting.items())
 

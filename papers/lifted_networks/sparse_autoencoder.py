@@ -48,12 +48,12 @@ def run(
     rows: list[dict[str, Any]] = []
     for weight in WEIGHTS:
         start = time.process_time()
-        found = [measured(trained(train, weight, passes, seed), test) for seed in numbers]
+        runs = [measured(trained(train, weight, passes, seed), test) for seed in numbers]
         rows.append(
             {
                 "weight": weight,
-                "zeros in codes": spread([one["zeros"] for one in found]),
-                "squared error": spread([one["error"] for one in found]),
+                "zeros in codes": spread([one["zeros"] for one in runs]),
+                "squared error": spread([one["error"] for one in runs]),
                 "CPU seconds": (time.process_time() - start) / len(numbers),
             }
         )

@@ -51,10 +51,10 @@ def trials(epochs: float) -> dict[str, Arm]:
 def paper(epochs: float, seed: int) -> Arm:
     """The paper's rates and patience for the teacher's depth, with SGD."""
     blocks = 7 + seed % 3
-    known = LIFTERS[blocks]
+    settings = LIFTERS[blocks]
     recipe = NeuralLifting(
-        "trunk", kind="block", init=known["init"], mix=known["mix"], lrs=known["lrs"],
-        until=rules(epochs, known["patience"]),
+        "trunk", kind="block", init=settings["init"], mix=settings["mix"], lrs=settings["lrs"],
+        until=rules(epochs, settings["patience"]),
     )  # fmt: skip
     return Arm(
         recipe, partial(SGD, lr=PUBLISHED.arms[f"1-block, {blocks}"]["lr"], weight_decay=1e-4), clip=5.0
@@ -75,21 +75,21 @@ def run(
     settings: Row = {"loss": "mse", "keep": "best", "progress": False}
     settings |= {} if device is None else {"device": device}
     make, teach = partial(BlockNet, 1), partial(sampled, images)
-    place = out / f"at-its-best-{length:g}-{images or 0}"
+    folder = out / f"at-its-best-{length:g}-{images or 0}"
     compared = tl.compare(
         make, teach, recipes={"plain": Arm(optimizer=partial(Adam, lr=6e-3)), "ours": trials(length)},
-        seeds=numbers, tuning_seeds=(TUNING,), budget=length, schedule="cosine", out=place, resume=True,
+        seeds=numbers, tuning_seeds=(TUNING,), budget=length, schedule="cosine", out=folder, resume=True,
         **settings,
     )  # fmt: skip
     papers = Setup(make, teach, settings | {"epochs": length, "equal_cost": True})
-    runs = [papers.run(paper(length, s), s, place / f"paper-{s}", resume=True) for s in numbers]
+    runs = [papers.run(paper(length, s), s, folder / f"paper-{s}", resume=True) for s in numbers]
     tried = compared.tuning["ours"]
-    found = {
+    losses = {
         PLAIN: compared.scores("plain"),
         PAPERS: [run.scores["test"].metric for run in runs],
         tried.values["arm"]: compared.scores("ours"),
     }
-    rows = [row(name, values, found[PLAIN]) for name, values in found.items()]
+    rows = [row(name, values, losses[PLAIN]) for name, values in losses.items()]
     ratios = "; ".join(f"{one['arm']}: {one['ratio to plain']['mean']:.2f}" for one in rows[1:])
     return {
         "title": "Neural lifting at its best",

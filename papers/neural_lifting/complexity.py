@@ -57,18 +57,18 @@ def row(
         "phases", partial(BlockNet, 1), Arm(recipe, loss="mse", epochs=length, **PUBLISHED.settings(name))
     )
     sets = {seed: teacher_student(blocks, samples, seed=seed) for seed in teachers}
-    place = out / f"complexity-{blocks}-{samples}-{length:g}"
-    work = partial(one_teacher, arm, samples=samples, blocks=blocks, out=place, device=device)
-    found = [cycles(one.history)[0] for one in run_all(work, teachers)]
+    folder = out / f"complexity-{blocks}-{samples}-{length:g}"
+    work = partial(one_teacher, arm, samples=samples, blocks=blocks, out=folder, device=device)
+    first_cycles = [cycles(one.history)[0] for one in run_all(work, teachers)]
     return {
         "teacher": blocks,
         "Γ of the target": spread([target(splits) for splits in sets.values()]),
-        "a": spread([1e3 * one.a for one in found]),
-        "b": spread([1e3 * one.b for one in found]),
-        "c": spread([one.c or 0.0 for one in found]),
-        "d": spread([one.d or 0.0 for one in found]),
-        "loss lost in phase 1": spread([1e3 * (one.fall or 0.0) for one in found]),
-        "complexity gained in phase 1": spread([one.rise or 0.0 for one in found]),
+        "a": spread([1e3 * one.a for one in first_cycles]),
+        "b": spread([1e3 * one.b for one in first_cycles]),
+        "c": spread([one.c or 0.0 for one in first_cycles]),
+        "d": spread([one.d or 0.0 for one in first_cycles]),
+        "loss lost in phase 1": spread([1e3 * (one.fall or 0.0) for one in first_cycles]),
+        "complexity gained in phase 1": spread([one.rise or 0.0 for one in first_cycles]),
     }
 
 

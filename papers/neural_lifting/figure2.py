@@ -25,8 +25,8 @@ def run(
     arm = next(arm for arm in contest.arms if arm.name == lenet.LIFTING)
     title, source = "Figure 2: the dynamics of neural lifting", "section 5.1, Figure 2"
     splits = few(load("cifar10", data), images)
-    place = out / f"table2-{contest.epochs:g}-{len(splits.train[0])}"
-    return traced(title, source, arm, contest.epochs, place, splits, seeds, device)
+    folder = out / f"table2-{contest.epochs:g}-{len(splits.train[0])}"
+    return traced(title, source, arm, contest.epochs, folder, splits, seeds, device)
 
 
 def traced(
@@ -46,10 +46,10 @@ def traced(
             "projected": one.projected,
         }
         | {"a (gain)": one.a, "b (price)": one.b, "a − b": one.gain}
-        for seed, found in runs.items()
-        for number, one in enumerate(cycles(found.history), start=1)
+        for seed, result in runs.items()
+        for number, one in enumerate(cycles(result.history), start=1)
     ]
-    accuracy = {seed: 100 * found.test for seed, found in runs.items()}
+    accuracy = {seed: 100 * result.test for seed, result in runs.items()}
     shown = ", ".join(f"{value:.2f}" for value in accuracy.values())
     return {
         "title": title,
@@ -60,7 +60,7 @@ def traced(
         "machine": machine(),
         "columns": list(rows[0]) if rows else [],
         "rows": rows,
-        "curves": [line for seed, found in runs.items() for line in curves(seed, found.history)],
+        "curves": [line for seed, result in runs.items() for line in curves(seed, result.history)],
         "x_label": "cost in plain epochs",
     }
 
@@ -74,11 +74,11 @@ def curves(seed: int, history: list[Row]) -> list[dict[str, Any]]:
     """Validation accuracy and loss against cost, one line per phase."""
     panels = {"validation accuracy": "metric", "validation loss": "valid_loss"}
     fits = sorted({row["fit"] for row in history})
-    found: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     for panel, column in panels.items():
         for fit in fits:
             rows = [row for row in history if row["fit"] == fit]
             name = f"{rows[0]['phase']} {fit // 3 + 1}, seed {seed}"
             line = {"x": [row["cost"] for row in rows], "y": [row[column] for row in rows]}
-            found.append({"name": name, "panel": panel} | line)
-    return found
+            lines.append({"name": name, "panel": panel} | line)
+    return lines

@@ -23,22 +23,22 @@ def run(
     numbers, points = range(seeds or TEACHERS), max(5, images or POINTS)
     x = torch.linspace(0, 1, points, dtype=torch.float64)
     lines = torch.full((INPUTS, points, INPUTS), AT, dtype=torch.float64)
-    for place in range(INPUTS):
-        lines[place, :, place] = x
+    for index in range(INPUTS):
+        lines[index, :, index] = x
     rows: list[Row] = []
     curves: list[Row] = []
     for blocks in BLOCKS:
-        found = [curve(blocks, seed, lines) for seed in numbers]
-        rows.append({"teacher": blocks, "roughness": spread([float(bends(y)) for y in found])})
+        values = [curve(blocks, seed, lines) for seed in numbers]
+        rows.append({"teacher": blocks, "roughness": spread([float(bends(y)) for y in values])})
         curves += [
-            {"name": f"input {place + 1}", "panel": f"{blocks} blocks", "x": x.tolist(), "y": y.tolist()}
-            for place, y in enumerate(found[0])
+            {"name": f"input {index + 1}", "panel": f"{blocks} blocks", "x": x.tolist(), "y": y.tolist()}
+            for index, y in enumerate(values[0])
         ]
-    told = ", ".join(f"{row['teacher']} blocks {row['roughness']['mean']:.3g}" for row in rows)
+    means = ", ".join(f"{row['teacher']} blocks {row['roughness']['mean']:.3g}" for row in rows)
     return {
         "title": "Figure 3: teachers along each input",
         "source": "Neural lifting, appendix B.2, Figure 3",
-        "finding": f"Mean absolute second derivative along an input, values in [0, 1]: {told}.",
+        "finding": f"Mean absolute second derivative along an input, values in [0, 1]: {means}.",
         "scale": f"{points} points of each input, the others at {AT}; {len(numbers)} teachers of each depth",
         "seeds": list(numbers),
         "machine": machine(),

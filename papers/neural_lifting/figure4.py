@@ -39,5 +39,5 @@ def run(
     arm = Entry("conv lifter", lenet.paper_model, lenet.paper_arm(lenet.LIFTING, recipe), 69.95)
     title, source = "Figure 4: a convolutional lifter", "appendix C, Figure 4"
     splits = few(load("cifar10", data), images)
-    place = out / f"figure4-{length:g}-{len(splits.train[0])}"
-    return traced(title, source, arm, length, place, splits, seeds, device)
+    folder = out / f"figure4-{length:g}-{len(splits.train[0])}"
+    return traced(title, source, arm, length, folder, splits, seeds, device)

@@ -32,9 +32,9 @@ PUBLISHED = protocol("neural_lifting", "Table 2")
 
 def rules(epochs: float) -> tuple[Rule, Rule, Rule]:
     """The paper's patience, and its phases as caps, both times the part of its epochs that there is."""
-    part = epochs / PAPER_EPOCHS
-    patience = max(2, round(PATIENCE * part))  # twelve epochs of patience in a phase of seven never end it
-    first, second, third = (Plateau(patience, cap=part * phase) for phase in PHASES)
+    share = epochs / PAPER_EPOCHS
+    patience = max(2, round(PATIENCE * share))  # twelve epochs of patience in a phase of seven never end it
+    first, second, third = (Plateau(patience, cap=share * phase) for phase in PHASES)
     return first, second, third
 
 

@@ -28,14 +28,14 @@ def run(
         range(seeds or SEEDS),
         lenet.contests(epochs, large=True),
     )
-    place = out / f"table2-{contests[0].epochs:g}-{len(splits.train[0])}"
+    folder = out / f"table2-{contests[0].epochs:g}-{len(splits.train[0])}"
     rows: list[Row] = []
     for one in contests[:1] if as_published else contests:
         arms = one.arms[:3] if as_published else one.arms
-        work = partial(one_run, splits=splits, epochs=one.epochs, out=place, device=device)
+        work = partial(one_run, splits=splits, epochs=one.epochs, out=folder, device=device)
         runs = iter(run_all(work, [(arm, seed) for arm in arms for seed in numbers]))
-        found = {arm.name: [next(runs) for _ in numbers] for arm in arms}
-        rows += [row(arm, found, one.control) for arm in arms]
+        by_arm = {arm.name: [next(runs) for _ in numbers] for arm in arms}
+        rows += [row(arm, by_arm, one.control) for arm in arms]
     return {
         "title": "Table 2: LeNet-5 on CIFAR-10",
         "source": "Neural lifting, section 5.1, Tables 2 and 5",
@@ -63,10 +63,10 @@ def one_run(
     return measure(arm, splits, seed, epochs, out, device)
 
 
-def row(arm: Entry, found: dict[str, list[Measured]], control: str) -> Row:
+def row(arm: Entry, by_arm: dict[str, list[Measured]], control: str) -> Row:
     """One line of the table."""
-    runs = found[arm.name]
-    tests = {name: [100 * one.test for one in some] for name, some in found.items()}
+    runs = by_arm[arm.name]
+    tests = {name: [100 * one.test for one in some] for name, some in by_arm.items()}
     beaten = arm.name != control and control in tests
     gap = difference(tests[arm.name], tests[control]) if beaten else None
     return {
@@ -84,7 +84,7 @@ def finding(rows: list[Row]) -> str:
     """The table in a sentence."""
     by_name = {row["model"]: row for row in rows}
 
-    def told(name: str) -> str:
+    def phrase(name: str) -> str:
         gap = by_name[name]["to tuned plain"]
         if gap is None:
             return f"{name} {by_name[name]['test accuracy']['mean']:.2f} %"
@@ -92,4 +92,4 @@ def finding(rows: list[Row]) -> str:
         return f"{name} {by_name[name]['test accuracy']['mean']:.2f} % ({interval} to tuned plain)"
 
     names = ("SGD", lenet.LIFTING, lenet.SCHEDULE, lenet.OURS, f"{lenet.OURS}, crops and flips")
-    return "; ".join(told(name) for name in names if name in by_name) + "."
+    return "; ".join(phrase(name) for name in names if name in by_name) + "."

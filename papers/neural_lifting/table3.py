@@ -37,9 +37,9 @@ small, large = partial(BlockNet, 1), partial(BlockNet, 5)
 
 def lifting(blocks: int, epochs: float) -> NeuralLifting:
     """Algorithm 2 as in Tables 6 to 8; a phase ends after a third of the epochs at the latest."""
-    known, rules = LIFTERS[blocks], phases(blocks, epochs)
+    settings, rules = LIFTERS[blocks], phases(blocks, epochs)
     return NeuralLifting(
-        "trunk", kind="block", init=known["init"], mix=known["mix"], lrs=known["lrs"], until=rules
+        "trunk", kind="block", init=settings["init"], mix=settings["mix"], lrs=settings["lrs"], until=rules
     )
 
 
@@ -104,11 +104,11 @@ def run(
             one_run, blocks=blocks, samples=images or 10_000, device=device, out=out / f"table3-{budget:g}"
         )
         runs = iter(run_all(work, jobs))
-        found = {arm.name: [next(runs) for _ in teachers] for arm in arms}
-        rates = [found.pop(f"1-block, lr {lr:g}") for lr in TUNING if f"1-block, lr {lr:g}" in found]
+        by_arm = {arm.name: [next(runs) for _ in teachers] for arm in arms}
+        rates = [by_arm.pop(f"1-block, lr {lr:g}") for lr in TUNING if f"1-block, lr {lr:g}" in by_arm]
         if rates:
-            found[TUNED] = [min(pair, key=lambda one: one.valid) for pair in zip(*rates, strict=True)]
-        rows += [row(blocks, name, found) for name in found]
+            by_arm[TUNED] = [min(pair, key=lambda one: one.valid) for pair in zip(*rates, strict=True)]
+        rows += [row(blocks, name, by_arm) for name in by_arm]
     return {
         "title": "Table 3: one block as good as five?",
         "source": "Neural lifting, section 5.2, Table 3, settings of Tables 6–8",
@@ -139,18 +139,18 @@ def one_run(job: tuple[Entry, int], *, blocks: int, samples: int, device: str | 
     return measure(arm, splits, seed, None, out / f"{blocks}-{samples}", device=device)
 
 
-def row(blocks: int, name: str, found: dict[str, list[Measured]]) -> Row:
+def row(blocks: int, name: str, by_arm: dict[str, list[Measured]]) -> Row:
     """One line of the table; ratios are geometric means over teachers."""
-    tests = {name: [one.test for one in runs] for name, runs in found.items()}
+    tests = {name: [one.test for one in runs] for name, runs in by_arm.items()}
     return {
         "teacher": blocks,
         "model": name,
-        "parameters": found[name][0].params,
+        "parameters": by_arm[name][0].params,
         "test MSE × 10³": {key: 1e3 * value for key, value in spread(tests[name]).items()},
         "ratio to 5-block": ratio(tests[name], tests[LARGE]),
         "ratio to tuned 5-block": ratio(tests[name], tests.get(TUNED_LARGE)),
         "ratio to tuned 1-block": ratio(tests[name], tests.get(TUNED)),
-        "cost": statistics.fmean(one.cost for one in found[name]),
+        "cost": statistics.fmean(one.cost for one in by_arm[name]),
         "per teacher": tests[name],
     }
 

@@ -124,13 +124,13 @@ class Contest:
     def rows(self, seeds: Sequence[int], choosers: Sequence[str]) -> list[Row]:
         """A row per chooser."""
         compared = self.compared(seeds)
-        known = {name: loss for one in compared.tuning.values() for name, loss in one.candidates.items()}
+        tuned = {name: loss for one in compared.tuning.values() for name, loss in one.candidates.items()}
         runs = {"AdamW" if label == PLAIN else label: runs for label, runs in compared.results.items()}
         runs |= {name: self.chosen(name, seeds) for name in choosers}
-        found = {name: [brief(run) for run in some] for name, some in runs.items()}
+        results = {name: [brief(run) for run in some] for name, some in runs.items()}
         return [
             {"price": self.price, "chooser": way}
-            | told(self.name, found, way, rank_correlation(known, found[way]))
+            | task_row(self.name, results, way, rank_correlation(tuned, results[way]))
             for way in choosers
         ]
 
@@ -146,27 +146,31 @@ def ranks(values: Sequence[float]) -> list[int]:
     return [sum(other < value for other in values) for value in values]
 
 
-def rank_correlation(known: Mapping[str, float], runs: Sequence[Row]) -> float | None:
+def rank_correlation(losses: Mapping[str, float], runs: Sequence[Row]) -> float | None:
     """Spearman's, of the first rung's losses with those of whole runs of the same candidates; their mean."""
-    found: list[float] = []
+    correlations: list[float] = []
     for run in runs:
         rung = re.search(r"losses of rung 1: (.*?)(;|$)", run["words"])
         trials = dict(re.findall(r"(.+?) ([0-9.e+-]+)(?:, |$)", rung[1])) if rung else {}
         pairs = [
-            (float(loss), -known[CANDIDATES[name]])
+            (float(loss), -losses[CANDIDATES[name]])
             for name, loss in trials.items()
-            if CANDIDATES.get(name) in known
+            if CANDIDATES.get(name) in losses
         ]
         if len(pairs) > 2:
-            found.append(statistics.correlation(*(ranks(values) for values in zip(*pairs, strict=True))))
-    return statistics.fmean(found) if found else None
+            correlations.append(
+                statistics.correlation(*(ranks(values) for values in zip(*pairs, strict=True)))
+            )
+    return statistics.fmean(correlations) if correlations else None
 
 
-def told(name: str, found: Mapping[str, list[Row]], chooser: str, correlation: float | None = None) -> Row:
+def task_row(
+    name: str, results: Mapping[str, list[Row]], chooser: str, correlation: float | None = None
+) -> Row:
     """A task's row: losses, and the chooser against the best arm, AdamW and the best arm without norms."""
-    losses = {way: [row["test"] for row in rows] for way, rows in found.items()}
+    losses = {way: [row["test"] for row in rows] for way, rows in results.items()}
     means = {way: statistics.fmean(values) for way, values in losses.items()}
-    arms = [way for way in found if way in RIVALS]
+    arms = [way for way in results if way in RIVALS]
     best = min(arms, key=lambda way: means[way])
     plain = min((way for way in arms if way in WITHOUT_NORM), key=lambda way: means[way])
     logs = {way: [math.log(value) for value in losses[way]] for way in (chooser, best, "AdamW")}
@@ -179,9 +183,9 @@ def told(name: str, found: Mapping[str, list[Row]], chooser: str, correlation: f
         "within noise of it": gap["low"] <= 0,
         "to AdamW": means[chooser] / means["AdamW"],
         "to the best without norms": means[chooser] / means[plain],
-        "time to AdamW's": seconds(found[chooser]) / seconds(found["AdamW"]),
+        "time to AdamW's": seconds(results[chooser]) / seconds(results["AdamW"]),
         "rank correlation": correlation,
-        "choices": [row["words"] for row in found[chooser]],
+        "choices": [row["words"] for row in results[chooser]],
     }
 
 
@@ -258,13 +262,13 @@ def main() -> None:
     parser.add_argument("--prices", nargs="*", default=["time"])
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--result", type=Path, required=True, help="write the table here")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    numbers = range(given.seeds)
-    tasks = [task for task in TASKS if any(piece in task for piece in given.tasks)]
-    contests = [Contest(task, price, given.out, given.data) for price in given.prices for task in tasks]
+    numbers = range(options.seeds)
+    tasks = [task for task in TASKS if any(piece in task for piece in options.tasks)]
+    contests = [Contest(task, price, options.out, options.data) for price in options.prices for task in tasks]
     rows = [row for contest in contests for row in contest.rows(numbers, (PAID, FREE))]
-    given.result.write_text(json.dumps(entry(rows, numbers), indent=1) + "\n")
+    options.result.write_text(json.dumps(entry(rows, numbers), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def run(
     """Trials on two seeds, the table on six others; 3 epochs unless given."""
     length = epochs or EPOCHS
     settings: Row = {"schedule": "cosine", "augment": crop_flip}
-    place = Place(
+    setting = Place(
         "LeNet-5",
         lenet.model,
         few(part("cifar10", SAMPLES, HELD_OUT, None, data), images),
@@ -61,7 +61,7 @@ def run(
         share=share_of(length, EPOCHS, images or SAMPLES, SAMPLES),
     )
     return entry(
-        out, place, rivals(), lifts(), TUNING, range(seeds or SEEDS),
+        out, setting, rivals(), lifts(), TUNING, range(seeds or SEEDS),
         "LeNet-5 on 10,000 images of CIFAR-10: lifts against tuned Muon and SOAP",
         f"{length:g} epochs of plain AdamW, crops and flips; test accuracy on {HELD_OUT:,} images",
     )  # fmt: skip

@@ -56,12 +56,12 @@ def run(
     settings: Row = {"schedule": warm_cosine, "clip": 1.0, "batch_size": 32}
     model = partial(CharLSTM, VOCABULARY, width=64, layers=1)
     texts = few(part("ptb-char", WINDOWS, HELD_OUT, LENGTH, data), images)
-    place = Place(
+    setting = Place(
         "LSTM", model, texts, length, settings,
         share=share_of(length, EPOCHS, images or WINDOWS, WINDOWS),
     )  # fmt: skip
     return entry(
-        out, place, rivals(), lifts(), TUNING, range(seeds or SEEDS),
+        out, setting, rivals(), lifts(), TUNING, range(seeds or SEEDS),
         "An LSTM on characters: lifts against tuned Muon and SOAP",
         f"{length:g} epochs of plain AdamW, {WINDOWS:,} windows of {LENGTH} characters; nats per character",
     )  # fmt: skip

@@ -51,7 +51,7 @@ def run(
 ) -> Row:
     """Trials on three seeds, the table on ten others; 6 epochs unless given."""
     length = epochs or EPOCHS
-    place = Place(
+    setting = Place(
         "perceptron",
         partial(MLP, 784, 32, 32, 10, flatten=True),
         few(part("mnist", SAMPLES, HELD_OUT, None, data), images),
@@ -60,7 +60,7 @@ def run(
         share=share_of(length, EPOCHS, images or SAMPLES, SAMPLES),
     )
     return entry(
-        out, place, rivals(), lifts(), TUNING, range(seeds or SEEDS),
+        out, setting, rivals(), lifts(), TUNING, range(seeds or SEEDS),
         "A perceptron of two layers of 32 on MNIST: lifts against tuned Muon and SOAP",
         f"{length:g} epochs of plain AdamW, {SAMPLES:,} images; the score is the cross-entropy on test data",
     )  # fmt: skip

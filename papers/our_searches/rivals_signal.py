@@ -65,12 +65,12 @@ def run(
     length = epochs or EPOCHS
     digits = few(part("mnist", SAMPLES, HELD_OUT, None, data), images)
     settings: Row = {"schedule": "cosine", "batch_size": 128}
-    place = Place(
+    setting = Place(
         "signal", SignalNet, digits, length, settings,
         share=share_of(length, EPOCHS, images or SAMPLES, SAMPLES),
     )  # fmt: skip
     return entry(
-        out, place, rivals(), lifts(), TUNING, range(seeds or SEEDS),
+        out, setting, rivals(), lifts(), TUNING, range(seeds or SEEDS),
         "Convolutions over 28 steps of 28 channels: lifts against tuned Muon and SOAP",
         f"{length:g} epochs of plain AdamW, {SAMPLES:,} digits read by rows; cross-entropy on test data",
     )  # fmt: skip

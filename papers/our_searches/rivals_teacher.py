@@ -65,7 +65,7 @@ def run(
     del data
     length = epochs or EPOCHS
     settings: Row = {"loss": "mse", "schedule": "cosine", "keep": "best"}
-    place = Place(
+    setting = Place(
         "teacher",
         partial(BlockNet, 1),
         partial(sampled, images),
@@ -75,7 +75,7 @@ def run(
         share=share_of(length, EPOCHS, images or 7_000, 7_000),
     )
     return entry(
-        out, place, rivals(), lifts(), TUNING, range(seeds or TEACHERS),
+        out, setting, rivals(), lifts(), TUNING, range(seeds or TEACHERS),
         "Teacher and student: lifts against tuned Muon and SOAP",
         f"{length:g} epochs of plain AdamW, 7,000 samples, teachers of seven, eight and nine blocks in turn",
     )  # fmt: skip

@@ -56,7 +56,7 @@ def run(
     length = epochs or EPOCHS
     settings: Row = {"schedule": warm_cosine, "clip": 1.0, "batch_size": 32}
     model = partial(GPT, VOCABULARY, context=LENGTH, width=64, depth=2, heads=HEADS)
-    place = Place(
+    setting = Place(
         "text",
         model,
         few(part("ptb-char", WINDOWS, HELD_OUT, LENGTH, data), images),
@@ -65,7 +65,7 @@ def run(
         share=share_of(length, EPOCHS, images or WINDOWS, WINDOWS),
     )
     return entry(
-        out, place, rivals(), lifts(), TUNING, range(seeds or SEEDS),
+        out, setting, rivals(), lifts(), TUNING, range(seeds or SEEDS),
         "A transformer on characters: lifts against tuned Muon and SOAP",
         f"{length:g} epochs of plain AdamW, {WINDOWS:,} windows of {LENGTH} characters; nats per character",
     )  # fmt: skip

@@ -39,16 +39,16 @@ def run(
     """Every arm on ``seeds`` seeds; 4 plain epochs unless given."""
     numbers, length = range(seeds or 1), epochs or FAST_EPOCHS
     splits = few(load("cifar10", data), images)
-    place = out / f"search-lenet-{length:g}-{len(splits.train[0])}"
-    first, *others = (known := arms())
-    recipes = {"plain": known[first]} | {name: known[name] for name in others}
+    folder = out / f"search-lenet-{length:g}-{len(splits.train[0])}"
+    first, *others = (by_name := arms())
+    recipes = {"plain": by_name[first]} | {name: by_name[name] for name in others}
     compared = tl.compare(
         lenet.model,
         splits,
         recipes=recipes,
         seeds=numbers,
         budget=length,
-        out=place,
+        out=folder,
         resume=True,
         progress=False,
     )

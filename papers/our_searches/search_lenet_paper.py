@@ -46,13 +46,14 @@ def run(
     """Every setting on one seed; 25 plain epochs unless given."""
     del seeds
     length, splits = epochs or 25.0, few(load("cifar10", data), images)
-    place = out / f"search-lenet-paper-{length:g}-{len(splits.train[0])}"
-    first, *others = (known := arms())
-    found = tl.compare(
-        lenet.paper_model, splits, recipes={"plain": known[first]} | {name: known[name] for name in others},
-        seeds=[SEED], budget=length, out=place, resume=True, progress=False,
+    folder = out / f"search-lenet-paper-{length:g}-{len(splits.train[0])}"
+    first, *others = (by_name := arms())
+    comparison = tl.compare(
+        lenet.paper_model, splits,
+        recipes={"plain": by_name[first]} | {name: by_name[name] for name in others},
+        seeds=[SEED], budget=length, out=folder, resume=True, progress=False,
     )  # fmt: skip
-    rows = [{key: row[key] for key in ("arm", "validation", "test loss")} for row in table(found, first)]
+    rows = [{key: row[key] for key in ("arm", "validation", "test loss")} for row in table(comparison, first)]
     rows.sort(key=lambda row: -row["validation"]["mean"])
     tops = [next(row for row in rows if row["arm"].startswith(name)) for name in TRIED]
     best = (f"{row['arm']} ({100 * row['validation']['mean']:.2f} %)" for row in tops)

@@ -47,13 +47,13 @@ def compared(
     blocks: int, seeds: Sequence[int], epochs: float, out: Path, images: int | None = None
 ) -> list[Row]:
     """Every arm with a cosine on the teachers of a depth."""
-    first, *others = (known := arms())
-    recipes = {"plain": known[first]} | {name: known[name] for name in others}
-    found = tl.compare(
+    first, *others = (by_name := arms())
+    recipes = {"plain": by_name[first]} | {name: by_name[name] for name in others}
+    comparison = tl.compare(
         partial(BlockNet, 1), partial(seeded, blocks, images), recipes=recipes, seeds=seeds, budget=epochs,
         loss="mse", schedule="cosine", out=out / f"search-teacher-{blocks}", resume=True, progress=False,
     )  # fmt: skip
-    return [{"teacher": blocks} | row for row in table(found, first)]
+    return [{"teacher": blocks} | row for row in table(comparison, first)]
 
 
 def run(

@@ -58,13 +58,13 @@ def run(
     rows: list[Row] = []
     rates: list[Row] = []
     for model in MODELS:
-        found = tl.compare(
+        comparison = tl.compare(
             MODELS[model], splits, recipes=arms(share), seeds=numbers, tuning_seeds=(TUNING,), budget=length,
             schedule=warm_cosine, clip=1.0, batch_size=32, out=out / f"search-text-{model}", resume=True,
             progress=False,
         )  # fmt: skip
-        for label, row in zip(found.results, table(found, "plain"), strict=True):
-            tuning = found.tuning[label]
+        for label, row in zip(comparison.results, table(comparison, "plain"), strict=True):
+            tuning = comparison.tuning[label]
             rows.append({"model": model} | row | {"arm": tuning.values["arm"]})
             rates += [{"model": model, "arm": name, "validation": v} for name, v in tuning.candidates.items()]
     return {
@@ -101,8 +101,8 @@ def finding(rows: list[Row], model: str) -> str:
     plain, *others = (row for row in rows if row["model"] == model)
     first = max(others, key=lambda row: row["validation"]["mean"])
     gap = first["to the first, loss"]
-    told = f"{gap['mean']:+.3f} [{gap['low']:+.3f}, {gap['high']:+.3f}]"
+    interval = f"{gap['mean']:+.3f} [{gap['low']:+.3f}, {gap['high']:+.3f}]"
     return (
         f"{model}: {first['arm']} {first['test loss']['mean']:.3f} nats per character, "
-        f"{told} to {plain['arm']} {plain['test loss']['mean']:.3f}"
+        f"{interval} to {plain['arm']} {plain['test loss']['mean']:.3f}"
     )

@@ -37,7 +37,7 @@ TASKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Splits], str]] = {
 
 
 def losses(
-    cells: Cells, name: str, seed: int, part: float, whole: float | None, images: int | None
+    cells: Cells, name: str, seed: int, share: float, whole: float | None, images: int | None
 ) -> dict[str, float]:
     """Validation loss of every candidate after a complete run of a part of the length, at equal CPU time."""
     make, data, loss = TASKS[name]
@@ -50,7 +50,7 @@ def losses(
         f"{name} | seconds",
         lambda: step_times(arms, tl.Task(make(), loss), DryRun(splits.train, BATCH), rounds=8),
     )
-    epochs = part * (whole or STEPS / math.ceil(len(splits.train[0]) / BATCH))
+    epochs = share * (whole or STEPS / math.ceil(len(splits.train[0]) / BATCH))
 
     def run(way: str) -> float:
         price = seconds[way] or seconds[PLAIN]  # 0: steps of their own, which were not measured
@@ -59,7 +59,7 @@ def losses(
         return result.scores["valid"].loss
 
     return {
-        way: cells.get(f"{name} | {way} | {seed} | {part:.3f}", partial(run, way)) for way in sorted(arms)
+        way: cells.get(f"{name} | {way} | {seed} | {share:.3f}", partial(run, way)) for way in sorted(arms)
     }
 
 
@@ -78,19 +78,19 @@ def run(
     rows: list[Row] = []
     for name in TASKS:
         whole = {seed: losses(cells, name, seed, 1.0, epochs, images) for seed in numbers}
-        for part in PARTS:
-            found: list[float] = []
+        for share in PARTS:
+            correlations: list[float] = []
             regret: list[float] = []
             for seed in numbers:
-                trial, end = losses(cells, name, seed, part, epochs, images), whole[seed]
+                trial, end = losses(cells, name, seed, share, epochs, images), whole[seed]
                 values = ranks(list(trial.values())), ranks(list(end.values()))
-                found.append(statistics.correlation(*values))
+                correlations.append(statistics.correlation(*values))
                 regret.append(end[min(trial, key=lambda way: trial[way])] / min(end.values()))
             rows.append(
                 {
                     "task": name,
-                    "part": part,
-                    "rank correlation": statistics.fmean(found),
+                    "part": share,
+                    "rank correlation": statistics.fmean(correlations),
                     "loss of its choice to the best": statistics.fmean(regret),
                 }
             )

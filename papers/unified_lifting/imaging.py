@@ -56,7 +56,7 @@ def started(task: Task, things: Sequence[Seen]) -> list[Pair]:
     return [(task.kept(fill(y, a), y, a), x) for y, a, x in things]
 
 
-def told(pairs: dict[str, list[Pair]]) -> dict[str, Any]:
+def scores(pairs: dict[str, list[Pair]]) -> dict[str, Any]:
     """PSNR and SSIM by test set, and a piece of one image."""
     some = next(iter(pairs.values()))
     return {name: quality(one) for name, one in pairs.items()} | {"pixels": crop(some[SHOWN % len(some)][0])}
@@ -75,11 +75,11 @@ def mean(values: Sequence[float]) -> float:
 
 def rate(task: Task, method: str, images: Sequence[Tensor], seconds: float) -> float:
     """The learning rate that is best on held-back training images after short trainings."""
-    held, rest = seen(task, images[-TUNING_IMAGES:], 2), images[:-TUNING_IMAGES]
+    validation, rest = seen(task, images[-TUNING_IMAGES:], 2), images[:-TUNING_IMAGES]
 
     def score(lr: float) -> float:
         net = train(task, method, rest, seconds, lr, TUNING_SEED)[0]
-        return mean(quality(by_network(task, net, held))["psnr"])
+        return mean(quality(by_network(task, net, validation))["psnr"])
 
     return max(RATES, key=score)
 
@@ -88,23 +88,23 @@ def trial(
     task: Task, method: str, images: Sequence[Tensor], seconds: float, lr: float, seed: int, sets: Any
 ) -> dict[str, Any]:
     """One training; PSNR and SSIM of every test image, and PSNR of held-back images on the way."""
-    held = seen(task, images[-TUNING_IMAGES:], 2)
+    validation = seen(task, images[-TUNING_IMAGES:], 2)
 
     def look(net: UnrolledNet) -> float:
-        return mean(quality(by_network(task, net, held))["psnr"])
+        return mean(quality(by_network(task, net, validation))["psnr"])
 
     net, steps, curve = train(task, method, images[:-TUNING_IMAGES], seconds, lr, seed, look)
     pairs = {name: by_network(task, net, things) for name, things in sets.items()}
-    return {"steps": steps, "lr": lr, "curve": curve} | told(pairs)
+    return {"steps": steps, "lr": lr, "curve": curve} | scores(pairs)
 
 
-def rows(name: str, known: dict[str, Any], tests: Sequence[str]) -> list[dict[str, Any]]:
+def rows(name: str, results: dict[str, Any], tests: Sequence[str]) -> list[dict[str, Any]]:
     """One line for each method and test set; differences to lifted training are paired by seed."""
     table: list[dict[str, Any]] = []
     for test in tests:
-        means = {m: [mean(one[test]["psnr"]) for one in known[m]] for m in METHODS}
+        means = {m: [mean(one[test]["psnr"]) for one in results[m]] for m in METHODS}
         for m in ("start", "TV, best α", *METHODS):
-            runs = known[m]
+            runs = results[m]
             images = [one[test] for one in runs]
             table.append(
                 {
@@ -148,20 +148,20 @@ def run(
     table, curves, shown = list[dict[str, Any]](), list[dict[str, Any]](), list[list[Pixels]]()
     for name, task in TASKS.items():
         sets = {test: seen(task, some) for test, some in pictures.items()}
-        known: dict[str, list[dict[str, Any]]] = {
-            "start": [told({test: started(task, things) for test, things in sets.items()})],
+        results: dict[str, list[dict[str, Any]]] = {
+            "start": [scores({test: started(task, things) for test, things in sets.items()})],
             "TV, best α": [cells.get(f"{name}: TV", partial(best, task, sets, steps))],
         }
         for m in METHODS:
             lr = cells.get(f"{name}: rate of {m}", partial(rate, task, m, clean, seconds / 5))
-            known[m] = [
+            results[m] = [
                 cells.get(f"{name}: {m}, {s}", partial(trial, task, m, clean, seconds, lr, s, sets))
                 for s in numbers
             ]
-            curves.append(curve(name, m, known[m], seconds))
-        table += rows(name, known, tuple(sets))
+            curves.append(curve(name, m, results[m], seconds))
+        table += rows(name, results, tuple(sets))
         truth = crop(sets["Set12"][SHOWN % len(sets["Set12"])][2])
-        shown.append([truth, *(known[m][0]["pixels"] for m in known)])
+        shown.append([truth, *(results[m][0]["pixels"] for m in results)])
     counts = {name: len(some) for name, some in pictures.items()}
     pieces = sheet("truth, start, TV, lifted, back-propagation; a line for each task", shown)
     return page(table, list(numbers), seconds, steps, counts) | {"curves": curves, "images": [pieces]}
@@ -181,8 +181,8 @@ def best(task: Task, sets: dict[str, list[Seen]], steps: int) -> dict[str, Any]:
     """TV with the α that is best on the first images of Set12 itself."""
     small = sets["Set12"][:SMALL]
     alpha = max(task.alphas, key=lambda a: mean(quality(smoothed(task, a, small, steps))["psnr"]))
-    found = {name: smoothed(task, alpha, things, steps) for name, things in sets.items()}
-    return {"alpha": alpha} | told(found)
+    pairs = {name: smoothed(task, alpha, things, steps) for name, things in sets.items()}
+    return {"alpha": alpha} | scores(pairs)
 
 
 def page(

@@ -95,13 +95,13 @@ def tuned(cells: Cells, code: int, digits: Tensor, seconds: float, epochs: int) 
 
     chosen, limit = dict[str, Any](), seconds
     for m in METHODS:
-        known = {
+        scores = {
             (a, rate): cells.get(f"{code}: tuning {m} {a:g} {rate}", partial(score, m, (a, rate), limit))
             for a in ALPHAS[m]
             for rate in RATES[m]
         }
-        chosen[m] = max(known, key=lambda setting: known[setting]["psnr"])
-        limit = known[chosen[m]]["seconds"] / 3 if m == OURS else limit
+        chosen[m] = max(scores, key=lambda setting: scores[setting]["psnr"])
+        limit = scores[chosen[m]]["seconds"] / 3 if m == OURS else limit
     return chosen
 
 
@@ -113,23 +113,23 @@ def trial(
     with torch.no_grad():
         codes = down(test)
         decoded = up(codes).clamp(0, 1)
-    psnr, found = tl.inversion.psnr, dict[str, list[tl.Inversion]]()
+    psnr, inversions = tl.inversion.psnr, dict[str, list[tl.Inversion]]()
     for y in codes.split(BATCH):
         limit = seconds
         for m in METHODS:
-            found.setdefault(m, []).append(once(down, y, m, settings[m], limit))
-            limit = found[OURS][-1].seconds
-    inputs = {DECODER: decoded} | {m: torch.cat([one.x for one in some]) for m, some in found.items()}
+            inversions.setdefault(m, []).append(once(down, y, m, settings[m], limit))
+            limit = inversions[OURS][-1].seconds
+    inputs = {DECODER: decoded} | {m: torch.cat([one.x for one in some]) for m, some in inversions.items()}
     off = {
-        m: [one.residual / float(y.norm()) for one, y in zip(found[m], codes.split(BATCH), strict=True)]
-        for m in found
+        m: [one.residual / float(y.norm()) for one, y in zip(inversions[m], codes.split(BATCH), strict=True)]
+        for m in inversions
     }
     return {
         "psnr": {m: psnr(x, test).tolist() for m, x in inputs.items()},
         "residual": {m: sum(some) / len(some) for m, some in off.items()},
-        "seconds": {m: sum(one.seconds for one in some) for m, some in found.items()},
-        "converged": sum(one.converged for one in found[OURS]),
-        "batches": len(found[OURS]),
+        "seconds": {m: sum(one.seconds for one in some) for m, some in inversions.items()},
+        "converged": sum(one.converged for one in inversions[OURS]),
+        "batches": len(inversions[OURS]),
         "pixels": [[pixels(x[k]) for x in (test, *inputs.values())] for k in range(min(8, len(test)))],
     }
 

@@ -9,7 +9,7 @@ from torch import nn
 import torchlift as tl
 from papers.common.arms import machine
 
-GIVEN = {0.9: 0.8995, 1.2: 1.1999, 1.4: 1.4000}
+RECOVERED = {0.9: 0.8995, 1.2: 1.1999, 1.4: 1.4000}
 """The input, and what the source recovers."""
 
 
@@ -36,21 +36,21 @@ def run(
     """Block-coordinate descent with α = 10⁻⁴, and the rivals; nothing is random."""
     del out, data, seeds, epochs, images
     model = interpolation()
-    u = torch.tensor([[value] for value in GIVEN], dtype=torch.float64)
+    u = torch.tensor([[value] for value in RECOVERED], dtype=torch.float64)
     y = model(u).detach()
     rows: list[dict[str, Any]] = []
     for method in ("auto", "adam", "lbfgs"):
         start = None if method == "auto" else torch.full_like(u, 0.5)
-        found = tl.invert(model, y, reg=tl.convex.L2(1e-4), method=method, init=start, progress=False)
+        result = tl.invert(model, y, reg=tl.convex.L2(1e-4), method=method, init=start, progress=False)
         rows += [
             {
-                "input": given,
-                "method": found.method,
+                "input": original,
+                "method": result.method,
                 "ours": float(x),
                 "source": wanted,
-                "converged": found.converged,
+                "converged": result.converged,
             }
-            for (given, wanted), x in zip(GIVEN.items(), found.x[:, 0], strict=True)
+            for (original, wanted), x in zip(RECOVERED.items(), result.x[:, 0], strict=True)
         ]
     shown = ", ".join(f"{row['input']} → {row['ours']:.4f} (source {row['source']:.4f})" for row in rows[:3])
     return {

@@ -91,7 +91,7 @@ def trial(
 
 def tuned(cells: Cells, method: str, seconds: float) -> tuple[float, float | None, float]:
     """The α and rate of the best PSNR on a layer and a phantom that are not in the table; its seconds."""
-    known = {
+    scores = {
         (alpha, rate): cells.get(
             f"tuning {method} {alpha:g} {rate}",
             partial(trial, None, method, alpha, rate, TUNING_SEED, 1, seconds),
@@ -99,8 +99,8 @@ def tuned(cells: Cells, method: str, seconds: float) -> tuple[float, float | Non
         for alpha in ALPHAS
         for rate in RATES[method]
     }
-    best = max(known, key=lambda setting: known[setting]["psnr"])
-    return *best, known[best]["seconds"]
+    best = max(scores, key=lambda setting: scores[setting]["psnr"])
+    return *best, scores[best]["seconds"]
 
 
 def run(
@@ -121,16 +121,16 @@ def run(
     cells = Cells(Path(out) / "inversion_layer" / f"cells-{epochs or 0:g}.jsonl")
     alpha, _, seconds = tuned(cells, OURS, limit)
     settings = {OURS: (alpha, None)} | {m: tuned(cells, m, seconds / 3)[:2] for m in RIVALS}
-    known: dict[str, list[dict[str, Any]]] = {m: [] for m in settings}
+    by_method: dict[str, list[dict[str, Any]]] = {m: [] for m in settings}
     for seed in numbers:
         clock = limit
         for m, (alpha, rate) in settings.items():
             page = out if seed == 0 else None
             make = partial(trial, page, m, alpha, rate, seed, seed, clock)
-            known[m].append(cells.get(f"{m} {seed}", make))
-            clock = known[OURS][-1]["seconds"]
-    rows = [row(settings[m], runs) for m, runs in known.items()]
-    shown = [[pixels(phantom(s)), *(known[m][s]["pixels"] for m in known)] for s in numbers]
+            by_method[m].append(cells.get(f"{m} {seed}", make))
+            clock = by_method[OURS][-1]["seconds"]
+    rows = [row(settings[m], runs) for m, runs in by_method.items()]
+    shown = [[pixels(phantom(s)), *(by_method[m][s]["pixels"] for m in by_method)] for s in numbers]
     return {
         "title": f"A {SIDE} × {SIDE} image from {SIDE**2 // 8} random ReLUs, with total variation",
         "source": "A Unified Framework for Lifted Training and Inversion Approaches (arXiv 2510.09796), "
@@ -155,7 +155,7 @@ def run(
         "images": [sheet("truth, " + ", ".join(str(one["method"]) for one in rows), shown)],
         "curves": [
             {"name": first["solver"], "x": [i for i, _, _ in kept], "y": [value for _, value, _ in kept]}
-            for first in (runs[0] for runs in known.values())
+            for first in (runs[0] for runs in by_method.values())
             if (kept := thinned(first["history"]))
         ],
         "x_label": "iteration",

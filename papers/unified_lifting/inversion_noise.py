@@ -42,15 +42,15 @@ def errors(seed: int, active: bool) -> list[dict[str, float]]:
     v, truth = source(model, active)
     clean = model(truth[None])[0].detach()
     direction = torch.where(clean > 0, torch.randn(UNITS, dtype=torch.float64), 0.0)
-    found: list[dict[str, float]] = []
+    rows: list[dict[str, float]] = []
     for level in LEVELS:
         y = (clean + level * direction).clamp(min=0)
         delta = float((y - clean).norm()) / 2**0.5
         alpha = 2**0.5 * delta / float(v.norm())
         x = tl.invert(model, y[None], reg=tl.convex.L2(alpha), tol=1e-11, progress=False).x[0]
         error = float((x - truth).square().sum()) / 2
-        found.append({"delta": delta, "error": error, "bound": 2 * 2**0.5 * float(v.norm()) * delta})
-    return found
+        rows.append({"delta": delta, "error": error, "bound": 2 * 2**0.5 * float(v.norm()) * delta})
+    return rows
 
 
 def rate(rows: list[dict[str, float]]) -> float:
@@ -72,22 +72,22 @@ def run(
     curves: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     for active in (True, False):
-        found = [errors(seed, active) for seed in numbers]
+        trials = [errors(seed, active) for seed in numbers]
         name = "source on active units" if active else "source on an inactive unit too"
         rows.append(
             {
                 "source condition": name,
-                "error ~ δ to the": spread([rate(one) for one in found]),
-                "within the bound": sum(row["error"] <= row["bound"] for one in found for row in one),
-                "of": sum(map(len, found)),
-                "error at the least noise": spread([one[-1]["error"] for one in found]),
+                "error ~ δ to the": spread([rate(one) for one in trials]),
+                "within the bound": sum(row["error"] <= row["bound"] for one in trials for row in one),
+                "of": sum(map(len, trials)),
+                "error at the least noise": spread([one[-1]["error"] for one in trials]),
             }
         )
         curves += [
             {
                 "name": f"{name}: {key}",
-                "x": [row["delta"] for row in found[0]],
-                "y": [row[key] for row in found[0]],
+                "x": [row["delta"] for row in trials[0]],
+                "y": [row[key] for row in trials[0]],
             }
             for key in ("error", "bound")[: 2 if active else 1]
         ]

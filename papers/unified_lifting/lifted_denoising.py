@@ -37,10 +37,10 @@ def run(
     for name, parameters in ACTIVATIONS.items():
         for method in ("lifted", "adam"):
             make = partial(trial, name, parameters, method, train[0], test[0], length)
-            found = [make(s) for s in range(seeds or 1)]
-            rows.append({"activation": name, "method": method, **spread([curve[-1] for curve in found])})
+            errors = [make(s) for s in range(seeds or 1)]
+            rows.append({"activation": name, "method": method, **spread([curve[-1] for curve in errors])})
             curves.append(
-                {"name": f"{name}, {method}", "x": list(range(1, len(found[0]) + 1)), "y": found[0]}
+                {"name": f"{name}, {method}", "x": list(range(1, len(errors[0]) + 1)), "y": errors[0]}
             )
     best = min(rows, key=lambda one: one["mean"])
     return {
@@ -66,12 +66,12 @@ def trial(
 ) -> list[float]:  # fmt: skip
     """The test error after every epoch."""
     model = mlp((784, 200, 784), "xavier", seed, lifted.Act(activation, **parameters))
-    data, held = noisy(train, seed), noisy(test, 10_000)
+    data, noisy_test = noisy(train, seed), noisy(test, 10_000)
     if method == "adam":
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-        return descend(model, data, held, optimizer, epochs, nn.MSELoss())
+        return descend(model, data, noisy_test, optimizer, epochs, nn.MSELoss())
     options: dict[str, Any] = {"tau": 0.3, "rounds": 1, "inner": 8, "schedule": "linear", "batch_size": 100}
     result = lifted.train(
-        model, data, loss="mse", mu=1.0, epochs=epochs, valid=held, seed=seed, progress=False, **options
+        model, data, loss="mse", mu=1.0, epochs=epochs, valid=noisy_test, seed=seed, progress=False, **options
     )
     return [row["metric"] for row in result.history]

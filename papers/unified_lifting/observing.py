@@ -81,11 +81,11 @@ class Task:
         """Random filters."""
         return lifted.UnrolledNet(operators.Identity(), depth=depth, threshold=self.threshold, fill=self.fill)
 
-    def kept(self, found: Tensor, y: Tensor, operator: operators.Operator) -> Tensor:
+    def kept(self, estimate: Tensor, y: Tensor, operator: operators.Operator) -> Tensor:
         """In [0, 1]; pixels that were seen without noise stay what they are."""
         if isinstance(operator, operators.Mask):
-            found = torch.where(operator.seen, y, found)
-        return found.clamp(0, 1)
+            estimate = torch.where(operator.seen, y, estimate)
+        return estimate.clamp(0, 1)
 
 
 def blurred(kernel: Tensor) -> Callable[[tuple[int, ...], torch.Generator], operators.Operator]:
@@ -136,8 +136,8 @@ def variation(task: Task, alpha: float, y: Tensor, operator: operators.Operator,
 
 
 def quality(pairs: Sequence[Pair]) -> dict[str, list[float]]:
-    """PSNR and SSIM of (found, truth), image by image."""
+    """PSNR and SSIM of (estimate, truth), image by image."""
     return {
-        "psnr": [float(inversion.psnr(found, x)) for found, x in pairs],
-        "ssim": [float(inversion.ssim(found, x)) for found, x in pairs],
+        "psnr": [float(inversion.psnr(estimate, x)) for estimate, x in pairs],
+        "ssim": [float(inversion.ssim(estimate, x)) for estimate, x in pairs],
     }

@@ -17,12 +17,12 @@ LOOKS = 5
 
 def patches(images: Sequence[Tensor], generator: torch.Generator) -> Tensor:
     """A batch of random squares in [0, 1]."""
-    found = []
+    crops = []
     for k in torch.randint(0, len(images), (BATCH,), generator=generator).tolist():
         image = images[k]
         row, column = (int(torch.randint(0, s - PATCH + 1, (1,), generator=generator)) for s in image.shape)
-        found.append(image[row : row + PATCH, column : column + PATCH])
-    return torch.stack(found)[:, None].float() / 255
+        crops.append(image[row : row + PATCH, column : column + PATCH])
+    return torch.stack(crops)[:, None].float() / 255
 
 
 def train(

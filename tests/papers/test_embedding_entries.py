@@ -37,7 +37,7 @@ def shrink(module: Any, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "PER", 2)
     if module is depth_degeneracy:
         patch.setattr(module, "descend", partial(depth_degeneracy.descend, steps=20))
-        patch.setattr(module, "settle", partial(depth_degeneracy.settle, steps=3))
+        patch.setattr(module, "newton", partial(depth_degeneracy.newton, steps=3))
     if module is depth_degeneracy:
         patch.setattr(module, "SIMILARITIES", 1)
     if module is depth_pruning:

@@ -72,7 +72,7 @@ def test_a_row_compares_with_the_right_arms() -> None:
         "norm + Muon": runs(0.5, 0.5),
         held_out.PAID: runs(0.6, 0.6),
     }
-    row = held_out.told("x", actual, held_out.PAID)
+    row = held_out.task_row("x", actual, held_out.PAID)
     assert row["best arm"] == "norm + Muon"
     assert row["to the best arm"] == pytest.approx(1.2)
     assert not row["within noise of it"]
