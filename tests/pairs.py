@@ -86,7 +86,7 @@ def recipes(model: str) -> dict[str, Recipe | Lift]:
 
 
 def run_pair(model: str, first: str, second: str) -> str:
-    """What becomes of a chain of two: ``"delivered"``, or the one line it was refused with."""
+    """What becomes of a chain of two: ``"delivered"``, or the one line it raised."""
     make, data, _ = MODELS[model]
     by_name = recipes(model)
     torch.manual_seed(0)

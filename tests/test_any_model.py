@@ -1,4 +1,4 @@
-"""Every lift on every model: it works as promised, or refuses with a reason."""
+"""Every lift on every model: it works as promised, or raises with a reason."""
 
 import copy
 
@@ -62,7 +62,7 @@ EVERYWHERE: dict[str, Lift] = {
     "norm, then mask": chain(Normalize(), SoftMask(variant="published", s_init=0.1)),
 }
 
-REFUSED = {
+NOT_SUPPORTED = {
     ("average", "mobilenet"): "running statistics",
     ("linear lifter on the head", "bert"): "matches nothing",
     ("linear lifter on the head", "vit"): "matches nothing",
@@ -97,11 +97,11 @@ TRIED = (
 
 PAIRS = [
     pytest.param(
-        lift, model, marks=() if (i + j) % 3 == 0 or (lift, model) in REFUSED else pytest.mark.nightly
+        lift, model, marks=() if (i + j) % 3 == 0 or (lift, model) in NOT_SUPPORTED else pytest.mark.nightly
     )
     for i, lift in enumerate(EVERYWHERE)
     for j, model in enumerate(ANY)
-    for kept in [(i + j) % 3 == 0 or (lift, model) in REFUSED]
+    for kept in [(i + j) % 3 == 0 or (lift, model) in NOT_SUPPORTED]
 ]
 """In make test every lift meets every third model, and every model every third lift."""
 
@@ -109,7 +109,7 @@ PAIRS = [
 @pytest.mark.parametrize(("lift_name", "model_name"), PAIRS)
 def test_a_lift_works_or_says_why_not(lift_name: str, model_name: str) -> None:
     lift, (model, batch) = EVERYWHERE[lift_name], any_model(model_name)
-    task, reason = Task(model), REFUSED.get((lift_name, model_name))
+    task, reason = Task(model), NOT_SUPPORTED.get((lift_name, model_name))
     if reason is not None:
         assert lift.accepts(task, Steps(batch)) is not None
         with pytest.raises(TorchliftError, match=reason):

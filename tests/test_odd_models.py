@@ -145,7 +145,7 @@ ONCE_WRONG = [
 
 
 @pytest.mark.parametrize(("model", "recipe"), sorted({*SAMPLE, *ONCE_WRONG}))
-def test_delivered_right_or_refused_before_training(model: str, recipe: str) -> None:
+def test_delivered_right_or_raises_before_training(model: str, recipe: str) -> None:
     check(model, recipe)
 
 
@@ -186,7 +186,7 @@ def check(name: str, recipe: str) -> None:
 
 
 def check_reason(reason: str, trained: bool) -> None:
-    assert not trained, f"refused after training: {reason}"
+    assert not trained, f"raises after training: {reason}"
     assert "\n" not in reason
     assert not re.search(r"AttributeError|IndexError|ZeroDivision|NoneType", reason), reason
 

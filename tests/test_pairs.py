@@ -11,7 +11,7 @@ from pairs import MODELS, recipes, run_pair
 STRIDE = 11
 """Prime to the number of recipes."""
 
-REFUSALS = (
+REASONS = (
     r"(Chain is not for this model|Chain stops at 'second'): .*",
     r"fit '.*': one step costs .* times its share of the budget: raise it\.",
 )
@@ -25,9 +25,9 @@ def sample(model: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("model", "first", "second"), [(m, *pair) for m in MODELS for pair in sample(m)])
-def test_a_pair_is_delivered_or_refused_in_one_line(model: str, first: str, second: str) -> None:
+def test_a_pair_is_delivered_or_raises_one_line(model: str, first: str, second: str) -> None:
     actual = run_pair(model, first, second)
-    assert actual == "delivered" or any(re.fullmatch(reason, actual) for reason in REFUSALS), actual
+    assert actual == "delivered" or any(re.fullmatch(reason, actual) for reason in REASONS), actual
 
 
 def test_every_recipe_stands_once_in_either_place() -> None:

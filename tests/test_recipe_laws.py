@@ -45,7 +45,7 @@ PRUNING = (
 
 LIFTED = ("lifted", "lifted isgm", "lifted bcd", "lifted init")
 
-REFUSED = {
+NOT_SUPPORTED = {
     **{(name, "pruned"): "is pruned" for name in LIFTED},
     **{(name, "own"): "needs loss=" for name in LIFTED},
     ("deepened", "pruned"): "merging would",
@@ -112,9 +112,9 @@ def circumstances() -> list[object]:
 def test_what_is_delivered_is_what_was_asked_for(name: str, pruned: bool, loss, valid: bool) -> None:
     """Plain modules, zeros kept, cost within the budget, and the user's loss in the history."""
     before = model(pruned)
-    refused = REFUSED.get((name, "pruned" if pruned else "own" if loss is smoothed else "fresh"))
-    if refused is not None:
-        with pytest.raises(TorchliftError, match=refused):
+    reason = NOT_SUPPORTED.get((name, "pruned" if pruned else "own" if loss is smoothed else "fresh"))
+    if reason is not None:
+        with pytest.raises(TorchliftError, match=reason):
             run(name, pruned=pruned, valid=valid, loss=loss)
         return
     epochs = DEAR.get(name, EPOCHS)
@@ -145,7 +145,7 @@ def test_what_is_delivered_is_what_was_asked_for(name: str, pruned: bool, loss, 
 
 
 @pytest.mark.parametrize("name", ["neural lifting", "rotated", "sparsification", "chain", "auto"])
-def test_resume_refuses_other_initial_weights(name: str, tmp_path) -> None:
+def test_resume_rejects_other_initial_weights(name: str, tmp_path) -> None:
     run(name, out=tmp_path)
     other = model()
     with torch.no_grad():
@@ -172,7 +172,7 @@ def test_what_is_lifted_already_is_no_model_to_fit() -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_muon_and_soap_resume_bit_for_bit_and_keep_zeros(name: str, tmp_path) -> None:
     """Under every recipe, SOAP for two layers, Muon for the others; stopped by a signal and continued."""
-    pruned = (name, "pruned") not in REFUSED
+    pruned = (name, "pruned") not in NOT_SUPPORTED
     groups = {"[28].*": {"optimizer": partial(Soap, lr=0.01, every=2)}, "*": {}}
     settings = {"optimizer": partial(Muon, lr=0.01), "groups": groups, "pruned": pruned, "valid": False}
     settings["epochs"] = EPOCHS / 2

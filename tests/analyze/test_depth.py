@@ -85,7 +85,7 @@ def test_zero_neurons_are_left_out_if_asked() -> None:
     assert analyze.neurons(model, x, zero=1e-2)["linear1"].zero == (1,)
 
 
-def test_problems_with_lifted_weights_are_refused() -> None:
+def test_problems_with_lifted_weights_raise() -> None:
     lifted = SoftMask().lift(Task(MLP(5, 6, 3)))
     with pytest.raises(OrderError, match="project it"):
         analyze.linearity(lifted, torch.randn(4, 5))

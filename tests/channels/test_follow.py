@@ -138,7 +138,7 @@ def test_what_cannot_be_cut_says_why(how, says):
     assert torch.equal(torch.as_tensor(shrink(model, x)(x)[0]), torch.as_tensor(model(x)[0]))
 
 
-def test_sizes_written_down_in_the_code_are_refused():
+def test_sizes_written_down_in_the_code_raise():
     class Fixed(nn.Module):
         def __init__(self) -> None:
             super().__init__()

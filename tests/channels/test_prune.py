@@ -157,7 +157,7 @@ def test_what_stays_is_said_in_a_line_for_each_reason(caplog):
         ({"parameters": 1.0}, "out of reach"),
     ],
 )
-def test_refusals(resnet, options, says):
+def test_bad_arguments_raise(resnet, options, says):
     model, x = resnet
     with pytest.raises(TorchliftError, match=says):
         prune(model, x, **options)

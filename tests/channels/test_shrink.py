@@ -1,4 +1,4 @@
-"""Shrinking is exact or refused."""
+"""Shrinking is exact or raises."""
 
 import copy
 import logging

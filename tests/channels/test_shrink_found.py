@@ -175,7 +175,7 @@ def test_the_optimizer_takes_up_biases_made_by_folding(make):
 
 
 @pytest.mark.parametrize("make", [torch.optim.LBFGS, torch.optim.Adafactor])
-def test_optimizers_whose_state_cannot_be_cut_are_refused(make):
+def test_optimizers_whose_state_cannot_be_cut_raise(make):
     model = net()
     with pytest.raises(TorchliftError, match="cannot be cut"):
         shrink(model, torch.randn(2, 5), make(model.parameters(), lr=0.1))

@@ -41,8 +41,8 @@ def blobs(tmp_path) -> Path:
 
 
 @pytest.fixture
-def refused(run):
-    """``refused(command, words…)``: one line, exit code 2, nothing on stdout, every word in the line."""
+def fails(run):
+    """``fails(command, words…)``: one line, exit code 2, nothing on stdout, every word in the line."""
 
     def check(command: str, *words: str, code: int = 2) -> str:
         ran = run(command)

@@ -59,9 +59,9 @@ FIT = f"{MLP} --data blobs.npz --out a"
         ("demo --seeds 0", ["at least one seed"]),
     ],
 )
-def test_one_line(refused, blobs, command, words):
+def test_one_line(fails, blobs, command, words):
     before = sorted(blobs.parent.rglob("*"))
-    refused(command, *words)
+    fails(command, *words)
     assert sorted(blobs.parent.rglob("*")) == before, "something was left behind"
 
 
@@ -77,18 +77,18 @@ def test_one_line(refused, blobs, command, words):
         ({"y": np.array([{}] * 120, dtype=object)}, ["plain arrays"]),
     ],
 )
-def test_bad_arrays(refused, tmp_path, changes, words):
+def test_bad_arrays(fails, tmp_path, changes, words):
     save_blobs(tmp_path / "blobs.npz", **changes)
-    refused(FIT, "blobs.npz", *words)
+    fails(FIT, "blobs.npz", *words)
     assert not (tmp_path / "a").exists()
 
 
-def test_a_model_of_another_shape(refused, blobs, tmp_path):
+def test_a_model_of_another_shape(fails, blobs, tmp_path):
     (tmp_path / "mine.py").write_text(
         "from torch import nn\nnarrow = nn.Linear(3, 2)\none = nn.Linear(4, 1)\n"
     )
-    refused("fit --model mine.py:narrow --data blobs.npz --out a", "shape (4,)")
-    refused(
+    fails("fit --model mine.py:narrow --data blobs.npz --out a", "shape (4,)")
+    fails(
         "fit --model mine.py:one --data blobs.npz --out a",
         "an output per class, the model has one",
         "loss='bce'",
@@ -96,18 +96,18 @@ def test_a_model_of_another_shape(refused, blobs, tmp_path):
     assert not (tmp_path / "a").exists()
 
 
-def test_a_model_that_breaks_on_import(refused, blobs, tmp_path):
+def test_a_model_that_breaks_on_import(fails, blobs, tmp_path):
     (tmp_path / "broken.py").write_text("raise RuntimeError('two\\nlines')\n")
-    refused("fit --model broken.py:make --data blobs.npz", "broken.py failed", "RuntimeError: two lines")
-    refused("fit --model broken:make --data blobs.npz", "importing broken failed")
+    fails("fit --model broken.py:make --data blobs.npz", "broken.py failed", "RuntimeError: two lines")
+    fails("fit --model broken:make --data blobs.npz", "importing broken failed")
 
 
-def test_an_out_folder_that_cannot_be(refused, blobs):
-    refused(f"{MLP} --data blobs.npz --out blobs.npz/a", "cannot write", "Not a directory")
+def test_an_out_folder_that_cannot_be(fails, blobs):
+    fails(f"{MLP} --data blobs.npz --out blobs.npz/a", "cannot write", "Not a directory")
 
 
 @pytest.mark.parametrize("allowed", [0, 2, 4])
-def test_a_full_disk(refused, blobs, monkeypatch, allowed):
+def test_a_full_disk(fails, blobs, monkeypatch, allowed):
     sync, calls = os.fsync, [0]
 
     def full(handle: int) -> None:
@@ -117,58 +117,58 @@ def test_a_full_disk(refused, blobs, monkeypatch, allowed):
         sync(handle)
 
     monkeypatch.setattr(os, "fsync", full)
-    refused(FIT, "cannot write", "No space left on device")
+    fails(FIT, "cannot write", "No space left on device")
     assert not list((blobs.parent).rglob("*.tmp"))
     if allowed < 3:
         assert not list((blobs.parent / "a").rglob("*.*"))
 
 
-def test_a_diverging_run_fails_with_another_code(refused, blobs, tmp_path):
+def test_a_diverging_run_fails_with_another_code(fails, blobs, tmp_path):
     y = np.linspace(-1, 1, 120).astype(np.float32)
     save_blobs(tmp_path / "blobs.npz", y=y)
-    refused(f"{FIT} --optimizer sgd --lr 1e30", "lower the learning rate", code=1)
+    fails(f"{FIT} --optimizer sgd --lr 1e30", "lower the learning rate", code=1)
 
 
 def corrupt(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
 
 
-def test_checkpoints_of_other_runs_and_damaged_ones(run, refused, blobs, tmp_path):
+def test_checkpoints_of_other_runs_and_damaged_ones(run, fails, blobs, tmp_path):
     assert run(FIT).code == 0
-    refused(
+    fails(
         FIT.replace("[8]", "[9]") + " --resume",
         "a was made with model.modules.",
         "out_features=8",
         "out_features=9",
         "--overwrite",
     )
-    refused(FIT + " --recipe expand --resume", "a was made with recipe", "Expand")
-    refused(FIT + " --seed 1 --resume", "was made with")
+    fails(FIT + " --recipe expand --resume", "a was made with recipe", "Expand")
+    fails(FIT + " --seed 1 --resume", "was made with")
     record = tmp_path / "a" / "run.toml"
     text = record.read_text()
     record.write_text(text.replace('torchlift = "', 'torchlift = "9'))
-    refused(FIT + " --resume", "made with torchlift = '9")
+    fails(FIT + " --resume", "made with torchlift = '9")
     record.write_text("torchlift = [")
-    refused(FIT + " --resume", "run.toml is damaged")
+    fails(FIT + " --resume", "run.toml is damaged")
     record.write_text(text)
     (final,) = (tmp_path / "a" / "fits").rglob("final.safetensors")
     corrupt(final)
-    refused(FIT + " --resume", "is damaged")
+    fails(FIT + " --resume", "is damaged")
     assert run(FIT + " --overwrite").code == 0
 
 
-def test_weights_of_another_model(run, refused, blobs, tmp_path):
+def test_weights_of_another_model(run, fails, blobs, tmp_path):
     run(FIT)
     command = "measure --model mlp --arg hidden=[9] --data blobs.npz --weights a/model.safetensors"
-    refused(command, "do not fit the model")
+    fails(command, "do not fit the model")
     corrupt(tmp_path / "a" / "model.safetensors")
-    refused(command.replace("[9]", "[8]"), "model.safetensors")
+    fails(command.replace("[9]", "[8]"), "model.safetensors")
 
 
-def test_a_damaged_result(run, refused, blobs, tmp_path):
+def test_a_damaged_result(run, fails, blobs, tmp_path):
     run(FIT)
     corrupt(tmp_path / "a" / "result.json")
-    refused("report a", "result.json is damaged")
+    fails("report a", "result.json is damaged")
 
 
 def test_tracebacks_only_when_asked_for(run, monkeypatch):
@@ -178,6 +178,6 @@ def test_tracebacks_only_when_asked_for(run, monkeypatch):
     assert "Traceback" in run("fit").err
 
 
-def test_what_nobody_foresaw_is_one_line_too(refused, blobs, tmp_path):
+def test_what_nobody_foresaw_is_one_line_too(fails, blobs, tmp_path):
     (tmp_path / "mine.py").write_text("def make():\n    raise KeyError('width')\n")
-    refused("fit --model mine.py:make --data blobs.npz", "KeyError: 'width'", "--debug", code=1)
+    fails("fit --model mine.py:make --data blobs.npz", "KeyError: 'width'", "--debug", code=1)

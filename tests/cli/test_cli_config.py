@@ -1,4 +1,4 @@
-"""Settings from TOML and flags: what is right, what is refused, and in which words."""
+"""Settings from TOML and flags: what is right, what is wrong, and in which words."""
 
 import dataclasses
 import json
@@ -81,19 +81,19 @@ def test_flags_override_the_file(tmp_path):
         ("set = 3", ["run.toml", "set"]),
     ],
 )
-def test_a_wrong_file_is_one_line(refused, tmp_path, content, words):
+def test_a_wrong_file_is_one_line(fails, tmp_path, content, words):
     (tmp_path / "run.toml").write_text(content)
-    refused("fit --config run.toml", *words)
+    fails("fit --config run.toml", *words)
 
 
-def test_a_file_that_is_not_text(refused, tmp_path):
+def test_a_file_that_is_not_text(fails, tmp_path):
     (tmp_path / "run.toml").write_bytes(b"\xff\xfe\x00")
-    refused("fit --config run.toml", "run.toml", "not TOML")
+    fails("fit --config run.toml", "run.toml", "not TOML")
 
 
-def test_wrong_flags_are_named(refused):
-    refused("fit --epochs -3", "--epochs", "greater than 0")
-    refused("fit --batch-size 0", "--batch-size")
-    refused("fit --epochs nan", "--epochs")
-    refused("fit --set where", "--set takes key=value", "'where'")
-    refused("fit --config none.toml", "none.toml", "No such file")
+def test_wrong_flags_are_named(fails):
+    fails("fit --epochs -3", "--epochs", "greater than 0")
+    fails("fit --batch-size 0", "--batch-size")
+    fails("fit --epochs nan", "--epochs")
+    fails("fit --set where", "--set takes key=value", "'where'")
+    fails("fit --config none.toml", "none.toml", "No such file")

@@ -26,9 +26,9 @@ def test_json_is_all_there_is_on_stdout(run, blobs):
     assert said["cost"]["epochs"] == pytest.approx(2)
 
 
-def test_a_used_folder_asks_for_resume_or_overwrite(run, refused, blobs):
+def test_a_used_folder_asks_for_resume_or_overwrite(run, fails, blobs):
     assert run(FIT).code == 0
-    refused(FIT, "--resume", "--overwrite")
+    fails(FIT, "--resume", "--overwrite")
     assert run(FIT + " --resume").code == 0
     assert run(FIT + " --overwrite").code == 0
 

@@ -83,16 +83,16 @@ def test_all_exported_lifts_have_names_and_none_is_that_of_a_recipe():
         ("--lift expand --set side=up", ["--set side", "'up'"]),
     ],
 )
-def test_refused(refused, blobs, more, words):
-    refused(f"{FIT} {more}", *words)
+def test_bad_settings_fail(fails, blobs, more, words):
+    fails(f"{FIT} {more}", *words)
 
 
-def test_tensors_are_seen_inside_other_types_and_in_functions(refused, blobs, tmp_path):
+def test_tensors_are_seen_inside_other_types_and_in_functions(fails, blobs, tmp_path):
     (tmp_path / "mine.py").write_text(
         "from torch import Tensor\nfrom torchlift.lifts import Expand\n"
         "def make(starts: dict[str, Tensor] | None = None): return Expand()\n"
     )
-    refused(f"{FIT} --recipe mine.py:make --set starts.a=1", "mine.py:make takes tensors as starts")
+    fails(f"{FIT} --recipe mine.py:make --set starts.a=1", "mine.py:make takes tensors as starts")
 
 
 def test_a_lift_made_in_python_is_taken_as_it_is(run, blobs, tmp_path):

@@ -95,5 +95,5 @@ def test_tune_avagrad_by_two_line_searches(run, blobs):
         ("--workers 0", ["--workers"]),
     ],
 )
-def test_tune_refuses(refused, blobs, more, words):
-    refused(f"tune --model mlp --data blobs.npz --epochs 1 --trials 1 --out t {more}", *words)
+def test_bad_settings_of_tune_fail(fails, blobs, more, words):
+    fails(f"tune --model mlp --data blobs.npz --epochs 1 --trials 1 --out t {more}", *words)

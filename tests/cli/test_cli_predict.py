@@ -99,7 +99,7 @@ def test_nothing_of_the_training_data_is_in_what_is_delivered(tmp_path):
     assert (tmp_path / "run" / "m.pt2").stat().st_size < 40_000
 
 
-def test_a_compressed_run_says_its_classes_too(run, refused, table, tmp_path):
+def test_a_compressed_run_says_its_classes_too(run, fails, table, tmp_path):
     assert run("fit --model mlp --data t.csv --epochs 5 --lr 0.01 --out runs/t").code == 0
     ran = run("compress runs/t --data t.csv --bytes 1200 --to small.tl --json")
     assert ran.code == 0, ran.err
@@ -108,7 +108,7 @@ def test_a_compressed_run_says_its_classes_too(run, refused, table, tmp_path):
     rows = json.loads(run("predict small.tl new.csv --json").out)["rows"]
     assert {row["kind"] for row in rows} <= {"big", "small"}
     torch.save({"net": nn.Linear(2, 2)}, tmp_path / "whole.pt")
-    refused("measure --model mlp --weights whole.pt --example 1,3", "torch.save(model.state_dict(), path)")
+    fails("measure --model mlp --weights whole.pt --example 1,3", "torch.save(model.state_dict(), path)")
 
 
 def test_values_are_predicted_in_their_own_unit(run, tmp_path):
@@ -195,7 +195,7 @@ def test_a_dataset_that_names_its_classes_is_believed():
     assert set(tl.predict(result.model, [[0.3]], card=result.card).labels) <= {"low", "high"}
 
 
-def test_compress_takes_pictures_as_the_network_is_used_to_them(run, refused, tmp_path):
+def test_compress_takes_pictures_as_the_network_is_used_to_them(run, fails, tmp_path):
     image = pytest.importorskip("PIL.Image")
     rng = np.random.default_rng(0)
     for name in ("a", "b"):
@@ -212,11 +212,11 @@ def test_compress_takes_pictures_as_the_network_is_used_to_them(run, refused, tm
     card = json.loads((tmp_path / "s.card.json").read_text())
     assert card["input"]["mean"] == [0.5] * 3
     assert card["input"]["std"] == [0.1, 0.2, 0.3]
-    refused(f"{model} --mean 0.5", "pass both")
-    refused(f"{model} --mean 0.5 --std 0.1,0.2", "2 numbers", "3 channels")
-    refused(f"{model} --mean half --std 0.1", "numbers with commas")
-    refused(f"{model} --mean 0.5 --std 0", "above 0")
-    refused("compress --model mlp --data digits --to s.tl --mean 0.5 --std 1", "a folder of pictures")
+    fails(f"{model} --mean 0.5", "pass both")
+    fails(f"{model} --mean 0.5 --std 0.1,0.2", "2 numbers", "3 channels")
+    fails(f"{model} --mean half --std 0.1", "numbers with commas")
+    fails(f"{model} --mean 0.5 --std 0", "above 0")
+    fails("compress --model mlp --data digits --to s.tl --mean 0.5 --std 1", "a folder of pictures")
     again = run("compress s.tl --data p --bits 3 --to again.tl")  # as the file says
     assert again.code == 0, again.err
     assert json.loads((tmp_path / "again.card.json").read_text())["input"] == card["input"]

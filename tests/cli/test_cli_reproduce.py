@@ -116,43 +116,43 @@ def test_a_folder_of_documents_does_not_hide_the_checkout(run, tmp_path):
 
 @pytest.mark.usefixtures("from_a_wheel")
 @pytest.mark.parametrize("command", ["reproduce", "reproduce table3"])
-def test_without_papers_the_way_out_is_named(refused, command):
-    refused(command, "no papers/ here", "clone the repository", "--papers DIR")
+def test_without_papers_the_way_out_is_named(fails, command):
+    fails(command, "no papers/ here", "clone the repository", "--papers DIR")
 
 
-def test_folders_that_are_none_or_hold_none_are_refused(refused, tmp_path):
-    refused("reproduce --papers nowhere", "nowhere", "no such folder")
+def test_folders_that_are_none_or_hold_none_fail(fails, tmp_path):
+    fails("reproduce --papers nowhere", "nowhere", "no such folder")
     (tmp_path / "empty").mkdir()
-    refused("reproduce --papers empty", "empty", "run(out, …)")
+    fails("reproduce --papers empty", "empty", "run(out, …)")
 
 
-def test_two_entries_of_one_name_are_refused(refused, papers):
+def test_two_entries_of_one_name_fail(fails, papers):
     folder = papers()
     (folder / "shared" / "my_table.py").write_text("def run(): ...\n")
-    refused("reproduce --papers tables", "my-table", "a_paper", "shared")
+    fails("reproduce --papers tables", "my-table", "a_paper", "shared")
 
 
-def test_a_file_that_is_no_python_is_named(refused, papers):
+def test_a_file_that_is_no_python_is_named(fails, papers):
     (papers() / "shared" / "broken.py").write_text("def (\n")
-    refused("reproduce --papers tables", "broken.py", "not Python")
+    fails("reproduce --papers tables", "broken.py", "not Python")
 
 
-def test_a_result_without_its_parts_is_refused(refused, papers):
+def test_a_result_without_its_parts_fails(fails, papers):
     papers(entry="def run(out): return {{'title': 'T', 'rows': []}}\n")
-    refused("reproduce my-table --papers tables", "my_table.py", "finding, columns")
+    fails("reproduce my-table --papers tables", "my_table.py", "finding, columns")
 
 
-def test_a_folder_that_python_cannot_import_is_refused(refused, papers):
+def test_a_folder_that_python_cannot_import_fails(fails, papers):
     papers("my-papers", entry="def run(out): ...\n")
-    refused("reproduce my-table --papers my-papers", "my-papers.a_paper.my_table", "rename")
+    fails("reproduce my-table --papers my-papers", "my-papers.a_paper.my_table", "rename")
 
 
 @pytest.mark.parametrize("path", [None, ["/elsewhere/tables"]])
-def test_a_name_that_is_taken_is_refused(refused, papers, monkeypatch, path):
+def test_a_name_that_is_taken_fails(fails, papers, monkeypatch, path):
     papers()
     other = ModuleType("tables")
     other.__file__ = "/elsewhere/tables.py"
     if path:
         other.__path__ = path
     monkeypatch.setitem(sys.modules, "tables", other)
-    refused("reproduce my-table --papers tables", "/elsewhere/tables.py", "rename the folder")
+    fails("reproduce my-table --papers tables", "/elsewhere/tables.py", "rename the folder")

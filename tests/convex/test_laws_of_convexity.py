@@ -189,7 +189,7 @@ def test_cosines_solve_the_laplacian() -> None:
         torch.testing.assert_close(operator.A_adjoint(operator.A(z)), r - mean)
 
 
-def test_bad_functions_and_operators_are_refused() -> None:
+def test_bad_functions_and_operators_raise() -> None:
     for make, words in (
         (lambda: convex.TV(0.0), "alpha"),
         (lambda: convex.L1(-1.0), "alpha"),

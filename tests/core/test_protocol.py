@@ -78,7 +78,7 @@ def test_chains_are_flat_and_need_lifts() -> None:
         chain()
 
 
-def test_projecting_out_of_order_is_refused() -> None:
+def test_projecting_out_of_order_raises() -> None:
     task, _ = build("mlp")
     lifted = chain(SoftMask(), Expand(where="*weight")).lift(task)
     with pytest.raises(OrderError, match="reverse order"):

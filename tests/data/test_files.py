@@ -143,7 +143,7 @@ def test_damaged_files_say_so_in_one_line(mnist, file, content):
     assert "\n" not in str(caught.value)
 
 
-def test_truncated_cifar_records_are_refused(cifar):
+def test_truncated_cifar_records_raise(cifar):
     folder, records = cifar
     (folder / "cifar10" / "test_batch.bin").write_bytes(records[10:].tobytes()[:-1])
     with pytest.raises(data.LoadError, match=r"6145 bytes are not records of 3073"):

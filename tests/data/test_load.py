@@ -120,7 +120,7 @@ def test_files_that_are_no_arrays(tmp_path, content):
         data.load(str(path))
 
 
-def test_an_archive_that_unfolds_to_far_more_than_it_is_is_refused(tmp_path, monkeypatch):
+def test_an_archive_that_unfolds_to_far_more_than_it_is_raises(tmp_path, monkeypatch):
     """Nothing of it is unfolded."""
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, x=np.zeros((2**23, 1), np.float32), y=np.zeros(2**23, np.int8))

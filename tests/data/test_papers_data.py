@@ -28,7 +28,7 @@ def test_cifar100_has_fine_labels(folder):
     assert len(load("cifar100", folder).valid[0]) == 4
 
 
-def test_torn_files_are_refused(folder):
+def test_torn_files_raise(folder):
     file = folder / "cifar100" / "train.bin"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(LoadError, match="records of 3074"):

@@ -1,4 +1,4 @@
-"""Tables and folders of pictures: what is in them is what is trained on, or it is refused in one line."""
+"""Tables and folders of pictures: what is in them is what is trained on, or it raises one line."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_whole_numbers_count_as_classes_in_their_order(tmp_path):
         (["a,b", *[f"word{i},{i % 2}" for i in range(200)]], "200 different words"),
     ],
 )
-def test_bad_tables_are_refused(tmp_path, rows, words):
+def test_bad_tables_raise(tmp_path, rows, words):
     with pytest.raises(data.LoadError, match=words):
         data.load(table(tmp_path, *rows))
 
@@ -85,7 +85,7 @@ def test_parts_of_pictures_and_colors(tmp_path):
     assert [len(x) for x, _ in (parts.train, parts.valid, parts.test)] == [8, 8, 8]
 
 
-def test_bad_pictures_are_refused(tmp_path):
+def test_bad_pictures_raise(tmp_path):
     for name in ("a", "b"):
         for i in range(4):
             picture(tmp_path / name / f"{i}.png", 10 * i)

@@ -155,7 +155,7 @@ def test_expanded_tensors_are_measured():
     assert measure(Expanded(), torch.ones(2, 1), repeats=1).file_bytes > 0
 
 
-def test_no_repeats_is_refused():
+def test_no_repeats_raises():
     with pytest.raises(ValueError, match="at least one repeat"):
         measure(nn.Identity(), torch.ones(1), repeats=0)
 

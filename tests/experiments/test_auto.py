@@ -70,7 +70,7 @@ def test_the_budget_is_kept_and_spent(result: tl.AutoResult) -> None:
     assert result.spent == pytest.approx(sum(row.cost for row in result.rows))
 
 
-def test_who_fails_or_is_refused_is_dropped_with_the_reason(result: tl.AutoResult) -> None:
+def test_who_fails_or_raises_is_dropped_with_the_reason(result: tl.AutoResult) -> None:
     assert result.dropped["broken"] == "KeyError: 'what is this'"
     assert "matches nothing" in result.dropped["refused"]
     assert set(result.dropped) == {"broken", "refused"}

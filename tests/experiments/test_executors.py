@@ -104,7 +104,7 @@ def test_lost_jobs_are_submitted_again_but_not_for_ever(monkeypatch: pytest.Monk
         run_all(abs, [-1], Losing(100))
 
 
-def test_what_is_no_executor_is_refused() -> None:
+def test_what_is_no_executor_raises() -> None:
     for wrong in (0, True, "threads", object()):
         with pytest.raises(TorchliftError, match="executor is 'processes', a number, or has submit"):
             run_all(abs, [-1], wrong)

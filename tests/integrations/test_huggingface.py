@@ -101,21 +101,21 @@ def test_pruned_weights_stay_pruned(tmp_path):
     assert (kept[:, 1::2] != 0).all()
 
 
-def test_without_its_optimizer_options_a_lift_refuses(tmp_path):
+def test_without_its_optimizer_options_a_lift_raises(tmp_path):
     args = TrainingArguments(str(tmp_path), max_steps=1, report_to=[], disable_tqdm=True, use_cpu=True)
     trainer = Trainer(LiftedModel(gpt2(), mask()), args, train_dataset=texts(), callbacks=[LiftCallback()])
     with pytest.raises(tl.TorchliftError, match=r"lifted\.optimizer"):
         trainer.train()
 
 
-def test_the_callback_alone_refuses(tmp_path):
+def test_the_callback_alone_raises(tmp_path):
     args = TrainingArguments(str(tmp_path), max_steps=1, report_to=[], disable_tqdm=True, use_cpu=True)
     trainer = Trainer(gpt2(), args, train_dataset=texts(), callbacks=[LiftCallback()])
     with pytest.raises(tl.TorchliftError, match="LiftedModel"):
         trainer.train()
 
 
-def test_a_lift_that_learns_refuses():
+def test_a_lift_that_learns_raises():
     with pytest.raises(tl.TorchliftError, match=r"tl\.fit"):
         LiftedModel(gpt2(), tl.lifts.Lifter("transformer.h.0.mlp", width=8, features=16))
 

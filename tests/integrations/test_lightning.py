@@ -122,7 +122,7 @@ def test_pruned_stays_pruned(tmp_path):
         (Module, lambda: Lifting("soft-mask"), "takes a lift"),
     ],
 )
-def test_what_cannot_be_done_is_refused(module, lifting, words, tmp_path):
+def test_what_cannot_be_done_raises(module, lifting, words, tmp_path):
     with pytest.raises(tl.TorchliftError, match=words):
         pl.Trainer(callbacks=[lifting()], logger=False, max_epochs=1, accelerator="cpu").fit(
             module(), DataLoader(TensorDataset(*blobs()), batch_size=16)

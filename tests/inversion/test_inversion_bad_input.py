@@ -1,4 +1,4 @@
-"""What cannot be inverted is refused in one line that names it."""
+"""What cannot be inverted raises one line that names it."""
 
 import math
 
@@ -106,7 +106,7 @@ def hooked() -> nn.Module:
         ("reg is None", nn.Sequential(MonotoneResidual(6, 3)), Y, {"reg": None, "noise": 0.1}),
     ],
 )
-def test_refused(words: str, net: object, y: object, options: dict[str, object]) -> None:
+def test_bad_input_raises_one_line(words: str, net: object, y: object, options: dict[str, object]) -> None:
     with pytest.raises(tl.TorchliftError, match=words) as caught:
         tl.invert(net, y, **{"reg": L2, "progress": False} | options)
     assert "\n" not in str(caught.value)

@@ -85,7 +85,7 @@ def test_sums_between_activations_are_one_affine_map() -> None:
     assert actual.gap < 1e-6
 
 
-def test_dropout_in_training_is_refused_by_name() -> None:
+def test_dropout_in_training_raises_by_name() -> None:
     model = Functions().double()
     with pytest.raises(tl.TorchliftError, match=r"'dropout' .Dropout. is in training mode"):
         tl.invert(model, torch.zeros(1, 60, dtype=F64), reg=tl.convex.L2(1.0), shape=(1, 8, 8))

@@ -156,7 +156,7 @@ def test_initial_scale():
         (lambda: models.BlockNet(1, init="he"), 'use "torch", "xavier" or "kaiming"'),
     ],
 )
-def test_refusals(build, message):
+def test_bad_arguments_raise(build, message):
     with pytest.raises(ValueError, match=message):
         build()
 

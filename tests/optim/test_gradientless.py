@@ -73,7 +73,7 @@ def test_two_line_searches_fail_in_a_valley():
     assert line_searches(bowl, GRID, start=(20, 20)).value == 0
 
 
-def test_what_cannot_be_searched_is_refused():
+def test_what_cannot_be_searched_raises():
     with pytest.raises(ValueError, match="a grid needs axes with values"):
         gld(bowl, [[], [1.0]])
     with pytest.raises(ValueError, match="at least 1 trial"):

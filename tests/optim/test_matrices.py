@@ -66,7 +66,7 @@ def test_frames_of_many_shapes_are_the_published_iteration(condition: float) -> 
 
 @BOTH
 def test_blocks_are_matrices_of_their_own(kind) -> None:
-    """A weight in three blocks moves as its blocks would as weights; what cannot be cut so is refused."""
+    """A weight in three blocks moves as its blocks would as weights; what cannot be cut so raises."""
     torch.manual_seed(0)
     whole = nn.Parameter(torch.randn(6, 5, dtype=torch.float64))
     apart = [nn.Parameter(block.clone()) for block in whole.detach().chunk(3)]
@@ -262,6 +262,6 @@ def test_they_have_names_and_their_work_is_on_the_bill() -> None:
     "options", [{"lr": -1.0}, {"eps": 0.0}, {"betas": (1.0, 0.9)}, {"weight_decay": -1.0}]
 )
 @BOTH
-def test_what_cannot_work_is_refused(kind, options) -> None:
+def test_what_cannot_work_raises(kind, options) -> None:
     with pytest.raises(ValueError, match=kind.__name__):
         kind([nn.Parameter(torch.zeros(2, 2))], **options)

@@ -83,7 +83,7 @@ def test_adam_eps_grows_epsilon_as_the_corollary_says():
         assert apart(params, twins) < 1e-12
 
 
-def test_adam_eps_refuses_a_falling_epsilon():
+def test_adam_eps_rejects_a_falling_epsilon():
     with pytest.raises(ValueError, match="would let ε fall"):
         AdamEps(start(), power=-0.5)
 

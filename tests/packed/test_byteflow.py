@@ -39,6 +39,6 @@ def test_numbers_of_either_sign():
         (b"\x01" * 63 + b"\x0a", 9, "at most 9"),
     ],
 )
-def test_numbers_that_cannot_be_are_refused(data, most, what):
+def test_numbers_that_cannot_be_raise(data, most, what):
     with pytest.raises(PackedError, match=what):
         ByteSource(data).numbers(64, most)

@@ -1,4 +1,4 @@
-"""Files that want to hurt: refused in one line, running nothing, when loaded and when first called."""
+"""Files that want to hurt: an error of one line, running nothing, when loaded and when first called."""
 
 import io
 import os
@@ -63,7 +63,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_hostile_headers_are_refused_in_one_line(case, tmp_path):
+def test_hostile_headers_raise_one_line(case, tmp_path):
     path = tmp_path / "h.tl"
     path.write_bytes(rewritten(packed(tiny())[0], HOSTILE[case]))
     with pytest.raises(PackedError) as caught:
@@ -138,7 +138,7 @@ def test_the_first_call_is_within_the_limit(case):
 
 
 def test_a_call_that_fails_is_not_the_first():
-    """Upsampling refuses matrices; maps that come then are tried all the same."""
+    """Upsampling takes no matrices; maps that come then are tried all the same."""
     model = opened(assembled(tree(("Upsample", {"scale_factor": 4000})), []))
     with pytest.raises(NotImplementedError):
         model(torch.zeros(2, 4))
@@ -197,7 +197,7 @@ def test_a_small_file_cannot_ask_for_much_memory(tmp_path):
         opened(text)
 
 
-def test_every_truncation_and_every_flipped_byte_is_refused():
+def test_every_truncation_and_every_flipped_byte_raises():
     data = packed(tiny())[0]
     for end in range(0, len(data), 7):
         with pytest.raises(PackedError):
@@ -223,7 +223,7 @@ def test_other_files_devices_and_versions_are_told_apart(tmp_path):
         load(tmp_path / "pipe.tl")
 
 
-def test_bytes_between_and_after_the_parts_are_refused():
+def test_bytes_between_and_after_the_parts_raise():
     data = packed(tiny())[0]
     body = data[:-SIZE] + b"more"
     with pytest.raises(PackedError, match="after the last stream"):

@@ -232,7 +232,7 @@ def hooked() -> nn.Module:
     return model
 
 
-def test_hooks_are_refused_unless_an_instance_has_them(tmp_path):
+def test_hooks_raise_unless_an_instance_has_them(tmp_path):
     model, x = hooked(), torch.randn(2, 3)
     with pytest.raises(TorchliftError, match=r"forward hook.*into=") as caught:
         save(model, tmp_path / "m.tl")

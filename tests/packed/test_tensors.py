@@ -159,7 +159,7 @@ def test_every_tensor_is_paid_for_before_it_is_made():
     read(written, Budget(9 * 10**6))
 
 
-def test_code_with_too_few_lanes_is_refused():
+def test_code_with_too_few_lanes_raises():
     """A byte of code may not stand for hours of decoding."""
     written = tensors.write_items([Item((torch.rand(200_000) < 1e-4).float())])
     with pytest.raises(PackedError, match="too long"):

@@ -11,7 +11,7 @@ from torchlift.report.tables import bars_view, cards_view, heatmap_view, keyvalu
 nan = math.nan
 
 
-def test_mismatched_data_is_refused_in_one_line():
+def test_mismatched_data_raises_one_line():
     with pytest.raises(ValueError, match="Line 'a': x, y and the band"):
         report.Line("a", [1.0], [1.0, 2.0])
     with pytest.raises(ValueError, match="Line 'a'"):

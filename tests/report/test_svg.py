@@ -60,7 +60,7 @@ def test_ticks_people_would_choose():
     assert tick_values(ChartAxis(1, 50, log=True)) == [1, 2, 5, 10, 20, 50]
 
 
-def test_axis_places_and_refuses():
+def test_an_axis_has_positions_for_values_it_can_show():
     assert ChartAxis(0, 4).at(1) == 0.25
     assert ChartAxis(1, 100, log=True).at(10) == pytest.approx(0.5)
     assert math.isnan(ChartAxis(1, 100, log=True).at(0))

@@ -130,7 +130,7 @@ def test_a_tree_deeper_than_the_stack_is_one_clear_line(tmp_path: Path) -> None:
         load(tmp_path / "x")
 
 
-def test_another_programs_file_is_refused(tmp_path: Path) -> None:
+def test_another_programs_file_raises(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     save_file({"a": torch.ones(2)}, tmp_path / "x")
@@ -138,7 +138,7 @@ def test_another_programs_file_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "x")
 
 
-def test_what_cannot_be_stored_is_refused_before_writing(tmp_path: Path) -> None:
+def test_what_cannot_be_stored_raises_before_writing(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot hold"):
         save(tmp_path / "x", {"a": object()})
     assert not list(tmp_path.iterdir())

@@ -134,7 +134,7 @@ def test_a_finished_run_replays(tmp_path: Path) -> None:
     assert again.cost == first.cost == 4.0
 
 
-def test_a_used_folder_is_refused_unless_told_how(tmp_path: Path) -> None:
+def test_a_used_folder_raises_unless_told_how(tmp_path: Path) -> None:
     run(tmp_path, epochs=1)
     with pytest.raises(CheckpointError, match=r"resume=True.*overwrite=True"):
         run(tmp_path, epochs=1)
@@ -145,7 +145,7 @@ def test_a_used_folder_is_refused_unless_told_how(tmp_path: Path) -> None:
         run(tmp_path, epochs=3, resume=True)
 
 
-def test_another_model_recipe_or_version_is_refused(tmp_path: Path) -> None:
+def test_another_model_recipe_or_version_raises(tmp_path: Path) -> None:
     run(tmp_path, epochs=1)
     with pytest.raises(CheckpointError, match="model"):
         tl.fit(nn.Linear(4, 2), data(), data(), out=tmp_path, resume=True, epochs=1, batch_size=16)

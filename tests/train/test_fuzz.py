@@ -38,7 +38,7 @@ def edited(content: bytes, edits: list[tuple[float, bytes, int]]) -> bytes:
 
 
 def loaded(path: Path, content: bytes) -> Any:
-    """What the bytes load as; None where they are refused in one line."""
+    """What the bytes load as; None where they raise one line."""
     path.write_bytes(content)
     try:
         return load(path)
@@ -50,7 +50,7 @@ def loaded(path: Path, content: bytes) -> Any:
 
 @given(EDITS)
 @many
-def test_an_edited_checkpoint_is_itself_or_refused(
+def test_an_edited_checkpoint_is_itself_or_raises(
     tmp_path: Path, edits: list[tuple[float, bytes, int]]
 ) -> None:
     save(tmp_path / "x", TREE)
@@ -73,7 +73,7 @@ JSON = st.recursive(
 @given(JSON)
 @example({"dict": [[{"list": []}, 1]]})
 @many
-def test_a_resealed_tree_is_read_or_refused(tmp_path: Path, tree: object) -> None:
+def test_a_resealed_tree_is_read_or_raises(tmp_path: Path, tree: object) -> None:
     tensors, text = {"a": torch.ones(2)}, json.dumps(tree)
     meta = {"format": FORMAT, "tree": text, "digest": checkpoint_digest(text, tensors)}
     loaded(tmp_path / "x", safetensors.torch.save(tensors, meta))
@@ -86,7 +86,7 @@ RECORD = to_toml(
 
 @given(EDITS)
 @many
-def test_an_edited_record_is_read_or_refused(tmp_path: Path, edits: list[tuple[float, bytes, int]]) -> None:
+def test_an_edited_record_is_read_or_raises(tmp_path: Path, edits: list[tuple[float, bytes, int]]) -> None:
     record_is_safe(tmp_path, edited(RECORD, edits))
 
 
@@ -121,7 +121,7 @@ GUIDED = sorted((Path(__file__).parents[1] / "corpus").iterdir())
 
 
 @pytest.mark.parametrize("folder", GUIDED, ids=lambda folder: folder.name)
-def test_what_guided_fuzzing_kept_is_read_or_refused(folder: Path) -> None:
+def test_what_guided_fuzzing_kept_is_read_or_raises(folder: Path) -> None:
     """``benchmarks/guided_fuzz.py`` found these by the code they reach: an error that is not ours raises."""
     from fuzz_targets import TARGETS
 

@@ -1,4 +1,4 @@
-"""Optimizer options reach what they name, in every recipe, or are refused before anything is trained."""
+"""Optimizer options reach what they name, in every recipe, or raise before anything is trained."""
 
 import functools
 import logging
@@ -85,7 +85,7 @@ def test_a_glob_that_names_them_reaches_the_logits(name):
     assert {decays[0.25] for decays in seen} == {18}
 
 
-def test_an_option_that_the_optimizer_does_not_have_is_refused_before_training():
+def test_an_option_that_the_optimizer_does_not_have_raises_before_training():
     """torch would keep it in the group and never read it."""
     x = torch.randn(8, 6)
     for optimizer, options, others in (
@@ -108,7 +108,7 @@ def test_an_option_for_a_lifts_coordinates_is_one_of_their_optimizer():
 
 
 @pytest.mark.parametrize("name", MASKED)
-def test_a_glob_that_nothing_has_is_refused_before_training(name):
+def test_a_glob_that_nothing_has_raises_before_training(name):
     with pytest.raises(SelectionError, match="'\\*logits' matches nothing"):
         run(MASKED[name], {"*logits": {"lr_factor": 2.0}, "*": {}})
     assert not OPTIONS
@@ -118,7 +118,7 @@ def test_a_glob_that_nothing_has_is_refused_before_training(name):
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "a function"])
-def test_every_recipe_refuses_a_glob_that_nothing_has(name):
+def test_every_recipe_rejects_a_glob_that_nothing_has(name):
     settings = {"epochs": 2, "batch_size": 32, "progress": False}
     with pytest.raises(SelectionError, match="'nothing' matches nothing"):
         tl.fit(model(), data(1), recipe=RECIPES[name], groups={"nothing": {}, "*": {}}, **settings)

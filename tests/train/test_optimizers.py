@@ -112,6 +112,6 @@ def test_nodes_name_optimizers_and_constrain_after_every_step_and_it_resumes(tmp
         (torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1), "takes a factory"),
     ],
 )
-def test_what_is_no_factory_is_refused_in_a_line(optimizer, what: str) -> None:
+def test_what_is_no_factory_raises_one_line(optimizer, what: str) -> None:
     with pytest.raises(TorchliftError, match=what):
         tl.fit(net(), data(), optimizer=optimizer, epochs=1, progress=False)

@@ -50,7 +50,7 @@ def test_training_itself_is_the_same_and_the_mean_is_nearer_to_the_optimum() -> 
     assert away["mean"] < 0.5 * away["plain"]
 
 
-def test_biases_are_averaged_and_running_statistics_refused() -> None:
+def test_biases_are_averaged_and_running_statistics_raise() -> None:
     assert set(Average().lift(Task(nn.Linear(3, 2), "mse")).nodes) == {"model/weight", "model/bias"}
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     assert "running statistics of '1'" in str(Average().accepts(Task(net, "mse")))

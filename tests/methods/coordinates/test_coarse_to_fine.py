@@ -84,7 +84,7 @@ def test_one_optimizer_runs_over_all_sizes() -> None:
     assert max(counts) == 32
 
 
-def test_a_flattened_map_is_refused_before_training() -> None:
+def test_a_flattened_map_raises_before_training() -> None:
     net = tl.Task(nn.Sequential(nn.Flatten(), nn.Linear(64, 2)))
 
     class Data:

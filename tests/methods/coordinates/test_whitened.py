@@ -51,7 +51,7 @@ def test_only_the_first_layer_is_drawn_anew_and_the_projection_is_exact() -> Non
     assert type(plain.model[0]) is nn.Conv2d
 
 
-def test_a_glob_picks_other_layers_and_a_perceptron_is_refused() -> None:
+def test_a_glob_picks_other_layers_and_a_perceptron_raises() -> None:
     _, _, problem, _ = lifted("*2.weight")
     assert [name.replace("/", ".") for name in problem.nodes] == ["model.2.weight"]
     x = torch.randn(8, 4)

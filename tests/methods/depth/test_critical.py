@@ -115,7 +115,7 @@ def test_every_input_lands_inside_its_piece(low: float, length: float, piece: tu
         assert piece[0] < float(scale * z + shift) < piece[1]
 
 
-def test_too_narrow_a_layer_is_refused() -> None:
+def test_too_narrow_a_layer_raises() -> None:
     task, x = network(nn.ReLU())
     with pytest.raises(TorchliftError, match=r"at least min\(6, 8\) = 6"):
         CriticalLayer("2", x, width=5).lift(task)
@@ -247,7 +247,7 @@ def test_without_data_it_says_what_it_needs() -> None:
         (nn.Linear(4, 4), {"residual": True, "width": 9}, "as wide as its input"),
     ],
 )
-def test_what_cannot_be_lifted_is_refused(layer: nn.Module, options: dict[str, object], reason: str) -> None:
+def test_what_cannot_be_lifted_raises(layer: nn.Module, options: dict[str, object], reason: str) -> None:
     with pytest.raises(SelectionError, match=reason):
         CriticalLayer("0", torch.zeros(2, 4), **options).lift(Task(nn.Sequential(layer, nn.ReLU()), "mse"))
 
@@ -275,7 +275,7 @@ def test_any_network_any_seed(seed: int, a: int, b: int, c: int) -> None:
     assert analyze.is_lifted(lift.lift(task), task, x)
 
 
-def test_layers_read_past_their_call_are_refused() -> None:
+def test_layers_read_past_their_call_raise() -> None:
     model = nn.Sequential(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), nn.ReLU())
     with pytest.raises(SelectionError, match="without calling it"):
         CriticalLayer("0.linear1", torch.randn(2, 3, 4)).lift(Task(model, "mse"))

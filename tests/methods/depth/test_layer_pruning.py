@@ -96,7 +96,7 @@ def test_out_of_reach_is_said_with_the_reasons() -> None:
         ({"finetune": 1.0}, r"\[0, 1\)"),
     ],
 )
-def test_wrong_settings_are_refused(settings: dict[str, object], reason: str) -> None:
+def test_wrong_settings_raise(settings: dict[str, object], reason: str) -> None:
     with pytest.raises(TorchliftError, match=reason):
         LayerPruning(**settings)
 

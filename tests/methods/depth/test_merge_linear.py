@@ -189,7 +189,7 @@ def test_what_cannot_be_merged_is_said() -> None:
     assert layers(grown.model) == 1
 
 
-def test_padding_between_convolutions_is_refused() -> None:
+def test_padding_between_convolutions_raises() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1))
     done = merging(model, torch.randn(4, 3, 8, 8), threshold=0.0, grow=True)
     assert "border" in done.kept["0"]

@@ -1,4 +1,4 @@
-"""Whatever the method: data that cannot be trained on are refused in one line, odd containers are read."""
+"""Whatever the method: data that cannot be trained on raise one line, odd containers are read."""
 
 import pytest
 import torch

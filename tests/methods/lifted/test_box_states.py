@@ -110,7 +110,7 @@ def test_badly_scaled_simplex_least_squares_meet_their_conditions(method: str) -
     assert ((slope - level) / size).min() > -ATOL
 
 
-def test_the_algorithms_refuse_what_they_cannot_do() -> None:
+def test_the_algorithms_reject_what_they_cannot_do() -> None:
     h, g = torch.eye(3, dtype=torch.float64), randn(2, 3)
     bounds = Bounds(torch.zeros(3).double(), torch.ones(3).double(), total=1.0)
     with pytest.raises(ValueError, match="no algorithm 'newton'"):

@@ -157,7 +157,7 @@ def test_joint_states_of_every_activation(name: str, loss: str) -> None:
         close(a, b)
 
 
-def test_joint_states_of_convolutions_and_their_refusals() -> None:
+def test_joint_states_of_convolutions_and_their_errors() -> None:
     model = nn.Sequential(
         nn.Conv2d(1, 2, 3),
         nn.ReLU(),

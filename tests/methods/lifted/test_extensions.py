@@ -142,7 +142,7 @@ def test_lifted_init_is_a_recipe_whose_cost_counts() -> None:
     assert first["train_loss"] < results["plain"].history[0]["train_loss"]
 
 
-def test_lifted_init_refuses_what_it_cannot_read() -> None:
+def test_lifted_init_rejects_what_it_cannot_read() -> None:
     x, y = randn(20, 4).float(), torch.arange(20) % 3
     with pytest.raises(SelectionError, match="GELU"):
         tl.fit(

@@ -1,4 +1,4 @@
-"""Every method of lifted training is a lift: lift, fit, project; refused in one line, first in a chain."""
+"""Every method of lifted training is a lift: lift, fit, project; errors of one line, first in a chain."""
 
 import copy
 import itertools
@@ -78,7 +78,7 @@ def test_a_lift_is_a_recipe(name: str) -> None:
     assert any(key.startswith("energy ") for key in result.history[-1])
 
 
-def test_blocks_are_refused_further_coordinates_and_states_go_first() -> None:
+def test_blocks_reject_further_coordinates_and_states_go_first() -> None:
     problem, batch = task("bcd")
     with pytest.raises(tl.TorchliftError, match="solves for in blocks"):
         tl.chain(lifted.BCD(), tl.lifts.SoftMask()).lift(problem, Steps(batch))

@@ -147,7 +147,7 @@ def test_shards_are_for_those_who_know_what_to_do_with_them() -> None:
         ({"update": "linearized", "penalty": "quadratic"}, "line search"),
     ],
 )
-def test_what_chunks_cannot_have_is_refused(options: dict[str, Any], what: str) -> None:
+def test_what_chunks_cannot_have_raises(options: dict[str, Any], what: str) -> None:
     with pytest.raises(TorchliftError, match=f"with chunk, cannot have .*{what}"):
         lifted.train(net(), task(), method="bcd", chunk=10, progress=False, **options)
 
@@ -240,7 +240,7 @@ def test_the_runs_batches_are_the_batches() -> None:
         tl.fit(net(), task(), recipe=recipe, progress=False)
 
 
-def test_pruned_weights_and_other_losses_are_refused() -> None:
+def test_pruned_weights_and_other_losses_raise() -> None:
     model = net()
     model[0].weight.data[:, :2] = 0.0
     with pytest.raises(TorchliftError, match=r"fill the zeros of 0\.weight"):

@@ -47,7 +47,7 @@ def test_class_scores_are_least_energies_against_cvxpy() -> None:
             assert -float(scores[row, label]) == pytest.approx(problem.value, abs=1e-6)
 
 
-def test_refusals() -> None:
+def test_unknown_rules_and_convolutions_raise() -> None:
     with pytest.raises(ValueError, match="no rule 'both'"):
         lifted.predict(net(4, 3), inputs(), "both")  # type: ignore[arg-type]
     conv = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)).double()

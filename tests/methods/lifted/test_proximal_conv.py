@@ -47,7 +47,7 @@ def test_lifted_steps_lower_the_denoising_error() -> None:
     assert float(parts[:-1].sum()) == pytest.approx(0.0, abs=1e-6)  # the forward pass has no penalty
 
 
-def test_an_even_kernel_is_refused() -> None:
+def test_an_even_kernel_raises() -> None:
     with pytest.raises(ValueError, match="odd"):
         tl.lifted.ProximalConvNet(kernel=4)
 
@@ -97,6 +97,6 @@ def test_unrolled_networks_train_by_lifted_steps(operator: str) -> None:
     assert float((net(y) - x).detach().square().sum()) < before
 
 
-def test_unrolled_refuses_an_even_kernel() -> None:
+def test_unrolled_rejects_an_even_kernel() -> None:
     with pytest.raises(ValueError, match="odd"):
         tl.lifted.UnrolledNet(tl.convex.operators.Identity(), kernel=4)

@@ -1,4 +1,4 @@
-"""What is trained is the model that was given: read whole and compared with it, or refused."""
+"""What is trained is the model that was given: read whole and compared with it, or an error."""
 
 import itertools
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def tied() -> nn.Module:
     return model
 
 
-REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
+UNREADABLE: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "own forward": (
         lambda: Doubled(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)),
         "operation .mul. has no block",
@@ -85,9 +85,9 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", UNREADABLE)
 def test_another_network_is_never_trained(name: str) -> None:
-    make, reason = REFUSED[name]
+    make, reason = UNREADABLE[name]
     model = make() if name == "half" else make().double()
     before = [p.clone() for p in model.parameters()]
     with pytest.raises(ReadError, match=reason):
@@ -124,7 +124,7 @@ def test_whole_numbers_for_one_output_are_values(loss: str) -> None:
     assert (torch.sigmoid(out) if loss == "bce" else out).mean() < 0.2
 
 
-def test_targets_that_the_loss_cannot_mean_are_refused() -> None:
+def test_targets_that_the_loss_cannot_mean_raise() -> None:
     one, three = nn.Linear(4, 1).double(), nn.Linear(4, 3).double()
     x = data(8)[0]
     with pytest.raises(DataError, match="cross-entropy over one output"):
@@ -163,7 +163,7 @@ def test_bad_data_are_one_line(name: str, method: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_generator_that_is_used_up_is_refused() -> None:
+def test_a_generator_that_is_used_up_raises() -> None:
     model, once = nn.Sequential(nn.Linear(4, 3)).double(), (pair for pair in [data(), data()])
     train(model, once, method="bcd")
     with pytest.raises(DataError, match="used up after one pass"):
@@ -243,7 +243,7 @@ def test_prelu_slopes_are_used_and_learned(channels: int) -> None:
     assert all(b <= a * 1.001 for a, b in itertools.pairwise(objectives))
 
 
-def test_prelu_in_images_and_its_refusals() -> None:
+def test_prelu_in_images_and_its_errors() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.PReLU(4), nn.Flatten(), nn.Linear(64, 2)).double()
     model[1].weight.data = torch.tensor([0.1, 0.3, 0.5, 0.9], dtype=torch.float64)
@@ -301,7 +301,7 @@ def test_frozen_maxima_are_linear_with_an_adjoint_and_a_norm() -> None:
         assert float(torch.linalg.matrix_norm(jacobian, 2)) <= layer.norm_of(states[0])
 
 
-def test_grouped_convolutions_are_refused_by_exact_blocks_alone() -> None:
+def test_grouped_convolutions_raise_in_exact_blocks_alone() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(2, 4, 3, groups=2), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(16, 2)

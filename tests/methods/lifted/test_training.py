@@ -1,4 +1,4 @@
-"""Training ordinary modules: monotone blocks, every method, weights written back, clear refusals."""
+"""Training ordinary modules: monotone blocks, every method, weights written back, clear errors."""
 
 import copy
 from itertools import pairwise

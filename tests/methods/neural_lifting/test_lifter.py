@@ -160,7 +160,7 @@ def test_fading_lifters_bend_at_first_and_merge_exactly_at_the_end(case):
     assert gaps[2] < 1e-12
 
 
-def test_linear_lifters_refuse_what_they_cannot_merge_into():
+def test_linear_lifters_reject_what_they_cannot_merge_into():
     def lift(module):
         return Lifter("0", kind="linear").lift(Task(nn.Sequential(module, nn.ReLU())))
 
@@ -174,7 +174,7 @@ def test_linear_lifters_refuse_what_they_cannot_merge_into():
         Lifter("0", kind="linear").lift(Task(tied))
 
 
-def test_a_block_refuses_signed_inputs():
+def test_a_block_rejects_signed_inputs():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     with pytest.raises(TorchliftError, match="activation='none'"):
         Lifter("0", kind="block").lift(Task(model))
@@ -222,7 +222,7 @@ def test_tuple_outputs_need_an_index():
     assert [type(m) for m in small.modules()] == [type(m) for m in task.modules()]
 
 
-def test_modules_whose_parent_never_calls_them_are_refused():
+def test_modules_whose_parent_never_calls_them_raise():
     layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
     attention = nn.Sequential(nn.MultiheadAttention(8, 2))
     with pytest.raises(SelectionError, match="MultiheadAttention never calls"):

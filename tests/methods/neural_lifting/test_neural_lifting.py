@@ -169,7 +169,7 @@ def test_resumes_to_the_same_weights(tmp_path):
     assert again.history == whole.history
 
 
-def test_a_wrong_number_of_phases_is_refused():
+def test_a_wrong_number_of_phases_raises():
     with pytest.raises(TorchliftError, match="one value per phase"):
         NeuralLifting("trunk", lrs=(0.1, 0.2))
     with pytest.raises(TorchliftError, match="cycle"):

@@ -90,7 +90,7 @@ def test_units_have_precisions_of_their_own_and_the_file_keeps_them(tmp_path):
     assert torch.equal(again(batch()[0]), result.model(batch()[0]))
 
 
-def test_what_has_no_range_or_no_data_is_refused():
+def test_what_has_no_range_or_no_data_raises():
     with pytest.raises(TorchliftError, match="is not a ReLU, ReLU6, sigmoid or tanh"):
         ActivationPrecision().lift(Task(nn.Sequential(nn.Linear(4, 3), nn.GELU())))
     with pytest.raises(NeedsFitError, match="reads the shapes of activations from data"):

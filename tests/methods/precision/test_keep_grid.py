@@ -114,7 +114,7 @@ def test_any_scale_is_held_to_the_bit(scale, seed, dtype):
     assert torch.equal(OnGrid(model.weight, actual.precision, actual.step).project(), model.weight)
 
 
-def test_weights_without_a_grid_are_refused():
+def test_weights_without_a_grid_raise():
     with pytest.raises(TorchliftError, match=r"has a grid \(tl.stored\): quantize first \(recipes.Smol"):
         KeepGrid().lift(task())
 

@@ -1,4 +1,4 @@
-"""SMOL as a recipe: targets asked and got, optimizers, chains that keep zeros, resuming, refusals."""
+"""SMOL as a recipe: targets and what is achieved, optimizers, chains that keep zeros, resuming, errors."""
 
 import warnings
 from functools import partial

@@ -71,7 +71,7 @@ def test_moving_zeros_move():
     assert not torch.equal(a, b)
 
 
-def test_refusals():
+def test_bad_settings_raise():
     with pytest.raises(TorchliftError, match="'held' or 'moving'"):
         Smol(bits=2, zeros="free")
     with pytest.raises(TorchliftError, match="moves single zeros"):

@@ -1,4 +1,4 @@
-"""Layers that read averages of a map: the nearest such network, then trained; refused without a map."""
+"""Layers that read averages of a map: the nearest such network, then trained; an error without a map."""
 
 import copy
 from collections.abc import Callable
@@ -166,7 +166,7 @@ def test_a_map_is_found_whatever_flattens_it(flatten):
         (Twice(), Pooled(), "shares its weight"),
     ],
 )
-def test_what_cannot_be_pooled_is_refused_with_the_reason(model, recipe, words):
+def test_what_cannot_be_pooled_raises_with_the_reason(model, recipe, words):
     with pytest.raises(TorchliftError, match=words):
         run(model, recipe)
 

@@ -76,7 +76,7 @@ def test_a_target_in_bytes_is_met(data):
     assert result.history[-1]["bytes"] <= result.history[-1]["bytes_target"] == whole - 1000
 
 
-def test_what_folding_cannot_reach_is_refused_before_training(data):
+def test_what_folding_cannot_reach_raises_before_training(data):
     recipe = SoftSharing(parameters=OTHERS + 100)
     with pytest.raises(TorchliftError, match=r"out of reach: .* leaves 247"):
         fit(recipe, data)
@@ -86,7 +86,7 @@ def test_what_folding_cannot_reach_is_refused_before_training(data):
 
 
 @pytest.mark.parametrize("options", [{"parameters": 5, "bytes": 5}, {"finetune": 1.0}, {"k": 0}])
-def test_settings_without_sense_are_refused(options):
+def test_settings_without_sense_raise(options):
     with pytest.raises(TorchliftError):
         SoftSharing(**options)
 

@@ -263,7 +263,7 @@ def test_what_cannot_be_grouped_is_said(lift, words):
 
 
 @pytest.mark.parametrize("options", [{"k": 0}, {"fold": 1.5}, {"store": "files"}, {"groups": "stages"}])
-def test_settings_without_sense_are_refused(options):
+def test_settings_without_sense_raise(options):
     with pytest.raises(TorchliftError):
         Templates(**options)
 

@@ -104,7 +104,7 @@ def test_the_nearest_is_said_where_whole_channels_are_too_coarse():
     assert size(shrink(result.model, images()[0][:2])) == 1550  # of 777, 1550 and 2323
 
 
-def test_out_of_reach_is_refused_with_the_range():
+def test_out_of_reach_raises_with_the_range():
     with pytest.raises(TorchliftError, match="out of reach"):
         run(ContinuousSparsification(granularity="channel", parameters=3), resnet())
     with pytest.raises(TorchliftError, match="latency= needs"):

@@ -155,7 +155,7 @@ def test_groups_share_their_gates_and_pay_once():
     assert int((model[2].weight != 0).sum()) == 15
 
 
-def test_groups_of_unequal_size_are_refused():
+def test_groups_of_unequal_size_raise():
     mask = SoftMask(where="*", granularity={"g": {"0.weight": 0, "2.weight": 0}})
     with pytest.raises(TorchliftError, match="check the dimension"):
         mask.lift(task())

@@ -69,7 +69,7 @@ def test_a_model_that_comes_pruned_keeps_its_zeros():
 @pytest.mark.parametrize(
     "options", [{"granularity": "channel"}, {"parameters": 100}, {"bytes": 4000}, {"macs": 1000.0}]
 )
-def test_targets_of_another_model_are_refused(options):
+def test_targets_of_another_model_raise(options):
     with pytest.raises(TorchliftError, match="would be those of the lifted model"):
         run(Inside(Normalize(), ContinuousSparsification(**options)), net=plain())
 

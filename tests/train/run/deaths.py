@@ -141,7 +141,7 @@ def deaths(verb: str, who: str, root: Path, samples: int, seed: int) -> Iterator
         WHO[who]("fit", out, Counter(0))
     codes = WHO[who](verb, out, counter)
     if who == "rank" and verb in ("auto", "tune"):  # a search has workers of its own
-        yield "0 faults: refused" if codes == [REFUSED] * 2 and not out.exists() else f"it ends with {codes}"
+        yield "0 faults: an error" if codes == [REFUSED] * 2 and not out.exists() else f"it ends with {codes}"
         return
     assert not any(codes), f"without a death it ends with {codes}"
     total, expected = counter.value, story(verb, out)

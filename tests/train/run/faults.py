@@ -241,7 +241,7 @@ def prepare(verb: str, out: Path) -> None:
 
 
 def resumed(verb: str, out: Path) -> int:
-    """The next life; where an overwrite had not begun, the old run is still there and is refused."""
+    """The next life; where an overwrite had not begun, the old run is still there and raises."""
     code = life(verb, out, resume=True)
     if code == REFUSED and verb == "overwrite":
         code = life(verb, out, overwrite=True)

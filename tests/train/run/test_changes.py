@@ -1,4 +1,4 @@
-"""A run is resumed only by what made it: whatever else has changed, in whatever way, is refused."""
+"""A run is resumed only by what made it: whatever else has changed, in whatever way, raises."""
 
 import functools
 import os
@@ -237,7 +237,7 @@ CHANGES["a dict that the loss reads"] = (inputs(loss=of_dict), with_dict)
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_raises(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, then = CHANGES[name]
     model, data, settings = first(monkeypatch)
     done = fit(tmp_path, model, data, **settings)
@@ -312,7 +312,7 @@ def test_the_lock_of_another_program_stays(text: str, tmp_path: Path) -> None:
     assert (tmp_path / ".lock").read_text() == text
 
 
-def test_a_pipe_in_the_place_of_the_lock_is_refused(tmp_path: Path) -> None:
+def test_a_pipe_in_the_place_of_the_lock_raises(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".lock")
     with pytest.raises(CheckpointError, match="not a lock of torchlift"):
         fit(tmp_path, Net())

@@ -62,9 +62,9 @@ def test_dying_workers_of_a_loader_make_no_difference(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_one_of_two_processes_that_dies_makes_no_difference(tmp_path: Path) -> None:
-    """What is left of them ends in one line; a search is refused there before it begins."""
+    """What is left of them ends in one line; a search raises there before it begins."""
     lines = report("deaths.py", tmp_path, "rank", "1")
     expected = dict.fromkeys(VERBS.split(","), "1 faults") | dict.fromkeys(
-        ("auto", "tune"), "0 faults: refused"
+        ("auto", "tune"), "0 faults: an error"
     )
     assert dict(line.partition(" at ")[0].split(": ", 1) for line in lines) == expected

@@ -26,7 +26,7 @@ from train.run.runs import data, everything, model, run, same
 
 @pytest.mark.parametrize("name", ["model.safetensors", "fits/mine", "tensorboard/mine", "report.html"])
 @pytest.mark.parametrize("how", [{}, {"resume": True}, {"overwrite": True}])
-def test_files_of_others_are_refused_and_never_touched(tmp_path: Path, name: str, how: dict) -> None:
+def test_files_of_others_raise_and_are_never_touched(tmp_path: Path, name: str, how: dict) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")
     before = everything(tmp_path)
@@ -57,14 +57,14 @@ def test_a_flat_record_of_an_earlier_version_is_not_ours(tmp_path: Path) -> None
             run(tmp_path, **how)
 
 
-def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_another_kind_raises(tmp_path: Path) -> None:
     run(tmp_path)
     with pytest.raises(CheckpointError, match="holds a fit, not a comparison"):
         tl.compare(model, data(), data(), data(), recipes={}, seeds=1, budget=1, out=tmp_path, overwrite=True)
 
 
 @pytest.mark.parametrize("how", [{}, {"resume": True}, {"overwrite": True}])
-def test_a_folder_in_use_is_refused(tmp_path: Path, how: dict) -> None:
+def test_a_folder_in_use_raises(tmp_path: Path, how: dict) -> None:
     alone = run(None)
     said: list[str] = []
 
@@ -180,7 +180,7 @@ def test_shared_locks_keep_the_single_one_out(tmp_path: Path) -> None:
     Lock(tmp_path).release()
 
 
-def test_checkpoints_of_another_run_are_refused(tmp_path: Path) -> None:
+def test_checkpoints_of_another_run_raise(tmp_path: Path) -> None:
     run(tmp_path / "a")
     run(tmp_path / "b", seed=1)
     shutil.copy(tmp_path / "b/fits/0000/final.safetensors", tmp_path / "a/fits/0000/final.safetensors")

@@ -1,4 +1,4 @@
-"""Resume refuses what is not the same run, and names the first difference."""
+"""Resume raises for what is not the same run, and names the first difference."""
 
 import functools
 import json
@@ -110,7 +110,7 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_another_run_is_refused_by_name(tmp_path: Path, name: str) -> None:
+def test_another_run_raises_by_name(tmp_path: Path, name: str) -> None:
     first, second, words = DIFFERENT[name]
     result = run(tmp_path, **first)
     with pytest.raises(CheckpointError, match=words) as caught:
@@ -120,7 +120,7 @@ def test_another_run_is_refused_by_name(tmp_path: Path, name: str) -> None:
         assert same(run(tmp_path, resume=True, **first).model, result.model)
 
 
-def test_another_kind_of_device_is_refused(tmp_path: Path) -> None:
+def test_another_kind_of_device_raises(tmp_path: Path) -> None:
     """Compiled or on another device, the same steps end in other bits."""
     run(tmp_path)
     record = tmp_path / "run.toml"
@@ -158,7 +158,7 @@ class Noisy(Dataset):
         return self.x[index] + self.offset, self.y[index]
 
 
-def test_another_dataset_behind_a_loader_is_refused(tmp_path: Path) -> None:
+def test_another_dataset_behind_a_loader_raises(tmp_path: Path) -> None:
     def loader(offset: float = 0.0, **more: Any) -> DataLoader:
         return DataLoader(Noisy(offset), **({"batch_size": 16} | more))
 

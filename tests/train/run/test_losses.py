@@ -38,7 +38,7 @@ def test_next_labels_leave_the_last_position_out() -> None:
     assert not tl.Task(any_model("bert")[0]).loss.causal
 
 
-def test_a_model_whose_own_loss_is_another_is_refused_with_the_way_out() -> None:
+def test_a_model_whose_own_loss_is_another_raises_with_the_way_out() -> None:
     from transformers import BertConfig, BertForSequenceClassification
 
     config = BertConfig(

@@ -26,7 +26,7 @@ def test_a_last_step_that_diverges_is_not_delivered() -> None:
         tl.fit(model(), data(), data(), optimizer=sgd, epochs=1, batch_size=32, progress=False)
 
 
-def test_a_recipe_that_changes_a_frozen_parameter_is_refused() -> None:
+def test_a_recipe_that_changes_a_frozen_parameter_raises() -> None:
     def careless(task: Task, fit: Fit) -> Task:
         fit(task)
         with torch.no_grad():
