@@ -62,7 +62,7 @@ def images(seed: int) -> tuple[Any, Any, Any]:
 def text(seed: int) -> tuple[Any, Any, Any]:
     """Windows of 32 characters of Penn Treebank: 2,000 drawn by the seed, 400 and 1,000 for the rest."""
     tokens = tl.data.ptb()
-    windows = [tl.data.windows(part, 32) for part in (tokens.train, tokens.valid, tokens.test)]
+    windows = [tl.data.windows(split, 32) for split in (tokens.train, tokens.valid, tokens.test)]
     (x, y), valid, test = windows
     drawn = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:2000]
     return (x[drawn], y[drawn]), (valid[0][:400], valid[1][:400]), (test[0][:1000], test[1][:1000])
@@ -135,11 +135,11 @@ def searched(case: Case, seed: int, arm: str, out: Path) -> dict[str, Any]:
     candidates = {} if arm == "plain" else None
     size = case.bytes if arm == "sized" else None
     started = time.perf_counter()
-    found = tl.auto(
+    result = tl.auto(
         model, train, valid, test=test, candidates=candidates, bytes=size, seed=seed,
         out=out / f"{arm}-{seed}", resume=True, **budget, **case.settings,
     )  # fmt: skip
-    data = found.data()
+    data = result.data()
     data |= {"seconds": time.perf_counter() - started, "rows": len(data["rows"])}
     file.write_text(json.dumps(data, default=str))
     return data
@@ -210,10 +210,10 @@ def with_limit(case: Case, pieces: Pieces) -> dict[str, Any]:
     }
 
 
-def recorded(name: str, about: str, limit: str, part: dict[str, Any]) -> None:
+def recorded(name: str, about: str, limit: str, figures: dict[str, Any]) -> None:
     """Write one part of the record; the others stay."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    entry = results.setdefault(name, {}) | {"about": about, limit: part}
+    entry = results.setdefault(name, {}) | {"about": about, limit: figures}
     results |= {name: entry, "machine": {"torch": torch.__version__, "threads": 1}}
     RESULTS.write_text(json.dumps(results, indent=1, default=str) + "\n")
 
@@ -227,30 +227,30 @@ def main() -> None:
     parser.add_argument("--limit", choices=("with", "without", "both"), default="both")
     parser.add_argument("--clock", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("runs/auto"))
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    for name in given.cases:
-        case = dataclasses.replace(CASES[name], budget=given.scale * CASES[name].budget)
-        folder = given.out / f"{name}-{case.budget:g}"
+    for name in options.cases:
+        case = dataclasses.replace(CASES[name], budget=options.scale * CASES[name].budget)
+        folder = options.out / f"{name}-{case.budget:g}"
         folder.mkdir(parents=True, exist_ok=True)
         runs = dict.fromkeys(("auto", "plain", "sized"), searched) | dict.fromkeys(chains(case), by_hand)
         parts = {
             "without a limit": (without_limit, ("auto", "plain")),
             "with a limit": (with_limit, ("sized", *chains(case))),
         }
-        for limit in (limit for limit in parts if given.limit in ("both", limit.split()[0])):
+        for limit in (limit for limit in parts if options.limit in ("both", limit.split()[0])):
             summary, arms = parts[limit]
             pieces: Pieces = {arm: [] for arm in arms}
-            for seed in range(given.seeds):
+            for seed in range(options.seeds):
                 for arm in arms:
                     pieces[arm].append(runs[arm](case, seed, arm, folder))
                 recorded(name, case.about, limit, summary(case, pieces))
                 print(name, limit, seed, {arm: tests(rows) for arm, rows in pieces.items()}, flush=True)
-        if given.clock and name == "digits":
-            kept = [searched(case, seed, "clock", folder) for seed in range(given.seeds)]
+        if options.clock and name == "digits":
+            kept = [searched(case, seed, "clock", folder) for seed in range(options.seeds)]
             spent = [one["spent"] / one["budget"] for one in kept]
             results = json.loads(RESULTS.read_text())
-            results["clock"] = {"minutes": MINUTES, "spent": spent, "seeds": list(range(given.seeds))}
+            results["clock"] = {"minutes": MINUTES, "spent": spent, "seeds": list(range(options.seeds))}
             RESULTS.write_text(json.dumps(results, indent=1, default=str) + "\n")
 
 

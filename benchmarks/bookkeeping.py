@@ -47,7 +47,7 @@ def clocks() -> Iterator[dict[str, float]]:
     """Of the parts within the one at hand, since it began: this thread's seconds, and the wall's."""
     before = [(owner, name, getattr(owner, name)) for calls in PARTS.values() for owner, name in calls]
 
-    def timed(part: str, real: Any) -> Any:
+    def timed(section: str, real: Any) -> Any:
         def call(*arguments: Any, **options: Any) -> Any:
             before, inside[:] = list(inside), [0.0, 0.0]
             started, wall = time.thread_time(), time.perf_counter()
@@ -55,16 +55,16 @@ def clocks() -> Iterator[dict[str, float]]:
                 return real(*arguments, **options)
             finally:
                 took, waited = time.thread_time() - started, time.perf_counter() - wall
-                spent[part] += took - inside[0]
-                spent["wall"] += (waited - inside[1]) * (part != "measuring")
+                spent[section] += took - inside[0]
+                spent["wall"] += (waited - inside[1]) * (section != "measuring")
                 inside[:] = [before[0] + took, before[1] + waited]
 
         return call
 
     try:
-        for part, calls in PARTS.items():
+        for section, calls in PARTS.items():
             for owner, name in calls:
-                setattr(owner, name, timed(part, getattr(owner, name)))
+                setattr(owner, name, timed(section, getattr(owner, name)))
         yield spent
     finally:
         for owner, name, real in before:
@@ -90,22 +90,22 @@ def long_run(problem: str, epochs: int) -> dict[str, Any]:
     """One run of so many epochs, saved as often as runs are by default, then resumed when it is done."""
     model, data, settings = PROBLEMS[problem]()
     settings |= {"epochs": epochs, "progress": False}
-    with tempfile.TemporaryDirectory() as place, clocks() as spent:
+    with tempfile.TemporaryDirectory() as root, clocks() as spent:
         started, wall = time.thread_time(), time.perf_counter()
-        tl.fit(model, data, data, out=place, **settings)
+        tl.fit(model, data, data, out=root, **settings)
         total, wall = time.thread_time() - started, time.perf_counter() - wall
-        told = dict(spent)
+        fit_seconds = dict(spent)
         started = time.thread_time()
-        tl.fit(model, data, data, out=place, resume=True, **settings)
+        tl.fit(model, data, data, out=root, resume=True, **settings)
         replay = time.thread_time() - started
-        size = (Path(place) / "fits" / "0000" / "final.safetensors").stat().st_size
-    waited, measuring = told.pop("wall"), told.pop("measuring")
-    kept = sum(told.values())
+        size = (Path(root) / "fits" / "0000" / "final.safetensors").stat().st_size
+    waited, measuring = fit_seconds.pop("wall"), fit_seconds.pop("measuring")
+    kept = sum(fit_seconds.values())
     row = {
         "problem": problem,
         "epochs": epochs,
         "seconds": round(total, 3),
-        "bookkeeping": {part: round(seconds, 4) for part, seconds in told.items()},
+        "bookkeeping": {section: round(seconds, 4) for section, seconds in fit_seconds.items()},
         "share": round(kept / total, 4),
         "share of wall time": round(waited / wall, 4),
         "microseconds per epoch": round(1e6 * kept / epochs, 1),
@@ -134,10 +134,10 @@ def many_modules(count: int) -> dict[str, Any]:
     row["project"] = lap()
     written = record.to_toml(record.fit_record(task, tl.recipes.Plain(), train, None, {}))
     row |= {"record": lap(), "record bytes": len(written)}
-    with tempfile.TemporaryDirectory() as place:
-        save(Path(place) / "x", {"problem": lifted.state_dict()})
+    with tempfile.TemporaryDirectory() as root:
+        save(Path(root) / "x", {"problem": lifted.state_dict()})
         row["save"] = lap()
-        load(Path(place) / "x")
+        load(Path(root) / "x")
         row["load"] = lap()
     return row
 
@@ -153,27 +153,27 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     path = Path(__file__).parent / "results" / "bookkeeping.json"
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "python": sys.version.split()[0],
         "torch": torch.__version__,
         "runs": [],
         "modules": [],
     }
     if path.exists() and not arguments.anew:
-        found |= json.loads(path.read_text())
+        results |= json.loads(path.read_text())
     for problem in PROBLEMS:
         long_run(problem, 10)  # what is loaded once is not the runs'
-    asked = [("lenet", epochs) for epochs in arguments.lenet] + [
+    cases = [("lenet", epochs) for epochs in arguments.lenet] + [
         ("tiny", epochs) for epochs in arguments.epochs
     ]
     for count in arguments.modules:
-        if all(row["modules"] != count for row in found["modules"]):
-            found["modules"].append(many_modules(count))
-            path.write_text(json.dumps(found, indent=1) + "\n")
-    for case in sorted(asked, key=lambda case: case[1]):
-        if all((row.get("problem"), row["epochs"]) != case for row in found["runs"]):
-            found["runs"].append(long_run(*case))
-            path.write_text(json.dumps(found, indent=1) + "\n")
+        if all(row["modules"] != count for row in results["modules"]):
+            results["modules"].append(many_modules(count))
+            path.write_text(json.dumps(results, indent=1) + "\n")
+    for case in sorted(cases, key=lambda case: case[1]):
+        if all((row.get("problem"), row["epochs"]) != case for row in results["runs"]):
+            results["runs"].append(long_run(*case))
+            path.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

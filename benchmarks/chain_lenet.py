@@ -189,7 +189,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def tune(data: Splits, options: argparse.Namespace) -> None:
     """Every trial of every arm on the seeds that are not reported; the best by mean accuracy."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    tried: dict[str, list[dict[str, Any]]] = {}
     for kind in options.arm:
         for arm in TRIED[kind]:
             said = dataclasses.asdict(arm)
@@ -197,11 +197,11 @@ def tune(data: Splits, options: argparse.Namespace) -> None:
             name = name.replace(",", "").replace(" ", "-")
             rows = [run(name, arm, seed, data, options) for seed in TUNING_SEEDS]
             means = {key: round(statistics.fmean(r[key] for r in rows), 4) for key in ("valid", "file_bytes")}
-            found.setdefault(kind, []).append({"settings": said, **means, "each": [r["valid"] for r in rows]})
-            print(json.dumps({"arm": kind, **found[kind][-1]}), flush=True)
+            tried.setdefault(kind, []).append({"settings": said, **means, "each": [r["valid"] for r in rows]})
+            print(json.dumps({"arm": kind, **tried[kind][-1]}), flush=True)
             scale = f"{options.epochs:g} epochs of {len(data.train[0])} images, seeds {TUNING_SEEDS}"
-            best = {one: max(trials, key=lambda trial: trial["valid"]) for one, trials in found.items()}
-            write(options, {"tuning": {"scale": scale, "best": best, "trials": found}})
+            best = {one: max(trials, key=lambda trial: trial["valid"]) for one, trials in tried.items()}
+            write(options, {"tuning": {"scale": scale, "best": best, "trials": tried}})
 
 
 def final(data: Splits, options: argparse.Namespace) -> None:
@@ -211,23 +211,23 @@ def final(data: Splits, options: argparse.Namespace) -> None:
         for name in options.arm:
             rows.append(run(name, CHOSEN[name], seed, data, options))
             print(json.dumps(rows[-1]), flush=True)
-            found = {
+            header = {
                 "what": "LeNet-5, CIFAR-10, crops, flips: pooled, pruned and quantized against dense",
                 "scale": f"{options.epochs:g} epochs of {len(data.train[0])} images an arm, one thread",
                 "complete": len(rows) == len(CHOSEN) * options.seeds,
                 "chosen": {name: dataclasses.asdict(arm) for name, arm in CHOSEN.items()},
                 "torch": torch.__version__,
             }
-            write(options, {**found, **summary(rows), "rows": rows})
+            write(options, {**header, **summary(rows), "rows": rows})
 
 
-def write(options: argparse.Namespace, found: dict[str, Any]) -> None:
+def write(options: argparse.Namespace, section: dict[str, Any]) -> None:
     """Renew a part of the record, if all arms run."""
     path: Path = options.out
     if set(options.arm) != set(CHOSEN):
         return
-    known = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps(known | found, indent=1) + "\n")
+    record = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(record | section, indent=1) + "\n")
 
 
 def main() -> None:

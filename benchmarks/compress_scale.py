@@ -80,13 +80,13 @@ def main() -> None:
     parser.add_argument("--bits", type=int, default=4)
     parser.add_argument("--ratio", type=float)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    options = {name: value for name in ("bits", "ratio") if (value := getattr(given, name))}
-    record = measured(given.parameters, given.samples, given.length, options)
+    arguments = parser.parse_args()
+    options = {name: value for name in ("bits", "ratio") if (value := getattr(arguments, name))}
+    record = measured(arguments.parameters, arguments.samples, arguments.length, options)
     record |= {"threads": torch.get_num_threads(), "torch": torch.__version__}
     print(json.dumps(record))
-    if given.out is not None:
-        path = given.out / f"compress_scale_{given.parameters:g}M.json"
+    if arguments.out is not None:
+        path = arguments.out / f"compress_scale_{arguments.parameters:g}M.json"
         path.write_text(json.dumps(record, indent=2) + "\n")
 
 

@@ -51,52 +51,52 @@ MISSING, RANDOM = 3, 64
 
 def attempt(name: str, out: Path, limit: int) -> dict[str, Any]:
     """Run an entry from nothing: how it ended, its CPU seconds, and what it found or said last."""
-    place, before = out / name, children_seconds()
-    code, drawn = in_process(name, place, limit, None), False
+    folder, before = out / name, children_seconds()
+    code, drawn = in_process(name, folder, limit, None), False
     if code == MISSING and os.environ.get("TORCHLIFT_DATA"):
-        code, drawn = in_process(name, place, limit, filled(out / "data")), True
-    written = all((place / f"{name}.{end}").exists() for end in ("json", "html"))
+        code, drawn = in_process(name, folder, limit, filled(out / "data")), True
+    written = all((folder / f"{name}.{end}").exists() for end in ("json", "html"))
     ended = {0: "ran" if written else "failed", MISSING: "no data", -9: "too long"}.get(code, "failed")
     if ended == "ran":
-        said = json.loads((place / f"{name}.json").read_text())["finding"]
+        said = json.loads((folder / f"{name}.json").read_text())["finding"]
     else:
-        said = (place / "log").read_text().strip().rpartition("\n")[2]
+        said = (folder / "log").read_text().strip().rpartition("\n")[2]
     return {
         "entry": name,
         "ended": ended,
         "CPU seconds": round(children_seconds() - before, 1),
-        "jobs": int((place / "jobs").read_text()) if ended == "ran" else None,
+        "jobs": int((folder / "jobs").read_text()) if ended == "ran" else None,
         "random images": drawn,
         "said": said,
     }
 
 
-def in_process(name: str, place: Path, limit: int, data: Path | None) -> int:
+def in_process(name: str, folder: Path, limit: int, data: Path | None) -> int:
     """An entry in a process of its own; how that ended."""
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    child = multiprocessing.get_context("fork").Process(target=reproduce, args=(name, place, limit, data))
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    child = multiprocessing.get_context("fork").Process(target=reproduce, args=(name, folder, limit, data))
     child.start()
     child.join()
     return 1 if child.exitcode is None else child.exitcode
 
 
-def reproduce(name: str, place: Path, limit: int, data: Path | None) -> None:
+def reproduce(name: str, folder: Path, limit: int, data: Path | None) -> None:
     """The command, with what it prints in a file, ended after ``limit`` CPU seconds."""
     threading.Thread(target=watched, args=(time.process_time() + limit,), daemon=True).start()
     torch.set_num_threads(1)
     engine = Counting()
     size: dict[str, Any] = {"seeds": 1, "epochs": 1.0, "images": FEWER.get(name, IMAGES)}
     with (
-        (place / "log").open("w", 1) as log,
+        (folder / "log").open("w", 1) as log,
         contextlib.redirect_stdout(log),
         contextlib.redirect_stderr(log),
     ):
         try:
             chosen = size | ({} if data is None else {"data": str(data)})
             with using(engine):
-                run_entry(find_entries()[name], chosen, place, False)
-            (place / "jobs").write_text(str(engine.jobs))
+                run_entry(find_entries()[name], chosen, folder, False)
+            (folder / "jobs").write_text(str(engine.jobs))
             code = 0
         except LoadError as missing:
             print(missing)
@@ -134,14 +134,14 @@ class Counting:
 def filled(folder: Path) -> Path:
     """The folder of data sets, with random images where those of Fashion-MNIST or CIFAR-100 are missing."""
     folder.mkdir(exist_ok=True)
-    for known in Path(os.environ["TORCHLIFT_DATA"]).resolve().iterdir():
-        if not (folder / known.name).exists():
-            (folder / known.name).symlink_to(known)
+    for path in Path(os.environ["TORCHLIFT_DATA"]).resolve().iterdir():
+        if not (folder / path.name).exists():
+            (folder / path.name).symlink_to(path)
     draw = np.random.default_rng(0)
     labels = np.arange(RANDOM, dtype=np.uint8)[:, None]
-    for part, name in (("train", "train"), ("test", "t10k")):
+    for split, name in (("train", "train"), ("test", "t10k")):
         rows = draw.integers(0, 256, (RANDOM, 3072), dtype=np.uint8)
-        write(folder / "cifar100" / f"{part}.bin", (labels, labels, rows))
+        write(folder / "cifar100" / f"{split}.bin", (labels, labels, rows))
         for kind, shape, values in (
             ("images-idx3", (RANDOM, 28, 28), draw.integers(0, 256, (RANDOM, 784), dtype=np.uint8)),
             ("labels-idx1", (RANDOM,), labels % 10),
@@ -171,12 +171,12 @@ def main() -> int:
     parser.add_argument("--limit", type=int, default=120, help="CPU seconds that an entry may take")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    known = sorted(find_entries())
-    if unknown := set(options.names) - set(known):
+    entries = sorted(find_entries())
+    if unknown := set(options.names) - set(entries):
         parser.error(f"no entry is called {', '.join(sorted(unknown))}; `torchlift reproduce` lists them")
     journal = Journal(options.out / "journal.jsonl")
     rows = {row["entry"]: row for row in journal.read()}
-    for name in options.names or known:
+    for name in options.names or entries:
         if not options.names and rows.get(name, {}).get("ended") == "ran":
             continue
         rows[name] = attempt(name, options.out, options.limit)
@@ -185,8 +185,8 @@ def main() -> int:
         print(f"{row['ended']:8} {row['CPU seconds']:6.1f} s  {name}: {row['said']}", flush=True)
     ran = [row for row in rows.values() if row["ended"] == "ran"]
     total = sum(row["CPU seconds"] for row in rows.values())
-    left = [name for name in known if rows.get(name, {}).get("ended") != "ran"]
-    print(f"{len(ran)} of {len(known)} ran, {total:.0f} CPU s in all; not: {', '.join(left) or 'none'}")
+    left = [name for name in entries if rows.get(name, {}).get("ended") != "ran"]
+    print(f"{len(ran)} of {len(entries)} ran, {total:.0f} CPU s in all; not: {', '.join(left) or 'none'}")
     return 1 if left else 0
 
 

@@ -31,9 +31,10 @@ def tried(verb: str, who: str, samples: int) -> dict[str, Any]:
     """One verb through its faults: what was said, and how long it took."""
     script, how = ("faults.py", []) if who in DISK else ("deaths.py", [who])
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [folder, verb, *how, str(samples), "0", *DISK.get(who, [])]
         done = subprocess.run(
-            [sys.executable, str(SCRIPTS / script), place, verb, *how, str(samples), "0", *DISK.get(who, [])],
+            [sys.executable, str(SCRIPTS / script), *arguments],
             capture_output=True,
             text=True,
             check=False,
@@ -51,11 +52,11 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=0)
     parser.add_argument("--verbs", nargs="+", default=VERBS, choices=VERBS)
     parser.add_argument("--who", nargs="+", default=WHO, choices=WHO)
-    given = parser.parse_args()
+    options = parser.parse_args()
     rows: list[dict[str, Any]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-    for who in given.who:
-        for verb in given.verbs:
-            key = (verb, who, given.samples)
+    for who in options.who:
+        for verb in options.verbs:
+            key = (verb, who, options.samples)
             if any((row["verb"], row["who"], row["samples"]) == key and not row["wrong"] for row in rows):
                 continue
             rows = [row for row in rows if (row["verb"], row["who"]) != key[:2]]

@@ -1,8 +1,8 @@
 """Bytes to attack the readers with: each target takes what a fuzzer wrote, and what it stands for.
 
-Seals, digests, compression and checksums would stop a fuzzer at the door, so each target has two forms, told
-by the first byte: ``R``, the file as it is; anything else, its inside, framed and sealed anew by us. A target
-answers ``read`` or ``refused``; whatever else happens is a finding.
+Seals, digests, compression and checksums would reject nearly all that a fuzzer writes, so each target has two
+forms, chosen by the first byte: ``R``, the file as it is; anything else, its inside, framed and sealed by us.
+A target answers ``read`` or ``refused``; whatever else happens is a finding.
 """
 
 import io
@@ -31,7 +31,7 @@ from torchlift.train.run.record import NAME, arguments, read_record
 
 warnings.simplefilter("ignore")
 LIMIT = 64 * 2**20
-PLACE = Path(tempfile.gettempdir()) / f"fuzz-{os.getpid()}"
+SCRATCH = Path(tempfile.gettempdir()) / f"fuzz-{os.getpid()}"
 LENGTHS = struct.Struct("<HH")
 """Of the header and the plan, before them: the inside of a packed file."""
 
@@ -60,13 +60,13 @@ def packed(data: bytes) -> str:
 def checkpoint(data: bytes) -> str:
     """A checkpoint: its tree beside two tensors, sealed, or the file as it is."""
     if data[:1] == b"R":
-        PLACE.write_bytes(data[1:])
+        SCRATCH.write_bytes(data[1:])
     else:
         tensors, text = {"a": torch.ones(2), "b": torch.zeros(0, 3).int()}, data[1:].decode(errors="replace")
         meta = {"format": FORMAT, "tree": text, "digest": checkpoint_digest(text, tensors)}
-        PLACE.write_bytes(safetensors.torch.save(tensors, meta))
+        SCRATCH.write_bytes(safetensors.torch.save(tensors, meta))
     try:
-        load(PLACE)
+        load(SCRATCH)
     except CheckpointError as error:
         return said(error)
     return "read"
@@ -75,7 +75,7 @@ def checkpoint(data: bytes) -> str:
 def record(data: bytes) -> str:
     """A run's record: the text as it is, or its settings under a right head."""
     head = b'format = "torchlift-run-1"\nkind = "fit"\nid = "0"\n' if data[:1] != b"R" else b""
-    folder = PLACE.with_suffix(".run")
+    folder = SCRATCH.with_suffix(".run")
     folder.mkdir(exist_ok=True)
     (folder / NAME).write_bytes(head + data[1:])
     try:
@@ -96,7 +96,7 @@ def npz(data: bytes) -> str:
             archive.writestr("x.npy", data[1:at])
             archive.writestr("y.npy", data[at:])
         content = buffer.getvalue()
-    path = PLACE.with_suffix(".npz")
+    path = SCRATCH.with_suffix(".npz")
     path.write_bytes(content)
     try:
         read_arrays(path)

@@ -52,16 +52,16 @@ def fuzzed(target: str, seconds: int) -> dict[str, Any]:
 
     kept = CORPUS / target
     kept.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as place:
-        first, grown = Path(place) / "first", Path(place) / "grown"
+    with tempfile.TemporaryDirectory() as folder:
+        first, grown = Path(folder) / "first", Path(folder) / "grown"
         first.mkdir()
         grown.mkdir()
         for number, data in enumerate(seeds()[target]):
             (first / f"seed{number}").write_bytes(data)
-        ends = [f"-max_total_time={seconds}", f"-artifact_prefix={place}/found-"]
+        ends = [f"-max_total_time={seconds}", f"-artifact_prefix={folder}/found-"]
         said = run(target, [*BOUNDS, *ends, *map(str, (grown, kept, first))])
-        found = sorted(Path(place).glob("found-*"))
-        for path in found:
+        findings = sorted(Path(folder).glob("found-*"))
+        for path in findings:
             (kept / path.name).write_bytes(path.read_bytes())
         new = sorted(grown.iterdir(), key=lambda path: path.stat().st_size)
         room = max(0, KEPT - len(list(kept.iterdir())))
@@ -78,7 +78,7 @@ def fuzzed(target: str, seconds: int) -> dict[str, Any]:
         "edges": int(covered[-1]) if covered else 0,
         "peak MiB": int(peak[-1]) if peak else 0,
         "corpus": len(list(kept.iterdir())),
-        "found": [path.name for path in found] or ([] if runs else [said[-800:]]),
+        "found": [path.name for path in findings] or ([] if runs else [said[-800:]]),
     }
 
 
@@ -97,10 +97,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="coverage-guided fuzzing of the readers")
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--targets", nargs="+", default=TARGETS, choices=TARGETS)
-    given = parser.parse_args()
+    options = parser.parse_args()
     rows: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for target in given.targets:
-        rows[target] = fuzzed(target, given.seconds)
+    for target in options.targets:
+        rows[target] = fuzzed(target, options.seconds)
         print(json.dumps(rows[target]), flush=True)
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
     return int(any(row["found"] for row in rows.values()))

@@ -103,7 +103,7 @@ class Reader(quantization.CalibrationDataReader):
     """Calibration data, 16 samples at a time."""
 
     def __init__(self, name: str, x: Tensor) -> None:
-        self.batches: Iterator[dict[str, Any]] = iter([{name: part.numpy()} for part in x.split(16)])
+        self.batches: Iterator[dict[str, Any]] = iter([{name: batch.numpy()} for batch in x.split(16)])
 
     def get_next(self) -> dict[str, Any] | None:
         """The next batch."""
@@ -137,7 +137,7 @@ def session(path: Path) -> onnxruntime.InferenceSession:
 
 def interleaved(paths: dict[str, Path], x: Tensor, seconds: float) -> dict[str, list[float]]:
     """Processor seconds of a call of each file, taking turns for so long, in another order each round: what a
-    large file leaves in the cache is no good to the next. Sessions are opened anew several times: where their
+    large file leaves in the cache is no good to the next. Sessions are opened several times: where their
     weights lie in memory matters, too."""
     order = random.Random(0)
     times: dict[str, list[float]] = {name: [] for name in paths}
@@ -251,9 +251,9 @@ def accuracies(
     )  # fmt: skip
     model, calibration = fit.model.eval(), x[:RANGES]
     small = tl.compress(model, x[:SAMPLES], ratio=RATIO, polish=POLISH, progress=False)
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as work:
         arms = ("float", "int8", "cut", "cut int8", *REDUCED)
-        paths = {name: Path(place) / f"{name}.onnx" for name in arms}
+        paths = {name: Path(work) / f"{name}.onnx" for name in arms}
         tl.deploy.export(model, calibration[:2], paths["float"])
         whole = tl.deploy.export(
             model, calibration[:2], paths["int8"], integer="all", calibration=calibration
@@ -262,10 +262,10 @@ def accuracies(
         small.export(paths["cut int8"], integer="all", calibration=calibration)
         for name, reduced in REDUCED.items():
             theirs(paths["float"], paths[name], calibration, per_channel=True, reduce_range=reduced)
-        found = {name: accuracy(path, *test) for name, path in paths.items()}
+        scores = {name: accuracy(path, *test) for name, path in paths.items()}
         sizes = {name: path.stat().st_size for name, path in paths.items()}
     return {
-        "test %": found, "test samples": len(test[0]), "training samples": count, "epochs": epochs,
+        "test %": scores, "test samples": len(test[0]), "training samples": count, "epochs": epochs,
         "polished with": SAMPLES, "polishing epochs": POLISH, "cut output_error": small.error,
         "parameters left": round(parameters(small.model) / parameters(model), 3), "bytes": sizes,
         "output_error": whole.card["output_error"],
@@ -281,7 +281,7 @@ def rounded(model: nn.Module, top: int, x: Tensor, y: Tensor) -> dict[str, float
     for weight in (p for p in other.parameters() if p.ndim > 1):
         step = weight.flatten(1).abs().amax(1).div(top).clamp(min=1e-30).view(-1, *[1] * (weight.ndim - 1))
         weight.copy_((weight / step).round() * step)
-    exact, off = (torch.cat([net(part) for part in x.split(500)]) for net in (model, other))
+    exact, off = (torch.cat([net(batch) for batch in x.split(500)]) for net in (model, other))
     lost = (exact.argmax(1) == y).float().mean() - (off.argmax(1) == y).float().mean()
     error = (off - exact).square().sum() / (exact - exact.mean(0)).square().sum()
     return {"output_error": float(error), "points lost": round(100 * float(lost), 2)}

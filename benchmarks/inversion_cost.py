@@ -36,14 +36,14 @@ def crops(data: str | None, size: int, count: int, seed: int) -> Tensor:
     """Random squares of the gray training images, in [0, 1]."""
     generator = torch.Generator().manual_seed(seed)
     images = gray(data, "Train400")
-    found = []
+    cut = []
     for k in range(count):
         image = images[k % len(images)]
         row, column = (
             int(torch.randint(0, side - size + 1, (1,), generator=generator)) for side in image.shape
         )
-        found.append(image[row : row + size, column : column + size])
-    return torch.stack(found)[:, None].float() / 255
+        cut.append(image[row : row + size, column : column + size])
+    return torch.stack(cut)[:, None].float() / 255
 
 
 def timed(
@@ -52,16 +52,16 @@ def timed(
     """One inversion of clean outputs."""
     with torch.no_grad():
         y = model(x)
-    found = tl.invert(
+    result = tl.invert(
         model, y, reg=tl.convex.TV(alpha), shape=tuple(x.shape[1:]), box=(0.0, 1.0), tol=tol,
         max_iter=100_000, seconds=seconds, progress=False,
     )  # fmt: skip
-    psnr = tl.inversion.psnr(found.x, x)
+    psnr = tl.inversion.psnr(result.x, x)
     return {
-        "what": name, "method": found.method, "images": len(x), "alpha": alpha, "tol": tol,
-        "seconds": found.seconds, "iterations": found.iterations, "converged": found.converged,
-        "seconds per step and image": found.seconds / found.iterations / len(x),
-        "relative_residual": found.residual / float(y.norm()), "psnr": float(psnr.mean()),
+        "what": name, "method": result.method, "images": len(x), "alpha": alpha, "tol": tol,
+        "seconds": result.seconds, "iterations": result.iterations, "converged": result.converged,
+        "seconds per step and image": result.seconds / result.iterations / len(x),
+        "relative_residual": result.residual / float(y.norm()), "psnr": float(psnr.mean()),
     }  # fmt: skip
 
 
@@ -72,21 +72,22 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=60.0, help="for the digits; a quarter for crops")
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     time.perf_counter = time.process_time  # CPU seconds of all threads: what a shared machine can tell
-    model = encoder(given.seed)
-    digits = mnist(given.data)[1][0][:64].float() / 255
+    model = encoder(options.seed)
+    digits = mnist(options.data)[1][0][:64].float() / 255
     name = "64 digits of 28 × 28, 3-layer conv encoder"
-    rows = [timed(model, digits, name, 1e-5, 1e-2, given.seconds)]
+    rows = [timed(model, digits, name, 1e-5, 1e-2, options.seconds)]
     print(rows[-1], flush=True)
     for size in (28, 64, 128):
-        x = crops(given.data, size, 4, given.seed)
-        rows.append(timed(model, x, f"4 crops of {size} × {size}", 1e-5, 1e-2, given.seconds / 4))
+        x = crops(options.data, size, 4, options.seed)
+        rows.append(timed(model, x, f"4 crops of {size} × {size}", 1e-5, 1e-2, options.seconds / 4))
         print(rows[-1], flush=True)
     result = {
-        "what": "CPU seconds of inversions with TV in a box", "threads": given.threads, "seed": given.seed,
-        "scale": f"at most {given.seconds:g} CPU s for the digits, a quarter of it for crops",
+        "what": "CPU seconds of inversions with TV in a box",
+        "threads": options.threads, "seed": options.seed,
+        "scale": f"at most {options.seconds:g} CPU s for the digits, a quarter of it for crops",
         "torch": torch.__version__, "machine": platform.machine(), "rows": rows,
     }  # fmt: skip
     (RESULTS / "inversion_cost.json").write_text(json.dumps(result, indent=1) + "\n")

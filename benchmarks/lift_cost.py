@@ -38,8 +38,8 @@ def ratios(task: Task, lifts: dict[str, Lift], batch: Batch) -> dict[str, dict[s
     for _ in range(REPEATS):
         for name, problem in problems.items():
             times[name].append(seconds(problem, batch))
-    medians = {name: statistics.median(found) for name, found in times.items()}
-    best = {name: min(found) for name, found in times.items()}
+    medians = {name: statistics.median(repeats) for name, repeats in times.items()}
+    best = {name: min(repeats) for name, repeats in times.items()}
     flops = {name: probe(problem, batch).flops for name, problem in problems.items()}
     return {
         name: {

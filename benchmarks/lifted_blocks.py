@@ -69,7 +69,7 @@ def sweep(network: Network, x: Tensor, y: Tensor, states: list[Tensor]) -> dict[
         weights = WeightBlock(below, target, penalty, mu, rho)
         row[f"{name}_gradient"] = float(weights.gradient(layer.theta).abs().max())
     parts = network.parts(x, states, y)
-    row["penalty"], row["loss"] = (float(part) / len(x) for part in parts)
+    row["penalty"], row["loss"] = (float(term) / len(x) for term in parts)
     row["seconds"] = sum(row[f"{n}_seconds"] for n in ("states", "weights_1", "weights_2"))
     row["cpu_seconds"] = sum(row[f"{n}_cpu_seconds"] for n in ("states", "weights_1", "weights_2"))
     return row
@@ -95,10 +95,10 @@ def main() -> None:
             network = network_of(arguments.units, seed)
             y, states = network.targets(labels, x), network.states(x)
             for number in range(arguments.sweeps):
-                with warnings.catch_warnings(record=True) as told:
+                with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always", StoppedShortWarning)
                     row = {"seed": seed, "sweep": number + 1, **sweep(network, x, y, states)}
-                row["stopped_short"] = [str(w.message) for w in told]
+                row["stopped_short"] = [str(w.message) for w in caught]
                 rows.append(row)
                 print(row, flush=True)
     record = {

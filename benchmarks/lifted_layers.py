@@ -83,7 +83,7 @@ def sweeps(depth: int, context: StepContext) -> dict[str, float]:
     start, before = time.process_time(), BYTES["sent"]
     for _ in range(SWEEPS):
         problem.advance(batch, context)
-    found = {
+    figures = {
         "sweep": (time.process_time() - start) / SWEEPS,
         "first": first,
         "sent": (BYTES["sent"] - before) / SWEEPS,
@@ -91,7 +91,7 @@ def sweeps(depth: int, context: StepContext) -> dict[str, float]:
         "weights": size(layer.theta for layer in problem.network.layers),
     }
     problem.eval()  # brings all weights together
-    return found | {"loss": float(problem.objective((x, y)))}
+    return figures | {"loss": float(problem.objective((x, y)))}
 
 
 def size(tensors: Iterable[Tensor]) -> int:
@@ -108,8 +108,8 @@ def busiest(depths: list[int], world: int, folder: Path) -> list[dict[str, float
         lifted_process(0, 1, port, depths, str(folder))
     else:
         mp.spawn(lifted_process, (world, port, depths, str(folder)), nprocs=world)
-    found = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(world)]
-    return [{key: max(row[key] for row in rows) for key in rows[0]} for rows in zip(*found, strict=True)]
+    per_rank = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(world)]
+    return [{key: max(row[key] for row in rows) for key in rows[0]} for rows in zip(*per_rank, strict=True)]
 
 
 def backward(depth: int) -> dict[str, float]:

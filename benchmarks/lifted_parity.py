@@ -110,31 +110,32 @@ def main() -> None:
     parser.add_argument("--arms", nargs="*", choices=ARMS, default=["lifted", "adam"])
     parser.add_argument("--nets", nargs="*", choices=NETS, default=list(NETS))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/lifted_parity.json"))
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    (x, y), (test_x, test_y) = mnist(given.data)
+    (x, y), (test_x, test_y) = mnist(options.data)
     x, test = x.reshape(-1, 1, 28, 28).float() / 255, (test_x.reshape(-1, 1, 28, 28).float() / 255, test_y)
-    cells: dict[str, Any] = json.loads(given.out.read_text())["cells"] if given.out.exists() else {}
+    cells: dict[str, Any] = json.loads(options.out.read_text())["cells"] if options.out.exists() else {}
 
     def cell(key: str, run: Callable[[], Any]) -> Any:
         if key not in cells:
             cells[key] = run()
             print(key, cells[key], flush=True)
-            given.out.write_text(json.dumps(written(cells), indent=1) + "\n")
+            options.out.write_text(json.dumps(written(cells), indent=1) + "\n")
         return cells[key]
 
-    n = min(TUNING, given.samples)
-    small, held, whole = (x[:n], y[:n]), (x[-VALID:], y[-VALID:]), (x[: given.samples], y[: given.samples])
-    for name in given.nets:
-        net, head, chosen = NETS[name], f"{given.samples} | {name}", dict[str, float]()
-        for arm in given.arms:
+    n = min(TUNING, options.samples)
+    small, valid = (x[:n], y[:n]), (x[-VALID:], y[-VALID:])
+    whole = x[: options.samples], y[: options.samples]
+    for name in options.nets:
+        net, head, chosen = NETS[name], f"{options.samples} | {name}", dict[str, float]()
+        for arm in options.arms:
             if "lr" in arm:
                 chosen[arm] = 1e-5
                 continue
-            jobs = {lr: partial(train, net, arm, lr, small, held, net.tuning, 0) for lr in RATES}
+            jobs = {lr: partial(train, net, arm, lr, small, valid, net.tuning, 0) for lr in RATES}
             tried = {lr: cell(f"{head} | {arm} | tune | {lr:g}", job) for lr, job in jobs.items()}
             chosen[arm] = max(tried, key=lambda lr: tried[lr]["accuracy"])
-        for seed in range(1, given.seeds + 1):
+        for seed in range(1, options.seeds + 1):
             for arm, lr in chosen.items():
                 job = partial(train, net, arm, lr, whole, test, net.epochs, seed)
                 cell(f"{head} | {arm} | final | {lr:g} | {seed}", job)
@@ -143,17 +144,17 @@ def main() -> None:
 
 def summary(cells: dict[str, Any]) -> dict[str, Any]:
     """Mean and deviation over seeds, per size, network and arm."""
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for key, value in cells.items():
         samples, name, arm, phase, lr, *_ = key.split(" | ")
         if phase == "final":
-            row = found.setdefault(f"{samples} | {name} | {arm}", {"lr": float(lr), "test": [], "cpu": []})
+            row = rows.setdefault(f"{samples} | {name} | {arm}", {"lr": float(lr), "test": [], "cpu": []})
             row["test"].append(value["accuracy"])
             row["cpu"].append(value["cpu_seconds"])
-    for row in found.values():
+    for row in rows.values():
         row |= {"mean": statistics.fmean(row["test"]), "cpu_seconds": statistics.fmean(row.pop("cpu"))}
         row["deviation"] = statistics.stdev(row["test"]) if len(row["test"]) > 1 else 0.0
-    return found
+    return rows
 
 
 def written(cells: dict[str, Any]) -> dict[str, Any]:

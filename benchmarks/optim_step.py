@@ -44,10 +44,10 @@ LARGE = [(1024, 9216)] * 2 + [(2048, 2048)] * 4 + [(512, 2048)]
 
 def weights(shapes: list[tuple[int, ...]]) -> list[torch.Tensor]:
     """Random weights with random gradients."""
-    made = [0.1 * torch.randn(shape) for shape in shapes]
-    for weight in made:
+    tensors = [0.1 * torch.randn(shape) for shape in shapes]
+    for weight in tensors:
         weight.grad = 0.01 * torch.randn_like(weight)
-    return made
+    return tensors
 
 
 def seconds(optimizer: Optimizer, steps: int) -> float:

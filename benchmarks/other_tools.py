@@ -75,8 +75,8 @@ class Bench:
 
     def __init__(self, folder: str | None, work: Path, images: int, epochs: int, tuning: int) -> None:
         parts = tl.data.load("cifar10", folder, 0)
-        self.train = tuple(part[:images] for part in parts.train)
-        self.test = tuple(part[:2000] for part in parts.test)
+        self.train = tuple(tensor[:images] for tensor in parts.train)
+        self.test = tuple(tensor[:2000] for tensor in parts.test)
         self.epochs, self.tuning, self.seed = epochs, tuning, 0
         self.work, self.name, self.make = work, "dense", resnet20
         self.example = self.test[0][:2]
@@ -100,7 +100,7 @@ class Bench:
         """On the test images."""
         right = 0
         for start in range(0, len(self.test[0]), 250):
-            x, y = (part[start : start + 250] for part in self.test)
+            x, y = (tensor[start : start + 250] for tensor in self.test)
             right += int((output(model(x)).argmax(1) == y).sum())
         return right / len(self.test[0])
 
@@ -145,16 +145,16 @@ def cut_by_them(dense: nn.Module, bench: Bench) -> dict[str, Any]:
 def zero(zeroed: nn.Module, pruner: Any, group: Any) -> None:
     """Set to zero, in a copy of the dense network, the channels of a group that is about to be cut."""
     parts, tensors = dict(zeroed.named_modules()), dict(zeroed.named_parameters())
-    known = {id(part): name for name, part in pruner.model.named_modules()}
-    known |= {id(tensor): name for name, tensor in pruner.model.named_parameters()}
+    names = {id(module): name for name, module in pruner.model.named_modules()}
+    names |= {id(tensor): name for name, tensor in pruner.model.named_parameters()}
     for step, rows in group:
-        name, part = known.get(id(step.target.module)), step.target.module
+        name, module = names.get(id(step.target.module)), step.target.module
         if name in tensors:
             tensors[name][..., rows] = 0
         elif name is not None and pruner.DG.is_out_channel_pruning_fn(step.handler):
             for tensor in parts[name].parameters(recurse=False):
                 tensor[rows] = 0
-            assert type(part) is type(parts[name])
+            assert type(module) is type(parts[name])
 
 
 def cut_by_us(dense: nn.Module, bench: Bench) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def cut_by_us(dense: nn.Module, bench: Bench) -> dict[str, Any]:
 
 def matrices(model: nn.Module) -> list[tuple[nn.Module, str]]:
     """Weights that both tools mask."""
-    return [(part, "weight") for part in model.modules() if isinstance(part, nn.Conv2d | nn.Linear)]
+    return [(module, "weight") for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
 
 
 def masked_by_torch(dense: nn.Module, bench: Bench) -> dict[str, Any]:
@@ -176,8 +176,8 @@ def masked_by_torch(dense: nn.Module, bench: Bench) -> dict[str, Any]:
     loop(dense, bench)
     with torch.no_grad():
         before = output(dense(bench.example))
-    for part, name in matrices(dense):
-        masks.remove(part, name)
+    for module, name in matrices(dense):
+        masks.remove(module, name)
     return {"model": dense, "file": saved(dense), "difference": apart(dense, before, bench.example)}
 
 
@@ -202,7 +202,7 @@ def loop(model: nn.Module, bench: Bench) -> None:
 
 def masked_by_us_90(dense: nn.Module, bench: Bench) -> dict[str, Any]:
     """90 % of the same weights, by torchlift, held while fine-tuning."""
-    own = {id(part.weight) for part, _ in matrices(dense)}
+    own = {id(module.weight) for module, _ in matrices(dense)}
     weights = {name: p.detach().abs() for name, p in dense.named_parameters() if id(p) in own}
     flat = torch.cat([weight.flatten() for weight in weights.values()])
     cut = flat.kthvalue(round(0.9 * flat.numel())).values
@@ -272,38 +272,37 @@ def row(arm: str, dense: nn.Module, bench: Bench) -> dict[str, Any]:
     """One arm's line; what a tool cannot do is its line."""
     start = time.process_time()
     try:
-        found = ARMS[arm](copy.deepcopy(dense), bench)
+        outcome = ARMS[arm](copy.deepcopy(dense), bench)
     except CheckpointError:
         raise  # two at work in one folder
     except Exception as error:  # any failure of a tool is its result here
         return {"failed": f"{type(error).__name__}: {error}"[:200]}
     seconds = time.process_time() - start
-    model, file = found.pop("model"), found.pop("file")
+    model, file = outcome.pop("model"), outcome.pop("file")
     sizes = {"bytes": len(file), "gzipped": len(gzip.compress(file))}
     speed = {f"latency_{count}": latency(model, dense, bench.test[0][:count]) for count in (1, 32)}
     params = sum(p.numel() for p in model.parameters())
-    return (
-        found | sizes | speed | {"accuracy": bench.accuracy(model), "parameters": params, "seconds": seconds}
-    )
+    figures = {"accuracy": bench.accuracy(model), "parameters": params, "seconds": seconds}
+    return outcome | sizes | speed | figures
 
 
-def table(found: dict[str, Any]) -> str:
+def table(record: dict[str, Any]) -> str:
     """Means over the complete seeds, ± the deviation of the accuracies, relative to the dense arm."""
     lines = ["| | accuracy | file | gzipped | time, 1 image | time, 32 | difference |", "|---|" + "---:|" * 6]
     for name in MODELS:
-        dense = found["rows"].get(f"{name}/0/dense")
+        dense = record["rows"].get(f"{name}/0/dense")
         if dense is None:
             continue
         complete = [
             seed
-            for seed in range(found["seeds"])
-            if all(f"{name}/{seed}/{arm}" in found["rows"] for arm in ARMS)
+            for seed in range(record["seeds"])
+            if all(f"{name}/{seed}/{arm}" in record["rows"] for arm in ARMS)
         ]
         seeds = "1 seed" if len(complete) == 1 else f"{len(complete)} seeds"
         lines.append(f"| **{name}** ({dense['parameters']:,} parameters, {seeds}) |" + " |" * 6)
         for arm in ARMS:
-            known = [found["rows"].get(f"{name}/{seed}/{arm}", {}) for seed in complete]
-            rows = [row for row in known if "accuracy" in row]
+            cells = [record["rows"].get(f"{name}/{seed}/{arm}", {}) for seed in complete]
+            rows = [row for row in cells if "accuracy" in row]
             lines.append(f"| {arm} | " + (line(rows, dense) if rows else "– | | | | | |"))
     return "\n".join(lines) + "\n"
 
@@ -330,11 +329,11 @@ def line(rows: list[dict[str, Any]], dense: dict[str, Any]) -> str:
     )
 
 
-def write(found: dict[str, Any]) -> None:
+def write(record: dict[str, Any]) -> None:
     """The table into the page, between its marks."""
     before, rest = PAGE.read_text().split("<!-- table -->\n", 1)
     after = rest.split("<!-- end of the table -->", 1)[1]
-    PAGE.write_text(f"{before}<!-- table -->\n{table(found)}<!-- end of the table -->{after}")
+    PAGE.write_text(f"{before}<!-- table -->\n{table(record)}<!-- end of the table -->{after}")
 
 
 def main() -> None:
@@ -354,11 +353,11 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     scale = {key: getattr(chosen, key) for key in ("images", "epochs", "tuning")}
-    known = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
-    rows: dict[str, Any] = known["rows"] if known.get("scale") == scale else {}
+    earlier = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
+    rows: dict[str, Any] = earlier["rows"] if earlier.get("scale") == scale else {}
     about = "one thread, a machine with other work; CIFAR-10 subset, crops and flips, 2,000 test images"
-    told = {"what": str(__doc__).split("\n")[0], "scale": scale, "machine": about, "seeds": chosen.seeds}
-    told |= {"rows": rows}
+    record = {"what": str(__doc__).split("\n")[0], "scale": scale, "machine": about, "seeds": chosen.seeds}
+    record |= {"rows": rows}
     bench = Bench(chosen.data, chosen.work, **scale)
     for seed, name in itertools.product(range(chosen.seeds), MODELS):
         missing = [arm for arm in ARMS if f"{name}/{seed}/{arm}" not in rows]
@@ -367,11 +366,11 @@ def main() -> None:
             bench.seed, bench.name = seed + 1, f"{name}-{seed}-{list(ARMS).index(arm)}"
             bench.make = MODELS[name]
             rows[f"{name}/{seed}/{arm}"] = row(arm, dense, bench)
-            chosen.out.write_text(json.dumps(told, indent=1) + "\n")
+            chosen.out.write_text(json.dumps(record, indent=1) + "\n")
             print(name, seed, arm, rows[f"{name}/{seed}/{arm}"], flush=True)
-    print(table(told))
+    print(table(record))
     if chosen.page:
-        write(told)
+        write(record)
 
 
 def trained(name: str, bench: Bench) -> nn.Module:

@@ -69,13 +69,13 @@ PIECES = ("three values", "4 bits", "5 % kept, 4 bits")
 """Kinds also measured as many small tensors."""
 
 
-def row(given: list[Item], rounds: int) -> dict[str, float]:
+def row(items: list[Item], rounds: int) -> dict[str, float]:
     """Sizes and speeds of some tensors."""
-    megabytes, encoding, decoding = sum(4 * item.value.numel() for item in given) / 1e6, [], []
+    megabytes, encoding, decoding = sum(4 * item.value.numel() for item in items) / 1e6, [], []
     size = least = 0
     for _ in range(rounds):
         start = time.process_time()
-        written = tensors.write_items(given)
+        written = tensors.write_items(items)
         encoding.append(megabytes / (time.process_time() - start))
         data = b"".join(written.streams)
         size, least = len(data) + len(zlib.compress(written.plan, 9)), written.ideal
@@ -83,9 +83,9 @@ def row(given: list[Item], rounds: int) -> dict[str, float]:
         budget = Budget(2**32, 2**16 + len(data))
         again = list(tensors.read_items(written.plan, io.BytesIO(data), 0, len(data), budget))
         decoding.append(megabytes / (time.process_time() - start))
-        for one, other in zip(given, again, strict=True):
+        for one, other in zip(items, again, strict=True):
             assert torch.equal(one.value.view(torch.int32), other.value.view(torch.int32))
-    content = b"".join(item.value.numpy().tobytes() for item in given)
+    content = b"".join(item.value.numpy().tobytes() for item in items)
     return {
         "bytes": size,
         "bound": least,
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=4_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "packed_codec.json")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     rows: dict[str, dict[str, float]] = {}
@@ -121,18 +121,18 @@ def main() -> None:
     cases: dict[str, tuple[str, int | None]] = {name: (name, None) for name in KINDS}
     cases |= {f"{name}, tensors of {PIECE:,}": (name, PIECE) for name in PIECES}
     for name, (kind, piece) in cases.items():
-        weights = KINDS[kind](torch.randn(given.entries))
-        items = [Item(part) for part in ([weights] if piece is None else weights.split(piece))]
+        weights = KINDS[kind](torch.randn(options.entries))
+        items = [Item(chunk) for chunk in ([weights] if piece is None else weights.split(piece))]
         if kind in RECORDED:
-            items = [recorded(torch.randn(given.entries), *RECORDED[kind])]
-        found = rows[name] = row(items, given.rounds)
+            items = [recorded(torch.randn(options.entries), *RECORDED[kind])]
+        figures = rows[name] = row(items, options.rounds)
         print(
-            f"{name:36}{found['bytes']:12,.0f}{found['ratio']:12.4f}{found['zlib_ratio']:8.2f}"
-            f"{found['encode_mb_s']:12.0f}{found['decode_mb_s']:12.0f}",
+            f"{name:36}{figures['bytes']:12,.0f}{figures['ratio']:12.4f}{figures['zlib_ratio']:8.2f}"
+            f"{figures['encode_mb_s']:12.0f}{figures['decode_mb_s']:12.0f}",
             flush=True,
         )
-    given.out.write_text(
-        json.dumps({"entries": given.entries, "rounds": given.rounds, "rows": rows}, indent=2) + "\n"
+    options.out.write_text(
+        json.dumps({"entries": options.entries, "rounds": options.rounds, "rows": rows}, indent=2) + "\n"
     )
 
 

@@ -51,15 +51,17 @@ def watch(own: Path) -> list[str]:
     """Everything this process does to the world from now on, but for files in its own folder."""
     seen = list[str]()
 
-    def hook(event: str, given: tuple[object, ...]) -> None:
-        written = event == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)
-        written = written and given[0] != "/proc/self/clear_refs"
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        written = (
+            event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        )
+        written = written and arguments[0] != "/proc/self/clear_refs"
         if (
-            (written and not str(given[0]).startswith(str(own)))
+            (written and not str(arguments[0]).startswith(str(own)))
             or event in TOUCHES
             or event.startswith("socket")
         ):
-            seen.append(f"{event} {given[0] if given else ''}"[:200])
+            seen.append(f"{event} {arguments[0] if arguments else ''}"[:200])
 
     sys.addaudithook(hook)
     return seen
@@ -94,7 +96,7 @@ def try_files(one: Callable[[int, int], str], seeds: range, note: Path) -> dict[
 def apart(work: Callable[[Path], dict[str, object]]) -> dict[str, Any]:
     """The work in a process of its own with little memory; how it ended if not well."""
     with tempfile.TemporaryDirectory() as folder:
-        note, found = Path(folder) / "seed", Path(folder) / "found"
+        note, result = Path(folder) / "seed", Path(folder) / "found"
         child = os.fork()
         if not child:
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -105,13 +107,13 @@ def apart(work: Callable[[Path], dict[str, object]]) -> dict[str, Any]:
             try:
                 seen = watch(Path(folder))
                 done = work(note)
-                say(found, done | {"touched": seen})
+                say(result, done | {"touched": seen})
                 os._exit(0)
             finally:
                 os._exit(1)
         _, status = os.waitpid(child, 0)
-        if found.exists():
-            return json.loads(found.read_text())
+        if result.exists():
+            return json.loads(result.read_text())
         seed = json.loads(note.read_text())
         if os.WIFSIGNALED(status):
             kind = "hang" if os.WTERMSIG(status) == signal.SIGPROF else "crash"
@@ -167,8 +169,8 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=Path(__file__).parent / "results" / "packed_fuzz_files.json"
     )
-    given = parser.parse_args()
-    out: Path = given.out.absolute()
+    options = parser.parse_args()
+    out: Path = options.out.absolute()
     checked = checking()
     from packed_mutations import Composer, Mutator
 
@@ -178,7 +180,7 @@ def main() -> None:
         composer(seed, LIMIT)
     states: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
     states |= {"limit": LIMIT, "checking allocator": checked}
-    for name, one, total in (("mutated", mutator, given.mutated), ("composed", composer, given.composed)):
+    for name, one, total in (("mutated", mutator, options.mutated), ("composed", composer, options.composed)):
         fuzz(one, total, states.setdefault(name, {}), lambda: say(out, states))
     sys.exit(any(bad(states[name]) for name in ("mutated", "composed")))
 

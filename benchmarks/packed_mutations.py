@@ -187,7 +187,7 @@ def models() -> list[nn.Module]:
 
 def examples(rng: random.Random) -> list[torch.Tensor]:
     """Inputs that one layer or another takes."""
-    found = [
+    inputs = [
         torch.randn(1, 3, 8, 8),
         torch.randn(2, 4, 8, 8),
         torch.randn(2, 3),
@@ -199,8 +199,8 @@ def examples(rng: random.Random) -> list[torch.Tensor]:
         torch.randn(1, 3, 4, 4, 4),
         torch.randn(2, 4, 16),
     ]
-    rng.shuffle(found)
-    return found
+    rng.shuffle(inputs)
+    return inputs
 
 
 def call(model: nn.Module, rng: random.Random) -> str:
@@ -380,8 +380,8 @@ def damage(data: bytes, rng: random.Random) -> bytes:
     if kind == 0:
         return data[:at]
     if kind == 1:
-        place = min(at, len(data) - 1)
-        return data[:place] + bytes([data[place] ^ 1 << rng.randrange(8)]) + data[place + 1 :]
+        index = min(at, len(data) - 1)
+        return data[:index] + bytes([data[index] ^ 1 << rng.randrange(8)]) + data[index + 1 :]
     if kind == 2:
         return data[:at] + data[end:]
     return data[:at] + rng.randbytes(end - at) + data[end:]
@@ -469,7 +469,7 @@ def change_node(tree: Any, rng: random.Random) -> None:
 def walk(tree: Any) -> list[tuple[Any, Any]]:
     """Every place below a node, as its holder and key."""
     keys = list(tree) if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ()
-    return [place for key in keys for place in [(tree, key), *walk(tree[key])]]
+    return [position for key in keys for position in [(tree, key), *walk(tree[key])]]
 
 
 def buildable(kind: str, arguments: dict[str, Any]) -> bool:

@@ -36,19 +36,19 @@ WORDS = ("reproduced", "partly", "not reproduced", "not run")
 
 def records() -> dict[str, Any]:
     """What was recorded, by the name of the entry."""
-    found = {
+    by_entry = {
         path.stem.replace("_", "-"): json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))
     }
     return {
         name: one
-        for name, one in found.items()
+        for name, one in by_entry.items()
         if isinstance(one, dict) and {"finding", "source"} <= one.keys()
     }
 
 
-def page(known: Mapping[str, Any], pictures: Path | None = None) -> str:
+def page(recorded: Mapping[str, Any], pictures: Path | None = None) -> str:
     """The rule, a table of all verdicts, then each experiment with its numbers."""
-    listed = [(one, verdict(one, known.get(one.record or one.entry or ""))) for one in every_protocol()]
+    listed = [(one, verdict(one, recorded.get(one.record or one.entry or ""))) for one in every_protocol()]
     counts = {word: sum(said.word == word for _, said in listed) for word in WORDS}
     counted = ", ".join(f"{number} {word}" for word, number in counts.items())
     parts = [
@@ -58,16 +58,16 @@ def page(known: Mapping[str, Any], pictures: Path | None = None) -> str:
         "`python benchmarks/page.py` writes this page from `benchmarks/results` and "
         "`papers/*/protocols.toml`.\n",
     ]
-    told: set[str] = set()
+    shown: set[str] = set()
     for folder, title in SOURCES.items():
         mine = [(one, said) for one, said in listed if one.source == folder]
         parts += [f"## {title}\n", overview(mine)]
         for one, said in mine:
-            if one.entry is not None and (record := known.get(one.record or one.entry)) is not None:
-                told.add(one.record or one.entry)
+            if one.entry is not None and (record := recorded.get(one.record or one.entry)) is not None:
+                shown.add(one.record or one.entry)
                 parts.append(section(one, said, record, one.record or one.entry, pictures))
     parts.append("## Questions of our own\n")
-    parts += [own(name, record) for name, record in known.items() if name not in told]
+    parts += [own(name, record) for name, record in recorded.items() if name not in shown]
     return "\n".join(parts)
 
 
@@ -126,8 +126,8 @@ def details(published: Protocol, record: Mapping[str, Any]) -> Iterator[str]:
     """Protocol, scale, seeds and command."""
     network = f"{published.network}; {published.data}" if published.network else ""
     length = f"{published.epochs:,g} epochs" if published.epochs else ""
-    told = "; ".join(one for one in (network, published.training, published.grid, length) if one)
-    yield f"- as published: {told}"
+    setting = "; ".join(one for one in (network, published.training, published.grid, length) if one)
+    yield f"- as published: {setting}"
     yield from facts(record)
 
 

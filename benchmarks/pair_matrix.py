@@ -31,18 +31,18 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "pair_matrix.json")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     logging.getLogger("torchlift").setLevel(logging.ERROR)
-    found: dict[str, dict[str, str]] = json.loads(given.out.read_text()) if given.out.exists() else {}
-    for model in given.models:
-        names, pairs = list(recipes(model)), found.setdefault(model, {})
+    matrix: dict[str, dict[str, str]] = json.loads(options.out.read_text()) if options.out.exists() else {}
+    for model in options.models:
+        names, pairs = list(recipes(model)), matrix.setdefault(model, {})
         for first in names:
             for second in names:
                 key = f"{first} → {second}"
                 if pairs.get(key, "BROKEN").startswith("BROKEN"):
                     pairs[key] = attempt(model, first, second)
-                    given.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+                    options.out.write_text(json.dumps(matrix, indent=1, ensure_ascii=False) + "\n")
         done = sum(end == "delivered" for end in pairs.values())
         broken = {key: end for key, end in pairs.items() if end.startswith("BROKEN")}
         refused = len(pairs) - done - len(broken)

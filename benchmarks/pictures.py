@@ -38,9 +38,9 @@ def picture(charts: Sequence[Chart], colors: Mapping[str, str]) -> str:
     rows = (len(charts) + across - 1) // across
     width, height = across * WIDTH, rows * tall
     body = "".join(
-        f'<g transform="translate({place % across * WIDTH} {place // across * tall})">'
+        f'<g transform="translate({index % across * WIDTH} {index // across * tall})">'
         f"{panel(chart, colors)}</g>"
-        for place, chart in enumerate(charts)
+        for index, chart in enumerate(charts)
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '

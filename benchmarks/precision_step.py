@@ -21,14 +21,14 @@ from torchlift.train import Settings
 def stepper(problem: Problem, batch: tuple[Tensor, Tensor]) -> Step:
     """One step as the library's loop takes it: objective, gradients, SGD (and Adam for s), constraints."""
     settings = Settings(optimizer=partial(torch.optim.SGD, lr=1e-3, momentum=0.9))
-    optimizer, held = settings.make_optimizer(problem.train()), constrained(problem)
+    optimizer, nodes = settings.make_optimizer(problem.train()), constrained(problem)
 
     def step() -> None:
         problem(batch).backward()
         optimizer.step()
         optimizer.zero_grad()
         with torch.no_grad():
-            for node in held:
+            for node in nodes:
                 node.constrain()
 
     return step

@@ -51,9 +51,8 @@ def reduced(model: nn.Module) -> int:
 
     A batch norm of C channels shares C sums and a count, then C sums of squares, and the gradients of both.
     """
-    norms = [
-        part for part in model.modules() if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
-    ]
+    kinds = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
+    norms = [module for module in model.modules() if isinstance(module, kinds)]
     return weights(model) + sum(4 * 2 * (2 * norm.num_features + 1) for norm in norms)
 
 
@@ -92,9 +91,9 @@ class Counting(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
         if func.namespace == "c10d" and args and isinstance(args[0], list):
-            given = [x for x in args[0] if isinstance(x, Tensor)]
+            tensors = [x for x in args[0] if isinstance(x, Tensor)]
             name = func._schema.name.removeprefix("c10d::").rstrip("_")
-            self.bytes[name] = self.bytes.get(name, 0) + sum(x.numel() * x.element_size() for x in given)
+            self.bytes[name] = self.bytes.get(name, 0) + sum(x.numel() * x.element_size() for x in tensors)
         return func(*args, **(kwargs or {}))
 
 
@@ -112,10 +111,10 @@ def status(key: str) -> int:
 
 def saved_bytes(model: nn.Module, x: Tensor) -> int:
     """Bytes per sample that autograd keeps for the backward pass, weights apart."""
-    known, kept = {p.data_ptr() for p in model.parameters()}, dict[int, int]()
+    pointers, kept = {p.data_ptr() for p in model.parameters()}, dict[int, int]()
 
     def keep(tensor: Tensor) -> Tensor:
-        if tensor.data_ptr() not in known and len(tensor) == len(x):
+        if tensor.data_ptr() not in pointers and len(tensor) == len(x):
             kept[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
         return tensor
 
@@ -154,8 +153,8 @@ def worker(out: Path) -> None:
         counts.append(counting.bytes)
     steps = (LONG - SHORT) * SAMPLES // BATCH
     each = {name: (counts[1][name] - counts[0].get(name, 0)) / steps for name in counts[1]}
-    told = {"world": world, "peak": peak, "wire": (sent[1] - sent[0]) / steps, "given": each}
-    (out / f"{rank}.json").write_text(json.dumps(told))
+    row = {"world": world, "peak": peak, "wire": (sent[1] - sent[0]) / steps, "given": each}
+    (out / f"{rank}.json").write_text(json.dumps(row))
 
 
 def started(world: int) -> list[dict[str, Any]]:
@@ -189,27 +188,27 @@ def main() -> None:
     if chosen.worker is not None:
         worker(chosen.worker)
         return
-    known = json.loads(chosen.out.read_text())["rows"] if chosen.out.exists() else []
-    rows = {row["processes"]: row for row in known if row["processes"] not in chosen.processes}
+    earlier = json.loads(chosen.out.read_text())["rows"] if chosen.out.exists() else []
+    rows = {row["processes"]: row for row in earlier if row["processes"] not in chosen.processes}
     model = network()
     saved = saved_bytes(model, torch.randn(BATCH, 256))
     about = {"what": str(__doc__).split("\n")[0], "torch": torch.__version__, "saved": saved, "batch": BATCH}
     for world in chosen.processes:
-        found = started(world)
+        ranks = started(world)
         rows[world] = {
             "processes": world,
-            "reduced": found[0]["given"].get("allreduce", 0.0),
+            "reduced": ranks[0]["given"].get("allreduce", 0.0),
             "reduced by the model": reduced(model) if world > 1 else 0,
-            "broadcast": found[0]["given"].get("broadcast", 0.0),
+            "broadcast": ranks[0]["given"].get("broadcast", 0.0),
             "broadcast by the model": buffers(model) if world > 1 else 0,
-            "wire": found[0]["wire"],
+            "wire": ranks[0]["wire"],
             "wire by the model": wire(model, world),
-            "peak": max(one["peak"] for one in found),
+            "peak": max(one["peak"] for one in ranks),
             "peak by the model": memory(model, saved, BATCH, world, states=1),
         }
         print(rows[world], flush=True)
-        told = about | {"rows": [rows[number] for number in sorted(rows)]}
-        chosen.out.write_text(json.dumps(told, indent=1) + "\n")
+        record = about | {"rows": [rows[number] for number in sorted(rows)]}
+        chosen.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -51,28 +51,28 @@ def bound(model: nn.Module, trace: Trace) -> float:
     """The part of the parameters that is left if half of every dimension that can go does."""
     frozen, parent = trace.labels.frozen(), trace.labels.parent
     left = {name: float(p.numel()) for name, p in model.named_parameters()}
-    for place in trace.labels.axes:
-        if place.name in left:
-            roots = parent[place.start : place.start + place.size].tolist()
-            stays = sum(frozen.get(root) in STAYS for root in roots) / place.size
-            left[place.name] *= 0.5 + 0.5 * stays
+    for axis in trace.labels.axes:
+        if axis.name in left:
+            roots = parent[axis.start : axis.start + axis.size].tolist()
+            stays = sum(frozen.get(root) in STAYS for root in roots) / axis.size
+            left[axis.name] *= 0.5 + 0.5 * stays
     return sum(left.values()) / size(model)
 
 
 def zeroed(model: nn.Module, x: Any) -> tuple[list[nn.Module], Any, Trace]:
     """The model with the channels that go set to zero: of all groups, and of those that its code supports."""
-    trace, given = traced_groups(model, x, None, 0.5)
+    trace, inputs = traced_groups(model, x, None, 0.5)
     models: list[nn.Module] = []
-    for groups in (couplings(trace), usable(model, trace, given, None)):
+    for groups in (couplings(trace), usable(model, trace, inputs, None)):
         free = [c for c in groups if not c.blocked and c.channels > 1]
         gone = chosen_channels(free, scores_of(model, free, PruningChoice()), PruningChoice())
         models.append(masked_copy(model, free, gone, trace.scaled))
-    return models, given, trace
+    return models, inputs, trace
 
 
-def gap(model: nn.Module, small: nn.Module, given: Any) -> float:
+def gap(model: nn.Module, small: nn.Module, inputs: Any) -> float:
     """How far two models are apart."""
-    outputs = both(PinnedOutput(model, None), PinnedOutput(sharing(small), None), [given])
+    outputs = both(PinnedOutput(model, None), PinnedOutput(sharing(small), None), [inputs])
     return float("inf") if outputs is None else output_difference(*outputs[:2])
 
 
@@ -97,24 +97,24 @@ def row(model: nn.Module, x: Any) -> dict[str, Any]:
     small = prune(model, x, 0.5, round_to=1)
     seconds = time.process_time() - start
     log.removeHandler(said)
-    references, given, trace = zeroed(model, x)
-    gaps = [gap(reference, small, given) for reference in references]
+    references, inputs, trace = zeroed(model, x)
+    gaps = [gap(reference, small, inputs) for reference in references]
     return {
         "left": size(small) / size(model),
         "bound": bound(model, trace),
         "difference": min(gaps),
         "seconds": seconds,
         "stays": said.lines,
-        "torch_pruning": rival(references[gaps.index(min(gaps))], x, given),
+        "torch_pruning": rival(references[gaps.index(min(gaps))], x, inputs),
     }
 
 
-def rival(reference: nn.Module, x: Any, given: Any) -> dict[str, Any]:
+def rival(reference: nn.Module, x: Any, inputs: Any) -> dict[str, Any]:
     """What Torch-Pruning does with the model whose channels are zero."""
     signal.alarm(LIMIT)
     try:
         small = theirs(reference, x).eval()
-        return {"left": size(small) / size(reference), "difference": gap(reference, small, given)}
+        return {"left": size(small) / size(reference), "difference": gap(reference, small, inputs)}
     except TimeoutError:
         return {"failed": f"no end within {LIMIT} s"}
     except Exception as error:  # whatever it raises is the finding

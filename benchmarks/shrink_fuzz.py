@@ -83,15 +83,15 @@ def main() -> None:
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, ring)
-    known = json.loads(options.out.read_text())["rows"] if options.out.exists() else {}
+    earlier = json.loads(options.out.read_text())["rows"] if options.out.exists() else {}
     wanted: dict[str, int] = {kind: getattr(options, kind) for kind in TRIALS}
-    rows: dict[str, list[dict[str, Any]]] = {kind: known.get(kind, []) for kind in wanted}
+    rows: dict[str, list[dict[str, Any]]] = {kind: earlier.get(kind, []) for kind in wanted}
     end = time.monotonic() + 60 * options.minutes
     while time.monotonic() < end and any(len(rows[kind]) < wanted[kind] for kind in rows):
         for kind in rows:
             upto = min(wanted[kind], len(rows[kind]) + (10 if "transformer" in kind else 20))
             rows[kind] += [attempt(kind, seed) for seed in range(len(rows[kind]), upto)]
-        counts = {kind: summary(found) for kind, found in rows.items()}
+        counts = {kind: summary(trials) for kind, trials in rows.items()}
         options.out.write_text(json.dumps({"counts": counts, "rows": rows}, indent=None) + "\n")
         print(json.dumps(counts), flush=True)
 

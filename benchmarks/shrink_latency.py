@@ -27,12 +27,12 @@ def masked(example: Tensor, fraction: float) -> nn.Module:
     """ResNet-20 with the first part of every group of channels closed."""
     torch.manual_seed(0)
     model = resnet(20).eval()
-    for part in model.modules():
-        if isinstance(part, nn.BatchNorm2d):
-            part.running_mean.normal_()  # pyright: ignore[reportOptionalMemberAccess]
-            part.running_var.uniform_(0.5, 2)  # pyright: ignore[reportOptionalMemberAccess]
-            nn.init.normal_(part.weight)
-            nn.init.normal_(part.bias)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_()  # pyright: ignore[reportOptionalMemberAccess]
+            module.running_var.uniform_(0.5, 2)  # pyright: ignore[reportOptionalMemberAccess]
+            nn.init.normal_(module.weight)
+            nn.init.normal_(module.bias)
     with torch.no_grad():
         for members in channel_groups(model, example).values():
             for name, dim in members.items():
@@ -57,7 +57,7 @@ def interleaved(models: dict[str, nn.Module], batch: int, rounds: int) -> dict[s
 
 def channels(model: nn.Module) -> int:
     """Output channels of all convolutions."""
-    return sum(part.out_channels for part in model.modules() if isinstance(part, nn.Conv2d))
+    return sum(module.out_channels for module in model.modules() if isinstance(module, nn.Conv2d))
 
 
 def widths(rounds: int) -> dict[str, object]:
@@ -68,14 +68,14 @@ def widths(rounds: int) -> dict[str, object]:
     models["as they come"] = prune(dense, example, 0.3, round_to=1)
     models["auto"] = prune(dense, example, 0.3)
     times = interleaved(models, len(example), rounds)
-    found: dict[str, object] = {}
+    rows: dict[str, object] = {}
     for name in ("as they come", "auto"):
         pairs = zip(times[name], times["dense"], strict=True)
-        found[name] = {
+        rows[name] = {
             "time": round(statistics.median(a / b for a, b in pairs), 3),
             "channels": sorted({m.out_channels for m in models[name].modules() if isinstance(m, nn.Conv2d)}),
         }
-    return found
+    return rows
 
 
 def main() -> None:

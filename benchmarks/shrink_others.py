@@ -58,17 +58,17 @@ class Graph(nn.Module):
         super().__init__()
         graph = onnx.load(path).graph
         self.input, self.output = graph.input[0].name, graph.output[0].name
-        self.held: dict[str, str] = {}
+        self.buffer_names: dict[str, str] = {}
         for tensor in graph.initializer:
             self.hold(tensor.name, torch.from_numpy(numpy_helper.to_array(tensor).copy()))
         self.nodes: list[tuple[str, list[str], str, dict[str, Any]]] = []
         for node in graph.node:
-            given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-            self.nodes.append((node.op_type, list(node.input), node.output[0], given))
+            attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+            self.nodes.append((node.op_type, list(node.input), node.output[0], attributes))
 
     def hold(self, name: str, value: Tensor) -> None:
         """A weight, or a table of numbers."""
-        self.held[name] = key = name.replace(".", "_")
+        self.buffer_names[name] = key = name.replace(".", "_")
         if value.is_floating_point() and value.numel() > 1:
             self.register_parameter(key, nn.Parameter(value))
         else:
@@ -76,41 +76,41 @@ class Graph(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The file's output."""
-        values: dict[str, Any] = {name: getattr(self, key) for name, key in self.held.items()}
+        values: dict[str, Any] = {name: getattr(self, key) for name, key in self.buffer_names.items()}
         values[self.input] = x
-        for kind, inputs, output, given in self.nodes:
-            values[output] = OPERATIONS[kind](*(values.get(name) for name in inputs), **given)
+        for kind, inputs, output, attributes in self.nodes:
+            values[output] = OPERATIONS[kind](*(values.get(name) for name in inputs), **attributes)
         return values[self.output]
 
 
-def sides(x: Tensor, given: dict[str, Any]) -> list[int]:
+def sides(x: Tensor, attributes: dict[str, Any]) -> list[int]:
     """What is padded left, right, above and below; ``SAME_UPPER`` keeps the size (over the stride)."""
-    if given.get("auto_pad", b"NOTSET") == b"NOTSET":
-        above, left, below, right = given.get("pads", [0] * 4)
+    if attributes.get("auto_pad", b"NOTSET") == b"NOTSET":
+        above, left, below, right = attributes.get("pads", [0] * 4)
         return [left, right, above, below]
-    assert given["auto_pad"] == b"SAME_UPPER", given["auto_pad"]
-    found: list[int] = []
-    windows = zip(x.shape[2:], given["kernel_shape"], given["strides"], strict=True)
+    assert attributes["auto_pad"] == b"SAME_UPPER", attributes["auto_pad"]
+    padding: list[int] = []
+    windows = zip(x.shape[2:], attributes["kernel_shape"], attributes["strides"], strict=True)
     for size, kernel, stride in reversed(list(windows)):
         missing = max(0, (-(-size // stride) - 1) * stride + kernel - size)
-        found += [missing // 2, missing - missing // 2]
-    return found
+        padding += [missing // 2, missing - missing // 2]
+    return padding
 
 
-def convolved(x: Tensor, weight: Tensor, bias: Tensor | None = None, **given: Any) -> Tensor:
+def convolved(x: Tensor, weight: Tensor, bias: Tensor | None = None, **attributes: Any) -> Tensor:
     """Conv."""
-    left, right, above, below = pads = sides(x, given)
+    left, right, above, below = pads = sides(x, attributes)
     if (left, above) != (right, below):
         x, left, above = functional.pad(x, pads), 0, 0
     return functional.conv2d(
-        x, weight, bias, given["strides"], (above, left), given["dilations"], given["group"]
+        x, weight, bias, attributes["strides"], (above, left), attributes["dilations"], attributes["group"]
     )
 
 
-def pooled(x: Tensor, **given: Any) -> Tensor:
+def pooled(x: Tensor, **attributes: Any) -> Tensor:
     """MaxPool."""
-    padded = functional.pad(x, sides(x, given), value=-torch.inf)
-    return functional.max_pool2d(padded, given["kernel_shape"], given["strides"])
+    padded = functional.pad(x, sides(x, attributes), value=-torch.inf)
+    return functional.max_pool2d(padded, attributes["kernel_shape"], attributes["strides"])
 
 
 OPERATIONS: dict[str, Callable[..., Tensor]] = {

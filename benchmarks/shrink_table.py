@@ -45,10 +45,10 @@ HEADS = ("query", "key", "value", "q_proj", "k_proj", "v_proj")
 
 def stirred(model: nn.Module) -> nn.Module:
     """Norms as after training, so that signals neither vanish nor explode."""
-    for part in model.modules():
-        if isinstance(part, nn.BatchNorm2d):
-            part.running_mean.normal_(0, 0.1)  # pyright: ignore[reportOptionalMemberAccess]
-            part.running_var.uniform_(0.01, 0.1)  # pyright: ignore[reportOptionalMemberAccess]
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1)  # pyright: ignore[reportOptionalMemberAccess]
+            module.running_var.uniform_(0.01, 0.1)  # pyright: ignore[reportOptionalMemberAccess]
     return model.eval()
 
 
@@ -148,9 +148,9 @@ def theirs(model: nn.Module, x: Any, note: Callable[[Any, Any], object] | None =
 
     model = copy.deepcopy(model)
     heads = {
-        part: int(getattr(parent, "num_attention_heads", getattr(parent, "num_heads", 0)) or 0)
+        module: int(getattr(parent, "num_attention_heads", getattr(parent, "num_heads", 0)) or 0)
         for parent in model.modules()
-        for name, part in parent.named_children()
+        for name, module in parent.named_children()
         if name in HEADS
     }
     pruner = torch_pruning.pruner.MagnitudePruner(
@@ -159,7 +159,7 @@ def theirs(model: nn.Module, x: Any, note: Callable[[Any, Any], object] | None =
         importance=torch_pruning.importance.MagnitudeImportance(p=2),
         pruning_ratio=0.5,
         ignored_layers=[m for n, m in model.named_modules() if n in ("classifier", "lm_head", "head", "fc")],
-        num_heads={part: count for part, count in heads.items() if count},
+        num_heads={module: count for module, count in heads.items() if count},
         prune_num_heads=True,
         output_transform=lambda out: out.logits.sum() if hasattr(out, "logits") else out.sum(),
     )
@@ -168,12 +168,12 @@ def theirs(model: nn.Module, x: Any, note: Callable[[Any, Any], object] | None =
             note(pruner, group)
         group.prune()
     parts: list[Any] = [*model.modules()]
-    for part in parts:  # as its own examples for ViT and BERT do
-        for query in (getattr(part, name, None) for name in ("query", "q_proj")):
+    for module in parts:  # as its own examples for ViT and BERT do
+        for query in (getattr(module, name, None) for name in ("query", "q_proj")):
             if query in pruner.num_heads:
-                part.num_attention_heads = heads = pruner.num_heads[query]
-                part.all_head_size = query.out_features
-                part.head_dim = part.attention_head_size = query.out_features // heads
+                module.num_attention_heads = heads = pruner.num_heads[query]
+                module.all_head_size = query.out_features
+                module.head_dim = module.attention_head_size = query.out_features // heads
     return model
 
 
@@ -193,9 +193,9 @@ def work(name: str, tool: str, out: Any) -> None:
     model, x = MODELS[name]()
     small, seconds = timed(ours if tool == "torchlift" else theirs, model, x)
     small = small.eval()
-    for part in small.modules():  # both in the same layout
-        if isinstance(part, nn.Conv2d):
-            part.weight.data = part.weight.data.contiguous(memory_format=torch.contiguous_format)
+    for module in small.modules():  # both in the same layout
+        if isinstance(module, nn.Conv2d):
+            module.weight.data = module.weight.data.contiguous(memory_format=torch.contiguous_format)
     numbers: dict[str, Any] = {
         "parameters": size(small.parameters()) / size(model.parameters()),
         "one_side_fixed": size(fixed(model)) / size(model.parameters()),
@@ -236,9 +236,9 @@ def fixed(model: nn.Module) -> list[Tensor]:
     """The weights of embeddings and output layers."""
     last = ("classifier", "lm_head", "head", "fc")
     return [
-        part.weight  # pyright: ignore[reportReturnType]
-        for name, part in model.named_modules()
-        if isinstance(part, nn.Embedding) or (name in last and isinstance(part, nn.Linear))
+        module.weight  # pyright: ignore[reportReturnType]
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Embedding) or (name in last and isinstance(module, nn.Linear))
     ]
 
 
@@ -286,18 +286,18 @@ def limited(name: str, tool: str) -> dict[str, Any]:
 
 def repeated(name: str, tools: list[str], repeats: int) -> dict[str, dict[str, Any]]:
     """By tool, medians over processes; what failed once is not tried again."""
-    found: dict[str, list[dict[str, Any]]] = {tool: [] for tool in tools}
+    by_tool: dict[str, list[dict[str, Any]]] = {tool: [] for tool in tools}
     for _ in range(repeats):
-        for tool, rows in found.items():
+        for tool, rows in by_tool.items():
             if not any("failed" in row for row in rows):
                 rows.append(limited(name, tool))
-    return {tool: rows[-1] if "failed" in rows[-1] else medians(rows) for tool, rows in found.items()}
+    return {tool: rows[-1] if "failed" in rows[-1] else medians(rows) for tool, rows in by_tool.items()}
 
 
 def medians(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The medians, and the times of all."""
-    found = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
-    return found | {"seconds_of_each": [round(row["seconds"], 3) for row in rows]}
+    result = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+    return result | {"seconds_of_each": [round(row["seconds"], 3) for row in rows]}
 
 
 def main() -> None:
@@ -308,11 +308,11 @@ def main() -> None:
     parser.add_argument("--tools", nargs="*", default=["torchlift", "torch-pruning"])
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    known: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
+    record: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
     for name in options.models:
-        known[name] = known.get(name, {}) | repeated(name, options.tools, options.repeats)
-        options.out.write_text(json.dumps(known, indent=2) + "\n")
-        print(name, json.dumps(known[name]), flush=True)
+        record[name] = record.get(name, {}) | repeated(name, options.tools, options.repeats)
+        options.out.write_text(json.dumps(record, indent=2) + "\n")
+        print(name, json.dumps(record[name]), flush=True)
 
 
 if __name__ == "__main__":

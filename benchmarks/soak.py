@@ -105,8 +105,8 @@ def numbers() -> dict[str, float]:
 
 def steady(read: int, write: int) -> None:
     """The long-lived process: cases in, references out."""
-    with os.fdopen(read) as asked, os.fdopen(write, "w") as told:
-        for line in asked:
+    with os.fdopen(read) as requests, os.fdopen(write, "w") as answers:
+        for line in requests:
             case, out = json.loads(line)
             started = time.monotonic()
             try:
@@ -115,8 +115,8 @@ def steady(read: int, write: int) -> None:
             except tl.TorchliftError as error:
                 how = f"refused: {error}"
             answer = {"how": how, "seconds": time.monotonic() - started} | numbers()
-            told.write(json.dumps(answer) + "\n")
-            told.flush()
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
 
 
 class Steady:
@@ -179,21 +179,21 @@ def lived(child: int, harm: str, after: float) -> str:
     return "hang"
 
 
-def orphans(known: set[int]) -> list[int]:
+def orphans(ours: set[int]) -> list[int]:
     """Processes left by lives that are gone: a dead parent's come to this process; ended ones are buried."""
     deadline = time.monotonic() + 15
     while True:
         with_children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-        found = [pid for pid in map(int, with_children) if pid not in known]
-        found = [pid for pid in found if os.waitpid(pid, os.WNOHANG)[0] == 0]
-        if not found or time.monotonic() > deadline:
-            return found
+        children = [pid for pid in map(int, with_children) if pid not in ours]
+        children = [pid for pid in children if os.waitpid(pid, os.WNOHANG)[0] == 0]
+        if not children or time.monotonic() > deadline:
+            return children
         time.sleep(0.05)
 
 
-def hurt(case: Case, place: Path, chance: random.Random, length: float, state: dict[str, Any]) -> list[str]:
+def hurt(case: Case, folder: Path, chance: random.Random, length: float, state: dict[str, Any]) -> list[str]:
     """Lives of one case until one comes to its end; what was wrong."""
-    out, wrong = place / "hurt" / "run", list[str]()
+    out, wrong = folder / "hurt" / "run", list[str]()
     harms = chance.choice([1, 2, 3, 5])
     for number in range(harms + 1):
         harm = chance.choice(HARMS) if number < harms else ""
@@ -206,24 +206,24 @@ def hurt(case: Case, place: Path, chance: random.Random, length: float, state: d
     return wrong
 
 
-def judged(place: Path) -> list[str]:
+def judged(folder: Path) -> list[str]:
     """What is wrong with the run that was hurt, beside its reference."""
-    out, found = place / "hurt" / "run", list[str]()
+    out, faults = folder / "hurt" / "run", list[str]()
     if not (out / "result.json").exists():
         return ["it has no result"]
-    if story("fit", out) != story("fit", place / "reference"):
-        found.append("another result")
+    if story("fit", out) != story("fit", folder / "reference"):
+        faults.append("another result")
     if left(out):
-        found.append(f"left {[path.name for path in left(out)]}")
+        faults.append(f"left {[path.name for path in left(out)]}")
     looks = [look for look in examine_folder(out) if look.state not in ("ok", "missing")]
-    return found + [f"doctor: {look.name}: {look.detail}" for look in looks]
+    return faults + [f"doctor: {look.name}: {look.detail}" for look in looks]
 
 
 def round_of(number: int, seed: int, root: Path, watched: Steady, state: dict[str, Any]) -> None:
     """One case: its reference, its hurt lives, its verdict."""
-    case, place = draw(f"{seed} {number}"), root / str(number)
-    place.mkdir()
-    reference = watched.run(case, place / "reference")
+    case, folder = draw(f"{seed} {number}"), root / str(number)
+    folder.mkdir()
+    reference = watched.run(case, folder / "reference")
     state["cases"] += 1
     how = reference["how"]
     if how == "crash":
@@ -235,16 +235,16 @@ def round_of(number: int, seed: int, root: Path, watched: Steady, state: dict[st
     else:
         state["recipes"][case["recipe"]] += 1
         wrong = [] if how == "done" else [how]
-        wrong += hurt(case, place, random.Random(f"harm {seed} {number}"), reference["seconds"], state)
+        wrong += hurt(case, folder, random.Random(f"harm {seed} {number}"), reference["seconds"], state)
         lost = orphans({watched.child})
-        wrong += judged(place) + [f"left process {pid}" for pid in lost]
+        wrong += judged(folder) + [f"left process {pid}" for pid in lost]
         state["wrong"] += [{"case": number, **case, "what": what} for what in wrong]
-    shutil.rmtree(place)
+    shutil.rmtree(folder)
     if os.listdir(root):
         state["wrong"].append({"case": number, "what": f"left {os.listdir(root)}"})
 
 
-def told(state: dict[str, Any], seed: int, started: float) -> dict[str, Any]:
+def figures(state: dict[str, Any], seed: int, started: float) -> dict[str, Any]:
     """The figures."""
     growth = state["growth"]
     quarter = max(1, len(growth) // 4)
@@ -278,27 +278,27 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "soak.json")
-    given = parser.parse_args()
+    options = parser.parse_args()
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans of our lives become ours
     started, shown = time.monotonic(), 0.0
-    before = json.loads(given.out.read_text()) if given.out.exists() else {}
-    before = before if before.get("seed") == given.seed else {}
+    before = json.loads(options.out.read_text()) if options.out.exists() else {}
+    before = before if before.get("seed") == options.seed else {}
     state: dict[str, Any] = {"cases": 0, "minutes": 0.0, "wrong": [], "long-lived processes": []}
     state = {name: before.get(name, value) for name, value in state.items()} | {"growth": []}
     state |= {name: collections.Counter(before.get(name, {})) for name in ("harms", "recipes", "refused")}
-    if state["minutes"] >= given.minutes:
+    if state["minutes"] >= options.minutes:
         return int(bool(state["wrong"]))
     watched = Steady()
     with tempfile.TemporaryDirectory() as root:
-        while time.monotonic() - started < 60 * (given.minutes - state["minutes"]):
-            round_of(state["cases"], given.seed, Path(root), watched, state)
+        while time.monotonic() - started < 60 * (options.minutes - state["minutes"]):
+            round_of(state["cases"], options.seed, Path(root), watched, state)
             if time.monotonic() - shown > 60:
                 shown = time.monotonic()
-                given.out.write_text(json.dumps(told(state, given.seed, started), indent=1) + "\n")
+                options.out.write_text(json.dumps(figures(state, options.seed, started), indent=1) + "\n")
                 print(state["cases"], dict(state["harms"]), state["wrong"][-3:], flush=True)
-    found = told(state, given.seed, started)
-    given.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    record = figures(state, options.seed, started)
+    options.out.write_text(json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record, indent=1))
     return int(bool(state["wrong"]))
 
 
