@@ -261,7 +261,9 @@ def test_groups_of_a_convolution_are_compressed_as_networks_apart(options: dict[
             p.copy_(torch.cat([dict(half.named_parameters())[name] for half in halves]))
     x = torch.randn(32, 4, 6, 6)
     together = compress(whole, x, **options).model
-    apart = [compress(half, part, **options).model for half, part in zip(halves, x.chunk(2, 1), strict=True)]
+    apart = [
+        compress(half, x_half, **options).model for half, x_half in zip(halves, x.chunk(2, 1), strict=True)
+    ]
     for name, p in together.named_parameters():
         own = torch.cat([dict(half.named_parameters())[name] for half in apart])
         torch.testing.assert_close(p, own, atol=1e-4, rtol=1e-3)
@@ -488,10 +490,10 @@ def broken_net(where: str) -> nn.Module:
 def test_bad_input_is_one_line_and_leaves_nothing(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    given: dict[str, Any] = {"model": image_net(), "data": images(16), "bits": 4} | change
+    arguments: dict[str, Any] = {"model": image_net(), "data": images(16), "bits": 4} | change
     out = tmp_path / "out"
     with pytest.raises(TorchliftError, match=message) as caught:
-        compress(given.pop("model"), given.pop("data"), out=out, **given)
+        compress(arguments.pop("model"), arguments.pop("data"), out=out, **arguments)
     assert "\n" not in str(caught.value)
     assert not (out / "model.tl").exists()
 

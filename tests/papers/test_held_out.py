@@ -82,13 +82,13 @@ def test_a_row_compares_with_the_right_arms() -> None:
 
 def test_ranks_of_trials_are_held_against_whole_runs() -> None:
     whole = {"AdamW, lr 0.003": 3.0, "AdamW, lr 0.01": 1.0, "Muon, lr 0.01": 2.0, "norm + Muon, lr 0.01": 4.0}
-    known = {name: -loss for name, loss in whole.items()}
+    scores = {name: -loss for name, loss in whole.items()}
     words = "goes on with x; validation losses of rung 1: rate × 3 1e-05, Muon 0.2, plain 0.3, norm, Muon 7"
-    assert held_out.rank_correlation(known, [{"words": words}]) == pytest.approx(1.0)
+    assert held_out.rank_correlation(scores, [{"words": words}]) == pytest.approx(1.0)
     words = words.replace("1e-05", "9")
-    actual = held_out.rank_correlation(known, [{"words": words + "; validation losses of rung 2: plain 1"}])
+    actual = held_out.rank_correlation(scores, [{"words": words + "; validation losses of rung 2: plain 1"}])
     assert actual == pytest.approx(-0.2)
-    assert held_out.rank_correlation(known, [{"words": ""}]) is None
+    assert held_out.rank_correlation(scores, [{"words": ""}]) is None
 
 
 def test_every_candidate_of_the_chooser_is_a_rivals_run() -> None:
@@ -100,9 +100,9 @@ def test_every_candidate_of_the_chooser_is_a_rivals_run() -> None:
 def test_a_partial_table_says_so() -> None:
     row = {"price": "time", "chooser": held_out.PAID, "task": "x", "within noise of it": True}
     row |= {"to AdamW": 0.9, "to the best without norms": 0.95}
-    told = held_out.entry([row], [0])
-    assert told["scale"].startswith("partial: 1 of 10")
-    assert "0.950" in told["finding"]
+    result = held_out.entry([row], [0])
+    assert result["scale"].startswith("partial: 1 of 10")
+    assert "0.950" in result["finding"]
 
 
 @pytest.mark.parametrize("name", WITHOUT_FILES)
@@ -140,8 +140,8 @@ def test_trials_are_ranked_against_whole_runs(tmp_path: Path, monkeypatch: pytes
     job = (lambda: net(), lambda: little(None), "mse")
     monkeypatch.setattr(trial_ranks, "TASKS", {"little": job})
     monkeypatch.setattr(trial_ranks, "PARTS", (0.5, 1.0))
-    told = trial_ranks.run(tmp_path, seeds=1, epochs=1.0)
-    half, whole = told["rows"]
+    result = trial_ranks.run(tmp_path, seeds=1, epochs=1.0)
+    half, whole = result["rows"]
     assert whole["rank correlation"] == pytest.approx(1.0)
     assert whole["loss of its choice to the best"] == 1
     assert half["loss of its choice to the best"] >= 1

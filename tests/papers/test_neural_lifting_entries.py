@@ -18,17 +18,17 @@ from torchlift.report import reproduction_page
 def images(name, folder=None, seed=0):
     generator = torch.Generator().manual_seed(0)
 
-    def part(n):
+    def split(n):
         x = torch.rand(n, 3, 32, 32, generator=generator)
         return x, torch.randint(10, (n,), generator=generator)
 
-    return Splits(part(12), part(6), part(6), "classification")
+    return Splits(split(12), split(6), split(6), "classification")
 
 
 def entry(name, monkeypatch, tmp_path, **settings):
     module = module_of(name)
-    for place in (table2, figure2, figure4, search_lenet_paper):
-        monkeypatch.setattr(place, "load", images)
+    for importer in (table2, figure2, figure4, search_lenet_paper):
+        monkeypatch.setattr(importer, "load", images)
     result = module.run(tmp_path, **settings)
     assert result["rows"]
     assert all(set(result["columns"]) <= set(row) for row in result["rows"])
@@ -96,10 +96,10 @@ def test_teachers_along_their_inputs(tmp_path):
 
 
 def test_differences_are_paired():
-    found = arms.difference([3.0, 5.0, 8.0], [1.0, 4.0, 6.0])
-    assert found["mean"] == pytest.approx(5 / 3)
-    assert found["wins"] == 3
-    assert found["low"] < found["mean"] < found["high"]
+    difference = arms.difference([3.0, 5.0, 8.0], [1.0, 4.0, 6.0])
+    assert difference["mean"] == pytest.approx(5 / 3)
+    assert difference["wins"] == 3
+    assert difference["low"] < difference["mean"] < difference["high"]
 
 
 def test_search_text_takes_every_recipe_at_its_best_rate(monkeypatch, tmp_path):
@@ -107,8 +107,8 @@ def test_search_text_takes_every_recipe_at_its_best_rate(monkeypatch, tmp_path):
     from torchlift.recipes import Rotated
 
     x = torch.randint(0, 50, (40, 9), generator=torch.Generator().manual_seed(0))
-    part = (x[:, :-1], x[:, 1:])
-    monkeypatch.setattr(search_text, "load", lambda *_: Splits(part, part, part, "text"))
+    split = (x[:, :-1], x[:, 1:])
+    monkeypatch.setattr(search_text, "load", lambda *_: Splits(split, split, split, "text"))
     monkeypatch.setattr(search_text, "MODELS", {"LSTM": lambda: CharLSTM(50, width=4, layers=1)})
     adam, rotated = search_text.arms()["plain"]["plain, lr 0.012"].optimizer, Rotated(stages=(1,), samples=8)
     plain = {f"plain, lr {lr:g}": tl.Arm(optimizer=partial(adam, lr=lr)) for lr in (0.1, 1e-6)}

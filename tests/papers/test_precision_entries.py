@@ -22,18 +22,18 @@ def tiny(*_, **__):
     """A perceptron on a few random vectors."""
     generator = torch.Generator().manual_seed(0)
 
-    def part(n):
+    def split(n):
         x = torch.randn(n, 6, generator=generator)
         return x, (x[:, 0] > 0).long()
 
-    data = Splits(part(32), part(16), part(16), "classification")
+    data = Splits(split(32), split(16), split(16), "classification")
     return Setting("tiny", partial(MLP, 6, 16, 2), data, 2.0, precision_runs.sgd(0.05, batch=8))
 
 
 def entry(name, monkeypatch, tmp_path, **settings):
     module = module_of(name)
-    for place in ("lenet", "digits"):
-        monkeypatch.setattr(module, place, tiny, raising=False)
+    for loader in ("lenet", "digits"):
+        monkeypatch.setattr(module, loader, tiny, raising=False)
     result = module.run(tmp_path, stand_in=True, **settings)
     assert result["stand_in"] is True
     assert reproduction_page(result).title

@@ -37,7 +37,7 @@ def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
 
 
-PLACE = Place("little", net, data, 3, {"loss": "mse", "batch_size": 16}, ratio=True)
+LITTLE = Place("little", net, data, 3, {"loss": "mse", "batch_size": 16}, ratio=True)
 THEIRS = grid("AdamW", (1e-2,)) | grid("Muon", (1e-2, 1e-1), weight_decay=(0.1,))
 OURS = grid("Muon", (1e-2,), "centered", Standardize())
 
@@ -45,11 +45,11 @@ OURS = grid("Muon", (1e-2,), "centered", Standardize())
 def test_the_best_of_both_sides_meet_at_two_prices_on_other_seeds(tmp_path, monkeypatch) -> None:
     speeds = itertools.chain([1.0, 2.0, 2.0] * ROUNDS)  # of AdamW, Muon, Muon with a lift
     monkeypatch.setattr(pricing, "speed", lambda job: next(speeds))
-    made = rivals.entry(tmp_path, PLACE, THEIRS, OURS, (100,), (0, 1, 2), "Title", "small")
-    assert reproduction_page(made).title
+    result = rivals.entry(tmp_path, LITTLE, THEIRS, OURS, (100,), (0, 1, 2), "Title", "small")
+    assert reproduction_page(result).title
     for price in ("time", "FLOPs"):
-        rows = [row for row in made["rows"] if row["price"] == price]
-        tried = {row["way"]: row["validation"] for row in made["trials"] if row["price"] == price}
+        rows = [row for row in result["rows"] if row["price"] == price]
+        tried = {row["way"]: row["validation"] for row in result["trials"] if row["price"] == price}
         assert rows[0]["way"] == min((name for name in THEIRS if name in tried), key=lambda name: tried[name])
         assert rows[1]["way"] == next(iter(OURS))
         gap = [
@@ -57,19 +57,19 @@ def test_the_best_of_both_sides_meet_at_two_prices_on_other_seeds(tmp_path, monk
         ]
         assert rows[1]["to the best rival"]["mean"] == pytest.approx(math.exp(sum(gap) / 3))
         assert rows[1]["verdict"] in ("better", "worse", "within noise")
-    timed, counted = made["rows"][0], next(row for row in made["rows"] if row["price"] == "FLOPs")
+    timed, counted = result["rows"][0], next(row for row in result["rows"] if row["price"] == "FLOPs")
     assert timed["cost"] == pytest.approx(3 if timed["way"].startswith("AdamW") else 1.5, rel=0.1)
     assert counted["cost"] == pytest.approx(3, rel=0.05)
-    again = rivals.entry(tmp_path, PLACE, THEIRS, OURS, (100,), (0, 1, 2), "Title", "small")
+    again = rivals.entry(tmp_path, LITTLE, THEIRS, OURS, (100,), (0, 1, 2), "Title", "small")
     untimed = [
-        [{k: v for k, v in row.items() if k != "seconds"} for row in one["rows"]] for one in (made, again)
+        [{k: v for k, v in row.items() if k != "seconds"} for row in one["rows"]] for one in (result, again)
     ]
     assert untimed[0] == untimed[1]
 
 
 def test_lifts_have_no_more_trials_than_rivals(tmp_path) -> None:
     with pytest.raises(ValueError, match="3 trials of lifts and 1 of rivals"):
-        rivals.entry(tmp_path, PLACE, OURS, THEIRS, (100,), (0,), "Title", "small")
+        rivals.entry(tmp_path, LITTLE, OURS, THEIRS, (100,), (0,), "Title", "small")
     for module in (rivals_teacher, rivals_mlp, rivals_text, rivals_lenet, rivals_lstm, rivals_signal):
         assert len(module.lifts()) <= len(module.rivals())
         assert {kind(name).split(" + ")[-1] for name in module.rivals()} == {"SGD", "AdamW", "Muon", "SOAP"}
@@ -78,33 +78,33 @@ def test_lifts_have_no_more_trials_than_rivals(tmp_path) -> None:
 
 def test_what_diverges_is_told_and_never_chosen(tmp_path) -> None:
     theirs = {**grid("AdamW", (1e-2, 1e30)), **dict([way("SGD", {"lr": 1e-3})])}
-    made = rivals.entry(tmp_path, PLACE, theirs, OURS, (100,), (0,), "Title", "small")
-    trial = next(row for row in made["trials"] if row["way"] == "AdamW, lr 1e+30")
+    result = rivals.entry(tmp_path, LITTLE, theirs, OURS, (100,), (0,), "Title", "small")
+    trial = next(row for row in result["trials"] if row["way"] == "AdamW, lr 1e+30")
     assert (trial["validation"], trial["reason"]) == (None, "no end")
-    assert "1e+30" not in str(made["rows"])
-    assert all(math.isfinite(row["seconds"]) for row in made["rows"])
+    assert "1e+30" not in str(result["rows"])
+    assert all(math.isfinite(row["seconds"]) for row in result["rows"])
 
 
 @pytest.mark.parametrize(
-    ("place", "low", "high", "word"),
+    ("contest", "low", "high", "word"),
     [
-        (PLACE, 0.8, 0.9, "better"),
-        (PLACE, 1.1, 1.2, "worse"),
-        (PLACE, 0.9, 1.1, "within noise"),
-        (dataclasses.replace(PLACE, ratio=False), -0.2, -0.1, "better"),
-        (dataclasses.replace(PLACE, ratio=False, accuracy=True), -0.2, -0.1, "worse"),
-        (dataclasses.replace(PLACE, ratio=False, accuracy=True), 0.1, 0.2, "better"),
+        (LITTLE, 0.8, 0.9, "better"),
+        (LITTLE, 1.1, 1.2, "worse"),
+        (LITTLE, 0.9, 1.1, "within noise"),
+        (dataclasses.replace(LITTLE, ratio=False), -0.2, -0.1, "better"),
+        (dataclasses.replace(LITTLE, ratio=False, accuracy=True), -0.2, -0.1, "worse"),
+        (dataclasses.replace(LITTLE, ratio=False, accuracy=True), 0.1, 0.2, "better"),
     ],
 )
-def test_better_is_less_loss_or_more_accuracy(place: Place, low: float, high: float, word: str) -> None:
-    assert rivals.verdict(place, {"low": low, "high": high}) == word
+def test_better_is_less_loss_or_more_accuracy(contest: Place, low: float, high: float, word: str) -> None:
+    assert rivals.verdict(contest, {"low": low, "high": high}) == word
 
 
 def test_neural_lifting_at_its_best_has_a_rule_that_can_fire(tmp_path, monkeypatch) -> None:
     assert all(rule.patience < rule.cap for rule in at_its_best.rules(75, at_its_best.PATIENCE))
     monkeypatch.setattr(at_its_best, "sampled", lambda samples, seed: data(seed))
     monkeypatch.setattr(at_its_best, "BlockNet", partial(at_its_best.BlockNet, inputs=4, width=8))
-    made = at_its_best.run(tmp_path, seeds=2, epochs=7.5)
-    assert reproduction_page(made).title
-    assert [row["arm"] for row in made["rows"]][:2] == [at_its_best.PLAIN, at_its_best.PAPERS]
-    assert len(made["trials"]) == 3
+    result = at_its_best.run(tmp_path, seeds=2, epochs=7.5)
+    assert reproduction_page(result).title
+    assert [row["arm"] for row in result["rows"]][:2] == [at_its_best.PLAIN, at_its_best.PAPERS]
+    assert len(result["trials"]) == 3

@@ -68,14 +68,14 @@ def test_each_player_has_the_gradient_of_its_own_loss():
     torch.manual_seed(1)
     smol_dcgan.game(gan, (x, x)).backward()
     torch.manual_seed(1)
-    made = twin.generator(torch.randn(6, dcgan.NOISE))
+    fakes = twin.generator(torch.randn(6, dcgan.NOISE))
     judged = nn.functional.binary_cross_entropy_with_logits
     one, zero = torch.ones(6), torch.zeros(6)
-    caught = judged(twin.discriminator(x), one) + judged(twin.discriminator(made.detach()), zero)
-    losses = {"generator": judged(twin.discriminator(made), one), "discriminator": caught}
-    for part, loss in losses.items():
-        wanted = torch.autograd.grad(loss, list(getattr(twin, part).parameters()))
-        for p, g in zip(getattr(gan, part).parameters(), wanted, strict=True):
+    caught = judged(twin.discriminator(x), one) + judged(twin.discriminator(fakes.detach()), zero)
+    losses = {"generator": judged(twin.discriminator(fakes), one), "discriminator": caught}
+    for player, loss in losses.items():
+        wanted = torch.autograd.grad(loss, list(getattr(twin, player).parameters()))
+        for p, g in zip(getattr(gan, player).parameters(), wanted, strict=True):
             torch.testing.assert_close(p.grad, g, atol=1e-6, rtol=1e-4)
 
 
@@ -120,8 +120,8 @@ def test_translations_are_rated_by_bleu(monkeypatch, tmp_path):
     monkeypatch.setattr(smol_translation, "multi30k", lambda _: (lines, lines[:8], lines[:8]))
     monkeypatch.setattr(smol_translation, "SMALL", (12, 12, 6, 16, 1, 3.0))
     monkeypatch.setattr(smol_translation, "BITS", (3.9,))
-    place, _, _ = smol_translation.setting(False, None)
-    perfect = place.data.test[0][:, 6:]
+    task, _, _ = smol_translation.setting(False, None)
+    perfect = task.data.test[0][:, 6:]
     monkeypatch.setattr(smol_translation.Translator, "translated", lambda *_: perfect)
     result = smol_translation.run(tmp_path, seeds=1, stand_in=True)
     rows = {row["method"]: row for row in result["rows"]}

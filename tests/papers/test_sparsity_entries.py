@@ -39,18 +39,18 @@ def images(name, folder=None, seed=0):
     return Splits((x, y), (x[:8], y[:8]), (x[8:24], y[8:24]), "classification")
 
 
-def place(epochs: float = 3.0) -> pruning_runs.Setting:
+def small_setting(epochs: float = 3.0) -> pruning_runs.Setting:
     make = partial(MLP, 4, 12, 8, 3)
     return pruning_runs.Setting("a small perceptron", make, blobs(), epochs, pruning_runs.sgd(0.1, batch=16))
 
 
 SETTINGS = {
-    "ticket_search": place,
-    "mask_settings": place,
-    "supermasks": place,
-    "sequential_tickets": lambda: (place(), 0.5, (1, 2)),
-    "conv6_tickets": lambda: (place(), 2, (1, 2), {"linear1*": 0.4, "*": 0.5}),
-    "layer_patterns": lambda: (place(), ContinuousSparsification(sparsity=0.8)),
+    "ticket_search": small_setting,
+    "mask_settings": small_setting,
+    "supermasks": small_setting,
+    "sequential_tickets": lambda: (small_setting(), 0.5, (1, 2)),
+    "conv6_tickets": lambda: (small_setting(), 2, (1, 2), {"linear1*": 0.4, "*": 0.5}),
+    "layer_patterns": lambda: (small_setting(), ContinuousSparsification(sparsity=0.8)),
 }
 
 
@@ -80,7 +80,7 @@ NAMES = ("dense", "CS", "CS of the source", "MP")
 
 @pytest.mark.filterwarnings("ignore:(no|every) weight was dropped", "ignore:every gate", "ignore:all of")
 def test_a_fair_table_tunes_on_validation_data_of_a_seed_it_does_not_use(monkeypatch, tmp_path):
-    case = fair_table.Case(place(1.0), (0.5, 0.8), NAMES)
+    case = fair_table.Case(small_setting(1.0), (0.5, 0.8), NAMES)
     monkeypatch.setattr(one_shot_pruning, "small_case", lambda data: case)
     measured: list[tuple[int, bool]] = []
     real = fair_table.trial
@@ -151,8 +151,8 @@ def test_networks_of_images_and_their_stand_ins(module, stand_in, monkeypatch):
 def test_in_full_all_but_the_shortcuts_and_the_head_of_resnet20_are_pruned(name, monkeypatch):
     monkeypatch.setattr(pruning_runs, "load", images)
     module = module_of(name)
-    made = module.setting(False, None)
-    actual = made if isinstance(made, pruning_runs.Setting) else made[0]
+    settings = module.setting(False, None)
+    actual = settings if isinstance(settings, pruning_runs.Setting) else settings[0]
     names = list(pruning_runs.prunable_weights(pruning_runs.Task(actual.model(0)), actual.where))
     assert len(names) == 19
     assert not any("shortcut" in one or "head" in one for one in names)
