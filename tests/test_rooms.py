@@ -26,6 +26,8 @@ FEW_PACKAGES = {
 WORDS = "found made part given known place told settle settled asked got wish bill anew held marked"
 VAGUE = frozenset(re.findall(r"\w+", WORDS))
 """Words that say nothing of the thing they would name."""
+NAMED = ("src", "tests", "papers", "benchmarks", "tools")
+"""Folders in which no name is one of them."""
 
 
 def table() -> dict[str, set[str]]:
@@ -50,7 +52,7 @@ def expanded(cell: str, folders: set[str], every: set[str]) -> set[str]:
 
 def room_of(parts: tuple[str, ...]) -> str:
     """The room of a dotted name or path inside the package."""
-    names = [part.removesuffix(".py") for part in parts]
+    names = [name.removesuffix(".py") for name in parts]
     deep = "/".join(names[:2])
     return deep if deep in ROOMS else names[0] if names and names[0] in ROOMS else "__init__"
 
@@ -155,10 +157,11 @@ def test_a_class_name_means_one_class() -> None:
     assert not shared, "\n".join(shared)
 
 
-def test_names_say_what_a_thing_is() -> None:
+@pytest.mark.parametrize("folder", NAMED)
+def test_names_say_what_a_thing_is(folder: str) -> None:
     vague = [
-        f"{path.relative_to(ROOT)}: {', '.join(sorted(words))}"
-        for path in FILES
+        f"{path.relative_to(REPOSITORY)}: {', '.join(sorted(words))}"
+        for path in sorted((REPOSITORY / folder).rglob("*.py"))
         if (words := VAGUE & {name.lower() for name in defined(parsed(path.read_text()))})
     ]
     assert not vague, "\n".join(vague)

@@ -11,7 +11,7 @@ from torch.optim import Adam
 
 from papers.common.arms import Row, spread
 from papers.common.protocol import protocol, thinned
-from papers.savarese_thesis.pruning_runs import Setting, fewer, of, side_by_side, sized, told, whole
+from papers.savarese_thesis.pruning_runs import Setting, as_record, fewer, of, side_by_side, sized, whole
 from papers.savarese_thesis.ticket_search import matching
 from torchlift import Arm
 from torchlift.data import Splits, load
@@ -88,7 +88,7 @@ def run(
     ways = searches(training, rounds, many, rates, starts, EPS)
     trials = side_by_side(training, ways, seeds or 3, out / f"conv6-tickets-{EPS:g}.jsonl")
     best = {f"best, {kind}": best_accuracy(trials, kind) for kind in ("CS", "IMP", "ISS")}
-    return told(
+    return as_record(
         "Tickets in Conv-6", "section 4.5.4, Figure 4.11", training, stand_in, trials, **best,
         finding=matching(trials),
         notes=[

@@ -10,7 +10,7 @@ from torch.optim import AdamW
 
 from papers.common.arms import Row
 from papers.common.cells import Cells
-from papers.savarese_thesis.pruning_runs import Setting, means, sgd, told, trial
+from papers.savarese_thesis.pruning_runs import Setting, as_record, means, sgd, trial
 from torchlift import Arm
 from torchlift.data import Splits
 from torchlift.lifts import HardConcrete, Slim, SoftThreshold
@@ -199,7 +199,7 @@ def job(case: Case, name: str, level: float, says: str, seed: int) -> tuple[str,
 def table(title: str, figures: str, case: Case, stand_in: bool, seeds: int, cells: Cells, **more: Any) -> Row:
     """The comparison as the page of a reproduction takes it, every trial with it."""
     rows, chosen = compared(case, seeds, cells)
-    return told(
+    return as_record(
         title, figures, case.setting, stand_in, rows, finding=finding(rows, case.levels), tuning=chosen,
         trials_per_method=TRIALS, tuned_on_seed=TUNED_ON,
         notes=[
@@ -213,7 +213,7 @@ def table(title: str, figures: str, case: Case, stand_in: bool, seeds: int, cell
 
 
 def finding(rows: Sequence[Row], levels: Sequence[float]) -> str:
-    """The ranking at each level; a method that stayed below it is told with its own sparsity."""
+    """The ranking at each level; a method that stayed below it comes with its own sparsity."""
     table = {row["method"]: row for row in means(rows)}
     parts = [f"dense {100 * table['dense']['accuracy']['mean']:.1f} %"]
     for level in levels:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from papers.common.arms import Row, spread
 from papers.savarese_thesis.pruning_runs import whole
-from papers.savarese_thesis.sharing_runs import COLUMNS, Net, Order, side_by_side, told
+from papers.savarese_thesis.sharing_runs import COLUMNS, Net, Order, as_record, side_by_side
 from torchlift.models import SHARED
 from torchlift.recipes import SoftSharing
 
@@ -45,7 +45,7 @@ def run(
     order = Order(out, seeds or 5, epochs, images, device)
     nets = NETS | folded_nets()
     results = side_by_side("folding", nets, whole("cifar10", data), order)
-    result = told("Folding shared networks", "Figures 3.5–3.7, 3.10, 3.11", nets, results, order)
+    result = as_record("Folding shared networks", "Figures 3.5–3.7, 3.10, 3.11", nets, results, order)
     for row in result["rows"]:
         runs = [one["similarity"] for one in results[row["network"]] if one["similarity"]]
         row["largest similarity"] = spread([least_of_largest(one[-1]["groups"]) for one in runs])

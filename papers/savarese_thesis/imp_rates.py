@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from papers.common.arms import Row
-from papers.savarese_thesis.pruning_runs import means, resnet20, side_by_side, sized, told
+from papers.savarese_thesis.pruning_runs import as_record, means, resnet20, side_by_side, sized
 from torchlift import Arm
 from torchlift.recipes import IterativeMagnitude
 
@@ -36,7 +36,7 @@ def run(
     trials = side_by_side(setting, ways, seeds or 3, out / "imp-rates.jsonl")
     at = {f"accuracy at rate {rate:g}": near(means(trials), rate) for rate in RATES}
     listed = ", ".join(f"{key.removeprefix('accuracy at ')}: {one['mean']:.3f}" for key, one in at.items())
-    return told(
+    return as_record(
         "Rates of magnitude pruning", "section 4.5.1, Figure 4.8", setting, False, trials,
         finding=f"Accuracy of the ticket with about 5 % of the weights, {listed}.", **at,
     )  # fmt: skip

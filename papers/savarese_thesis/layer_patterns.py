@@ -7,7 +7,7 @@ from pathlib import Path
 
 from papers.common.arms import Row, spread
 from papers.common.cells import Cells
-from papers.savarese_thesis.pruning_runs import TICKETS, Setting, fewer, sgd, sized, told, tried, whole
+from papers.savarese_thesis.pruning_runs import TICKETS, Setting, as_record, fewer, sgd, sized, tried, whole
 from torchlift import Arm
 from torchlift.data import load
 from torchlift.models import VGG16
@@ -54,7 +54,7 @@ def run(
     ):
         trials += three
     blocks = {name: by_block([row for row in trials if row["method"] == name]) for name in (CS, IMP)}
-    return told(
+    return as_record(
         "Layer patterns", "section 4.5.4, Figure 4.12", training, stand_in, trials, finding=finding(blocks),
         blocks=blocks, x_label="block of two convolutions", y_label="sparsity",
         **{f"first block, {name}": sparsities[0] for name, sparsities in blocks.items()},

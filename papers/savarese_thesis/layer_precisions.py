@@ -9,12 +9,12 @@ from papers.common.protocol import thinned
 from papers.savarese_thesis.precision_runs import (
     Bench,
     Setting,
+    as_record,
     fewer,
     means,
     published,
     sgd,
     sized,
-    told,
     under_one_schedule,
 )
 from torchlift.data import crop_flip, load
@@ -58,7 +58,7 @@ def run(
         f"{name}: first {bits[0]:.1f}, those between {fmean(bits[1:-1]):.1f}, last {bits[-1]:.1f}"
         for name, bits in layers.items()
     )
-    return told(
+    return as_record(
         "Bits by layer", "Figure 5.6", training, full, rows, finding=f"Bits: {said}.", rows=means(rows),
         curves=[{"name": name, "x": list(range(1, 1 + len(b))), "y": b} for name, b in layers.items()],
         x_label="layer", y_label="bits", layers=list(rows[0]["layers"]),

@@ -8,13 +8,13 @@ from papers.common.arms import Row
 from papers.common.protocol import thinned
 from papers.savarese_thesis.pruning_runs import (
     Setting,
+    as_record,
     digits,
     means,
     resnet20,
     sgd,
     side_by_side,
     sized,
-    told,
 )
 from torchlift import Arm
 from torchlift.recipes import ContinuousSparsification, TicketSearch
@@ -98,7 +98,7 @@ def run(
     }
     ways = small if stand_in else as_published(training)
     trials = side_by_side(training, ways, seeds or 3, out / "mask-settings.jsonl")
-    return told(
+    return as_record(
         "Settings of continuous sparsification", "section 4.5.1, Figures 4.5–4.7", training, stand_in, trials,
         finding=finding(means(trials)),
     )  # fmt: skip

@@ -12,12 +12,12 @@ from papers.common.protocol import Drops, protocol, thinned
 from papers.savarese_thesis.fair_table import METHODS, Case, table
 from papers.savarese_thesis.pruning_runs import (
     Setting,
+    as_record,
     fewer,
     of,
     resnet20,
     side_by_side,
     sized,
-    told,
 )
 from torchlift import Arm
 from torchlift.data import load
@@ -69,7 +69,7 @@ def sparsest(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def small_case(data: str | None) -> Case:
-    """The stand-in: LeNet-5 on part of MNIST."""
+    """The stand-in: LeNet-5 on some of MNIST."""
     parts = fewer(load("mnist", data), 9000, 3000)
     setting = Setting("LeNet-5, 9000 images of MNIST", partial(LeNet5, (1, 28, 28)), parts, 5.0, {})
     return Case(setting, (0.95,), tuple(METHODS))
@@ -104,7 +104,7 @@ def run(
         rows += [row | {"method": f"{name}: {row['method']}"} for row in trials]
     listed = ", ".join(f"{key.removeprefix('sparsest, ')} {zeros:.1f} %" for key, zeros in left.items())
     small = sized(setting, epochs, images, device)
-    return told(
+    return as_record(
         "One-shot pruning", "Figures 4.1–4.2, Table 4.1", small, stand_in, rows,
         finding=f"Most zeros within two points of the dense network: {listed or 'none'}.", **left,
     )  # fmt: skip

@@ -17,7 +17,7 @@ NAMES = ("dense", "CS", "MP", "GMP", "IMP-C")  # the source's CS is made for SGD
 
 
 class ViT(nn.Module):
-    """Patches of 2×2 of an 8×8 image, a learned place each, pre-norm encoder blocks, mean, head."""
+    """Patches of 2×2 of an 8×8 image, a learned position each, pre-norm encoder blocks, mean, head."""
 
     def __init__(self, width: int = 32, depth: int = 2, heads: int = 4) -> None:
         super().__init__()

@@ -31,10 +31,10 @@ def run(
     """Search the grids of the entry ``separability`` (trained if need be) with every tuner, many times."""
     numbers = range(seeds or 30)
     size = stand_in, epochs, images, device
-    benches = [short_trainings.images(data, *size), short_trainings.characters(data, *size)]
+    workloads = [short_trainings.images(data, *size), short_trainings.characters(data, *size)]
     grids = {
-        (bench.name, name): grid(bench, name, range(1), out, stand_in)
-        for bench in benches
+        (workload.name, name): grid(workload, name, range(1), out, stand_in)
+        for workload in workloads
         for name in METHODS
     }
     curves = {
@@ -76,7 +76,7 @@ def by_coordinates(f: Objective, places: Axes, seed: int) -> Values:
 
 
 def by_lines(f: Objective, places: Axes, seed: int) -> Values:
-    """Two line searches, over α and then over ε, from a different place for every seed."""
+    """Two line searches, over α and then over ε, from a different start for every seed."""
     start = (seed % len(places[0]), seed % len(places[1]))
     return [value for _, value in line_searches(f, places, start=start).trials]
 

@@ -12,7 +12,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RAdam
 from papers.common.arms import machine
 from papers.common.cells import Cells
 from papers.savarese_thesis import short_trainings
-from papers.savarese_thesis.short_trainings import Bench, trained
+from papers.savarese_thesis.short_trainings import Workload, trained
 from torchlift.optim import AvaGrad, AvaGradW, gld
 
 RATES = [10.0**k for k in range(-5, 5)]
@@ -59,10 +59,10 @@ def run(
     numbers = range(1, 1 + (seeds or 3))
     size = stand_in, epochs, images, device
     pictures, text = short_trainings.images, short_trainings.characters
-    benches = [pictures(data, *size), text(data, *size)]
-    last = benches if stand_in else [pictures(data, *size, widen=10), text(data, *size)]
+    workloads = [pictures(data, *size), text(data, *size)]
+    last = workloads if stand_in else [pictures(data, *size, widen=10), text(data, *size)]
     cells = Cells(out / "optimizers.jsonl")
-    pairs = list(zip(benches, last, strict=True))
+    pairs = list(zip(workloads, last, strict=True))
     rows = cells.all(
         {
             row_key(pair, name, numbers): partial(row, pair, name, make, numbers, out / "optimizers.jsonl")
@@ -73,9 +73,9 @@ def run(
     return {
         "title": "Tables 6.1 and 6.2: optimizers whose ε is tuned too",
         "source": "Savarese, Principled Approximation Methods, section 6.4.1",
-        "finding": "; ".join(ranking(bench.name, rows) for bench in benches) + ".",
-        "scale": ", ".join(f"{bench.name} {LONGER * bench.steps} steps" for bench in benches)
-        + f" after {math.ceil(benches[0].share * BUDGET)} trials of half of that",
+        "finding": "; ".join(ranking(workload.name, rows) for workload in workloads) + ".",
+        "scale": ", ".join(f"{workload.name} {LONGER * workload.steps} steps" for workload in workloads)
+        + f" after {math.ceil(workloads[0].share * BUDGET)} trials of half of that",
         "stand_in": stand_in,
         "on the edge of the grid": [
             f"{one['task']}, {one['method']}, {name}"
@@ -95,33 +95,37 @@ def run(
     }
 
 
-def row_key(benches: tuple[Bench, Bench], name: str, seeds: range) -> str:
+def row_key(workloads: tuple[Workload, Workload], name: str, seeds: range) -> str:
     """The name of a row in the journal."""
-    return f"row {benches[0].name} {benches[0].steps} {len(benches[0].train[0])} {name} {seeds}"
+    return f"row {workloads[0].name} {workloads[0].steps} {len(workloads[0].train[0])} {name} {seeds}"
 
 
 def row(
-    benches: tuple[Bench, Bench], name: str, make: Callable[..., Optimizer], seeds: range, journal: Path
+    workloads: tuple[Workload, Workload],
+    name: str,
+    make: Callable[..., Optimizer],
+    seeds: range,
+    journal: Path,
 ) -> dict[str, Any]:
     """Tune a method on a task, train it with every seed, on the larger network, beside the thesis."""
-    (bench, large), cells = benches, Cells(journal)
+    (workload, large), cells = workloads, Cells(journal)
 
     def value(lr: float, eps: float, seed: int = 0, *, last: bool = False) -> float:
-        key = f"{bench.name} {bench.steps} {len(bench.train[0])} {name} {lr:g} {eps:g} {seed} {last}"
-        longer = LONGER if last and large is bench else 1
-        optimizer, place = partial(make, lr=lr, eps=eps), large if last else bench
-        return cells.get(key, lambda: trained(place, optimizer, seed, longer=longer, test=last))
+        key = f"{workload.name} {workload.steps} {len(workload.train[0])} {name} {lr:g} {eps:g} {seed} {last}"
+        longer = LONGER if last and large is workload else 1
+        optimizer, used = partial(make, lr=lr, eps=eps), large if last else workload
+        return cells.get(key, lambda: trained(used, optimizer, seed, longer=longer, test=last))
 
     places = [RATES, [1.0]] if name == "SGD" else [RATES, EPSILONS]
     lr, eps = gld(
-        value, places, trials=math.ceil(bench.share * BUDGET), start=(len(RATES) // 2, len(places[1]) // 2)
+        value, places, trials=math.ceil(workload.share * BUDGET), start=(len(RATES) // 2, len(places[1]) // 2)
     ).best
     tests = [value(lr, eps, seed, last=True) for seed in seeds]
     return {
-        "task": bench.name,
+        "task": workload.name,
         "method": name,
         "test": {"mean": statistics.mean(tests), "sd": statistics.stdev(tests) if len(tests) > 1 else 0.0},
-        "thesis": PAPER[name][0 if bench.name == "images" else 1],
+        "thesis": PAPER[name][0 if workload.name == "images" else 1],
         "α": lr,
         "ε": None if name == "SGD" else eps,
     }

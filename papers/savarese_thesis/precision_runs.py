@@ -1,4 +1,4 @@
-"""Quantized runs side by side: one run of a setting, its bits, its file, and what is told of all of them."""
+"""Quantized runs side by side: one run of a setting, its bits, its file, and the record of all of them."""
 
 import dataclasses
 import math
@@ -18,6 +18,7 @@ from papers.savarese_thesis.pruning_runs import Setting, digits, fewer, sgd, siz
 from torchlift.core import Node, Stored, WeightLift
 from torchlift.core.selection import matches
 from torchlift.data import crop_flip, load
+from torchlift.experiments.arm import Setup
 from torchlift.methods.precision.activation_precision import GridActivation
 from torchlift.methods.precision.keep_grid import OnGrid
 from torchlift.models import LeNet5, resnet
@@ -92,22 +93,20 @@ class Bench:
         folder = out / f"{name}-{setting.epochs:g}-{len(setting.data.train[0])}"
         return cls(setting, Cells(folder / "cells.jsonl"), folder)
 
-    def model(self, name: str, recipe: Any, seed: int, share: float = 1.0) -> Any:
-        """One durable run at the cost of the setting's plain epochs, times ``share``."""
+    def model(self, name: str, arm: Any, seed: int) -> tl.Result:
+        """One durable run at the cost of the setting's plain epochs, or of the arm's own."""
         setting = self.setting
-        return tl.fit(
-            setting.model(seed), setting.data.train, setting.data.valid, test=setting.data.test,
-            recipe=recipe, seed=seed, epochs=share * setting.epochs, equal_cost=True, resume=True,
-            out=self.folder(name, seed), **setting.fit,
-        )  # fmt: skip
+        shared = {"epochs": setting.epochs, "equal_cost": True, **setting.fit}
+        setup = Setup(setting.make, setting.data, shared)
+        return setup.run(tl.Arm.of(arm), seed, self.folder(name, seed), resume=True)
 
     def folder(self, name: str, seed: int) -> Path:
         """The folder of a run."""
         return self.out / f"{name} {seed}".replace(" ", "_").replace(",", "")
 
-    def measured(self, name: str, recipe: Any, seed: int, share: float = 1.0) -> Row:
+    def measured(self, name: str, arm: Any, seed: int) -> Row:
         """The row of a run: bits, bytes of the file on disk, accuracy, bits by layer."""
-        result = self.model(name, recipe, seed, share)
+        result = self.model(name, arm, seed)
         weights = weights_of(result.model, self.setting.where)
         records = result.stored
         layers = {layer: round(bits_of(weight, records.get(layer)), 3) for layer, weight in weights.items()}
@@ -124,17 +123,13 @@ class Bench:
             "accuracy": round(result.scores["test"].metric, 4), "cost": round(result.cost, 3),
         }  # fmt: skip
 
-    def run(self, name: str, recipe: Any, seed: int, share: float = 1.0) -> Row:
-        """A run, or what is written down of it."""
-        return self.cells.get(f"{name}, seed {seed}", partial(self.measured, name, recipe, seed, share))
-
     def runs(self, ways: Mapping[str, Any], seeds: int) -> list[Row]:
-        """Every way on every seed."""
+        """Every way, an arm or a recipe, on every seed."""
         return self.cells.all(
             {
-                f"{name}, seed {seed}": partial(self.measured, name, recipe, seed)
+                f"{name}, seed {seed}": partial(self.measured, name, arm, seed)
                 for seed in range(seeds)
-                for name, recipe in ways.items()
+                for name, arm in ways.items()
             }
         )
 
@@ -173,7 +168,9 @@ def sizes(table: Iterable[Row]) -> dict[str, list[tuple[float, float, float]]]:
     return families
 
 
-def told(title: str, figures: str, setting: Setting, full: bool, trials: Sequence[Row], **more: Any) -> Row:
+def as_record(
+    title: str, figures: str, setting: Setting, full: bool, trials: Sequence[Row], **more: Any
+) -> Row:
     """The result as the page of a reproduction takes it; ``trials`` keep every run."""
     scale = f"{setting.title}, {setting.epochs:g} epochs"
     return {
@@ -186,13 +183,13 @@ def told(title: str, figures: str, setting: Setting, full: bool, trials: Sequenc
 
 @dataclasses.dataclass(frozen=True)
 class Fixed(WeightLift):
-    """Weights trained straight through at precisions that are given."""
+    """Weights trained straight through at fixed precisions."""
 
     grids: Mapping[str, tuple[Tensor, Tensor]]
     where: str = "*weight"
 
     def nodes(self, weights: Mapping[str, Tensor]) -> Mapping[str, Node]:
-        """Each weight on the grid it is given."""
+        """Each weight on its grid."""
         return {name: OnGrid(w, *self.grids[name.removeprefix("model.")]) for name, w in weights.items()}
 
 

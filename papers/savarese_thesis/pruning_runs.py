@@ -1,4 +1,4 @@
-"""Pruning runs side by side: a setting to train in, one run of it, and what is told of all of them."""
+"""Pruning runs side by side: a setting to train in, one run of it, and the record of all of them."""
 
 import dataclasses
 import math
@@ -175,7 +175,7 @@ def families(table: Sequence[Row]) -> list[Row]:
     return [curve(name, [r for r in table if r["method"].partition(",")[0] == name]) for name in names]
 
 
-def told(
+def as_record(
     title: str, figures: str, setting: Setting, stand_in: bool, trials: Sequence[Row], **more: Any
 ) -> Row:
     """The result as the page of a reproduction takes it; ``trials`` keep every run."""

@@ -12,7 +12,7 @@ from papers.common.arms import machine
 from papers.common.cells import Cells
 from papers.common.protocol import thinned
 from papers.savarese_thesis import short_trainings
-from papers.savarese_thesis.short_trainings import Bench, trained
+from papers.savarese_thesis.short_trainings import Workload, trained
 from torchlift.optim import AvaGrad
 
 METHODS = {"Adam": Adam, "AvaGrad": AvaGrad}
@@ -36,14 +36,17 @@ def run(
     """Every (α, ε) trained once per seed; the stand-in has coarser grids."""
     numbers = range(seeds or 3)
     size = stand_in, epochs, images, device
-    benches = [short_trainings.images(data, *size), short_trainings.characters(data, *size)]
+    workloads = [short_trainings.images(data, *size), short_trainings.characters(data, *size)]
     grids = {
-        (bench.name, name): grid(bench, name, numbers, out, stand_in) for bench in benches for name in METHODS
+        (workload.name, name): grid(workload, name, numbers, out, stand_in)
+        for workload in workloads
+        for name in METHODS
     }
     rows = [summary(task, name, cells) for (task, name), cells in grids.items()]
-    sides = (" × ".join(map(str, map(len, axes(stand_in, bench.share)))) for bench in benches)
+    sides = (" × ".join(map(str, map(len, axes(stand_in, workload.share)))) for workload in workloads)
     trained_for = ", ".join(
-        f"{bench.name} {bench.steps} steps, {side} grid" for bench, side in zip(benches, sides, strict=True)
+        f"{workload.name} {workload.steps} steps, {side} grid"
+        for workload, side in zip(workloads, sides, strict=True)
     )
     return {
         "title": "Figures 6.1 to 6.4: does the best learning rate depend on ε?",
@@ -81,14 +84,14 @@ def axes(stand_in: bool, share: float) -> tuple[list[float], list[float]]:
     return thinned(rates, share), thinned(epsilons, share)
 
 
-def grid(bench: Bench, method: str, seeds: range, out: Path, stand_in: bool) -> Grid:
+def grid(workload: Workload, method: str, seeds: range, out: Path, stand_in: bool) -> Grid:
     """Validation measure for every (α, ε), the mean over seeds; finished cells are read from ``out``."""
-    said = f"{bench.name} {bench.steps} {len(bench.train[0])} {method}"
-    points = list(product(*axes(stand_in, bench.share)))
+    said = f"{workload.name} {workload.steps} {len(workload.train[0])} {method}"
+    points = list(product(*axes(stand_in, workload.share)))
     measured = Cells(out / "separability.jsonl").all(
         {
             f"{said} {lr:g} {eps:g} {seed}": partial(
-                trained, bench, partial(METHODS[method], lr=lr, eps=eps), seed
+                trained, workload, partial(METHODS[method], lr=lr, eps=eps), seed
             )
             for lr, eps in points
             for seed in seeds

@@ -6,13 +6,13 @@ from pathlib import Path
 from papers.common.arms import Row
 from papers.savarese_thesis.pruning_runs import (
     Setting,
+    as_record,
     digits,
     means,
     resnet20,
     sgd,
     side_by_side,
     sized,
-    told,
 )
 from torchlift import Arm
 from torchlift.recipes import IterativeMagnitude, SequentialSparsification
@@ -46,7 +46,7 @@ def run(
             IterativeMagnitude(count, rate, training.rewind, where), count + 1
         )
     trials = side_by_side(training, ways, seeds or 3, out / "sequential-tickets.jsonl")
-    return told(
+    return as_record(
         "Sequential search", "section 4.5.5, Figure 4.13", training, stand_in, trials,
         finding=finding(means(trials)), rate=rate,
         notes=[f"Each round drops {100 * rate:.0f} % of what is left; s_init = 0."],

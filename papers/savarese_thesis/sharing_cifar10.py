@@ -9,34 +9,15 @@ from typing import Any
 import torch
 from torch.nn.functional import avg_pool2d
 
-import torchlift as tl
 from papers.common.arms import Row, machine, spread
 from papers.common.cells import Cells
 from papers.savarese_thesis import sharing_runs
 from papers.savarese_thesis.pruning_runs import whole
+from papers.savarese_thesis.sharing_runs import Net
 from torchlift.data import Splits, crop_flip, load
-from torchlift.models import SHARED, swrn
-from torchlift.recipes import SoftSharing
 
 TUNING_SEED = 1000
 COLUMNS = ["network", "parameters", "file bytes", "operations", "cost", "rate", "test error", "thesis error"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Net:
-    """WRN-``depth``-``widen``; with ``templates`` its soft-shared form."""
-
-    depth: int
-    widen: int
-    templates: int | None = None
-    thesis: float | None = None
-
-    @property
-    def recipe(self) -> SoftSharing | None:
-        """Training as it is, or in templates; nothing is folded, similarities are written down."""
-        if self.templates is None:
-            return None
-        return SoftSharing(self.templates, groups=SHARED, fold=None, finetune=0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,16 +40,16 @@ SMALL = Plan(
     "WRN-16-1", "SWRN-28-1-2", 1600, 16, 8.0, 32, (0.05, 0.1), "cosine",
 )  # fmt: skip
 NETS = {
-    "WRN-28-10": sharing_runs.Net(28, 10, thesis=4.00),
-    "WRN-28-10, dropout": sharing_runs.Net(28, 10, dropout=0.3, thesis=3.89),
-    "SWRN-28-10-1": sharing_runs.Net(28, 10, 1, thesis=4.01),
-    "SWRN-28-10-2, dropout": sharing_runs.Net(28, 10, 2, 0.3, 3.75),
-    "SWRN-28-10": sharing_runs.Net(28, 10, 6, thesis=3.74),
-    "SWRN-28-10, dropout": sharing_runs.Net(28, 10, 6, 0.3, 3.88),
-    "SWRN-28-14-2, dropout": sharing_runs.Net(28, 14, 2, 0.3, 3.69),
-    "SWRN-28-14, dropout": sharing_runs.Net(28, 14, 6, 0.3, 3.67),
-    "SWRN-28-18-2, dropout": sharing_runs.Net(28, 18, 2, 0.3, 3.43),
-    "SWRN-28-18, dropout": sharing_runs.Net(28, 18, 6, 0.3, 3.48),
+    "WRN-28-10": Net(28, 10, thesis=4.00),
+    "WRN-28-10, dropout": Net(28, 10, dropout=0.3, thesis=3.89),
+    "SWRN-28-10-1": Net(28, 10, 1, thesis=4.01),
+    "SWRN-28-10-2, dropout": Net(28, 10, 2, 0.3, 3.75),
+    "SWRN-28-10": Net(28, 10, 6, thesis=3.74),
+    "SWRN-28-10, dropout": Net(28, 10, 6, 0.3, 3.88),
+    "SWRN-28-14-2, dropout": Net(28, 14, 2, 0.3, 3.69),
+    "SWRN-28-14, dropout": Net(28, 14, 6, 0.3, 3.67),
+    "SWRN-28-18-2, dropout": Net(28, 18, 2, 0.3, 3.43),
+    "SWRN-28-18, dropout": Net(28, 18, 6, 0.3, 3.48),
 }
 """Table 3.1."""
 
@@ -84,51 +65,16 @@ def halved_images(plan: Plan, folder: str | None) -> Splits:
     return Splits(train, shrunk(whole.valid, plan.images // 4), test, whole.kind)
 
 
-def trained(plan: Plan, net: Net, data: Splits, rate: float, seed: int, epochs: float, out: Path) -> Any:
-    """One durable run: SGD with Nesterov momentum, decay 5e-4 (none on coefficients), crops and flips."""
-    torch.manual_seed(seed)
-    return tl.fit(
-        swrn(net.depth, net.widen), data.train, data.valid, test=data.test, recipe=net.recipe,
-        optimizer=partial(torch.optim.SGD, lr=rate, momentum=0.9, nesterov=True, weight_decay=5e-4),
-        schedule=plan.schedule, epochs=epochs, batch_size=plan.batch, keep="last", seed=seed, progress=False,
-        augment=partial(crop_flip, padding=plan.side // 8), out=out, resume=True,
-    )  # fmt: skip
-
-
 def measured(plan: Plan, net: Net, data: Splits, rate: float, seed: int, epochs: float, out: Path) -> Row:
-    """What is kept of a run: errors in percent, sizes, and the similarities over its epochs."""
-    result = trained(plan, net, data, rate, seed, epochs, out)
-    size = tl.deploy.measure(result.model, data.test[0][:1], repeats=1)
-    rows = [row for row in result.history if row.get("similarity")]
-    return {
-        "test": 100 * (1 - result.scores["test"].metric), "valid": 100 * (1 - result.scores["valid"].metric),
-        "parameters": size.params, "file bytes": size.file_bytes, "operations": size.macs,
-        "flops": result.flops, "seconds": result.seconds,
-        "similarity": [{"epoch": row["epoch"], "groups": row["similarity"]} for row in rows],
+    """A run of SGD with Nesterov momentum, decay 5e-4 (none on coefficients), crops and flips."""
+    settings = {
+        "optimizer": partial(torch.optim.SGD, lr=rate, momentum=0.9, nesterov=True, weight_decay=5e-4),
+        "schedule": plan.schedule, "epochs": epochs, "batch_size": plan.batch,
+        "augment": partial(crop_flip, padding=plan.side // 8),
     }  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class Bench:
-    """A plan, its data, and the folder of its runs; finished ones are read from a record."""
-
-    plan: Plan
-    data: Splits
-    cells: Cells
-    out: Path
-
-    def run(self, name: str, net: Net, rate: float, seed: int, epochs: float) -> Row:
-        """A network at a rate on a seed."""
-        key = f"{name}, rate {rate}, seed {seed}"
-        folder = self.out / key.replace(", ", "-").replace(" ", "_")
-        one = partial(measured, self.plan, net, self.data, rate, seed, epochs, folder)
-        return self.cells.get(key, one)
-
-    def rate(self, name: str, net: Net) -> float:
-        """Least error on validation data, on a seed that is not reported."""
-        plan = self.plan
-        tried = {rate: self.run(name, net, rate, TUNING_SEED, plan.epochs)["valid"] for rate in plan.rates}
-        return min(tried, key=tried.__getitem__)
+    result = sharing_runs.trained(net, data, settings, seed, out)
+    more = {"valid": 100 * (1 - result.scores["valid"].metric)}
+    return sharing_runs.kept(result, data) | more | {"flops": result.flops, "seconds": result.seconds}
 
 
 def run(
@@ -145,23 +91,36 @@ def run(
         order = sharing_runs.Order(out, seeds or 5, epochs, images, device)
         results = sharing_runs.side_by_side("sharing-cifar10", NETS, whole("cifar10", data), order)
         title = "Soft sharing on CIFAR-10"
-        return sharing_runs.told(title, "Table 3.1, Figure 3.3", NETS, results, order)
+        return sharing_runs.as_record(title, "Table 3.1, Figure 3.3", NETS, results, order)
     plan = dataclasses.replace(SMALL, epochs=epochs or SMALL.epochs, images=images or SMALL.images)
-    folder, numbers = out / f"sharing-cifar10-{plan.images}-{plan.epochs:g}", list(range(seeds or 3))
-    bench = Bench(plan, halved_images(plan, data), Cells(folder / "cells.jsonl"), folder)
-    rates = {name: bench.rate(name, net) for name, net in plan.nets.items()}
-    small: dict[str, list[Row]] = {}
-    for seed in numbers:
+    return small(plan, halved_images(plan, data), out, list(range(seeds or 3)))
+
+
+def small(plan: Plan, data: Splits, out: Path, seeds: list[int]) -> Row:
+    """The networks of a plan at their best rates, on validation data and a seed that is not reported."""
+    folder = out / f"sharing-cifar10-{plan.images}-{plan.epochs:g}"
+    cells = Cells(folder / "cells.jsonl")
+
+    def one(name: str, net: Net, rate: float, seed: int, epochs: float = plan.epochs) -> Row:
+        key = f"{name}, rate {rate}, seed {seed}"
+        own = folder / key.replace(", ", "-").replace(" ", "_")
+        return cells.get(key, partial(measured, plan, net, data, rate, seed, epochs, own))
+
+    rates: dict[str, float] = {}
+    for name, net in plan.nets.items():
+        errors = {rate: one(name, net, rate, TUNING_SEED)["valid"] for rate in plan.rates}
+        rates[name] = min(errors, key=errors.__getitem__)
+    plain, equal = plan.plain, f"{plan.plain}, FLOPs of {plan.shared}"
+    results: dict[str, list[Row]] = {name: [] for name in (*plan.nets, equal)}
+    for seed in seeds:
         for name, net in plan.nets.items():
-            small.setdefault(name, []).append(bench.run(name, net, rates[name], seed, plan.epochs))
-        longer = plan.epochs * small[plan.shared][0]["flops"] / small[plan.plain][0]["flops"]
-        name = f"{plan.plain}, FLOPs of {plan.shared}"
-        one = bench.run(name, plan.nets[plan.plain], rates[plan.plain], seed, longer)
-        small.setdefault(name, []).append(one)
-    return told(plan, small, rates, numbers)
+            results[name].append(one(name, net, rates[name], seed))
+        longer = plan.epochs * results[plan.shared][0]["flops"] / results[plain][0]["flops"]
+        results[equal].append(one(equal, plan.nets[plain], rates[plain], seed, longer))
+    return as_record(plan, results, rates, seeds)
 
 
-def told(
+def as_record(
     plan: Plan, results: Mapping[str, Sequence[Row]], rates: Mapping[str, float], seeds: list[int]
 ) -> Row:
     """The result as its page takes it."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.savarese_thesis.pruning_runs import whole
-from papers.savarese_thesis.sharing_runs import Net, Order, side_by_side, told
+from papers.savarese_thesis.sharing_runs import Net, Order, as_record, side_by_side
 
 NETS = {
     "WRN-28-10": Net(28, 10, thesis=19.25),
@@ -31,4 +31,4 @@ def run(
     """Every network on every seed, as in Table 3.1 but for the data."""
     order = Order(out, seeds or 5, epochs, images, device)
     results = side_by_side("sharing-cifar100", NETS, whole("cifar100", data), order, classes=100)
-    return told("Soft sharing on CIFAR-100", "Table 3.2, Figure 3.4", NETS, results, order)
+    return as_record("Soft sharing on CIFAR-100", "Table 3.2, Figure 3.4", NETS, results, order)

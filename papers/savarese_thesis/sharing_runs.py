@@ -6,13 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import torchlift as tl
 from papers.common.arms import Row, machine, spread
 from papers.common.cells import Cells
 from papers.common.protocol import few, protocol
 from torchlift.data import Splits
+from torchlift.experiments.arm import Setup
 from torchlift.models import SHARED, swrn
 from torchlift.recipes import SoftSharing
 
@@ -41,31 +40,16 @@ class Net:
 Nets = Mapping[str, Net]
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """One network on one seed."""
+def trained(
+    net: Net, data: Any, settings: Mapping[str, Any], seed: int, out: Path, classes: int = 10
+) -> tl.Result:
+    """One durable run of a network."""
+    setup = Setup(partial(swrn, net.depth, net.widen, classes, net.dropout), data, settings)
+    return setup.run(tl.Arm(net.recipe), seed, out, keep="last", progress=False, resume=True)
 
-    name: str
-    net: Net
-    seed: int
 
-
-def measured(
-    job: Job, data: Splits, classes: int, epochs: float, augment: Callable[..., Any] | None,
-    device: str | None, out: Path,
-) -> Row:  # fmt: skip
+def kept(result: tl.Result, data: Splits) -> Row:
     """What is kept of a run: the test error in percent, sizes, and the similarities over its epochs."""
-    net, settings = job.net, PUBLISHED.settings("WRN")
-    settings |= ({} if augment is None else {"augment": augment}) | (
-        {} if device is None else {"device": device}
-    )
-    torch.manual_seed(job.seed)
-    model = swrn(net.depth, net.widen, classes, net.dropout)
-    folder = out / f"{job.name}-{job.seed}".replace(", ", "-").replace(" ", "_")
-    result = tl.fit(
-        model, data.train, test=data.test, recipe=net.recipe, epochs=epochs, keep="last", seed=job.seed,
-        progress=False, out=folder, resume=True, **settings,
-    )  # fmt: skip
     size = tl.deploy.measure(result.model.cpu(), data.test[0][:1], repeats=1)
     rows = [row for row in result.history if row.get("similarity")]
     return {
@@ -73,6 +57,11 @@ def measured(
         "file bytes": size.file_bytes, "operations": size.macs,
         "similarity": [{"epoch": row["epoch"], "groups": row["similarity"]} for row in rows],
     }  # fmt: skip
+
+
+def measured(net: Net, data: Splits, settings: Mapping[str, Any], classes: int, seed: int, out: Path) -> Row:
+    """What is kept of a network that is trained without validation data."""
+    return kept(trained(net, (data.train, None, data.test), settings, seed, out, classes), data)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,16 +83,25 @@ def side_by_side(
     epochs = PUBLISHED.length("WRN", order.epochs)
     small = few(data, order.images)
     folder = order.out / f"{name}-{len(small.train[0])}-{epochs:g}"
-    cells = Cells(folder / "cells.jsonl")
-    work = partial(
-        measured, data=small, classes=classes, epochs=epochs, augment=augment, device=order.device, out=folder
-    )
-    jobs = [Job(key, net, seed) for seed in range(order.seeds) for key, net in nets.items()]
-    rows = cells.all({f"{job.name}, {job.seed}": partial(work, job) for job in jobs})
+    settings = PUBLISHED.settings("WRN") | {"epochs": epochs}
+    settings |= {} if augment is None else {"augment": augment}
+    settings |= {} if order.device is None else {"device": order.device}
+    rows = Cells(folder / "cells.jsonl").all(
+        {
+            f"{key}, {seed}": partial(
+                measured, net, small, settings, classes, seed,
+                folder / f"{key}-{seed}".replace(", ", "-").replace(" ", "_"),
+            )
+            for seed in range(order.seeds)
+            for key, net in nets.items()
+        }
+    )  # fmt: skip
     return {key: rows[index :: len(nets)] for index, key in enumerate(nets)}
 
 
-def told(title: str, figures: str, nets: Nets, results: Mapping[str, Sequence[Row]], order: Order) -> Row:
+def as_record(
+    title: str, figures: str, nets: Nets, results: Mapping[str, Sequence[Row]], order: Order
+) -> Row:
     """The result as its page takes it."""
     rows: list[Row] = [
         {

@@ -22,8 +22,8 @@ MakeOptimizer = Callable[..., Optimizer]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Bench:
-    """A model to be made, data to train it on, and the number to make small."""
+class Workload:
+    """A model to be built, data to train it on, and the number to make small."""
 
     name: str
     make: Callable[[], nn.Module]
@@ -56,7 +56,7 @@ def small_cnn() -> nn.Module:
 def images(
     folder: str | None, stand_in: bool, epochs: float | None, count: int | None, device: str | None = None,
     widen: int = 4,
-) -> Bench:  # fmt: skip
+) -> Workload:  # fmt: skip
     """CIFAR-10, error in %: WRN-28 for 200 epochs; the stand-in: a small CNN for 120 steps."""
     (x, y), (x_test, y_test) = cifar10(folder)
     mean, std = statistics(x)
@@ -68,11 +68,11 @@ def images(
     home, batch = device or "cpu", min(64 if stand_in else 128, len(train[0]))
     if stand_in:
         steps = 120 if epochs is None else max(1, round(epochs * len(train[0]) / batch))
-        return Bench(
+        return Workload(
             "images", small_cnn, train, first(valid, 2000), test, batch, steps, error, 90.0, 5e-4, device=home
         )
     steps = max(1, round((epochs or 200) * len(train[0]) / batch))
-    return Bench(
+    return Workload(
         "images", partial(wide_resnet, 28, widen), train, valid, test, batch, steps, error, 90.0, 5e-4,
         augment=True, drops=Drops((0.3, 0.6, 0.8), 0.2), device=home,
         share=share_of(epochs or 200, 200, len(train[0]), every),
@@ -82,7 +82,7 @@ def images(
 def characters(
     folder: str | None, stand_in: bool, epochs: float | None, count: int | None, device: str | None = None,
     width: int = 300,
-) -> Bench:  # fmt: skip
+) -> Workload:  # fmt: skip
     """Penn Treebank, bits per character: three LSTM layers, 500 epochs; stand-in: one of 64, 100 steps."""
     text = ptb(folder)
     symbols, length = len(text.vocabulary), 50 if stand_in else 150
@@ -95,11 +95,11 @@ def characters(
         make = partial(CharLSTM, symbols, 64, 1)
         steps = 100 if epochs is None else max(1, round(epochs * len(train[0]) / batch))
         small = first(valid, 500), first(test, 500)
-        return Bench("characters", make, train, *small, batch, steps, bits, worst, 1.2e-6, device=home)
+        return Workload("characters", make, train, *small, batch, steps, bits, worst, 1.2e-6, device=home)
     steps = max(1, round((epochs or 500) * len(train[0]) / batch))
     make = partial(AwdLSTM, symbols, width)
     drops = Drops((0.6, 0.8), 0.1)
-    return Bench(
+    return Workload(
         "characters", make, train, valid, test, batch, steps, bits, worst, 1.2e-6, drops=drops, device=home,
         share=share_of(epochs or 500, 500, len(train[0]), every),
     )  # fmt: skip
@@ -116,39 +116,39 @@ def bits(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def trained(
-    bench: Bench, make_optimizer: MakeOptimizer, seed: int, *, longer: int = 1, test: bool = False
+    workload: Workload, make_optimizer: MakeOptimizer, seed: int, *, longer: int = 1, test: bool = False
 ) -> float:
     """Train from scratch with a cosine schedule; the measure on validation or on test data."""
     torch.manual_seed(seed)
-    model = bench.make().to(bench.device)
-    optimizer = make_optimizer(model.parameters(), weight_decay=bench.decay)
-    total = bench.steps * longer
-    falling = cosine if bench.drops is None else bench.drops
+    model = workload.make().to(workload.device)
+    optimizer = make_optimizer(model.parameters(), weight_decay=workload.decay)
+    total = workload.steps * longer
+    falling = cosine if workload.drops is None else workload.drops
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: falling(step / total))
     generator = torch.Generator().manual_seed(seed)
-    x, y = bench.train
+    x, y = workload.train
     for _ in range(total):
-        chosen = torch.randint(len(x), (bench.batch,), generator=generator)
-        batch = crop_flip(x[chosen], generator) if bench.augment else x[chosen]
-        scores = model(batch.to(bench.device))
-        loss = cross_entropy(scores.flatten(0, -2), y[chosen].to(bench.device).flatten())
+        chosen = torch.randint(len(x), (workload.batch,), generator=generator)
+        batch = crop_flip(x[chosen], generator) if workload.augment else x[chosen]
+        scores = model(batch.to(workload.device))
+        loss = cross_entropy(scores.flatten(0, -2), y[chosen].to(workload.device).flatten())
         if not torch.isfinite(loss):
-            return bench.worst
+            return workload.worst
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
-    return measured(bench, model, bench.test if test else bench.valid)
+    return measured(workload, model, workload.test if test else workload.valid)
 
 
 @torch.no_grad()
-def measured(bench: Bench, model: nn.Module, pair: tuple[Tensor, Tensor]) -> float:
-    """The measure over a data set, no worse than ``bench.worst``."""
+def measured(workload: Workload, model: nn.Module, pair: tuple[Tensor, Tensor]) -> float:
+    """The measure over a data set, no worse than ``workload.worst``."""
     model.eval()
     total = sum(
-        bench.measure(model(x.to(bench.device)).cpu(), y).item() * len(x)
+        workload.measure(model(x.to(workload.device)).cpu(), y).item() * len(x)
         for x, y in zip(*(p.split(500) for p in pair), strict=True)
     )
     model.train()
     value = total / len(pair[0])
-    return min(value, bench.worst) if math.isfinite(value) else bench.worst
+    return min(value, workload.worst) if math.isfinite(value) else workload.worst

@@ -140,7 +140,7 @@ def run(
     runs = cells.all(
         {f"{arm}, seed {seed}": partial(trained, arm, seed, size) for seed in numbers for arm in ARMS}
     )
-    return told(runs, size, numbers, stand_in)
+    return as_record(runs, size, numbers, stand_in)
 
 
 def table(runs: Sequence[Row]) -> list[Row]:
@@ -159,7 +159,7 @@ def table(runs: Sequence[Row]) -> list[Row]:
     return rows
 
 
-def told(runs: Sequence[Row], size: Size, seeds: list[int], stand_in: bool) -> Row:
+def as_record(runs: Sequence[Row], size: Size, seeds: list[int], stand_in: bool) -> Row:
     """The result as its page takes it."""
     rows = table(runs)
     last = list(rows[0])[-1]

@@ -8,12 +8,12 @@ from papers.common.arms import Row, difference
 from papers.savarese_thesis.precision_runs import (
     Bench,
     Fixed,
+    as_record,
     grids,
     lenet,
     means,
     published,
     sized,
-    told,
     under_one_schedule,
 )
 from torchlift.recipes import Smol
@@ -42,15 +42,15 @@ def run(
     for seed in range(seeds or 3):
         model = bench.model("SMOL", recipe, seed).model  # finished: it is only read
         for name, order in ((SAME, None), (SHUFFLED, seed + 1)):
-            way = Fixed(grids(model, order), setting.where)
-            again[f"{name}, seed {seed}"] = partial(bench.measured, name, way, seed, retrained)
+            arm = setting.arm(Fixed(grids(model, order), setting.where), retrained)
+            again[f"{name}, seed {seed}"] = partial(bench.measured, name, arm, seed)
     rows += bench.cells.all(again)
     table = {row["method"]: row for row in means(rows)}
     lost = difference(table[SHUFFLED]["per seed"], table[SAME]["per seed"])
     for name, row in table.items():
         row["thesis"] = THESIS[name] / 100
     said = ", ".join(f"{name} {100 * row['accuracy']['mean']:.1f} %" for name, row in table.items())
-    return told(
+    return as_record(
         "Shuffled precisions", "Table 5.6 and Figure 5.8", setting, full, rows,
         finding=f"{said}; shuffling costs {-100 * lost['mean']:.1f} points "
         f"(95 %: {-100 * lost['high']:.1f} to {-100 * lost['low']:.1f}).",

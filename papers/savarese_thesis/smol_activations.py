@@ -4,7 +4,16 @@ from functools import partial
 from pathlib import Path
 
 from papers.common.arms import Row
-from papers.savarese_thesis.precision_runs import Bench, Setting, digits, means, published, sgd, sized, told
+from papers.savarese_thesis.precision_runs import (
+    Bench,
+    Setting,
+    as_record,
+    digits,
+    means,
+    published,
+    sgd,
+    sized,
+)
 from torchlift.lifts import ActivationPrecision, Pact
 from torchlift.recipes import Chain, Plain
 
@@ -49,7 +58,7 @@ def run(
         + (f" at {row['activation bits']['mean']:.2f}" if "activation bits" in row else "")
         for row in table
     )
-    return told(
+    return as_record(
         "Bits of activations", "Table 5.5", training, full, rows, finding=f"{said}.", rows=table,
         columns=list(columns),
         notes=[

@@ -8,12 +8,12 @@ from papers.common.arms import Row
 from papers.common.protocol import thinned
 from papers.savarese_thesis.precision_runs import (
     Bench,
+    as_record,
     digits,
     means,
     published,
     sgd,
     sized,
-    told,
     under_one_schedule,
 )
 from torchlift.recipes import Smol
@@ -53,7 +53,7 @@ def run(
         f"{share:.2f}: {100 * row['accuracy']['mean']:.1f} % at {row['bits']['mean']:.2f} bits"
         for share, row in zip(parts, table, strict=True)
     )
-    return told(
+    return as_record(
         "Precision training against fine-tuning", "Figure 5.7", setting, full, rows,
         finding=f"Accuracy and bits by the part of the budget spent on noise: {said}.",
         curves=curves, x_label="part of the budget for precisions",

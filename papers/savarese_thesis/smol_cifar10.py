@@ -9,12 +9,12 @@ from papers.common.protocol import thinned
 from papers.savarese_thesis.precision_runs import (
     Bench,
     after_training,
+    as_record,
     lenet,
     means,
     published,
     sized,
     sizes,
-    told,
     under_one_schedule,
 )
 from torchlift.lifts import DoReFa, LearnedStep
@@ -54,7 +54,7 @@ def run(
             ways |= {f"{name}, {size:g}": make(chosen[name], size) for size in bits}
     rows = bench.runs({"float": None} | ways, seeds or 3)
     table = means(rows)
-    return told(
+    return as_record(
         "Learned precision", "Table 5.1, Figures 5.3 and 5.6", setting, full, rows,
         finding=finding(table), sizes=sizes(table), curves=layers(rows), x_label="layer", chosen=chosen,
         notes=[f"The thesis, ResNet-20, 650 epochs: {THESIS}.", "Curves: bits per weight by layer."],

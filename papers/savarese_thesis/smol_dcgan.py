@@ -14,9 +14,10 @@ import torchlift as tl
 from papers.common.arms import Row
 from papers.common.cells import Cells
 from papers.common.protocol import protocol
-from papers.savarese_thesis.precision_runs import Setting, bits_of, means, sized, told, weights_of
+from papers.savarese_thesis.precision_runs import Setting, as_record, bits_of, means, sized, weights_of
 from papers.savarese_thesis.pruning_runs import first
 from torchlift.data import Splits, cifar10, mnist
+from torchlift.experiments.arm import Setup
 from torchlift.models import Gan, LeNet5
 from torchlift.models.dcgan import game
 from torchlift.recipes import Bsq, Chain, Plain, Smol
@@ -36,7 +37,7 @@ THESIS = {
 
 @dataclasses.dataclass(frozen=True)
 class Judge:
-    """A small classifier in place of Inception, and the features of real test images."""
+    """A small classifier instead of Inception, and the features of real test images."""
 
     net: LeNet5
     mean: Tensor
@@ -55,17 +56,17 @@ class Judge:
 
     def rate(self, images: Tensor) -> dict[str, float]:
         """The distance of the images' features to those of test images, and exp E KL(p(y | x) ‖ p(y))."""
-        found = features(self.net, images)
-        log_p = self.net.head(found.float()).detach().double().log_softmax(1)
+        outputs = features(self.net, images)
+        log_p = self.net.head(outputs.float()).detach().double().log_softmax(1)
         marginal = log_p.exp().mean(0).log()
         kl = (log_p.exp() * (log_p - marginal)).sum(1).mean()
-        return {"distance": frechet(*moments(found), self.mean, self.spread), "score": float(kl.exp())}
+        return {"distance": frechet(*moments(outputs), self.mean, self.spread), "score": float(kl.exp())}
 
 
 @torch.no_grad()
 def features(net: LeNet5, images: Tensor) -> Tensor:
     """What the classifier sees, before its last layer."""
-    return torch.cat([net.trunk(part) for part in images.split(1000)]).double()
+    return torch.cat([net.trunk(batch) for batch in images.split(1000)]).double()
 
 
 def moments(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,11 +97,11 @@ def images(read: Any, count: int | None, data: str | None) -> Splits:
 def setting(full: bool, data: str | None) -> Setting:
     """CIFAR-10 for 160 epochs at the source's width and rate, or digits with a narrow pair."""
     width, read, count, epochs = (64, cifar10, None, PUBLISHED.epochs or 160.0) if full else SMALL
-    found, fit = images(read, count, data), PUBLISHED.settings("Adam") | {"loss": game, "progress": False}
+    splits, fit = images(read, count, data), PUBLISHED.settings("Adam") | {"loss": game, "progress": False}
     title = "DCGAN, CIFAR-10" if full else f"narrow DCGAN, {count:,} digits of MNIST"
     if not full:
         fit["optimizer"] = partial(torch.optim.Adam, lr=RATE, betas=(0.5, 0.999))
-    return Setting(title, partial(Gan, found.shape[0], width), found, epochs, fit)
+    return Setting(title, partial(Gan, splits.shape[0], width), splits, epochs, fit)
 
 
 RATE, SMALL = 1e-3, (16, mnist, 6400, 4.0)
@@ -130,35 +131,32 @@ def ways(full: bool) -> dict[str, tuple[Any, float]]:
 STRENGTHS = (0.01, 0.03)
 
 
-def measured(place: Setting, judge: Judge, out: Path, name: str, way: tuple[Any, float], seed: int) -> Row:
+def measured(training: Setting, judge: Judge, out: Path, name: str, way: tuple[Any, float], seed: int) -> Row:
     """One durable run: bits and file of the generator, its rating, and for the first seed its samples."""
     recipe, share = way
     home = out / f"{name} {seed}".replace(" ", "_").replace("/", "-")
-    result = tl.fit(
-        place.model(seed), place.data.train, recipe=recipe, seed=seed, epochs=share * place.epochs,
-        equal_cost=True, out=home, resume=True,
-        **place.fit,
-    )  # fmt: skip
+    setup = Setup(training.make, (training.data.train, None, None), training.fit)
+    result = setup.run(training.arm(recipe, share), seed, home, equal_cost=True, resume=True)
     gan = result.model
     assert isinstance(gan, Gan)
-    found, known = weights_of(gan.generator), tl.stored(gan.generator)
-    total = sum(weight.numel() for weight in found.values())
-    made = gan.samples(len(place.data.test[0]))
+    weights, records = weights_of(gan.generator), tl.stored(gan.generator)
+    total = sum(weight.numel() for weight in weights.values())
+    samples = gan.samples(len(training.data.test[0]))
     return {
         "method": name, "seed": seed,
-        "bits": sum(bits_of(w, known.get(n)) * w.numel() for n, w in found.items()) / total,
-        "file bytes": tl.deploy.save(gan.generator, out / f"{home.name}.tl"), **judge.rate(made),
+        "bits": sum(bits_of(w, records.get(n)) * w.numel() for n, w in weights.items()) / total,
+        "file bytes": tl.deploy.save(gan.generator, out / f"{home.name}.tl"), **judge.rate(samples),
         "cost": round(result.cost, 3), "seconds": round(result.seconds, 1),
-        "png": grid(made[:40]) if seed == 0 else None,
+        "png": grid(samples[:40]) if seed == 0 else None,
     }  # fmt: skip
 
 
-def grid(made: Tensor, columns: int = 10) -> str:
+def grid(samples: Tensor, columns: int = 10) -> str:
     """Images in rows, as the page takes them."""
-    rows = torch.cat([torch.cat(list(row), 2) for row in made.split(columns)], 1)
-    found = png(rows, -1.0, 1.0)
-    assert found is not None
-    return base64.b64encode(found).decode()
+    rows = torch.cat([torch.cat(list(row), 2) for row in samples.split(columns)], 1)
+    picture = png(rows, -1.0, 1.0)
+    assert picture is not None
+    return base64.b64encode(picture).decode()
 
 
 def run(
@@ -172,29 +170,29 @@ def run(
 ) -> Row:
     """A float generator, and SMOL's and BSQ's at several sizes, by a small classifier's features."""
     full = not stand_in
-    place = sized(setting(full, data), epochs, images, device)
-    home = out / f"smol-dcgan-{place.epochs:g}-{len(place.data.train[0])}"
-    judge = Judge.trained(place.data, (30 / 160 if full else 1.0) * place.epochs, home / "judge")
+    training = sized(setting(full, data), epochs, images, device)
+    home = out / f"smol-dcgan-{training.epochs:g}-{len(training.data.train[0])}"
+    judge = Judge.trained(training.data, (30 / 160 if full else 1.0) * training.epochs, home / "judge")
     cells = Cells(home / "cells.jsonl")
     rows = cells.all(
         {
-            f"{name}, seed {seed}": partial(measured, place, judge, home, name, way, seed)
+            f"{name}, seed {seed}": partial(measured, training, judge, home, name, way, seed)
             for seed in range(seeds or 3)
             for name, way in ways(full).items()
         }
     )
-    pictures = [{"name": row["method"], "png": found} for row in rows if (found := row.pop("png"))]
+    pictures = [{"name": row["method"], "png": picture} for row in rows if (picture := row.pop("png"))]
     table: list[Row] = [
         row | {"thesis": THESIS.get(row["method"])} for row in means(rows, COLUMNS, "distance")
     ]
-    real = judge.rate(place.data.train[0])
+    real = judge.rate(training.data.train[0])
     said = "; ".join(
         f"{row['method']}: {row['distance']['mean']:.1f} ± {row['distance']['sd']:.1f} at "
         f"{row['bits']['mean']:.2f} bits"
         for row in table
     )
-    return told(
-        "A generator in few bits", "Table 5.4 and Figure 5.5", place, full, rows,
+    return as_record(
+        "A generator in few bits", "Table 5.4 and Figure 5.5", training, full, rows,
         finding=f"Distance to real images: {said}; training images themselves: {real['distance']:.1f}.",
         rows=table, columns=list(COLUMNS), images=pictures, y_label="distance",
         notes=[

@@ -10,13 +10,13 @@ from papers.common.protocol import protocol, thinned
 from papers.savarese_thesis.precision_runs import (
     Bench,
     Setting,
+    as_record,
     fewer,
     means,
     published,
     sgd,
     sized,
     sizes,
-    told,
     under_one_schedule,
 )
 from torchlift.data import crop_flip, load
@@ -116,7 +116,7 @@ def run(
         for row in table
     )
     both = "; ".join(f"{training.title}, {training.epochs:g} epochs" for training in trainings.values())
-    return told(
+    return as_record(
         "Learned precision", "Table 5.2", next(iter(trainings.values())), full, rows,
         finding=f"{said}.", rows=table, sizes=sizes(table),
         columns=["method", "bits", "file bytes", "accuracy", "thesis"],

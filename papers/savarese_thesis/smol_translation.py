@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from papers.common.arms import Row
-from papers.savarese_thesis.precision_runs import Bench, Setting, means, sized, told
+from papers.savarese_thesis.precision_runs import Bench, Setting, as_record, means, sized
 from torchlift.data import Splits, multi30k
 from torchlift.models import Translator
 from torchlift.models.translator import END, PAD, START, UNKNOWN
@@ -136,7 +136,7 @@ def run(
         f"{row['file bytes']['mean'] / 1000:.0f} kB"
         for row in table
     )
-    return told(
+    return as_record(
         "Translation in few bits", "Table 5.7", training, False, rows, finding=f"{finding}.", rows=table,
         columns=list(COLUMNS), y_label="BLEU",
         notes=[

@@ -11,12 +11,12 @@ from papers.common.arms import Row
 from papers.common.protocol import protocol
 from papers.savarese_thesis.pruning_runs import (
     Setting,
+    as_record,
     digits,
     means,
     sgd,
     side_by_side,
     sized,
-    told,
     whole,
 )
 from torchlift import Arm
@@ -72,7 +72,7 @@ def run(
         f"{row['method']}: {row['accuracy']['mean']:.3f} at {100 * row['sparsity']['mean']:.0f} %"
         for row in means(trials)
     )
-    return told(
+    return as_record(
         "Supermasks", "section 4.5.3, Figures 4.9–4.10", training, stand_in, trials,
         finding=f"Accuracy at sparsity, random weights: {listed}.",
         notes=["Dense: the same network with its weights trained and its biases left."],

@@ -9,13 +9,13 @@ from papers.common.arms import Row
 from papers.common.protocol import thinned
 from papers.savarese_thesis.pruning_runs import (
     Setting,
+    as_record,
     digits,
     of,
     resnet20,
     sgd,
     side_by_side,
     sized,
-    told,
 )
 from torchlift import Arm
 from torchlift.recipes import IterativeMagnitude, IterativeStochastic, TicketSearch
@@ -76,7 +76,7 @@ def run(
     ways = small_searches(training) if stand_in else searches(training)
     trials = side_by_side(training, ways, seeds or 3, out / "ticket-search.jsonl")
     left = {f"left, {kind}": 100 * share for kind, share in sparsest(trials).items()}
-    return told(
+    return as_record(
         "Ticket search", "Figures 4.3–4.4, Table 4.2", training, stand_in, trials, finding=matching(trials),
         paper=PAPER, notes=[f"A ticket starts from the weights of epoch {training.rewind}."], **left,
     )  # fmt: skip

@@ -72,7 +72,7 @@ def test_mixed_devices_are_noticed():
 
 def test_short_trainings_stay_on_their_device():
     x, y = torch.rand(8, 3, 32, 32), torch.arange(8)
-    bench = short_trainings.Bench(
+    bench = short_trainings.Workload(
         "images", short_trainings.small_cnn, (x, y), (x, y), (x, y), 4, 2, short_trainings.error, 90.0, 5e-4,
         augment=True, device="meta",
     )  # fmt: skip

@@ -24,7 +24,8 @@ def tiny(name):
         x = torch.randn(40, 4, generator=generator)
         pair = (x, (x.sum(1) > 0).long())
         model = partial(torch.nn.Linear, 4, 2)
-        return short_trainings.Bench(name, model, pair, pair, pair, 20, 6, short_trainings.error, 90.0, 0.0)
+        score = short_trainings.error
+        return short_trainings.Workload(name, model, pair, pair, pair, 20, 6, score, 90.0, 0.0)
 
     return make
 

@@ -194,9 +194,9 @@ def test_entries_pass_their_protocol_to_fit(monkeypatch, tmp_path):
     assert (len(train[0]), passed["epochs"], passed["device"]) == (8, 1.0, "cpu")
     assert passed["schedule"](56.5 / 85) == pytest.approx(0.1)  # the same schedule, shorter
     assert small.make is settings["Table 4.2"][0].make  # the same network
-    job = sharing_runs.Job("WRN-28-10", sharing_runs.Net(10, 1), 0)
+    order = sharing_runs.Order(tmp_path, 1, None, None, None)
     with pytest.raises(Passed):
-        sharing_runs.measured(job, tiny(""), 10, 200.0, None, None, tmp_path)
+        sharing_runs.side_by_side("wide", {"WRN-10-1": sharing_runs.Net(10, 1)}, tiny(""), order)
     _, built = options(calls[-1][1])
     assert built["nesterov"] is True
     assert calls[-1][1]["schedule"](0.61) == pytest.approx(0.04)

@@ -32,7 +32,7 @@ def shown(result):
 def test_sharing_is_measured_at_equal_parameters_and_at_equal_flops(monkeypatch, tmp_path):
     """One real run; the others of the table are its row, at costs of their own."""
     tiny = Plan(
-        {"WRN-10-1": Net(10, 1), "SWRN-16-1-1": Net(16, 1, 1, 4.0)}, "WRN-10-1", "SWRN-16-1-1",
+        {"WRN-10-1": Net(10, 1), "SWRN-16-1-1": Net(16, 1, 1, thesis=4.0)}, "WRN-10-1", "SWRN-16-1-1",
         16, 8, 1.0, 8, (0.1, 0.01), "cosine",
     )  # fmt: skip
     monkeypatch.setattr(sharing_cifar10, "SMALL", tiny)
