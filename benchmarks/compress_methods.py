@@ -96,7 +96,7 @@ def quantized(one: Case, model: nn.Module, bits: int, *, feedback: bool) -> nn.M
     """By rounding or GPTQ, with the better of two kinds of steps."""
     tried = [on_grid(one, model, bits, clipped, feedback) for clipped in (False, True)]
     inputs = [(one.calibration,)]
-    return min(tried, key=lambda made: output_error(model, made, inputs))
+    return min(tried, key=lambda candidate: output_error(model, candidate, inputs))
 
 
 def on_grid(one: Case, model: nn.Module, bits: int, clipped: bool, feedback: bool) -> nn.Module:
@@ -114,8 +114,8 @@ def on_grid(one: Case, model: nn.Module, bits: int, clipped: bool, feedback: boo
             step = row_steps(matrix, bits, clipped)
             if feedback and not isinstance(layer, EmbeddingMap):
                 grams = moments[stream.key(layer)].xx
-                found = [gptq(w, g, s, bits) for w, g, s in zip(matrix, grams, step, strict=True)]
-                levels = torch.stack(found)
+                rows = [gptq(w, g, s, bits) for w, g, s in zip(matrix, grams, step, strict=True)]
+                levels = torch.stack(rows)
             else:
                 levels = levels_at(matrix, step, 2 ** (bits - 1) - 1)
             write(layer, work, levels, step)
@@ -228,10 +228,10 @@ def static_int8(one: Case, model: nn.Module, folder: Path) -> Path:
 def call_seconds(paths: Sequence[Path], x: Tensor, rounds: int = 200) -> list[float]:
     """CPU seconds of a call of each file, medians; they take turns."""
     sessions = [session(path) for path in paths]
-    given = [{run.get_inputs()[0].name: x.numpy()} for run in sessions]
+    feeds = [{run.get_inputs()[0].name: x.numpy()} for run in sessions]
     seconds: list[list[float]] = [[] for _ in paths]
     for _ in range(rounds):
-        for run, feed, own in zip(sessions, given, seconds, strict=True):
+        for run, feed, own in zip(sessions, feeds, seconds, strict=True):
             start = time.process_time()
             run.run(None, feed)
             own.append(time.process_time() - start)

@@ -71,7 +71,7 @@ class SmallViT(nn.Module):
     def __init__(self, width: int = 48) -> None:
         super().__init__()
         self.embed = nn.Conv2d(1, width, 2, 2)
-        self.place = nn.Parameter(0.1 * torch.randn(16, width))
+        self.positions = nn.Parameter(0.1 * torch.randn(16, width))
         self.blocks = nn.Sequential(
             *(
                 nn.TransformerEncoderLayer(
@@ -84,7 +84,7 @@ class SmallViT(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Digits (samples, 1, 8, 8) → logits."""
-        return self.head(self.blocks(self.embed(x).flatten(2).mT + self.place).mean(1))
+        return self.head(self.blocks(self.embed(x).flatten(2).mT + self.positions).mean(1))
 
 
 class RowsLSTM(nn.Module):
@@ -142,11 +142,11 @@ def images(name: str, folder: Path | None) -> tuple[tuple[Tensor, Tensor], tuple
     """CIFAR-10 at 16 × 16 pixels or MNIST at 8 × 8: some to train with, all 10,000 test images."""
     if name in ("ResNet", "MobileNetV2-like"):
         (x, y), (tested, labels) = tl.data.cifar10(folder)
-        x, tested = (functional.avg_pool2d(part.float() / 255, 2) for part in (x[:TRAINED], tested))
+        x, tested = (functional.avg_pool2d(some.float() / 255, 2) for some in (x[:TRAINED], tested))
     else:
         (x, y), (tested, labels) = tl.data.mnist(folder)
         x, tested = (
-            functional.avg_pool2d(part[..., 2:-2, 2:-2].float() / 255, 3) for part in (x[:TRAINED], tested)
+            functional.avg_pool2d(some[..., 2:-2, 2:-2].float() / 255, 3) for some in (x[:TRAINED], tested)
         )
     mean, deviation = x.mean(), x.std()
     return ((x - mean) / deviation, y[:TRAINED]), ((tested - mean) / deviation, labels)

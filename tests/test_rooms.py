@@ -26,7 +26,7 @@ FEW_PACKAGES = {
 WORDS = "found made part given known place told settle settled asked got wish bill anew held marked"
 VAGUE = frozenset(re.findall(r"\w+", WORDS))
 """Words that say nothing of the thing they would name."""
-NAMED = ("src", "tests", "papers", "benchmarks", "tools")
+NAMED = ("src", "tests", "papers", "benchmarks")
 """Folders in which no name is one of them."""
 
 

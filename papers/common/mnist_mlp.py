@@ -16,12 +16,12 @@ Pair = tuple[Tensor, Tensor]
 
 def digits(data: str | None, samples: int, test: int) -> tuple[Pair, Pair]:
     """MNIST as rows in [0, 1]: the first ``samples`` of the training and ``test`` of the test images."""
-    train, held = mnist(data)
+    train, tested = mnist(data)
 
     def rows(pair: Pair, count: int) -> Pair:
         return pair[0][:count].flatten(1).float() / 255, pair[1][:count]
 
-    return rows(train, samples), rows(held, test)
+    return rows(train, samples), rows(tested, test)
 
 
 def mlp(sizes: Sequence[int], init: str, seed: int, activation: nn.Module | None = None) -> nn.Sequential:

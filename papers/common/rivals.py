@@ -45,7 +45,7 @@ def kind(name: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class Contest:
     """A model, its data and its budget; ``settings`` without a metric of their own are judged by the loss."""
 
     name: str
@@ -81,7 +81,7 @@ class Place:
         return logs | {key: math.exp(logs[key]) for key in ("mean", "low", "high")}
 
 
-def table(task: Place, price: str, comparison: tl.Comparison) -> list[Row]:
+def table(task: Contest, price: str, comparison: tl.Comparison) -> list[Row]:
     """A row for the best rival, the best lift and plain AdamW, with the difference to the rival."""
     control, names = task.scores(comparison, RIVAL), {best(comparison, RIVAL): RIVAL}
     for label in (LIFT, PLAIN):
@@ -113,7 +113,7 @@ def best(comparison: tl.Comparison, label: str) -> str:
     return comparison.tuning[label].values["arm"]
 
 
-def verdict(task: Place, gap: Row) -> str:
+def verdict(task: Contest, gap: Row) -> str:
     """Better, worse, or within noise, by the paired interval."""
     even = 1.0 if task.ratio else 0.0
     above, below = gap["low"] > even, gap["high"] < even
@@ -162,7 +162,7 @@ def way(optimizer: str, options: Mapping[str, Any], lift: str = "", recipe: Any 
 
 def entry(
     out: Path,
-    task: Place,
+    task: Contest,
     rivals: Arms,
     lifts: Arms,
     tuning: Sequence[int],
@@ -214,7 +214,7 @@ def entry(
     }
 
 
-def sentence(task: Place, rows: Sequence[Row], price: str) -> str:
+def sentence(task: Contest, rows: Sequence[Row], price: str) -> str:
     """A price in a sentence: the best lift against the best rival."""
     rival, lift, *_ = (row for row in rows if row["price"] == price)
     gap = lift["to the best rival"]

@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import SGD, Adam
 
 from papers.common.arms import Entry, Measured, Row, difference, machine, measure, spread
-from papers.common.parts import part
+from papers.common.first_samples import first_samples
 from papers.common.protocol import few
 from torchlift import Arm
 from torchlift.data import Splits, teacher_student
@@ -57,7 +57,7 @@ def teachers(seed: int, folder: str | None) -> Splits:
 def pictures(seed: int, folder: str | None) -> Splits:
     """CIFAR-10: a few training and validation images, the same for all seeds, and half of the test images."""
     del seed
-    some = part("cifar10", IMAGES, 2 * IMAGES, None, folder)
+    some = first_samples("cifar10", IMAGES, 2 * IMAGES, None, folder)
     few_valid = some.valid[0][: IMAGES // 2], some.valid[1][: IMAGES // 2]
     return dataclasses.replace(some, valid=few_valid)
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from papers.common.arms import Row
-from papers.common.parts import part
+from papers.common.first_samples import first_samples
 from papers.common.protocol import few, share_of
-from papers.common.rivals import Place, entry, grid
+from papers.common.rivals import Contest, entry, grid
 from papers.neural_lifting import lenet
 from torchlift import Arm
 from torchlift.data import crop_flip
@@ -51,10 +51,10 @@ def run(
     """Trials on two seeds, the table on six others; 3 epochs unless given."""
     length = epochs or EPOCHS
     settings: Row = {"schedule": "cosine", "augment": crop_flip}
-    setting = Place(
+    setting = Contest(
         "LeNet-5",
         lenet.model,
-        few(part("cifar10", SAMPLES, HELD_OUT, None, data), images),
+        few(first_samples("cifar10", SAMPLES, HELD_OUT, None, data), images),
         length,
         settings,
         accuracy=True,

@@ -4,9 +4,9 @@ from functools import partial
 from pathlib import Path
 
 from papers.common.arms import Row
-from papers.common.parts import part
+from papers.common.first_samples import first_samples
 from papers.common.protocol import few, share_of
-from papers.common.rivals import Place, entry, grid
+from papers.common.rivals import Contest, entry, grid
 from papers.our_searches.search_text import VOCABULARY, warm_cosine
 from torchlift import Arm
 from torchlift.lifts import Average, Split
@@ -55,8 +55,8 @@ def run(
     length = epochs or EPOCHS
     settings: Row = {"schedule": warm_cosine, "clip": 1.0, "batch_size": 32}
     model = partial(CharLSTM, VOCABULARY, width=64, layers=1)
-    texts = few(part("ptb-char", WINDOWS, HELD_OUT, LENGTH, data), images)
-    setting = Place(
+    texts = few(first_samples("ptb-char", WINDOWS, HELD_OUT, LENGTH, data), images)
+    setting = Contest(
         "LSTM", model, texts, length, settings,
         share=share_of(length, EPOCHS, images or WINDOWS, WINDOWS),
     )  # fmt: skip

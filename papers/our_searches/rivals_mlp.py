@@ -4,9 +4,9 @@ from functools import partial
 from pathlib import Path
 
 from papers.common.arms import Row
-from papers.common.parts import part
+from papers.common.first_samples import first_samples
 from papers.common.protocol import few, share_of
-from papers.common.rivals import Place, entry, grid
+from papers.common.rivals import Contest, entry, grid
 from torchlift import Arm
 from torchlift.lifts import Average, Normalize, Standardize
 from torchlift.models import MLP
@@ -51,10 +51,10 @@ def run(
 ) -> Row:
     """Trials on three seeds, the table on ten others; 6 epochs unless given."""
     length = epochs or EPOCHS
-    setting = Place(
+    setting = Contest(
         "perceptron",
         partial(MLP, 784, 32, 32, 10, flatten=True),
-        few(part("mnist", SAMPLES, HELD_OUT, None, data), images),
+        few(first_samples("mnist", SAMPLES, HELD_OUT, None, data), images),
         length,
         {"schedule": "cosine", "batch_size": 128},
         share=share_of(length, EPOCHS, images or SAMPLES, SAMPLES),

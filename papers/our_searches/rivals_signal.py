@@ -8,9 +8,9 @@ from pathlib import Path
 from torch import nn
 
 from papers.common.arms import Row
-from papers.common.parts import part
+from papers.common.first_samples import first_samples
 from papers.common.protocol import few, share_of
-from papers.common.rivals import Place, entry, grid
+from papers.common.rivals import Contest, entry, grid
 from torchlift import Arm
 from torchlift.lifts import Average, Normalize, Standardize
 
@@ -63,9 +63,9 @@ def run(
 ) -> Row:
     """Trials on two seeds, the table on eight others; 6 epochs unless given."""
     length = epochs or EPOCHS
-    digits = few(part("mnist", SAMPLES, HELD_OUT, None, data), images)
+    digits = few(first_samples("mnist", SAMPLES, HELD_OUT, None, data), images)
     settings: Row = {"schedule": "cosine", "batch_size": 128}
-    setting = Place(
+    setting = Contest(
         "signal", SignalNet, digits, length, settings,
         share=share_of(length, EPOCHS, images or SAMPLES, SAMPLES),
     )  # fmt: skip

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.common.protocol import few, share_of
-from papers.common.rivals import Place, entry, grid
+from papers.common.rivals import Contest, entry, grid
 from torchlift import Arm
 from torchlift.data import Splits, teacher_student
 from torchlift.lifts import Average, Standardize
@@ -65,7 +65,7 @@ def run(
     del data
     length = epochs or EPOCHS
     settings: Row = {"loss": "mse", "schedule": "cosine", "keep": "best"}
-    setting = Place(
+    setting = Contest(
         "teacher",
         partial(BlockNet, 1),
         partial(sampled, images),

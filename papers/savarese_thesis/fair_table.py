@@ -230,6 +230,6 @@ def finding(rows: Sequence[Row], levels: Sequence[float]) -> str:
 
 def spoken(name: str, row: Row, level: float) -> str:
     """Accuracy with its deviation, and the sparsity where it is not the level."""
-    accuracy, got = row["accuracy"], row["sparsity"]["mean"]
-    off = "" if abs(got - level) <= NEAR else f" with {100 * got:.1f} % zeros"
+    accuracy, zeros = row["accuracy"], row["sparsity"]["mean"]
+    off = "" if abs(zeros - level) <= NEAR else f" with {100 * zeros:.1f} % zeros"
     return f"{name} {100 * accuracy['mean']:.1f} ± {100 * accuracy['sd']:.1f}{off}"

@@ -58,7 +58,7 @@ def covered(source: str) -> set[str]:
             continue
         kind, _, numbers = one.id.partition(" ")
         kind = kind.rstrip("s")
-        ends = [part.split("(")[0].split(",")[0] for part in numbers.replace(" and ", " to ").split(" to ")]
+        ends = [text.split("(")[0].split(",")[0] for text in numbers.replace(" and ", " to ").split(" to ")]
         if len(ends) == 2:
             chapter, _, first = ends[0].rpartition(".")
             last = ends[1].rpartition(".")[2]
@@ -75,7 +75,7 @@ def test_every_table_and_figure_of_a_source_has_a_block(source):
 
 
 def test_blocks_name_entries_that_exist_or_say_why_not():
-    known = find_entries(ROOT / "papers")
+    entries = find_entries(ROOT / "papers")
     actual = list(every_protocol())
     assert {one.source for one in actual} == set(SOURCES)
     for one in actual:
@@ -83,7 +83,7 @@ def test_blocks_name_entries_that_exist_or_say_why_not():
         if one.entry is None:
             assert one.not_run, one.id
         else:
-            assert one.entry in known, one.entry
+            assert one.entry in entries, one.entry
             assert one.checks, one.id
             assert all((one.network, one.data)), one.id
 
@@ -101,8 +101,8 @@ def test_every_check_of_a_record_finds_its_numbers():
 
 def options(settings):
     """The options of an optimizer as it is built, and the rest."""
-    made = settings["optimizer"]([torch.nn.Parameter(torch.zeros(1))])
-    return made, {key: made.defaults[key] for key in protocols.OPTIONS if key in made.defaults}
+    optimizer = settings["optimizer"]([torch.nn.Parameter(torch.zeros(1))])
+    return optimizer, {key: optimizer.defaults[key] for key in protocols.OPTIONS if key in optimizer.defaults}
 
 
 ARMS = {
@@ -121,10 +121,10 @@ ARMS = {
     **{
         f"Table 3, {name}, {blocks}": (
             protocol("neural_lifting", "Table 3"), f"{name}, {blocks}",
-            lambda blocks=blocks, place=place: table3.paper_arms(blocks, None)[place].arm,
+            lambda blocks=blocks, index=index: table3.paper_arms(blocks, None)[index].arm,
         )
         for blocks in (7, 8, 9)
-        for place, name in ((1, "1-block"), (2, "1-block, neural lifting"))
+        for index, name in ((1, "1-block"), (2, "1-block, neural lifting"))
     },
 }  # fmt: skip
 
@@ -132,15 +132,15 @@ ARMS = {
 @pytest.mark.parametrize("name", ARMS)
 def test_arms_are_trained_as_their_protocol_says(name):
     published, arm, make = ARMS[name]
-    known, settings = published.arms[arm], make().merged({})
+    printed, settings = published.arms[arm], make().merged({})
     _, built = options(settings)
-    for key, wanted in known.items():
+    for key, wanted in printed.items():
         if key in built:
             assert built[key] == wanted, key
         elif key not in ("optimizer", "epochs", "schedule", "augment"):
             assert settings[key] == wanted, key
     if name.startswith("Table 3"):
-        assert settings["epochs"] == known.get("epochs", published.epochs)
+        assert settings["epochs"] == printed.get("epochs", published.epochs)
         assert published.length(arm, 7.5) == settings["epochs"] / 10
 
 
@@ -170,20 +170,20 @@ def test_entries_pass_their_protocol_to_fit(monkeypatch, tmp_path):
         "Table 5.1": (precision_runs.published(None), "ResNet-20"),
         "Table 5.2": (smol_mobile.setting("MobileNetV2", True, None), "MobileNetV2"),
     }
-    for name, (place, title) in settings.items():
+    for name, (training, title) in settings.items():
         published = protocol("savarese_thesis", name)
         with pytest.raises(Passed):
-            pruning_runs.trial(place, "dense", tl.Arm(), 0)
+            pruning_runs.trial(training, "dense", tl.Arm(), 0)
         train, passed = calls[-1]
         assert len(train[0]) == 20  # training and validation images: nothing is held out
         assert passed["epochs"] == published.epochs
-        known, (_, built) = published.arms[title], options(passed)
+        printed, (_, built) = published.arms[title], options(passed)
         assert {key: built[key] for key in ("lr", "momentum", "weight_decay")} == {
-            key: known[key] for key in ("lr", "momentum", "weight_decay")
+            key: printed[key] for key in ("lr", "momentum", "weight_decay")
         }
-        assert passed["batch_size"] == known["batch_size"]
+        assert passed["batch_size"] == printed["batch_size"]
         assert passed["augment"] is not None
-        drops = known["schedule"]
+        drops = printed["schedule"]
         for at in drops["at"]:
             before, after = (passed["schedule"]((at + d) / published.epochs) for d in (-0.5, 0.5))
             assert after == pytest.approx(before * drops["factor"])
@@ -204,15 +204,15 @@ def test_entries_pass_their_protocol_to_fit(monkeypatch, tmp_path):
 
 def test_conv6_and_fashion_mnist_have_the_settings_of_their_blocks(monkeypatch):
     monkeypatch.setattr(pruning_runs, "load", tiny)
-    place, rounds, _, _ = conv6_tickets.setting(False, None)
-    _, built = options(place.fit)
-    assert (built["lr"], place.epochs, rounds) == (3e-4, 40.0, 4)
+    training, rounds, _, _ = conv6_tickets.setting(False, None)
+    _, built = options(training.fit)
+    assert (built["lr"], training.epochs, rounds) == (3e-4, 40.0, 4)
     ways = supermasks.masks(stand_in=False)
     rates = {name: options({"optimizer": way.optimizer})[1]["lr"] for name, way in ways.items()}
     gates = supermasks.StochasticMask().nodes({"w": torch.zeros(1)})["w"].options["logit"]["lr_factor"]
     assert rates["dense"] == rates["CS, s_init 0.0"] == 3e-4
     assert rates["SS, s_init 0.0"] * gates == 100
-    ticket = dataclasses.replace(place, where="*")
+    ticket = dataclasses.replace(training, where="*")
     sweep = mask_settings.as_published(ticket)["beta_final, 50, s_init -0.3, strength 1e-08"].recipe
     assert (sweep.rounds, sweep.beta_final, sweep.s_init, sweep.strength) == (1, 50.0, -0.3, 1e-8)
     _, built = options(depth_dependence.PUBLISHED.settings("SGD"))
@@ -315,12 +315,12 @@ def test_numbers_are_found_by_rows_keys_and_lists():
 
 def test_the_page_has_a_row_for_every_block_and_commands_that_name_entries():
     text = page({name: one for name, one in RECORDS.items() if "finding" in one})
-    known = find_entries(ROOT / "papers")
+    entries = find_entries(ROOT / "papers")
     for one in every_protocol():
         assert f"| {one.id} | {one.claim} |" in text
     for line in text.splitlines():
         if line.startswith("- `torchlift reproduce "):
-            assert line.split()[3].strip("`") in known
+            assert line.split()[3].strip("`") in entries
     assert (ROOT / "docs" / "results.md").read_text().startswith("# What reproduced")
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from papers.common import rivals
-from papers.common.rivals import Place, grid, kind, way
+from papers.common.rivals import Contest, grid, kind, way
 from papers.neural_lifting import at_its_best
 from papers.our_searches import (
     rivals_lenet,
@@ -37,7 +37,7 @@ def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
 
 
-LITTLE = Place("little", net, data, 3, {"loss": "mse", "batch_size": 16}, ratio=True)
+LITTLE = Contest("little", net, data, 3, {"loss": "mse", "batch_size": 16}, ratio=True)
 THEIRS = grid("AdamW", (1e-2,)) | grid("Muon", (1e-2, 1e-1), weight_decay=(0.1,))
 OURS = grid("Muon", (1e-2,), "centered", Standardize())
 
@@ -96,7 +96,7 @@ def test_what_diverges_is_told_and_never_chosen(tmp_path) -> None:
         (dataclasses.replace(LITTLE, ratio=False, accuracy=True), 0.1, 0.2, "better"),
     ],
 )
-def test_better_is_less_loss_or_more_accuracy(contest: Place, low: float, high: float, word: str) -> None:
+def test_better_is_less_loss_or_more_accuracy(contest: Contest, low: float, high: float, word: str) -> None:
     assert rivals.verdict(contest, {"low": low, "high": high}) == word
 
 

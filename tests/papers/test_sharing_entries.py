@@ -15,11 +15,11 @@ def images(name, folder=None, seed=0):
     del name, folder, seed
     generator = torch.Generator().manual_seed(0)
 
-    def part(n):
+    def drawn(n):
         x = torch.rand(n, 3, 32, 32, generator=generator)
         return x, torch.randint(10, (n,), generator=generator)
 
-    return Splits(part(16), part(8), part(8), "classification")
+    return Splits(drawn(16), drawn(8), drawn(8), "classification")
 
 
 def shown(result):

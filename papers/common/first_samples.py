@@ -8,7 +8,9 @@ from torchlift.data import Splits, load
 
 
 @cache
-def part(name: str, train: int, held_out: int, length: int | None = None, data: str | None = None) -> Splits:
+def first_samples(
+    name: str, train: int, held_out: int, length: int | None = None, data: str | None = None
+) -> Splits:
     """``train`` samples to train on, ``held_out`` each to watch and to report on; texts cut to ``length``."""
 
     def first(pair: tuple[Tensor, Tensor], n: int) -> tuple[Tensor, Tensor]:
