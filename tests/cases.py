@@ -14,6 +14,7 @@ from torchlift.lifts import (
     Auxiliary,
     Average,
     BitPlanes,
+    CodeLength,
     CriticalLayer,
     DoReFa,
     Expand,
@@ -188,6 +189,7 @@ LIFTS: dict[str, dict[str, Lift]] = {
     "activation precision": dict.fromkeys(("mlp", "conv"), ActivationPrecision(strength=1e-3)),
     "dorefa": dict.fromkeys(("mlp", "conv", "lstm", "tied"), DoReFa(bits=3)),
     "learned step": dict.fromkeys(("mlp", "conv", "lstm", "tied"), LearnedStep(bits=3)),
+    "code length": dict.fromkeys(("mlp", "conv", "lstm", "tied"), CodeLength(bits=3, strength=1e-4)),
     "bit planes": dict.fromkeys(("mlp", "conv", "lstm", "tied"), BitPlanes(bits=4)),
     "expand + precision": dict.fromkeys(
         ("mlp", "conv"), chain(Expand(rank=0.5), Precision(where="nodes.*", strength=1e-3))

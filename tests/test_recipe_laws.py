@@ -27,7 +27,7 @@ DEAR = {"lifted init": 24}
 RESHAPING = ("sharing", "layers", "channels", "pooled")
 """What these deliver has other layers or widths than what they were given."""
 
-QUANTIZING = ("smol", "smol, moving", "bit planes", "chain, normalized")
+QUANTIZING = ("rate and distortion", "smol", "smol, moving", "bit planes", "chain, normalized")
 
 PRUNING = (
     "sparsification",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torchlift.methods.neural_lifting.lifter import deviation as deviation
     from torchlift.methods.precision import precision as precision
     from torchlift.methods.precision.activation_precision import ActivationPrecision as ActivationPrecision
+    from torchlift.methods.precision.code_length import CodeLength as CodeLength
     from torchlift.methods.precision.keep_grid import KeepGrid as KeepGrid
     from torchlift.methods.precision.precision import Precision as Precision
     from torchlift.methods.sharing.templates import Templates as Templates
@@ -42,6 +43,7 @@ HOMES = {
     "Auxiliary": "methods.lifted.auxiliary",
     "Average": "methods.coordinates.average",
     "BitPlanes": "methods.baselines.bit_planes",
+    "CodeLength": "methods.precision.code_length",
     "CriticalLayer": "methods.depth.critical",
     "Distil": "methods.neural_lifting.distil",
     "DoReFa": "methods.baselines.dorefa",
@@ -73,6 +75,7 @@ __all__ = [
     "Auxiliary",
     "Average",
     "BitPlanes",
+    "CodeLength",
     "CriticalLayer",
     "Distil",
     "DoReFa",

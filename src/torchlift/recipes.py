@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torchlift.methods.lifted.recipe import Lifted as Lifted
     from torchlift.methods.neural_lifting.recipe import NeuralLifting as NeuralLifting
     from torchlift.methods.plain import Plain as Plain
+    from torchlift.methods.precision.rate_distortion import RateDistortion as RateDistortion
     from torchlift.methods.precision.smol import Smol as Smol
     from torchlift.methods.sharing.pooled import Pooled as Pooled
     from torchlift.methods.sharing.soft_sharing import SoftSharing as SoftSharing
@@ -48,6 +49,7 @@ HOMES = {
     "NeuralLifting": "methods.neural_lifting.recipe",
     "Plain": "methods.plain",
     "Pooled": "methods.sharing.pooled",
+    "RateDistortion": "methods.precision.rate_distortion",
     "Rotated": "methods.coordinates.rotated",
     "SequentialSparsification": "methods.sparsity.sequential",
     "Smol": "methods.precision.smol",
@@ -74,6 +76,7 @@ __all__ = [
     "NeuralLifting",
     "Plain",
     "Pooled",
+    "RateDistortion",
     "Rotated",
     "SequentialSparsification",
     "Smol",
