@@ -70,6 +70,7 @@ def recipes(model: str) -> dict[str, Recipe | Lift]:
         "iterative stochastic": r.IterativeStochastic(rounds=1, s_init=2.0),
         "sequential": r.SequentialSparsification(rounds=1, fraction=0.3),
         "smol": r.Smol(bits=4.0),
+        "rate and distortion": r.RateDistortion(bits=1.0),
         "bit planes": r.Bsq(),
         "sharing": r.SoftSharing(),
         "layers": r.LayerPruning(),

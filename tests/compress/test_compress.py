@@ -359,7 +359,7 @@ def test_norms_of_a_users_class_scale_nothing_in_the_file(
     small = compress(model, x, **options)
     monkeypatch.setattr("torchlift.compress.call.plain_norms", lambda work, *_: work)
     before = compress(model, x, **options)
-    torch.testing.assert_close(small.model(x), before.model(x), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(small.model(x), before.model(x), atol=1e-3, rtol=1e-3)  # some are halves
     assert type(small.model) is Normed
     assert {k: r.kept is None for k, r in tl.stored(small.model).items()} == {
         k: r.kept is None for k, r in tl.stored(before.model).items()

@@ -157,7 +157,7 @@ def test_a_pruned_bert_comes_back_from_pretrained(tmp_path):
 
 def test_ctrl_c_resume_report(tmp_path):
     table(tmp_path / "people.csv")
-    command = "-m torchlift fit --model mlp --data people.csv --batch-size 4 --epochs 150 --out runs/people"
+    command = "-m torchlift fit --model mlp --data people.csv --batch-size 4 --epochs 500 --out runs/people"
     process = Python(command.split(), tmp_path)
     history = tmp_path / "runs/people/history.jsonl"
     while not (history.exists() and history.read_text().count("\n") > 2):
