@@ -1,12 +1,16 @@
 """Neural lifting, Table 2: LeNet-5 on CIFAR-10 with a lifter, without, and with its schedule alone."""
 
+import dataclasses
 import statistics
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
 from papers.common.arms import Entry, Measured, Row, difference, machine, measure, spread
 from papers.common.protocol import few
 from papers.neural_lifting import lenet
+from papers.neural_lifting.lenet import Contest
 from torchlift.data import Splits, load
 from torchlift.experiments.executors import run_all
 
@@ -21,21 +25,24 @@ def run(
     images: int | None = None,
     device: str | None = None,
     as_published: bool = False,
+    arms: str | None = None,
 ) -> Row:
-    """All arms on all seeds at the cost of neural lifting's 249 epochs, or the paper's three alone."""
+    """All arms, the paper's three or some, on all seeds at the cost of neural lifting's 249 epochs."""
     splits, numbers, contests = (
         few(load("cifar10", data), images),
         range(seeds or SEEDS),
         lenet.contests(epochs, large=True),
     )
     folder = out / f"table2-{contests[0].epochs:g}-{len(splits.train[0])}"
+    if as_published:
+        contests = [dataclasses.replace(contests[0], arms=contests[0].arms[:3])]
+    contests, left_out = narrowed(contests, arms)
     rows: list[Row] = []
-    for one in contests[:1] if as_published else contests:
-        arms = one.arms[:3] if as_published else one.arms
+    for one in contests:
         work = partial(one_run, splits=splits, epochs=one.epochs, out=folder, device=device)
-        runs = iter(run_all(work, [(arm, seed) for arm in arms for seed in numbers]))
-        by_arm = {arm.name: [next(runs) for _ in numbers] for arm in arms}
-        rows += [row(arm, by_arm, one.control) for arm in arms]
+        runs = iter(run_all(work, [(arm, seed) for arm in one.arms for seed in numbers]))
+        by_arm = {arm.name: [next(runs) for _ in numbers] for arm in one.arms}
+        rows += [row(arm, by_arm, one.control) for arm in one.arms]
     return {
         "title": "Table 2: LeNet-5 on CIFAR-10",
         "source": "Neural lifting, section 5.1, Tables 2 and 5",
@@ -52,7 +59,23 @@ def run(
             "The last column is the paired difference to tuned plain training under the same augmentation.",
             "FLOPs do not show what normalization costs: benchmarks/lift_cost.py has the time of a step.",
         ],
-    }
+    } | ({"partial": f"without {', '.join(left_out)}"} if left_out else {})
+
+
+def narrowed(contests: Sequence[Contest], globs: str | None) -> tuple[list[Contest], list[str]]:
+    """The arms that one of ``globs``, separated by bars, matches, and the names of the others."""
+    if globs is None:
+        return list(contests), []
+
+    def wanted(arm: Entry) -> bool:
+        return any(fnmatchcase(arm.name, glob.strip()) for glob in globs.split("|"))
+
+    names = [arm.name for one in contests for arm in one.arms]
+    kept = [dataclasses.replace(one, arms=list(filter(wanted, one.arms))) for one in contests]
+    kept = [one for one in kept if one.arms]
+    if not kept:
+        raise ValueError(f"--arms {globs!r} matches none of {', '.join(names)}")
+    return kept, sorted(set(names) - {arm.name for one in kept for arm in one.arms})
 
 
 def one_run(

@@ -51,6 +51,17 @@ def test_table2_has_the_paper_the_controls_and_ours_at_equal_cost(monkeypatch, t
     assert [row["per seed"] for row in again["rows"]] == [row["per seed"] for row in result["rows"]]
 
 
+def test_some_arms_of_table2_are_run_alone_and_the_others_named(monkeypatch, tmp_path):
+    size = {"seeds": 1, "epochs": 1}
+    result = entry("table2", monkeypatch, tmp_path, **size, arms="SGD|its*")
+    assert [row["model"] for row in result["rows"]] == ["SGD", lenet.SCHEDULE]
+    others = ("ResNet-20", lenet.LIFTING, lenet.TUNED, lenet.OURS, f"{lenet.OURS}, crops and flips")
+    assert all(name in result["partial"] for name in others)
+    assert "SGD" not in result["partial"]
+    with pytest.raises(ValueError, match="matches none of ResNet-20, SGD"):
+        entry("table2", monkeypatch, tmp_path, **size, arms="Adam")
+
+
 def test_what_was_tried_is_told_best_first(monkeypatch, tmp_path):
     result = entry("search_lenet_paper", monkeypatch, tmp_path, epochs=1)
     plain = [row["validation"]["mean"] for row in result["rows"] if row["arm"].startswith("plain")]

@@ -42,6 +42,9 @@ def reproduce(
         bool, Parameter(help="The small network and data that stand in for the paper's, where there are any.")
     ] = False,
     as_published: Annotated[bool, Parameter(help="Only the paper's own arms, without torchlift's.")] = False,
+    arms: Annotated[
+        str | None, Parameter(help="Only the arms that match one of these globs, separated by bars.")
+    ] = None,
     device: Annotated[str | None, Parameter(help="cpu, cuda, mps … (default: the CPU).")] = None,
     executor: Annotated[
         str | None, Parameter(help="package.module:factory of an executor (Dask, submitit, …) for the runs.")
@@ -76,7 +79,7 @@ def reproduce(
 
     chosen = {
         "data": data, "seeds": seeds, "epochs": epochs, "images": images,
-        "stand_in": stand_in or None, "as_published": as_published or None, "device": device,
+        "stand_in": stand_in or None, "as_published": as_published or None, "arms": arms, "device": device,
     }  # fmt: skip
     pool = (
         import_object("--executor", executor)()
