@@ -1,6 +1,7 @@
 """The entries on depth, on tiny stand-ins for the data; what they count is counted right."""
 
 import dataclasses
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,14 @@ import pytest
 import torch
 from entry_modules import module_of
 
-from papers.embedding_principle import depth_degeneracy, depth_pays, depth_plateaus, depth_pruning, traces
+from papers.embedding_principle import (
+    depth_degeneracy,
+    depth_pays,
+    depth_plateaus,
+    depth_pruning,
+    figure1,
+    traces,
+)
 from torchlift.data import Splits, teacher_student
 from torchlift.models import MLP
 from torchlift.report import reproduction_page
@@ -70,6 +78,52 @@ def test_entries_run(
     assert all(set(result["columns"]) <= set(row) for row in result["rows"])
     assert result["seeds"] == list(range(seeds))
     assert reproduction_page(result).title
+
+
+class Passed(Exception):
+    """What reached the training."""
+
+
+def test_figure_1_starts_and_descends_as_printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Appendix C: deviation 0.07, rate 0.001, all 150 flowers as measured, 100,000 steps."""
+
+    def descended(weights: figure1.Weights, data: Pair, lr: float, steps: int) -> None:
+        values = torch.cat([entry.detach().flatten() for pair in weights for entry in pair])
+        raise Passed(round(float(values.std()), 2), lr, steps, tuple(data[0].shape), float(data[0].max()))
+
+    monkeypatch.setattr(figure1, "descended", descended)
+    with pytest.raises(Passed) as passed:
+        figure1.run(tmp_path)
+    printed = figure1.PUBLISHED.arms["ReLU"]
+    assert passed.value.args == (printed["deviation"], printed["lr"], 100_000, (150, 4), pytest.approx(7.9))
+
+
+@pytest.mark.parametrize("arm", depth_pruning.PUBLISHED.arms)
+def test_figure_8_starts_and_trains_as_its_block_says(arm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit(model: torch.nn.Module, *_: Any, optimizer: Any, **settings: Any) -> None:
+        defaults = optimizer(model.parameters()).defaults
+        raise Passed(round(float(model[0].weight.detach().std()), 2), defaults["lr"], settings)
+
+    monkeypatch.setattr(depth_pruning.tl, "fit", fit)
+    images, rows = torch.rand(4, 784), torch.arange(4)
+    data = Splits((images, rows), (images, rows), (images, rows), "classification")
+    with pytest.raises(Passed) as passed:
+        depth_pruning.trial(depth_pruning.PUBLISHED, arm, data, 0, None, None)
+    printed, (deviation, lr, settings) = depth_pruning.PUBLISHED.arms[arm], passed.value.args
+    assert (deviation, lr) == (printed["deviation"], printed["lr"])
+    assert settings["batch_size"] == printed["batch_size"]
+    assert settings.get("schedule") == printed.get("schedule")
+
+
+def test_a_win_is_a_smaller_error_or_a_larger_accuracy() -> None:
+    assert depth_pays.wins([1.0, 3.0, 2.0], [2.0, 2.0, 2.0], less_is_better=True) == 1
+    assert depth_pays.wins([1.0, 3.0, 4.0], [2.0, 2.0, 2.0], less_is_better=False) == 2
+    record = Path(__file__).parents[2] / "benchmarks" / "results" / "depth_pays.json"
+    rows = json.loads(record.read_text())["rows"]
+    plain = {row["task"]: row["per seed"] for row in rows if row["arm"] == depth_pays.PLAIN}
+    for row in rows:
+        less = row["task"].startswith("teacher")
+        assert row["to plain"]["wins"] == depth_pays.wins(row["per seed"], plain[row["task"]], less)
 
 
 def forbidden(*_: object) -> None:
