@@ -104,7 +104,15 @@ def test_tuning_counts_trials_for_every_tuner(entry, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_optimizer_table_has_all_ten_methods_with_the_thesis_beside_them(entry):
-    rows = entry("optimizers", seeds=2)["rows"]
+    result = entry("optimizers", seeds=2)
+    rows = result["rows"]
     assert len(rows) == 20
+    ends = {
+        "α": optimizers.RATES[:: len(optimizers.RATES) - 1],
+        "ε": optimizers.EPSILONS[:: len(optimizers.EPSILONS) - 1],
+    }
+    edge = [row for row in rows for symbol, two in ends.items() if row[symbol] in two]
+    assert len(result["on the edge of the grid"]) == len(edge)
+    assert all(said in result["finding"] for said in result["on the edge of the grid"])
     assert {row["method"] for row in rows} == set(optimizers.PAPER)
     assert all(0 <= row["test"]["mean"] <= 90 for row in rows)
