@@ -63,12 +63,12 @@ def run(
 
 
 def narrowed(contests: Sequence[Contest], globs: str | None) -> tuple[list[Contest], list[str]]:
-    """The arms that one of ``globs``, separated by bars, matches, and the names of the others."""
+    """The arms that one of ``globs``, separated by semicolons, matches, and the names of the others."""
     if globs is None:
         return list(contests), []
 
     def wanted(arm: Entry) -> bool:
-        return any(fnmatchcase(arm.name, glob.strip()) for glob in globs.split("|"))
+        return any(fnmatchcase(arm.name, glob.strip()) for glob in globs.split(";"))
 
     names = [arm.name for one in contests for arm in one.arms]
     kept = [dataclasses.replace(one, arms=list(filter(wanted, one.arms))) for one in contests]

@@ -53,7 +53,7 @@ def test_table2_has_the_paper_the_controls_and_ours_at_equal_cost(monkeypatch, t
 
 def test_some_arms_of_table2_are_run_alone_and_the_others_named(monkeypatch, tmp_path):
     size = {"seeds": 1, "epochs": 1}
-    result = entry("table2", monkeypatch, tmp_path, **size, arms="SGD|its*")
+    result = entry("table2", monkeypatch, tmp_path, **size, arms="SGD;its*")
     assert [row["model"] for row in result["rows"]] == ["SGD", lenet.SCHEDULE]
     others = ("ResNet-20", lenet.LIFTING, lenet.TUNED, lenet.OURS, f"{lenet.OURS}, crops and flips")
     assert all(name in result["partial"] for name in others)

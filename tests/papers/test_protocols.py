@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -421,6 +422,29 @@ def test_commands_of_records_can_be_given_and_have_their_seeds():
             or bool(one.get("stand_in")) > ("stand_in" in options or entry.startswith("one-shot"))
         ):
             wrong.append((name, one["command"]))
+    assert wrong == []
+
+
+DOCUMENTS = (
+    *ROOT.glob("docs/measured/*.md"),
+    *ROOT.glob("docs/methods/*.md"),
+    ROOT / "docs/what-paid-off.md",
+)
+
+
+def test_documents_give_the_commands_of_their_records():
+    """But where a record is partial, or an earlier one is named by its commit."""
+    whole = {
+        name: one["command"] for name, one in RECORDS.items() if "command" in one and "partial" not in one
+    }
+    wrong = [
+        (document.name, command)
+        for document in DOCUMENTS
+        for line in document.read_text().splitlines()
+        if "commit " not in line
+        for command in re.findall("`(torchlift reproduce [^`]*)`", line)
+        if whole.get(command.split()[2], command) != command
+    ]
     assert wrong == []
 
 

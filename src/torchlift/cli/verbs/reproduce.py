@@ -43,7 +43,7 @@ def reproduce(
     ] = False,
     as_published: Annotated[bool, Parameter(help="Only the paper's own arms, without torchlift's.")] = False,
     arms: Annotated[
-        str | None, Parameter(help="Only the arms that match one of these globs, separated by bars.")
+        str | None, Parameter(help="Only the arms that match one of these globs, separated by semicolons.")
     ] = None,
     device: Annotated[str | None, Parameter(help="cpu, cuda, mps … (default: the CPU).")] = None,
     executor: Annotated[
