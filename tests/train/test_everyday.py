@@ -54,6 +54,10 @@ def test_metrics_of_scikit_learn():
     predicted = result.model(X).argmax(1)
     assert result.history[-1]["f1"] == pytest.approx(metrics.f1_score(Y, predicted))
     assert 0.5 < result.history[-1]["auc"] <= 1.0
+    beta = functools.partial(metrics.fbeta_score, beta=2.0)
+    assert fit(metric=beta).history[-1]["metric"] == pytest.approx(
+        metrics.fbeta_score(Y, predicted, beta=2.0)
+    )
     worse = fit(net(1), (X, X[:, :1]), (X, X[:, :1]), loss="mse", metric=metrics.mean_squared_error)
     assert not worse.scores["valid"].higher_is_better
 
@@ -116,6 +120,10 @@ def test_schedulers_of_torch_step_after_every_step():
         fit(schedule=ReduceLROnPlateau)
     with pytest.raises(TorchliftError, match="takes a factory"):
         fit(schedule=scheduler)
+    with pytest.raises(TorchliftError, match=r"OneCycleLR: missing a required argument: 'max_lr'.*partial\("):
+        fit(schedule=OneCycleLR)
+    with pytest.raises(TorchliftError, match=r"partial\(OneCycleLR, max_lr=0.1\)"):
+        fit(schedule=lambda optimizer: CosineAnnealingLR(optimizer, 4))
 
 
 class Stream(IterableDataset):

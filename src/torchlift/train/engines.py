@@ -133,7 +133,7 @@ def usable_device(device: str | torch.device) -> torch.device:
         target = torch.device(device)
         torch.empty(0, device=target)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+        reason = str(error).splitlines()[0].split(". ")[0].rstrip(".")
         raise TorchliftError(
             f"device {str(device)!r} cannot be used ({reason}): pass device='cpu'."
         ) from error

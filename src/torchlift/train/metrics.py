@@ -1,6 +1,7 @@
 """Metrics people bring: functions of all predictions and targets, scikit-learn's and torchmetrics' too."""
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, cast
@@ -30,7 +31,7 @@ class OverAll:
     @property
     def name(self) -> str:
         """What it is called."""
-        return str(getattr(self.function, "__name__", type(self.function).__name__))
+        return name_of(self.function)
 
     def __call__(self, predictions: Tensor, targets: Tensor, classes: bool) -> float:
         """The number; ``classes``: whether predictions are scores of classes."""
@@ -71,7 +72,7 @@ def as_metric(metric: Any) -> Metric | None:
         )
     if hasattr(metric, "compute"):
         return OverAll(metric, getattr(metric, "higher_is_better", True) is not False)
-    name = str(getattr(metric, "__name__", ""))
+    name = name_of(metric)
     if from_sklearn(metric):
         return OverAll(metric, not name.endswith(LOWER))
     first = next(iter(inspect.signature(metric).parameters), "")
@@ -79,9 +80,20 @@ def as_metric(metric: Any) -> Metric | None:
     return cast(PerBatch, metric) if by_problem else OverAll(metric, not name.endswith(LOWER))
 
 
+def name_of(metric: Any) -> str:
+    """The name of a function, also of one with some arguments given."""
+    function = without_arguments(metric)
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 def from_sklearn(metric: Any) -> bool:
     """Whether a function is one of scikit-learn's, which take the targets first."""
-    return str(getattr(metric, "__module__", "")).startswith("sklearn.")
+    return str(getattr(without_arguments(metric), "__module__", "")).startswith("sklearn.")
+
+
+def without_arguments(metric: Any) -> Any:
+    """``f1_score`` of ``partial(f1_score, average="macro")``."""
+    return without_arguments(metric.func) if isinstance(metric, functools.partial) else metric
 
 
 class Collected:

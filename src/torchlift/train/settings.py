@@ -13,7 +13,7 @@ from torchlift.core import Problem
 from torchlift.core.selection import Groups
 from torchlift.errors import TorchliftError
 from torchlift.train.optimizers import ADAMW, OptimizerFactory, make_optimizer
-from torchlift.train.schedulers import scheduler_class, torch_factors
+from torchlift.train.schedulers import check_schedule, scheduler_class, torch_factors
 from torchlift.train.until import Epochs, Plateau, Rule
 
 Schedule = Callable[[float], float]
@@ -90,9 +90,7 @@ class Settings:
     """Epochs without a better loss after which a fit ends; not one that anneals, which must reach t = 1."""
 
     def __post_init__(self) -> None:
-        scheduler_class(self.schedule)  # or an error
-        if not (self.schedule in ("constant", "cosine") or callable(self.schedule)):
-            raise TorchliftError(f"schedule is 'constant', 'cosine' or callable(t); got {self.schedule!r}.")
+        check_schedule(self.schedule)
         if self.keep not in ("last", "best"):
             raise TorchliftError(f"keep is 'last' or 'best'; got {self.keep!r}.")
 

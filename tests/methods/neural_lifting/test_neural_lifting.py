@@ -172,6 +172,8 @@ def test_resumes_to_the_same_weights(tmp_path):
 def test_a_wrong_number_of_phases_raises():
     with pytest.raises(TorchliftError, match="one value per phase"):
         NeuralLifting("trunk", lrs=(0.1, 0.2))
+    with pytest.raises(TorchliftError, match=r"tl.until.Epochs\(2\)"):
+        NeuralLifting("trunk", until=2)
     with pytest.raises(TorchliftError, match="cycle"):
         NeuralLifting("trunk", cycles=0)
     with pytest.raises(TorchliftError, match="kind"):

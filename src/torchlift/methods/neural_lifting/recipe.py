@@ -60,6 +60,12 @@ class NeuralLifting(Recipe):
                 raise TorchliftError(
                     f"NeuralLifting's {name} takes one value per phase {PHASES}, got {value}."
                 )
+        rules = self.until if isinstance(self.until, tuple | list) else (self.until,)
+        for rule in rules:
+            if not isinstance(rule, Rule | None):
+                raise TorchliftError(
+                    f"NeuralLifting's until takes rules, tl.until.Epochs(2) say, got {rule!r}."
+                )
         if self.cycles < 1:
             raise TorchliftError(f"NeuralLifting needs at least one cycle, got {self.cycles}.")
         _ = self.lifter
