@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from pathlib import Path
 
 import pytest
 import torch
@@ -101,7 +102,35 @@ def test_compress_makes_a_runs_model_small(run, blobs):
     assert card["achieved"]["bytes"] < card["before"]["bytes"]
     assert run("measure --weights small.tl --data blobs.npz").code == 0
     assert run("report small.tl").out.strip() == "small.html"
+    page = Path("small.html").read_text()
+    for words in ("linear1.weight", "8×4", "bits per weight", "output error", "was", "Where it comes from"):
+        assert words in page, words
     assert "pass --data" in run("compress --model mlp --example 1,4 --to small.tl").err
+
+
+def test_a_page_of_a_model_with_its_weights(run, fails, blobs):
+    run(FIT)
+    model = "--model mlp --arg hidden=[8] --data blobs.npz --weights a/model.safetensors"
+    assert run(f"report {model} --to net.html").out.strip() == "net.html"
+    page = Path("net.html").read_text()
+    assert "linear1.weight" in page
+    assert "multiply" in page
+    fails("report", "pass a run's folder, a packed file, or --model with --weights")
+    fails("report --model lenet5 --example 1,3,32,32", "pass --to page.html")
+
+
+def test_a_page_of_a_file_that_holds_weights_alone(run, blobs):
+    Path("own.py").write_text(
+        "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.only = nn.Linear(4, 2)\n\n    def forward(self, x):\n        return self.only(x)\n"
+    )
+    assert run("fit --model own.py:Net --data blobs.npz --epochs 1 --out a").code == 0
+    assert run("report a/model.tl --to closed.html").code == 0
+    closed = Path("closed.html").read_text()
+    assert "holds weights alone" in closed
+    assert "only.weight" not in closed
+    assert run("report a/model.tl --model own.py:Net --to open.html").code == 0
+    assert "only.weight" in Path("open.html").read_text()
 
 
 def test_measure_counts_the_zeros_of_other_files_too(run, tmp_path):

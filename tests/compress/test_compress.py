@@ -182,6 +182,8 @@ def test_files_hold_what_is_delivered(tmp_path: Path) -> None:
     assert small.card["before"]["metric"] == 1.0
     size = small.save(tmp_path / "small.tl")
     assert size == small.bytes == (tmp_path / "run" / "model.tl").stat().st_size
+    assert size == tl.deploy.save(small, tmp_path / "again.tl")
+    assert json.loads((tmp_path / "small.card.json").read_text())["achieved"]["bytes"] == size
     loaded = tl.deploy.load(tmp_path / "small.tl")
     torch.testing.assert_close(loaded(x), small.model(x))
     assert json.loads((tmp_path / "run" / "card.json").read_text())["achieved"]["bytes"] == size

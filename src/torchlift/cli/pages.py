@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from torchlift import report
+from torchlift.cli.flags import ModelFlags
 from torchlift.cli.output import print_note
 from torchlift.train.history import read_history
 from torchlift.train.run.record import flat, read_record
@@ -12,12 +13,12 @@ from torchlift.train.run.record import flat, read_record
 KINDS = ("auto.json", "comparison.json", "tuning.json", "result.json", "run.toml")
 
 
-def rebuild(folder: Path) -> Path:
+def rebuild(folder: Path, to: Path | None = None) -> Path:
     """Write ``report.html`` again from the folder of a run, finished or not, a comparison or a search."""
     kind = next((name for name in KINDS if (folder / name).is_file()), None)
     if kind is None:
         raise ValueError(f"{folder} holds no run, comparison or search (none of {', '.join(KINDS)})")
-    return report.write(page_of_folder(folder, kind), folder / "report.html")
+    return report.write(page_of_folder(folder, kind), to or folder / "report.html")
 
 
 def page_of_folder(folder: Path, kind: str) -> report.Page:
@@ -41,21 +42,41 @@ def page_of_folder(folder: Path, kind: str) -> report.Page:
     return report.run_page(rows, {"title": f"{name}, not finished", "settings": settings})
 
 
-def write_file_page(path: Path) -> Path:
-    """A page of what a packed file takes, gives and weighs."""
-    from torchlift.deploy.predicting import load_card
+def write_model_page(flags: ModelFlags, path: Path | None, to: Path | None) -> Path:
+    """A page of a packed file, or of a model with its weights: what it takes, gives and weighs."""
+    from torchlift.cli.model_page import model_page
+    from torchlift.cli.weights import open_model
 
-    said = {name: value for name, value in load_card(path).items() if value not in (None, {}, "")}
-    figures = {name: said.pop(name) for name in list(said) if not isinstance(said[name], dict)}
-    titles = {
-        "input": "What goes in", "output": "What comes out", "scores": "How good it is", "targets": "Targets",
-        "before": "Before", "achieved": "Delivered", "size": "Size", "from": "Where it comes from",
-    }  # fmt: skip
-    sections = [
-        report.Section(titles.get(name, name), [report.KeyValues(value)]) for name, value in said.items()
-    ]
-    first = report.Section("The file", [report.KeyValues({"bytes": path.stat().st_size} | figures)])
-    return report.write(report.Page(path.name, "", [first, *sections]), path.with_suffix(".html"))
+    if path is not None:
+        return report.write(file_page(flags, path), to or path.with_suffix(".html"))
+    model, example = open_model(flags)
+    weights = Path(flags.weights) if flags.weights else None
+    if to is None and weights is None:
+        raise ValueError("no file to name the page after: pass --to page.html")
+    name = flags.model.rpartition(":")[2] if flags.model else str(weights)
+    return report.write(model_page(name, {}, model, example), to or Path(str(weights)).with_suffix(".html"))
+
+
+def file_page(flags: ModelFlags, path: Path) -> report.Page:
+    """The page of a packed file; without ``--model`` one that holds weights alone shows its card."""
+    from torchlift.cli.model_page import model_page
+    from torchlift.cli.weights import WeightsAlone, example_by, open_run_model, parse_example
+    from torchlift.deploy.predicting import load_card
+    from torchlift.packed.file import card_path
+
+    card, beside = load_card(path), card_path(path)
+    if beside.is_file():
+        card = read_json(beside) | card
+    try:
+        model = open_run_model(flags, str(path), card).eval()
+    except WeightsAlone:
+        model = None
+    example = None
+    if flags.example:
+        example = parse_example(flags.example)
+    elif card.get("input", {}).keys() & {"columns", "shape"}:
+        example = example_by(card, str(path))
+    return model_page(path.name, card, model, example, path.stat().st_size)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -18,6 +18,10 @@ from torchlift.errors import TorchliftError
 from torchlift.train import checkpoint
 
 
+class WeightsAlone(ValueError):
+    """A file that needs an instance of the user's class."""
+
+
 def open_model(
     flags: ModelFlags, path: str | None = None, data: Data | None = None
 ) -> tuple[nn.Module, Tensor]:
@@ -48,7 +52,7 @@ def open_run_model(flags: ModelFlags, path: str, card: Mapping[str, Any]) -> nn.
         return load_run(path, into=fresh)
     except TorchliftError as error:
         if "into=" in str(error) and fresh is None:
-            raise ValueError(f"{path} holds weights alone: pass --model file.py:factory as well") from error
+            raise WeightsAlone(f"{path} holds weights alone: pass --model file.py:factory as well") from error
         raise
 
 

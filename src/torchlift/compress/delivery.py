@@ -81,7 +81,7 @@ def deliver(
         "inputs": [{"shape": list(t.shape[1:]), "dtype": str(t.dtype)} for t in leaves(inputs)],
         "outputs": [{"shape": list(outputs[0].shape[1:])}],
         "calibration": {"samples": sweep.calibration.samples},
-        "made_by": {"call": "compress", "torchlift": torchlift.__version__, "torch": torch.__version__},
+        "from": {"recipe": "compress", "torchlift": torchlift.__version__, "torch": str(torch.__version__)},
     }
     if folder is not None:
         files.write(folder / "card.json", json.dumps(card, indent=2).encode())

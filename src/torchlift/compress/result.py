@@ -55,6 +55,11 @@ class Compressed:
         """Σ ‖y − ŷ‖² / Σ ‖y − ȳ‖² of the outputs on the calibration data."""
         return self.card["achieved"]["output_error"]
 
+    @property
+    def file_card(self) -> dict[str, Any] | None:
+        """What the file itself says; all of the card is beside it."""
+        return said(self.card) or None
+
     def table(self) -> str:
         """Layer by layer: shape, bits, zeros, error, sensitivity, or why it stays."""
         head = ("layer", "shape", "bits", "zeros", "error", "sensitivity", "")
@@ -68,7 +73,7 @@ class Compressed:
         """Write the packed file; its size in bytes."""
         from torchlift.deploy import save
 
-        return save(self.model, path, card=said(self.card) or None)
+        return save(self, path)
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> Path:
         """Write an ONNX file or a torch program, by the path's ending; options are those of

@@ -89,13 +89,15 @@ def save(
     layers and containers, the file holds the model; otherwise its weights alone, for ``load(path,
     into=model)``. A model with hooks is an error, since no file can hold them, unless ``into`` is a fresh
     instance that has them too. ``card``: what else to say, as data; a result
-    has one, which is also written beside the file. With a ``key`` the file is sealed:
+    has one, which is also written beside the file (of a compressed model, its inputs and outputs alone are in
+    the file, so that it stays as small as it says). With a ``key`` the file is sealed:
     ``load(path, key=key)`` then raises for what others wrote.
     """
-    model, card = getattr(model, "model", model), getattr(model, "card", None) if card is None else card
+    card = getattr(model, "card", None) if card is None else card
+    inside, model = getattr(model, "file_card", card), getattr(model, "model", model)
     if not isinstance(model, nn.Module):
         raise TorchliftError(f"save takes a module or a result with one, not a {type(model).__name__}.")
-    data, why = packed(model, card=card, into=into, key=key)
+    data, why = packed(model, card=inside, into=into, key=key)
     files.write(path, data)
     saved = Saved(len(data))
     saved.digest, saved.needs_model = hashlib.sha256(data).hexdigest(), why
