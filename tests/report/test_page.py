@@ -96,6 +96,11 @@ def test_scatter_leaves_out_what_a_log_axis_cannot_show():
     assert [spot["across"] is None for spot in spots] == [True, False]
 
 
+def test_a_small_number_beside_a_large_one_is_not_shown_as_nothing():
+    losses = report.Table([report.Column("loss")], [[25_498.0], [0.0705]])
+    assert [cell["text"] for (cell,) in table_view(losses)["rows"]] == ["25,498", "0.07050"]
+
+
 def test_dots_bars_and_heat_maps_place_their_values():
     dots = dots_view(report.Dots([report.DotRow("a", [1.0, 3.0, nan], 1.5, 2.5)], reference=2.0))
     assert dots["rows"][0]["mean"] == dots["reference"] == pytest.approx(sum(dots["rows"][0]["whisker"]) / 2)

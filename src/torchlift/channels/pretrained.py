@@ -142,7 +142,7 @@ def field_size(small: nn.Module, field: str, glob: str, dim: int) -> int:
         alike = "*" + ".".join(least.split(".")[-3:-1]) + "*"
         raise NotUniform(
             f"{field} is one number, {least} has size {sizes[least]} and {most} {sizes[most]}: "
-            f'prune with one ratio and scope="local", or leave the narrow ones with skip="{alike}"'
+            f'prune with one ratio and scope="local"; if they were, leave the narrow ones with skip="{alike}"'
         )
     return sizes[least]
 

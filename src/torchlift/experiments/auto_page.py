@@ -23,7 +23,8 @@ def auto_page(search: Data) -> report.Page:
                 delivered_table(
                     search["front"],
                     search,
-                    "Delivered models that no other beats in metric, file and operations at once.",
+                    "Delivered models that no other beats in metric, file and operations at once. The trials "
+                    "that the winner was trained on from are left out.",
                 ),
             ],
         ),
@@ -53,9 +54,9 @@ def choice_in_words(search: Data) -> str:
     smaller, faster = plain["bytes"] / chosen["bytes"], plain["latency_ms"] / chosen["latency_ms"]
     verdict = (
         f"Against plain training ({plain['key']}): file {times_in_words(smaller, 'smaller', 'larger')}, "
-        f"latency {times_in_words(faster, 'faster', 'slower')}. At the same cost, {trial['cost']:.3g} plain "
-        f"epochs each, its trial had a validation metric of "
-        f"{trial['metric']:.3g}, plain training {plain['metric']:.3g}."
+        f"latency {times_in_words(faster, 'faster', 'slower')}. Its trial of {trial['cost']:.3g} plain "
+        f"epochs had a validation metric of {trial['metric']:.3g}, plain training of {plain['cost']:.3g} had "
+        f"{plain['metric']:.3g}."
     )
     return f"{search['why']}\n\n{verdict}"
 

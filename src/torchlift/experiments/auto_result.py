@@ -97,7 +97,11 @@ class AutoResult:
             self.why,
             f"{self.spent:.3g} of {self.budget:.3g} {self.unit} spent, {len(self.rows)} trials",
         ]
-        notes += [f"dropped {name}: {reason}" for name, reason in self.dropped.items()]
+        reasons = dict.fromkeys(self.dropped.values())
+        alike = {
+            reason: [name for name in self.dropped if self.dropped[name] == reason] for reason in reasons
+        }
+        notes += [f"dropped {', '.join(names)}: {reason}" for reason, names in alike.items()]
         return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], *notes])
 
     def data(self) -> dict[str, Any]:

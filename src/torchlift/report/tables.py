@@ -84,10 +84,16 @@ def _texts(column: Column, cells: Sequence[Cell]) -> list[str]:
         for cell in cells
         if isinstance(cell, int | float | None)
     ]
-    if column.form == "auto" and len(plain) == len(cells) and not any(0 < abs(v) < 1e-3 for v in plain):
+    sizes = [abs(value) for value in plain if value and math.isfinite(value)]
+    if column.form == "auto" and len(plain) == len(cells) and are_comparable(sizes):
         return _four_digits(plain)
     spreads = [cell.sd for cell in cells if isinstance(cell, Spread) and cell.sd]
     return [_cell_text(cell, column, max(map(decimals_for, spreads), default=None)) for cell in cells]
+
+
+def are_comparable(sizes: Sequence[float]) -> bool:
+    """Whether equal decimals show all of these numbers: 0.07 beside 25,498 would be 0."""
+    return min(sizes, default=1.0) >= 1e-3 * max([1.0, *sizes])
 
 
 def _four_digits(values: Sequence[float]) -> list[str]:

@@ -43,6 +43,13 @@ def test_layers_before_and_after_and_the_accuracy_before_the_cut_are_told(folder
     assert summary["counts"] == {"valid": 96}
 
 
+def test_what_was_lifted_has_the_names_of_the_users_model(folder: Path) -> None:
+    summary = json.loads((folder / "result.json").read_text())
+    noise = next(lift for lift in summary["lifts"] if lift["phase"] == "Smol: noise")
+    assert (noise["what"], noise["where"]) == ("Noisy", "0.weight, 2.weight")
+    assert "nodes." not in (folder / "report.html").read_text()
+
+
 def test_titles_are_words(folder: Path) -> None:
     page = (folder / "report.html").read_text()
     assert "<h1>Sequential: channel pruning → Smol</h1>" in page

@@ -6,7 +6,8 @@ import datetime
 import json
 import os
 import platform
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 
 from torchlift.analyze import route
 from torchlift.core import Stored, Task, stored
+from torchlift.methods.recipe import in_words
 from torchlift.train.batches import Source
 from torchlift.train.checkpoint import write_durable
 from torchlift.train.engines import Engine
@@ -43,6 +45,16 @@ def layer_name(model: nn.Module, weight: str) -> str:
     owner, _, leaf = weight.rpartition(".")
     name = owner if leaf == "weight" else weight
     return f"{name} ({type(model.get_submodule(owner)).__name__})"
+
+
+def plain_name(node: str) -> str:
+    """``nodes.model/0/weight``, as a lifted problem has it → ``0.weight``, as the user's model has it."""
+    return re.sub(r"^(?:base\.)*(?:nodes\.)?", "", node).replace("/", ".").removeprefix("model.")
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """The first names, in one line."""
+    return ", ".join(names[:most]) + (" …" if len(names) > most else "")
 
 
 def bit_counts(record: Stored) -> dict[int, int] | None:
@@ -140,8 +152,8 @@ class Result:
             "lifts": [
                 {
                     "phase": phase["phase"],
-                    "what": ", ".join(phase["what"]),
-                    "where": ", ".join(phase["where"][:8]) + (" …" if len(phase["where"]) > 8 else ""),
+                    "what": ", ".join(in_words(name) for name in phase["what"]),
+                    "where": listed([plain_name(name) for name in phase["where"]]),
                     "added_parameters": phase["parameters"] - base,
                 }
                 for phase in self.phases
