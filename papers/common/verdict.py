@@ -64,16 +64,21 @@ class Verdict:
 
 
 def value(record: Record, where: Any) -> Value | None:
-    """A number by its place: ``column=text, … | column`` of a row, ``@key`` of the record, or itself."""
+    """A number by its place: ``column=text, … | column`` of a row, ``@key`` of the record, or itself.
+
+    ``curve NAME | x`` is the height of a curve. A column ``mean`` takes its spread from ``sd`` beside it.
+    """
     if isinstance(where, int | float):
         return Value(float(where))
     seeds = len(record.get("seeds") or [0])
     if where.startswith("@"):
         return number(record.get(where[1:]), seeds)
     selected, _, column = where.rpartition(" | ")
+    if selected.startswith("curve "):
+        return height(record, selected.removeprefix("curve "), float(column))
     wanted = dict(pair.split("=", 1) for pair in re.split(r", (?=[^,|]*=)", selected))
     cells = [
-        number(row.get(column), seeds)
+        number(row if column == "mean" else row.get(column), row.get("seeds", seeds))
         for row in record["rows"]
         if isinstance(row, Mapping) and all(same(row.get(key), text) for key, text in wanted.items())
     ]
@@ -84,6 +89,15 @@ def value(record: Record, where: Any) -> Value | None:
     middle = math.fsum(means) / len(means)
     deviation = math.sqrt(math.fsum((one - middle) ** 2 for one in means) / (len(means) - 1))
     return Value(middle, deviation, len(means))
+
+
+def height(record: Record, name: str, x: float) -> Value | None:
+    """A curve's y at x."""
+    points = (
+        dict(zip(curve["x"], curve["y"], strict=True)) for curve in record["curves"] if curve["name"] == name
+    )
+    y = next(points, {}).get(x)
+    return None if y is None else Value(float(y))
 
 
 def same(cell: Any, text: str) -> bool:

@@ -141,6 +141,7 @@ def row(name: str, trials: list[dict[str, Any]]) -> dict[str, Any]:
         "gradient before and after": [
             [float(f"{p[k]:.2g}") for k in ("gradient", "reduced gradient")] for p in deep
         ],
+        "largest gradient after merging": max((p["reduced gradient"] for p in deep), default="never"),
         "end, shallow and deep": [
             [float(f"{one['end']:.3g}") for one in trials if one["hidden"] == h] for h in (1, 3)
         ],

@@ -310,6 +310,11 @@ def test_numbers_are_found_by_rows_keys_and_lists():
     assert value(record(best=[1.0, 3.0]), "@best").mean == 2.0
     assert value(record(steps=[None, 3]), "@steps").mean == float("inf")
     assert value(record(), 0.5) == Value(0.5)
+    lines = [{"name": "a, b", "x": [0, 1], "y": [0.1, 0.7]}]
+    assert value(record(curves=lines), "curve a, b | 1") == Value(0.7)
+    assert value(record(curves=lines), "curve a, b | 2") is None
+    split = {"rows": [{"net": "a", "mean": 2.0, "sd": 0.4, "seeds": 4}]}
+    assert value(split, "net=a | mean") == Value(2.0, 0.4, 4)
     plain = {"rows": [{"seed": 0, "x": 1.0}, {"seed": 1, "x": 3.0}], "seeds": [0, 1]}
     assert value({**plain, "rows": [{"a": 1, **row} for row in plain["rows"]]}, "a=1 | x").mean == 2.0
 
