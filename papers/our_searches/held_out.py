@@ -67,6 +67,8 @@ COLUMNS = (
     "time to AdamW's",
     "rank correlation",
 )
+LEAST = 16
+"""A budget pays for so many steps at least: one of a rival costs up to four of AdamW's."""
 PAID, FREE = "BestOf, trials paid", "BestOf, free trials"
 
 
@@ -97,7 +99,8 @@ class Contest:
     ) -> None:  # fmt: skip
         self.name, self.job, self.price = name, TASKS[name], price
         self.splits = few(self.job.data(data), images)
-        self.epochs = epochs or self.job.steps / math.ceil(len(self.splits.train[0]) / self.job.batch_size)
+        steps = math.ceil(len(self.splits.train[0]) / self.job.batch_size)
+        self.epochs = max(epochs or self.job.steps / steps, LEAST / steps)
         """The budget: epochs of plain AdamW."""
         label = "".join(letter if letter.isalnum() else "-" for letter in name)
         self.folder = out / "held-out" / f"{label}-{price}-{epochs or 0:g}-{images or 0}"
