@@ -25,7 +25,7 @@ from torch import nn
 
 import torchlift as tl
 from torchlift.models import LeNet5
-from torchlift.train.checkpoint import load, save
+from torchlift.train.checkpoint import load_checkpoint, save_checkpoint
 from torchlift.train.history import History
 from torchlift.train.run import folder, record
 from torchlift.train.run.result import Result
@@ -135,9 +135,9 @@ def many_modules(count: int) -> dict[str, Any]:
     written = record.to_toml(record.fit_record(task, tl.recipes.Plain(), train, None, {}))
     row |= {"record": lap(), "record bytes": len(written)}
     with tempfile.TemporaryDirectory() as root:
-        save(Path(root) / "x", {"problem": lifted.state_dict()})
+        save_checkpoint(Path(root) / "x", {"problem": lifted.state_dict()})
         row["save"] = lap()
-        load(Path(root) / "x")
+        load_checkpoint(Path(root) / "x")
         row["load"] = lap()
     return row
 

@@ -26,7 +26,7 @@ from torchlift.errors import CheckpointError
 from torchlift.packed.budget import Budget, PackedError
 from torchlift.packed.file import COMMON, FRONT, MAGIC, Opened
 from torchlift.packed.sealing import seal
-from torchlift.train.checkpoint import FORMAT, checkpoint_digest, load
+from torchlift.train.checkpoint import FORMAT, checkpoint_digest, load_checkpoint
 from torchlift.train.run.record import NAME, arguments, read_record
 
 warnings.simplefilter("ignore")
@@ -66,7 +66,7 @@ def checkpoint(data: bytes) -> str:
         meta = {"format": FORMAT, "tree": text, "digest": checkpoint_digest(text, tensors)}
         SCRATCH.write_bytes(safetensors.torch.save(tensors, meta))
     try:
-        load(SCRATCH)
+        load_checkpoint(SCRATCH)
     except CheckpointError as error:
         return said(error)
     return "read"

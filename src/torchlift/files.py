@@ -13,7 +13,7 @@ NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 EXCLUSIVE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
-def write(path: str | os.PathLike[str], content: bytes) -> Path:
+def write_file(path: str | os.PathLike[str], content: bytes) -> Path:
     """A temporary file, flushed to the disk, renamed, the rename flushed too.
 
     On failure the old file stays, nothing half-written is left, and the ``OSError`` names the reason.

@@ -19,10 +19,10 @@ from torch.utils.flop_counter import (
 
 from torchlift.loss import plain_attention
 
-Shape = torch.Size
+TensorShape = torch.Size
 
 
-def rnn(inputs: Shape, first: Shape, second: Shape, *_: Any, **__: Any) -> int:
+def rnn(inputs: TensorShape, first: TensorShape, second: TensorShape, *_: Any, **__: Any) -> int:
     """2 · steps · batch · (size of both weights) for one fused layer, as two matrix products would count."""
     return 2 * inputs[0] * inputs[1] * (first.numel() + second.numel())
 
@@ -32,44 +32,46 @@ def rnn_backward(*args: Any, **kwargs: Any) -> int:
     return 2 * rnn(*args, **kwargs)
 
 
-def attention_flops(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
+def attention_flops(query: TensorShape, key: TensorShape, value: TensorShape, *_: Any, **__: Any) -> int:
     """As torch counts attention elsewhere: a causal mask saves nothing."""
     return sdpa_flop_count(query, key, value)
 
 
-def attention_backward(gradient: Shape, query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
+def attention_backward(
+    gradient: TensorShape, query: TensorShape, key: TensorShape, value: TensorShape, *_: Any, **__: Any
+) -> int:
     """As torch counts it elsewhere."""
     return sdpa_backward_flop_count(gradient, query, key, value)
 
 
-def factored(matrix: Shape, *_: Any, **__: Any) -> int:
+def factored(matrix: TensorShape, *_: Any, **__: Any) -> int:
     """n³/3 for a Cholesky factor."""
     return matrix.numel() * matrix[-1] // 3
 
 
-def inverted(matrix: Shape, *_: Any, **__: Any) -> int:
+def inverted(matrix: TensorShape, *_: Any, **__: Any) -> int:
     """2n³/3 for an inverse from its factor; elimination costs as much before its right sides."""
     return 2 * matrix.numel() * matrix[-1] // 3
 
 
-def substituted(right: Shape, factor: Shape, *_: Any, **__: Any) -> int:
+def substituted(right: TensorShape, factor: TensorShape, *_: Any, **__: Any) -> int:
     """2n²k for k right sides and a factor that is there."""
     return 2 * right.numel() * factor[-1]
 
 
-def solved(matrix: Shape, right: Shape, *_: Any, **__: Any) -> int:
+def solved(matrix: TensorShape, right: TensorShape, *_: Any, **__: Any) -> int:
     """2n³/3 + 2n²k."""
     return inverted(matrix) + substituted(right, matrix)
 
 
-def qr(matrices: Shape, *_: Any, **__: Any) -> int:
+def qr(matrices: TensorShape, *_: Any, **__: Any) -> int:
     """4 n² (m − n/3) of each: Householder's reduction and its orthogonal factor (Golub and Van Loan, 5.2)."""
     *batch, m, n = matrices
     m, n = max(m, n), min(m, n)
     return math.prod(batch) * round(4 * n**2 * (m - n / 3))
 
 
-def eigh(matrices: Shape, uplo: str = "L", vectors: bool = True, **_: Any) -> int:
+def eigh(matrices: TensorShape, uplo: str = "L", vectors: bool = True, **_: Any) -> int:
     """9 n³ of each symmetric matrix with its eigenvectors, 4/3 n³ without (Golub and Van Loan, 8.3)."""
     return round(math.prod(matrices[:-2]) * (9 if vectors else 4 / 3) * matrices[-1] ** 3)
 

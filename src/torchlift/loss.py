@@ -20,7 +20,7 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 TARGETS = ("labels", "label", "targets", "target", "y")
 
 
-def split(batch: Batch) -> tuple[Any, Tensor]:
+def inputs_and_target(batch: Batch) -> tuple[Any, Tensor]:
     """Inputs and target of a batch: ``(x, y)``, or a dict whose target has one of the usual names."""
     if isinstance(batch, Mapping):
         key = next((k for k in TARGETS if k in batch), None)
@@ -126,7 +126,7 @@ class Supervised:
 
     def split(self, batch: Batch) -> tuple[Any, Tensor]:
         """Inputs, and the target of each output."""
-        x, y = split(batch)
+        x, y = inputs_and_target(batch)
         shifts = self.causal and (isinstance(batch, Mapping) or (isinstance(x, Tensor) and torch.equal(x, y)))
         return x, next_labels(y) if shifts else y
 
@@ -242,7 +242,7 @@ def from_module(loss: nn.Module, model: nn.Module) -> Supervised:
     return Supervised(kind, kind == "cross_entropy" and next_token(model), loss)
 
 
-def get(loss: Any, model: nn.Module) -> Loss:
+def as_loss(loss: Any, model: nn.Module) -> Loss:
     """A loss by name as the model at hand needs it, one of torch's modules, or the user's own function."""
     if type(loss).__module__ == "torch.nn.modules.loss":
         return from_module(loss, model)

@@ -7,7 +7,7 @@ import pytest
 from forked import python
 from torchlift.cli.config import read_config
 from torchlift.cli.flags import Training
-from torchlift.cli.searches import Maker, recipe_name
+from torchlift.cli.searches import NamedRecipe, recipe_name
 from torchlift.cli.session import one_recipe, several_recipes
 from torchlift.experiments.tune import parse_space
 from torchlift.experiments.tune.space import sort_values
@@ -27,7 +27,7 @@ def test_recipes_of_the_examples():
 
 def test_space_of_the_example():
     read = config("tune.toml")
-    parts = sort_values(parse_space(read.space), Maker(recipe_name(read)))
+    parts = sort_values(parse_space(read.space), NamedRecipe(recipe_name(read)))
     assert set(parts.recipe) == {"rank", "side"}
 
 

@@ -41,7 +41,7 @@ from torchlift.experiments.ledger import Ledger
 from torchlift.experiments.onward import rest_of
 from torchlift.experiments.step_times import differ_in_rates
 from torchlift.methods.recipe import Recipe
-from torchlift.train.checkpoint import load
+from torchlift.train.checkpoint import load_checkpoint
 from torchlift.train.run.labels import folder_name
 
 TRAIN, VALID, TEST = DATA
@@ -105,7 +105,7 @@ def test_half_of_the_budget_trains_the_winner_on_from_its_trial(result: tl.AutoR
     trial = result.trial
     assert trial is not None
     assert (trial.name, trial.rate) == (final.name, final.rate)
-    reached = load(result.folder / "runs" / folder_name(trial.key) / "model.safetensors")
+    reached = load_checkpoint(result.folder / "runs" / folder_name(trial.key) / "model.safetensors")
     started = Continued(
         result.setup.make_model, result.folder / "runs" / folder_name(trial.key) / "model.safetensors"
     )

@@ -15,7 +15,7 @@ from torchlift.models import GPT
 from torchlift.optim import Muon, Soap
 from torchlift.optim.muon import COEFFICIENTS, iterated, orthogonalized
 from torchlift.optim.soap import steadied
-from torchlift.train.checkpoint import load, save
+from torchlift.train.checkpoint import load_checkpoint, save_checkpoint
 from torchlift.train.cost import probe
 from torchlift.train.optimizers import make_optimizer
 
@@ -124,8 +124,8 @@ def test_a_stored_state_continues_bit_for_bit(kind, blocks: int, order, tmp_path
         params, optimizer = weights_and_optimizer(draws[0])
         walk(params, optimizer, draws[1 : 1 + stop])
         others, resumed = weights_and_optimizer([param.detach() for param in params])
-        save(tmp_path / "state", optimizer.state_dict())
-        resumed.load_state_dict(load(tmp_path / "state"))
+        save_checkpoint(tmp_path / "state", optimizer.state_dict())
+        resumed.load_state_dict(load_checkpoint(tmp_path / "state"))
         for one, two in ((params, optimizer), (others, resumed)):
             walk(one, two, draws[1 + stop :])
         for one, two in zip(params, others, strict=True):

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchlift.errors import CheckpointError
-from torchlift.train.checkpoint import FORMAT, checkpoint_digest, load, pack, save, unpack
+from torchlift.train.checkpoint import (
+    FORMAT,
+    checkpoint_digest,
+    load_checkpoint,
+    pack,
+    save_checkpoint,
+    unpack,
+)
 
 LEAVES = (
     st.none()
@@ -41,15 +48,15 @@ def test_any_tree_comes_back(tree: object) -> None:
 def test_a_state_dict_is_stored_under_its_own_names(tmp_path: Path) -> None:
     """Any reader of safetensors can load a run's model."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
-    save(tmp_path / "model.safetensors", model.state_dict())
+    save_checkpoint(tmp_path / "model.safetensors", model.state_dict())
     stored = safetensors.torch.load_file(tmp_path / "model.safetensors")
     torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).load_state_dict(stored)
     assert all(torch.equal(stored[name], value) for name, value in model.state_dict().items())
 
 
 def test_tensors_at_paths_that_read_alike_are_kept_apart(tmp_path: Path) -> None:
-    save(tmp_path / "x", {"a": {"b": torch.zeros(2)}, "a.b": torch.ones(2)})
-    assert load(tmp_path / "x")["a.b"].tolist() == [1, 1]
+    save_checkpoint(tmp_path / "x", {"a": {"b": torch.zeros(2)}, "a.b": torch.ones(2)})
+    assert load_checkpoint(tmp_path / "x")["a.b"].tolist() == [1, 1]
 
 
 def test_tensors_of_every_kind_come_back_and_shared_ones_are_stored_once(tmp_path: Path) -> None:
@@ -60,8 +67,8 @@ def test_tensors_of_every_kind_come_back_and_shared_ones_are_stored_once(tmp_pat
         "c": (torch.arange(4), torch.ones(2, 3).T, torch.zeros(0), torch.ones(2, dtype=torch.bfloat16)),
         0: torch.tensor([True]),
     }
-    save(tmp_path / "x", tree)
-    again = load(tmp_path / "x")
+    save_checkpoint(tmp_path / "x", tree)
+    again = load_checkpoint(tmp_path / "x")
     assert torch.equal(again["a"], shared)
     assert again["c"][1].shape == (3, 2)
     assert again["c"][3].dtype == torch.bfloat16
@@ -71,8 +78,8 @@ def test_tensors_of_every_kind_come_back_and_shared_ones_are_stored_once(tmp_pat
 def test_tensors_come_back_where_torch_puts_its_own(tmp_path: Path) -> None:
     """Products of matrices round by where these begin in memory: not at the places they have in the file."""
     tree = {str(size): torch.arange(size, dtype=torch.float32) for size in (1, 3, 7, 65)}
-    save(tmp_path / "a.ckpt", tree)
-    for name, tensor in load(tmp_path / "a.ckpt").items():
+    save_checkpoint(tmp_path / "a.ckpt", tree)
+    for name, tensor in load_checkpoint(tmp_path / "a.ckpt").items():
         assert torch.equal(tensor, tree[name])
         assert tensor.data_ptr() % 64 == 0
 
@@ -80,21 +87,21 @@ def test_tensors_come_back_where_torch_puts_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keep", [0, 7, 100, -1])
 def test_a_truncated_file_is_one_clear_line(tmp_path: Path, keep: int) -> None:
     path = tmp_path / "x"
-    save(path, {"a": torch.randn(100)})
+    save_checkpoint(path, {"a": torch.randn(100)})
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(CheckpointError, match="damaged") as caught:
-        load(path)
+        load_checkpoint(path)
     assert "\n" not in str(caught.value)
 
 
 def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    save(path, {"a": torch.randn(100)})
+    save_checkpoint(path, {"a": torch.randn(100)})
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(bytes(content))
     with pytest.raises(CheckpointError, match="digest"):
-        load(path)
+        load_checkpoint(path)
 
 
 @pytest.mark.parametrize(
@@ -104,12 +111,12 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
 def test_another_dtype_shape_or_name_is_noticed(tmp_path: Path, old: bytes, new: bytes) -> None:
     """The bytes of the tensors are the same: only their reading differs."""
     path = tmp_path / "x"
-    save(path, {"a": torch.randn(4, 25)})
+    save_checkpoint(path, {"a": torch.randn(4, 25)})
     content = path.read_bytes()
     assert old in content
     path.write_bytes(content.replace(old, new))
     with pytest.raises(CheckpointError, match="damaged"):
-        load(path)
+        load_checkpoint(path)
 
 
 @pytest.mark.parametrize("tree", ["[", '{"tensor": "b"}', '{"x": 1, "y": 2}', '{"dict": [[1]]}', '{"z": []}'])
@@ -119,7 +126,7 @@ def test_a_tree_that_makes_no_sense_is_one_clear_line(tmp_path: Path, tree: str)
     meta = {"format": FORMAT, "tree": tree, "digest": checkpoint_digest(tree, tensors)}
     (tmp_path / "x").write_bytes(safetensors.torch.save(tensors, meta))
     with pytest.raises(CheckpointError, match="damaged"):
-        load(tmp_path / "x")
+        load_checkpoint(tmp_path / "x")
 
 
 def test_a_tree_deeper_than_the_stack_is_one_clear_line(tmp_path: Path) -> None:
@@ -127,7 +134,7 @@ def test_a_tree_deeper_than_the_stack_is_one_clear_line(tmp_path: Path) -> None:
     meta = {"format": FORMAT, "tree": tree, "digest": checkpoint_digest(tree, {})}
     (tmp_path / "x").write_bytes(safetensors.torch.save({}, meta))
     with pytest.raises(CheckpointError, match="damaged"):
-        load(tmp_path / "x")
+        load_checkpoint(tmp_path / "x")
 
 
 def test_another_programs_file_raises(tmp_path: Path) -> None:
@@ -135,12 +142,12 @@ def test_another_programs_file_raises(tmp_path: Path) -> None:
 
     save_file({"a": torch.ones(2)}, tmp_path / "x")
     with pytest.raises(CheckpointError, match="another version or program"):
-        load(tmp_path / "x")
+        load_checkpoint(tmp_path / "x")
 
 
 def test_what_cannot_be_stored_raises_before_writing(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot hold"):
-        save(tmp_path / "x", {"a": object()})
+        save_checkpoint(tmp_path / "x", {"a": object()})
     assert not list(tmp_path.iterdir())
 
 
@@ -149,20 +156,20 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     path = tmp_path / "x"
-    save(path, {"a": 1})
+    save_checkpoint(path, {"a": 1})
 
     def full(*args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, call, full)
     with pytest.raises(CheckpointError, match="No space left on device"):
-        save(path, {"a": 2})
+        save_checkpoint(path, {"a": 2})
     monkeypatch.undo()
-    assert load(path) == {"a": 1}
+    assert load_checkpoint(path) == {"a": 1}
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="choose another folder"):
-        save(tmp_path / "file" / "below" / "x", {"a": 1})
+        save_checkpoint(tmp_path / "file" / "below" / "x", {"a": 1})

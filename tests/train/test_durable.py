@@ -15,7 +15,7 @@ import forked
 import torchlift as tl
 from torchlift.errors import CheckpointError
 from torchlift.train import Interrupted
-from torchlift.train.checkpoint import load
+from torchlift.train.checkpoint import load_checkpoint
 from torchlift.train.history import read_history
 
 HERE = Path(__file__).parent
@@ -76,7 +76,7 @@ def alone_and_by_two(root: Path, *which: str) -> dict[str, float]:
     apart: dict[str, float] = {}
     for folder in sorted((root / "one").iterdir()):
         paths = (folder, root / "two" / folder.name)
-        one, two = (load(path / "model.safetensors") for path in paths)
+        one, two = (load_checkpoint(path / "model.safetensors") for path in paths)
         assert one.keys() == two.keys()
         weights = max(float((one[key] - two[key]).abs().max()) for key in one)
         first, second = (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import forging  # noqa: F401  (finds the fuzzers' targets)
 from torchlift.errors import CheckpointError
 from torchlift.journal import Journal
-from torchlift.train.checkpoint import FORMAT, checkpoint_digest, load, save
+from torchlift.train.checkpoint import FORMAT, checkpoint_digest, load_checkpoint, save_checkpoint
 from torchlift.train.history import read_history
 from torchlift.train.run.record import arguments, headed, read_record, to_toml
 
@@ -41,7 +41,7 @@ def loaded(path: Path, content: bytes) -> Any:
     """What the bytes load as; None where they raise one line."""
     path.write_bytes(content)
     try:
-        return load(path)
+        return load_checkpoint(path)
     except CheckpointError as error:
         if "\n" in str(error):
             raise
@@ -53,7 +53,7 @@ def loaded(path: Path, content: bytes) -> Any:
 def test_an_edited_checkpoint_is_itself_or_raises(
     tmp_path: Path, edits: list[tuple[float, bytes, int]]
 ) -> None:
-    save(tmp_path / "x", TREE)
+    save_checkpoint(tmp_path / "x", TREE)
     actual = loaded(tmp_path / "y", edited((tmp_path / "x").read_bytes(), edits))
     if actual is not None:
         assert torch.equal(actual["problem"]["w"], TREE["problem"]["w"])

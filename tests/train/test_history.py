@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchlift.errors import CheckpointError
-from torchlift.train.checkpoint import load
+from torchlift.train.checkpoint import load_checkpoint
 from torchlift.train.history import History, read_history
 from train.run.runs import data, model, run, same
 
@@ -70,7 +70,7 @@ def test_checkpoints_do_not_grow_with_the_history(tmp_path: Path) -> None:
 
 
 def headers(path: Path) -> dict[str, object]:
-    state = load(path)
+    state = load_checkpoint(path)
     return {name: state[name] for name in ("position", "history", "first", "name")}
 
 

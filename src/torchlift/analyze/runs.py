@@ -43,7 +43,7 @@ def straightness(model: nn.Module, x: Any) -> dict[str, Slopes]:
     return slopes
 
 
-Run = tuple[Sequence[Op], nn.Module]
+RecordedRun = tuple[Sequence[Op], nn.Module]
 
 
 def aligned_layers(
@@ -53,7 +53,7 @@ def aligned_layers(
     slopes: dict[str, Slopes],
     shape: Flow,
     allowed: float,
-) -> list[Run] | None:
+) -> list[RecordedRun] | None:
     """Each layer of the shallow network with the run of deep layers that stands for it; None if none fits.
 
     The shortest run that multiplies to the layer is taken; where none does, one that has its shape.

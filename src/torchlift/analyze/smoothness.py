@@ -10,11 +10,11 @@ from torchlift.core import Problem
 from torchlift.errors import TorchliftError
 from torchlift.loss import call, evaluating, output
 
-Kind = Literal["rkhs", "critical_sample_ratio"]
-Function = Callable[[Tensor], Tensor]
+SmoothnessMeasure = Literal["rkhs", "critical_sample_ratio"]
+OutputFunction = Callable[[Tensor], Tensor]
 
 
-def complexity(model: nn.Module, x: Tensor, kind: Kind = "rkhs", **options: Any) -> float:
+def complexity(model: nn.Module, x: Tensor, kind: SmoothnessMeasure = "rkhs", **options: Any) -> float:
     """Γ(f) of the function a network computes on the points x (Neural lifting, section 4.1).
 
     ``"rkhs"``: :func:`rkhs_norm` of the outputs at x; options ``bandwidth``, ``jitter``, ``limit``.
@@ -32,13 +32,13 @@ def complexity(model: nn.Module, x: Tensor, kind: Kind = "rkhs", **options: Any)
         return measures[kind](function(model), x, **options)
 
 
-def function(model: nn.Module) -> Function:
+def function(model: nn.Module) -> OutputFunction:
     """The model, or the network of a problem, as a map from points to rows of numbers."""
     predict = model.predict if isinstance(model, Problem) else lambda x: call(model, x)
     return lambda x: output(predict(x)).flatten(1)
 
 
-def of_outputs(f: Function, x: Tensor, *, batch: int = 1024, **options: Any) -> float:
+def of_outputs(f: OutputFunction, x: Tensor, *, batch: int = 1024, **options: Any) -> float:
     """The RKHS norm from the outputs at x, evaluated in batches."""
     with torch.no_grad():
         values = torch.cat([f(piece) for piece in x.split(batch)])
@@ -69,7 +69,7 @@ def rkhs_norm(
 
 
 def critical_sample_ratio(
-    f: Function,
+    f: OutputFunction,
     x: Tensor,
     *,
     radius: float = 0.1,
@@ -94,7 +94,13 @@ def critical_sample_ratio(
 
 
 def near_critical(
-    f: Function, x: Tensor, radius: float, steps: int, step: float, noise: float, generator: torch.Generator
+    f: OutputFunction,
+    x: Tensor,
+    radius: float,
+    steps: int,
+    step: float,
+    noise: float,
+    generator: torch.Generator,
 ) -> Tensor:
     """Which x have a critical sample near, by ``steps`` of noisy descent on the score of their own class."""
     moved, crossed = x.clone(), torch.zeros(len(x), dtype=torch.bool, device=x.device)

@@ -106,7 +106,7 @@ def foldable(model: nn.Module, norm: str) -> bool:
 @torch.no_grad()
 def fold(model: nn.Module, layer_name: str, norm_name: str) -> None:
     """Put a norm into the layer before it, and the identity in its place."""
-    layer, (factor, shift) = cast(Any, model.get_submodule(layer_name)), affine(model, norm_name)
+    layer, (factor, shift) = cast(Any, model.get_submodule(layer_name)), norm_factors(model, norm_name)
     if layer.bias is None:
         layer.bias = nn.Parameter(torch.zeros_like(shift, dtype=layer.weight.dtype))
     model.set_submodule(layer_name, scale(layer, factor, shift))
@@ -117,7 +117,7 @@ def fold(model: nn.Module, layer_name: str, norm_name: str) -> None:
 def make_plain(model: nn.Module, layer_name: str, norm_name: str) -> None:
     """Put a norm's scale into the layer before it, its shift into the layer's bias or its own."""
     layer, norm = cast(Any, model.get_submodule(layer_name)), cast(Any, model.get_submodule(norm_name))
-    factor, shift = affine(model, norm_name)
+    factor, shift = norm_factors(model, norm_name)
     bare = layer.bias is None
     if bare:
         layer.bias = nn.Parameter(torch.zeros_like(shift, dtype=layer.weight.dtype))
@@ -135,7 +135,7 @@ def make_plain(model: nn.Module, layer_name: str, norm_name: str) -> None:
     model.set_submodule(layer_name, layer)
 
 
-def affine(model: nn.Module, norm_name: str) -> tuple[Tensor, Tensor]:
+def norm_factors(model: nn.Module, norm_name: str) -> tuple[Tensor, Tensor]:
     """A norm as scale and shift of its channels."""
     norm = cast(Any, model.get_submodule(norm_name))
     factor: Tensor = torch.rsqrt(norm.running_var + norm.eps)

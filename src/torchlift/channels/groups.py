@@ -14,7 +14,7 @@ from torchlift.channels.follow import traced
 from torchlift.channels.scores import slices
 from torchlift.channels.surgery import usable
 
-Slices = int | tuple[int, tuple[int, ...]]
+SliceKey = int | tuple[int, tuple[int, ...]]
 """A dimension with one slice per channel, in order; or a dimension and the channel of each of its slices."""
 
 Cost = Literal["parameters", "macs"]
@@ -24,7 +24,7 @@ Cost = Literal["parameters", "macs"]
 class Plan:
     """The groups of channels of a model that can be cut."""
 
-    groups: Mapping[str, Mapping[str, Slices]]
+    groups: Mapping[str, Mapping[str, SliceKey]]
     couplings: Mapping[str, Coupling]
     costs: Costs
 
@@ -55,7 +55,7 @@ def plan(model: nn.Module, example: Example) -> Plan:
     """Follow a model and gather its groups of channels."""
     trace, inputs = traced(model, example, values=False)
     parameters = dict(model.named_parameters())
-    groups: dict[str, dict[str, Slices]] = {}
+    groups: dict[str, dict[str, SliceKey]] = {}
     couplings: dict[str, Coupling] = {}
     taken: set[str] = set()
     for coupling in usable(model, trace, inputs):
@@ -71,7 +71,7 @@ def plan(model: nn.Module, example: Example) -> Plan:
     return Plan(groups, couplings, costs_of(model, trace))
 
 
-def channel_groups(model: nn.Module, example: Example) -> dict[str, dict[str, Slices]]:
+def channel_groups(model: nn.Module, example: Example) -> dict[str, dict[str, SliceKey]]:
     """Groups for :class:`~torchlift.lifts.SoftMask`: what must be zero for a channel to be cut exactly.
 
     ``{coupling: {parameter: dimension}}`` with all that writes or scales the channels; where a channel is
@@ -81,7 +81,7 @@ def channel_groups(model: nn.Module, example: Example) -> dict[str, dict[str, Sl
     return {name: dict(members) for name, members in plan(model, example).groups.items()}
 
 
-def slices_of(member: Member, channels: int) -> Slices:
+def slices_of(member: Member, channels: int) -> SliceKey:
     """A member's slices, as short as they can be said."""
     if member.size == channels and torch.equal(member.channel, torch.arange(channels)):
         return member.dim

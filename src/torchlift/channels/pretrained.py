@@ -15,7 +15,7 @@ from torchlift.channels.layers import CountedGroupNorm, CountedLayerNorm, Counte
 from torchlift.core import matches
 from torchlift.core.stored import forget
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 COUNTED = (CountedLayerNorm, CountedGroupNorm, CountedResponseNorm)
 HEAD_SIZE = ("head_dim", "d_kv")
@@ -87,7 +87,7 @@ def rewrite_config(small: nn.Module, example: Example, output: Output) -> None:
         change(config, fields)
         check_same_outputs(small, config, example, output)
     except NotUniform as why:
-        log.warning(
+        LOG.warning(
             "%s keeps its old config, and from_pretrained will not take it: %s; or write it with "
             "tl.deploy.save(model, path), read it with tl.deploy.load(path, into=%s(config)).",
             name,

@@ -22,14 +22,14 @@ from torchlift.channels.follow.trace import OUTPUT
 from torchlift.channels.layout import faster, lay, timed
 from torchlift.channels.pretrained import rewrite_config
 from torchlift.channels.resizing import CONV, TRANSPOSED
-from torchlift.channels.scores import Criterion, Loss, PruningChoice, Scope, chosen_channels, scores_of
+from torchlift.channels.scores import Criterion, ModelLoss, PruningChoice, Scope, chosen_channels, scores_of
 from torchlift.channels.shrink import shrunk
 from torchlift.channels.surgery import apply_surgery, surgery, usable
 from torchlift.core import matches, select
 from torchlift.errors import TorchliftError
 from torchlift.targets import Target, solve_for_target
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 MULTIPLES = (1, 8, 16)
 ROUNDS = 7
@@ -37,14 +37,14 @@ INHERENT = (OUTPUT, LOOKED_UP, TABLE)
 """Reasons that say what a model is for, not what we cannot do."""
 
 
-def prune(
+def prune_channels(
     model: nn.Module,
     example: Example,
     ratio: float | Mapping[str, float] | None = None,
     *,
     criterion: Criterion = "magnitude",
     scope: Scope = "local",
-    loss: Loss | None = None,
+    loss: ModelLoss | None = None,
     skip: str | None = None,
     round_to: int | Literal["auto"] = "auto",
     exact: bool = True,
@@ -128,7 +128,7 @@ def say_what_stays(every: list[Coupling]) -> None:
             layers.setdefault(coupling.blocked, []).append(coupling.name)
     for reason, names in layers.items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        log.warning("%s%s stay: %s", ", ".join(names[:3]), more, reason)
+        LOG.warning("%s%s stay: %s", ", ".join(names[:3]), more, reason)
 
 
 def widths(
@@ -167,7 +167,7 @@ def widths(
     best = min(options, key=lambda counts: times[counts] * (1.0 if counts == first else 1.03))
     for counts, (option, _) in options.items():
         taken = " (taken)" if counts == best else ""
-        log.info("round_to=%d: %.2f of the time%s", option.round_to, times[counts] / times[first], taken)
+        LOG.info("round_to=%d: %.2f of the time%s", option.round_to, times[counts] / times[first], taken)
     return options[best][0]
 
 

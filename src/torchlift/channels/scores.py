@@ -14,7 +14,7 @@ from torchlift.errors import TorchliftError
 
 Criterion = Literal["magnitude", "taylor", "norm", "random"]
 Scope = Literal["local", "global"]
-Loss = Callable[[nn.Module], Tensor]
+ModelLoss = Callable[[nn.Module], Tensor]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class PruningChoice:
     ratio: float | Mapping[str, float] = 0.5
     criterion: Criterion = "magnitude"
     scope: Scope = "local"
-    loss: Loss | None = None
+    loss: ModelLoss | None = None
     skip: str | None = None
     round_to: int = 1
     gently: bool = False
@@ -114,7 +114,7 @@ def score(
     return total.sqrt()
 
 
-def gradients(model: nn.Module, loss: Loss) -> dict[str, Tensor]:
+def gradients(model: nn.Module, loss: ModelLoss) -> dict[str, Tensor]:
     """∂f/∂w of every parameter."""
     named = {n: p for n, p in model.named_parameters() if p.requires_grad}
     computed = torch.autograd.grad(

@@ -22,13 +22,13 @@ from torchlift.channels.layout import laid_out
 from torchlift.channels.pretrained import rewrite_config
 from torchlift.channels.surgery import FIXED_SIZE, Surgery, apply_surgery, runs, surgery
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 CHANGES_OUTPUT = "cutting it would change the output: left as it is"
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class ShrinkRow:
     """What became of one group of coupled channels."""
 
     layer: str
@@ -58,7 +58,7 @@ def shrink(
     small, rows = shrunk(model, example, optimizer, exact=exact, round_to=round_to)
     for row in rows:
         if row.zero > row.cut and row.why:
-            log.warning("%s: %s", row.layer, row.why)
+            LOG.warning("%s: %s", row.layer, row.why)
     return small
 
 
@@ -70,7 +70,7 @@ def shrunk(
     exact: bool = True,
     round_to: int = 1,
     output: Output | Literal["all"] = "all",
-) -> tuple[nn.Module, list[Row]]:
+) -> tuple[nn.Module, list[ShrinkRow]]:
     """As :func:`shrink`, with a row for each group of channels; ``output`` as of :func:`prune`, or all."""
     check_optimizer(optimizer)
     small, done, rows, inputs = decided(model, example, exact=exact, round_to=round_to, output=output)
@@ -81,12 +81,12 @@ def shrunk(
         return small, rows
     if not exact:
         pair = counting(sharing(model), output), counting(sharing(small), output)
-        log.warning("inexact by request: outputs move by up to %.2g", difference(*pair, [inputs]))
+        LOG.warning("inexact by request: outputs move by up to %.2g", difference(*pair, [inputs]))
     rewrite_config(small, inputs, None if output == "all" else output)
     return laid_out(small, inputs), rows
 
 
-def shrinkable(model: nn.Module, example: Example, *, exact: bool = True) -> list[Row]:
+def shrinkable(model: nn.Module, example: Example, *, exact: bool = True) -> list[ShrinkRow]:
     """What :func:`shrink` cuts, group by group, and why it leaves the rest."""
     return decided(model, example, exact=exact)[2]
 
@@ -98,7 +98,7 @@ def decided(
     exact: bool = True,
     round_to: int = 1,
     output: Output | Literal["all"] = "all",
-) -> tuple[nn.Module | None, Surgery, list[Row], Example]:
+) -> tuple[nn.Module | None, Surgery, list[ShrinkRow], Example]:
     """The model after the surgery (None where there is nothing to do), what was done, its rows, and the input
     that was followed.
 
@@ -153,7 +153,7 @@ def culprits(some: list[int], fine: Callable[[list[int]], bool]) -> list[int]:
     return [k for half in halves if not fine(half) for k in culprits(half, fine)] or some
 
 
-def row(decision: Decision) -> Row:
+def row(decision: Decision) -> ShrinkRow:
     """A decision as a line of the report."""
     coupling = decision.coupling
-    return Row(coupling.name, coupling.channels, int(decision.silent.sum()), decision.cut, decision.why)
+    return ShrinkRow(coupling.name, coupling.channels, int(decision.silent.sum()), decision.cut, decision.why)

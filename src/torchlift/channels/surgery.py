@@ -13,7 +13,7 @@ from torchlift.channels.couplings import Coupling, couplings
 from torchlift.channels.cuts import Cuts, cut, cuts_of, merged, rescale, slice_norms, without_slices
 from torchlift.channels.dead_channels import Decision, Proof
 from torchlift.channels.example_inputs import Example, Output, PinnedOutput, outputs
-from torchlift.channels.follow import Shape, Trace
+from torchlift.channels.follow import ModuleSizes, Trace
 from torchlift.channels.follow.labels import compressed_labels, varying
 from torchlift.channels.follow.norms import is_response_norm, rms_form, scaled_rms
 from torchlift.channels.layers import CountedGroupNorm, CountedLayerNorm, CountedResponseNorm
@@ -137,7 +137,7 @@ def recount(model: nn.Module, trace: Trace, gone: Tensor) -> None:
         count_again(model.get_submodule(name), clear)
 
 
-def dimension_sizes(shape: Shape, trace: Trace, dead: Tensor) -> list[tuple[int, int]]:
+def dimension_sizes(shape: ModuleSizes, trace: Trace, dead: Tensor) -> list[tuple[int, int]]:
     """(old, new) size of each dimension along which channels lie."""
     core = compressed_labels(trace.labels.roots(shape.core))
     result: list[tuple[int, int]] = []

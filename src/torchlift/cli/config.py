@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from torchlift.cli.flags import Training
-from torchlift.cli.pairs import Table, merged_tables, parse_pairs, unknown_name
+from torchlift.cli.pairs import TomlTable, merged_tables, parse_pairs, unknown_name
 
 TABLES = ("arg", "set", "opt")
-Several = Annotated[
+Strings = Annotated[
     tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
 ]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -25,15 +25,15 @@ class RunConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     model: str | None = None
-    arg: Table = {}
+    arg: TomlTable = {}
     data: str | None = None
     data_folder: str | None = None
-    recipe: Several = ()
-    set: Table = {}
+    recipe: Strings = ()
+    set: TomlTable = {}
     loss: Literal["cross_entropy", "mse", "bce"] | None = None
     optimizer: str | None = None
     lr: Positive | None = None
-    opt: Table = {}
+    opt: TomlTable = {}
     schedule: Literal["constant", "cosine"] | None = None
     epochs: Positive | None = None
     batch_size: Count | None = None
@@ -93,13 +93,13 @@ def split_range(pair: str) -> tuple[str, str]:
     return name.strip(), text.strip()
 
 
-def given_flags(flags: Training) -> Table:
+def given_flags(flags: Training) -> TomlTable:
     """The flags that are settings."""
     names = (field.name for field in dataclasses.fields(flags))
     return {name: getattr(flags, name) for name in names if name not in ("config", "json", "debug")}
 
 
-def read_file(path: Path) -> Table:
+def read_file(path: Path) -> TomlTable:
     """A TOML file whose every key and value is right, or an error that names both."""
     try:
         content = tomllib.loads(path.read_text())

@@ -6,11 +6,11 @@ from typing import Any
 from torchlift import data
 from torchlift.cli.imports import import_object
 from torchlift.data import Splits
-from torchlift.data.folders import Scale
+from torchlift.data.folders import MeanStd
 
 
 @dataclasses.dataclass(frozen=True)
-class Data:
+class LoadedData:
     """Three parts, and what a built-in model needs to know of them."""
 
     train: Any
@@ -23,8 +23,8 @@ class Data:
 
 
 def load_data(
-    name: str, folder: str | None, seed: int, loss: str | None = None, scale: Scale | None = None
-) -> Data:
+    name: str, folder: str | None, seed: int, loss: str | None = None, scale: MeanStd | None = None
+) -> LoadedData:
     """Built-in data, arrays in files, or what the user's function returns; by ``mse``, numbers of a table
     are values; ``scale`` is that of pictures."""
     if ":" in name:
@@ -32,14 +32,14 @@ def load_data(
     return from_splits(data.load(name, folder, seed, "regression" if loss == "mse" else None, scale))
 
 
-def from_splits(splits: Splits) -> Data:
+def from_splits(splits: Splits) -> LoadedData:
     """Data in memory know their shapes."""
-    return Data(
+    return LoadedData(
         splits.train, splits.valid, splits.test, splits.loss, splits.shape, splits.outputs, splits.schema
     )
 
 
-def from_function(name: str) -> Data:
+def from_function(name: str) -> LoadedData:
     """``package.module:function`` returns Splits, or (train, valid) or (train, valid, test)."""
     parts = import_object("--data", name)()
     if isinstance(parts, Splits):
@@ -49,4 +49,4 @@ def from_function(name: str) -> Data:
             f"--data {name} must return Splits or (train, valid[, test]), not {type(parts).__name__}"
         )
     train, valid, *rest = parts
-    return Data(train, valid, *(rest or [None]))
+    return LoadedData(train, valid, *(rest or [None]))

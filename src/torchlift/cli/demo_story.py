@@ -13,7 +13,7 @@ from torchlift.compress import Compressed, compress
 from torchlift.deploy import save
 from torchlift.deploy.measuring import latencies
 from torchlift.experiments.comparison import Comparison, Paired, in_columns, paired
-from torchlift.files import write
+from torchlift.files import write_file
 from torchlift.report import Bars, Card, Cards, Column, Page, Paragraphs, Section, Spread, Table, beside
 from torchlift.train.run import Result
 
@@ -109,7 +109,7 @@ def draw_demo(rows: Sequence[DemoNetwork], path: Path) -> Path:
         Bars(names, {"ms": [row.milliseconds for row in pair]}, form="ms", title=f"{BATCH} images"),
         Bars(names, {"accuracy": [row.accuracy for row in pair]}, form="percent", title="Test accuracy"),
     ]
-    return write(path, beside(figures, 1080).encode())
+    return write_file(path, beside(figures, 1080).encode())
 
 
 def with_deliveries(page: Page, rows: Sequence[DemoNetwork], commands: str) -> Page:

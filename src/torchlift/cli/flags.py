@@ -9,7 +9,9 @@ WHAT = Group("What to train", sort_key=0)
 HOW = Group("How", sort_key=1)
 WHERE = Group("Where", sort_key=2)
 
-Json = Annotated[bool, Parameter(group=WHERE, help="Print the result as JSON, and nothing else, on stdout.")]
+JsonFlag = Annotated[
+    bool, Parameter(group=WHERE, help="Print the result as JSON, and nothing else, on stdout.")
+]
 Debug = Annotated[bool, Parameter(group=WHERE, help="Show tracebacks (also: TORCHLIFT_DEBUG=1).")]
 Pairs = tuple[str, ...]
 ModelPath = Annotated[str | None, Parameter(help="A run's folder or a packed file, instead of --model.")]
@@ -104,7 +106,7 @@ class Training:
     out: Annotated[str | None, Parameter(group=WHERE, help="The run's folder (default: runs/…).")] = None
     resume: Annotated[bool, Parameter(group=WHERE, help="Go on where the run in --out stopped.")] = False
     overwrite: Annotated[bool, Parameter(group=WHERE, help="Start again in a used --out.")] = False
-    json: Json = False
+    json: JsonFlag = False
     debug: Debug = False
 
 
@@ -128,5 +130,5 @@ class ModelFlags:
         str | None, Parameter(group=WHAT, help="Take the example, and the model's sizes, from these data.")
     ] = None
     data_folder: Annotated[str | None, Parameter(group=WHAT, help="Where their files are.")] = None
-    json: Json = False
+    json: JsonFlag = False
     debug: Debug = False

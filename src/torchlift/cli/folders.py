@@ -6,13 +6,13 @@ from pathlib import Path
 
 from torchlift.cli.health import Look
 from torchlift.errors import CheckpointError
-from torchlift.train.checkpoint import load
+from torchlift.train.checkpoint import load_checkpoint
 from torchlift.train.history import read_history
 from torchlift.train.run.folder import ASIDE, run_folders
 from torchlift.train.run.holder import read_holder
 from torchlift.train.run.leftovers import OWNED, leftovers
 from torchlift.train.run.lock import NAME as LOCK
-from torchlift.train.run.record import NAME, Record, read_record
+from torchlift.train.run.record import NAME, RunRecord, read_record
 from torchlift.train.store import FINAL, STEPS, Store
 
 ANOTHER = "choose another folder"
@@ -75,7 +75,7 @@ def no_run(folder: Path) -> Iterator[Look]:
         yield Look("record", "missing", "no run here")
 
 
-def checkpoint_looks(folder: Path, record: Record) -> Iterator[Look]:
+def checkpoint_looks(folder: Path, record: RunRecord) -> Iterator[Look]:
     """Every checkpoint, read whole; the history beside them."""
     store = Store(folder, record["id"])
     checkpoints = sorted([*folder.glob(f"fits/**/{FINAL}"), *folder.glob(f"fits/**/{STEPS}")])
@@ -95,7 +95,7 @@ def checkpoint_looks(folder: Path, record: Record) -> Iterator[Look]:
     weights = folder / "model.safetensors"
     if weights.exists():
         try:
-            load(weights)
+            load_checkpoint(weights)
         except CheckpointError as error:
             yield Look("model", "error", str(error), "--resume writes it again")
 

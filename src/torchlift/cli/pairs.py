@@ -5,12 +5,12 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-Table = dict[str, Any]
+TomlTable = dict[str, Any]
 
 
-def parse_pairs(flag: str, pairs: Iterable[str]) -> Table:
+def parse_pairs(flag: str, pairs: Iterable[str]) -> TomlTable:
     """``["a.x=1", "y=[2,3]"]`` → ``{"a": {"x": 1}, "y": [2, 3]}``."""
-    table: Table = {}
+    table: TomlTable = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.strip():
@@ -28,14 +28,14 @@ def parse_value(text: str) -> Any:
         return text.strip()
 
 
-def nest(path: Iterable[str], value: Table) -> Table:
+def nest(path: Iterable[str], value: TomlTable) -> TomlTable:
     """``(["a", "b"], v)`` → ``{"a": {"b": v}}``."""
     for name in reversed(list(path)):
         value = {name: value}
     return value
 
 
-def merged_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
+def merged_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> TomlTable:
     """Both tables, the second on top; tables inside are merged too."""
     merged = dict(below)
     for name, value in above.items():

@@ -8,10 +8,10 @@ from typing import Any
 from torchlift.cli.fields import convert, is_tensors, type_hints
 from torchlift.cli.imports import import_object
 from torchlift.cli.pairs import unknown_name
-from torchlift.train.run.names import Maker, is_method, is_missing, lift_names, recipe_names
+from torchlift.train.run.names import NamedFactory, is_method, is_missing, lift_names, recipe_names
 
 
-def find_recipe(name: str) -> Maker:
+def find_recipe(name: str) -> NamedFactory:
     """The class of a recipe or a lift, or the user's own."""
     if ":" in name:
         return import_object("--recipe", name)
@@ -30,7 +30,7 @@ def make_recipe(name: str, settings: Mapping[str, Any]) -> Any:
     return build_recipe(name, maker, settings)
 
 
-def build_recipe(name: str, maker: Maker, settings: Mapping[str, Any]) -> Any:
+def build_recipe(name: str, maker: NamedFactory, settings: Mapping[str, Any]) -> Any:
     """Call the recipe's class (or function that makes one) with checked settings."""
     fields = list(inspect.signature(maker).parameters)
     for key in settings:
@@ -49,7 +49,9 @@ def build_recipe(name: str, maker: Maker, settings: Mapping[str, Any]) -> Any:
         raise ValueError(f"recipe {name}: {error}") from error
 
 
-def check_no_tensors(name: str, maker: Maker, hints: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+def check_no_tensors(
+    name: str, maker: NamedFactory, hints: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
     """Data that are needed or given: a flag holds none. A method's data do not count in comparing it."""
     fields = dataclasses.fields(maker) if is_method(maker) else ()
     data = {field.name for field in fields if not field.compare}

@@ -33,7 +33,7 @@ def run_search(config: RunConfig, method: Any, prune: bool, join: bool) -> tuple
         session.make_model,
         session.data.train,
         session.data.valid,
-        recipe=Maker(name),
+        recipe=NamedRecipe(name),
         space=space,
         fixed=recipe_settings(config.set, name, [name]),
         method="lines" if lines else "tpe",
@@ -58,7 +58,7 @@ def recipe_name(config: RunConfig) -> str:
     return config.recipe[0] if config.recipe else PLAIN
 
 
-class Maker:
+class NamedRecipe:
     """A recipe by name: what is drawn is checked as ``--set`` is, and a worker process finds it again."""
 
     def __init__(self, name: str) -> None:
@@ -79,7 +79,9 @@ class Maker:
 def best_config(config: RunConfig, values: Mapping[str, Any]) -> str:
     """The settings of the search with the best values in place, as TOML."""
     settings = config.model_dump(exclude_defaults=True, exclude=set(SEARCH_KEYS))
-    parts = sort_values({key: as_toml(value) for key, value in values.items()}, Maker(recipe_name(config)))
+    parts = sort_values(
+        {key: as_toml(value) for key, value in values.items()}, NamedRecipe(recipe_name(config))
+    )
     rate = {"lr": parts.optimizer.pop("lr")} if "lr" in parts.optimizer else {}
     best = parts.run | rate | {"set": parts.recipe, "opt": parts.optimizer}
     return "# The best settings found.\n" + toml_text(merged_tables(settings, best))

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from torchlift.cli.config import RunConfig
-from torchlift.cli.datasets import Data, load_data
+from torchlift.cli.datasets import LoadedData, load_data
 from torchlift.cli.models import build_model
 from torchlift.cli.optimizers import optimizer_from_flags
 from torchlift.cli.recipes import make_recipe
@@ -37,7 +37,7 @@ class Session:
     """A model's factory, data, and the settings of :func:`torchlift.fit` that were chosen."""
 
     make_model: Callable[[], nn.Module]
-    data: Data
+    data: LoadedData
     settings: dict[str, Any]
     out: Path
 

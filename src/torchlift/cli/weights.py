@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift import deploy
-from torchlift.cli.datasets import Data, load_data
+from torchlift.cli.datasets import LoadedData, load_data
 from torchlift.cli.flags import ModelFlags
 from torchlift.cli.models import build_model
 from torchlift.cli.pairs import parse_pairs
@@ -23,7 +23,7 @@ class WeightsAlone(ValueError):
 
 
 def open_model(
-    flags: ModelFlags, path: str | None = None, data: Data | None = None
+    flags: ModelFlags, path: str | None = None, data: LoadedData | None = None
 ) -> tuple[nn.Module, Tensor]:
     """The model with its weights, and an example of one sample; of a run's folder or a packed file where one
     is given. ``data``: those that the flags name, where they are read already."""
@@ -67,7 +67,7 @@ def example_by(card: Mapping[str, Any], path: str) -> Tensor:
     return parse_example(",".join(map(str, [1, *shape])) + (":int" if whole else ""))
 
 
-def make_model(flags: ModelFlags, data: Data | None, example: Tensor) -> nn.Module:
+def make_model(flags: ModelFlags, data: LoadedData | None, example: Tensor) -> nn.Module:
     """By its name, or from a packed file, which needs none."""
     if flags.model is None:
         if flags.weights is None:
@@ -94,7 +94,7 @@ def parse_example(text: str) -> Tensor:
     return torch.zeros(shape, dtype=torch.int64) if kind == "int" else torch.randn(shape, generator=generator)
 
 
-def example_of(data: Data | None) -> Tensor:
+def example_of(data: LoadedData | None) -> Tensor:
     """The first sample of the data."""
     if data is None or data.shape is None:
         raise ValueError("no example input: pass --example 1,3,32,32 (a shape, batch first) or --data NAME")
@@ -145,7 +145,7 @@ def read_state(path: Path) -> Any:
         raise ValueError(
             f"--weights: {path} is not a safetensors file, a torch.save of a state dict or a packed file"
         ) from error
-    return checkpoint.load(path)
+    return checkpoint.load_checkpoint(path)
 
 
 def is_archive(path: Path) -> bool:

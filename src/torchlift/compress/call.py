@@ -90,7 +90,7 @@ def compress(
     ``card``: of the given model; what it says of inputs and outputs is in the file, for ``predict``. Splits
     of ``tl.data`` say it themselves.
     """
-    check(model, polish, sweeps, group)
+    check_arguments(model, polish, sweeps, group)
     target_device = usable_device(best_device() if device == "auto" else device)
     about = said(card or {})
     if isinstance(calibration, str | os.PathLike):
@@ -127,7 +127,7 @@ def compress(
     before = {} if score is None else {"metric": score(source_model)}  # a metric that fails fails at once
     sweep = Sweep(original, data, StepJournal(folder, identity, resume=resume), bar, chosen)
     try:
-        state, sensitivity = compressed(sweep, beside(about, targets), sweeps, score)
+        state, sensitivity = compressed(sweep, targets_of_weights(about, targets), sweeps, score)
         if polish:
             work = polished(sweep, state.work, calibration, polish)
             if on_grids(state):
@@ -156,11 +156,11 @@ def with_integers(done: Compressed, folder: Path | None) -> Compressed:
         ).card
     done.card["achieved"]["latency"] = done.card["integer"]["milliseconds"]
     if folder is not None:
-        files.write(folder / "card.json", json.dumps(done.card, indent=2).encode())
+        files.write_file(folder / "card.json", json.dumps(done.card, indent=2).encode())
     return done
 
 
-def beside(about: Mapping[str, Any], targets: Targets) -> Targets:
+def targets_of_weights(about: Mapping[str, Any], targets: Targets) -> Targets:
     """The targets of the weights, when the file also says this of inputs and outputs."""
     if targets.bytes is None or not about:
         return targets
@@ -173,7 +173,7 @@ def has_norms(model: nn.Module) -> bool:
     return any(isinstance(module, NORM) for module in model.modules())
 
 
-def check(model: nn.Module, polish: float, sweeps: int, group: int | None) -> None:
+def check_arguments(model: nn.Module, polish: float, sweeps: int, group: int | None) -> None:
     """One line for what no call can mean."""
     check_plain(model)
     names = [name for name, module in model.named_modules() if computed(module)]

@@ -84,7 +84,7 @@ def deliver(
         "from": {"recipe": "compress", "torchlift": torchlift.__version__, "torch": str(torch.__version__)},
     }
     if folder is not None:
-        files.write(folder / "card.json", json.dumps(card, indent=2).encode())
+        files.write_file(folder / "card.json", json.dumps(card, indent=2).encode())
     return Compressed(
         model, table(sweep, source_model, state, sensitivity), card, example, outputs, sweep.calibration
     )

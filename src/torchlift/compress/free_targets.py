@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from torchlift.channels.folding import norm_factors
 from torchlift.flow.ops import Flow, Op
 from torchlift.flow.trace import flow
 
@@ -38,13 +39,13 @@ class Freedom:
 
     def box(self, model: nn.Module, y: Tensor, channel_dim: int) -> tuple[Tensor, Tensor]:
         """(l, u) of a layer's output; channels lie along ``channel_dim``."""
-        scale, shift = affine(model, self.before, y, channel_dim)
+        scale, shift = over_channels(model, self.before, y, channel_dim)
         v = y * scale + shift
         below, above = v <= self.low, v >= self.high
         lower = torch.where(below, -math.inf, torch.where(above, self.high, v))
         upper = torch.where(below, self.low, torch.where(above, math.inf, v))
         if self.window:
-            sign, _ = affine(model, self.after, y, channel_dim)
+            sign, _ = over_channels(model, self.after, y, channel_dim)
             lower, upper = self.pooled(v, lower, upper, sign.sign())
         lower, upper = (lower - shift) / scale, (upper - shift) / scale
         return torch.minimum(lower, upper), torch.maximum(lower, upper)
@@ -67,14 +68,11 @@ class Freedom:
         return torch.where(wins, lower, lost_lower), torch.where(wins, upper, lost_upper)
 
 
-def affine(model: nn.Module, norm: str | None, y: Tensor, channel_dim: int) -> tuple[Tensor, Tensor]:
+def over_channels(model: nn.Module, norm: str | None, y: Tensor, channel_dim: int) -> tuple[Tensor, Tensor]:
     """A batch norm as scale and shift of y, broadcast along its channels; 1 and 0 without one."""
     if norm is None:
         return y.new_ones(()), y.new_zeros(())
-    layer: Any = model.get_submodule(norm)
-    scale = (layer.running_var + layer.eps).rsqrt()
-    scale = scale if layer.weight is None else scale * layer.weight
-    shift = -layer.running_mean * scale + (0 if layer.bias is None else layer.bias)
+    scale, shift = norm_factors(model, norm)
     shape = [1] * y.ndim
     shape[channel_dim] = -1
     return scale.detach().view(shape).to(y), shift.detach().view(shape).to(y)

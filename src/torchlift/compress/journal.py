@@ -20,7 +20,7 @@ from torchlift.compress.calibration import distributed
 from torchlift.errors import CheckpointError
 from torchlift.journal import Journal
 
-Step = dict[str, Tensor]
+StepTensors = dict[str, Tensor]
 
 
 class StepJournal:
@@ -52,7 +52,7 @@ class StepJournal:
         """Whether this process is the one that writes."""
         return not distributed() or dist.get_rank() == 0
 
-    def __call__(self, compute: Callable[[], Step]) -> Step:
+    def __call__(self, compute: Callable[[], StepTensors]) -> StepTensors:
         """The next step: from the journal, or computed and written down."""
         number, self.number = self.number, self.number + 1
         if self.folder is None:
@@ -62,7 +62,7 @@ class StepJournal:
             return load(path.read_bytes())
         step = {name: t.detach().cpu().contiguous().clone() for name, t in compute().items()}
         if self.writes:
-            files.write(path, save(step))
+            files.write_file(path, save(step))
             self.journal.append({"step": number})
         return step
 

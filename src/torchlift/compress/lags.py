@@ -27,8 +27,8 @@ class Lags:
     def of(cls, x: Tensor, taps: int) -> "Lags":
         """From maps (groups, samples, channels, length)."""
         places = x.shape[-1] - taps + 1
-        first = rows(x[..., :places])
-        sums = [first.mT @ rows(x[..., lag : lag + places]) for lag in range(taps)]
+        first = lag_rows(x[..., :places])
+        sums = [first.mT @ lag_rows(x[..., lag : lag + places]) for lag in range(taps)]
         return cls(torch.stack(sums, 2), x[..., : taps - 1].flatten(2), x[..., places:].flatten(2), taps)
 
 
@@ -47,7 +47,7 @@ def lagged_gram(batches: Sequence[Lags]) -> Tensor:
     return gram.view(groups, channels * taps, channels * taps)
 
 
-def rows(x: Tensor) -> Tensor:
+def lag_rows(x: Tensor) -> Tensor:
     """(groups, samples, channels, length) → (groups, samples · length, channels)."""
     return x.transpose(2, 3).flatten(1, 2)
 

@@ -206,7 +206,7 @@ class ConvolutionMap(LinearMap):
 
     def positions(self, layer: nn.Module, call: LayerCall) -> int:
         """Patches of a sample."""
-        return windows(self.padded(layer, self.batched(layer, call)[:1]), layer, self.strides(layer))[
+        return patch_view(self.padded(layer, self.batched(layer, call)[:1]), layer, self.strides(layer))[
             0, 0
         ].numel() // math.prod(cast(Any, layer).kernel_size)
 
@@ -215,12 +215,12 @@ class ConvolutionMap(LinearMap):
         x = self.batched(layer, call)
         kernel = math.prod(cast(Any, layer).kernel_size)
         groups, dims = self.groups(layer), x.ndim - 2
-        whole = windows(self.padded(layer, x[:1]), layer, self.strides(layer))
+        whole = patch_view(self.padded(layer, x[:1]), layer, self.strides(layer))
         each = (
             (whole[0].numel() // (kernel * x.shape[1]) if thin is None else len(thin)) * x.shape[1] * kernel
         )
         for some in x.split(max(1, PIECE // each)):
-            view = windows(self.padded(layer, some), layer, self.strides(layer)).movedim(1, 1 + dims)
+            view = patch_view(self.padded(layer, some), layer, self.strides(layer)).movedim(1, 1 + dims)
             flat = chosen(view, dims, thin)  # (samples, positions, channels, *kernel)
             flat = flat.reshape(flat.shape[0] * flat.shape[1], groups, -1)
             yield flat.movedim(1, 0)
@@ -321,7 +321,7 @@ class Recurrence(LinearMap):
         """What comes in, or the state before."""
         del thin
         rnn = cast(nn.RNNBase, layer)
-        level, backward, hidden = place_of(self.leaf)
+        level, backward, hidden = gate_position(self.leaf)
         entered, before = states_of(rnn, call, level, backward)
         x = before if hidden else entered
         yield x.reshape(1, -1, x.shape[-1])
@@ -438,7 +438,7 @@ def border(layer: Any) -> list[int]:
     return [side for pair in reversed(pairs) for side in pair]
 
 
-def windows(x: Tensor, layer: Any, stride: tuple[int, ...]) -> Tensor:
+def patch_view(x: Tensor, layer: Any, stride: tuple[int, ...]) -> Tensor:
     """All patches, as a view: (samples, channels, *positions, *kernel)."""
     for k, (size, apart) in enumerate(zip(layer.kernel_size, layer.dilation, strict=True)):
         x = x.unfold(2 + k, apart * (size - 1) + 1, stride[k])[..., ::apart]
@@ -454,7 +454,7 @@ def chosen(view: Tensor, dims: int, thin: Tensor | None) -> Tensor:
     return view[(slice(None), *index)]
 
 
-def place_of(leaf: str) -> tuple[int, bool, bool]:
+def gate_position(leaf: str) -> tuple[int, bool, bool]:
     """``weight_hh_l1_reverse`` → (layer 1, backward, of the state)."""
     parts = leaf.split("_")
     return int(parts[2][1:]), parts[-1] == "reverse", parts[1] == "hh"

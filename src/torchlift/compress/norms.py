@@ -21,7 +21,7 @@ def correct_norms(original: nn.Module, work: nn.Module, calibration: Calibration
     names = [n for n, m in work.named_modules() if isinstance(m, NORM) and foldable(work, n)]
     if not names:
         return
-    ours, theirs = (statistics(model, names, calibration) for model in (original, work))
+    ours, theirs = (input_statistics(model, names, calibration) for model in (original, work))
     before = output_error(original, work, calibration)
     saved = {n: (norm_of(work, n).running_mean.clone(), norm_of(work, n).running_var.clone()) for n in names}
     for name in names:
@@ -42,7 +42,7 @@ def norm_of(model: nn.Module, name: str) -> Any:
     return model.get_submodule(name)
 
 
-def statistics(
+def input_statistics(
     model: nn.Module, names: list[str], calibration: Calibration
 ) -> Mapping[str, tuple[Tensor, Tensor]]:
     """Mean and variance of what each norm is given, over the calibration data of all processes."""

@@ -19,7 +19,7 @@ def page(done: Compressed) -> Page:
             Section("In short", [figures(done)]),
             Section("Where the bytes went", [sizes(done)]),
             Section("Error by layer, in percent", [errors(done.rows)]),
-            Section("Outputs before and after", outputs(done)),
+            Section("Outputs before and after", output_charts(done)),
             Section("Layer by layer", [layers(done.rows)]),
         ],
     )
@@ -56,7 +56,7 @@ def errors(rows: list[LayerRow]) -> Bars:
     return Bars([row.layer for row in measured], {"relative squared error, %": percents})
 
 
-def outputs(done: Compressed) -> list[Chart]:
+def output_charts(done: Compressed) -> list[Chart]:
     """The outputs of the first samples."""
     before, after = done.samples
     charts: list[Chart] = []

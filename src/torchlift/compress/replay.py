@@ -26,7 +26,7 @@ TRIALS = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Span:
+class ModuleSpan:
     """When a module that runs once ran, and how large its output is; -1: an output that is not tensors."""
 
     start: int
@@ -40,7 +40,7 @@ class Replay:
 
     original: nn.Module
     example: Any
-    spans: dict[str, Span]
+    spans: dict[str, ModuleSpan]
     output: list[Tensor]
     room: float
     """Bytes of outputs a sample may keep."""
@@ -125,11 +125,11 @@ class Replay:
             self.kept[key] = digest, seen
 
 
-def spans_of(model: nn.Module, example: Any) -> tuple[dict[str, Span], list[Tensor]]:
+def spans_of(model: nn.Module, example: Any) -> tuple[dict[str, ModuleSpan], list[Tensor]]:
     """When each module that runs once started and ended, and the network's output."""
     calls, clock = Counter[str](), [0]
     starts: dict[str, int] = {}
-    spans: dict[str, Span] = {}
+    spans: dict[str, ModuleSpan] = {}
     count = max(1, len(next(tensors(example))))
 
     def begin(name: str) -> Callable[..., None]:
@@ -145,7 +145,7 @@ def spans_of(model: nn.Module, example: Any) -> tuple[dict[str, Span], list[Tens
             del layer, args, kwargs
             clock[0] += 1
             size = sum(t.nbytes for t in tensors(output)) / count if is_plain(output) else -1.0
-            spans[name] = Span(starts[name], clock[0], size)
+            spans[name] = ModuleSpan(starts[name], clock[0], size)
 
         return ended
 

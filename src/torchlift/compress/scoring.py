@@ -37,7 +37,7 @@ class ValidationMetric:
 
 def accuracy(model: nn.Module, batch: Any) -> float:
     """The part of samples whose largest output is the label."""
-    from torchlift.loss import call, output, split
+    from torchlift.loss import call, inputs_and_target, output
 
-    x, y = split(batch)
+    x, y = inputs_and_target(batch)
     return float((output(call(model, x)).argmax(1) == y).float().mean())

@@ -157,7 +157,7 @@ def tried(one: LinearMap, work: nn.Module, solved: SolvedLayer) -> Generator[Non
 
 
 @torch.no_grad()
-def write(one: LinearMap, work: nn.Module, solved: SolvedLayer) -> None:
+def write_layer(one: LinearMap, work: nn.Module, solved: SolvedLayer) -> None:
     """Put the new weights into the layer, with their storage record, and the bias that goes with them."""
     layer, weight, bias = work.get_submodule(one.module), one.weight_of(work), one.bias_of(work)
     kept = None if solved.kept is None else one.tensor(layer, solved.kept, weight.shape)

@@ -15,11 +15,11 @@ from torchlift.compress.calibration import Calibration
 from torchlift.compress.cutting import Channels, cut_channels, kept_rows, rank_channels
 from torchlift.compress.distance import output_error
 from torchlift.compress.free_targets import freedoms
-from torchlift.compress.journal import Step, StepJournal
+from torchlift.compress.journal import StepJournal, StepTensors
 from torchlift.compress.linear_maps import EmbeddingMap, LinearMap, maps_of
 from torchlift.compress.norms import correct_norms
 from torchlift.compress.replay import Replay
-from torchlift.compress.solve import LayerProblem, SolvedLayer, WeightForm, tried, write
+from torchlift.compress.solve import LayerProblem, SolvedLayer, WeightForm, tried, write_layer
 from torchlift.compress.stream import FREE_PASSES, NEVER, LayerStream, first_calls, first_names, waves
 from torchlift.errors import TorchliftError
 
@@ -129,13 +129,15 @@ class Sweep:
             for one in leading(stream, wave):
                 key = stream.key(one)
                 own = {k.rpartition("|")[2]: v for k, v in step.items() if k.rpartition("|")[0] == key}
-                write(one, state.work, SolvedLayer(**own))
+                write_layer(one, state.work, SolvedLayer(**own))
                 state.errors[key] = float(own["error"])
         return state
 
-    def solved(self, stream: LayerStream, wave: list[LinearMap], forms: Mapping[str, WeightForm]) -> Step:
+    def solved(
+        self, stream: LayerStream, wave: list[LinearMap], forms: Mapping[str, WeightForm]
+    ) -> StepTensors:
         """The layers of one wave, solved."""
-        step: Step = {}
+        step: StepTensors = {}
         moments = stream.moments(wave)
         for one in leading(stream, wave):
             layer = LayerProblem.of(one, stream.work, moments.pop(stream.key(one)), refit=self.refit)
@@ -172,9 +174,9 @@ class Sweep:
                 options[key] = [Option(b, s, scale * e) for b, s, e in zip(BITS, size, error, strict=True)]
         return options, sensitivity
 
-    def measured(self, stream: LayerStream, wave: list[LinearMap], form: WeightForm) -> Step:
+    def measured(self, stream: LayerStream, wave: list[LinearMap], form: WeightForm) -> StepTensors:
         """Sizes, errors and the output's change for each layer of a wave: (3, levels)."""
-        step: Step = {}
+        step: StepTensors = {}
         moments = stream.moments(wave)
         for one in leading(stream, wave):
             layer = LayerProblem.of(one, stream.work, moments.pop(stream.key(one)), refit=self.refit)

@@ -80,7 +80,7 @@ class Task(Problem):
     def __init__(self, model: nn.Module, loss: str | Loss = "cross_entropy") -> None:
         super().__init__()
         self.model = model
-        self.loss = losses.get(loss, model)
+        self.loss = losses.as_loss(loss, model)
 
     def objective(self, batch: Batch) -> Tensor:
         """``loss(model, batch)``."""

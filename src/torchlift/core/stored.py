@@ -95,7 +95,7 @@ def levels_of(weight: Tensor, step: Tensor) -> Tensor:
     return torch.where(unit == 0, 0.0, weight.detach().to(wide) / unit).round().to(torch.int32)
 
 
-def on_grid(levels: Tensor, step: Tensor, dtype: torch.dtype) -> Tensor:
+def from_levels(levels: Tensor, step: Tensor, dtype: torch.dtype) -> Tensor:
     """step · levels in a number type; zeros are positive."""
     wide = torch.promote_types(dtype, torch.float32)
     return (spread_step(step, levels.shape).to(wide) * levels).to(dtype) + 0.0
@@ -105,7 +105,7 @@ def weight_of(record: Stored, dtype: torch.dtype) -> Tensor:
     """The weight that a record of a grid stands for."""
     assert record.levels is not None
     assert record.step is not None
-    return on_grid(record.levels, record.step, dtype)
+    return from_levels(record.levels, record.step, dtype)
 
 
 def grid_holds(weight: Tensor, step: Tensor) -> bool:
@@ -113,7 +113,7 @@ def grid_holds(weight: Tensor, step: Tensor) -> bool:
     if not step_fits(step, weight.shape):
         return False
     return weight.is_meta or torch.equal(
-        on_grid(levels_of(weight, step), step, weight.dtype), weight.detach()
+        from_levels(levels_of(weight, step), step, weight.dtype), weight.detach()
     )
 
 
@@ -144,7 +144,7 @@ def store(
     new_step = None if step is None else full_rank(step.detach().to(weight), weight.ndim).clone()
     kept = old_kept if kept is None else kept.detach().to(weight.device, torch.bool)
     if new_step is not None and levels is not None:
-        weight.copy_(on_grid(levels.to(weight.device), new_step, weight.dtype))
+        weight.copy_(from_levels(levels.to(weight.device), new_step, weight.dtype))
     if kept is not None:
         weight.masked_fill_(~kept.expand_as(weight), 0.0)
     if new_step is not None and not grid_holds(weight, new_step):
@@ -265,7 +265,7 @@ def hold(module: nn.Module) -> None:
         if kept is not None:
             weight.masked_fill_(~kept, 0.0)
         if step is not None:
-            weight.copy_(on_grid(levels_of(weight, step), step, weight.dtype))
+            weight.copy_(from_levels(levels_of(weight, step), step, weight.dtype))
 
 
 @torch.no_grad()

@@ -59,7 +59,7 @@ class Reparametrized(Problem):
         for name, node in self.nodes.items():
             weight = cast(Tensor, node())
             weight = weight * masks[name] if name in masks else weight
-            places += [(*place_of(self.base, slot), weight) for slot in self.slots[name]]
+            places += [(*slot_of(self.base, slot), weight) for slot in self.slots[name]]
         before = [parameters[leaf] for parameters, leaf, _ in places]
         try:
             for parameters, leaf, weight in places:
@@ -267,7 +267,7 @@ def aliases_by_name(module: nn.Module, names: Iterable[str]) -> dict[str, list[s
     return {name: by_identity[id(module.get_parameter(name))] for name in names}
 
 
-def place_of(module: nn.Module, name: str) -> tuple[dict[str, Any], str]:
+def slot_of(module: nn.Module, name: str) -> tuple[dict[str, Any], str]:
     """Where a module keeps a parameter, which takes computed tensors there, and its name in that place."""
     *path, leaf = name.split(".")
     for child in path:

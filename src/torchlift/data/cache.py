@@ -45,4 +45,4 @@ def write_cached(path: Path, array: NDArray[Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()
     np.save(content, array)
-    files.write(path, content.getvalue())
+    files.write_file(path, content.getvalue())

@@ -15,7 +15,7 @@ from torchlift.data.splits import Pair, Splits, hold_out
 
 KINDS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".pgm", ".ppm")
 PARTS = {"train": ("train",), "test": ("test",), "valid": ("valid", "val", "validation")}
-Scale = tuple[Sequence[float], Sequence[float]]
+MeanStd = tuple[Sequence[float], Sequence[float]]
 """Mean and standard deviation of the channels, of pixels from 0 to 1."""
 HELD_OUT = {"test": 0.2, "valid": 0.125}
 
@@ -36,7 +36,7 @@ def pictures(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.iterdir()) if path.suffix.lower() in KINDS)
 
 
-def read_pictures(folder: str | Path, seed: int = 0, scale: Scale | None = None) -> Splits:
+def read_pictures(folder: str | Path, seed: int = 0, scale: MeanStd | None = None) -> Splits:
     """Pictures and the classes their folders are named after, normalized by the training part.
 
     All have to be of one size; where any has colors, all get three channels. Parts that are missing are set
@@ -67,7 +67,7 @@ def read_pictures(folder: str | Path, seed: int = 0, scale: Scale | None = None)
     return Splits(train, valid, test, "classification", schema)
 
 
-def channels_of(scale: Scale, channels: int) -> tuple[Tensor, Tensor]:
+def channels_of(scale: MeanStd, channels: int) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation for each channel; a single number is for all."""
     for name, values in zip(("mean", "std"), scale, strict=True):
         if len(values) not in (1, channels):

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from torchlift.data.arrays import read_arrays
-from torchlift.data.folders import Scale, holds_pictures, pictures_schema, read_pictures
+from torchlift.data.folders import MeanStd, holds_pictures, pictures_schema, read_pictures
 from torchlift.data.grids import shortest_paths
 from torchlift.data.images import cifar10, cifar100, fashion_mnist, mnist, normalize, statistics
 from torchlift.data.small import digits, iris
@@ -21,7 +21,7 @@ Folder = str | Path | None
 
 
 def load(
-    name: str, folder: Folder = None, seed: int = 0, kind: Kind | None = None, scale: Scale | None = None
+    name: str, folder: Folder = None, seed: int = 0, kind: Kind | None = None, scale: MeanStd | None = None
 ) -> Splits:
     """Data by a name of ``NAMES``, or of files, ready to fit.
 

@@ -242,7 +242,7 @@ class File:
         metadata.key, metadata.value = "torchlift", json.dumps({k: card[k] for k in IN_FILE})
         data = model.SerializeToString()
         card["bytes"] = len(data)
-        files.write(Path(path), data)
+        files.write_file(Path(path), data)
         if error > FAR:
             warnings.warn(
                 f"export: rounding moves the outputs by {error:.0%} of their variance; pass more calibration "

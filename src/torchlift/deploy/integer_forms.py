@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 
 from torchlift.deploy.integer_graph import OnnxGraph, attribute
 
-Node = Any
+OnnxNode = Any
 """An ``onnx.NodeProto``."""
 
 WINDOWS = {"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"}
@@ -47,7 +47,7 @@ def prepare(model: Any) -> OnnxGraph:
     return lay_down(OnnxGraph(model), columns)
 
 
-def merge_padding(whole: OnnxGraph, node: Node) -> None:
+def merge_padding(whole: OnnxGraph, node: OnnxNode) -> None:
     """Zeros around a map become the padding of the only convolution that reads it."""
     reader, pads = whole.only_reader(node.output[0]), whole.constants.get(node.input[1])
     value = whole.constants.get(node.input[2], np.ones(1)) if len(node.input) > 2 and node.input[2] else 0
@@ -72,7 +72,7 @@ def merge_padding(whole: OnnxGraph, node: Node) -> None:
     whole.model.graph.node.remove(node)
 
 
-def pool_mean(whole: OnnxGraph, node: Node) -> None:
+def pool_mean(whole: OnnxGraph, node: OnnxNode) -> None:
     """The mean over both dimensions of a map is GlobalAveragePool, where these dimensions stay."""
     axes = whole.constants.get(node.input[1]) if len(node.input) > 1 else None
     if axes is None or sorted(int(a) % 4 for a in axes.ravel()) != [2, 3]:
@@ -119,7 +119,7 @@ def lay_down(whole: OnnxGraph, columns: Collection[str]) -> OnnxGraph:
     return OnnxGraph(whole.model)
 
 
-def works_on(whole: OnnxGraph, node: Node, columns: Collection[str]) -> bool:
+def works_on(whole: OnnxGraph, node: OnnxNode, columns: Collection[str]) -> bool:
     """Whether an operation reads and makes nothing but maps one entry wide, and its constants do not care
     which way they lie (a convolution's weight is its own and turned with it)."""
     if node.op_type not in WINDOWS | ENTRYWISE or len([name for name in node.output if name]) != 1:
@@ -134,7 +134,7 @@ def works_on(whole: OnnxGraph, node: Node, columns: Collection[str]) -> bool:
     )
 
 
-def swap_dimensions(node: Node) -> None:
+def swap_dimensions(node: OnnxNode) -> None:
     """Exchange height and width in what an operation says of each."""
     for one in node.attribute:
         if one.name in ("kernel_shape", "strides", "dilations"):
@@ -143,6 +143,6 @@ def swap_dimensions(node: Node) -> None:
             one.ints[:] = [one.ints[i] for i in (1, 0, 3, 2)]
 
 
-def turned(name: str, output: str) -> Node:
+def turned(name: str, output: str) -> OnnxNode:
     """A map with height and width exchanged."""
     return helper.make_node("Transpose", [name], [output], name=f"turn {output}", perm=[0, 1, 3, 2])

@@ -22,7 +22,7 @@ from onnx import helper, numpy_helper
 from torchlift.deploy.integer_weights import ChannelGrid, Recorded, grid_of
 
 Array = np.ndarray[Any, Any]
-Node = Any
+OnnxNode = Any
 """An ``onnx.NodeProto``."""
 
 JOINS = {
@@ -69,27 +69,27 @@ class OnnxGraph:
     def __init__(self, model: Any) -> None:
         self.model = model
         graph = model.graph
-        self.nodes: list[Node] = list(graph.node)
+        self.nodes: list[OnnxNode] = list(graph.node)
         self.constants: dict[str, Array] = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
         self.inputs = {info.name for info in graph.input}
         self.outputs = {info.name for info in graph.output}
-        self.maker: dict[str, Node] = {name: node for node in self.nodes for name in node.output}
-        self.readers: dict[str, list[Node]] = {}
+        self.maker: dict[str, OnnxNode] = {name: node for node in self.nodes for name in node.output}
+        self.readers: dict[str, list[OnnxNode]] = {}
         for node in self.nodes:
             for name in node.input:
                 self.readers.setdefault(name, []).append(node)
 
-    def only_reader(self, name: str) -> Node | None:
+    def only_reader(self, name: str) -> OnnxNode | None:
         """The one node that reads a tensor, if it is the only thing that does."""
         readers = self.readers.get(name, [])
         return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
-    def variables(self, node: Node) -> list[str]:
+    def variables(self, node: OnnxNode) -> list[str]:
         """The activations among a node's inputs; for those that move numbers, the first input alone."""
         names = node.input[:1] if node.op_type in PASSES else node.input
         return [name for name in names if name and name not in self.constants]
 
-    def kind(self, node: Node) -> str | None:
+    def kind(self, node: OnnxNode) -> str | None:
         """The class of an operation with an integer kernel; None for the others."""
         kind = node.op_type
         if kind == "Conv" and self.has_weight(node, 3):
@@ -107,7 +107,7 @@ class OnnxGraph:
             return JOINS[kind]
         return "pass" if kind in PASSES else None
 
-    def has_weight(self, node: Node, ndim: int) -> bool:
+    def has_weight(self, node: OnnxNode, ndim: int) -> bool:
         """Whether its second input is a constant float weight of at least so many dimensions, and a third
         one, if any, constant too."""
         weight = self.constants.get(node.input[1])
@@ -121,12 +121,12 @@ class OnnxGraph:
         )
 
 
-def attribute(node: Node, name: str, default: Any) -> Any:
+def attribute(node: OnnxNode, name: str, default: Any) -> Any:
     """An attribute of a node."""
     return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
 
 
-def plain_gemm(node: Node, constants: Mapping[str, Array]) -> bool:
+def plain_gemm(node: OnnxNode, constants: Mapping[str, Array]) -> bool:
     """x W + b with no factors."""
     factors = attribute(node, "alpha", 1.0) == 1.0 == attribute(node, "beta", 1.0)
     bias = constants[node.input[2]] if len(node.input) > 2 and node.input[2] else np.zeros(1)
@@ -251,13 +251,13 @@ class Writer:
         self, whole: OnnxGraph, plan: NodePlan, ranges: Mapping[str, ActivationGrid], records: list[Recorded]
     ) -> None:
         self.whole, self.plan, self.ranges, self.records = whole, plan, ranges, records
-        self.nodes: list[Node] = []
+        self.nodes: list[OnnxNode] = []
         self.initializers: dict[str, Any] = {}
         self.kinds: dict[str, str] = {}
         self.dequantized: dict[str, str] = {}
         """The tensors that have integers, and their values on the grid."""
 
-    def add(self, node: Node) -> None:
+    def add(self, node: OnnxNode) -> None:
         """A node as it is, or with integers around it."""
         name = node.output[0]
         if name in self.plan.folded.values():
@@ -306,7 +306,7 @@ class Writer:
             )
         return name
 
-    def constant_inputs(self, twin: Node) -> None:
+    def constant_inputs(self, twin: OnnxNode) -> None:
         """Constants that an operation on integers reads are integers too."""
         for position, name in enumerate(twin.input):
             if name in self.whole.constants:
@@ -321,7 +321,7 @@ class Writer:
                 self.nodes.append(helper.make_node("DequantizeLinear", parts, [f"{name}.grid"]))
                 twin.input[position] = f"{name}.grid"
 
-    def weigh(self, node: Node, twin: Node) -> None:
+    def weigh(self, node: OnnxNode, twin: OnnxNode) -> None:
         """The weight of a layer as int8, its bias as int32."""
         name = node.input[1]
         values = self.whole.constants[name]

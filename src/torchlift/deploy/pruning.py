@@ -7,7 +7,7 @@ from torch import nn
 
 from torchlift.channels.copies import copied
 from torchlift.channels.example_inputs import Example
-from torchlift.channels.prune import prune as prune_by_criterion
+from torchlift.channels.prune import prune_channels as prune_by_criterion
 from torchlift.errors import TorchliftError
 
 
@@ -24,7 +24,7 @@ def prune(
     With ``calibration``, 64 to 1,024 inputs without labels, channels are chosen by what the layers that read
     them miss, and these are refit (:func:`torchlift.compress`): one ``ratio`` for all groups, or ``macs``;
     ``skip`` is a glob of layers to leave alone. Without, channels go by a criterion, with the options of
-    :func:`torchlift.channels.prune.prune`.
+    :func:`torchlift.channels.prune.prune_channels`.
     """
     if calibration is None:
         return prune_by_criterion(model, example, ratio, **options)

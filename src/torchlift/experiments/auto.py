@@ -30,7 +30,7 @@ from torchlift.train.run.folder import open_run
 from torchlift.train.run.identity import describe_data, describe_model, describe_setting
 from torchlift.train.run.lock import claims
 from torchlift.train.run.names import named_optimizer
-from torchlift.train.run.record import Record, run_id
+from torchlift.train.run.record import RunRecord, run_id
 from torchlift.train.run.values import as_toml_value
 
 
@@ -112,7 +112,7 @@ def auto(
     constraints = Constraints(bytes, latency, accuracy, higher, rate)
     kept, dropped = accepted(candidates, task, constraints, data, batch, seed)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="torchlift-auto-"))
-    names: Record = {"folders": [], "constraints": str(constraints), "seed": seed}
+    names: RunRecord = {"folders": [], "constraints": str(constraints), "seed": seed}
     names |= {"budget": budget or 0.0, "minutes": minutes or 0.0}
     record = functools.partial(describe_auto, task, (train, valid), kept, chosen, batch, names)
     try:
@@ -169,8 +169,8 @@ def describe_auto(
     kept: Mapping[str, Arm],
     settings: Mapping[str, Any],
     batch: int,
-    names: Record,
-) -> Record:
+    names: RunRecord,
+) -> RunRecord:
     """What identifies a search: a folder made with anything else is not resumed."""
     parts = zip(("train", "valid"), data, strict=True)
     return names | {

@@ -1,14 +1,13 @@
 """The page of a search: the choice and why, the front, every trial, and what was dropped."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torchlift import report
+from torchlift.report.story.rows import PageData
 
-Data = Mapping[str, Any]
 
-
-def auto_page(search: Data) -> report.Page:
+def auto_page(search: PageData) -> report.Page:
     """One search."""
     chosen, plain = search["chosen"], search.get("plain")
     rows = [row for row in search["rows"] if not row["reason"] and row["rung"] >= 0]
@@ -46,7 +45,7 @@ def auto_page(search: Data) -> report.Page:
     )
 
 
-def choice_in_words(search: Data) -> str:
+def choice_in_words(search: PageData) -> str:
     """The choice in words, compared with plain training."""
     chosen, plain, trial = search["chosen"], search.get("plain"), search.get("trial")
     if plain is None or trial is None or chosen["name"] == plain["name"]:
@@ -66,7 +65,7 @@ def times_in_words(factor: float, better: str, worse: str) -> str:
     return f"{factor:.3g}× {better}" if factor >= 1 else f"{1 / factor:.3g}× {worse}"
 
 
-def cards(chosen: Data, plain: Data | None) -> report.Cards:
+def cards(chosen: PageData, plain: PageData | None) -> report.Cards:
     """The choice's numbers; sizes and times beside plain's."""
     other = plain or {}
     return report.Cards(
@@ -81,7 +80,7 @@ def cards(chosen: Data, plain: Data | None) -> report.Cards:
     )
 
 
-def front_scatter(rows: Sequence[Data], search: Data) -> report.Scatter:
+def front_scatter(rows: Sequence[PageData], search: PageData) -> report.Scatter:
     """Metric against file: all trials, the front, the choice."""
     keys = {row["key"] for row in search["front"]}
     parts = {
@@ -104,7 +103,7 @@ def front_scatter(rows: Sequence[Data], search: Data) -> report.Scatter:
     return report.Scatter(points, "Metric against size", "packed file (kB)", "validation metric", log_x=log)
 
 
-def delivered_table(rows: Sequence[Data], search: Data, caption: str) -> report.Table:
+def delivered_table(rows: Sequence[PageData], search: PageData, caption: str) -> report.Table:
     """Delivered models."""
     best: Any = "high" if search["higher_is_better"] else "low"
     columns = [
@@ -123,13 +122,13 @@ def delivered_table(rows: Sequence[Data], search: Data, caption: str) -> report.
     return report.Table(columns, cells, f"{caption} ▸: the choice.")
 
 
-def stages(chosen: Data) -> list[Any]:
+def stages(chosen: PageData) -> list[Any]:
     """What each stage of a chain cost and did."""
     rows = list(chosen.get("stages") or [])
     return [report.stage_table(rows)] if rows else []
 
 
-def dropped_rows(search: Data) -> list[Any]:
+def dropped_rows(search: PageData) -> list[Any]:
     """Candidates without a model."""
     columns = [report.Column("candidate", align="left"), report.Column("reason", align="left")]
     rows = [[name, reason] for name, reason in search["dropped"].items()]

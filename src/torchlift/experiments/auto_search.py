@@ -23,7 +23,7 @@ from torchlift.experiments.halving import (
     EXTRA,
     LAST,
     SHORTEST_TRIAL,
-    Point,
+    RatePoint,
     Rung,
     plan_rungs,
     promoted,
@@ -32,7 +32,7 @@ from torchlift.experiments.halving import (
 )
 from torchlift.experiments.ledger import Ledger
 from torchlift.experiments.onward import Onward, rest_of
-from torchlift.train.checkpoint import load
+from torchlift.train.checkpoint import load_checkpoint
 from torchlift.train.run.identity import describe_setting
 from torchlift.train.run.labels import folder_name
 
@@ -158,7 +158,7 @@ class AutoSearch:
             rows += self.tried([point], 0, rungs, count - len(points) + 1)
         return rows
 
-    def tried(self, points: list[Point], level: int, rungs: list[Rung], rest: int) -> list[Delivered]:
+    def tried(self, points: list[RatePoint], level: int, rungs: list[Rung], rest: int) -> list[Delivered]:
         """The rows of these points, from the ledger or from runs; ``rest``: all that this rung has left."""
         done = {(row.name, row.rate): row for row in self.ledger.rows if row.rung == level}
         new = [point for point in points if point not in done]
@@ -180,7 +180,7 @@ class AutoSearch:
             self.ledger.add(row)
         return rows
 
-    def trial(self, point: Point, level: int, rungs: list[Rung], left: int) -> Delivery:
+    def trial(self, point: RatePoint, level: int, rungs: list[Rung], left: int) -> Delivery:
         """A run of a rung: its budget as planned, or as the time that is left allows."""
         epochs, deadline = rungs[max(level, 0)].epochs, None
         if self.budget is None and level >= 0:
@@ -214,7 +214,7 @@ class AutoSearch:
     def onward(self, trial: Delivery, winner: Delivered) -> Delivery:
         """A run from where the winner's trial ended: from its weights, or from the model it has cut."""
         weights = self.folder / "runs" / folder_name(winner.key) / "model.safetensors"
-        if same_shapes(load(weights), self.setup.make_model()):
+        if same_shapes(load_checkpoint(weights), self.setup.make_model()):
             return dataclasses.replace(trial, start=weights)
         rest = rest_of(trial.arm.recipe)
         if rest is None or winner.packed.startswith("tensors"):
@@ -223,7 +223,7 @@ class AutoSearch:
         return dataclasses.replace(trial, arm=dataclasses.replace(trial.arm, recipe=recipe))
 
     def delivery(
-        self, point: Point, level: int, epochs: float, deadline: float | None, words: str
+        self, point: RatePoint, level: int, epochs: float, deadline: float | None, words: str
     ) -> Delivery:
         """A run of a point."""
         name, rate = point

@@ -106,7 +106,7 @@ class BestOf(Recipe):
             alive = best_first(tried[-1])
         best = self.chosen(tried[-1])
         self.tell(tried, untried, prices, best, task, fit)
-        last = branch(arms[best], best, fit, (1 - self.trials) / prices[best], whole(fit))
+        last = branch(arms[best], best, fit, (1 - self.trials) / prices[best], whole_span(fit))
         recipe, started = as_recipe(arms[best].recipe), tried[-1][best].started
         return recipe(task, last) if started is None else recipe.resume(started, last).task
 
@@ -151,7 +151,7 @@ class BestOf(Recipe):
         started = None if before is None else before.started
         try:
             with named_worker_errors():
-                short = branch(arm, title, fit, share, whole(fit), keep="last")
+                short = branch(arm, title, fit, share, whole_span(fit), keep="last")
                 if started is not None:
                     started = recipe.resume(started, short)
                 elif self.warm:
@@ -221,7 +221,7 @@ def branch(arm: Arm, name: str, fit: Fit, share: float, span: Span | None, **set
     return fit.branch(name, share, span, **arm_settings(arm, **settings))
 
 
-def whole(fit: Fit) -> Span | None:
+def whole_span(fit: Fit) -> Span | None:
     """All of the schedule, once where the run follows it once."""
     return None if fit.span is None else (0.0, 1.0)
 

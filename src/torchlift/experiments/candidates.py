@@ -73,16 +73,16 @@ def portfolio(task: Task, constraints: Constraints) -> dict[str, Arm]:
         fast = fast if size > CUT * floats else {}
         rest = {"sparse": Arm(sparse)} if size > SPARSE * floats else {}
     wanted = first | small | better | fast if constraints.latency is None else fast | first | small | better
-    return distinct({PLAIN: Arm()} | wanted | rest)
+    return without_rate_variants({PLAIN: Arm()} | wanted | rest)
 
 
 def ways_of_training(model: nn.Module) -> dict[str, Arm]:
     """Better training than plain, likeliest first, at one rate each: a search tries the others."""
-    every = distinct({PLAIN: Arm()} | suggestions(model))
+    every = without_rate_variants({PLAIN: Arm()} | suggestions(model))
     return {name: arm for name, arm in every.items() if name != PLAIN}
 
 
-def distinct(arms: Mapping[str, Arm]) -> dict[str, Arm]:
+def without_rate_variants(arms: Mapping[str, Arm]) -> dict[str, Arm]:
     """Without those that differ from an earlier one in their rates alone."""
     kept: dict[str, Arm] = {}
     for name, arm in arms.items():

@@ -12,7 +12,7 @@ from torchlift.experiments.arm import AnyRecipe, Arm, CopyOf, Setup, check_setti
 from torchlift.experiments.compare_trials import Trials, best_candidates, by_name, summary, tuned
 from torchlift.experiments.comparison import PLAIN, Comparison
 from torchlift.experiments.executors import Executor, current, opened, run_all
-from torchlift.experiments.pricing import priced
+from torchlift.experiments.pricing import priced_arms
 from torchlift.methods.recipe import as_recipe
 from torchlift.train import rng
 from torchlift.train.engines import first_process
@@ -107,7 +107,7 @@ def compare(
         searches = tuned(setup, labels, trials, budget, spots, pool, **shared)
         labels |= {label: {label: search.arm} for label, search in searches.items()}
         arms, first = by_name(labels), next(iter(labels[PLAIN]))
-        budgets, seconds = priced(setup, arms, first, budget, time, trials.seed, folder, pool)
+        budgets, seconds = priced_arms(setup, arms, first, budget, time, trials.seed, folder, pool)
         several = {label: candidates for label, candidates in labels.items() if list(candidates) != [label]}
         tuning = {label: summary(search, trials.seed) for label, search in searches.items()}
         tuning |= best_candidates(setup, several, budgets, trials.seeds, folder, pool)

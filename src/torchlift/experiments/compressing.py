@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Fit, Lift, Task
 from torchlift.errors import TorchliftError, machine_fault
-from torchlift.loss import split
+from torchlift.loss import inputs_and_target
 from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
 
 BATCHES = 4
@@ -31,7 +31,9 @@ class Compressing(Recipe):
     def __call__(self, task: Task, fit: Fit) -> Task:
         """Train and compress."""
         trained = as_recipe(self.training)(task, fit)
-        inputs = torch.cat([split(batch)[0] for batch in itertools.islice(fit.batches(), BATCHES)])
+        inputs = torch.cat(
+            [inputs_and_target(batch)[0] for batch in itertools.islice(fit.batches(), BATCHES)]
+        )
         return Task(self.compressed(trained.model.eval(), inputs), task.loss)
 
     def compressed(self, model: nn.Module, inputs: Tensor) -> nn.Module:

@@ -18,7 +18,7 @@ from torchlift.errors import TorchliftError, machine_fault, one_line
 from torchlift.experiments.arm import Arm, Setup
 from torchlift.experiments.constraints import Delivered
 from torchlift.train.batches import source
-from torchlift.train.checkpoint import disk_errors, load, save
+from torchlift.train.checkpoint import disk_errors, load_checkpoint, save_checkpoint
 from torchlift.train.evaluation import evaluate
 from torchlift.train.history import read_history
 from torchlift.train.run.result import Result
@@ -121,7 +121,7 @@ class Continued:
     def __call__(self) -> nn.Module:
         """The model, or the task, with these weights."""
         fresh = self.make_model()
-        (fresh.model if isinstance(fresh, Task) else fresh).load_state_dict(load(self.weights))
+        (fresh.model if isinstance(fresh, Task) else fresh).load_state_dict(load_checkpoint(self.weights))
         return fresh
 
 
@@ -169,7 +169,7 @@ def written(model: nn.Module, file: Path, card: dict[str, Any]) -> tuple[nn.Modu
     except TorchliftError as error:
         if machine_fault(error):
             raise
-        save(file, model.state_dict())
+        save_checkpoint(file, model.state_dict())
         return model, f"tensors only, not packed: {one_line(error)}"
 
 

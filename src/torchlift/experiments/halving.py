@@ -51,17 +51,17 @@ def plan_rungs(
     return [Rung(LAST, least)]
 
 
-Point = tuple[str, float]
+RatePoint = tuple[str, float]
 """A candidate by its name, and a multiple of its rate."""
 
 
 def suggest(
     candidates: Sequence[str],
     rows: Sequence[Delivered],
-    taken: Sequence[Point],
+    taken: Sequence[RatePoint],
     constraints: Constraints,
     seed: int,
-) -> Point:
+) -> RatePoint:
     """Another point for the first rung, from Optuna, which knows the metric and the file of those before."""
     package = optuna()
     sampler = package.samplers.TPESampler(seed=seed + len(taken), n_startup_trials=LAST)
@@ -82,7 +82,7 @@ def suggest(
             return point
 
 
-def starting_order(candidates: Sequence[str]) -> list[Point]:
+def starting_order(candidates: Sequence[str]) -> list[RatePoint]:
     """Plain and the likeliest candidates, these again at a larger rate, then the others, then plain."""
     plain, *others = candidates
     likely, rest = others[:LIKELY], others[LIKELY:]

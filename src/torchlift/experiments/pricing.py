@@ -26,7 +26,7 @@ SHORT_RUN, ROUNDS = 0.1, 3
 FILE = "prices.jsonl"
 
 
-def priced(
+def priced_arms(
     setup: Setup,
     arms: Mapping[str, Arm],
     plain: str,

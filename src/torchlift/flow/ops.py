@@ -6,15 +6,15 @@ from typing import Literal
 
 from torch import Tensor
 
-Kind = Literal["layer", "norm", "activation", "add", "other"]
-Function = Callable[[Tensor], Tensor]
+OpKind = Literal["layer", "norm", "activation", "add", "other"]
+TensorFunction = Callable[[Tensor], Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
 class Op:
     """One operation: ``output`` = function(``inputs``), values by number; 0 is nobody's."""
 
-    kind: Kind
+    kind: OpKind
     function: str
     name: str
     """Of the module whose weights it uses (layer, norm), else of the innermost module that called it."""
@@ -22,7 +22,7 @@ class Op:
     output: int
     layer: str
     """An activation's: the layer whose output it bends, through norms; empty if that is not a layer's."""
-    bend: Function | None = None
+    bend: TensorFunction | None = None
     """An activation as a pure function."""
     window: tuple[int, ...] = ()
     """A max pooling's window, where windows lie side by side."""
@@ -43,7 +43,7 @@ class Flow:
         """The operation that made a value; None for what was given."""
         return next((op for op in self.ops if op.output == value), None)
 
-    def of(self, kind: Kind) -> list[Op]:
+    def of(self, kind: OpKind) -> list[Op]:
         """The operations of a kind."""
         return [op for op in self.ops if op.kind == kind]
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from torchlift.flow.ops import Flow, Function, Kind, Op
+from torchlift.flow.ops import Flow, Op, OpKind, TensorFunction
 from torchlift.loss import call, evaluating
 from torchlift.tree import each, leaves
 
@@ -124,7 +124,7 @@ class Recorder(TorchFunctionMode):
                 pure_activation(func, args, kwargs),
             )
         plus = name in ADDITIONS and len(inputs) == 2 and kwargs.get("alpha", 1) == 1
-        kind: Kind = "add" if plus else "other"
+        kind: OpKind = "add" if plus else "other"
         window = pool_window(int(name[-2]), *args[1:], **kwargs) if name in POOLS else ()
         return Op(kind, name, self.stack[-1], inputs, 0, "", window=window)
 
@@ -134,7 +134,7 @@ class Recorder(TorchFunctionMode):
         return op.layer if op is not None and op.kind in ("layer", "norm") else ""
 
 
-def pure_activation(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
+def pure_activation(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TensorFunction:
     """An activation with its settings, as a function that changes nothing (and holds no input)."""
     name, others = func.__name__, args[1:]
     if name.endswith("_"):

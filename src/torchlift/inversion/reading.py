@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from torchlift.convex.activations import Activation, Channelwise, Linear, is_activation, recognize
 from torchlift.convex.operators import Affine, Identity, Mapped, Reshape, affine
+from torchlift.convex.operators.modules import SampleShape
 from torchlift.flow.graph import MAXIMA, Graph, ReadError, Step, read_graph
 from torchlift.inversion.residual import MonotoneResidual
 from torchlift.inversion.result import InversionError
-
-Shape = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,7 +71,7 @@ def first_break(graph: Graph) -> Step | None:
     return None
 
 
-def read_stages(graph: Graph, shape: Shape, like: Tensor) -> list[AffineStage]:
+def read_stages(graph: Graph, shape: SampleShape, like: Tensor) -> list[AffineStage]:
     """The stages for samples of ``shape``, or an error that names the module in the way."""
     stages: list[AffineStage] = []
     waiting, start, size = list[Step](), 0, shape
@@ -91,7 +90,7 @@ def read_stages(graph: Graph, shape: Shape, like: Tensor) -> list[AffineStage]:
     return stages
 
 
-def segment(steps: Sequence[Step], start: int, shape: Shape, like: Tensor) -> Affine:
+def segment(steps: Sequence[Step], start: int, shape: SampleShape, like: Tensor) -> Affine:
     """The affine map of all steps between two activations; value ``start`` is its input."""
     whole = Affine(Identity(), like.new_zeros(shape), shape)
     if start == 0 and steps and isinstance(steps[0].module, nn.Linear) and len(shape) > 1:
@@ -114,7 +113,7 @@ def segment(steps: Sequence[Step], start: int, shape: Shape, like: Tensor) -> Af
     return _tried(steps[-1], shape, lambda: Mapped(run, shape, like).affine())
 
 
-def _tried(step: Step, size: Shape, work: Callable[[], Affine | None]) -> Affine:
+def _tried(step: Step, size: SampleShape, work: Callable[[], Affine | None]) -> Affine:
     kind = type(step.module).__name__
     try:
         affine = work()
@@ -128,7 +127,7 @@ def _tried(step: Step, size: Shape, work: Callable[[], Affine | None]) -> Affine
     return affine
 
 
-def _check_vector(name: str, activation: Activation, size: Shape) -> None:
+def _check_vector(name: str, activation: Activation, size: SampleShape) -> None:
     if activation.vector and not isinstance(activation, Channelwise) and len(size) != 1:
         raise InversionError(
             f"tl.invert: {name!r} ({activation}) acts on vectors, but gets samples of {size}"
@@ -145,7 +144,7 @@ def forward_states(stages: Sequence[AffineStage], u: Tensor) -> list[Tensor]:
 
 
 def check_same_function(
-    model: nn.Module, network: Callable[[Tensor], Tensor], shape: Shape, like: Tensor, flat: bool
+    model: nn.Module, network: Callable[[Tensor], Tensor], shape: SampleShape, like: Tensor, flat: bool
 ) -> None:
     """Raise if what was read does not compute what the model computes."""
     generator = torch.Generator().manual_seed(0)

@@ -68,11 +68,11 @@ class Inversion:
             drawn.append(("error", (self.x[0] - truth[0]).abs(), 0.0, None))
         if self.y is not None and self.output is not None:
             drawn.append(("residual", (self.output[0] - self.y[0]).abs(), 0.0, None))
-        files = [(name, png(square(image), least, most)) for name, image, least, most in drawn]
+        files = [(name, png(as_square(image), least, most)) for name, image, least, most in drawn]
         return [(name, file) for name, file in files if file is not None]
 
 
-def square(image: Tensor) -> Tensor:
+def as_square(image: Tensor) -> Tensor:
     """Channels of a feature map side by side; a vector as a picture where its length is a square."""
     if image.ndim == 3 and len(image) not in (1, 3):
         return torch.cat(list(image), 1)

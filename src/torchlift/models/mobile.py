@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
-Stage = tuple[int, int, int, int]
+MobileStage = tuple[int, int, int, int]
 """Expansion, channels, blocks, stride."""
 
-MOBILE: tuple[Stage, ...] = (
+MOBILE: tuple[MobileStage, ...] = (
     (1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
 )  # fmt: skip
 """The paper's stages, with a stride of 1 in the second, as images of 32 × 32 need."""
@@ -45,7 +45,11 @@ class Inverted(nn.Module):
 
 
 def mobilenet(
-    stages: Sequence[Stage] = MOBILE, stem: int = 32, head: int = 1280, stride: int = 1, classes: int = 10
+    stages: Sequence[MobileStage] = MOBILE,
+    stem: int = 32,
+    head: int = 1280,
+    stride: int = 1,
+    classes: int = 10,
 ) -> nn.Sequential:
     """MobileNetV2; without numbers that of the paper but for the strides."""
     parts: list[nn.Module] = [conv_norm_relu(3, stem, 3, stride=stride)]

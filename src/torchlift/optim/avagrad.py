@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .blocks import TensorBlock
-from .moments import Group, MomentOptimizer
+from .moments import MomentOptimizer, ParamGroup
 from .rules import in_graph, published_step, thesis_step
 
-Rule = Literal["published", "thesis"]
+AvaGradRule = Literal["published", "thesis"]
 
 
 LOOK = 64
@@ -53,7 +53,7 @@ class AvaGrad(MomentOptimizer):
         weight_decay: float = 0.0,
         *,
         decoupled: bool = False,
-        rule: Rule = "published",
+        rule: AvaGradRule = "published",
         skip_dead: bool = True,
         foreach: bool | None = None,
         maximize: bool = False,
@@ -69,7 +69,7 @@ class AvaGrad(MomentOptimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def add_param_group(self, param_group: Group) -> None:
+    def add_param_group(self, param_group: ParamGroup) -> None:
         """Add a group, and a place for its γ."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
@@ -101,7 +101,7 @@ class AvaGrad(MomentOptimizer):
             for key, value in RESTING.items():
                 group.setdefault(key, value)
 
-    def advance(self, group: Group, parts: Sequence[TensorBlock]) -> None:
+    def advance(self, group: ParamGroup, parts: Sequence[TensorBlock]) -> None:
         """One step by the group's rule; whether entries came to rest is looked up now and then."""
         if not in_graph(group) and any(block.step % LOOK == 1 for block in parts):
             group["dead"] = any(block.dead() for block in parts)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .blocks import TensorBlock
-from .moments import Group, MomentOptimizer, correction, decoupled_decay, direct, plus_number
+from .moments import MomentOptimizer, ParamGroup, correction, decoupled_decay, direct, plus_number
 
 
 class DelayedAdam(MomentOptimizer):
@@ -42,7 +42,7 @@ class DelayedAdam(MomentOptimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def advance(self, group: Group, parts: Sequence[TensorBlock]) -> None:
+    def advance(self, group: ParamGroup, parts: Sequence[TensorBlock]) -> None:
         """One step of Algorithm 6, with or without bias corrections."""
         beta1, beta2 = group["betas"]
         for block in parts:
@@ -53,7 +53,7 @@ class DelayedAdam(MomentOptimizer):
             block.accumulate_second(beta2)
 
 
-def delayed_rates(block: TensorBlock, group: Group) -> tuple[Tensor, float | Tensor]:
+def delayed_rates(block: TensorBlock, group: ParamGroup) -> tuple[Tensor, float | Tensor]:
     """√v_{t−1} + ε and α; with bias corrections, and then infinite where there is no second moment yet."""
     (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
     corrected = group["bias_correction"]

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .blocks import TensorBlock
-from .moments import Group, MomentOptimizer, correction, decoupled_decay, direct, plus_number
+from .moments import MomentOptimizer, ParamGroup, correction, decoupled_decay, direct, plus_number
 
 
 class AdamEps(MomentOptimizer):
@@ -52,7 +52,7 @@ class AdamEps(MomentOptimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def advance(self, group: Group, parts: Sequence[TensorBlock]) -> None:
+    def advance(self, group: ParamGroup, parts: Sequence[TensorBlock]) -> None:
         """One step of Adam with the ε and the α of this step."""
         beta1, beta2 = group["betas"]
         for block in parts:
@@ -66,6 +66,6 @@ class AdamEps(MomentOptimizer):
             block.move(plus_number(root, eps * now, group), lr * now / correction(beta1, block.step))
 
 
-def epsilon_at(step: float | Tensor, group: Group) -> float | Tensor:
+def epsilon_at(step: float | Tensor, group: ParamGroup) -> float | Tensor:
     """ε_t = ε·T^p₁·t^p₂ (Corollary 6.1)."""
     return group["eps"] * group["horizon"] ** group["horizon_power"] * step ** group["power"]

@@ -17,9 +17,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from .moments import check_moment_options
-
-Group = dict[str, Any]
+from .moments import ParamGroup, check_moment_options
 
 MOMENTS = {"momentum_buffer", "exp_avg", "exp_avg_sq"}
 """What a state holds in the shape of its weight."""
@@ -31,14 +29,14 @@ class MatrixOptimizer(Optimizer, abc.ABC):
     matrices: ClassVar[bool] = True
     """Tells torchlift's loop to put lookup tables into a group with ``matrices=False``."""
 
-    def __init__(self, params: ParamsT, options: Group) -> None:
+    def __init__(self, params: ParamsT, options: ParamGroup) -> None:
         super().__init__(params, options | {"matrices": True, "blocks": 1})
 
     @abc.abstractmethod
-    def advance(self, group: Group, params: list[Tensor]) -> None:
+    def advance(self, group: ParamGroup, params: list[Tensor]) -> None:
         """One step of the matrices of a group."""
 
-    def add_param_group(self, param_group: Group) -> None:
+    def add_param_group(self, param_group: ParamGroup) -> None:
         """Add a group, as torch's optimizers do, and check its options."""
         super().add_param_group(param_group)
         check_moment_options(type(self).__name__, self.param_groups[-1])
@@ -68,7 +66,7 @@ class MatrixOptimizer(Optimizer, abc.ABC):
                 self.advance(group, matrices)
         return loss
 
-    def adamw(self, group: Group, params: list[Tensor]) -> None:
+    def adamw(self, group: ParamGroup, params: list[Tensor]) -> None:
         """The step of what is not a matrix."""
         if not params:
             return
@@ -105,7 +103,7 @@ def matrix_sides(param: Tensor) -> tuple[int, int]:
     return param.shape[0], math.prod(param.shape[1:])  # no view of a row: that takes microseconds
 
 
-def check_blocks(owner: str, group: Group) -> None:
+def check_blocks(owner: str, group: ParamGroup) -> None:
     """Raise for blocks that a matrix of the group cannot be cut into."""
     count = group["blocks"]
     if not isinstance(count, int) or count < 1:

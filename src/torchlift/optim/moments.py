@@ -16,20 +16,20 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from .blocks import Slot, TensorBlock, blocks
 
-Group = dict[str, Any]
+ParamGroup = dict[str, Any]
 
 
 class MomentOptimizer(Optimizer, abc.ABC):
     """Keeps g, m, v and t for each weight; a method says in :meth:`advance` how a group moves."""
 
-    def __init__(self, params: ParamsT, options: Group) -> None:
+    def __init__(self, params: ParamsT, options: ParamGroup) -> None:
         super().__init__(params, options)
 
     @abc.abstractmethod
-    def advance(self, group: Group, parts: Sequence[TensorBlock]) -> None:
+    def advance(self, group: ParamGroup, parts: Sequence[TensorBlock]) -> None:
         """Take one step with the blocks of ``group``; their t counts it already, decay is yet to do."""
 
-    def add_param_group(self, param_group: Group) -> None:
+    def add_param_group(self, param_group: ParamGroup) -> None:
         """Add a group, as torch's optimizers do, and check its options."""
         super().add_param_group(param_group)
         check_moment_options(type(self).__name__, self.param_groups[-1])
@@ -45,7 +45,7 @@ class MomentOptimizer(Optimizer, abc.ABC):
                 self._step_group(group)
         return loss
 
-    def _step_group(self, group: Group) -> None:
+    def _step_group(self, group: ParamGroup) -> None:
         params: list[Tensor] = []
         grads: list[Tensor] = []
         firsts: list[Tensor] = []
@@ -65,7 +65,7 @@ class MomentOptimizer(Optimizer, abc.ABC):
 
     def _init_group(  # torch.compile knows this name: it runs the method as it is instead of tracing it
         self,
-        group: Group,
+        group: ParamGroup,
         params: list[Tensor],
         grads: list[Tensor],
         firsts: list[Tensor],
@@ -103,12 +103,12 @@ def correction(beta: float, count: float | Tensor) -> float | Tensor:
     return 1 - beta**count
 
 
-def plus_number(scratch: Tensor, amount: float | Tensor, group: Group) -> Tensor:
+def plus_number(scratch: Tensor, amount: float | Tensor, group: ParamGroup) -> Tensor:
     """A scratch tensor plus a number, in place unless a graph needs what was there."""
     return scratch + amount if group["differentiable"] else scratch.add_(amount)
 
 
-def direct(block: TensorBlock, group: Group, *, alive_only: bool = False) -> None:
+def direct(block: TensorBlock, group: ParamGroup, *, alive_only: bool = False) -> None:
     """Turn the gradients of a block into what is descended: their sign, and the coupled decay."""
     if group["maximize"]:
         block.negate()
@@ -116,12 +116,12 @@ def direct(block: TensorBlock, group: Group, *, alive_only: bool = False) -> Non
         block.couple(group["weight_decay"], alive_only=alive_only)
 
 
-def decoupled_decay(group: Group) -> float:
+def decoupled_decay(group: ParamGroup) -> float:
     """λ where weight decay acts on the weights themselves, 0 where it is part of the gradient."""
     return group["weight_decay"] if group["decoupled"] else 0.0
 
 
-def check_moment_options(owner: str, options: Group) -> None:
+def check_moment_options(owner: str, options: ParamGroup) -> None:
     """Raise for options no method here can work with, in torch's words where torch has them."""
     lr, eps, decay, betas = (options[key] for key in ("lr", "eps", "weight_decay", "betas"))
     if isinstance(lr, Tensor) and lr.numel() != 1:

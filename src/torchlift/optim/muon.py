@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .matrices import Group, MatrixOptimizer, blocks_of, weight_gradients
+from .matrices import MatrixOptimizer, ParamGroup, blocks_of, weight_gradients
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """a, b, c of the published iteration: steep at zero, within [0.7, 1.2] at the end."""
@@ -55,7 +55,7 @@ class Muon(MatrixOptimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def advance(self, group: Group, params: list[Tensor]) -> None:
+    def advance(self, group: ParamGroup, params: list[Tensor]) -> None:
         """Momentum, orthogonalization, step."""
         for param in params:
             if not self.state[param]:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from .blocks import TensorBlock
-from .moments import Group, correction, decoupled_decay, direct, plus_number
+from .moments import ParamGroup, correction, decoupled_decay, direct, plus_number
 
 
-def published_step(group: Group, parts: Sequence[TensorBlock]) -> Tensor:
+def published_step(group: ParamGroup, parts: Sequence[TensorBlock]) -> Tensor:
     """Move with the γ of the step before; return the γ of this one. γ lags, so one pass does it all."""
     (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
     norm, gamma = GammaNorm(group), gamma_number(group["gamma"], group)
@@ -33,7 +33,7 @@ def published_step(group: Group, parts: Sequence[TensorBlock]) -> Tensor:
     return norm.gamma()
 
 
-def thesis_step(group: Group, parts: Sequence[TensorBlock]) -> Tensor:
+def thesis_step(group: ParamGroup, parts: Sequence[TensorBlock]) -> Tensor:
     """Algorithm 7: the norm over all blocks first, then the moves; return γ = 1/RMS(η)."""
     (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
     norm = GammaNorm(group)
@@ -58,27 +58,27 @@ def at_first(block: TensorBlock, value: float | Tensor, root: Tensor) -> Tensor:
     return torch.where(torch.as_tensor(first, device=root.device), value, root)
 
 
-def gamma_number(gamma: Tensor, group: Group) -> float | Tensor:
+def gamma_number(gamma: Tensor, group: ParamGroup) -> float | Tensor:
     """γ as a number where reading it costs nothing, which saves a pass over the block."""
     return gamma if in_graph(group) or gamma.device.type != "cpu" else gamma.item()
 
 
-def in_graph(group: Group) -> bool:
+def in_graph(group: ParamGroup) -> bool:
     """Whether numbers must stay tensors."""
     return group["capturable"] or group["differentiable"]
 
 
-def ratio(scratch: Tensor, root: Tensor, group: Group) -> Tensor:
+def ratio(scratch: Tensor, root: Tensor, group: ParamGroup) -> Tensor:
     """A scratch tensor over another, in place unless a graph needs what was there."""
     return scratch / root if group["differentiable"] else scratch.div_(root)
 
 
-def some_dead(group: Group) -> bool:
+def some_dead(group: ParamGroup) -> bool:
     """Whether entries with v = 0 must be looked for."""
     return group["skip_dead"] and (group["dead"] or in_graph(group))
 
 
-def count_nonzero(eta: Tensor, dtype: torch.dtype, group: Group) -> Tensor:
+def count_nonzero(eta: Tensor, dtype: torch.dtype, group: ParamGroup) -> Tensor:
     """How many entries of η are not zero; it is used up."""
     if not (in_graph(group) or group["dead"] or group["idle"]):
         return torch.tensor(eta.numel(), dtype=dtype)
@@ -89,7 +89,7 @@ def count_nonzero(eta: Tensor, dtype: torch.dtype, group: Group) -> Tensor:
 class GammaNorm:
     """1/γ = RMS(η) over the blocks of a group, where η = 1/(√v_{t−1}/c + ε)."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: ParamGroup) -> None:
         self.group = group
         self.norms: list[Tensor] = []
         self.counts: list[Tensor] = []

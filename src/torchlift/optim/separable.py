@@ -7,14 +7,14 @@ after the other, at the cost of n + m − 1 runs in place of n·m. For Adam they
 import math
 from collections.abc import Callable
 
-from .zeroth_order import Grid, Point, Search
+from .zeroth_order import GridPoint, RateGrid, Search
 
 
 def line_searches(
     f: Callable[..., float],
-    grid: Grid,
+    grid: RateGrid,
     *,
-    start: Point | None = None,
+    start: GridPoint | None = None,
     rounds: int = 1,
     trials: int | None = None,
 ) -> Search:

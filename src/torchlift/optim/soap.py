@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .matrices import (
-    Group,
     MatrixOptimizer,
+    ParamGroup,
     blocks_of,
     by_shape,
     matrix_sides,
@@ -57,13 +57,13 @@ class Soap(MatrixOptimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def advance(self, group: Group, params: list[Tensor]) -> None:
+    def advance(self, group: ParamGroup, params: list[Tensor]) -> None:
         """The weights that have bases take a step in them; the others get theirs."""
         for alike in by_shape(params):
             for some in [alike] if max(matrix_sides(alike[0])) <= SMALL else [[param] for param in alike]:
                 self.advance_alike(group, some)
 
-    def advance_alike(self, group: Group, params: list[Tensor]) -> None:
+    def advance_alike(self, group: ParamGroup, params: list[Tensor]) -> None:
         """One step of weights of one shape."""
         ages: dict[float, list[Tensor]] = {}
         for param in params:
@@ -74,7 +74,7 @@ class Soap(MatrixOptimizer):
         for age, some in ages.items():
             self.move(group, some, weight_gradients(some), round(age) + 1)
 
-    def start(self, group: Group, param: Tensor, grad: Tensor) -> None:
+    def start(self, group: ParamGroup, param: Tensor, grad: Tensor) -> None:
         """The first moments of the gradient, and their eigenvectors."""
         state = self.state[param]
         state["step"] = torch.zeros((), dtype=torch.float32)
@@ -87,7 +87,7 @@ class Soap(MatrixOptimizer):
                 vectors = torch.linalg.eigh(steadied(moment.double()))[1].to(param)
                 state[side] = vectors.contiguous()  # as a checkpoint holds it: strides are part of the bits
 
-    def move(self, group: Group, params: list[Tensor], grads: Sequence[Tensor], count: int) -> None:
+    def move(self, group: ParamGroup, params: list[Tensor], grads: Sequence[Tensor], count: int) -> None:
         """One step of Adam in the present bases; then, now and then, new bases."""
         states = [self.state[param] for param in params]
         beta1, beta2 = group["betas"]
@@ -110,7 +110,7 @@ class Soap(MatrixOptimizer):
         if count % group["every"] == 0:
             self.renew(blocks, states, firsts, bases)
 
-    def follow(self, group: Group, states: Sequence[Group], gradient: Tensor) -> None:
+    def follow(self, group: ParamGroup, states: Sequence[ParamGroup], gradient: Tensor) -> None:
         """Update the preconditioners."""
         beta = group["basis_beta"]
         for side, matrix in zip(SIDES, (gradient, gradient.mT), strict=True):
@@ -123,7 +123,7 @@ class Soap(MatrixOptimizer):
                 torch._foreach_lerp_(moments, list(products), 1 - beta)
 
     def renew(
-        self, blocks: int, states: Sequence[Group], firsts: list[Tensor], old: list[Tensor | None]
+        self, blocks: int, states: Sequence[ParamGroup], firsts: list[Tensor], old: list[Tensor | None]
     ) -> None:
         """One round of power iteration for the bases; m goes along."""
         unturned = turn(stacked(firsts, blocks), *transposed(old))
@@ -136,7 +136,7 @@ class Soap(MatrixOptimizer):
         torch._foreach_copy_(firsts, unstacked(turned, firsts))
 
 
-def stacked_bases(states: Sequence[Group], side: str) -> Tensor | None:
+def stacked_bases(states: Sequence[ParamGroup], side: str) -> Tensor | None:
     """The bases of one side as a batch, of a single weight as they are; None where it does not turn."""
     if side not in states[0]:
         return None

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-Point = tuple[int, ...]
-Grid = Sequence[Sequence[float]]
+GridPoint = tuple[int, ...]
+RateGrid = Sequence[Sequence[float]]
 
 PATIENCE = 20
 """Rounds in a row, per axis, without a new point after which a search is over."""
@@ -22,9 +22,9 @@ class Search:
     """What a search on a grid tried, in order; the objective is called at most once per point."""
 
     objective: Callable[..., float]
-    grid: Grid
+    grid: RateGrid
     budget: int
-    tried: dict[Point, float] = field(default_factory=dict[Point, float])
+    tried: dict[GridPoint, float] = field(default_factory=dict[GridPoint, float])
 
     def __post_init__(self) -> None:
         if not self.grid or any(len(axis) == 0 for axis in self.grid):
@@ -55,11 +55,11 @@ class Search:
         """Every point tried and its value, in order."""
         return [(self.values(point), value) for point, value in self.tried.items()]
 
-    def values(self, point: Point) -> tuple[float, ...]:
+    def values(self, point: GridPoint) -> tuple[float, ...]:
         """A point's place on the axes."""
         return tuple(axis[index] for axis, index in zip(self.grid, point, strict=True))
 
-    def ask(self, point: Point) -> float:
+    def ask(self, point: GridPoint) -> float:
         """The objective at a point, infinite if it diverged (NaN) or if no trial is left to find out."""
         if point not in self.tried:
             if self.spent:
@@ -71,11 +71,11 @@ class Search:
 
 def gld(
     f: Callable[..., float],
-    grid: Grid,
+    grid: RateGrid,
     coordinate: bool = False,
     *,
     trials: int = 50,
-    start: Point | None = None,
+    start: GridPoint | None = None,
     seed: int = 0,
 ) -> Search:
     """Minimize ``f(*values)`` over a grid by gradientless descent; ``coordinate`` moves along axes in turn.
@@ -110,8 +110,8 @@ def _radii(shape: Sequence[int], axes: Sequence[int]) -> Iterator[float]:
 
 
 def _neighbor(
-    here: Point, axes: Sequence[int], radius: float, shape: Sequence[int], generator: random.Random
-) -> Point:
+    here: GridPoint, axes: Sequence[int], radius: float, shape: Sequence[int], generator: random.Random
+) -> GridPoint:
     """A point drawn uniformly from the ball around ``here`` along ``axes``, moved onto the grid."""
     direction = [generator.gauss() for _ in axes]
     length = radius * generator.random() ** (1 / len(axes)) / math.hypot(*direction)

@@ -98,11 +98,11 @@ def save(
     if not isinstance(model, nn.Module):
         raise TorchliftError(f"save takes a module or a result with one, not a {type(model).__name__}.")
     data, why = packed(model, card=inside, into=into, key=key)
-    files.write(path, data)
+    files.write_file(path, data)
     saved = Saved(len(data))
     saved.digest, saved.needs_model = hashlib.sha256(data).hexdigest(), why
     if card is not None:
-        files.write(card_path(path), (json.dumps(card, indent=1) + "\n").encode())
+        files.write_file(card_path(path), (json.dumps(card, indent=1) + "\n").encode())
     with Path(path).open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != saved.digest:
             raise PackedError(f"{path} was not written whole: save it again.")

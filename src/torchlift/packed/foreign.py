@@ -40,7 +40,7 @@ UNITS = np.array([0, 1, -1, 2, -2], np.int32)
 """In the last place of a step: what its rounding may have been."""
 COLUMN_LEVELS, ENOUGH, SAMPLE, NEAR = 1024, 8, 1024, 100
 SMALL, FIRST = 1 << 16, 2048
-Candidate = tuple[Grid, Array]
+RowGrid = tuple[Grid, Array]
 
 
 def smallest(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Form:
@@ -60,7 +60,7 @@ def smallest(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Form:
     return candidate
 
 
-def levels_form(candidate: Candidate, bits: Array, kind: torch.dtype) -> Form | None:
+def levels_form(candidate: RowGrid, bits: Array, kind: torch.dtype) -> Form | None:
     """The form of levels under a grid, with what is missing to the bits; None where that is much."""
     grid, levels = candidate
     levels = levels.reshape(-1).astype("<i2")
@@ -84,7 +84,7 @@ def kinds(grid: Grid, kind: torch.dtype) -> dict[str, str]:
     return narrowest
 
 
-def candidates(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Iterator[Candidate]:
+def candidates(bits: Array, kind: torch.dtype, shape: tuple[int, ...]) -> Iterator[RowGrid]:
     """Grids that give the bits back, the plainest first: one step, one for each row, groups along rows; the
     same with offsets; rows and columns. A few rows tell nearly always that there is none."""
     tail = [1] * (len(shape) - 1)
@@ -156,7 +156,7 @@ def shifted_piece(table: Array, offsets: Array, steps: Array, whole: Array) -> b
     return not todo.any()
 
 
-def split_columns(table: Array) -> Candidate | None:
+def split_columns(table: Array) -> RowGrid | None:
     """Rows and columns with scales of their own, w ≈ k · step_r · column_c: where the commonest ratio of two
     columns is that of their scales, dividing by it leaves rows on grids. Roundings are left to the rest."""
     rows, columns = table.shape
@@ -242,7 +242,7 @@ def split_piece(table: Array, kind: torch.dtype, most: int) -> tuple[Array, Arra
     if sizes.max() >= infinity(kind):
         return None
     with np.errstate(all="ignore"):
-        exact = steps_of(distinct_sizes(sizes), kind, most)
+        exact = row_steps(distinct_sizes(sizes), kind, most)
         if exact is None:
             return None
         steps = exact.astype(np.float64 if kind == torch.float64 else np.float32)
@@ -282,7 +282,7 @@ def distinct_sizes(sizes: Array) -> Array:
     return distinct
 
 
-def steps_of(sizes: Array, kind: torch.dtype, most: int) -> Array | None:
+def row_steps(sizes: Array, kind: torch.dtype, most: int) -> Array | None:
     """A step for each row of distinct sizes, 0 for rows of zeros; None where a row has none."""
     steps, used = np.zeros(len(sizes)), sizes[:, -1] > 0
     if not used.any():

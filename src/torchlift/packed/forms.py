@@ -26,7 +26,7 @@ from torchlift.packed.elements import DTYPES, bits_of, distinct
 from torchlift.packed.frequencies import entropy_bits, least_size
 from torchlift.packed.grids import Grid
 from torchlift.packed.rans import Array, Segment
-from torchlift.packed.symbols import WORTH, Coded, Cuts, Names, pieces
+from torchlift.packed.symbols import WORTH, Boundaries, Coded, Names, pieces
 
 STORED, DEFLATED, PLANES, PALETTE, SPARSE, GRID = range(6)
 MOST, FEW = 65_536, 32
@@ -143,7 +143,9 @@ class PlanesForm:
 class Palette:
     """Distinct values in rising order, and names."""
 
-    def __init__(self, values: Array, names: Array, kind: torch.dtype, cuts: Cuts | None = None) -> None:
+    def __init__(
+        self, values: Array, names: Array, kind: torch.dtype, cuts: Boundaries | None = None
+    ) -> None:
         self.values, self.kind = values, kind
         if kind in WHOLE:  # rising as numbers, not as bits
             order = np.argsort(values.view(WHOLE[kind]))
@@ -295,7 +297,7 @@ def kept_form(bits: Array, mask: Array, kind: torch.dtype) -> Form:
     return SparseForm(Names(mask, 2), before, best(dense_forms(bits[mask != 0], kind, cuts)))
 
 
-def dense_forms(bits: Array, kind: torch.dtype, cuts: Cuts | None = None) -> list[Form]:
+def dense_forms(bits: Array, kind: torch.dtype, cuts: Boundaries | None = None) -> list[Form]:
     """All forms of entries that are not about zeros, to be written in these stretches."""
     forms: list[Form] = [RawForm(bits)]
     if bits.size < 2:

@@ -29,7 +29,7 @@ Check = Callable[[Any], bool]
 Arguments = dict[str, Any]
 
 
-def integer(least: int, most: int) -> Check:
+def whole_number(least: int, most: int) -> Check:
     """Whole numbers of a range."""
     return lambda value: type(value) is int and least <= value <= most
 
@@ -69,8 +69,8 @@ def none(value: Any) -> bool:
     return value is None
 
 
-size, small, natural = integer(1, LARGE), integer(1, WIDE), integer(0, WIDE)
-position, margin = integer(-64, 64), integer(-WIDE, WIDE)
+size, small, natural = whole_number(1, LARGE), whole_number(1, WIDE), whole_number(0, WIDE)
+position, margin = whole_number(-64, 64), whole_number(-WIDE, WIDE)
 real, share, tiny = number(-1e6, 1e6), number(0, 1), number(0, 1)
 
 
@@ -151,13 +151,14 @@ def plain_schemas() -> dict[str, LayerKind]:
         "RMSNorm": {"normalized_shape": shape, "eps": either(tiny, none), "elementwise_affine": flag},
         "GroupNorm": {"num_groups": size, "num_channels": size, "eps": tiny, "affine": flag},
         "Embedding": {
-            "num_embeddings": size, "embedding_dim": size, "padding_idx": either(none, integer(0, LARGE)),
+            "num_embeddings": size, "embedding_dim": size,
+            "padding_idx": either(none, whole_number(0, LARGE)),
         },
         "PReLU": {"num_parameters": size},
         "Flatten": {"start_dim": position, "end_dim": position},
         "Unflatten": {
             "dim": position,
-            "unflattened_size": several(either(small, integer(-1, -1)), *range(1, 9)),
+            "unflattened_size": several(either(small, whole_number(-1, -1)), *range(1, 9)),
         },
         "Upsample": {
             "size": either(none, small, several(small, 1, 2, 3)),
@@ -190,11 +191,12 @@ def recurrent() -> dict[str, LayerKind]:
     """Recurrent layers and cells."""
     sizes = {"input_size": size, "hidden_size": size, "bias": flag}
     layers = {
-        **sizes, "num_layers": integer(1, 64), "batch_first": flag, "dropout": share, "bidirectional": flag,
+        **sizes, "num_layers": whole_number(1, 64), "batch_first": flag, "dropout": share,
+        "bidirectional": flag,
     }  # fmt: skip
     words = {"nonlinearity": word("tanh", "relu")}
     return {
-        "LSTM": LayerKind(nn.LSTM, {**layers, "proj_size": integer(0, LARGE)}),
+        "LSTM": LayerKind(nn.LSTM, {**layers, "proj_size": whole_number(0, LARGE)}),
         "GRU": LayerKind(nn.GRU, layers),
         "RNN": LayerKind(nn.RNN, {**layers, **words}),
         "LSTMCell": LayerKind(nn.LSTMCell, sizes),
@@ -256,7 +258,7 @@ def attention() -> dict[str, LayerKind]:
         "embed_dim": size, "num_heads": size, "dropout": share, "bias": flag, "add_bias_kv": flag,
         "add_zero_attn": flag, "kdim": size, "vdim": size, "batch_first": flag,
     }  # fmt: skip
-    whole_encoder = {**layer, "num_layers": integer(1, 256), "norm": flag, "enable_nested_tensor": flag}
+    whole_encoder = {**layer, "num_layers": whole_number(1, 256), "norm": flag, "enable_nested_tensor": flag}
     return {
         "MultiheadAttention": LayerKind(nn.MultiheadAttention, own, attention_arguments),
         "TransformerEncoderLayer": LayerKind(nn.TransformerEncoderLayer, layer, encoder_layer_arguments),
@@ -344,7 +346,7 @@ OURS: dict[str, Ours] = {
     "torchlift.Line": Ours(
         "methods.depth.splice",
         (),
-        {"axis": integer(-1, 1), "slope": tensor, "offset": tensor},
+        {"axis": whole_number(-1, 1), "slope": tensor, "offset": tensor},
         ("slope", "offset"),
     ),
     "torchlift.Ranged": Ours(

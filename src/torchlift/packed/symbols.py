@@ -54,7 +54,7 @@ def spread_names(letters: int, group: int) -> Array:
     return (np.arange(letters**group)[:, None] // powers % letters).astype(np.uint8)
 
 
-Cuts = list[tuple[int, int]]
+Boundaries = list[tuple[int, int]]
 
 
 def pieces(count: int) -> Iterator[tuple[int, int]]:
@@ -78,7 +78,7 @@ class Coded:
 class Names:
     """Names to write: tables first, then the names in stretches (``cuts``); groups begin again in each."""
 
-    def __init__(self, names: Array, letters: int, cuts: Cuts | None = None) -> None:
+    def __init__(self, names: Array, letters: int, cuts: Boundaries | None = None) -> None:
         self.names, self.letters, self.group = names, letters, 1
         self.inner: list[Coded | None] = []
         self.size = self.ideal = 0.0

@@ -31,7 +31,7 @@ UNSEEN = frozenset(
     | {"_is_hf_initialized", *HOOKS}
     | {f"{name}_with_kwargs" for name in HOOKS} | {f"{name}_always_called" for name in HOOKS}
 )  # fmt: skip
-Tree = dict[str, Any]
+ModuleTree = dict[str, Any]
 
 
 class UnlistedError(Exception):
@@ -57,7 +57,7 @@ class Describer:
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}
 
-    def describe(self, module: nn.Module, path: str = "") -> Tree:
+    def describe(self, module: nn.Module, path: str = "") -> ModuleTree:
         """A module and all below it."""
         if id(module) in self.numbers:
             return {"same": self.numbers[id(module)]}
@@ -73,7 +73,7 @@ class Describer:
         container = layer_of(name).container
         check_described(module, twin, where, deep=not container)
         self.numbers[id(module)] = len(self.numbers)
-        tree: Tree = {"kind": name}
+        tree: ModuleTree = {"kind": name}
         if arguments:
             tree["args"] = arguments
         if container:

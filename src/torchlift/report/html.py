@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torchlift import files
 from torchlift.report.figures import Bars, Chart, Dots, Heatmap, Image, Images, Scatter
 from torchlift.report.loops import Loops, loops_view
-from torchlift.report.page import Block, Cards, Details, KeyValues, Note, Page, Paragraphs, Section, Table
+from torchlift.report.page import Cards, Details, KeyValues, Note, Page, PageBlock, Paragraphs, Section, Table
 from torchlift.report.palette import variables
 from torchlift.report.plots import chart_view
 from torchlift.report.points import dots_view, scatter_view
@@ -39,7 +39,7 @@ def render(page: Page) -> str:
         runs = groupby(section.blocks, key=lambda block: isinstance(block, FIGURES))
         return [(figures, [block_html(block) for block in run]) for figures, run in runs]
 
-    def block_html(block: Block) -> str:
+    def block_html(block: PageBlock) -> str:
         name, view = _view(block)
         return environment.get_template(name).render(view, number=next(numbers), blocks=blocks)
 
@@ -50,10 +50,10 @@ def render(page: Page) -> str:
 
 def write(page: Page, path: str | os.PathLike[str]) -> Path:
     """Write the page so that the file is either the old one or the whole new one, even through a crash."""
-    return files.write(path, render(page).encode())
+    return files.write_file(path, render(page).encode())
 
 
-def _view(block: Block) -> tuple[str, dict[str, Any]]:
+def _view(block: PageBlock) -> tuple[str, dict[str, Any]]:
     """The template of a block and what it draws."""
     match block:
         case Paragraphs() | Note():

@@ -63,7 +63,7 @@ class Spread:
     signed: bool = False
 
 
-Cell = str | float | Spread | None
+CellValue = str | float | Spread | None
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Table:
     """Rows under columns, sorted by a click on a column's name."""
 
     columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[CellValue]]
     caption: str = ""
     title: str = ""
 
@@ -104,13 +104,13 @@ class Details:
     """Blocks behind a line that opens on a click."""
 
     summary: str
-    blocks: Sequence["Block"]
+    blocks: Sequence["PageBlock"]
     open: bool = False
 
 
 Figure = Chart | Scatter | Dots | Bars | Heatmap | Loops | Images
 
-Block = Paragraphs | Note | Cards | Table | KeyValues | Figure | Details
+PageBlock = Paragraphs | Note | Cards | Table | KeyValues | Figure | Details
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Section:
     """A heading and its blocks; charts that follow one another stand side by side where there is room."""
 
     title: str
-    blocks: Sequence[Block]
+    blocks: Sequence[PageBlock]
 
 
 @dataclass(frozen=True)

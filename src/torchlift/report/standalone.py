@@ -101,10 +101,10 @@ def framed(view: Json, width: int, height: int) -> str:
     return document(width, height, body, f"{figure.title}: {view['summary']}")
 
 
-Box = tuple[float, float, float, float]
+Extents = tuple[float, float, float, float]
 
 
-def axes(frame: Frame, box: Box, x_label: str, y_label: str) -> Iterator[str]:
+def axes(frame: Frame, box: Extents, x_label: str, y_label: str) -> Iterator[str]:
     """The frame, its grid and its labels."""
     left, top, wide, high = box
     yield f'<rect x="{left}" y="{top}" width="{wide}" height="{high}" fill="none" stroke="var(--line)"/>'
@@ -119,7 +119,7 @@ def axes(frame: Frame, box: Box, x_label: str, y_label: str) -> Iterator[str]:
     yield text(14, middle, y_label, "middle", f'transform="rotate(-90 14 {middle:.1f})"')
 
 
-def drawn_series(series: Json, box: Box) -> Iterator[str]:
+def drawn_series(series: Json, box: Extents) -> Iterator[str]:
     """A band, a line, and points with their error bars."""
     left, top, wide, high = box
     color = f"var(--s{series['color']})"

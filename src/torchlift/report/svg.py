@@ -13,8 +13,8 @@ from typing import TypeVar
 from torchlift.report.numbers import aligned_numbers, shortest_text
 
 SIDE = 1000
-Point = tuple[float, float]
-Row = TypeVar("Row", bound=tuple[float, ...])
+PlotPoint = tuple[float, float]
+PlotRow = TypeVar("PlotRow", bound=tuple[float, ...])
 
 
 @dataclass(frozen=True)
@@ -110,13 +110,13 @@ def decimate(y: Sequence[float], most: int = 600) -> list[int]:
     return sorted(kept)
 
 
-def finite_runs(points: Iterable[Row]) -> list[list[Row]]:
+def finite_runs(points: Iterable[PlotRow]) -> list[list[PlotRow]]:
     """The runs of finite points between gaps."""
     runs = groupby(points, key=lambda point: all(map(math.isfinite, point)))
     return [list(run) for finite, run in runs if finite]
 
 
-def path(points: Iterable[Point]) -> str:
+def path(points: Iterable[PlotPoint]) -> str:
     """SVG path data of a polyline with a gap at every NaN; a lone point becomes a dot."""
     return "".join("M" + _join(run) if len(run) > 1 else _dot(*run[0]) for run in finite_runs(points))
 
@@ -126,12 +126,12 @@ def _dot(x: float, y: float) -> str:
     return f"M{round(SIDE * x - 4, 1):g},{round(SIDE * (1 - y), 1):g}h8"
 
 
-def area(low: Iterable[Point], high: Iterable[Point]) -> str:
+def area(low: Iterable[PlotPoint], high: Iterable[PlotPoint]) -> str:
     """SVG path data of the band between two curves over the same x, with gaps where either has one."""
     runs = finite_runs([(x, below, above) for (x, below), (_, above) in zip(low, high, strict=True)])
     outlines = [[(x, a) for x, a, _ in run] + [(x, b) for x, _, b in reversed(run)] for run in runs]
     return "".join("M" + _join(outline) + "Z" for outline in outlines)
 
 
-def _join(points: Iterable[Point]) -> str:
+def _join(points: Iterable[PlotPoint]) -> str:
     return "L".join(f"{round(SIDE * x, 1):g},{round(SIDE * (1 - y), 1):g}" for x, y in points)

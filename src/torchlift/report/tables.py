@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from torchlift.report.figures import Bars, Heatmap
 from torchlift.report.numbers import (
@@ -15,11 +15,10 @@ from torchlift.report.numbers import (
     shortest_text,
     show,
 )
-from torchlift.report.page import Card, Cards, Cell, Column, KeyValues, Spread, Table
+from torchlift.report.page import Card, Cards, CellValue, Column, KeyValues, Spread, Table
 from torchlift.report.palette import heat
+from torchlift.report.plots import Json
 from torchlift.report.svg import fit_axis
-
-Json = dict[str, Any]
 
 
 def cards_view(cards: Cards) -> Json:
@@ -66,7 +65,7 @@ def table_view(table: Table) -> Json:
     return {"table": table, "rows": list(zip(*by_column, strict=True))}
 
 
-def _column_view(column: Column, cells: Sequence[Cell]) -> list[Json]:
+def _column_view(column: Column, cells: Sequence[CellValue]) -> list[Json]:
     keys = [_key(cell) for cell in cells]
     numbers = [key for key in keys if isinstance(key, float) and math.isfinite(key)]
     best = {"high": max, "low": min}.get(column.best, lambda _, default: default)(numbers, default=None)
@@ -78,7 +77,7 @@ def _column_view(column: Column, cells: Sequence[Cell]) -> list[Json]:
     ]
 
 
-def _texts(column: Column, cells: Sequence[Cell]) -> list[str]:
+def _texts(column: Column, cells: Sequence[CellValue]) -> list[str]:
     plain = [
         float(cell) if cell is not None else math.nan
         for cell in cells
@@ -105,7 +104,7 @@ def _four_digits(values: Sequence[float]) -> list[str]:
     )
 
 
-def _cell_text(cell: Cell, column: Column, decimals: int | None) -> str:
+def _cell_text(cell: CellValue, column: Column, decimals: int | None) -> str:
     if not isinstance(cell, Spread):
         return show(cell, column.form)
     if cell.low is not None and cell.high is not None:
@@ -113,7 +112,7 @@ def _cell_text(cell: Cell, column: Column, decimals: int | None) -> str:
     return plus_minus(cell.mean, cell.sd, decimals=decimals, signed=cell.signed)
 
 
-def _key(cell: Cell) -> str | float | None:
+def _key(cell: CellValue) -> str | float | None:
     if isinstance(cell, Spread):
         return float(cell.mean)
     return float(cell) if isinstance(cell, int | float) else cell

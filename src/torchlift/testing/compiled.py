@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torchlift.core import Batch, Lift, Task, anneal
 from torchlift.testing.steps import Steps
 
-Graph = Callable[..., Any]
+CompiledGraph = Callable[..., Any]
 
 
 def compiles_once(lift: Lift, task: Task, batch: Batch) -> None:
@@ -17,7 +17,7 @@ def compiles_once(lift: Lift, task: Task, batch: Batch) -> None:
     lifted = lift.lift(task, Steps(batch)).eval()
     graphs: list[nn.Module] = []
 
-    def backend(graph: Any, inputs: list[Tensor]) -> Graph:
+    def backend(graph: Any, inputs: list[Tensor]) -> CompiledGraph:
         del inputs
         graphs.append(graph)
         return graph.forward

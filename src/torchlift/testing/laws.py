@@ -32,7 +32,7 @@ from torchlift.core import (
 from torchlift.core.node import lift_coordinates
 from torchlift.core.stored import forget
 from torchlift.errors import TorchliftError
-from torchlift.loss import output, split
+from torchlift.loss import inputs_and_target, output
 from torchlift.testing.steps import (
     STEPS,
     Steps,
@@ -62,7 +62,7 @@ def starts_where_the_problem_is(lift: Lift, task: Task, batch: Batch) -> None:
         return
     with torch.no_grad():
         task, lifted = copy.deepcopy(task).eval(), raised(lift, task, batch).eval()
-        x, _ = split(batch)
+        x, _ = inputs_and_target(batch)
         assert_close(output(lifted.predict(x)), output(task.predict(x)), "prediction")
         assert_close(lifted.objective(batch), task.objective(batch), "objective")
 
@@ -140,7 +140,7 @@ def comes_back_at_once(lift: Lift, task: Task, batch: Batch) -> None:
     """Projected before any step, a reversible lift gives the task back."""
     if not lift.reversible:
         return
-    x, _ = split(batch)
+    x, _ = inputs_and_target(batch)
     with torch.no_grad():
         back = lift.project(raised(lift, task, batch), Steps(batch)).eval()
         assert_close(output(back.predict(x)), output(copy.deepcopy(task).eval().predict(x)), "prediction")
@@ -286,7 +286,7 @@ def stays_in_double_precision(lift: Lift, task: Task, batch: Batch) -> None:
     assert not singles, f"not in double precision: {singles}"
     if lift.preserving:
         with torch.no_grad():
-            x, _ = split(doubled)
+            x, _ = inputs_and_target(doubled)
             achieved, want = output(lifted.eval().predict(x)), output(copy.deepcopy(double).eval().predict(x))
             assert_close(achieved, want, "prediction", 1e-12)
     assert lifted.train()(doubled).dtype == torch.float64
@@ -362,7 +362,7 @@ def exports(lift: Lift, task: Task, batch: Batch) -> None:
     model = projected(lift, task, batch).body()
     assert model is not None, "the projected problem has no model"
     model.eval()
-    x, _ = split(batch)
+    x, _ = inputs_and_target(batch)
     args, kwargs = ((), x) if isinstance(x, dict) else ((x,), {})
     program = torch.export.export(model, args, kwargs)
     with torch.no_grad():

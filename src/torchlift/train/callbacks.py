@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from torchlift.errors import TorchliftError
-from torchlift.train.history import Row
+from torchlift.train.history import HistoryRow
 
-Listener = Callable[[Row], object]
+Listener = Callable[[HistoryRow], object]
 
 
 class Callback:
@@ -18,7 +18,7 @@ class Callback:
     ...     def on_end(self, result): self.run.finish()
     """
 
-    def on_row(self, row: Row) -> None:
+    def on_row(self, row: HistoryRow) -> None:
         """An epoch has ended; the row is that of ``history.jsonl``."""
 
     def on_end(self, result: Any) -> None:

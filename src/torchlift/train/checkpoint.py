@@ -24,7 +24,7 @@ from torchlift.errors import CheckpointError
 FORMAT = "torchlift-checkpoint-2"
 
 
-def save(path: Path, tree: Any) -> None:
+def save_checkpoint(path: Path, tree: Any) -> None:
     """Write the tree under ``path``: complete or not at all, on the disk when this returns."""
     tensors: dict[str, Tensor] = {}
     text = json.dumps(pack(tree, tensors, {}))
@@ -32,7 +32,7 @@ def save(path: Path, tree: Any) -> None:
     write_durable(path, safetensors.torch.save(tensors, meta))
 
 
-def load(path: Path) -> Any:
+def load_checkpoint(path: Path) -> Any:
     """The tree saved under ``path``; a damaged or foreign file is an error that says what to do."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
@@ -63,7 +63,7 @@ def write_durable(path: Path, text: bytes) -> None:
     except OSError as error:
         raise CheckpointError(f"cannot write {path} ({error.strerror}): choose another folder.") from error
     with disk_errors(path):
-        files.write(path, text)
+        files.write_file(path, text)
 
 
 @contextlib.contextmanager

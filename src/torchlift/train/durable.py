@@ -24,8 +24,8 @@ from torchlift.train.batches import Source, example
 from torchlift.train.cost import count
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate
-from torchlift.train.history import History, Row
-from torchlift.train.loop import Hooks, Loop, Tree
+from torchlift.train.history import History, HistoryRow
+from torchlift.train.loop import Hooks, Loop, StateTree
 from torchlift.train.progress import Progress
 from torchlift.train.settings import Choices, Settings
 from torchlift.train.store import Store
@@ -46,24 +46,24 @@ class Interrupted(KeyboardInterrupt):
 class Fitted:
     """How a fit ended."""
 
-    rows: list[Row]
+    rows: list[HistoryRow]
     score: Score | None
     """Of the weights that were kept."""
     epochs: int
     stopped: str
-    remembered: dict[int, Tree]
-    optimizer: Tree
+    remembered: dict[int, StateTree]
+    optimizer: StateTree
 
-    def tree(self) -> Tree:
+    def tree(self) -> StateTree:
         """As a checkpoint holds it: without its rows, which are in the history."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         del fields["rows"]
         return fields | {"score": self.score and dataclasses.asdict(self.score)}
 
     @classmethod
-    def from_tree(cls, tree: Tree, rows: list[Row]) -> "Fitted":
+    def from_tree(cls, tree: StateTree, rows: list[HistoryRow]) -> "Fitted":
         """The inverse of :meth:`tree`."""
-        fields: Tree = {**tree, "rows": rows}
+        fields: StateTree = {**tree, "rows": rows}
         fields["score"] = fields["score"] and Score(**fields["score"])
         return cls(**fields)
 
@@ -101,8 +101,8 @@ class Run:
     save_every: float = 20.0
     """Seconds between checkpoints inside a fit."""
     interrupted: Callable[[], bool] = lambda: False
-    listeners: tuple[Callable[[Row], object], ...] = ()
-    phases: list[Row] = dataclasses.field(default_factory=list[Row])
+    listeners: tuple[Callable[[HistoryRow], object], ...] = ()
+    phases: list[HistoryRow] = dataclasses.field(default_factory=list[HistoryRow])
     """What each fit optimized, in order."""
     idle_globs: set[str] = dataclasses.field(default_factory=set[str])
     """Globs of the user's groups that no fit has had a parameter for yet."""
@@ -289,7 +289,7 @@ class DurableFit(Fit):
             return
         flops, seconds = self.account.total()
         score = self.evaluate(problem)
-        row: Row = {"stage": self.prefix + name, "cost": flops / self.run.unit, "seconds": seconds}
+        row: HistoryRow = {"stage": self.prefix + name, "cost": flops / self.run.unit, "seconds": seconds}
         self.run.phases.append(row | {"loss": score.loss, "metric": score.metric} | sizes)
 
     def left(self) -> float:
@@ -341,9 +341,9 @@ class DurableFit(Fit):
         flops, seconds = self.account.total()
         call = self.account.calls
 
-        def row(row: Row) -> None:
+        def row(row: HistoryRow) -> None:
             number = ".".join(map(str, (*self.path, call))) if self.path else call
-            head: Row = {"fit": number, "phase": loop.settings.name}
+            head: HistoryRow = {"fit": number, "phase": loop.settings.name}
             row |= {"cost": (flops + loop.at.flops) / run.unit, "seconds": seconds + loop.at.seconds}
             row |= self.measured(loop.problem)
             run.history.append(head | row)
@@ -363,7 +363,7 @@ class DurableFit(Fit):
 
         return Hooks(row, run.progress.update, pause)
 
-    def measured(self, problem: Problem) -> Row:
+    def measured(self, problem: Problem) -> HistoryRow:
         """The metrics of the run by name, on the validation data."""
         run = self.run
         if run.valid is None:
@@ -380,7 +380,7 @@ class DurableFit(Fit):
         votes = engine.total(torch.tensor([float(stop), float(due)])).tolist()
         return votes[0] > 0, votes[1] > 0
 
-    def tree(self, loop: Loop) -> Tree:
+    def tree(self, loop: Loop) -> StateTree:
         """A checkpoint inside a fit."""
         position = {
             "name": loop.settings.name,
@@ -413,7 +413,7 @@ class DurableFit(Fit):
         rows = self.run.history.slice(state["first"], state["history"]["rows"])
         return Fitted.from_tree(state["fitted"], rows)
 
-    def replayed(self, name: str) -> Tree | None:
+    def replayed(self, name: str) -> StateTree | None:
         """The record of a call that ended earlier in this run; everything stands as it did then."""
         account = self.account
         state = None if self.store is None else self.store.final(account.calls)
@@ -428,7 +428,7 @@ class DurableFit(Fit):
         self.run.history.rewind(state["history"], cut=False)  # what comes next knows how much stays
         return state
 
-    def finish(self, name: str, outcome: Tree, flops: float, seconds: float) -> None:
+    def finish(self, name: str, outcome: StateTree, flops: float, seconds: float) -> None:
         """Record the outcome of a call and what it cost."""
         account = self.account
         if self.store is not None:
@@ -446,7 +446,7 @@ class DurableFit(Fit):
         account.calls += 1
         account.spend(flops, seconds)
 
-    def same(self, name: str, state: Tree) -> None:
+    def same(self, name: str, state: StateTree) -> None:
         """Raise for a record that another recipe made."""
         if state["name"] != name:
             raise CheckpointError(
@@ -455,7 +455,7 @@ class DurableFit(Fit):
             )
 
 
-def phase(name: str, problem: Problem) -> Row:
+def phase(name: str, problem: Problem) -> HistoryRow:
     """What a fit optimizes: the lifted places and the number of coordinates."""
     lifted = list(nodes(problem))
     return {
@@ -466,7 +466,7 @@ def phase(name: str, problem: Problem) -> Row:
     }
 
 
-def note(row: Row) -> str:
+def note(row: HistoryRow) -> str:
     """A row in a few words, for the bar."""
     shown = {"loss": row["train_loss"], "valid": row["valid_loss"], "metric": row["metric"]}
     words = [f"{name} {value:.4g}" for name, value in shown.items() if value is not None]

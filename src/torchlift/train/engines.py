@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torchlift.core import Problem
 from torchlift.errors import TorchliftError
 
-Objective = Callable[..., Tensor]
+ObjectiveCall = Callable[..., Tensor]
 LOST = ("gloo/transport", "Connection closed by peer", "Connection reset by peer", "NCCL error")
 """What torch says when a process it talks to is gone."""
 
@@ -26,7 +26,7 @@ class Engine:
     def __init__(self, device: torch.device, compiled: bool = False) -> None:
         self.device, self.compiled = device, compiled
 
-    def setup(self, problem: Problem, optimizer: Optimizer) -> tuple[Objective, Optimizer]:
+    def setup(self, problem: Problem, optimizer: Optimizer) -> tuple[ObjectiveCall, Optimizer]:
         """The objective and optimizer to step with; views for calling, never for saving."""
         return (torch.compile(problem) if self.compiled else problem), optimizer
 
@@ -75,7 +75,7 @@ class FabricEngine(Engine):
             self.fabric.world_size,
         )
 
-    def setup(self, problem: Problem, optimizer: Optimizer) -> tuple[Objective, Optimizer]:
+    def setup(self, problem: Problem, optimizer: Optimizer) -> tuple[ObjectiveCall, Optimizer]:
         """DDP around the problem, penalties included."""
         module, wrapped = self.fabric.setup(problem, optimizer)
         return (torch.compile(module) if self.compiled else module), wrapped

@@ -15,7 +15,7 @@ from typing import Any
 from torchlift.errors import CheckpointError
 from torchlift.journal import Journal
 
-Row = dict[str, Any]
+HistoryRow = dict[str, Any]
 WAIT = 1.0
 """Seconds for which rows may wait for the file: what they cost there is a write, not its length."""
 Mark = dict[str, Any]
@@ -31,12 +31,12 @@ class History:
     def __init__(self, path: Path | None = None, writes: bool = True) -> None:
         self.path, self.writes = path, writes and path is not None
         self.journal = Journal(Path() if path is None else path)
-        self.rows: list[Row] = []
+        self.rows: list[HistoryRow] = []
         self.count, self.bytes, self.digest = 0, 0, hashlib.blake2b(digest_size=16)
         self.stored: list[bytes] | None = None
         self.waiting, self.written = bytearray(), -WAIT
 
-    def append(self, row: Row) -> None:
+    def append(self, row: HistoryRow) -> None:
         """Add a row; the file has it at once, or within :data:`WAIT` where rows come fast."""
         self.rows.append({name: tidy(value) for name, value in row.items()})
         if self.path is not None and time.monotonic() - self.written >= WAIT:
@@ -79,7 +79,7 @@ class History:
         if cut:
             self.cut()
 
-    def slice(self, first: int, last: int) -> list[Row]:
+    def slice(self, first: int, last: int) -> list[HistoryRow]:
         """Rows of the file, of an earlier life of the run."""
         lines = self.lines()[first:last]
         return [self.journal.decode(line, first + number) for number, line in enumerate(lines)]
@@ -104,7 +104,7 @@ class History:
                 self.catch_up()
 
 
-def read_history(path: Path) -> list[Row]:
+def read_history(path: Path) -> list[HistoryRow]:
     """The rows of a ``history.jsonl``; a last line cut short by a crash is left out."""
     return list(Journal(path).read())
 

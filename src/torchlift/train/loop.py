@@ -21,7 +21,7 @@ from torchlift.train.batches import Accumulated, Parts, Source, Tensors, example
 from torchlift.train.cost import Probe, count, probe
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate, gradient_norm
-from torchlift.train.history import Row
+from torchlift.train.history import HistoryRow
 from torchlift.train.optimizers import restore_optimizer
 from torchlift.train.settings import Settings
 from torchlift.train.stepping import StepContext, Stepper, optimizer_of
@@ -29,7 +29,7 @@ from torchlift.train.together import Together
 from torchlift.train.until import Rule
 from torchlift.tree import leaves, move
 
-Tree = dict[str, Any]
+StateTree = dict[str, Any]
 
 
 @dataclasses.dataclass
@@ -45,16 +45,16 @@ class Position:
     seconds: float = 0.0
     stopped: str = ""
     """Why the fit ended: "cap", "rule" or "budget" (not one step left to pay for); empty while it runs."""
-    best: Tree | None = None
+    best: StateTree | None = None
     score: Score | None = None
-    remembered: dict[int, Tree] = dataclasses.field(default_factory=dict[int, Tree])
+    remembered: dict[int, StateTree] = dataclasses.field(default_factory=dict[int, StateTree])
 
 
 @dataclasses.dataclass
 class Hooks:
     """What the loop tells the outside: rows as they come, and when it is safe to save."""
 
-    row: Callable[[Row], None]
+    row: Callable[[HistoryRow], None]
     step: Callable[[int], None]
     pause: Callable[["Loop"], None]
 
@@ -311,7 +311,7 @@ class Loop:
         self.remember(judged)
         at.seconds += time.perf_counter() - started
         kept = at.score is judged
-        row: Row = {
+        row: HistoryRow = {
             "epoch": at.epoch,
             "step": at.step,
             "train_loss": loss,
@@ -338,9 +338,9 @@ class Loop:
         if at.epoch in self.settings.remember:
             at.remembered[at.epoch] = snapshot(self.problem)
 
-    def columns(self, score: Score | None) -> Row:
+    def columns(self, score: Score | None) -> HistoryRow:
         """The other numbers of a row."""
-        row: Row = {
+        row: HistoryRow = {
             "valid_loss": score.loss if score else None,
             "metric": score.metric if score else None,
             "lr": self.optimizer.param_groups[0]["lr"],
@@ -358,7 +358,7 @@ class Loop:
             self.at.flops += self.log_flops
         return row
 
-    def state(self) -> Tree:
+    def state(self) -> StateTree:
         """Everything a continued fit needs."""
         position = dataclasses.asdict(dataclasses.replace(self.at, score=None, best=None, remembered={}))
         position |= {"best": self.at.best, "remembered": self.at.remembered}
@@ -373,7 +373,7 @@ class Loop:
             "source": self.train.state(),
         }
 
-    def restore(self, state: Tree) -> None:
+    def restore(self, state: StateTree) -> None:
         """Continue from :meth:`state`."""
         self.problem.load_state_dict(state["problem"])
         load_record_state(self.problem, state["stored"])
@@ -386,6 +386,6 @@ class Loop:
         self.train.restore(state["source"])
 
 
-def snapshot(problem: Problem) -> Tree:
+def snapshot(problem: Problem) -> StateTree:
     """A copy of the state, tied tensors tied."""
     return copy.deepcopy(problem.state_dict())

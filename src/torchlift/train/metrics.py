@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchlift.core import Batch, Problem, Supervised
 from torchlift.errors import TorchliftError
-from torchlift.loss import output, split
+from torchlift.loss import inputs_and_target, output
 
 PerBatch = Callable[[Problem, Batch], float | Tensor]
 """``metric(problem, batch) -> number``, averaged over samples."""
@@ -107,7 +107,7 @@ class Collected:
     def add(self, batch: Batch) -> None:
         """Of one more batch."""
         loss = self.problem.loss
-        x, y = loss.split(batch) if isinstance(loss, Supervised) else split(batch)
+        x, y = loss.split(batch) if isinstance(loss, Supervised) else inputs_and_target(batch)
         self.predictions.append(output(self.problem.predict(x)).detach())
         self.targets.append(y)
 

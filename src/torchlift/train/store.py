@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from torchlift.errors import CheckpointError
-from torchlift.train.checkpoint import load, save
+from torchlift.train.checkpoint import load_checkpoint, save_checkpoint
 from torchlift.train.engines import Engine
-from torchlift.train.loop import Tree
+from torchlift.train.loop import StateTree
 
 STEPS, FINAL = "step-*.safetensors", "final.safetensors"
 
@@ -35,37 +35,37 @@ class Store:
         """Whether the fit has left anything."""
         return bool(self.steps(number)) or (self.fit(number) / FINAL).exists()
 
-    def save(self, number: int, step: int, tree: Tree, engine: Engine) -> None:
+    def save(self, number: int, step: int, tree: StateTree, engine: Engine) -> None:
         """Write a checkpoint; then drop all but the two newest."""
         if engine.rank == 0:
             self.write(self.fit(number) / f"step-{step:010d}.safetensors", tree)
             self.drop(self.steps(number)[:-2])
         engine.barrier()
 
-    def finish(self, number: int, tree: Tree, engine: Engine) -> None:
+    def finish(self, number: int, tree: StateTree, engine: Engine) -> None:
         """Write the end state; then drop the checkpoints on the way."""
         if engine.rank == 0:
             self.write(self.fit(number) / FINAL, tree)
             self.drop(self.steps(number))
         engine.barrier()
 
-    def latest(self, number: int) -> Tree | None:
+    def latest(self, number: int) -> StateTree | None:
         """The newest checkpoint inside a fit."""
         steps = self.steps(number)
         return self.read(steps[-1]) if steps else None
 
-    def final(self, number: int) -> Tree | None:
+    def final(self, number: int) -> StateTree | None:
         """The end state of a fit, if it has ended."""
         path = self.fit(number) / FINAL
         return self.read(path) if path.exists() else None
 
-    def write(self, path: Path, tree: Tree) -> None:
+    def write(self, path: Path, tree: StateTree) -> None:
         """Save with the run's id."""
-        save(path, tree | {"run": self.owner})
+        save_checkpoint(path, tree | {"run": self.owner})
 
-    def read(self, path: Path) -> Tree:
+    def read(self, path: Path) -> StateTree:
         """Load, if it is this run's."""
-        tree = load(path)
+        tree = load_checkpoint(path)
         if not isinstance(tree, dict) or tree.get("run") != self.owner:
             raise CheckpointError(f"{path} belongs to another run than the folder's: delete it.")
         return tree

@@ -15,7 +15,7 @@ from torchlift import lifted
 from torchlift.core.stored import store
 from torchlift.errors import TorchliftError
 from torchlift.methods.lifted import solvers
-from torchlift.train.checkpoint import load
+from torchlift.train.checkpoint import load_checkpoint
 from torchlift.train.loop import Loop
 
 HERE = Path(__file__).parent
@@ -127,7 +127,7 @@ def test_two_processes_train_lifted_as_one_does(tmp_path: Path) -> None:
         if path.suffix == ".pt":
             one, two = torch.load(path), torch.load(other)
         else:
-            one, two = (load(folder / "model.safetensors") for folder in (path, other))
+            one, two = (load_checkpoint(folder / "model.safetensors") for folder in (path, other))
         worst = max(float((one[key] - two[key]).abs().max()) for key in one)
         assert worst < 1e-5, f"{path.name}: {worst}"
 

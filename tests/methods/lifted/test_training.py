@@ -69,7 +69,7 @@ def test_block_updates_never_raise_the_objective(update: str, penalty: str) -> N
     x, labels = task()
     network = Network.of(model, penalty, 0.7, "cross_entropy")
     far = penalty == "quadratic" and update == "exact"  # not convex: "exact" would search on and on
-    chosen = solvers.Exact(1e-4, 50) if far else descent.get(update)
+    chosen = solvers.Exact(1e-4, 50) if far else descent.descent_rule(update)
     y, rule = network.targets(labels, x), BCD(update=chosen)
     states = network.states(x)
 

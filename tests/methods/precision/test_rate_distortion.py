@@ -10,7 +10,13 @@ import torchlift as tl
 from torchlift.core import Task, record_pruned
 from torchlift.errors import TorchliftError
 from torchlift.lifts import CodeLength, Normalize
-from torchlift.methods.precision.code_length import SEEN, PricedLevels, RateControl, average, priced
+from torchlift.methods.precision.code_length import (
+    SEEN,
+    PricedLevels,
+    RateControl,
+    code_bits_per_weight,
+    priced,
+)
 from torchlift.recipes import Inside, RateDistortion
 
 
@@ -81,7 +87,7 @@ def test_steps_shrink_until_a_weight_would_be_clipped() -> None:
 def test_the_price_follows_the_course() -> None:
     """Up while the code is too long for the course, down while it is too short; once at each instant."""
     nodes = [node([0.1, 0.9, -1.1, 2.2])]
-    control = RateControl(nodes, goal=average(nodes) / 4)
+    control = RateControl(nodes, goal=code_bits_per_weight(nodes) / 4)
     start = float(control.value)
     control.turn(0.0)
     control.turn(0.001)

@@ -11,7 +11,7 @@ from methods.sparsity.sparse_runs import SGD, data, model, run
 from torchlift.core import Task
 from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
-from torchlift.methods.precision.bit_targets import average, noisy, steer
+from torchlift.methods.precision.bit_targets import allocated_bits, noisy, steer
 from torchlift.methods.precision.precision import Noisy
 from torchlift.recipes import Bsq, Chain, ContinuousSparsification, Smol
 from torchlift.train.optimizers import make_optimizer
@@ -125,7 +125,7 @@ def test_a_price_is_raised_above_the_course_and_lowered_below():
     with torch.no_grad():
         for node in noisy(lifted):
             node.logit.fill_(6.0)
-    assert average(noisy(lifted)) < 1.1
+    assert allocated_bits(noisy(lifted)) < 1.1
     dial.turn(0.51)
     assert 0.75e-6 <= float(dial()) < 1.5e-6
     again = float(dial())

@@ -11,7 +11,7 @@ from torchlift.core import Task, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Normalize, Precision, Standardize
 from torchlift.methods.precision import precision
-from torchlift.methods.precision.bit_targets import average, meet_bits, noisy
+from torchlift.methods.precision.bit_targets import allocated_bits, meet_bits, noisy
 from torchlift.recipes import Chain, ContinuousSparsification, Inside, MagnitudePruning, Smol
 from torchlift.targets import Target
 
@@ -96,14 +96,14 @@ def test_tensors_get_one_more_bit_where_the_target_allows():
         for node, p in zip(nodes_, (4.2, 4.6, 4.9), strict=True):
             node.logit.fill_(precision.logit(p))
     meet_bits(lifted, lift, Target("bits", 4.3))
-    average_bits, low = average(nodes_), min(node.shift for node in nodes_)
+    average_bits, low = allocated_bits(nodes_), min(node.shift for node in nodes_)
     left = [node for node in nodes_ if node.shift == low]
     assert len(left) < 3
     assert average_bits <= 4.3
     for node in left:
         node.shift += 1.0
-        assert average(nodes_) > 4.3
+        assert allocated_bits(nodes_) > 4.3
         node.shift -= 1.0
     for node in nodes_:
         node.shift = low
-    assert average(nodes_) < average_bits
+    assert allocated_bits(nodes_) < average_bits

@@ -34,7 +34,7 @@ import torchlift as tl
 from experiments.test_search import DATA, SetWeight, linear
 from torchlift import deploy, report  # noqa: F401  (loaded once, before the first life)
 from torchlift.experiments.tune import Range, search
-from torchlift.train.checkpoint import load
+from torchlift.train.checkpoint import load_checkpoint
 from torchlift.train.history import read_history
 from train.run.runs import data, model, run
 
@@ -225,7 +225,9 @@ def story(verb: str, out: Path) -> Any:
             {k: v for k, v in row.items() if k != "seconds"} for row in read_history(folder / "history.jsonl")
         ]
         summary = json.loads((folder / "result.json").read_text())
-        weights = {name: value.tolist() for name, value in load(folder / "model.safetensors").items()}
+        weights = {
+            name: value.tolist() for name, value in load_checkpoint(folder / "model.safetensors").items()
+        }
         runs[str(folder.relative_to(out))] = (weights, rows, summary["cost"]["flops"], summary["results"])
     return runs
 

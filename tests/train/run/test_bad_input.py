@@ -13,7 +13,7 @@ import torchlift as tl
 from forked import python
 from torchlift.errors import CheckpointError, DataError, DivergedError, SelectionError, TorchliftError
 from torchlift.train import batches
-from torchlift.train.checkpoint import load
+from torchlift.train.checkpoint import load_checkpoint
 from torchlift.train.workers import named_worker_errors
 
 X = torch.randn(40, 4)
@@ -117,7 +117,7 @@ def test_a_loss_that_leaves_the_numbers_keeps_the_last_good_checkpoint(tmp_path:
         tl.fit(net(), (X, Y), loss=loss, batch_size=8, out=tmp_path, save_every=0.0, progress=False)
     kept = sorted((tmp_path / "fits" / "0000").glob("step-*"))
     assert kept
-    state = load(kept[-1])
+    state = load_checkpoint(kept[-1])
     assert all(bool(torch.isfinite(t).all()) for t in state["problem"].values())
 
 

@@ -31,14 +31,14 @@ LEAVES = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__}
 Grade = Tensor
 """Numbers of uint8 that broadcast over a tensor, with as many dimensions."""
 
-Rule = Callable[["Constants", Any, Sequence[Any], Mapping[str, Any], Any], None]
-GRADES: dict[Any, Rule] = {}
+ConstantRule = Callable[["Constants", Any, Sequence[Any], Mapping[str, Any], Any], None]
+GRADES: dict[Any, ConstantRule] = {}
 
 
-def graded(names: str) -> Callable[[Rule], Rule]:
+def graded(names: str) -> Callable[[ConstantRule], ConstantRule]:
     """Register a rule for operations of aten by name."""
 
-    def put(function: Rule) -> Rule:
+    def put(function: ConstantRule) -> ConstantRule:
         for name in words(names):
             packet = getattr(torch.ops.aten, name, None)
             if packet is not None:
@@ -312,12 +312,12 @@ def terms(ga: Grade, za: Tensor, gb: Grade, zb: Tensor, k: int) -> Grade:
     for level in {*ga.unique().tolist(), *gb.unique().tolist()} - {VARIES}:
         low_a, low_b = (ga < level), (gb < level)
         live_a, live_b = ~(za & ~low_a), ~(zb & ~low_b)
-        below = meet(low_a, live_b, k) + meet(live_a, low_b, k)
+        below = count_products(low_a, live_b, k) + count_products(live_a, low_b, k)
         grade = torch.maximum(grade, (below == 0).to(torch.uint8) * level)
     return grade
 
 
-def meet(a: Tensor, b: Tensor, k: int) -> Tensor:
+def count_products(a: Tensor, b: Tensor, k: int) -> Tensor:
     """How many k there are with a[…, m, k] and b[…, k, n]."""
     if not bool(a.any()) or not bool(b.any()):
         return torch.zeros((1,) * a.ndim)

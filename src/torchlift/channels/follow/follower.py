@@ -11,7 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchlift.channels.follow.constants import Constants
 from torchlift.channels.follow.labels import Labels, varying
-from torchlift.channels.follow.rules import RULES, Labeled, Norm, Shape, SliceNormed, pad, tensors_in
+from torchlift.channels.follow.rules import RULES, Labeled, ModuleSizes, Norm, SliceNormed, pad, tensors_in
 
 CONVOLUTION = torch.ops.aten.convolution.default
 
@@ -32,7 +32,7 @@ class Follower(TorchDispatchMode):
         """Of parameters and buffers, by id."""
         self.norms: list[Norm] = []
         self.scaled: list[SliceNormed] = []
-        self.shapes: list[Shape] = []
+        self.shapes: list[ModuleSizes] = []
         self.spread: list[Tensor] = []
         self.parts: dict[str, nn.Module] = dict(model.named_modules())
 

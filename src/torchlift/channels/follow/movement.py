@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchlift.channels.follow.follower import Follower
 from torchlift.channels.follow.labels import varying
-from torchlift.channels.follow.rules import Labeled, Shape, pad, replayed, rule, tensors_in, words
+from torchlift.channels.follow.rules import Labeled, ModuleSizes, pad, replayed, rule, tensors_in, words
 
 PLAIN = words(
     """view _unsafe_view reshape _reshape_alias permute transpose t expand squeeze unsqueeze slice select
@@ -42,7 +42,7 @@ def reorder(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, An
         cores = f.joined(apart(f, cores))
         f.put(tensor, cores, wild=labeled.wild, pure=labeled.pure)
         if name in SIZED:
-            f.shapes += [Shape(f.module, tuple(tensor.shape), core) for core in cores]
+            f.shapes += [ModuleSizes(f.module, tuple(tensor.shape), core) for core in cores]
 
 
 @rule("transpose_", "t_", "unsqueeze_", "squeeze_")

@@ -110,7 +110,7 @@ def averaged(
     return f.merge(x.shape, parts)
 
 
-Kind = Literal["rms", "rms+1"]
+RmsKind = Literal["rms", "rms+1"]
 
 EPS = ("eps", "variance_epsilon", "epsilon", "norm_eps")
 
@@ -126,13 +126,13 @@ class NormFields:
         eps = getattr(module, self.eps)
         return torch.finfo(like.dtype).eps if eps is None else float(eps)
 
-    def kind(self, module: Any, x: Tensor, out: Tensor) -> Kind | None:
+    def kind(self, module: Any, x: Tensor, out: Tensor) -> RmsKind | None:
         """``"rms"`` for x̂ w, ``"rms+1"`` for x̂ (1 + w) with x̂ = x / √(mean x² + ε); None for neither."""
         if out.shape != x.shape or x.shape[-1:] != module.weight.shape:
             return None
         scaled = x.double() * torch.rsqrt(x.double().square().mean(-1, keepdim=True) + self.value(module, x))
         weight = module.weight.detach().double()
-        kinds: tuple[tuple[Kind, Tensor], ...] = ("rms", weight), ("rms+1", 1 + weight)
+        kinds: tuple[tuple[RmsKind, Tensor], ...] = ("rms", weight), ("rms+1", 1 + weight)
         for kind, factor in kinds:
             if torch.allclose(scaled * factor, out.double(), rtol=1e-4, atol=1e-5):
                 return kind
@@ -164,7 +164,7 @@ def rms_form(module: nn.Module) -> NormFields | None:
     return None if name is None else NormFields(name)
 
 
-def scaled_rms(weight: Tensor, eps: float, before: int, after: int, kind: Kind) -> tuple[Tensor, float]:
+def scaled_rms(weight: Tensor, eps: float, before: int, after: int, kind: RmsKind) -> tuple[Tensor, float]:
     """Weight and ε that give the same output from ``after`` of ``before`` features, the others being zero.
 
     Σx²/D + ε = (d/D)(Σx²/d + ε·D/d), hence w ← w·√(D/d) and ε ← ε·D/d; of 1 + w the sum is scaled.

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchlift.channels.follow.constants import CONSTANT
 from torchlift.channels.follow.labels import varying
 
-Extent = tuple[int, Tensor | None, int]
+LabeledSize = tuple[int, Tensor | None, int]
 """A size, the core of the labels along it where it is followed, and its dimension there."""
 
 Slabs = tuple[Tensor, int]
@@ -55,7 +55,7 @@ class Readers:
         self.reader = torch.zeros(labels, dtype=torch.bool)
         self.looked_up = torch.zeros(labels, dtype=torch.bool)
         """An embedding's features: written, even where the same weight is read elsewhere."""
-        self.products: list[tuple[Extent, ...]] = []
+        self.products: list[tuple[LabeledSize, ...]] = []
 
     def reads(self, f: Any, labels: Tensor, inputs: Slabs, weight: Slabs, *, foldable: bool) -> None:
         """A reader at work: the slabs of what it is given meet those of its weight, one by one."""

@@ -44,7 +44,7 @@ class SliceNormed:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Shape:
+class ModuleSizes:
     """Sizes that a module asked for in a view or a split, and the labels of the result."""
 
     module: str
@@ -52,14 +52,14 @@ class Shape:
     core: Tensor
 
 
-Rule = Callable[["Follower", Any, Sequence[Any], Mapping[str, Any], Any], None]
-RULES: dict[Any, Rule] = {}
+FollowRule = Callable[["Follower", Any, Sequence[Any], Mapping[str, Any], Any], None]
+RULES: dict[Any, FollowRule] = {}
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+def rule(*names: str) -> Callable[[FollowRule], FollowRule]:
     """Register a rule for operations of aten by name."""
 
-    def put(function: Rule) -> Rule:
+    def put(function: FollowRule) -> FollowRule:
         for name in names:
             packet = getattr(torch.ops.aten, name, None)
             if packet is not None:

@@ -31,7 +31,7 @@ from torchlift.channels.follow.follower import Follower
 from torchlift.channels.follow.labels import Labels, compressed_labels, varying
 from torchlift.channels.follow.norms import counts, through_norm
 from torchlift.channels.follow.readers import Readers
-from torchlift.channels.follow.rules import Labeled, Norm, Shape, SliceNormed
+from torchlift.channels.follow.rules import Labeled, ModuleSizes, Norm, SliceNormed
 from torchlift.core.stored import KEPT, STEP
 from torchlift.errors import TorchliftError
 from torchlift.loss import plain_attention
@@ -53,7 +53,7 @@ class Trace:
     readers: Readers
     norms: tuple[Norm, ...]
     scaled: tuple[SliceNormed, ...]
-    shapes: tuple[Shape, ...]
+    shapes: tuple[ModuleSizes, ...]
     samples: int
     """How many samples the multiplications were counted for."""
     weights: frozenset[str]

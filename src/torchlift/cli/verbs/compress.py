@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from torchlift.cli.flags import WHAT, WHERE, ModelFlags, ModelPath
 
 if TYPE_CHECKING:
-    from torchlift.data.folders import Scale
+    from torchlift.data.folders import MeanStd
 
 COMPRESS = """Examples:
 
@@ -92,7 +92,7 @@ def compress(
     print_result(flags.json, small.card | {"path": str(to)}, f"{small}\n{to}")
 
 
-def channel_scale(mean: str | None, std: str | None) -> "Scale | None":
+def channel_scale(mean: str | None, std: str | None) -> "MeanStd | None":
     """What --mean and --std say."""
     if mean is None or std is None:
         if mean != std:
@@ -104,7 +104,7 @@ def channel_scale(mean: str | None, std: str | None) -> "Scale | None":
         raise ValueError(f"--mean and --std are numbers with commas between them ({error})") from None
 
 
-def card_scale(card: Mapping[str, Any]) -> "Scale | None":
+def card_scale(card: Mapping[str, Any]) -> "MeanStd | None":
     """How a card says that pictures are scaled."""
     inputs = card.get("input", {})
     return (inputs["mean"], inputs["std"]) if inputs.get("kind") == "pictures" else None

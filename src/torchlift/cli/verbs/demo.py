@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from torchlift.cli.flags import Debug, Json
+from torchlift.cli.flags import Debug, JsonFlag
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,7 +31,7 @@ def demo(
     seeds: Annotated[int, Parameter(help="How many paired seeds.")] = SEEDS,
     resume: Annotated[bool, Parameter(help="Go on where it stopped (it does so anyway).")] = False,
     overwrite: Annotated[bool, Parameter(help="Start again.")] = False,
-    json: Json = False,
+    json: JsonFlag = False,
     debug: Debug = False,
 ) -> None:
     """Train, compress and deliver a small network for handwritten digits; a minute or two.

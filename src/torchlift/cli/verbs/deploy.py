@@ -80,7 +80,7 @@ def export(
     from torchlift.cli.output import print_result
     from torchlift.cli.weights import calibration_of, open_model
     from torchlift.deploy.predicting import load_card
-    from torchlift.files import write
+    from torchlift.files import write_file
     from torchlift.packed.file import card_path
 
     model, example = open_model(flags, path)
@@ -89,7 +89,7 @@ def export(
     size, said = to.stat().st_size, exported.card
     if path is not None:
         card = load_card(path) | ({"export": said} if said else {})
-        write(card_path(to), json.dumps(card, indent=1).encode())
+        write_file(card_path(to), json.dumps(card, indent=1).encode())
     speed = (
         f"; {said['ratio']:.2f} of the float time, output error {said['output_error']:.2g}" if integer else ""
     )

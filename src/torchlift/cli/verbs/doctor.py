@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from torchlift.cli.flags import Debug, Json
+from torchlift.cli.flags import Debug, JsonFlag
 
 MARKS = {"ok": "✓", "missing": "–", "warning": "!", "error": "✗"}
 EXAMPLE = """Examples:
@@ -23,7 +23,7 @@ def doctor(
     run: Annotated[
         Path | None, Parameter(help="A run's folder to check: contents, damage, who uses it.")
     ] = None,
-    json: Json = False,
+    json: JsonFlag = False,
     debug: Debug = False,
 ) -> int:
     """Check versions, extras, cores, write access and data; say how to mend what is missing.

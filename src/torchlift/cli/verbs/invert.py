@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from torchlift.cli.flags import HOW, WHERE, Debug, Json, Pairs
+from torchlift.cli.flags import HOW, WHERE, Debug, JsonFlag, Pairs
 
 WHAT = Group("What to invert", sort_key=0)
 
@@ -47,7 +47,7 @@ def invert(
     out: Annotated[Path, Parameter(group=WHERE, help="Folder for x.npy and report.html.")] = Path(
         "inversion"
     ),
-    json: Json = False,
+    json: JsonFlag = False,
     debug: Debug = False,
 ) -> None:
     """Find the input behind a network's output; write it, with a page of pictures."""

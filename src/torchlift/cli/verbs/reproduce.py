@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from torchlift.cli.flags import JOBS, Debug, Json
+from torchlift.cli.flags import JOBS, Debug, JsonFlag
 from torchlift.cli.output import jsonable, lines, print_note, print_result
 from torchlift.cli.pairs import unknown_name
 from torchlift.cli.reproduction import Entry, find_entries
@@ -50,7 +50,7 @@ def reproduce(
         str | None, Parameter(help="package.module:factory of an executor (Dask, submitit, …) for the runs.")
     ] = None,
     jobs: JOBS = None,
-    json: Json = False,
+    json: JsonFlag = False,
     debug: Debug = False,
 ) -> None:
     """Measure a paper's result: its number beside ours, several seeds, with controls at equal cost.

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchlift.convex.activations.base import Activation, Scalar
 
 
-def inside(value: Tensor, condition: Tensor) -> Tensor:
+def infinite_unless(value: Tensor, condition: Tensor) -> Tensor:
     """Value where the condition holds, +inf elsewhere."""
     return torch.where(condition, value, math.inf)
 
@@ -150,7 +150,7 @@ class Clip(Nonexpansive):
 
     def potential(self, u: Tensor) -> Tensor:
         """u²/2 on [lo, hi]."""
-        return inside(u.square() / 2, self._feasible(u))
+        return infinite_unless(u.square() / 2, self._feasible(u))
 
     def conjugate(self, v: Tensor) -> Tensor:
         """c v − c²/2 with c = σ(v)."""
@@ -160,7 +160,7 @@ class Clip(Nonexpansive):
     def penalty(self, u: Tensor, v: Tensor) -> Tensor:
         """½(u − c)² + (u − c)(c − v), both terms ≥ 0."""
         c = self(v)
-        return inside((u - c).square() / 2 + (u - c) * (c - v), self._feasible(u))
+        return infinite_unless((u - c).square() / 2 + (u - c) * (c - v), self._feasible(u))
 
     def grad_potential(self, u: Tensor) -> Tensor:
         """u, inside the domain."""
@@ -197,7 +197,7 @@ class Hardsigmoid(Activation):
 
     def potential(self, u: Tensor) -> Tensor:
         """3u² − 3u."""
-        return inside(3 * u * (u - 1), self._feasible(u))
+        return infinite_unless(3 * u * (u - 1), self._feasible(u))
 
     def conjugate(self, v: Tensor) -> Tensor:
         """c v − 3c² + 3c with c = σ(v)."""
@@ -208,7 +208,7 @@ class Hardsigmoid(Activation):
         """3(u − c)² + (u − c)(6c − 3 − v), both terms ≥ 0."""
         c = self(v)
         outside = torch.where(v > 3, 3 - v, torch.where(v < -3, -3 - v, 0.0))  # 6c − 3 − v without rounding
-        return inside(3 * (u - c).square() + (u - c) * outside, self._feasible(u))
+        return infinite_unless(3 * (u - c).square() + (u - c) * outside, self._feasible(u))
 
     def grad_potential(self, u: Tensor) -> Tensor:
         """6u − 3."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.special import xlogy
 
 from torchlift.convex.activations.base import Activation, Scalar
-from torchlift.convex.activations.piecewise import Nonexpansive, inside
+from torchlift.convex.activations.piecewise import Nonexpansive, infinite_unless
 from torchlift.convex.activations.scalar import wright_omega
 
 _NEWTON_STEPS = 100
@@ -41,7 +41,7 @@ class Simplex(Nonexpansive):
 
     def potential(self, u: Tensor) -> Tensor:
         """½‖u‖²."""
-        return inside(u.square().sum(-1) / 2, feasible(u))
+        return infinite_unless(u.square().sum(-1) / 2, feasible(u))
 
     def conjugate(self, v: Tensor) -> Tensor:
         """⟨p, v⟩ − ½‖p‖² with p = σ(v)."""
@@ -52,7 +52,7 @@ class Simplex(Nonexpansive):
         """½‖u − p‖² + ⟨u − p, p − v⟩, both terms ≥ 0."""
         p = self(v)
         value = (u - p).square().sum(-1) / 2 + ((u - p) * (p - v)).sum(-1).clamp(min=0)
-        return inside(value, feasible(u))
+        return infinite_unless(value, feasible(u))
 
     def grad_potential(self, u: Tensor) -> Tensor:
         """u, up to a multiple of the ones vector."""
@@ -85,7 +85,7 @@ class Softmax(Activation):
     def potential(self, u: Tensor) -> Tensor:
         """Σ u log u."""
         c = u.clamp(min=0)
-        return inside(xlogy(c, c).sum(-1), feasible(u))
+        return infinite_unless(xlogy(c, c).sum(-1), feasible(u))
 
     def conjugate(self, v: Tensor) -> Tensor:
         """log Σ e^v."""
@@ -95,7 +95,7 @@ class Softmax(Activation):
         """KL(u ‖ softmax(v))."""
         c = u.clamp(min=0)
         kl = (xlogy(c, c) - c * torch.log_softmax(v, dim=-1)).sum(-1)
-        return inside(kl.clamp(min=0), feasible(u))
+        return infinite_unless(kl.clamp(min=0), feasible(u))
 
     def grad_potential(self, u: Tensor) -> Tensor:
         """1 + log u."""

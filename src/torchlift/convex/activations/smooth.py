@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.special import xlogy
 
 from torchlift.convex.activations.base import Activation, Scalar
-from torchlift.convex.activations.piecewise import inside
+from torchlift.convex.activations.piecewise import infinite_unless
 from torchlift.convex.activations.scalar import dilog, increasing_root
 
 
@@ -50,7 +50,7 @@ class Sigmoid(Activation):
     def potential(self, u: Tensor) -> Tensor:
         """u log u + (1 − u) log(1 − u)."""
         p = u.clamp(0, 1)
-        return inside(xlogy(p, p) + xlogy(1 - p, 1 - p), self._feasible(u))
+        return infinite_unless(xlogy(p, p) + xlogy(1 - p, 1 - p), self._feasible(u))
 
     def conjugate(self, v: Tensor) -> Tensor:
         """log(1 + e^v)."""
@@ -59,7 +59,7 @@ class Sigmoid(Activation):
     def penalty(self, u: Tensor, v: Tensor) -> Tensor:
         """KL(Bern(u) ‖ Bern(σ(v)))."""
         p = u.clamp(0, 1)
-        return inside(_two_point_kl(p, 1 - p, v), self._feasible(u))
+        return infinite_unless(_two_point_kl(p, 1 - p, v), self._feasible(u))
 
     def grad_potential(self, u: Tensor) -> Tensor:
         """logit(u)."""
@@ -101,7 +101,7 @@ class Tanh(Activation):
     def potential(self, u: Tensor) -> Tensor:
         """½[(1 + u) log(1 + u) + (1 − u) log(1 − u)]."""
         c = u.clamp(-1, 1)
-        return inside((xlogy(1 + c, 1 + c) + xlogy(1 - c, 1 - c)) / 2, self._feasible(u))
+        return infinite_unless((xlogy(1 + c, 1 + c) + xlogy(1 - c, 1 - c)) / 2, self._feasible(u))
 
     def conjugate(self, v: Tensor) -> Tensor:
         """log cosh v = |v| + log(1 + e^{−2|v|}) − log 2."""
@@ -110,7 +110,7 @@ class Tanh(Activation):
     def penalty(self, u: Tensor, v: Tensor) -> Tensor:
         """The two-point KL of (1 + u)/2 against sigmoid(2v), an identity."""
         c = u.clamp(-1, 1)
-        return inside(_two_point_kl((1 + c) / 2, (1 - c) / 2, 2 * v), self._feasible(u))
+        return infinite_unless(_two_point_kl((1 + c) / 2, (1 - c) / 2, 2 * v), self._feasible(u))
 
     def grad_potential(self, u: Tensor) -> Tensor:
         """artanh(u)."""
@@ -154,7 +154,7 @@ class Softplus(Activation):
     def potential(self, u: Tensor) -> Tensor:
         """u²/2 + Li₂(e^−u) − π²/6."""
         c = u.clamp(min=0)
-        return inside(c.square() / 2 + self._excess(c), u >= 0)
+        return infinite_unless(c.square() / 2 + self._excess(c), u >= 0)
 
     def conjugate(self, v: Tensor) -> Tensor:
         """−Li₂(−e^v), through v²/2 + π²/6 + Li₂(−e^−v) for v > 0."""
@@ -167,7 +167,7 @@ class Softplus(Activation):
         tail = dilog(-torch.exp(-v.abs()))
         right = (c - v).square() / 2 + dilog(torch.exp(-c)) + tail
         left = c * (c / 2 - v) + self._excess(c) - tail
-        return inside(torch.where(v > 0, right, left).clamp(min=0), u >= 0)
+        return infinite_unless(torch.where(v > 0, right, left).clamp(min=0), u >= 0)
 
     def grad_potential(self, u: Tensor) -> Tensor:
         """log(e^u − 1) = u + log(1 − e^−u)."""
@@ -213,7 +213,7 @@ class ELU(Activation):
         """f(u)."""
         c = u.clamp(-self.alpha, 0)
         left = xlogy(c + self.alpha, 1 + c / self.alpha) - c
-        return inside(torch.where(u >= 0, u.square() / 2, left), u >= -self.alpha)
+        return infinite_unless(torch.where(u >= 0, u.square() / 2, left), u >= -self.alpha)
 
     def conjugate(self, v: Tensor) -> Tensor:
         """v²/2 for v ≥ 0, α(e^v − v − 1) below."""
@@ -227,7 +227,9 @@ class ELU(Activation):
         both = both + xlogy(low + self.alpha, 1 + low / self.alpha)
         crossed = self.potential(u.clamp(min=-self.alpha)) + self.conjugate(v) - u * v
         same = torch.where(u >= 0, (u - v).square() / 2, both)
-        return inside(torch.where((u >= 0) == (v >= 0), same, crossed).clamp(min=0), u >= -self.alpha)
+        return infinite_unless(
+            torch.where((u >= 0) == (v >= 0), same, crossed).clamp(min=0), u >= -self.alpha
+        )
 
     def grad_potential(self, u: Tensor) -> Tensor:
         """u for u ≥ 0, log(1 + u/α) below."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchlift.convex.activations.base import Activation, Scalar
-from torchlift.convex.activations.piecewise import Nonexpansive, inside
+from torchlift.convex.activations.piecewise import Nonexpansive, infinite_unless
 
 
 def _check_threshold(name: str, t: float) -> None:
@@ -68,7 +68,7 @@ class NonnegSoftThreshold(Nonexpansive):
 
     def potential(self, u: Tensor) -> Tensor:
         """u²/2 + t u."""
-        return inside(u.square() / 2 + self.t * u, u >= 0)
+        return infinite_unless(u.square() / 2 + self.t * u, u >= 0)
 
     def conjugate(self, v: Tensor) -> Tensor:
         """(v − t)₊²/2."""
@@ -76,7 +76,7 @@ class NonnegSoftThreshold(Nonexpansive):
 
     def penalty(self, u: Tensor, v: Tensor) -> Tensor:
         """½(u − σ(v))² + u (t − v)₊."""
-        return inside((u - self(v)).square() / 2 + u * (self.t - v).clamp(min=0), u >= 0)
+        return infinite_unless((u - self(v)).square() / 2 + u * (self.t - v).clamp(min=0), u >= 0)
 
     def grad_potential(self, u: Tensor) -> Tensor:
         """u + t."""
@@ -155,7 +155,7 @@ class Sign(Activation):
 
     def potential(self, u: Tensor) -> Tensor:
         """0 on [−1, 1]."""
-        return inside(torch.zeros_like(u), u.abs() <= 1)
+        return infinite_unless(torch.zeros_like(u), u.abs() <= 1)
 
     def conjugate(self, v: Tensor) -> Tensor:
         """|v|."""
@@ -163,7 +163,7 @@ class Sign(Activation):
 
     def penalty(self, u: Tensor, v: Tensor) -> Tensor:
         """|v| − uv."""
-        return inside(v.abs() * (1 - u * v.sign()), u.abs() <= 1)
+        return infinite_unless(v.abs() * (1 - u * v.sign()), u.abs() <= 1)
 
     def grad_potential(self, u: Tensor) -> Tensor:
         """0."""

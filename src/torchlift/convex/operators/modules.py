@@ -13,7 +13,7 @@ from torchlift.convex.pullback import pullback
 from torchlift.flow import graph
 from torchlift.flow.graph import AFFINE, EVALUATED
 
-Shape = tuple[int, ...]
+SampleShape = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class Affine:
 
     linear: Operator
     offset: Tensor
-    shape: Shape
+    shape: SampleShape
 
     def __call__(self, x: Tensor) -> Tensor:
         """A x + b."""
@@ -44,7 +44,7 @@ class Mapped(Operator):
     """x ↦ f(x) − f(0) for any affine f, its adjoint by autograd."""
 
     function: Callable[[Tensor], Tensor]
-    shape: Shape
+    shape: SampleShape
     like: Tensor
 
     def affine(self) -> Affine:
@@ -64,7 +64,7 @@ class Mapped(Operator):
         return pullback(self.A, self._zeros(len(y)))[1](y)
 
 
-def affine(module: nn.Module, shape: Shape, like: Tensor) -> Affine | None:
+def affine(module: nn.Module, shape: SampleShape, like: Tensor) -> Affine | None:
     """The module as an affine map of samples of ``shape``, or None if it is none that is known."""
     linear = linear_part(module, shape, like)
     if linear is None:
@@ -74,7 +74,7 @@ def affine(module: nn.Module, shape: Shape, like: Tensor) -> Affine | None:
     return Affine(linear, offset, shape)
 
 
-def linear_part(module: nn.Module, shape: Shape, like: Tensor) -> Operator | None:
+def linear_part(module: nn.Module, shape: SampleShape, like: Tensor) -> Operator | None:
     """A of v = A x + b."""
     match module:
         case nn.Identity() | nn.Dropout():
@@ -101,32 +101,32 @@ def linear_part(module: nn.Module, shape: Shape, like: Tensor) -> Operator | Non
             return None
 
 
-def _entries(shape: Shape) -> int:
+def _entries(shape: SampleShape) -> int:
     return torch.Size(shape).numel()
 
 
-def _convolution(module: nn.Conv2d, shape: Shape) -> Operator | None:
+def _convolution(module: nn.Conv2d, shape: SampleShape) -> Operator | None:
     if isinstance(module.padding, str):
         return None
     return Convolution(
         module.weight.detach(),
         (shape[0], shape[1], shape[2]),
-        _pair(module.stride),
-        _pair(module.padding),
-        _pair(module.dilation),
+        pair(module.stride),
+        pair(module.padding),
+        pair(module.dilation),
         module.groups,
     )
 
 
-def _pool(module: nn.AvgPool2d, shape: Shape) -> Operator | None:
-    padding = _pair(module.padding)
+def _pool(module: nn.AvgPool2d, shape: SampleShape) -> Operator | None:
+    padding = pair(module.padding)
     if padding != (0, 0) and not module.count_include_pad:
         return None
     size = (shape[0], shape[1], shape[2])
-    return AveragePool(size, _pair(module.kernel_size), _pair(module.stride), padding)
+    return AveragePool(size, pair(module.kernel_size), pair(module.stride), padding)
 
 
-def _adaptive(module: nn.AdaptiveAvgPool2d, shape: Shape) -> Operator | None:
+def _adaptive(module: nn.AdaptiveAvgPool2d, shape: SampleShape) -> Operator | None:
     wanted = module.output_size
     rows, columns = wanted if isinstance(wanted, tuple) else (wanted, wanted)
     rows, columns = rows or shape[1], columns or shape[2]
@@ -136,12 +136,13 @@ def _adaptive(module: nn.AdaptiveAvgPool2d, shape: Shape) -> Operator | None:
     return AveragePool((shape[0], shape[1], shape[2]), window, window)
 
 
-def _norm(module: nn.BatchNorm1d | nn.BatchNorm2d, shape: Shape) -> Operator:
+def _norm(module: nn.BatchNorm1d | nn.BatchNorm2d, shape: SampleShape) -> Operator:
     assert module.running_var is not None
     scale = (module.running_var + module.eps).rsqrt()
     scale = scale * module.weight if module.affine else scale
     return Scale(scale.detach().reshape(-1, *([1] * (len(shape) - 1))))
 
 
-def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
+def pair(value: int | tuple[int, ...]) -> tuple[int, int]:
+    """Height and width, of one number too."""
     return (value, value) if isinstance(value, int) else (value[0], value[1])

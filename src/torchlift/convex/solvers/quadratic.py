@@ -18,7 +18,7 @@ from torchlift.convex.solvers.interior import interior_point
 from torchlift.convex.solvers.pivoting import pivot, rows_at_once
 from torchlift.convex.solvers.solved import Solved
 
-Method = Literal["auto", "gradient", "pivot"]
+QuadraticMethod = Literal["auto", "gradient", "pivot"]
 _EXCHANGES = 10  # before an interior point is sought
 _EXACT = 4096  # largest number of unknowns pivoting is used for unasked
 
@@ -28,7 +28,7 @@ def quadratic(
     g: Tensor,
     bounds: Bounds,
     *,
-    method: Method = "auto",
+    method: QuadraticMethod = "auto",
     start: Tensor | None = None,
     tolerance: float | None = None,
     steps: int = 20_000,

@@ -13,7 +13,7 @@ from torchlift.experiments.tune.optuna_extra import optuna
 from torchlift.experiments.tune.space import Space, SpaceFunction, draw, sort_values
 from torchlift.train.settings import OptimizerFactory
 
-Pair = tuple[Tensor, Tensor]
+SplitPair = tuple[Tensor, Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Reporter:
             raise optuna().TrialPruned(f"at epoch {self.step}")
 
 
-def k_folds(train: Any, valid: Any, folds: int, seed: int) -> Iterator[tuple[Pair, Pair]]:
+def k_folds(train: Any, valid: Any, folds: int, seed: int) -> Iterator[tuple[SplitPair, SplitPair]]:
     """K splits of all samples of both parts, each sample once in validation; drawn by the seed."""
     x, y = joined(train, valid)
     if not 2 <= folds <= len(x):
@@ -103,7 +103,7 @@ def k_folds(train: Any, valid: Any, folds: int, seed: int) -> Iterator[tuple[Pai
         yield (x[rest], y[rest]), (x[fold], y[fold])
 
 
-def joined(train: Any, valid: Any) -> Pair:
+def joined(train: Any, valid: Any) -> SplitPair:
     """Training and validation samples together."""
     parts = [samples for samples in (train, valid) if samples is not None]
     for samples in parts:

@@ -26,7 +26,7 @@ from torchlift.train.run.folder import open_run
 from torchlift.train.run.identity import describe_data, describe_model
 from torchlift.train.run.lock import Lock, claim, claims
 from torchlift.train.run.names import named_optimizer
-from torchlift.train.run.record import Record, check_same_run, flat, headed, read_record, run_id
+from torchlift.train.run.record import RunRecord, check_same_run, flat, headed, read_record, run_id
 from torchlift.train.run.values import as_toml_value
 from torchlift.train.settings import ADAMW, OptimizerFactory
 
@@ -124,11 +124,11 @@ def direction(settings: Mapping[str, Any]) -> tuple[bool, str]:
     """Which way the metric is good, and its name."""
     if settings.get("metric") is not None:
         return True, getattr(settings["metric"], "__name__", "metric")
-    loss = losses.get(settings.get("loss", "cross_entropy"), nn.Module())
+    loss = losses.as_loss(settings.get("loss", "cross_entropy"), nn.Module())
     return (loss.higher_is_better, loss.metric) if isinstance(loss, Supervised) else (False, "loss")
 
 
-def describe_search(objective: Objective, method: str, folds: int | None) -> Record:
+def describe_search(objective: Objective, method: str, folds: int | None) -> RunRecord:
     """What identifies a search: a folder made with anything else is not resumed."""
     train, valid = objective.folds[0]
     batch = int(objective.settings.get("batch_size", 128))
@@ -148,7 +148,7 @@ def describe_search(objective: Objective, method: str, folds: int | None) -> Rec
     }
 
 
-def open_folder(folder: Path, about: Record, resume: bool, overwrite: bool, join: bool) -> Lock:
+def open_folder(folder: Path, about: RunRecord, resume: bool, overwrite: bool, join: bool) -> Lock:
     """The search's folder, with ``run.toml`` to tell it by; whoever joins leaves it as it is."""
     old = read_record(folder) if join else None
     if old is not None and old["kind"] == "search":

@@ -1,19 +1,18 @@
 """The page of a search: the best point, every trial, and the metric along each parameter."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from torchlift import report
+from torchlift.report.story.rows import PageData
 
-Data = Mapping[str, Any]
 HIDDEN = ("none", "import", "class", "call", "opaque", "digest", "code", "progress")
 """Last parts of names in a record that are for machines."""
 OPTIONS = "optimizer.options."
 
 
-def tuning_page(search: Data) -> report.Page:
+def tuning_page(search: PageData) -> report.Page:
     """One search."""
-    trials: list[Data] = list(search.get("trials") or [])
+    trials: list[PageData] = list(search.get("trials") or [])
     done = [trial for trial in trials if trial.get("state") == "complete"]
     metric, better = (
         str(search.get("metric", "metric")),
@@ -38,18 +37,18 @@ def tuning_page(search: Data) -> report.Page:
     )
 
 
-def best_settings(search: Data) -> report.KeyValues:
+def best_settings(search: PageData) -> report.KeyValues:
     """What was drawn, at its best; what was fixed stands among the settings."""
     return report.KeyValues(search.get("best") or {})
 
 
-def search_title(about: Data) -> str:
+def search_title(about: PageData) -> str:
     """What was searched, in words."""
     recipe = name_in(about.get("recipe.import", ""))
     return f"{recipe}: search for the best settings" if recipe else "Search for the best settings"
 
 
-def search_settings(about: Data) -> dict[str, Any]:
+def search_settings(about: PageData) -> dict[str, Any]:
     """What was searched and how, in words: no module paths, no digests of models and data."""
     fixed = {key: value for key, value in about.items() if key.split(".")[0] in ("fixed", "settings")}
     plain = {key: value for key, value in fixed.items() if key.split(".")[-1] not in HIDDEN}
@@ -71,7 +70,7 @@ def search_settings(about: Data) -> dict[str, Any]:
     return {key: value for key, value in chosen.items() if value not in ("", None)}
 
 
-def spans(about: Data) -> dict[str, str]:
+def spans(about: PageData) -> dict[str, str]:
     """Where each parameter was searched: from … to, or one of."""
     names = dict.fromkeys(
         key.split(".fields.")[0] for key in about if key.startswith("space.") and ".fields." in key
@@ -79,7 +78,7 @@ def spans(about: Data) -> dict[str, str]:
     return {name.removeprefix("space."): span(about, f"{name}.fields.") for name in names}
 
 
-def span(about: Data, prefix: str) -> str:
+def span(about: PageData, prefix: str) -> str:
     """One range or choice."""
     if f"{prefix}values" in about:
         return ", ".join(map(str, about[f"{prefix}values"]))
@@ -92,7 +91,7 @@ def name_in(path: object) -> str:
     return str(path).rpartition(":")[2].rpartition(".")[2]
 
 
-def trials_table(trials: list[Data], names: list[str], metric: str, better: Any) -> report.Table:
+def trials_table(trials: list[PageData], names: list[str], metric: str, better: Any) -> report.Table:
     """All trials."""
     columns = [
         report.Column("trial"),
@@ -123,19 +122,19 @@ def trial_cell(value: Any) -> str | float | None:
     )
 
 
-def numeric(trials: list[Data], name: str) -> bool:
+def numeric(trials: list[PageData], name: str) -> bool:
     """Whether a parameter can be an axis."""
     values = [trial["params"].get(name) for trial in trials]
     return len(trials) > 1 and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
-def is_log(search: Data, name: str) -> bool | None:
+def is_log(search: PageData, name: str) -> bool | None:
     """Whether a parameter was searched on a logarithmic scale; None where the space does not say."""
     said = (search.get("about") or {}).get(f"space.{name}.fields.log")
     return None if said is None else bool(said)
 
 
-def scatter(trials: list[Data], name: str, metric: str, searched: bool | None = None) -> report.Scatter:
+def scatter(trials: list[PageData], name: str, metric: str, searched: bool | None = None) -> report.Scatter:
     """The metric along one parameter, on the scale it was searched on."""
     x, y = [trial["params"][name] for trial in trials], [trial["value"] for trial in trials]
     labels = [f"trial {trial['number']}" for trial in trials]

@@ -14,7 +14,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from torchlift.core import Batch, Fit, Problem, Task
 from torchlift.core.selection import matches
 from torchlift.errors import TorchliftError
-from torchlift.loss import split
+from torchlift.loss import inputs_and_target
 from torchlift.methods.recipe import Recipe, Started
 from torchlift.train.cost import probe
 from torchlift.tree import each, leaves
@@ -56,7 +56,7 @@ class Coarse(Problem):
 
     def shrunk(self, batch: Batch) -> Batch:
         """The batch at the smaller size; targets that follow the positions of a text are cut with them."""
-        x, y = split(batch)
+        x, y = inputs_and_target(batch)
         small = each(lambda t: shrink_input(t, self.size), x)
         if any(t.shape == y.shape and not t.is_floating_point() for t in leaves(x)):
             y = shrink_input(y, self.size)
@@ -67,7 +67,7 @@ class Coarse(Problem):
         small = self.shrunk(batch)
         if not self.tables:
             return self.base.objective(small)
-        pairs = zip(leaves(split(small)[0]), leaves(split(batch)[0]), strict=True)
+        pairs = zip(leaves(inputs_and_target(small)[0]), leaves(inputs_and_target(batch)[0]), strict=True)
         ratio = min(few.shape[-1] / many.shape[-1] for few, many in pairs)
         full = {f"model.{n}": self.base.model.get_parameter(n) for n in self.tables}
         tables = {name: shrink_positions(table, ratio) for name, table in full.items()}
@@ -120,7 +120,7 @@ class CoarseToFine(Recipe):
         if fit is None:
             return None
         batch = fit.example()
-        x = split(batch)[0]
+        x = inputs_and_target(batch)[0]
         if all(shrink_input(t, size).shape == t.shape for t in leaves(x) for size in self.sizes):
             return f"{self!r} needs pictures (n, c, h, w) or token sequences (n, t) larger than its sizes."
         if any(shrink_input(t, self.sizes[-1]).shape != t.shape for t in leaves(x)):

@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 
 from torchlift.core import Fit, ModuleLift, Node, Problem, masks_of, needs_fit, nodes
 from torchlift.flow.affine import through
-from torchlift.loss import evaluating, split
+from torchlift.loss import evaluating, inputs_and_target
 from torchlift.tree import like
 
 LINEAR = (nn.Linear,)
@@ -171,7 +171,7 @@ class Standardize(ModuleLift):
         lifted = super().lift(problem)
         if self.x is None and fit is None:
             raise needs_fit(self, "takes statistics of inputs: pass x=, or")
-        x = split(next(iter(fit.batches())))[0] if self.x is None and fit is not None else self.x
+        x = inputs_and_target(next(iter(fit.batches())))[0] if self.x is None and fit is not None else self.x
         mine = [node for _, node in nodes(lifted) if isinstance(node, Standardized) and node.way_back == self]
         for node in mine:
             node.collected = []

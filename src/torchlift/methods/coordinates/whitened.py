@@ -12,14 +12,14 @@ from torchlift.core import Batch, Fit, Node, Problem, Reparametrized, WeightLift
 from torchlift.core.selection import select
 from torchlift.core.stored import owner_of
 from torchlift.errors import TorchliftError
-from torchlift.loss import evaluating, split
+from torchlift.loss import evaluating, inputs_and_target
 from torchlift.tree import leaves, like
 
-Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
+Convolutional = nn.Conv1d | nn.Conv2d | nn.Conv3d
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-def patches(layer: Convolution, x: Tensor) -> Tensor:
+def patches(layer: Convolutional, x: Tensor) -> Tensor:
     """Every patch that a convolution reads, as rows: input channels by kernel positions."""
     dims = len(layer.kernel_size)
     for dim in range(dims):
@@ -96,7 +96,7 @@ class Whitened(WeightLift):
             raise TorchliftError(f"{self!r}: no convolution without groups runs on these inputs.")
         nodes: dict[str, WhitenedKernel] = {}
         for name in names:
-            layer = cast(Convolution, owner_of(problem, name)[0])
+            layer = cast(Convolutional, owner_of(problem, name)[0])
             rows = patches(layer, seen[name])
             if len(rows) < rows.shape[1]:
                 raise TorchliftError(
@@ -114,7 +114,7 @@ class Whitened(WeightLift):
         collected: list[Any] = []
         count = 0
         for batch in self.batches or cast(Fit, fit).batches():
-            collected.append(split(batch)[0])
+            collected.append(inputs_and_target(batch)[0])
             count += len(next(leaves(collected[-1])))
             if count >= self.samples:
                 break
@@ -129,7 +129,7 @@ def padded_inputs(problem: Problem, x: Any, eligible: Mapping[str, Tensor]) -> d
     seen: dict[str, Tensor] = {}
     layers = {name: owner_of(problem, name)[0] for name in eligible}
 
-    def record_input(name: str, layer: Convolution) -> Any:
+    def record_input(name: str, layer: Convolutional) -> Any:
         def hook(_: nn.Module, args: tuple[Tensor, ...]) -> None:
             seen.setdefault(name, padded_input(layer, args[0].detach()))
 
@@ -146,7 +146,7 @@ def padded_inputs(problem: Problem, x: Any, eligible: Mapping[str, Tensor]) -> d
     return seen
 
 
-def padded_input(layer: Convolution, x: Tensor) -> Tensor:
+def padded_input(layer: Convolutional, x: Tensor) -> Tensor:
     """The input as the kernel slides over it."""
     x = x.unsqueeze(0) if x.ndim == len(layer.kernel_size) + 1 else x
     both = [side for size in reversed(padding_of(layer)) for side in (size, size)]
@@ -154,7 +154,7 @@ def padded_input(layer: Convolution, x: Tensor) -> Tensor:
     return nn.functional.pad(x, both, mode=mode) if any(both) else x
 
 
-def padding_of(layer: Convolution) -> tuple[int, ...]:
+def padding_of(layer: Convolutional) -> tuple[int, ...]:
     """Padding as numbers; "same" to half the reach."""
     if isinstance(layer.padding, str):
         reach = [d * (k - 1) for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
@@ -162,7 +162,7 @@ def padding_of(layer: Convolution) -> tuple[int, ...]:
     return tuple(layer.padding)
 
 
-def drawn_anew(layer: Convolution) -> Tensor:
+def drawn_anew(layer: Convolutional) -> Tensor:
     """A weight from the layer's own initialization."""
     fresh = copy.deepcopy(layer)
     fresh.reset_parameters()

@@ -12,7 +12,7 @@ from torch import nn
 from torchlift.core import Fit, ModuleLift, Node, Problem, masks_of, needs_fit, nodes
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.flow.trace import chunks, flow
-from torchlift.loss import evaluating, output, split
+from torchlift.loss import evaluating, inputs_and_target, output
 from torchlift.methods.depth.deeper import Deeper, Gather
 from torchlift.methods.depth.segments import nearest_activation, segments
 from torchlift.methods.depth.spots import CONVOLUTIONS
@@ -169,7 +169,7 @@ class CriticalLayer(ModuleLift):
         """The training inputs in pieces: those given, or those of the fit."""
         if self.x is not None:
             return chunks(self.x)
-        return None if fit is None else (split(batch)[0] for batch in fit.batches())
+        return None if fit is None else (inputs_and_target(batch)[0] for batch in fit.batches())
 
     def recorded(self, problem: Problem, mine: Mapping[str, Deeper], inputs: Iterable[Any]) -> dict[str, Any]:
         """What the new neurons take and give on the inputs, in evaluation mode."""

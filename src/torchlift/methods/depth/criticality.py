@@ -12,7 +12,7 @@ from torchlift.analyze.lifting import is_lifted
 from torchlift.analyze.neurons import linearity
 from torchlift.core import Batch, Problem, Task
 from torchlift.errors import TorchliftError
-from torchlift.loss import split
+from torchlift.loss import inputs_and_target
 from torchlift.methods.depth.reduce import reduced
 
 
@@ -96,7 +96,7 @@ def critical(
     body = task.body()
     if body is None:
         raise TorchliftError("critical needs the model of a problem: pass the model and its loss.")
-    x, size = split(data)[0], sum(p.numel() for p in body.parameters())
+    x, size = inputs_and_target(data)[0], sum(p.numel() for p in body.parameters())
     done = reduced(body, x, threshold)
     small = Task(done.model, task.loss if isinstance(task, Task) else loss)
     value, slope = evaluated(task, data)

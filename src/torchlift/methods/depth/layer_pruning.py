@@ -7,7 +7,7 @@ from torchlift.analyze.tracking import Depth
 from torchlift.core import Fit, Task, masks_of
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.methods.depth.reduce import depth, reduced
-from torchlift.methods.depth.thinning import CRITERIA, Criterion, Thinning, inputs, latency
+from torchlift.methods.depth.thinning import CRITERIA, Thinning, ThinningCriterion, inputs, latency
 from torchlift.methods.depth.units import removable_units
 from torchlift.methods.recipe import Recipe
 
@@ -28,7 +28,7 @@ class LayerPruning(Recipe):
     threshold: float = 0.99
     layers: int | None = None
     finetune: float = 0.25
-    criterion: Criterion = "linearity"
+    criterion: ThinningCriterion = "linearity"
     drop: float | None = None
     latency: float | None = None
     samples: int = 2048

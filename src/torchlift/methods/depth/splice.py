@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from torchlift.flow.affine import Moments, by_row, composed_weight, through, weight_and_bias
 from torchlift.methods.coordinates.normalize import norm_as_affine
-from torchlift.methods.depth.spots import CONVOLUTIONS, Layer, Spot
+from torchlift.methods.depth.spots import CONVOLUTIONS, Spot, WeightLayer
 
 
 class StraightLine(nn.Module):
@@ -51,7 +51,7 @@ def batch_norm_as_affine(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]
     return norm_as_affine(gamma.to(like), beta.to(like), mean.to(like), variance.to(like), norm.eps)
 
 
-def merged_layer(model: nn.Module, spot: Spot, seen: Moments | None) -> Layer:
+def merged_layer(model: nn.Module, spot: Spot, seen: Moments | None) -> WeightLayer:
     """The one layer that stands for the spot."""
     weight, bias = first_part(model, spot, seen)
     first = model.get_submodule(spot.layer)
@@ -72,7 +72,7 @@ def identity_kernel(weight: Tensor) -> Tensor:
     return kernel
 
 
-def layer_with(weight: Tensor, bias: Tensor, first: nn.Module, second: nn.Module) -> Layer:
+def layer_with(weight: Tensor, bias: Tensor, first: nn.Module, second: nn.Module) -> WeightLayer:
     """A layer of the first one's kind and padding, and of both strides."""
     with torch.random.fork_rng(devices=[]):
         if isinstance(first, CONVOLUTIONS) and isinstance(second, CONVOLUTIONS):
@@ -90,14 +90,14 @@ def layer_with(weight: Tensor, bias: Tensor, first: nn.Module, second: nn.Module
     return layer
 
 
-def growth(first: nn.Module, second: nn.Module, layer: Layer) -> float:
+def growth(first: nn.Module, second: nn.Module, layer: WeightLayer) -> float:
     """Multiplications of the merged layer over those of the two, per output."""
     often = torch.Size(second.stride).numel() if isinstance(second, CONVOLUTIONS) else 1
     two = first.get_parameter("weight").numel() * often + second.get_parameter("weight").numel()
     return layer.weight.numel() / two
 
 
-def spliced(model: nn.Module, spot: Spot, layer: Layer) -> None:
+def spliced(model: nn.Module, spot: Spot, layer: WeightLayer) -> None:
     """Put the merged layer where the second one was (or the block), and take the others out, in place."""
     model.set_submodule(spot.block or spot.into, layer)
     if not spot.block:

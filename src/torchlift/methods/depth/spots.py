@@ -9,7 +9,7 @@ from torchlift.core.modules import is_frozen
 from torchlift.core.weights import computed
 from torchlift.flow.ops import Flow, Op
 
-Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
+WeightLayer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 KINDS = (nn.Linear, *CONVOLUTIONS)
 

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torchlift.analyze.alignment import cka
 from torchlift.core import Fit, Task
 from torchlift.deploy.measuring import measure
-from torchlift.loss import split
+from torchlift.loss import inputs_and_target
 from torchlift.methods.depth.reduce import depth, reduced
 from torchlift.methods.depth.units import Unit, ends, removable_units, without_unit
 from torchlift.tree import each
 
-Criterion = Literal["linearity", "removal", "cka"]
+ThinningCriterion = Literal["linearity", "removal", "cka"]
 CRITERIA = ("linearity", "removal", "cka")
 
 
@@ -23,7 +23,7 @@ CRITERIA = ("linearity", "removal", "cka")
 class Thinning:
     """Which layer goes next, on the inputs ``x``."""
 
-    criterion: Criterion
+    criterion: ThinningCriterion
     x: Any
     fit: Fit
     grow: bool = False
@@ -80,7 +80,7 @@ def inputs(fit: Fit, samples: int) -> Any:
     collected: list[Any] = []
     count = 0
     for batch in fit.batches():
-        x = split(batch)[0]
+        x = inputs_and_target(batch)[0]
         collected.append(x)
         count += len(x if isinstance(x, Tensor) else next(iter(x.values())))
         if count >= samples:

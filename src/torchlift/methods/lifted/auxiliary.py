@@ -12,7 +12,7 @@ from torch.nn.functional import mse_loss
 from torchlift.core import Batch, Dial, Fit, Lift, Problem, Task, needs_fit, penalty
 from torchlift.core.problem import label_in
 from torchlift.errors import DataError, OrderError, TorchliftError
-from torchlift.loss import call, evaluating, split
+from torchlift.loss import call, evaluating, inputs_and_target
 
 
 class AuxiliaryProblem(Problem):
@@ -106,7 +106,7 @@ class Auxiliary(Lift):
             raise needs_fit(self, "keeps a latent for every sample: pass inputs=, or")
         inputs = self.inputs
         if inputs is None and fit is not None:
-            inputs = torch.cat([split(batch)[0] for batch in fit.batches()])
+            inputs = torch.cat([inputs_and_target(batch)[0] for batch in fit.batches()])
         assert inputs is not None
         return AuxiliaryProblem(problem, inputs, self.mu)
 

@@ -16,7 +16,7 @@ from torchlift.methods.lifted import streamed
 from torchlift.methods.lifted.blocks import BlockTask
 from torchlift.methods.lifted.layers import Conv, DenseLayer, Layer
 from torchlift.methods.lifted.lift import Mu, StateLift
-from torchlift.methods.lifted.network import Network, States
+from torchlift.methods.lifted.network import Network, StatesByLayer
 from torchlift.methods.lifted.penalties import Bregman, Classical, Penalty
 from torchlift.methods.lifted.recursive import RecurrentNet
 from torchlift.methods.lifted.shard import Alone, Shard, Slice
@@ -121,14 +121,16 @@ class BCD(StateLift):
             raise TorchliftError("BCD: states='joint' needs penalty='classical', the jointly convex one.")
         if self.output is not None and not self.output > 0:
             raise TorchliftError(f"BCD: output is a positive weight, got {self.output}.")
-        descent.get(self.rule)
+        descent.descent_rule(self.rule)
         if self.chunk is not None and self.chunk < 1:
             raise TorchliftError(f"BCD: chunk is a number of samples, got {self.chunk}.")
 
     @property
     def rule(self) -> DescentRule:
         """How blocks are updated."""
-        return descent.get(self.update or ("accelerated" if self.penalty == "quadratic" else "exact"))
+        return descent.descent_rule(
+            self.update or ("accelerated" if self.penalty == "quadratic" else "exact")
+        )
 
     def problem(self, task: Task, loss: Activation, shard: Shard | None = None) -> "BCDTask":
         """The task, lifted."""
@@ -630,7 +632,7 @@ def state_step(
     index: int,
     x: Tensor,
     y: Tensor,
-    states: States,
+    states: StatesByLayer,
     rule: DescentRule,
     shard: Shard | None = None,
 ) -> Tensor:

@@ -11,7 +11,7 @@ from torchlift.errors import DataError
 from torchlift.loss import evaluating
 from torchlift.methods.lifted.read import check_precision
 
-Data = tuple[Any, Any] | Dataset[Any] | Iterable[tuple[Tensor, Tensor]]
+LiftedData = tuple[Any, Any] | Dataset[Any] | Iterable[tuple[Tensor, Tensor]]
 
 
 def like_model(model: nn.Module, x: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def checked(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def all_samples(model: nn.Module, data: Data) -> tuple[Tensor, Tensor]:
+def all_samples(model: nn.Module, data: LiftedData) -> tuple[Tensor, Tensor]:
     """All samples at once, for methods that keep every state."""
     pair = as_pair(data)
     if pair is None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchlift.convex.activations import Act, Activation, LeakyReLU, PReLU
+from torchlift.convex.operators.modules import pair
 from torchlift.convex.pullback import pullback
 from torchlift.errors import TorchliftError
 from torchlift.methods.lifted.solvers.conv import ConvolutionGeometry, image_rows
@@ -138,7 +139,7 @@ class Layer(abc.ABC):
         if self.pooled:
             windows = 1
             for pool in [m for m in self.before if isinstance(m, nn.MaxPool2d)]:
-                for kernel, stride in zip(_two(pool.kernel_size), _two(pool.stride), strict=True):
+                for kernel, stride in zip(pair(pool.kernel_size), pair(pool.stride), strict=True):
                     windows *= -(-kernel // stride)
             some = self.before(like[:1])
             return windows**0.5 * self._power(self._apply, lambda out: self._adjoint(out, some.shape), some)
@@ -222,7 +223,7 @@ class Conv(Layer):
         padding = module.padding
         if isinstance(padding, str):
             raise TorchliftError(f"layer {name!r}: padding={padding!r} is not supported; give it in numbers")
-        self.geometry = ConvolutionGeometry(_pair(kernel), _pair(stride), _pair(padding), _pair(dilation))
+        self.geometry = ConvolutionGeometry(pair(kernel), pair(stride), pair(padding), pair(dilation))
         self.kernel_shape = module.weight.shape
 
     @property
@@ -247,11 +248,3 @@ class Conv(Layer):
 
     def _adjoint(self, out: Tensor, shape: torch.Size) -> Tensor:
         return self.geometry.adjoint_input(shape, self._kernel(), out)
-
-
-def _pair(value: tuple[int, ...]) -> tuple[int, int]:
-    return value[0], value[1]
-
-
-def _two(value: int | tuple[int, ...]) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else _pair(value)

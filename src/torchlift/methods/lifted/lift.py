@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchlift.convex.activations import Activation
 from torchlift.core import Batch, Fit, Lift, Problem, Task, masks_of
 from torchlift.errors import OrderError, SelectionError, TorchliftError
-from torchlift.loss import Supervised, split
+from torchlift.loss import Supervised, inputs_and_target
 from torchlift.methods.lifted.network import loss_activation
 from torchlift.methods.lifted.problem import LiftedProblem, energies, mean_loss
 
@@ -82,7 +82,7 @@ class OutputLoss:
 
     def __call__(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean over samples."""
-        x, y = split(batch)
+        x, y = inputs_and_target(batch)
         return mean_loss(self.output, y, model(x))
 
 

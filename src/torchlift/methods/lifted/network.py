@@ -22,13 +22,13 @@ from torchlift.errors import TorchliftError
 from torchlift.methods.lifted import penalties
 from torchlift.methods.lifted.layers import Conv, Layer
 from torchlift.methods.lifted.penalties import Bregman, Penalty, Sparse
-from torchlift.methods.lifted.read import agree, read
+from torchlift.methods.lifted.read import check_reading, read
 from torchlift.methods.lifted.shard import Shard
 from torchlift.methods.lifted.solvers.output import as_targets
 from torchlift.methods.lifted.solvers.robust import golden_section, leaky_slope, leaky_slopes
 from torchlift.methods.lifted.solvers.states import Above
 
-States = Sequence[Tensor] | Mapping[int, Tensor]
+StatesByLayer = Sequence[Tensor] | Mapping[int, Tensor]
 """By the layer they belong to."""
 
 _LOSSES: dict[str, Activation] = {"cross_entropy": Softmax(), "mse": Linear(), "bce": Sigmoid()}
@@ -75,7 +75,7 @@ class Network:
         last = loss_activation(loss)
         if last.vector and isinstance(layers[-1], Conv):
             last = Channelwise(last)
-        inner = [penalties.get(penalty, layer.activation or Linear()) for layer in layers[:-1]]
+        inner = [penalties.penalty_of(penalty, layer.activation or Linear()) for layer in layers[:-1]]
         if state_l1:
             inner = [Sparse.of(p, state_l1 / m) for p, m in zip(inner, mus, strict=True)]
         return cls(layers, [*inner, Bregman(last)], [*mus, 1.0], model)
@@ -84,7 +84,7 @@ class Network:
         """Compare the forward pass with the model's own, once, before anything is trained."""
         model, self.unchecked = self.unchecked, None
         if model is not None:
-            agree(model, lambda some: self.output((self.states(some) or [some])[-1]), x)
+            check_reading(model, lambda some: self.output((self.states(some) or [some])[-1]), x)
 
     @property
     def hidden(self) -> int:
@@ -109,11 +109,11 @@ class Network:
             states.append(x)
         return states
 
-    def preactivation(self, index: int, x: Tensor, states: States) -> Tensor:
+    def preactivation(self, index: int, x: Tensor, states: StatesByLayer) -> Tensor:
         """v of layer ``index`` (0 is the first)."""
         return self.layers[index].forward(states[index - 1] if index else x)
 
-    def above(self, index: int, states: States, y: Tensor) -> Above:
+    def above(self, index: int, states: StatesByLayer, y: Tensor) -> Above:
         """What layer ``index`` sees of the next one."""
         layer, like = self.layers[index + 1], states[index]
         target = y if index + 1 == self.hidden else states[index + 1]

@@ -239,7 +239,7 @@ class Sparse(Penalty):
 _PENALTIES: dict[str, type[Penalty]] = {"bregman": Bregman, "classical": Classical, "quadratic": Quadratic}
 
 
-def get(name: str, activation: Activation) -> Penalty:
+def penalty_of(name: str, activation: Activation) -> Penalty:
     """The penalty called ``name`` for one activation."""
     if name not in _PENALTIES:
         raise ValueError(f"penalty: no penalty {name!r}; known: {', '.join(_PENALTIES)}")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.convex.activations import Activation, Channelwise, Softmax
 from torchlift.core import Batch, Problem, Task
-from torchlift.loss import split
+from torchlift.loss import inputs_and_target
 from torchlift.methods.lifted.shard import Alone, Sharded
 from torchlift.methods.lifted.solvers.output import as_targets
 from torchlift.tree import like
@@ -75,7 +75,7 @@ class LiftedProblem(Problem):
 
     def pair(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Inputs in the model's precision, and targets."""
-        x, y = split(batch)
+        x, y = inputs_and_target(batch)
         return like(x, next(self.task.parameters())), y
 
     @abc.abstractmethod

@@ -159,7 +159,7 @@ def _check_ties(layers: Sequence[Layer]) -> None:
             seen[start] = layer.name
 
 
-def agree(model: nn.Module, network: Callable[[Tensor], Tensor], x: Tensor) -> None:
+def check_reading(model: nn.Module, network: Callable[[Tensor], Tensor], x: Tensor) -> None:
     """Raise if what was read does not compute what the model computes on the first samples."""
     some = x[:_COMPARED]
     try:

@@ -77,7 +77,7 @@ class SplittingTask(BlockTask):
 
     def __init__(self, task: Task, loss: Activation, method: Splitting, shard: Shard | None = None) -> None:
         super().__init__(task, loss, "bregman", 1.0, shard)
-        check(self.network)
+        check_relu_network(self.network)
         self.method = method
         self.kept: list[Tensor] = []
         self.tie = 0.0
@@ -178,7 +178,7 @@ class SplittingTask(BlockTask):
         layer.theta = layer.theta + torch.cat([weight, bias[:, None]], 1)
 
 
-def check(network: Network) -> None:
+def check_relu_network(network: Network) -> None:
     """Only dense ReLU networks with the squared loss have these closed forms."""
     relu = all(
         isinstance(p.activation, Clip) and p.activation == Clip(0.0, float("inf"))

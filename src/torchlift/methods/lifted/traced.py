@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 
 from torchlift.convex.activations import Activation, Channelwise, recognize
-from torchlift.methods.lifted.read import agree, check_smooth, graph_of
+from torchlift.methods.lifted.read import check_reading, check_smooth, graph_of
 from torchlift.methods.lifted.unified import Unified
 
 
@@ -37,7 +37,7 @@ class Traced(Unified):
         """The output with these functions in place of the activations."""
         if not self.checked:
             self.checked = True
-            agree(self.model, lambda some: self.run(some, self.activations), x)
+            check_reading(self.model, lambda some: self.run(some, self.activations), x)
         return self.graph(x, dict(zip(self.places, activations, strict=True)))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -12,15 +12,15 @@ from torch.utils.data import DataLoader, Dataset
 from torchlift.convex.activations import Act, Activation
 from torchlift.core import Batch, Problem, Task
 from torchlift.errors import TorchliftError
-from torchlift.loss import split
+from torchlift.loss import inputs_and_target
 from torchlift.methods.lifted.bcd import BCD
-from torchlift.methods.lifted.data import Data, all_samples, as_pair, like_model, metric, pairs
+from torchlift.methods.lifted.data import LiftedData, all_samples, as_pair, like_model, metric, pairs
 from torchlift.methods.lifted.history import Trained, lifted_row
 from torchlift.methods.lifted.isgm import ISGM
 from torchlift.methods.lifted.lift import OutputLoss, output_activation
 from torchlift.methods.lifted.methods import Method, as_method, named_loss
 from torchlift.methods.lifted.problem import LiftedProblem
-from torchlift.methods.lifted.read import agree, check_precision
+from torchlift.methods.lifted.read import check_precision, check_reading
 from torchlift.methods.lifted.shard import Shard
 from torchlift.methods.lifted.splitting import Splitting
 from torchlift.train import DurableFit, Engine, Run, Settings, Source, rng, source
@@ -32,7 +32,7 @@ from torchlift.train.run.checks import few_samples
 
 def train(
     model: nn.Module,
-    data: Data,
+    data: LiftedData,
     *,
     method: str | Method = "isgm",
     penalty: str = "bregman",
@@ -64,7 +64,7 @@ def train(
     held_out = None if valid is None else source((like_model(model, valid[0]), valid[1]), 4096)
     task = Task(model, OutputLoss(named_loss(loss)))
     chosen = without_batch_size(chosen)
-    check_reading(chosen, task, few_samples(batches, device), shard)
+    check_trainable(chosen, task, few_samples(batches, device), shard)
     if shard is None:
         result = fit(
             task,
@@ -97,7 +97,7 @@ def train(
     return Trained(model, [lifted_row(row) for row in rows], seconds, names)
 
 
-def check_reading(method: Method, task: Task, batch: Batch, shard: Shard | None) -> None:
+def check_trainable(method: Method, task: Task, batch: Batch, shard: Shard | None) -> None:
     """Raise what is wrong with the model before anything is measured or trained."""
     if shard is not None and not isinstance(method, BCD | Splitting):
         raise TorchliftError(
@@ -106,7 +106,7 @@ def check_reading(method: Method, task: Task, batch: Batch, shard: Shard | None)
         )
     with rng.scope():
         lifted = method.lift(task)
-        agree(lifted.task.model, lifted.task.model, lifted.pair(batch)[0])
+        check_reading(lifted.task.model, lifted.task.model, lifted.pair(batch)[0])
 
 
 def train_shard(
@@ -154,7 +154,7 @@ def start_together(model: nn.Module, shard: Shard) -> None:
         tensor.copy_(shard.first(tensor))
 
 
-def batches_of(model: nn.Module, data: Data, method: Method) -> Source:
+def batches_of(model: nn.Module, data: LiftedData, method: Method) -> Source:
     """All samples at once for methods that keep every state, mini-batches for the others."""
     wanted = batch_size_of(method)
     chunk = method.chunk if isinstance(method, BCD) else None
@@ -207,4 +207,4 @@ def read_metric(problem: Problem, batch: Batch) -> float:
     """Accuracy for class indices, mean squared error otherwise."""
     task = problem.task if isinstance(problem, LiftedProblem) else problem
     assert isinstance(task, Task)
-    return metric(task.model, split(batch))
+    return metric(task.model, inputs_and_target(batch))

@@ -82,7 +82,7 @@ class Energy:
         mus = [float(mu)] * hidden if isinstance(mu, int | float) else [float(m) for m in mu]
         if len(mus) != hidden or min(mus, default=1.0) <= 0:
             raise TorchliftError(f"lifted: mu needs one positive number or {hidden} of them, got {mu!r}")
-        inner = [penalties.get(penalty, activation) for activation in net.activations]
+        inner = [penalties.penalty_of(penalty, activation) for activation in net.activations]
         return cls(net, [*inner, Bregman(loss)], [*mus, 1.0])
 
     def parts(self, x: Tensor, y: Tensor, z: Sequence[Tensor]) -> Tensor:

@@ -17,7 +17,7 @@ from torchlift.methods.neural_lifting import residual
 from torchlift.methods.neural_lifting.distil import Distil, Match, check_match
 from torchlift.methods.neural_lifting.tap import tap
 
-Kind = Literal["mlp", "conv", "block", "linear", "fading"]
+LifterKind = Literal["mlp", "conv", "block", "linear", "fading"]
 Factory = Callable[[int], nn.Module]
 KINDS = ("mlp", "conv", "block", "linear", "fading")
 MERGING = ("linear", "fading")
@@ -80,9 +80,9 @@ class Lifter(ModuleLift):
     """
 
     where: str
-    kind: Kind | Factory | nn.Module = "mlp"
+    kind: LifterKind | Factory | nn.Module = "mlp"
     width: int | None = None
-    init: residual.Init = "zeros"
+    init: residual.LifterInit = "zeros"
     sparsity: float = 0.0
     scale: float = 1.0
     match: Match = "mse"

@@ -6,14 +6,14 @@ from typing import Any, Literal
 
 from torch import nn
 
-from torchlift.analyze.smoothness import Kind as Complexity
+from torchlift.analyze.smoothness import SmoothnessMeasure as Complexity
 from torchlift.analyze.smoothness import complexity
 from torchlift.core import Fit, Lift, Problem, Task
 from torchlift.errors import TorchliftError
-from torchlift.loss import split
+from torchlift.loss import inputs_and_target
 from torchlift.methods.neural_lifting.distil import Match
-from torchlift.methods.neural_lifting.lifter import Factory, Kind, Lifter, deviation
-from torchlift.methods.neural_lifting.residual import Init
+from torchlift.methods.neural_lifting.lifter import Factory, Lifter, LifterKind, deviation
+from torchlift.methods.neural_lifting.residual import LifterInit
 from torchlift.methods.recipe import Recipe, lift_from_fields
 from torchlift.train.settings import OptimizerFactory, Schedule
 from torchlift.train.until import Rule
@@ -34,9 +34,9 @@ class NeuralLifting(Recipe):
     """
 
     where: str
-    kind: Kind | Factory | nn.Module = "mlp"
+    kind: LifterKind | Factory | nn.Module = "mlp"
     width: int | None = None
-    init: Init = "zeros"
+    init: LifterInit = "zeros"
     sparsity: float = 0.0
     scale: float = 1.0
     until: Rule | tuple[Rule, Rule, Rule] | None = None
@@ -117,7 +117,7 @@ class NeuralLifting(Recipe):
             return {}
 
         def numbers() -> dict[str, float]:
-            rough = complexity(problem, split(next(iter(fit.batches())))[0], measure)
+            rough = complexity(problem, inputs_and_target(next(iter(fit.batches())))[0], measure)
             return {"start loss": fit.evaluate(problem).loss, "start complexity": rough}
 
         return fit.remember(f"start of cycle {cycle + 1}", numbers)
@@ -132,7 +132,7 @@ class NeuralLifting(Recipe):
             named = {f"deviation {name}": value for name, value in deviation(problem, batch).items()}
             if self.complexity is None:
                 return named
-            rough = complexity(problem, split(batch)[0], self.complexity)
+            rough = complexity(problem, inputs_and_target(batch)[0], self.complexity)
             return named | {"complexity": rough} | dict(start or {})
 
         return numbers

@@ -10,7 +10,7 @@ from torchlift.core import Dial
 from torchlift.core.outputs import Layout, OutputShape
 from torchlift.errors import TorchliftError
 
-Init = Literal["zeros", "xavier", "kaiming"]
+LifterInit = Literal["zeros", "xavier", "kaiming"]
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 NEGATIVE = (
     "a block ends in a ReLU and is the identity only on non-negative input, which {} does not give; "
@@ -97,7 +97,7 @@ def build_residual(
     return Residual(up, down, shape, bend, last=kind == "block" and activation == "relu")
 
 
-def initialize_residual(module: Residual, init: Init, scale: float, sparsity: float) -> None:
+def initialize_residual(module: Residual, init: LifterInit, scale: float, sparsity: float) -> None:
     """Masked Xavier or Kaiming in both layers, or zero in the last one alone; all biases zero.
 
     Each weight survives with probability 1 − sparsity (section 5.1). With ``"zeros"`` the first layer is

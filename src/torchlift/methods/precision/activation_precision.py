@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Fit, ModuleLift, Node, Problem, needs_fit, nodes
 from torchlift.errors import TorchliftError
-from torchlift.loss import evaluating, split
+from torchlift.loss import evaluating, inputs_and_target
 from torchlift.methods.precision.called_activations import with_activation_modules
 from torchlift.methods.precision.grids import ADAM, bits, integer, logit
 
@@ -162,7 +162,7 @@ class ActivationPrecision(RangedActivations):
         if self.granularity == "unit":
             if fit is None:
                 raise needs_fit(self, "reads the shapes of activations from data:")
-            shape_units(lifted, split(next(iter(fit.batches())))[0], self.p_init)
+            shape_units(lifted, inputs_and_target(next(iter(fit.batches())))[0], self.p_init)
         return lifted
 
 

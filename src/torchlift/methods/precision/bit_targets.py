@@ -3,11 +3,12 @@
 import copy
 import math
 import warnings
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from torchlift.core import Dial, Problem
+from torchlift.core import Dial, Lift, Problem, Task
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Precision
@@ -36,7 +37,7 @@ class Steered(Dial):
     def __init__(self, nodes: list[Noisy], strength: float, goal: float) -> None:
         super().__init__(strength, strength, "linear")
         self.nodes, self.goal = [nodes], goal  # a list in a list: the nodes stay where they are
-        self.first, self.living = average(nodes), nonzero_fraction(nodes)
+        self.first, self.living = allocated_bits(nodes), nonzero_fraction(nodes)
         self.register_buffer("cell", torch.tensor(0))
 
     @property
@@ -50,7 +51,9 @@ class Steered(Dial):
         if cell != int(self.cell):
             self.cell.fill_(cell)
             course = self.goal + (self.first - self.goal) * (1 - min(1.0, t / 0.75))
-            self.value.mul_(min(1.5, max(0.5, math.exp((average(self.nodes[0]) - course) / self.living))))
+            self.value.mul_(
+                min(1.5, max(0.5, math.exp((allocated_bits(self.nodes[0]) - course) / self.living)))
+            )
 
 
 def noisy(problem: Problem) -> list[Noisy]:
@@ -58,7 +61,7 @@ def noisy(problem: Problem) -> list[Noisy]:
     return [node for node in problem.modules() if isinstance(node, Noisy)]
 
 
-def average(nodes: list[Noisy]) -> float:
+def allocated_bits(nodes: list[Noisy]) -> float:
     """Bits per weight as a projection would allocate them now."""
     total = sum(node.weight.numel() for node in nodes)
     return sum(float(node.precision().sum(dtype=torch.float64)) for node in nodes) / total
@@ -95,12 +98,12 @@ def fixed_bytes(problem: Problem, lift: Precision) -> int:
     with torch.no_grad():
         for node in noisy(blank):
             node.weight.zero_()
-    return size(blank, lift)
+    return packed_bytes(blank, lift)
 
 
-def size(problem: Problem, lift: Precision) -> int:
+def packed_bytes(problem: Problem, lift: Lift) -> int:
     """Bytes of the packed file if projected now."""
-    return file_size(delivered(lift.project(problem)).model)
+    return file_size(delivered(cast(Task, lift.project(problem))).model)
 
 
 def reachable_bits(problem: Problem, lift: Precision, target: Target) -> float:
@@ -134,7 +137,7 @@ def bits_of_bytes(problem: Problem, lift: Precision, target: Target) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         meet_bits(trial, lift, target)
-    return average(noisy(trial))
+    return allocated_bits(noisy(trial))
 
 
 def meet_bits(problem: Problem, lift: Precision, target: Target) -> None:
@@ -151,7 +154,9 @@ def meet_bits(problem: Problem, lift: Precision, target: Target) -> None:
     def achieved() -> float:
         whole = tuple(node.precision().cpu().numpy().tobytes() for node in nodes)
         if whole not in measured:
-            measured[whole] = average(nodes) if target.name == "bits" else float(size(problem, lift))
+            measured[whole] = (
+                allocated_bits(nodes) if target.name == "bits" else float(packed_bytes(problem, lift))
+            )
         return measured[whole]
 
     def measure_zeros(dead_zone: float) -> float:

@@ -143,7 +143,7 @@ class RateControl(Dial):
             goal,
             course,
         )  # a list in a list: nodes stay where they are
-        self.register_buffer("first", torch.tensor(average(nodes), dtype=torch.float64))
+        self.register_buffer("first", torch.tensor(code_bits_per_weight(nodes), dtype=torch.float64))
         self.register_buffer("instant", torch.tensor(0))
 
     @property
@@ -158,7 +158,7 @@ class RateControl(Dial):
             return
         self.instant.fill_(instant)
         wanted = self.goal * (float(self.first) / self.goal) ** (1 - min(1.0, t / self.course))
-        excess = max(average(self.nodes[0]), 0.25 * wanted) / wanted
+        excess = max(code_bits_per_weight(self.nodes[0]), 0.25 * wanted) / wanted
         self.value.mul_(min(1.25, max(0.8, math.sqrt(excess))))
         if excess < SHORT:
             for node in self.nodes[0]:
@@ -170,7 +170,7 @@ def priced(problem: Problem) -> list[PricedLevels]:
     return [node for node in problem.modules() if isinstance(node, PricedLevels)]
 
 
-def average(nodes: list[PricedLevels]) -> float:
+def code_bits_per_weight(nodes: list[PricedLevels]) -> float:
     """Bits of the code per weight, as a projection would leave them now."""
     return sum(node.code_bits() for node in nodes) / sum(node.weight.numel() for node in nodes)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Node, Problem, Reparametrized, Stored, WeightLift, matches, stored
-from torchlift.core.stored import on_grid
+from torchlift.core.stored import from_levels
 from torchlift.errors import TorchliftError
 from torchlift.methods.precision.grids import odd_levels, units_of
 from torchlift.methods.precision.moving_grid import OnMovingGrid
@@ -47,7 +47,7 @@ class OnGrid(Node):
 
     def project(self) -> Tensor:
         """The value on the grid."""
-        return on_grid(self.levels(), self.step, self.weight.dtype)
+        return from_levels(self.levels(), self.step, self.weight.dtype)
 
     def forward(self) -> Tensor:
         """The value on the grid, with the gradient of v."""
@@ -65,7 +65,7 @@ class OnGrid(Node):
 
     def top(self) -> Tensor:
         """The largest value of each entry's grid."""
-        return on_grid(self.last, self.step.abs(), self.weight.dtype)
+        return from_levels(self.last, self.step.abs(), self.weight.dtype)
 
     def bits(self) -> Tensor:
         """The bits of every entry."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.core import Node, Stored
-from torchlift.core.stored import on_grid
+from torchlift.core.stored import from_levels
 from torchlift.methods.precision.grids import odd_levels, units_of
 
 
@@ -63,7 +63,7 @@ class OnMovingGrid(Node):
 
     def project(self) -> Tensor:
         """The value on the grid."""
-        return on_grid(self.levels(), self.step(), self.weight.dtype)
+        return from_levels(self.levels(), self.step(), self.weight.dtype)
 
     def forward(self) -> Tensor:
         """The value on the grid, with the gradient of v."""

@@ -8,10 +8,9 @@ from functools import partial
 from typing import cast
 
 from torchlift.core import Fit, Lift, Problem, Task
-from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
-from torchlift.methods.inside import delivered
-from torchlift.methods.precision.code_length import CodeLength, RateControl, average, priced
+from torchlift.methods.precision.bit_targets import packed_bytes
+from torchlift.methods.precision.code_length import CodeLength, RateControl, code_bits_per_weight, priced
 from torchlift.methods.recipe import Recipe
 from torchlift.targets import Target, solve_for_target
 
@@ -119,15 +118,10 @@ class RateDistortion(Recipe):
 
 def account(lift: Lift, target: Target, problem: Problem) -> dict[str, float]:
     """For the history: bits per weight, the bytes if they are the target, and the target."""
-    numbers = {"bits": average(priced(problem))}
+    numbers = {"bits": code_bits_per_weight(priced(problem))}
     if target.name == "bytes":
-        numbers["bytes"] = float(size(problem, lift))
+        numbers["bytes"] = float(packed_bytes(problem, lift))
     return numbers | target.row()
-
-
-def size(problem: Problem, lift: Lift) -> int:
-    """Bytes of the packed file if projected now."""
-    return file_size(delivered(cast(Task, lift.project(problem))).model)
 
 
 def goal_bits(problem: Problem, lift: Lift, target: Target) -> float:
@@ -136,7 +130,7 @@ def goal_bits(problem: Problem, lift: Lift, target: Target) -> float:
         return target.value
     nodes = priced(problem)
     total = sum(node.weight.numel() for node in nodes)
-    beside = size(problem, lift) - average(nodes) * total / 8
+    beside = packed_bytes(problem, lift) - code_bits_per_weight(nodes) * total / 8
     goal = (target.value - beside) * 8 / total
     if goal < LEAST:
         least = math.ceil(beside + LEAST * total / 8)
@@ -154,7 +148,7 @@ def meet(problem: Problem, lift: Lift, target: Target) -> None:
     def measure(dead_zone: float) -> float:
         for node in nodes:
             node.dead_zone = dead_zone
-        return average(nodes) if target.name == "bits" else float(size(problem, lift))
+        return code_bits_per_weight(nodes) if target.name == "bits" else float(packed_bytes(problem, lift))
 
     if measure(0.0) <= target.value:
         return

@@ -10,7 +10,7 @@ from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
 from torchlift.methods.inside import delivered
 from torchlift.methods.precision.bit_targets import (
-    average,
+    allocated_bits,
     meet_bits,
     noisy,
     reachable_bits,
@@ -121,7 +121,7 @@ class Smol(Recipe):
         row = {} if self.target is None else self.target.row()
         nodes = noisy(problem)
         if nodes:
-            return {"bits": average(nodes), **row}
+            return {"bits": allocated_bits(nodes), **row}
         gridded = [module for module in problem.modules() if isinstance(module, OnGrid | OnMovingGrid)]
         total = sum(node.weight.numel() for node in gridded)
         numbers = {"bits": sum(float(node.bits().sum()) for node in gridded) / total}

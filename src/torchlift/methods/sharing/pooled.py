@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from torchlift.core import Fit, Task, matches
 from torchlift.errors import SelectionError, TorchliftError
-from torchlift.loss import split
+from torchlift.loss import inputs_and_target
 from torchlift.methods.recipe import Recipe, Started
 from torchlift.methods.sharing.pooling import MapReader, pool, readers, why_not_pooled
 from torchlift.tree import like
@@ -60,7 +60,7 @@ class Pooled(Recipe):
 
     def chosen(self, task: Task, fit: Fit) -> tuple[list[MapReader], str | None]:
         """The layers to change; else why there are none."""
-        x = split(next(iter(fit.batches())))[0]
+        x = inputs_and_target(next(iter(fit.batches())))[0]
         by_name = {reader.name: reader for reader in readers(task, first_rows(x, task))}
         picked = [reader for name, reader in by_name.items() if matches(name, self.where)]
         reasons = {reader.name: why_not_pooled(task, reader, self.size) for reader in picked}

@@ -22,7 +22,7 @@ def closed(problem: Problem, total: int | None = None) -> float:
     return (masked - kept) / (total or masked) if masked else 0.0
 
 
-def account(target: MaskTarget | None = None, total: int | None = None) -> Log:
+def sparsity_log(target: MaskTarget | None = None, total: int | None = None) -> Log:
     """The sparsity of a masked problem by its gates, that of the whole model of ``total``, and the target."""
 
     def numbers(problem: Problem) -> dict[str, float]:

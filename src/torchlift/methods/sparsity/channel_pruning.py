@@ -4,12 +4,12 @@ import dataclasses
 
 from torch import Tensor, nn
 
-from torchlift.channels.prune import prune
+from torchlift.channels.prune import prune_channels
 from torchlift.channels.scores import Criterion, Scope
 from torchlift.core import Batch, Fit, Problem, Task
 from torchlift.deploy.measuring import count_macs
 from torchlift.errors import TorchliftError
-from torchlift.loss import split
+from torchlift.loss import inputs_and_target
 from torchlift.methods.recipe import Recipe
 
 
@@ -61,7 +61,7 @@ class ChannelPruning(Recipe):
             del problem
             return {
                 "parameters": float(sum(p.numel() for p in small.model.parameters())),
-                "macs": float(count_macs(small.model, split(batch)[0])),
+                "macs": float(count_macs(small.model, inputs_and_target(batch)[0])),
             }
 
         fit(small, name="finetune", share=1 - self.share, log=log)
@@ -73,9 +73,9 @@ class ChannelPruning(Recipe):
         def loss(model: nn.Module) -> Tensor:
             return Task(model, task.loss).objective(batch)
 
-        small = prune(
+        small = prune_channels(
             task.model,
-            split(batch)[0],
+            inputs_and_target(batch)[0],
             self.ratio if self.parameters is None and self.macs is None else None,
             criterion=self.criterion,
             scope=self.scope,

@@ -12,8 +12,8 @@ from torchlift.channels.groups import Plan
 from torchlift.core import Fit, Problem, Task, matches, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import SoftMask
-from torchlift.loss import split
-from torchlift.methods.sparsity.accounts import account, closed, itself, quiet_projection, with_target
+from torchlift.loss import inputs_and_target
+from torchlift.methods.sparsity.accounts import closed, itself, quiet_projection, sparsity_log, with_target
 from torchlift.methods.sparsity.channel_targets import ShrunkTarget, groups_of, shrunk_target
 from torchlift.methods.sparsity.mask_options import Masking
 from torchlift.methods.sparsity.pruned_weights import logger
@@ -93,7 +93,11 @@ class ContinuousSparsification(Masking):
         lifted, plain = mask.lift(task), quiet_projection(mask.project)
         groups = {"*.logit": self.logit_options(fit)}
         total = sum(p.numel() for p in task.parameters())
-        log = account(goal, total) if self.finetune else with_target(account(goal, total), plain, goal)
+        log = (
+            sparsity_log(goal, total)
+            if self.finetune
+            else with_target(sparsity_log(goal, total), plain, goal)
+        )
         fit(lifted, name="lifted", share=1 - self.finetune, groups=groups, preview=plain, log=log)
         if goal is not None and (isinstance(goal, ShrunkTarget) or goal.name == "bytes"):
             meet_sparsity(lifted, mask, goal)
@@ -127,7 +131,11 @@ class ContinuousSparsification(Masking):
         options = self.schedule(fit, 1 - self.finetune)
         if self.rescale is None and self.target is not None:
             options["rescale"] = True
-        example = split(next(iter(fit.batches())))[0] if self.granularity == "channel" or self.macs else None
+        example = (
+            inputs_and_target(next(iter(fit.batches())))[0]
+            if self.granularity == "channel" or self.macs
+            else None
+        )
         plan = self.plan(task, example) if self.granularity == "channel" else None
         if plan is not None:
             options |= self.coupled(plan)

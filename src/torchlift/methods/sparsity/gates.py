@@ -10,12 +10,12 @@ from torch import Tensor
 
 from torchlift.errors import TorchliftError
 
-Shape = Literal["sigmoid", "erf", "algebraic", "arctan"]
+GateShape = Literal["sigmoid", "erf", "algebraic", "arctan"]
 
 SHAPES = ("sigmoid", "erf", "algebraic", "arctan")
 
 
-def soft(gate: Shape, beta: Tensor, s: Tensor) -> Tensor:
+def soft(gate: GateShape, beta: Tensor, s: Tensor) -> Tensor:
     """b(β, s) in (0, 1), with b(β, 0) = ½.
 
     sigmoid:    1 / (1 + e^(−βs))                          Savarese, thesis, eq. 4.15

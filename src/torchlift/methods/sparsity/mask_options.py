@@ -7,8 +7,8 @@ from typing import Any
 from torchlift.core import Fit, Lift, Task
 from torchlift.lifts import SoftMask
 from torchlift.methods.recipe import Recipe, lift_from_fields
-from torchlift.methods.sparsity.gates import Shape
-from torchlift.methods.sparsity.soft_mask import Granularity, Variant
+from torchlift.methods.sparsity.gates import GateShape
+from torchlift.methods.sparsity.soft_mask import MaskGranularity, Variant
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,11 +16,11 @@ class Masking(Recipe):
     """What :class:`~torchlift.lifts.SoftMask` takes, for recipes that lift with one."""
 
     where: str = "*weight"
-    granularity: Granularity = "weight"
+    granularity: MaskGranularity = "weight"
     s_init: float = 0.0
     beta_final: float = 200.0
     strength: float = 1e-8
-    gate: Shape = "sigmoid"
+    gate: GateShape = "sigmoid"
     variant: Variant = "thesis"
     size: int = 1
     skip: str | None = None

@@ -3,19 +3,18 @@
 import copy
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from torchlift.channels.scores import Scope
 from torchlift.core import Problem, Task, liftable, masks_of, matches, select, store
 from torchlift.core.smallest import smallest_entries
 from torchlift.core.weights import check_reach
 from torchlift.errors import TorchliftError
 from torchlift.methods.sparsity import gates
 from torchlift.targets import Target
-
-Scope = Literal["global", "local"]
 
 
 def prunable_weights(task: Task, where: str, skip: str | None = None) -> dict[str, nn.Parameter]:

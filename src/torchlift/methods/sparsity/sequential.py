@@ -10,7 +10,7 @@ import torch
 from torchlift.core import Fit, Problem, Task
 from torchlift.lifts import SoftMask
 from torchlift.methods.baselines.magnitude import remembered
-from torchlift.methods.sparsity.accounts import account
+from torchlift.methods.sparsity.accounts import sparsity_log
 from torchlift.methods.sparsity.mask_options import Masking
 from torchlift.methods.sparsity.pruned_weights import dropped, logger, prunable_weights, rewound, sparsity
 from torchlift.methods.sparsity.switches import switches as all_switches
@@ -37,7 +37,7 @@ class SequentialSparsification(Masking):
         for number in range(1, self.rounds + 1):
             lifted = mask.lift(task)
             remember = (self.rewind,) if number == 1 and self.rewind else ()
-            fitted = fit(lifted, name=f"round {number}", share=share, remember=remember, log=account())
+            fitted = fit(lifted, name=f"round {number}", share=share, remember=remember, log=sparsity_log())
             if remember:
                 early = early_weights(mask, lifted, remembered(fitted.remembered, self.rewind))
             scores = {name: switch.logit.detach().clone() for name, switch in all_switches(lifted).items()}

@@ -23,7 +23,7 @@ from torchlift.methods.sparsity.switches import (
 
 MaskGroups = Mapping[str, Mapping[str, int | tuple[int, tuple[int, ...]]]]
 
-Granularity = Literal["weight", "channel", "head", "block"] | MaskGroups
+MaskGranularity = Literal["weight", "channel", "head", "block"] | MaskGroups
 
 Variant = Literal["thesis", "published"]
 
@@ -61,11 +61,11 @@ class SoftMask(WeightLift):
     """
 
     where: str = "*weight"
-    granularity: Granularity = "weight"
+    granularity: MaskGranularity = "weight"
     s_init: float = 0.0
     beta_final: float = 200.0
     strength: float = 1e-8
-    gate: gates.Shape = "sigmoid"
+    gate: gates.GateShape = "sigmoid"
     variant: Variant = "thesis"
     size: int = 1
     levels: int | None = None

@@ -68,12 +68,12 @@ class Ranked(Dial):
 class Switches(nn.Module):
     """Logits s and their gates; one set may govern several weights. With a target, s counts from τ."""
 
-    gate: gates.Shape
+    gate: gates.GateShape
     rank: "Ranked | None"
     unliftable: ClassVar[tuple[str, ...]] = ("logit",)
 
     def __init__(
-        self, logit: Tensor, beta: Dial, gate: gates.Shape, *, inclusive: bool, scale: float
+        self, logit: Tensor, beta: Dial, gate: gates.GateShape, *, inclusive: bool, scale: float
     ) -> None:
         super().__init__()
         self.logit = nn.Parameter(logit)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchlift.core import Fit, Problem, Task
 from torchlift.errors import TorchliftError
 from torchlift.methods.baselines.magnitude import remembered
-from torchlift.methods.sparsity.accounts import account
+from torchlift.methods.sparsity.accounts import sparsity_log
 from torchlift.methods.sparsity.mask_options import Masking
 from torchlift.methods.sparsity.pruned_weights import logger
 from torchlift.methods.sparsity.soft_mask import Variant
@@ -59,7 +59,7 @@ class TicketSearch(Masking):
         """The rounds, then the ticket."""
         share, fitted = 1 / (self.rounds + 1), None
         mask = self.soft_mask(**self.schedule(fit, share))
-        lifted, log = mask.lift(task), account(total=sum(p.numel() for p in task.parameters()))
+        lifted, log = mask.lift(task), sparsity_log(total=sum(p.numel() for p in task.parameters()))
         early: Mapping[str, Any] = copy.deepcopy(lifted.state_dict())
         for number in range(1, self.rounds + 1):
             if number > 1:

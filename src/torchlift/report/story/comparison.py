@@ -4,17 +4,17 @@ import math
 
 from torchlift.report.figures import Chart, DotRow, Dots, Points, Scatter
 from torchlift.report.numbers import show
-from torchlift.report.page import Block, Page, Paragraphs, Spread
+from torchlift.report.page import Page, PageBlock, Paragraphs, Spread
 from torchlift.report.palette import CONTROL
-from torchlift.report.story.rows import COST, Data, finite_or_nan, mean_curve, sentence, wants_log
+from torchlift.report.story.rows import COST, PageData, finite_or_nan, mean_curve, sentence, wants_log
 from torchlift.report.story.run import sections, settings
 from torchlift.report.story.scores import mean_of, result_table, spread_of, verdict
 from torchlift.report.story.stages import stage_table
 
 
-def comparison_page(results: Data) -> Page:
+def comparison_page(results: PageData) -> Page:
     """Recipes side by side, seed by seed, against the plain control."""
-    recipes: dict[str, Data] = dict(results.get("recipes") or {})
+    recipes: dict[str, PageData] = dict(results.get("recipes") or {})
     seeds = [str(seed) for seed in results.get("seeds") or []]
     styles = _styles(recipes, results.get("plain"))
     spent = _amount(results.get("budget"), str(results.get("unit") or "plain epochs"))
@@ -56,7 +56,7 @@ def comparison_page(results: Data) -> Page:
     )
 
 
-def seed_dots(results: Data, recipes: dict[str, Data], styles: dict[str, int]) -> list[Block]:
+def seed_dots(results: PageData, recipes: dict[str, PageData], styles: dict[str, int]) -> list[PageBlock]:
     """Every seed of every recipe as a dot, the control's mean as a line."""
     means = {
         name: spread
@@ -76,7 +76,7 @@ def seed_dots(results: Data, recipes: dict[str, Data], styles: dict[str, int]) -
     return [dots] if rows else []
 
 
-def trade_off(results: Data, recipes: dict[str, Data], styles: dict[str, int]) -> list[Block]:
+def trade_off(results: PageData, recipes: dict[str, PageData], styles: dict[str, int]) -> list[PageBlock]:
     """The metric against the packed size, or against cost where sizes are unknown or all the same."""
     sizes = {name: finite_or_nan(one.get("bytes")) for name, one in recipes.items()}
     by_size = len({size for size in sizes.values() if size > 0}) > 1
@@ -96,11 +96,11 @@ def trade_off(results: Data, recipes: dict[str, Data], styles: dict[str, int]) -
     )
 
 
-def mean_charts(results: Data, recipes: dict[str, Data], styles: dict[str, int]) -> list[Block]:
+def mean_charts(results: PageData, recipes: dict[str, PageData], styles: dict[str, int]) -> list[PageBlock]:
     """Mean curves with bands over cumulative cost: the metric, then the validation loss."""
     metric = str(results.get("metric", "metric"))
     kinds = (("metric", f"valid {metric}"), ("valid_loss", "valid loss"))
-    charts: list[Block] = []
+    charts: list[PageBlock] = []
     for key, label in kinds:
         curves = (
             mean_curve(one.get("history") or [], key, name, styles[name], bounds(key, metric))
@@ -127,7 +127,7 @@ def bounds(key: str, metric: str) -> tuple[float, float]:
     return (0.0, 1.0) if key == "metric" and metric == "accuracy" else (-math.inf, math.inf)
 
 
-def _styles(recipes: dict[str, Data], plain: object) -> dict[str, int]:
+def _styles(recipes: dict[str, PageData], plain: object) -> dict[str, int]:
     """A style per recipe, the same in every figure; the control is gray."""
     others = [name for name in recipes if name != plain]
     free = [number for number in range(len(others) + 1 + CONTROL) if number != CONTROL]

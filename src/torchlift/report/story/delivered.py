@@ -4,17 +4,17 @@ from typing import Any
 
 from torchlift.report.figures import Bars
 from torchlift.report.numbers import wilson
-from torchlift.report.page import Block, Cell, Column, Spread, Table
-from torchlift.report.story.rows import Data, finite_or_nan
+from torchlift.report.page import CellValue, Column, PageBlock, Spread, Table
+from torchlift.report.story.rows import PageData, finite_or_nan
 
 
-def score_table(summary: Data, metric: str) -> list[Block]:
+def score_table(summary: PageData, metric: str) -> list[PageBlock]:
     """The metric of the given model, of the one before its layers were cut, and of the delivered one."""
     results, initial = dict(summary.get("results") or {}), dict(summary.get("given") or {})
     if not initial:
         return []
     counts, uncut = dict(summary.get("counts") or {}), summary.get("uncut")
-    rows: list[tuple[Cell, ...]] = [
+    rows: list[tuple[CellValue, ...]] = [
         (
             split,
             initial.get(split),
@@ -31,7 +31,7 @@ def score_table(summary: Data, metric: str) -> list[Block]:
     return [Table([columns[k] for k in kept], [[row[k] for k in kept] for row in rows], caption)]
 
 
-def scored(value: Any, metric: str, samples: int | None) -> Cell:
+def scored(value: Any, metric: str, samples: int | None) -> CellValue:
     """A share of samples with its interval; any other metric as it is."""
     share = finite_or_nan(value)
     if metric != "accuracy" or not samples or not 0 <= share <= 1:
@@ -40,7 +40,7 @@ def scored(value: Any, metric: str, samples: int | None) -> Cell:
     return Spread(share, low=low, high=high)
 
 
-def width_bars(summary: Data) -> list[Block]:
+def width_bars(summary: PageData) -> list[PageBlock]:
     """The outputs of every layer, given and delivered, where some were cut."""
     widths = [(str(name), int(old), int(new)) for name, old, new in summary.get("widths") or []]
     if all(old == new for _, old, new in widths):

@@ -3,7 +3,7 @@
 import math
 
 from torchlift.report.figures import Chart, Heatmap, Line
-from torchlift.report.page import Block
+from torchlift.report.page import PageBlock
 from torchlift.report.story.rows import COST, Rows, curve, finite_or_nan, phases, spaced, wants_log
 
 COLUMNS = 16
@@ -16,7 +16,7 @@ MAPS = {
 }
 
 
-def depth_blocks(history: Rows) -> list[Block]:
+def depth_blocks(history: Rows) -> list[PageBlock]:
     """The maps of what was logged, the losses beside the linearity; nothing for runs that logged neither."""
     maps = [heat for kind in MAPS if (heat := heat_map(history, kind)) is not None]
     return [*side_by_side(history), *maps] if maps else []
@@ -36,7 +36,7 @@ def heat_map(history: Rows, kind: str) -> Heatmap | None:
     return Heatmap(names, columns, values, "layer", COST, title, caption)
 
 
-def side_by_side(history: Rows) -> list[Block]:
+def side_by_side(history: Rows) -> list[PageBlock]:
     """Plateaus and linearity over the same axis: the loss in one chart, that of layers in the next."""
     keys = dict.fromkeys(key for row in history for key in row if key.startswith("linearity "))
     lines = [curve(history, key, key.removeprefix("linearity ")) for key in keys]

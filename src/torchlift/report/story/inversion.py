@@ -6,7 +6,7 @@ from typing import Any
 from torchlift.report.figures import Chart, Image, Images, Line
 from torchlift.report.page import Card, Cards, KeyValues, Note, Page, Section
 
-Row = Sequence[float | None]
+PlottedValues = Sequence[float | None]
 
 
 def inversion_page(
@@ -14,7 +14,7 @@ def inversion_page(
     facts: Mapping[str, Any],
     settings: Mapping[str, Any],
     pictures: Sequence[tuple[str, bytes]],
-    histories: Mapping[str, Sequence[Row]],
+    histories: Mapping[str, Sequence[PlottedValues]],
 ) -> Page:
     """``pictures`` are captions with PNG bytes; ``histories`` rows (iteration, objective, gap) by method."""
     sections = [Section("Result", [Cards([Card(name, value) for name, value in facts.items()])])]
@@ -32,7 +32,7 @@ def inversion_page(
     return Page(title, "A network run backward", sections)
 
 
-def _objectives(histories: Mapping[str, Sequence[Row]]) -> Chart:
+def _objectives(histories: Mapping[str, Sequence[PlottedValues]]) -> Chart:
     lines = [
         Line(name, [float(row[0] or 0) for row in rows], [float(row[1] or 0) for row in rows])
         for name, rows in histories.items()
@@ -42,7 +42,7 @@ def _objectives(histories: Mapping[str, Sequence[Row]]) -> Chart:
     return Chart(lines, "Objective", "iteration", "objective", log_y=True, caption=caption)
 
 
-def _gaps(histories: Mapping[str, Sequence[Row]]) -> Chart:
+def _gaps(histories: Mapping[str, Sequence[PlottedValues]]) -> Chart:
     lines: list[Line] = []
     for name, rows in histories.items():
         seen = [(row[0], row[2]) for row in rows if row[2] is not None and 0 < row[2] < float("inf")]

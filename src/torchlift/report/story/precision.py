@@ -4,21 +4,21 @@ import math
 from collections.abc import Mapping
 
 from torchlift.report.figures import Bars, Points, Scatter
-from torchlift.report.page import Block
-from torchlift.report.story.rows import Data, Rows, finite_or_nan, rows_by_fit, sentence
+from torchlift.report.page import PageBlock
+from torchlift.report.story.rows import PageData, Rows, finite_or_nan, rows_by_fit, sentence
 
 
-def precision_blocks(history: Rows, summary: Data, metric: str) -> list[Block]:
+def precision_blocks(history: Rows, summary: PageData, metric: str) -> list[PageBlock]:
     """All there is to tell of precisions; nothing for a run that quantized nothing."""
     return [*layer_bits(summary), *histogram(summary), *bits_trade_off(history, metric)]
 
 
-def weights_by_bits(layer: Data) -> dict[int, int]:
+def weights_by_bits(layer: PageData) -> dict[int, int]:
     """How many weights of a layer have how many bits."""
     return {int(p): int(n) for p, n in (layer.get("bits") or {}).items()}
 
 
-def layer_bits(summary: Data) -> list[Block]:
+def layer_bits(summary: PageData) -> list[PageBlock]:
     """The average bits of every layer that lies on a grid; zeros count as no bits."""
     layers = [(str(one["name"]), weights_by_bits(one)) for one in summary.get("layers") or []]
     stored = [(name, bits) for name, bits in layers if bits]
@@ -29,7 +29,7 @@ def layer_bits(summary: Data) -> list[Block]:
     return [Bars([name for name, _ in stored], {"bits": means}, title="Bits per layer", caption=caption)]
 
 
-def histogram(summary: Data) -> list[Block]:
+def histogram(summary: PageData) -> list[PageBlock]:
     """The share of weights at each precision, over all layers on a grid."""
     total: dict[int, int] = {}
     for layer in summary.get("layers") or []:
@@ -44,7 +44,7 @@ def histogram(summary: Data) -> list[Block]:
     return [Bars(names, {"weights": shares}, title="Weights by precision", caption="In percent.")]
 
 
-def bits_trade_off(history: Rows, metric: str) -> list[Block]:
+def bits_trade_off(history: Rows, metric: str) -> list[PageBlock]:
     """The metric against bits per weight, a point per epoch; of noisy weights that of the quantized ones."""
     points: list[Points] = []
     for rows in rows_by_fit(history):

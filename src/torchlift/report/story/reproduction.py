@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from torchlift.report.figures import Chart, Heatmap, Image, Images, Line
-from torchlift.report.page import Block, Card, Cards, Cell, Column, Note, Page, Spread, Table
+from torchlift.report.page import Card, Cards, CellValue, Column, Note, Page, PageBlock, Spread, Table
 from torchlift.report.story.precision import size_scatter
-from torchlift.report.story.rows import Data, finite_or_nan, sentence, wants_log
+from torchlift.report.story.rows import PageData, finite_or_nan, sentence, wants_log
 from torchlift.report.story.run import notes, sections, settings
 
 
-def reproduction_page(entry: Data) -> Page:
+def reproduction_page(entry: PageData) -> Page:
     """One reproduced result: finding, facts, table, curves, notes."""
     return Page(
         str(entry.get("title") or "Reproduction"),
@@ -28,12 +28,12 @@ def reproduction_page(entry: Data) -> Page:
     )
 
 
-def finding(entry: Data) -> list[Block]:
+def finding(entry: PageData) -> list[PageBlock]:
     """What came out, in words."""
     return [Note(str(entry["finding"]), "finding", "Findings")] if entry.get("finding") else []
 
 
-def facts(entry: Data) -> list[Block]:
+def facts(entry: PageData) -> list[PageBlock]:
     """Scale, seeds and machine: what one needs to judge the figures."""
     seeds = entry.get("seeds")
     listed = ", ".join(map(str, seeds)) if isinstance(seeds, list | tuple) else seeds
@@ -47,7 +47,7 @@ def machine(value: object) -> object:
     return ", ".join(f"{key} {fact}" for key, fact in value.items()) if isinstance(value, Mapping) else value
 
 
-def measured_table(entry: Data) -> list[Block]:
+def measured_table(entry: PageData) -> list[PageBlock]:
     """``columns`` are names; ``rows`` are lists, or mappings by those names."""
     names, rows = [str(name) for name in entry.get("columns") or []], entry.get("rows") or []
     if not names or not rows:
@@ -61,7 +61,7 @@ def measured_table(entry: Data) -> list[Block]:
     return [Table(heads, cells)]
 
 
-def cell(value: object) -> Cell:
+def cell(value: object) -> CellValue:
     """A number, a text, or a mapping with ``mean`` and ``sd`` or ``low`` and ``high``."""
     if isinstance(value, Mapping) and "mean" in value:
         sd, low, high = (
@@ -73,7 +73,7 @@ def cell(value: object) -> Cell:
     return str(value)
 
 
-def size_figure(entry: Data) -> list[Block]:
+def size_figure(entry: PageData) -> list[PageBlock]:
     """``sizes``: for each method its points (bytes of the file, metric, spread)."""
     arms = {
         str(name): [(finite_or_nan(b), finite_or_nan(m), finite_or_nan(e)) for b, m, e in rows]
@@ -82,34 +82,34 @@ def size_figure(entry: Data) -> list[Block]:
     return [size_scatter(arms, str(entry.get("y_label") or "metric"))] if arms else []
 
 
-def heat_maps(entry: Data) -> list[Block]:
+def heat_maps(entry: PageData) -> list[PageBlock]:
     """``matrices``: a ``name`` and square ``values`` between 0 and 1 each, as heat maps."""
-    drawn: list[Block] = []
+    drawn: list[PageBlock] = []
     for one in entry.get("matrices") or []:
         names = [str(number + 1) for number in range(len(one["values"]))]
         drawn.append(Heatmap(names, names, one["values"], "layer", "layer", str(one["name"])))
     return drawn
 
 
-def picture_row(entry: Data) -> list[Block]:
+def picture_row(entry: PageData) -> list[PageBlock]:
     """``images``: a ``name`` and the ``png`` in base64 each, side by side."""
     shown = [Image(base64.b64decode(one["png"]), str(one["name"])) for one in entry.get("images") or []]
     return [Images(shown)] if shown else []
 
 
-def curve_charts(entry: Data) -> list[Block]:
+def curve_charts(entry: PageData) -> list[PageBlock]:
     """One chart per ``panel`` of the curves (all in one when none is named), in their order."""
-    curves: Sequence[Data] = entry.get("curves") or []
+    curves: Sequence[PageData] = entry.get("curves") or []
     panels = groupby(curves, key=lambda one: str(one.get("panel") or ""))
     return [_panel(entry, panel, [_line(one) for one in lines]) for panel, lines in panels]
 
 
-def _panel(entry: Data, panel: str, lines: list[Line]) -> Chart:
+def _panel(entry: PageData, panel: str, lines: list[Line]) -> Chart:
     x_label, y_label = str(entry.get("x_label") or ""), panel or str(entry.get("y_label") or "")
     return Chart(lines, sentence(panel), x_label, y_label, log_y=wants_log(lines), wide=not panel)
 
 
-def _line(one: Data) -> Line:
+def _line(one: PageData) -> Line:
     x, y = (
         [finite_or_nan(value) for value in one.get("x") or []],
         [finite_or_nan(value) for value in one.get("y") or []],

@@ -10,8 +10,8 @@ import numpy as np
 
 from torchlift.report.figures import Line, Phase
 
-Data = Mapping[str, Any]
-Rows = Sequence[Data]
+PageData = Mapping[str, Any]
+Rows = Sequence[PageData]
 COST = "cost (plain epochs)"
 CHARTED = frozenset(
     {"fit", "phase", "epoch", "step", "train_loss", "valid_loss", "metric", "cost", "seconds", "lr"}
@@ -30,7 +30,7 @@ def column_of(rows: Rows, key: str) -> list[float]:
     return [finite_or_nan(row.get(key)) for row in rows]
 
 
-def rows_by_fit(history: Rows) -> list[list[Data]]:
+def rows_by_fit(history: Rows) -> list[list[PageData]]:
     """The rows of each fit, in order."""
     return [list(rows) for _, rows in groupby(history, key=lambda row: (row.get("fit"), row.get("phase")))]
 
@@ -63,13 +63,13 @@ def curve(history: Rows, key: str, name: str, style: int | None = None) -> Line 
 
 def extras(history: Rows) -> list[str]:
     """The further numeric keys a recipe logged, those that change, in order of appearance."""
-    keys = dict.fromkeys(key for row in history for key in row if key not in CHARTED and not mapped(key))
+    keys = dict.fromkeys(key for row in history for key in row if key not in CHARTED and not is_map_row(key))
     return [
         key for key in keys if len({value for value in column_of(history, key) if math.isfinite(value)}) > 1
     ]
 
 
-def mapped(key: str) -> bool:
+def is_map_row(key: str) -> bool:
     """Whether a key is one of a map's rows: a number of one layer among many."""
     return key.startswith(("linearity ", "cka "))
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from torchlift.report.figures import Chart, Line
 from torchlift.report.numbers import Format
 from torchlift.report.page import (
-    Block,
     Card,
     Cards,
-    Cell,
+    CellValue,
     Column,
     Details,
     KeyValues,
     Page,
+    PageBlock,
     Paragraphs,
     Section,
     Table,
@@ -24,7 +24,7 @@ from torchlift.report.story.lifting import CAPTION, CYCLES, cycle_rows
 from torchlift.report.story.precision import precision_blocks
 from torchlift.report.story.rows import (
     COST,
-    Data,
+    PageData,
     Rows,
     column_of,
     curve,
@@ -68,7 +68,7 @@ LIFTS = {
 }
 
 
-def run_page(history: Rows, summary: Data) -> Page:
+def run_page(history: Rows, summary: PageData) -> Page:
     """One run from its history rows and its summary; an unfinished run gives a page too."""
     parts = [
         ("recipe", summary.get("method", summary.get("recipe"))),
@@ -99,12 +99,12 @@ def run_page(history: Rows, summary: Data) -> Page:
     )
 
 
-def sections(*parts: tuple[str, Iterable[Block]]) -> list[Section]:
+def sections(*parts: tuple[str, Iterable[PageBlock]]) -> list[Section]:
     """The sections that have something to show."""
     return [Section(title, blocks) for title, section in parts if (blocks := list(section))]
 
 
-def result_cards(summary: Data, metric: str) -> list[Block]:
+def result_cards(summary: PageData, metric: str) -> list[PageBlock]:
     """Results first, then what they cost."""
     results, cost = summary.get("results") or {}, summary.get("cost") or {}
     cards = [Card(f"{split} {metric}", value) for split, value in results.items() if value is not None]
@@ -118,7 +118,7 @@ def result_cards(summary: Data, metric: str) -> list[Block]:
     return [Cards(cards)] if cards else []
 
 
-def model_cards(summary: Data) -> list[Block]:
+def model_cards(summary: PageData) -> list[PageBlock]:
     """The model card: the model after the run, each figure with its change from before."""
     before, after = (per_parameter(summary.get(key) or {}) for key in ("before", "after"))
     figures = after or before
@@ -130,13 +130,13 @@ def model_cards(summary: Data) -> list[Block]:
     return [Cards(cards)] if cards else []
 
 
-def per_parameter(figures: Data) -> Data:
+def per_parameter(figures: PageData) -> PageData:
     """The figures of a model with the bits of one parameter, on average, beside those of all."""
     bits, params = figures.get("bits"), figures.get("params")
     return {**figures, "bits_each": bits / params} if bits is not None and params else {**figures}
 
 
-def run_charts(history: Rows, metric: str) -> list[Block]:
+def run_charts(history: Rows, metric: str) -> list[PageBlock]:
     """Losses, the metric, the learning rate and whatever else was logged, over cumulative cost."""
     losses = _present(curve(history, "train_loss", "train"), curve(history, "valid_loss", "validation"))
     charts = [_chart(history, "Loss", "loss", losses, wide=True)]
@@ -162,32 +162,34 @@ def _present(*lines: Line | None) -> list[Line]:
     return [line for line in lines if line is not None]
 
 
-def phase_table(history: Rows, metric: str) -> list[Block]:
+def phase_table(history: Rows, metric: str) -> list[PageBlock]:
     """Where each fit ended: the last value of every key it logged."""
     last = [{key: _last(rows, key) for key in PHASES} for rows in rows_by_fit(history)]
     return keyed_table(last, PHASES | {"metric": Column(metric)}, "The last value of each fit.")
 
 
-def _last(rows: Rows, key: str) -> Cell:
+def _last(rows: Rows, key: str) -> CellValue:
     if key == "phase":
         return str(rows[0].get(key, ""))
     finite = [value for value in column_of(rows, key) if math.isfinite(value)]
     return finite[-1] if finite else None
 
 
-def lift_table(summary: Data) -> list[Block]:
+def lift_table(summary: PageData) -> list[PageBlock]:
     """What was lifted, where, by how many parameters, and how it came back."""
     rows = [{key: _plain(lift.get(key)) for key in LIFTS} for lift in summary.get("lifts") or []]
     return keyed_table(rows, LIFTS)
 
 
-def _plain(value: object) -> Cell:
+def _plain(value: object) -> CellValue:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return value if isinstance(value, int | float) or value is None else str(value)
 
 
-def keyed_table(rows: list[dict[str, Cell]], columns: dict[str, Column], caption: str = "") -> list[Block]:
+def keyed_table(
+    rows: list[dict[str, CellValue]], columns: dict[str, Column], caption: str = ""
+) -> list[PageBlock]:
     """A table of dictionaries without the columns nobody filled."""
     filled = [key for key in columns if any(row[key] not in (None, "") for row in rows)]
     if not filled:
@@ -195,13 +197,13 @@ def keyed_table(rows: list[dict[str, Cell]], columns: dict[str, Column], caption
     return [Table([columns[key] for key in filled], [[row[key] for key in filled] for row in rows], caption)]
 
 
-def notes(summary: Data) -> list[Block]:
+def notes(summary: PageData) -> list[PageBlock]:
     """Notes as paragraphs."""
     texts = [str(note) for note in summary.get("notes") or []]
     return [Paragraphs("\n\n".join(texts))] if texts else []
 
 
-def settings(summary: Data, title: str = "All settings", key: str = "settings") -> list[Block]:
+def settings(summary: PageData, title: str = "All settings", key: str = "settings") -> list[PageBlock]:
     """Settings behind a click."""
     values = summary.get(key) or {}
     return [Details(title, [KeyValues(values)])] if values else []

@@ -6,15 +6,15 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from torchlift.report.numbers import interval
-from torchlift.report.page import Block, Cell, Column, Note, Spread, Table
-from torchlift.report.story.rows import Data, finite_or_nan
+from torchlift.report.page import CellValue, Column, Note, PageBlock, Spread, Table
+from torchlift.report.story.rows import PageData, finite_or_nan
 
 Best = Literal["high", "low", ""]
 
 
-def verdict(results: Data, spent: str) -> list[Block]:
+def verdict(results: PageData, spent: str) -> list[PageBlock]:
     """One line per recipe: better, worse, or no clear difference, read off the paired interval."""
-    paired: dict[str, Data] = results.get("paired") or {}
+    paired: dict[str, PageData] = results.get("paired") or {}
     higher, plain = bool(results.get("higher_is_better", True)), results.get("plain", "plain")
     lines = [
         line for name, one in paired.items() if name != plain and (line := _judge(name, one, results, higher))
@@ -30,7 +30,7 @@ def verdict(results: Data, spent: str) -> list[Block]:
     ]
 
 
-def _judge(name: str, one: Data, results: Data, higher: bool) -> str:
+def _judge(name: str, one: PageData, results: PageData, higher: bool) -> str:
     mean, low, high = (finite_or_nan(one.get(key)) for key in ("mean", "low", "high"))
     if math.isnan(mean):
         return ""
@@ -43,9 +43,9 @@ def _judge(name: str, one: Data, results: Data, higher: bool) -> str:
     return f"**{name}**: {word}, {text}{won}{tied}{_lighter(name, results)}"
 
 
-def _lighter(name: str, results: Data) -> str:
+def _lighter(name: str, results: PageData) -> str:
     """By how much a recipe's file and latency differ from the control's, where that is worth a word."""
-    recipes: dict[str, Data] = results.get("recipes") or {}
+    recipes: dict[str, PageData] = results.get("recipes") or {}
     mine, plain = recipes.get(name) or {}, recipes.get(str(results.get("plain", "plain"))) or {}
     said = ""
     for key, less, more in (("bytes", "smaller", "larger"), ("latency_ms", "faster", "slower")):
@@ -60,10 +60,10 @@ WORTH = 1.2
 """The least ratio of files or latencies that the verdict speaks of."""
 
 
-def _starred(results: Data, recipes: dict[str, Data], best: Best) -> Best:
+def _starred(results: PageData, recipes: dict[str, PageData], best: Best) -> Best:
     """Which way the test column is starred: no way, where the best is not clearly better than the control."""
     means = {name: spread.mean for name, one in recipes.items() if (spread := spread_of(one.get("test")))}
-    paired: dict[str, Data] = results.get("paired") or {}
+    paired: dict[str, PageData] = results.get("paired") or {}
     if not means:
         return ""
     leader = (max if best == "high" else min)(means, key=lambda name: means[name])
@@ -75,13 +75,13 @@ def _starred(results: Data, recipes: dict[str, Data], best: Best) -> Best:
     return best if all(clear) else ""
 
 
-def result_table(results: Data, recipes: dict[str, Data]) -> list[Block]:
+def result_table(results: PageData, recipes: dict[str, PageData]) -> list[PageBlock]:
     """Mean ± sd over seeds, the paired difference to plain, cost and size."""
     metric = str(results.get("metric", "metric"))
     best: Best = "high" if results.get("higher_is_better", True) else "low"
-    paired: dict[str, Data] = results.get("paired") or {}
+    paired: dict[str, PageData] = results.get("paired") or {}
     plain = str(results.get("plain", "plain"))
-    columns: list[tuple[Column, list[Cell]]] = [
+    columns: list[tuple[Column, list[CellValue]]] = [
         (
             Column(f"test {metric}", best=_starred(results, recipes, best)),
             [spread_of(one.get("test")) for one in recipes.values()],
@@ -106,13 +106,13 @@ def result_table(results: Data, recipes: dict[str, Data]) -> list[Block]:
     return [Table(heads, rows, caption)]
 
 
-def _settled(recipes: dict[str, Data]) -> list[Cell]:
+def _settled(recipes: dict[str, PageData]) -> list[CellValue]:
     """What tuning gave each recipe; nothing where none was tuned, which the remarks say."""
     tuned = [one.get("tuned") for one in recipes.values()]
     return tuned if any(value not in (None, "untuned") for value in tuned) else [None] * len(tuned)
 
 
-def _unless_tied(column: Column, cells: Sequence[Cell]) -> Column:
+def _unless_tied(column: Column, cells: Sequence[CellValue]) -> Column:
     """No star where all are equal."""
     return column if len(set(cells)) > 1 else Column(column.name, column.form, column.align)
 
@@ -127,7 +127,7 @@ def spread_of(values: object) -> Spread | None:
     return Spread(fmean(finite), stdev(finite) if len(finite) > 1 else None) if finite else None
 
 
-def _difference(paired: Data | None) -> Spread | None:
+def _difference(paired: PageData | None) -> Spread | None:
     if not paired or math.isnan(finite_or_nan(paired.get("mean"))):
         return None
     low, high = finite_or_nan(paired.get("low")), finite_or_nan(paired.get("high"))

@@ -5,14 +5,14 @@ from typing import Any
 
 from torchlift.report.figures import Heatmap
 from torchlift.report.loops import Loops
-from torchlift.report.page import Block
-from torchlift.report.story.rows import Data, Rows, spaced
+from torchlift.report.page import PageBlock
+from torchlift.report.story.rows import PageData, Rows, spaced
 
 COLUMNS = 12
 """Epochs shown at most."""
 
 
-def sharing_blocks(history: Rows, summary: Data) -> list[Block]:
+def sharing_blocks(history: Rows, summary: PageData) -> list[PageBlock]:
     """All there is to tell of shared weights; nothing for a run without layers that shared softly."""
     rows = [row for row in history if row.get("similarity")]
     if not rows:
@@ -54,11 +54,11 @@ def final(group: str, matrix: list[list[float]]) -> Heatmap:
     return Heatmap(names, names, matrix, "layer", "layer", title, "|cosine| of coefficients, at the end.")
 
 
-def loops(summary: Data) -> list[Block]:
+def loops(summary: PageData) -> list[PageBlock]:
     """The folded network: each stretch of layers in which a weight is used again."""
     route = [(str(layer), str(stored)) for layer, stored in summary.get("route") or []]
     stored = [weight for _, weight in route]
-    drawn: list[Block] = []
+    drawn: list[PageBlock] = []
     for first, last in stretches(stored):
         names = list(dict.fromkeys(stored[first : last + 1]))
         path = [names.index(weight) for weight in stored[first : last + 1]]

@@ -5,14 +5,14 @@ import re
 
 from torchlift.report.figures import Bars, Points, Scatter
 from torchlift.report.numbers import Format
-from torchlift.report.page import Block, Cell, Column, Table
-from torchlift.report.story.rows import Data, Rows, finite_or_nan, rows_by_fit, sentence
+from torchlift.report.page import CellValue, Column, PageBlock, Table
+from torchlift.report.story.rows import PageData, Rows, finite_or_nan, rows_by_fit, sentence
 
 FORMS: dict[str, Format] = {"bytes": "bytes", "macs": "count", "parameters": "count"}
 ROUND = re.compile(r"round \d+|ticket")
 
 
-def sparsity_blocks(history: Rows, summary: Data, metric: str) -> list[Block]:
+def sparsity_blocks(history: Rows, summary: PageData, metric: str) -> list[PageBlock]:
     """All there is to tell of a pruning; nothing for a run that pruned nothing."""
     return [
         *target_and_achieved(history),
@@ -22,7 +22,7 @@ def sparsity_blocks(history: Rows, summary: Data, metric: str) -> list[Block]:
     ]
 
 
-def target_and_achieved(history: Rows) -> list[Block]:
+def target_and_achieved(history: Rows) -> list[PageBlock]:
     """A table per target: what the last row has of it."""
     names = dict.fromkeys(
         key.removesuffix("_target") for row in history for key in row if key.endswith("_target")
@@ -47,7 +47,7 @@ def last(rows: Rows, key: str) -> float | None:
     return values[-1] if values else None
 
 
-def layer_bars(summary: Data) -> list[Block]:
+def layer_bars(summary: PageData) -> list[PageBlock]:
     """The sparsity of every weight, in percent, where some weight has zeros."""
     layers = [one for one in summary.get("layers") or [] if one.get("entries")]
     if not any(one["zeros"] for one in layers):
@@ -57,7 +57,7 @@ def layer_bars(summary: Data) -> list[Block]:
     return [Bars([one["name"] for one in layers], {"sparsity": percent}, title="Layers", caption=caption)]
 
 
-def sparsity_trade_off(history: Rows, metric: str) -> list[Block]:
+def sparsity_trade_off(history: Rows, metric: str) -> list[PageBlock]:
     """The metric against the sparsity, a point per epoch; of soft masks, the metric of the hard ones."""
     points: list[Points] = []
     for rows in rows_by_fit(history):
@@ -80,7 +80,7 @@ def sparsity_trade_off(history: Rows, metric: str) -> list[Block]:
     return [Scatter(points, title, "sparsity (%)", metric, caption=caption)]
 
 
-def tickets(history: Rows, metric: str) -> list[Block]:
+def tickets(history: Rows, metric: str) -> list[PageBlock]:
     """A row per round of a ticket search, and the ticket."""
     rounds = [rows for rows in rows_by_fit(history) if ROUND.fullmatch(str(rows[0].get("phase", "")))]
     if not any(str(rows[0].get("phase", "")).startswith("round") for rows in rounds):
@@ -97,7 +97,7 @@ def tickets(history: Rows, metric: str) -> list[Block]:
     ]
 
 
-def _round(rows: Rows) -> list[Cell]:
+def _round(rows: Rows) -> list[CellValue]:
     closed = last(rows, "sparsity")
     left = None if closed is None else 100 * (1 - closed)
     values = (last(rows, key) for key in ("metric", "valid_loss", "cost"))

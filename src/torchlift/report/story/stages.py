@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from torchlift.report.page import Cell, Column, Table
-from torchlift.report.story.rows import Data, finite_or_nan
+from torchlift.report.page import CellValue, Column, Table
+from torchlift.report.story.rows import PageData, finite_or_nan
 
 COLUMNS = (
     Column("stage", align="left"),
@@ -16,9 +16,9 @@ COLUMNS = (
 )
 
 
-def stage_table(stages: Sequence[Data]) -> Table:
+def stage_table(stages: Sequence[PageData]) -> Table:
     """A row per stage: its own cost, and metric, parameters and packed file when it was done."""
-    rows: list[list[Cell]] = []
+    rows: list[list[CellValue]] = []
     cost = seconds = 0.0
     metric: float | None = None
     for stage in stages:
@@ -28,7 +28,7 @@ def stage_table(stages: Sequence[Data]) -> Table:
             finite_or_nan(stage["metric"]),
         )
         change = None if metric is None else now - metric
-        sizes: list[Cell] = [stage.get("parameters"), stage.get("file_bytes")]
+        sizes: list[CellValue] = [stage.get("parameters"), stage.get("file_bytes")]
         rows.append([str(stage["stage"]), spent - cost, took - seconds, now, change, *sizes])
         cost, seconds, metric = spent, took, now
     return Table(COLUMNS, rows, "Metric on validation data (training data, where there are none).")

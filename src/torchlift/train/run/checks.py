@@ -16,7 +16,7 @@ from torchlift.core.node import Coordinate, lift_coordinates
 from torchlift.core.selection import Groups, check_globs, reaches
 from torchlift.core.weights import weights_in_place
 from torchlift.errors import DataError, SelectionError, TorchliftError
-from torchlift.loss import evaluating, output, split
+from torchlift.loss import evaluating, inputs_and_target, output
 from torchlift.methods.recipe import Recipe
 from torchlift.train import rng
 from torchlift.train.batches import Accumulated, Source, Tensors, example, source
@@ -108,7 +108,7 @@ def check_training(task: Task, train: Source, device: torch.device) -> Any:
     with rng.scope(), evaluating(task), torch.no_grad():
         prediction = predicted(task, x)
         inner = train.inner if isinstance(train, Accumulated) else train
-        labels = split(inner.tree)[1] if isinstance(inner, Tensors) else y
+        labels = inputs_and_target(inner.tree)[1] if isinstance(inner, Tensors) else y
         check_labels(task.loss, prediction, labels)
         try:
             value = task.loss.criterion(prediction, few)

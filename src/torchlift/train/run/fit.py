@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torchlift.core import Lift, Loss, Problem, Supervised, Task, record_pruned
 from torchlift.core.stored import KEPT, drop_stale, forget
 from torchlift.errors import DivergedError, TorchliftError
-from torchlift.loss import split
+from torchlift.loss import inputs_and_target
 from torchlift.methods.recipe import Recipe, RecipeLike, as_recipe
 from torchlift.targets import counting_card
 from torchlift.train import DurableFit, History, Interrupted, Run, Settings, Store, engine, rng
 from torchlift.train.batches import Accumulated, Augment, Source, Tensors, example, source
 from torchlift.train.callbacks import Callback, check_callbacks, listeners
-from torchlift.train.checkpoint import disk_errors, save, write_durable
+from torchlift.train.checkpoint import disk_errors, save_checkpoint, write_durable
 from torchlift.train.columns import known_classes
 from torchlift.train.cost import probe
 from torchlift.train.engines import Engine, connected
@@ -211,7 +211,7 @@ def fit(
     result = new_result(answer, before, example, fitter, tested, facts)
     result = dataclasses.replace(result, schema=schema)
     if folder is not None and runner.rank == 0:
-        save(folder / "model.safetensors", answer.model.state_dict())
+        save_checkpoint(folder / "model.safetensors", answer.model.state_dict())
         with disk_errors(folder):
             write_deliverable(result, folder)
             result.to_json(folder / "result.json")
@@ -380,7 +380,7 @@ def interrupted_in(folder: Path | None) -> Interrupted:
 
 def labels(data: Tensors) -> int:
     """How many labels a share is of: one per sample, or per position of a sequence."""
-    targets = split(data.tree)[1]
+    targets = inputs_and_target(data.tree)[1]
     return targets.numel() if isinstance(targets, Tensor) else data.samples
 
 

@@ -16,14 +16,14 @@ from torchlift.train.checkpoint import write_durable
 from torchlift.train.engines import Engine
 from torchlift.train.run.leftovers import OWNED, remove, sweep
 from torchlift.train.run.lock import Lock, claim, claims
-from torchlift.train.run.record import NAME, Record, check_same_run, headed, read_record, run_id, to_toml
+from torchlift.train.run.record import NAME, RunRecord, check_same_run, headed, read_record, run_id, to_toml
 from torchlift.train.store import FINAL, STEPS
 
 ASIDE = ".old-"
 
 
 def open_run(
-    folder: Path, kind: str, describe: Callable[[], Record], *, resume: bool, overwrite: bool
+    folder: Path, kind: str, describe: Callable[[], RunRecord], *, resume: bool, overwrite: bool
 ) -> Lock:
     """Start in an empty folder, or go on in one whose run has the same settings."""
     lock = claim(folder)
@@ -56,7 +56,7 @@ def open_run(
 
 
 def open_fit(
-    folder: Path, engine: Engine, describe: Callable[[], Record], *, resume: bool, overwrite: bool
+    folder: Path, engine: Engine, describe: Callable[[], RunRecord], *, resume: bool, overwrite: bool
 ) -> str:
     """The folder of a single run, opened by the first of several processes; the run's id for all."""
     if engine.rank == 0:
@@ -65,7 +65,7 @@ def open_fit(
     return run_id(folder)
 
 
-def write_new_record(folder: Path, kind: str, record: Record) -> None:
+def write_new_record(folder: Path, kind: str, record: RunRecord) -> None:
     """Write the record of a new run."""
     write_durable(folder / NAME, to_toml(headed(kind, secrets.token_hex(8), record)))
 
@@ -80,7 +80,7 @@ def check_no_other_files(folder: Path, kind: str) -> None:
             )
 
 
-def put_aside(folder: Path, record: Record) -> None:
+def put_aside(folder: Path, record: RunRecord) -> None:
     """Move what a run wrote, and the runs it is made of, out of sight; each move is atomic."""
     aside = folder / f"{ASIDE}{record['id']}"
     try:
@@ -101,7 +101,7 @@ def put_aside(folder: Path, record: Record) -> None:
         raise CheckpointError(f"cannot move the old run in {folder} aside ({error.strerror}).") from error
 
 
-def run_folders(folder: Path, record: Record) -> list[Path]:
+def run_folders(folder: Path, record: RunRecord) -> list[Path]:
     """The folders of the runs that a comparison is made of."""
     named = [str(name) for name in record.get("folders", [])]
     return [folder / name for name in named if Path(name).name == name and (folder / name).is_dir()]

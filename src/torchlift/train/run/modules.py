@@ -18,23 +18,25 @@ def module_line(module: nn.Module) -> str:
     kind = type(module)
     own = attributes(module)
     printed = module.extra_repr()
-    plain = [f"{k}={v!r}" for k, v in own.items() if is_plain(v) and f"{k}={v!r}" not in printed]
-    other = [f"{k}={digest(v)}" for k, v in own.items() if not is_plain(v) and is_digested(v)]
+    plain = [f"{k}={v!r}" for k, v in own.items() if is_plain_value(v) and f"{k}={v!r}" not in printed]
+    other = [f"{k}={digest(v)}" for k, v in own.items() if not is_plain_value(v) and is_digested(v)]
     hooks = [f"hooks={digest(own_hooks)}"] if (own_hooks := hooks_of(module)) else []
     code = [] if from_library(kind) else [f"code={class_code(kind)}"]
     inside = ", ".join(text for text in [printed, *plain, *other, *hooks, *code] if text)
     return f"{kind.__module__}.{kind.__qualname__}({inside})"
 
 
-def is_plain(value: Any) -> bool:
+def is_plain_value(value: Any) -> bool:
     """Whether a value is a number, a word, or a tuple of such."""
-    return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(is_plain(item) for item in value))
+    return isinstance(value, PLAIN) or (
+        isinstance(value, tuple) and all(is_plain_value(item) for item in value)
+    )
 
 
 def is_digested(value: Any) -> bool:
     """Whether an attribute that is not written out is digested: data, containers of data, and functions."""
     if isinstance(value, dict):
-        return all(is_digested(item) or is_plain(item) for item in value.values())
+        return all(is_digested(item) or is_plain_value(item) for item in value.values())
     return is_data(value) or isinstance(value, types.FunctionType)
 
 

@@ -24,21 +24,21 @@ ALIASES = {
     "magnitude": "magnitude-pruning",
     "imp": "iterative-magnitude",
 }
-Maker = Callable[..., Any]
+NamedFactory = Callable[..., Any]
 
 
-def recipe_names() -> dict[str, Maker]:
+def recipe_names() -> dict[str, NamedFactory]:
     """The package's recipes by their names in kebab case, and the short names of some."""
     by_name = exported(recipes, object)
     return by_name | {short: by_name[name] for short, name in ALIASES.items() if name in by_name}
 
 
-def lift_names() -> dict[str, Maker]:
+def lift_names() -> dict[str, NamedFactory]:
     """The package's lifts, each a recipe of its own: lift → fit → project."""
     return exported(lifts, Lift)
 
 
-def exported(package: ModuleType, kind: type) -> dict[str, Maker]:
+def exported(package: ModuleType, kind: type) -> dict[str, NamedFactory]:
     """The frozen methods a package exports, by their names in kebab case."""
     values = {name: getattr(package, name) for name in package.__all__}
     return {kebab(name): one for name, one in values.items() if is_method(one) and issubclass(one, kind)}

@@ -19,7 +19,7 @@ from torchlift.train.batches import Source
 from torchlift.train.run.digest import noting_opaque
 from torchlift.train.run.identity import describe_data, describe_model
 from torchlift.train.run.probe import other_probe
-from torchlift.train.run.values import Value, as_toml_value, decode
+from torchlift.train.run.values import PlainValue, as_toml_value, decode
 
 FORMAT = "torchlift-run-1"
 NAME = "run.toml"
@@ -28,7 +28,7 @@ UNCOMPARED = ("id", "machine", "folders", "probe", "undigested")
 
 WORDS = {"batch": "batch", "loss": "loss", "gradient": "gradient", "along": "gradient", "update": "update"}
 
-Record = dict[str, Value]
+RunRecord = dict[str, PlainValue]
 
 
 def fit_record(
@@ -37,8 +37,8 @@ def fit_record(
     train: Source,
     valid: Source | None,
     settings: Mapping[str, Any],
-    probe: Callable[[], Record],
-) -> Record:
+    probe: Callable[[], RunRecord],
+) -> RunRecord:
     """A single run: recipe, model, data, loss and all other settings by their names, and a first step."""
     loss: Any = task.loss
     if isinstance(loss, Supervised):
@@ -55,7 +55,7 @@ def fit_record(
     return record | {"probe": probe(), "undigested": sorted(opaque)}
 
 
-def headed(kind: str, identity: str, record: Record) -> Record:
+def headed(kind: str, identity: str, record: RunRecord) -> RunRecord:
     """A record with its marker, its own number and where it was made."""
     machine = {
         "python": platform.python_version(),
@@ -67,7 +67,7 @@ def headed(kind: str, identity: str, record: Record) -> Record:
     return head | record | {"machine": machine}
 
 
-def to_toml(record: Record) -> bytes:
+def to_toml(record: RunRecord) -> bytes:
     """The record as a file."""
     return (HEAD + tomli_w.dumps(record)).encode()
 
@@ -79,7 +79,7 @@ def run_id(folder: Path) -> str:
     return record["id"]
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Path) -> RunRecord | None:
     """The record in a folder; None where there is none, one line where it is damaged or not ours."""
     path = folder / NAME
     try:
@@ -98,7 +98,9 @@ def read_record(folder: Path) -> Record | None:
     return record
 
 
-def differences(old: Value, new: Value, path: str = "") -> Iterable[tuple[str, Value, Value]]:
+def differences(
+    old: PlainValue, new: PlainValue, path: str = ""
+) -> Iterable[tuple[str, PlainValue, PlainValue]]:
     """The places in which two records differ, in order; :data:`UNCOMPARED` tables at the top are left out."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
         if repr(ordered_record(old)) != repr(
@@ -112,18 +114,18 @@ def differences(old: Value, new: Value, path: str = "") -> Iterable[tuple[str, V
             yield from differences(old.get(name), new.get(name), inner)
 
 
-def ordered_record(value: Value) -> Value:
+def ordered_record(value: PlainValue) -> PlainValue:
     """The same with the keys of all tables in one order: a file may hold them in another."""
     if isinstance(value, dict):
         return {name: ordered_record(item) for name, item in sorted(value.items())}
     return [ordered_record(item) for item in value] if isinstance(value, list) else value
 
 
-def check_same_run(folder: Path, old: Record, new: Record) -> None:
+def check_same_run(folder: Path, old: RunRecord, new: RunRecord) -> None:
     """Name the first thing in which the run in the folder differs from this one."""
     for setting, was, now in differences(old, new):
         raise CheckpointError(
-            f"{folder} was made with {setting} = {short(was)}, now it is {short(now)}: "
+            f"{folder} was made with {setting} = {shortened(was)}, now it is {shortened(now)}: "
             "use the old setting, another folder, or overwrite=True."
         )
     change = other_probe(old.get("probe", {}), new.get("probe", {}))
@@ -134,15 +136,15 @@ def check_same_run(folder: Path, old: Record, new: Record) -> None:
         )
 
 
-def short(value: Value) -> str:
+def shortened(value: PlainValue) -> str:
     """A value in a few words."""
     text = "nothing" if value is None else repr(value)
     return text if len(text) <= 120 else text[:119] + "…"
 
 
-def flat(record: Mapping[str, Value], path: str = "") -> dict[str, Value]:
+def flat(record: Mapping[str, PlainValue], path: str = "") -> dict[str, PlainValue]:
     """A record as one table of dotted names, for people; the tree of modules left out."""
-    values: dict[str, Value] = {}
+    values: dict[str, PlainValue] = {}
     for name, value in record.items():
         if name == "modules":
             continue

@@ -21,7 +21,7 @@ from torchlift.train.batches import Source
 from torchlift.train.checkpoint import write_durable
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate
-from torchlift.train.history import Row
+from torchlift.train.history import HistoryRow
 
 
 def where_and_when(result: "Result") -> str:
@@ -72,7 +72,7 @@ class Result:
     task: Task
     before: nn.Module
     """The model as it was given, untrained or not."""
-    history: list[Row]
+    history: list[HistoryRow]
     """A row per epoch: phase, epoch, train_loss, valid_loss, metric, cost, …"""
     cost: float
     """Everything spent, in epochs of plain training of the given model (by FLOPs)."""
@@ -80,7 +80,7 @@ class Result:
     seconds: float
     metric: str
     settings: dict[str, Any]
-    phases: list[Row]
+    phases: list[HistoryRow]
     example: Any
     scores: dict[str, Score]
     engine: Engine

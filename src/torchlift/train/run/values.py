@@ -21,7 +21,7 @@ from torchlift.errors import CheckpointError
 from torchlift.train.run.digest import digest, from_library, qualified_name
 from torchlift.train.until import Rule
 
-Value = Any
+PlainValue = Any
 """What TOML can hold: numbers, words, arrays, tables."""
 
 KINDS = ("class", "call", "import", "opaque", "none", "list", "dict")
@@ -37,7 +37,7 @@ TRUSTED = (
 """Where names may lead that a record gives: a folder from elsewhere cannot make us run what it likes."""
 
 
-def as_toml_value(value: Any) -> Value:
+def as_toml_value(value: Any) -> PlainValue:
     """A setting as TOML can hold it."""
     if value is None:
         return {"none": True}
@@ -73,7 +73,7 @@ def as_toml_value(value: Any) -> Value:
     return {"opaque": f"{kind_words(value)}, which cannot be written as a value", "digest": digest(value)}
 
 
-def encode_mapping(value: Mapping[Any, Any]) -> Value:
+def encode_mapping(value: Mapping[Any, Any]) -> PlainValue:
     """A table where the keys are words, else a list of pairs."""
     if all(isinstance(key, str) and key not in KINDS for key in value):
         return {key: as_toml_value(item) for key, item in value.items()}
@@ -109,7 +109,7 @@ def find(name: str) -> Any:
     return operator.attrgetter(path)(importlib.import_module(module))
 
 
-def decode(value: Value, allow: Iterable[str] = ()) -> Any:
+def decode(value: PlainValue, allow: Iterable[str] = ()) -> Any:
     """The setting that :func:`as_toml_value` wrote; ``allow``: packages of the user that may be imported."""
     recurse = functools.partial(decode, allow=tuple(allow))
     if isinstance(value, list):

@@ -8,17 +8,17 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-Pair = tuple[int, int]
+IntPair = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
 class ConvolutionGeometry:
     """The geometry of a Conv2d: everything but its weights."""
 
-    kernel: Pair
-    stride: Pair = (1, 1)
-    padding: Pair = (0, 0)
-    dilation: Pair = (1, 1)
+    kernel: IntPair
+    stride: IntPair = (1, 1)
+    padding: IntPair = (0, 0)
+    dilation: IntPair = (1, 1)
 
     def patches(self, x: Tensor) -> Tensor:
         """im2col: one row per sample and position, one column per channel and kernel entry."""

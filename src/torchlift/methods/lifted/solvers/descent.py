@@ -208,7 +208,7 @@ _RULES: dict[str, DescentRule] = {
 }
 
 
-def get(rule: str | DescentRule) -> DescentRule:
+def descent_rule(rule: str | DescentRule) -> DescentRule:
     """The rule called ``rule``; a rule is returned as is."""
     if isinstance(rule, DescentRule):
         return rule

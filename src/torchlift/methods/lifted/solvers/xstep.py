@@ -6,7 +6,7 @@ from torch import Tensor
 from torchlift.convex.activations import Activation, Clip, Linear, Simplex
 from torchlift.convex.activations import get as get_activation
 from torchlift.convex.solvers.bounds import Bounds
-from torchlift.convex.solvers.quadratic import Method, quadratic
+from torchlift.convex.solvers.quadratic import QuadraticMethod, quadratic
 from torchlift.convex.solvers.solved import Solved, tell
 
 
@@ -35,7 +35,7 @@ def nnls(
     mu: float,
     *,
     activation: str | Activation = "relu",
-    method: Method = "auto",
+    method: QuadraticMethod = "auto",
     start: Tensor | None = None,
 ) -> Tensor:
     """argmin over x ≥ 0 of μ₊‖u₊ − Wx − b‖² + μ‖x − v‖², for every row of v; warns where it stops short.
@@ -66,7 +66,7 @@ def _solve(
     mu_next: float,
     mu: float,
     bounds: Bounds,
-    method: Method,
+    method: QuadraticMethod,
     start: Tensor | None,
 ) -> Solved:
     """In the precision of its arguments: H = μ₊WᵀW + μI, g = μ₊Wᵀ(u₊ − b) + μv."""
