@@ -9,7 +9,7 @@ from torchlift.core.stored import Stored, stored
 from torchlift.deploy.measuring import measure, parameter_bits
 from torchlift.packed.tensors import Item, write_items
 from torchlift.report.numbers import shortest_text
-from torchlift.report.page import Block, Card, Cards, Column, KeyValues, Note, Page, Section, Table
+from torchlift.report.page import Card, Cards, Column, KeyValues, Note, Page, PageBlock, Section, Table
 
 Facts = Mapping[str, Any]
 
@@ -18,12 +18,12 @@ def model_page(
     title: str, card: Facts, model: nn.Module | None, example: Tensor | None, file_bytes: int | None = None
 ) -> Page:
     """All of it; without the model, what its card says."""
-    parts: list[tuple[str, list[Block]]] = [
+    parts: list[tuple[str, list[PageBlock]]] = [
         ("In short", in_short(card, model, example, file_bytes)),
-        ("Target and achieved", targets(card)),
-        ("Layers", [layers(model)] if model is not None else []),
-        ("What goes in", inputs(card.get("input", {}))),
-        ("What comes out", outputs(card.get("output", {}))),
+        ("Target and achieved", target_facts(card)),
+        ("Layers", [layer_table(model)] if model is not None else []),
+        ("What goes in", input_facts(card.get("input", {}))),
+        ("What comes out", output_facts(card.get("output", {}))),
         ("Where it comes from", [KeyValues(card["from"])] if card.get("from") else []),
     ]
     return Page(title, "", [Section(name, blocks) for name, blocks in parts if blocks])
@@ -31,7 +31,7 @@ def model_page(
 
 def in_short(
     card: Facts, model: nn.Module | None, example: Tensor | None, file_bytes: int | None
-) -> list[Block]:
+) -> list[PageBlock]:
     """The figures people ask for, beside those of the model before, where the card has them."""
     before, cards = card.get("before", {}), list[Card]()
     measured = None if model is None or example is None else measure(model, example, card=card)
@@ -61,7 +61,7 @@ def in_short(
     return [*([Cards(cards)] if cards else []), *([Note(closed)] if model is None else [])]
 
 
-def targets(card: Facts) -> list[Block]:
+def target_facts(card: Facts) -> list[PageBlock]:
     """What was to be reached, and what was; of runs and of compression."""
     said = card.get("targets", {})
     pairs = [
@@ -74,7 +74,7 @@ def targets(card: Facts) -> list[Block]:
     return [Table(columns, pairs)] if pairs else []
 
 
-def layers(model: nn.Module) -> Table:
+def layer_table(model: nn.Module) -> Table:
     """Shape, zeros, bits and bytes of each parameter."""
     records = stored(model)
     columns = [
@@ -102,7 +102,7 @@ def item(parameter: Tensor, record: Stored) -> Item:
     return Item(parameter.detach(), record.step, record.kept)
 
 
-def inputs(schema: Facts) -> list[Block]:
+def input_facts(schema: Facts) -> list[PageBlock]:
     """The columns of a table, the size of pictures, the shape of arrays."""
     columns = schema.get("columns")
     if columns:
@@ -115,7 +115,10 @@ def inputs(schema: Facts) -> list[Block]:
     if "shapes" in schema:
         facts["sizes"] = ", ".join(" × ".join(map(str, shape)) for shape in schema["shapes"])
     if "mean" in schema and "std" in schema:
-        facts["scaled by mean"], facts["and deviation"] = rounded(schema["mean"]), rounded(schema["std"])
+        facts["scaled by mean"], facts["and deviation"] = (
+            short_numbers(schema["mean"]),
+            short_numbers(schema["std"]),
+        )
     facts = {name: value for name, value in facts.items() if value}
     return [KeyValues(facts)] if facts else []
 
@@ -124,15 +127,15 @@ def values_of(column: Facts) -> str:
     """The words of a column, or how its numbers are scaled."""
     if "words" in column:
         return ", ".join(map(str, column["words"]))
-    return f"mean {rounded(column['mean'])}, deviation {rounded(column['std'])}"
+    return f"mean {short_numbers(column['mean'])}, deviation {short_numbers(column['std'])}"
 
 
-def rounded(values: list[float]) -> str:
+def short_numbers(values: list[float]) -> str:
     """Numbers to four digits."""
     return ", ".join(shortest_text(float(f"{value:.4g}")) for value in values)
 
 
-def outputs(schema: Facts) -> list[Block]:
+def output_facts(schema: Facts) -> list[PageBlock]:
     """The names of classes, or the value."""
     facts = {"kind": schema.get("kind"), "target": schema.get("target")}
     if "classes" in schema:

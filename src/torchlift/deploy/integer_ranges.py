@@ -15,7 +15,7 @@ from torchlift.deploy.integer_graph import ActivationGrid
 from torchlift.errors import DataError
 
 Array = np.ndarray[Any, Any]
-Feed = Mapping[str, Array]
+ReadOnlyFeed = Mapping[str, Array]
 BINS = 2048
 SHRINKS = np.linspace(0.25, 1.0, 31)
 
@@ -29,7 +29,7 @@ class Extent:
 
 
 def observed(
-    model: Any, names: list[str], open_session: Callable[[Any], Any], feeds: Sequence[Feed]
+    model: Any, names: list[str], open_session: Callable[[Any], Any], feeds: Sequence[ReadOnlyFeed]
 ) -> dict[str, ActivationGrid]:
     """The grid of each named tensor of a float model."""
     with_outputs = onnx.ModelProto()

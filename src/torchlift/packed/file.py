@@ -43,7 +43,7 @@ from torchlift.packed.budget import STEPS, Budget, PackedError, default_limit
 from torchlift.packed.elements import bits_of
 from torchlift.packed.guard import guard_first_call
 from torchlift.packed.into import IntoModel, plain_state, sizes_of
-from torchlift.packed.layers import layer_of, name_of
+from torchlift.packed.layers import kind_name, layer_of
 from torchlift.packed.tensors import Item, TensorReader
 from torchlift.packed.trees import FORWARD, Builder, Describer, UnlistedError, hooks, slots
 
@@ -496,7 +496,7 @@ def fits(expected: Tensor, head: tensors.Head) -> None:
 def check_types(model: nn.Module) -> None:
     """Raise for a layer whose tensors are of several number types: kernels take them for one."""
     for module in model.modules():
-        name = name_of(module)
+        name = kind_name(module)
         if name is not None and not layer_of(name).container:
             tensors = [t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()]
             if len({tensor.dtype for tensor in tensors}) > 1:

@@ -17,7 +17,7 @@ from torchlift.channels.resizing import CONV, TRANSPOSED, countable, refit_atten
 from torchlift.channels.surgery import counted_norm
 from torchlift.core.weights import refresh_flat_weights
 from torchlift.packed.budget import PackedError
-from torchlift.packed.layers import arguments_of, build, name_of
+from torchlift.packed.layers import arguments_of, build, kind_name
 from torchlift.packed.tensors import Head
 
 SOME = 3
@@ -47,7 +47,7 @@ def sizes_of(model: nn.Module) -> dict[str, dict[str, int | float]]:
             own = {COUNT: module.count}
         elif isinstance(module, (*CONV, *TRANSPOSED)) and module.groups > 1:
             own = {GROUPS: module.groups}
-        elif name_of(module) is None:
+        elif kind_name(module) is None:
             own = {key: value for key, value in vars(module).items() if type(value) is int and countable(key)}
             if (form := rms_form(module)) is not None and type(eps := getattr(module, form.eps)) is float:
                 own[form.eps] = eps
@@ -202,7 +202,7 @@ class IntoModel:
 
 def check_layer_sizes(module: nn.Module) -> None:
     """Raise for a layer of torch whose weights are not of the shapes that its sizes ask for."""
-    name = name_of(module)
+    name = kind_name(module)
     if name is None:
         return
     twin = build(name, arguments_of(module, name))

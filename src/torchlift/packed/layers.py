@@ -379,7 +379,7 @@ def layer_of(name: Any) -> LayerKind:
     raise PackedError(f"{name!r} is not a kind of module that a file may hold.")
 
 
-def name_of(module: nn.Module) -> str | None:
+def kind_name(module: nn.Module) -> str | None:
     """The name that a file has for a module's class; None where the class is not of the list."""
     kind = type(module)
     name = f"torchlift.{kind.__name__}" if kind.__module__.startswith("torchlift.") else kind.__name__

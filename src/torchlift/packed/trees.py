@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from torchlift.packed.budget import Budget, PackedError
-from torchlift.packed.layers import arguments_of, build, layer_of, name_of, same_attribute
+from torchlift.packed.layers import arguments_of, build, kind_name, layer_of, same_attribute
 
 MODULE = 8192
 """What an empty module takes, about."""
@@ -62,7 +62,7 @@ class Describer:
         if id(module) in self.numbers:
             return {"same": self.numbers[id(module)]}
         where = f"{path or 'the model'} ({type(module).__name__})"
-        name = name_of(module)
+        name = kind_name(module)
         if name is None:
             raise UnlistedError(f"{where} is not one of the layers a file may hold")
         try:

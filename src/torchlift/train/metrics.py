@@ -31,7 +31,7 @@ class OverAll:
     @property
     def name(self) -> str:
         """What it is called."""
-        return name_of(self.function)
+        return function_name(self.function)
 
     def __call__(self, predictions: Tensor, targets: Tensor, classes: bool) -> float:
         """The number; ``classes``: whether predictions are scores of classes."""
@@ -72,7 +72,7 @@ def as_metric(metric: Any) -> Metric | None:
         )
     if hasattr(metric, "compute"):
         return OverAll(metric, getattr(metric, "higher_is_better", True) is not False)
-    name = name_of(metric)
+    name = function_name(metric)
     if from_sklearn(metric):
         return OverAll(metric, not name.endswith(LOWER))
     first = next(iter(inspect.signature(metric).parameters), "")
@@ -80,7 +80,7 @@ def as_metric(metric: Any) -> Metric | None:
     return cast(PerBatch, metric) if by_problem else OverAll(metric, not name.endswith(LOWER))
 
 
-def name_of(metric: Any) -> str:
+def function_name(metric: Any) -> str:
     """The name of a function, also of one with some arguments given."""
     function = without_arguments(metric)
     return str(getattr(function, "__name__", type(function).__name__))

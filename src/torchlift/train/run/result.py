@@ -52,7 +52,7 @@ def plain_name(node: str) -> str:
     return re.sub(r"^(?:base\.)*(?:nodes\.)?", "", node).replace("/", ".").removeprefix("model.")
 
 
-def listed(names: Sequence[str], most: int = 8) -> str:
+def short_list(names: Sequence[str], most: int = 8) -> str:
     """The first names, in one line."""
     return ", ".join(names[:most]) + (" …" if len(names) > most else "")
 
@@ -153,7 +153,7 @@ class Result:
                 {
                     "phase": phase["phase"],
                     "what": ", ".join(in_words(name) for name in phase["what"]),
-                    "where": listed([plain_name(name) for name in phase["where"]]),
+                    "where": short_list([plain_name(name) for name in phase["where"]]),
                     "added_parameters": phase["parameters"] - base,
                 }
                 for phase in self.phases
