@@ -4,7 +4,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -40,9 +40,8 @@ def check_schedule(schedule: Any) -> None:
                 f"schedule {kind.__name__}: {error}; give it as partial({kind.__name__}, …)."
             ) from error
     elif callable(schedule):
-        factor: Callable[[float], float] = schedule
         try:
-            float(factor(0.0))
+            float(cast(Any, schedule)(0.0))
         except (TypeError, ValueError, AttributeError) as error:
             raise TorchliftError(
                 f"schedule(t) takes the progress t, from 0 to 1, and returns a factor of the rate ({error}); "
