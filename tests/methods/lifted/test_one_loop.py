@@ -243,8 +243,8 @@ def test_the_runs_batches_are_the_batches() -> None:
 def test_pruned_weights_and_other_losses_raise() -> None:
     model = net()
     model[0].weight.data[:, :2] = 0.0
-    with pytest.raises(TorchliftError, match=r"fill the zeros of 0\.weight"):
-        tl.fit(model, task(), recipe=tl.recipes.Lifted(), progress=False)
+    with pytest.raises(TorchliftError, match=r"fill the zeros of 0\.weight.*'contrastive' and 'unified'"):
+        tl.fit(model, task(), recipe=tl.recipes.Lifted("isgm"), progress=False)
     with pytest.raises(TorchliftError, match="Contrastive needs loss="):
         tl.fit(
             net(),
@@ -253,6 +253,21 @@ def test_pruned_weights_and_other_losses_raise() -> None:
             loss=lambda m, b: m(b[0]).square().mean(),
             progress=False,
         )
+
+
+@pytest.mark.parametrize("method", ["contrastive", "unified"])
+def test_pruned_weights_stay_zero_where_the_optimizer_steps(method: str) -> None:
+    model = net()
+    before = model[0].weight.data.clone()
+    before[:, :2] = 0.0
+    model[0].weight.data.copy_(before)
+    store(model, "0.weight", kept=before != 0)
+    lifted.train(model, task(), method=method, epochs=2, progress=False)
+    assert bool((model[0].weight[:, :2] == 0).all())
+    assert not torch.equal(model[0].weight, before)
+    assert torch.equal(tl.stored(model)["0.weight"].kept, before != 0)
+    again = tl.fit(model, task(), recipe=tl.recipes.Lifted(method), epochs=1, progress=False).model
+    assert bool((again[0].weight[:, :2] == 0).all())
 
 
 def test_train_fills_zeros_that_are_not_on_record_as_a_mask() -> None:

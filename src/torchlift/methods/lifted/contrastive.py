@@ -6,6 +6,7 @@ J = (1/β)[min_z {E + β·loss} − min_z E],  ∂J/∂θ = (1/β)[∂E/∂θ(cl
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,8 @@ class Contrastive(StateLift):
     (20 accelerated steps), of a network with skips by proximal steps.
     ``lr`` and ``batch_size`` None are the run's (1e-3 and 100 in ``lifted.train``).
     """
+
+    solves: ClassVar[bool] = False
 
     beta: float = 0.01
     sweeps: int | None = None

@@ -23,6 +23,8 @@ class StateLift(Lift):
     """A network's activations become variables, its weights are trained with them; the first in a chain."""
 
     exact: ClassVar[bool] = True
+    solves: ClassVar[bool] = True
+    """Whether weights are solved for, which would fill zeros; the run's optimizer keeps them."""
 
     @abc.abstractmethod
     def problem(self, task: Task, loss: Activation) -> LiftedProblem:
@@ -39,8 +41,11 @@ class StateLift(Lift):
         if getattr(self, "batch_size", None) is not None:
             raise TorchliftError(f"{who} takes the run's batches: give batch_size to fit, not to {who}.")
         pruned = next(iter(masks_of(problem)), None)
-        if pruned is not None:
-            raise SelectionError(f"{who} would fill the zeros of {problem.label(pruned)}, which is pruned.")
+        if pruned is not None and self.solves:
+            raise SelectionError(
+                f"{who} solves for the weights and would fill the zeros of {problem.label(pruned)}, which is "
+                "pruned; methods 'contrastive' and 'unified' keep them."
+            )
         try:
             lifted = self.problem(copy.deepcopy(problem), output_activation(problem, who))
         except TorchliftError:

@@ -7,7 +7,7 @@ makes every z_l enter all later layers. All maps are affine, so all blocks are c
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -132,6 +132,8 @@ class Soft(StateLift):
     ``rho`` is how tightly M u = V z is kept; cost is linear in depth. ``lr`` and ``batch_size`` None are the
     run's (1e-3 and 100 in ``lifted.train``).
     """
+
+    solves: ClassVar[bool] = False
 
     rho: float = 1.0
     sweeps: int = 2

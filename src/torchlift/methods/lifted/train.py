@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from torchlift.convex.activations import Act, Activation
-from torchlift.core import Batch, Problem, Task
+from torchlift.core import Batch, Problem, Task, masks_of
 from torchlift.errors import TorchliftError
 from torchlift.loss import inputs_and_target
 from torchlift.methods.lifted.bcd import BCD
@@ -76,7 +76,7 @@ def train(
             metric=read_metric,
             seed=seed,
             device=str(device),
-            keep_zeros=False,  # masks on record are errors above; other zeros are weights like all
+            keep_zeros=bool(masks_of(model)),  # zeros that nobody recorded are weights like all
             progress=progress,
         )
         trained, rows, seconds = result.model, result.history, result.seconds

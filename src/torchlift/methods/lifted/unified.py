@@ -9,6 +9,7 @@ import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -145,6 +146,8 @@ class UnifiedISGM(StateLift):
     V and L enter the pre-activations of all later layers, so the weight step is a gradient step. ``lr`` and
     ``batch_size`` None are the run's (1e-3 and 100 in ``lifted.train``).
     """
+
+    solves: ClassVar[bool] = False
 
     lr: float | None = None
     rounds: int = 2
