@@ -168,6 +168,8 @@ def read_graph(model: nn.Module, leaf: Callable[[nn.Module], bool], who: str) ->
 def check_leaf(who: str, name: str, module: nn.Module, leaf: Callable[[nn.Module], bool]) -> nn.Module:
     """A module that is affine, a maximum or a leaf, in evaluation mode where that matters."""
     kind = type(module).__name__
+    if getattr(module, "track_running_stats", True) is False and isinstance(module, EVALUATED):
+        raise ReadError(f"{who}: {name!r} ({kind}) keeps no running statistics, so it is not affine")
     if isinstance(module, EVALUATED) and module.training:
         raise ReadError(f"{who}: {name!r} ({kind}) is in training mode; call model.eval() first")
     if not (leaf(module) or isinstance(module, (*AFFINE, *EVALUATED, *MAXIMA))):

@@ -31,6 +31,15 @@ class Skip(nn.Module):
         return self.last(torch.relu(self.inner(x)) + x)
 
 
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.last(x + y)
+
+
 def between(module: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 6), module, nn.Linear(6, 3))
 
@@ -70,6 +79,22 @@ def tied() -> nn.Module:
             "computed weights",
         ),
         (nn.LSTM(6, 3), "contrastive", "cannot be traced", "`LSTM`"),
+        (TwoInputs(), "contrastive", "more than one input", "several inputs or outputs"),
+        (between(lifted.Act("sign")), "contrastive", "jumps", "activations that jump"),
+        (nn.Sequential(nn.Linear(6, 3), nn.Sigmoid()), "bcd", "must end in", "behind the last layer"),
+        (between(nn.Sequential(nn.ReLU(), nn.Tanh())), "bcd", "does not follow", "behind another activation"),
+        (
+            between(nn.BatchNorm1d(6, track_running_stats=False)).eval(),
+            "contrastive",
+            "keeps no running statistics",
+            "without running statistics",
+        ),
+        (
+            nn.Sequential(nn.Linear(6, 6, bias=False), nn.ReLU(), nn.Linear(6, 3)),
+            "splitting",
+            "layers with biases",
+            "layers without bias",
+        ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else None,
 )

@@ -101,8 +101,8 @@ def as_function(function: Any) -> Function:
         return function
     if isinstance(function, type) or not isinstance(function, Proximable):
         raise ConvexError(
-            f"reg must be TV(alpha), L1(alpha), L2(alpha), Wavelets(alpha) or an object with fn and prox, "
-            f"got {function!r}"
+            "reg must be TV(alpha), L1(alpha), L2(alpha), Wavelets(alpha), a sum of them, TV(0.1) + L2(0.1), "
+            f"or an object with fn and prox, got {function!r}"
         )
     return Custom(function)
 
