@@ -18,7 +18,7 @@ class RangeWarning(UserWarning):
     """Values outside the range of the last activation were projected onto it."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Inversion:
     """x with N(x) ≈ y, and what is known about it.
 
@@ -42,6 +42,16 @@ class Inversion:
     y: Tensor | None = None
     output: Tensor | None = None
     """N(x)."""
+
+    def __repr__(self) -> str:
+        ended = "converged" if self.converged else "not converged"
+        sure = "no certificate" if self.gap is None else f"at most {self.gap:.3g} above the minimum"
+        chosen = "" if self.alpha is None else f", alpha {self.alpha:.3g}"
+        return (
+            f"Inversion: x of shape {tuple(self.x.shape)} by {self.method}, {ended} after {self.iterations} "
+            f"iterations in {self.seconds:.3g} s; residual {self.residual:.3g}, "
+            f"objective {self.objective:.4g} ({sure}){chosen}"
+        )
 
     def report(self, path: str | Path, truth: Tensor | None = None) -> Path:
         """A page with the first sample's pictures (its true input too, where that is known), the numbers, and

@@ -15,6 +15,8 @@ def test_trained_shows_the_energy_of_every_layer(tmp_path: Path) -> None:
     actual = tl.lifted.train(model, (x, x[:, :3].argmax(1)), epochs=2, batch_size=10, progress=False)
     page = actual.report(tmp_path / "trained.html").read_text()
     assert actual.layers == ("0",)
+    assert repr(actual).startswith("Trained: Sequential, 2 epochs")
+    assert len(repr(actual)) < 200
     assert "Energy of each layer" in page
     assert "<svg" in page
 
@@ -29,3 +31,7 @@ def test_an_inversion_shows_input_reconstruction_and_residual(tmp_path: Path) ->
         assert caption in page
     assert page.count("data:image/png") >= 5
     assert "Primal–dual gap" in page
+    assert ">Settings<" not in page
+    assert "converged after" in repr(actual)
+    assert "above the minimum" in repr(actual)
+    assert len(repr(actual)) < 250

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Trained:
     """The user's model, now holding the weights, and how it went.
 
@@ -20,6 +20,14 @@ class Trained:
     seconds: float
     layers: tuple[str, ...] = ()
     """The names of the hidden layers, in the order of their penalties."""
+
+    def __repr__(self) -> str:
+        first, last = self.history[0], self.history[-1]
+        metric = f", metric {last['metric']:.4g}" if "metric" in last else ""
+        return (
+            f"Trained: {type(self.model).__name__}, {len(self.history)} epochs in {self.seconds:.3g} s, "
+            f"objective {first['objective']:.4g} → {last['objective']:.4g}, loss {last['loss']:.4g}{metric}"
+        )
 
     def report(self, path: str | Path) -> Path:
         """A page with the objective and every layer's energy over the epochs."""

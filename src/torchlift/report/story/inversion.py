@@ -28,7 +28,8 @@ def inversion_page(
     charts = [chart for chart in (_objectives(histories), _gaps(histories)) if chart.lines]
     if charts:
         sections.append(Section("Convergence", charts))
-    sections.append(Section("Settings", [KeyValues(settings)]))
+    if settings:
+        sections.append(Section("Settings", [KeyValues(settings)]))
     return Page(title, "A network run backward", sections)
 
 
