@@ -24,7 +24,7 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +142,16 @@ def masked_by_us(model: nn.Module, x: Any) -> nn.Module:
     )
 
 
-def theirs(model: nn.Module, x: Any, note: Callable[[Any, Any], object] | None = None) -> nn.Module:
-    """Torch-Pruning's magnitude pruner with its options for attention heads; ``note`` sees every group."""
+def theirs(
+    model: nn.Module,
+    x: Any,
+    note: Callable[[Any, Any], object] | None = None,
+    outputs: Collection[str] = ("classifier", "lm_head", "head", "fc"),
+) -> nn.Module:
+    """Torch-Pruning's magnitude pruner with its options for attention heads; ``note`` sees every group.
+
+    ``outputs``: the layers whose outputs are the model's.
+    """
     import torch_pruning
 
     model = copy.deepcopy(model)
@@ -158,7 +166,7 @@ def theirs(model: nn.Module, x: Any, note: Callable[[Any, Any], object] | None =
         x,
         importance=torch_pruning.importance.MagnitudeImportance(p=2),
         pruning_ratio=0.5,
-        ignored_layers=[m for n, m in model.named_modules() if n in ("classifier", "lm_head", "head", "fc")],
+        ignored_layers=[m for n, m in model.named_modules() if n in outputs],
         num_heads={module: count for module, count in heads.items() if count},
         prune_num_heads=True,
         output_transform=lambda out: out.logits.sum() if hasattr(out, "logits") else out.sum(),
