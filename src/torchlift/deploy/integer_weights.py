@@ -22,11 +22,6 @@ class ChannelGrid:
     whole: Array
     axis: int | None = None
 
-    @property
-    def narrow(self) -> bool:
-        """Whether k fits four bits."""
-        return int(self.whole.min()) >= -8 and int(self.whole.max()) <= 7
-
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
