@@ -1,5 +1,6 @@
 """ONNX files compute what the model does."""
 
+import copy
 import zipfile
 
 import pytest
@@ -11,6 +12,7 @@ from torchlift.channels.shrink import shrink
 from torchlift.deploy.exporting import export
 
 onnxruntime = pytest.importorskip("onnxruntime")
+onnx = pytest.importorskip("onnx")
 
 
 def test_a_shrunken_network_runs_in_onnx_at_any_batch_size(tmp_path):
@@ -35,6 +37,19 @@ def test_a_shrunken_network_runs_in_onnx_at_any_batch_size(tmp_path):
     more = torch.randn(5, 1, 8, 8)
     (actual,) = session.run(None, {session.get_inputs()[0].name: more.numpy()})
     torch.testing.assert_close(torch.from_numpy(actual), small.eval()(more).detach(), atol=1e-5, rtol=0)
+
+
+def test_how_weights_lie_in_memory_leaves_no_trace(tmp_path):
+    """torch averages maps with their channels last by strides, for which ONNX has seven operations."""
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
+    first, x = nn.Sequential(*layers).eval(), torch.randn(2, 3, 8, 8)
+    last = copy.deepcopy(first).to(memory_format=torch.channels_last)
+    for name, model in (("first", first), ("last", last)):
+        assert export(model, x, tmp_path / f"{name}.onnx") < 1e-5
+    nodes = [onnx.load(tmp_path / f"{name}.onnx").graph.node for name in ("first", "last")]
+    assert [node.op_type for node in nodes[0]] == [node.op_type for node in nodes[1]]
+    assert last[0].weight.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_the_ending_says_what_is_written(tmp_path):

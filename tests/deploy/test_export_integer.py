@@ -184,6 +184,26 @@ def test_the_first_layer_stays_float_where_its_rounding_moves_the_outputs(
     assert (card["output_error"] < 0.01) == bool(float_layers)
 
 
+@pytest.mark.parametrize("even", [True, False])
+def test_one_step_for_a_weight_is_taken_where_it_is_faster_and_as_close(even, tmp_path, monkeypatch):
+    def seconds(models, feed):
+        steps = [[t for t in m.graph.initializer if t.name.endswith(".step")] for m in models]
+        return [4.0 if not own else 1.0 + sum(bool(t.dims) for t in own) / 4 for own in steps]
+
+    monkeypatch.setattr(integer_file, "cpu_seconds", seconds)
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8), nn.Flatten(), nn.Linear(128, 3))
+    model, x = nn.Sequential(*layers).eval(), torch.randn(16, 3, 8, 8)
+    if not even:  # a channel that does not count has large weights for zeros
+        x[:, 2] = 0
+        with torch.no_grad():
+            model[0].weight[0, 2] = 100
+            model[2].weight[0] = 0
+    card = tl.deploy.export(model, x[:1], tmp_path / "m.onnx", integer=True, calibration=x).card
+    assert card["one_step"] == (["convolution", "depthwise", "linear"] if even else ["linear"])
+    assert card["output_error"] < 0.01
+
+
 def executed(folder: Path) -> set[str]:
     """The kinds of operations that the runtime makes of a file."""
     options = runtime.SessionOptions()

@@ -51,6 +51,18 @@ def lay(model: nn.Module, order: torch.memory_format | None) -> nn.Module:
     return model
 
 
+def channels_first(model: nn.Module) -> nn.Module:
+    """The model, or where weights have their channels last a copy with these in the usual order.
+
+    Graphs in which layouts are spelled out hold a detour for every other order.
+    """
+    last = [layer.weight for layer in convolutions(model) if is_last(layer.weight)]
+    if not last:
+        return model
+    first = {id(w): nn.Parameter(w.detach().contiguous(), w.requires_grad) for w in last}
+    return copied(model, {id(p): first.get(id(p), p) for p in model.parameters()})
+
+
 def lay_out(layers: Sequence[nn.Conv2d | nn.ConvTranspose2d], order: torch.memory_format) -> None:
     """Lay the weights of layers in this order."""
     for layer in layers:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torchlift.channels.example_inputs import Example, changed, outputs, taken, tensors
+from torchlift.channels.layout import channels_first
 from torchlift.channels.sparse_linear import with_dense_layers
 from torchlift.core.stored import without_records
 from torchlift.errors import TorchliftError
@@ -161,6 +162,7 @@ def convert_onnx(
     """torch's ONNX export; a fixed batch size where a free one is not possible."""
     if importlib.util.find_spec("onnxscript") is None:
         raise TorchliftError("export needs onnxscript: pip install 'torchlift[export]'.")
+    model = channels_first(model)
     error: Exception | None = None
     for args, kwargs, shapes in attempts(example):
         try:

@@ -41,12 +41,14 @@ FASTER = 0.97
 SENSITIVE = 3e-3
 """Part of the outputs' variance below which no layer is worth float arithmetic; "rounded" in the results of
 benchmarks/integer_latency.py says what such an error does to a classifier."""
-ONE_STEP = "one step"
-"""The variant with one step for each weight of a linear layer: kernels for few samples are faster with it."""
+ONE_STEP = {"one step": frozenset(LAYERS), "one step in linear layers": frozenset({"linear"})}
+"""The variants with one step for each weight of some classes: kernels are faster with it for few samples."""
 LONG = 0.2
 """Part of a call from which on a single layer is tried in float."""
 WHOLE = ""
 """The name of the whole call among its layers."""
+CLOSE = 1.5
+"""Times the squared error of the outputs that one step for a weight may leave."""
 FAR = 0.1
 """Part of the outputs' variance above which a file is of doubtful use."""
 SECONDS, ROUNDS, PROFILED = 0.4, 41, 5
@@ -125,15 +127,18 @@ class File:
         trials = {c: choice.without(classes=[c]) for c in sorted(classes)}
         trials |= {name: choice.without(nodes=[name]) for name in self.slowest(choice, feed)}
         trials = {c: one for c, one in trials.items() if layers_left(self.whole, one)}
-        coarse = dataclasses.replace(choice, one_step=True)
-        if "linear" in classes and self.as_close(coarse, choice, expected):
-            trials[ONE_STEP] = coarse
+        for coarse, name in {own & classes: name for name, own in ONE_STEP.items() if own & classes}.items():
+            variant = dataclasses.replace(choice, one_step=coarse)
+            if self.as_close(variant, choice, expected):
+                trials[name] = variant
         models = [self.variant(one)[0] for one in (choice, *trials.values())]
         plain, full, *rest = cpu_seconds([self.plain, *models], feed)
-        faster = [c for c, seconds in zip(trials, rest, strict=True) if seconds < FASTER * full]
-        slow = [c for c in faster if c != ONE_STEP]
+        faster = {c: seconds for c, seconds in zip(trials, rest, strict=True) if seconds < FASTER * full}
+        slow = [c for c in faster if c not in ONE_STEP]
+        coarse = min(faster.keys() & ONE_STEP, key=lambda name: faster[name], default=None)
+        one_step = trials[coarse].one_step if coarse else frozenset[str]()
         mixes = {
-            names: dataclasses.replace(choice, one_step=ONE_STEP in faster).without(
+            names: dataclasses.replace(choice, one_step=one_step).without(
                 classes=classes & {*names}, nodes={*names} - classes
             )
             for names in (tuple(slow), tuple(c for c in slow if c not in classes))
@@ -162,12 +167,12 @@ class File:
         return self.whole.maker[name].input[1] if name in self.whole.maker else name
 
     def as_close(self, coarse: IntegerChoice, fine: IntegerChoice, expected: list[list[Array]]) -> bool:
-        """Whether fewer steps leave the outputs within twice the squared error."""
+        """Whether fewer steps leave the outputs as close, or nearly."""
         few = self.feeds[:2]
         errors = [
             squared_error(session_outputs(self.variant(one)[0], few), expected) for one in (coarse, fine)
         ]
-        return errors[0] <= 2 * errors[1]
+        return errors[0] <= CLOSE * errors[1]
 
     def sensitive(self, expected: list[list[Array]]) -> list[str]:
         """The first or the last layer, if float arithmetic there at least halves the error of the outputs."""
@@ -230,7 +235,7 @@ class File:
             "output_error": error,
             "operations": count_operations(integer.integer.values()),
             "weights": weights,
-            "one_step": choice is not None and choice.one_step,
+            "one_step": [] if choice is None else sorted(choice.one_step),
             "float": dict(reasons),
             "bytes": 0,
             "float_bytes": self.plain.ByteSize(),
@@ -284,12 +289,14 @@ def session_outputs(model: Any, feeds: list[Feed]) -> list[list[Array]]:
 
 
 def cpu_seconds(models: list[Any], feed: Feed) -> list[float]:
-    """Processor seconds of a call of each model on one thread, medians; they take turns."""
+    """Processor seconds of a call of each model on one thread, medians; they take turns, and each is called
+    once before: what the others leave in the cache is of no use to it."""
     opened = [session(model) for model in models]
     seconds: list[list[float]] = [[] for _ in models]
     spent, number = 0.0, 0
     while number < 5 or (number < ROUNDS and spent < SECONDS * len(models)):
         for one, mine in zip(opened, seconds, strict=True):
+            one.run(None, feed)
             start = time.process_time()
             one.run(None, feed)
             took = time.process_time() - start

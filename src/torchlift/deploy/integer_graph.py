@@ -139,8 +139,8 @@ class IntegerChoice:
 
     classes: frozenset[str] = frozenset()
     nodes: frozenset[str] = frozenset()
-    one_step: bool = False
-    """One step for each weight of a linear layer instead of one for each of its outputs."""
+    one_step: frozenset[str] = frozenset()
+    """Classes of layers with one step for each weight instead of one for each of its output channels."""
 
     def without(self, *, classes: Iterable[str] = (), nodes: Iterable[str] = ()) -> "IntegerChoice":
         """More of them left in float."""
@@ -157,7 +157,7 @@ class NodePlan:
     """Outputs of integer operations → outputs of the ReLU or Clip after them, which rounding includes."""
     tensors: dict[str, str]
     """The activations on a grid → the tensor whose grid it is."""
-    one_step: bool = False
+    one_step: frozenset[str] = frozenset()
     """See :class:`IntegerChoice`."""
 
 
@@ -328,7 +328,7 @@ class Writer:
         axis = 0 if node.op_type == "Conv" or attribute(node, "transB", 0) else 1
         input_step = self.ranges[self.plan.tensors[node.input[0]]].scale
         bias = self.whole.constants[node.input[2]] if len(node.input) > 2 and node.input[2] else None
-        one_step = self.plan.one_step and self.plan.integer[node.output[0]] == "linear"
+        one_step = self.plan.integer[node.output[0]] in self.plan.one_step
         step, levels, origin = weight_grid(values, axis, self.records, input_step, bias, one_step)
         stem = f"{node.output[0]}.{name}"
         parts = [
