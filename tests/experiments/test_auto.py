@@ -349,7 +349,11 @@ def test_the_page_explains_the_choice_and_the_table_names_it(result: tl.AutoResu
         assert words in page
     if result.chosen.name != "plain":
         assert "plain epochs had a validation metric of" in page
-    assert f"▸ {result.chosen.key}" in result.table()
+    table = result.table()
+    assert f"▸ {result.chosen.key}" in table
+    for reason in set(result.dropped.values()):  # one line for all of them
+        alike = [name for name in result.dropped if result.dropped[name] == reason]
+        assert table.count(f"dropped {'; '.join(alike)}: {reason}") == 1
     assert json.loads((result.folder / "auto.json").read_text())["why"] == result.why
 
 

@@ -101,7 +101,7 @@ class AutoResult:
         alike = {
             reason: [name for name in self.dropped if self.dropped[name] == reason] for reason in reasons
         }
-        notes += [f"dropped {', '.join(names)}: {reason}" for reason, names in alike.items()]
+        notes += [f"dropped {'; '.join(names)}: {reason}" for reason, names in alike.items()]
         return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], *notes])
 
     def data(self) -> dict[str, Any]:
