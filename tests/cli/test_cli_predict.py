@@ -147,6 +147,7 @@ def test_each_of_several_labels_has_its_probability():
     said = tl.predict(model, torch.tensor([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0]]), card=card)
     assert said.labels == ["wet, cold", "cold", ""]
     assert list(said.rows()[0]) == ["sample", "probability of wet", "probability of cold"]
+    assert [row["probability of wet"] for row in said.rows()] == [0.999877, 0.000123395, 0.000123395]
 
 
 class Two(nn.Module):

@@ -46,16 +46,17 @@ class Predictions:
         return [self.classes[int(index)] for index in self.outputs.argmax(1)]
 
     def rows(self) -> list[dict[str, Any]]:
-        """A table: sample, label and probability, or sample and a number for each label or value."""
+        """A table: sample, label and probability, or sample and a number for each label or value; numbers
+        to six digits (``outputs`` has all of them)."""
         if self.classes is not None and not self.several:
-            best = self.outputs.max(1).values.tolist()
+            best = [to_six(value) for value in self.outputs.max(1).values.tolist()]
             named = zip(self.samples, self.labels, best, strict=True)
             return [{"sample": s, self.target: label, "probability": p} for s, label, p in named]
         width = self.outputs.shape[1]
         names = [self.target] if width == 1 else [f"{self.target}_{column}" for column in range(width)]
         names = names if self.classes is None else [f"probability of {name}" for name in self.classes]
         return [
-            {"sample": sample, **dict(zip(names, values, strict=True))}
+            {"sample": sample, **dict(zip(names, map(to_six, values), strict=True))}
             for sample, values in zip(self.samples, self.outputs.tolist(), strict=True)
         ]
 
@@ -67,6 +68,11 @@ class Predictions:
             writer.writeheader()
             writer.writerows(rows)
         return Path(path)
+
+
+def to_six(value: float) -> float:
+    """To six digits, about as many as 32 bits have."""
+    return float(f"{value:.6g}")
 
 
 def packed_of(path: Where) -> Path:
