@@ -48,8 +48,22 @@ def test_data_that_do_not_fit_the_card_are_named(run, table, tmp_path):
         with pytest.raises(ValueError, match=what) as caught:
             tl.predict(tmp_path / "m.tl", tmp_path / f"{name}.csv")
         assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match=r"samples of shape \(2,\), the model takes \(3,\)"):
+        tl.predict(tmp_path / "m.tl", np.zeros((4, 2), np.float32))
     with pytest.raises(TorchliftError, match=r"no model\.tl"):
         tl.load_run(tmp_path)
+
+
+def test_runs_of_a_comparison_know_the_columns_and_the_classes(run, table, tmp_path):
+    assert run("compare --model mlp --data t.csv --recipe normalize --seeds 1 --budget 8 --out c").code == 0
+    assert run("predict c/normalize-0 new.csv --out kinds.csv").code == 0
+    assert "kind" in (tmp_path / "kinds.csv").read_text()
+    with pytest.raises(TorchliftError, match="give one of the runs in it: normalize-0, plain-0"):
+        tl.load_run(tmp_path / "c")
+    splits = tl.data.load(str(tmp_path / "t.csv"))
+    settings = {"recipes": {}, "seeds": 1, "budget": 1, "progress": False}
+    done = tl.compare(lambda: tl.models.MLP(3, 4, 2), splits, **settings)
+    assert done.results["plain"][0].card["output"]["classes"] == ["big", "small"]
 
 
 def test_pictures_are_scaled_as_they_were_and_own_classes_given(tmp_path):

@@ -106,6 +106,8 @@ def read_inputs(path: Path) -> Tensor:
 def check_shape(schema: Schema, x: Tensor) -> None:
     """One sample must have the shape of those the model was trained on."""
     shape = schema.get("shape")
+    if schema.get("columns"):  # arrays hold the columns as the model reads them
+        shape = [sum(len(column["mean"]) for column in schema["columns"])]
     if shape is not None and (x.ndim == 0 or list(x.shape[1:]) != list(shape)):
         raise LoadError(
             f"the data have samples of shape {tuple(x.shape[1:])}, the model takes "

@@ -84,7 +84,9 @@ def packed_of(path: Where) -> Path:
         return file / MODEL
     history = file / "history.jsonl"
     rows = history.read_text().count("\n") if history.is_file() else 0
+    runs = sorted(folder.parent.name for folder in file.glob(f"*/{MODEL}"))
     far = f"the run stopped after {rows} epochs: go on with resume=True" if rows else "no run ended there"
+    far = f"give one of the runs in it: {', '.join(runs[:8])}" if runs else far
     raise TorchliftError(f"{file} has no {MODEL}: {far}.")
 
 

@@ -102,9 +102,13 @@ class Setup:
     """For training, validation, test, or ``Splits`` of :mod:`torchlift.data`; or a function of the seed."""
     settings: Mapping[str, Any]
 
+    def splits(self, seed: int) -> Any:
+        """The data of a seed, as they are given."""
+        return self.data(seed) if callable(self.data) else self.data
+
     def parts(self, seed: int) -> tuple[Any, Any, Any]:
         """The data of a seed: for training, validation, test."""
-        data: Any = self.data(seed) if callable(self.data) else self.data
+        data = self.splits(seed)
         return data if isinstance(data, tuple) else (data.train, data.valid, data.test)
 
     def model(self, arm: Arm, seed: int) -> nn.Module:
@@ -114,8 +118,10 @@ class Setup:
 
     def run(self, arm: Arm, seed: int, out: Path | None = None, **own: Any) -> Result:
         """Train an arm from the seed's model; ``own`` settings of this run go before the arm's."""
-        train, valid, test = self.parts(seed)
-        settings = {**arm.merged(self.settings), **own}
+        data = self.splits(seed)
+        train, valid, test = data if isinstance(data, tuple) else (data.train, data.valid, data.test)
+        schema: dict[str, Any] = {"schema": getattr(data, "schema", None)}
+        settings = schema | arm.merged(self.settings) | own
         return fit(self.model(arm, seed), train, valid, test=test, seed=seed, out=out, **settings)
 
 

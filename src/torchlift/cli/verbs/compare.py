@@ -67,6 +67,7 @@ def compare(
         executor=executor_of(config),
         out=out,
         progress=not flags.json,
+        schema=data.schema,
         **settings,
     )
     results = read_json(out / "comparison.json")
